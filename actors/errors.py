@@ -1,0 +1,190 @@
+"""Errors that travel between roles, and how any error crosses the wire.
+
+Two of them are the network's and never travel, they are what a caller sees instead of an answer:
+
+    NotDelivered     the request surely did not run          send it again, anywhere
+    OutcomeUnknown   it may have run, now or later           send it again with the same request id
+
+The others are answers:
+
+    NotLeader        this replica does not lead the tablet   follow `leader`, or ask the master
+    TabletNotFound   this server has no such replica         ask the master again
+    NotRunning       the role or replica is not ready yet    back off, then send it again
+    ReplicaFailed    this replica's data failed a check      another replica must serve
+    WrongServer      the server at this address is another   forget the old one
+    Throttled        a stated limit is full                  back off `retry_after_s`, then send it again
+    StaleRequest     the answer to this request id is gone   its outcome cannot be told any more
+    RequestReused    one request id, two different bodies    a defect of the caller; use fresh ids
+    SchemaMismatch   the request's schema version is old     fetch the table again
+    NotFound / AlreadyPresent                                 the named thing, or the listed rows
+    Unavailable      no quorum, no master, no host           wait, or look at `ebla check`
+    Internal         a defect                                report it; see the role's log
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from ebla.storage import errors as storage_errors
+from ebla.storage.errors import EblaError
+
+
+class NetworkError(EblaError):
+    """The caller has no answer."""
+
+    fields = ("address",)
+    address: str | None
+    retriable = True
+
+
+class NotDelivered(NetworkError):
+    """The request surely did not run."""
+
+
+class OutcomeUnknown(NetworkError):
+    """The request may have run, may be running, or may never run."""
+
+    possibly_applied = True
+
+
+class NotLeader(EblaError):
+    """`leader` is the address of the server that leads, if known; `term` the term this replica knows."""
+
+    fields = ("tablet", "leader", "term")
+    tablet: str | None
+    leader: str | None
+    term: int | None
+    retriable = True
+
+
+class TabletNotFound(EblaError):
+    fields = ("tablet",)
+    tablet: str | None
+    retriable = True
+
+
+class NotRunning(EblaError):
+    fields = ("tablet", "state")
+    tablet: str | None
+    state: str | None
+    retriable = True
+
+
+class ReplicaFailed(EblaError):
+    fields = ("tablet", "reason")
+    tablet: str | None
+    reason: str | None
+    retriable = True
+
+
+class WrongServer(EblaError):
+    fields = ("wanted", "found")
+    wanted: str | None
+    found: str | None
+
+
+class Throttled(EblaError):
+    """A limit is full: `limit` names it, `retry_after_s` is the least time to wait. Nothing was changed."""
+
+    fields = ("limit", "retry_after_s")
+    limit: str | None
+    retry_after_s: float | None
+    retriable = True
+
+
+class StaleRequest(EblaError):
+    """The stored answer for this request id has been dropped; the request may have been applied before."""
+
+    possibly_applied = True
+
+
+class RequestReused(EblaError):
+    """A request id came back with different rows. Nothing of the second body was applied."""
+
+
+class SchemaMismatch(EblaError):
+    fields = ("wanted", "found")
+    wanted: int | None
+    found: int | None
+    retriable = True
+
+
+class NotFound(EblaError, KeyError):
+    """The named table or tablet, or the rows at `rows` (positions in the call), do not exist.
+
+    For row errors the other rows of the call were applied; `applied` counts them.
+    """
+
+    fields = ("what", "rows", "applied")
+    what: str | None
+    rows: list[int] | None
+    applied: int | None
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class AlreadyPresent(EblaError):
+    """The named table, or the rows at `rows` (positions in the call), exist already.
+
+    For row errors the other rows of the call were applied; `applied` counts them.
+    """
+
+    fields = ("what", "rows", "applied")
+    what: str | None
+    rows: list[int] | None
+    applied: int | None
+
+
+class Unavailable(EblaError):
+    """The service cannot answer now. For a write the outcome is known: it was not applied."""
+
+    retriable = True
+
+
+class TimedOut(EblaError, TimeoutError):
+    """The deadline passed. A write may have been applied, wholly or (per tablet) in part; never half a tablet batch."""
+
+    fields = ("deadline_s",)
+    deadline_s: float | None
+    possibly_applied = True
+
+
+class Internal(EblaError):
+    """A defect in a handler. The role's log has the traceback."""
+
+    possibly_applied = True
+
+
+class ErrorFrame(msgspec.Struct, frozen=True, array_like=True):
+    """An error on the wire: class name, message, fields."""
+
+    kind: str
+    message: str
+    values: dict[str, Any]
+
+
+def _known() -> dict[str, type[EblaError]]:
+    found: dict[str, type[EblaError]] = {}
+    pending: list[type[EblaError]] = [EblaError]
+    while pending:
+        kind = pending.pop()
+        found[kind.__name__] = kind
+        pending.extend(kind.__subclasses__())
+    return found
+
+
+def to_frame(error: EblaError) -> ErrorFrame:
+    return ErrorFrame(type(error).__name__, error.message, error.values())
+
+
+def from_frame(frame: ErrorFrame) -> EblaError:
+    """The error as it was raised; an unknown kind (a newer peer's) becomes `Internal`."""
+    kind = _known().get(frame.kind)
+    if kind is None:
+        return Internal(f"{frame.kind}: {frame.message}")
+    return kind(frame.message, **{k: v for k, v in frame.values.items() if k in kind.fields})
+
+
+InvalidArgument = storage_errors.InvalidArgument

@@ -1,0 +1,406 @@
+"""Every message between roles and from clients, in the order in which a cluster's life needs them.
+
+Messages are immutable msgspec structs, encoded to MessagePack at the boundary. Times are seconds (`_s`) or
+microseconds (`_us`), sizes bytes. An address is a role's stable name, such as `tablet-server/host-a`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from ebla.actors.tablet.raft import messages as raft
+from ebla.storage.schema import TableSchema
+
+
+class Empty(msgspec.Struct, frozen=True):
+    """Nothing to say."""
+
+
+# -- life of a server ----------------------------------------------------------------------------------------
+
+
+class ServerInstance(msgspec.Struct, frozen=True):
+    """Who a server is: the uuid on its disk, and which incarnation of it."""
+
+    uuid: str
+    seqno: int
+
+
+class Registration(msgspec.Struct, frozen=True):
+    address: str
+    host: str
+    version: str
+
+
+class ReplicaReport(msgspec.Struct, frozen=True):
+    """One replica as its server sees it.
+
+    `state`: bootstrapping, running, failed, deleted. `role`: leader, follower, candidate. `leader`: uuid or None.
+    """
+
+    tablet: str
+    state: str
+    role: str
+    term: int
+    leader: str | None
+    configuration: raft.Configuration
+    schema_version: int
+    last_index: int
+    commit_index: int
+    applied_index: int
+    flushed_index: int
+    rows_bytes: int
+    error: str | None = None
+
+
+class TabletReport(msgspec.Struct, frozen=True):
+    """Full, or only what changed since the last acknowledged one. `sequence` grows by one with each report."""
+
+    sequence: int
+    incremental: bool
+    updated: tuple[ReplicaReport, ...]
+    removed: tuple[str, ...] = ()
+
+
+class HeartbeatRequest(msgspec.Struct, frozen=True):
+    instance: ServerInstance
+    registration: Registration | None = None
+    report: TabletReport | None = None
+    replicas: int = 0
+    leaders: int = 0
+    disk_bytes: int = 0
+    memory_bytes: int = 0
+
+
+class HeartbeatReply(msgspec.Struct, frozen=True):
+    master: ServerInstance
+    needs_register: bool
+    needs_full_report: bool
+
+
+class CreateTabletRequest(msgspec.Struct, frozen=True):
+    """Idempotent: an existing replica with this tablet id answers ok."""
+
+    dest_uuid: str
+    tablet: str
+    table: str
+    table_name: str
+    schema: TableSchema
+    bucket: int
+    configuration: raft.Configuration
+
+
+class DeleteTabletRequest(msgspec.Struct, frozen=True):
+    """Only on evidence: the table was dropped, or the tablet was replaced. Absent is ok."""
+
+    dest_uuid: str
+    tablet: str
+    reason: str
+
+
+# -- tables --------------------------------------------------------------------------------------------------
+
+
+class CreateTableRequest(msgspec.Struct, frozen=True):
+    """`request_id` makes a retry after a lost answer return the first answer."""
+
+    request_id: str
+    name: str
+    schema: TableSchema
+    replicas: int
+    replication: str = "raft"
+    properties: dict[str, str] = {}
+
+
+class DropTableRequest(msgspec.Struct, frozen=True):
+    request_id: str
+    name: str
+
+
+class TableName(msgspec.Struct, frozen=True):
+    name: str
+
+
+class ReplicaLocation(msgspec.Struct, frozen=True):
+    uuid: str
+    address: str
+    role: str
+    alive: bool
+
+
+class TabletLocation(msgspec.Struct, frozen=True):
+    """`bucket` is the tablet's number in the partitioning; `leader` an address or None if not known now."""
+
+    tablet: str
+    bucket: int
+    state: str
+    leader: str | None
+    term: int
+    replicas: tuple[ReplicaLocation, ...]
+
+
+class TableInfo(msgspec.Struct, frozen=True):
+    """`state`: preparing (some tablet not yet writable) or running."""
+
+    table: str
+    name: str
+    state: str
+    schema: TableSchema
+    replicas: int
+    replication: str
+    created_us: int
+    tablets: tuple[TabletLocation, ...]
+    properties: dict[str, str] = {}
+
+
+class ListTablesRequest(msgspec.Struct, frozen=True):
+    prefix: str = ""
+
+
+class TableSummary(msgspec.Struct, frozen=True):
+    table: str
+    name: str
+    state: str
+    tablets: int
+    replicas: int
+    rows_bytes: int
+
+
+class ListTablesReply(msgspec.Struct, frozen=True):
+    tables: tuple[TableSummary, ...]
+
+
+class ServerStatus(msgspec.Struct, frozen=True):
+    """`alive`: a heartbeat came within the unresponsive timeout."""
+
+    uuid: str
+    seqno: int
+    address: str
+    host: str
+    alive: bool
+    heartbeat_age_s: float
+    replicas: int
+    leaders: int
+    disk_bytes: int
+    memory_bytes: int
+    version: str
+
+
+class ListServersReply(msgspec.Struct, frozen=True):
+    servers: tuple[ServerStatus, ...]
+
+
+class MasterStatus(msgspec.Struct, frozen=True):
+    instance: ServerInstance
+    address: str
+    tables: int
+    tablets: int
+    tablets_not_running: int
+    edits: int
+
+
+# -- data ----------------------------------------------------------------------------------------------------
+
+UPSERT, INSERT, UPDATE, DELETE = 0, 1, 2, 3
+
+
+class RowBatch(msgspec.Struct, frozen=True, array_like=True):
+    """The rows of one request for one tablet, and the payload of a WRITE entry, byte for byte.
+
+    `client` (16 bytes) and `sequence` are the request's id; answers below `first_incomplete` may be forgotten.
+    `keys` and `values` are as storage/rows.py encodes them (values empty for DELETE; for UPDATE values are of
+    `columns` only, in that order). `digest` is xxh3-64 over the rows, so that a reused id is caught.
+    """
+
+    client: bytes
+    sequence: int
+    first_incomplete: int
+    kind: int
+    schema_version: int
+    digest: int
+    keys: list[bytes]
+    values: list[bytes]
+    columns: tuple[str, ...] = ()
+
+
+class TabletWrite(msgspec.Struct, frozen=True, array_like=True):
+    """`batch` is an encoded RowBatch; the server takes it into the log as it is."""
+
+    tablet: str
+    batch: bytes
+
+
+class WriteRequest(msgspec.Struct, frozen=True):
+    """All of a client's batches for one server, one call. `timeout_s`: how long the server may try."""
+
+    writes: tuple[TabletWrite, ...]
+    timeout_s: float
+
+
+class WriteResult(msgspec.Struct, frozen=True, array_like=True):
+    """`rejected`: positions in the batch that were refused (INSERT: present; UPDATE, DELETE: absent); all other
+    rows were applied, at log index `index`."""
+
+    index: int
+    rejected: tuple[int, ...]
+
+
+class WriteReply(msgspec.Struct, frozen=True):
+    """One per write, in order: a WriteResult, or the error as (class name, message, fields)."""
+
+    results: tuple[WriteResult | None, ...]
+    errors: tuple[tuple[str, str, dict[str, Any]] | None, ...]
+
+
+class TabletKeys(msgspec.Struct, frozen=True, array_like=True):
+    tablet: str
+    keys: list[bytes]
+
+
+class ReadRequest(msgspec.Struct, frozen=True):
+    """Linearizable gets, many tablets of one server in one call."""
+
+    schema_version: int
+    reads: tuple[TabletKeys, ...]
+
+
+class ReadReply(msgspec.Struct, frozen=True):
+    """Per read the values by key position (None: absent), or the error."""
+
+    values: tuple[list[bytes | None] | None, ...]
+    errors: tuple[tuple[str, str, dict[str, Any]] | None, ...]
+
+
+class ScanRequest(msgspec.Struct, frozen=True):
+    """Open a snapshot scan of one tablet. `start` and `stop` bound the encoded key; `predicate` is an encoded
+    expression (client/expressions.py); `at_leader` False lets any running replica answer from what it applied."""
+
+    tablet: str
+    schema_version: int
+    columns: tuple[str, ...]
+    predicate: bytes | None = None
+    start: bytes = b""
+    stop: bytes | None = None
+    limit: int | None = None
+    block_bytes: int = 1_500_000
+    at_leader: bool = True
+
+
+class ScanContinue(msgspec.Struct, frozen=True):
+    """`block` counts from 1 (the open itself answered block 0); a repeat of the last block is answered again."""
+
+    scanner: str
+    block: int
+
+
+class ScanClose(msgspec.Struct, frozen=True):
+    scanner: str
+
+
+class ScanBlock(msgspec.Struct, frozen=True):
+    """`data` is an Arrow IPC stream of one or more record batches; `scanner` None means this was the last block.
+    `index` is the log index that the snapshot reflects."""
+
+    scanner: str | None
+    block: int
+    data: bytes
+    rows: int
+    index: int
+
+
+# -- operations ----------------------------------------------------------------------------------------------
+
+
+class TabletRequest(msgspec.Struct, frozen=True):
+    tablet: str
+
+
+class FlushRequest(msgspec.Struct, frozen=True):
+    """Flush one tablet (or all, `tablet` None), at least up to what is applied now."""
+
+    tablet: str | None = None
+
+
+class FlushReply(msgspec.Struct, frozen=True):
+    flushed: dict[str, int]
+
+
+class LocalSnapshot(msgspec.Struct, frozen=True):
+    """Where a process on the same host may open the flushed rows read-only. `index`: what they reflect at least."""
+
+    tablet: str
+    path: str
+    host: str
+    index: int
+
+
+class StepDownRequest(msgspec.Struct, frozen=True):
+    """Hand leadership over gracefully, to `successor` (uuid) or the most caught-up voter."""
+
+    tablet: str
+    successor: str | None = None
+    timeout_s: float = 5.0
+
+
+class StepDownReply(msgspec.Struct, frozen=True):
+    leader: str | None
+    term: int
+
+
+class ChecksumStart(msgspec.Struct, frozen=True):
+    """Asked of the leader: put a checkpoint into the log; every replica digests its rows as of that index."""
+
+    tablet: str
+
+
+class ChecksumStarted(msgspec.Struct, frozen=True):
+    tablet: str
+    index: int
+
+
+class ChecksumQuery(msgspec.Struct, frozen=True):
+    """Asked of each replica. Waits up to `timeout_s` for the digest."""
+
+    tablet: str
+    index: int
+    timeout_s: float = 30.0
+
+
+class ChecksumReply(msgspec.Struct, frozen=True):
+    tablet: str
+    index: int
+    rows: int
+    digest: str
+
+
+class ServerState(msgspec.Struct, frozen=True):
+    instance: ServerInstance
+    address: str
+    host: str
+    replicas: tuple[ReplicaReport, ...]
+    memtable_bytes: int
+    shared_log_bytes: int
+    disk_bytes: int
+
+
+# -- between tablet servers ----------------------------------------------------------------------------------
+
+
+class Envelope(msgspec.Struct, frozen=True):
+    """Everything that one server has to say to another now: at most one message a tablet.
+
+    `dest_uuid` guards against a new server at an old address (WrongServer).
+    """
+
+    source_uuid: str
+    dest_uuid: str
+    requests: tuple[tuple[str, raft.Request], ...]
+
+
+class EnvelopeReply(msgspec.Struct, frozen=True):
+    """Per request, in order: the answer, or the name of the reason why this replica cannot
+    (tablet_not_found, not_running, replica_failed)."""
+
+    answers: tuple[raft.Answer | None, ...]
+    refusals: tuple[str | None, ...]

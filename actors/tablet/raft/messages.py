@@ -1,0 +1,142 @@
+"""What Raft peers say to each other, and what a replica keeps on disk.
+
+Source: the Raft paper and thesis (pre-vote 9.6, leadership transfer 3.10, leases 6.4.1), Kudu's consensus
+(follower answers its committed index on a mismatch; status-only first contact; votes withheld from a live
+leader's challengers), seed 000 for member types.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import xxhash
+
+# Kinds of log entries
+NO_OP, WRITE, CONFIG, CHECKPOINT = 0, 1, 2, 3
+
+VOTER, NON_VOTER = "voter", "non_voter"
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True):
+    """One log entry. `time_us` is the leader's wall clock, for expiry that all replicas agree on.
+
+    `chain` digests the whole history up to and including this entry (see `chained`): two replicas whose chain
+    agrees at an index agree on every entry before it.
+    """
+
+    index: int
+    term: int
+    kind: int
+    time_us: int
+    payload: bytes
+    chain: int
+
+
+def chained(
+    tablet: str, previous_chain: int, index: int, term: int, kind: int, time_us: int, payload: bytes
+) -> int:
+    """The chain value of an entry after one whose chain is `previous_chain` (0 before the first)."""
+    body = xxhash.xxh3_64_digest(payload)
+    header = f"{tablet}/{previous_chain}/{index}/{term}/{kind}/{time_us}/".encode()
+    return xxhash.xxh3_64_intdigest(header + body)
+
+
+class Peer(msgspec.Struct, frozen=True):
+    """A member of the configuration: the server's uuid (who) and address (where)."""
+
+    uuid: str
+    address: str
+    member: str = VOTER
+    promote: bool = False
+
+
+class Configuration(msgspec.Struct, frozen=True):
+    """The group's members. `index` is the log index of the entry that made it, -1 as created."""
+
+    peers: tuple[Peer, ...]
+    index: int = -1
+
+    def peer(self, uuid: str) -> Peer | None:
+        for peer in self.peers:
+            if peer.uuid == uuid:
+                return peer
+        return None
+
+    def voters(self) -> tuple[Peer, ...]:
+        return tuple(peer for peer in self.peers if peer.member == VOTER)
+
+    @property
+    def majority(self) -> int:
+        return len(self.voters()) // 2 + 1
+
+
+class HardState(msgspec.Struct, frozen=True):
+    """What a replica may never forget: durable before anything that follows from it leaves."""
+
+    term: int = 0
+    vote: str | None = None
+
+
+class AppendRequest(msgspec.Struct, frozen=True, tag="append"):
+    """Leader to follower; without entries it is a heartbeat or a status probe.
+
+    `all_replicated` is the greatest index that every peer holds durably: followers may drop their log up to it.
+    """
+
+    term: int
+    leader: str
+    previous_index: int
+    previous_term: int
+    entries: tuple[Entry, ...]
+    commit_index: int
+    all_replicated: int = 0
+
+
+class AppendReply(msgspec.Struct, frozen=True, tag="append_reply"):
+    """`match`: with `success`, the index up to which this log surely equals the leader's and is durable.
+
+    Without success: `hint` is the index after which the leader should try next (the follower's commit index or
+    last index, whichever is lower than the refused predecessor), so that backing up takes few exchanges.
+    `last_index` is the follower's last durable index.
+    """
+
+    term: int
+    success: bool
+    match: int
+    hint: int
+    last_index: int
+
+
+class VoteRequest(msgspec.Struct, frozen=True, tag="vote"):
+    """`pre_vote`: nothing is persisted by either side; `term` is then the term that would be used.
+    `ignore_live_leader`: the leader itself asked for this election (graceful step-down)."""
+
+    term: int
+    candidate: str
+    last_index: int
+    last_term: int
+    pre_vote: bool = False
+    ignore_live_leader: bool = False
+
+
+class VoteReply(msgspec.Struct, frozen=True, tag="vote_reply"):
+    """`term` is the voter's term; `reason` is one of granted, leader_alive, old_term, voted, log_behind."""
+
+    term: int
+    granted: bool
+    pre_vote: bool
+    reason: str
+
+
+class TimeoutNow(msgspec.Struct, frozen=True, tag="timeout_now"):
+    """The leader abdicates in favour of the receiver, who starts an election at once."""
+
+    term: int
+    leader: str
+
+
+class TimeoutNowReply(msgspec.Struct, frozen=True, tag="timeout_now_reply"):
+    term: int
+
+
+Request = AppendRequest | VoteRequest | TimeoutNow
+Answer = AppendReply | VoteReply | TimeoutNowReply

@@ -1,0 +1,201 @@
+"""The only door to the outside: what a role may ask of the world.
+
+A role (TabletServer, Master, ...) is a plain asyncio class that gets a `World` and nothing else. On Ray the
+world is real (actors/ray_world.py); in tests it is deterministic (chaos/simulation/). A role therefore never
+reads the time, random numbers, files, threads or ray by itself; the lint enforces it.
+
+Three rules that every role keeps:
+
+    if it decides it does not await; if it awaits it does not decide
+    after every await, compare term, epoch, ballot or incarnation again
+    a call fails in two ways only, NotDelivered and OutcomeUnknown, and every caller handles both
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+from ebla.actors import errors
+from ebla.storage.environment import Disk
+from ebla.storage.errors import EblaError, InvalidArgument
+
+Reply = TypeVar("Reply")
+
+
+class Random(Protocol):
+    """The part of random.Random that roles use."""
+
+    def random(self) -> float: ...
+    def uniform(self, a: float, b: float) -> float: ...
+    def getrandbits(self, bits: int, /) -> int: ...
+    def choice(self, options: Any) -> Any: ...
+    def shuffle(self, items: list[Any]) -> None: ...
+
+
+class Clock(Protocol):
+    def monotonic(self) -> float:
+        """Seconds from an arbitrary start; never goes back within one incarnation."""
+
+    def wall_us(self) -> int:
+        """Microseconds since the epoch. May jump; nothing safe may depend on it."""
+
+    async def sleep(self, seconds: float) -> None: ...
+
+
+class Network(Protocol):
+    async def call(
+        self, address: str, method: str, message: msgspec.Struct, reply: type[Reply], timeout_s: float
+    ) -> Reply:
+        """Ask the role at `address` (such as `tablet-server/host-a`) and wait for its answer.
+
+        Raises NotDelivered or OutcomeUnknown, or the typed EblaError that the role answered with.
+        """
+
+
+class Faults(Protocol):
+    async def here(self, point: str) -> None:
+        """A named fault point, before or after a durable step. Constant no-op in production."""
+
+    def reached(self, mark: str) -> None:
+        """Count that a rare path was taken; a mark that no test reaches is a failure of the tests."""
+
+
+class NoFaults:
+    """Production: nothing fails on purpose."""
+
+    async def here(self, point: str) -> None:
+        return None
+
+    def reached(self, mark: str) -> None:
+        return None
+
+
+Spawn = Callable[[Coroutine[Any, Any, None], str], "Task"]
+
+
+class Task(Protocol):
+    def cancel(self) -> Any: ...
+    def done(self) -> bool: ...
+
+
+@dataclass(frozen=True)
+class World:
+    """Everything a role may touch. `address` is this role's own stable name on the network."""
+
+    address: str
+    clock: Clock
+    network: Network
+    disk: Disk
+    random: Random
+    spawn: Spawn
+    fail: Callable[[BaseException], None]
+    faults: Faults = field(default_factory=NoFaults)
+
+
+def new_id(random: Random) -> str:
+    """128 random bits in hex: the form of every uuid in ebla."""
+    return f"{random.getrandbits(128):032x}"
+
+
+Handler = Callable[..., Awaitable[Any]]
+H = TypeVar("H", bound=Handler)
+
+
+def rpc(handler: H) -> H:
+    """Mark an async method `(self, request: Request) -> Answer` as callable over the network."""
+    handler.__rpc__ = True  # type: ignore[attr-defined]
+    return handler
+
+
+class Role:
+    """What the shell drives. A subclass marks its RPCs with @rpc and keeps the promises of its module."""
+
+    world: World
+
+    async def start(self) -> None:
+        """Open the disk and begin. RPCs may arrive before it returns; they answer NotRunning until then."""
+
+    async def stop(self) -> None:
+        """Graceful stop. Durability never depends on it."""
+
+
+@dataclass(frozen=True)
+class Method:
+    name: str
+    request: type[Any]
+    answer: type[Any]
+
+
+def methods(role: type[Role]) -> dict[str, Method]:
+    """The role's RPCs by name, with the types of request and answer, in order of definition."""
+    found: dict[str, Method] = {}
+    for name, member in inspect.getmembers(role, inspect.isfunction):
+        if not getattr(member, "__rpc__", False):
+            continue
+        hints = typing.get_type_hints(member)
+        answer = hints.pop("return")
+        (request,) = hints.values()
+        found[name] = Method(name, request, answer)
+    return found
+
+
+OK, ERROR = b"\x00", b"\x01"
+_encode = msgspec.msgpack.Encoder().encode
+_decode_error = msgspec.msgpack.Decoder(errors.ErrorFrame).decode
+
+
+def encode(message: msgspec.Struct) -> bytes:
+    return _encode(message)
+
+
+def encode_ok(answer: msgspec.Struct) -> bytes:
+    return OK + _encode(answer)
+
+
+def encode_error(error: EblaError) -> bytes:
+    return ERROR + _encode(errors.to_frame(error))
+
+
+def decode_answer(data: bytes, answer: type[Reply]) -> Reply:
+    """The answer, or the role's typed error raised."""
+    view = memoryview(data)
+    if view[:1] == ERROR:
+        raise errors.from_frame(_decode_error(view[1:]))
+    return msgspec.msgpack.decode(view[1:], type=answer)
+
+
+class Dispatcher:
+    """Decodes a request, runs the role's method, encodes its answer. Shared by Ray's shell and the simulation,
+    so that nothing else can differ between them."""
+
+    def __init__(self, role: Role, on_defect: Callable[[str, BaseException], None]) -> None:
+        self.role = role
+        self.on_defect = on_defect
+        self.decoders = {
+            name: msgspec.msgpack.Decoder(method.request) for name, method in methods(type(role)).items()
+        }
+
+    async def answer(self, method: str, data: bytes) -> bytes:
+        decoder = self.decoders.get(method)
+        if decoder is None:
+            return encode_error(InvalidArgument(f"{self.role.world.address} has no method {method!r}"))
+        try:
+            request = decoder.decode(data)
+        except msgspec.MsgspecError as error:
+            return encode_error(InvalidArgument(f"malformed {method} request: {error}"))
+        try:
+            return encode_ok(await getattr(self.role, method)(request))
+        except errors.NetworkError as error:
+            # The role's own call to a third party failed half-way: our caller cannot tell what was done.
+            message = f"{self.role.world.address} could not reach {error.address}: {error}"
+            return encode_error(errors.OutcomeUnknown(message, address=error.address))
+        except EblaError as error:
+            return encode_error(error)
+        except Exception as error:
+            self.on_defect(method, error)
+            return encode_error(errors.Internal(f"{method} failed in {self.role.world.address}: {error!r}"))

@@ -1,0 +1,1 @@
+"""ebla: durable, replicated tables and logs that live inside a Ray cluster."""

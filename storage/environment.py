@@ -1,0 +1,142 @@
+"""What storage asks of a disk: environments of ordered byte maps with durable, atomic, grouped commits.
+
+Two implementations answer alike (a stateful test compares them): `LmdbDisk` (storage/lmdb_disk.py) and
+`MemoryDisk` (chaos/simulation/disk.py). The promises are LMDB's, nothing more:
+
+    atomic     a commit's batch is in the environment wholly or not at all
+    durable    when `commit` returns, the batch survives a power cut; one in flight at a crash may or may not
+    ordered    batches become visible in the order in which `commit` was called
+    loud       a failed sync raises DiskFailed and poisons the environment for good; a full disk raises DiskFull
+               and changes nothing; a missing environment that must exist is Damaged, never "new"
+
+Records carry their own checksums (the layouts' business): LMDB does not notice rot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+T = TypeVar("T")
+
+Item = tuple[bytes, bytes]
+
+
+class Put(NamedTuple):
+    """Set every key of `items` to its value. `sorted_keys` promises ascending keys (a faster path)."""
+
+    database: str
+    items: Sequence[Item]
+    sorted_keys: bool = False
+
+
+class Delete(NamedTuple):
+    """Remove the keys; a missing key is no error."""
+
+    database: str
+    keys: Sequence[bytes]
+
+
+class DeleteRange(NamedTuple):
+    """Remove start <= key < stop; `stop` None means to the end."""
+
+    database: str
+    start: bytes
+    stop: bytes | None
+
+
+Change = Put | Delete | DeleteRange
+Batch = Sequence[Change]
+
+
+class Reader(Protocol):
+    """Reads of one consistent state. Keys and values are bytes copies."""
+
+    def get(self, database: str, key: bytes) -> bytes | None: ...
+
+    def get_many(self, database: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        """One entry per key, in order."""
+
+    def items(
+        self, database: str, start: bytes = b"", stop: bytes | None = None, *, limit: int | None = None
+    ) -> list[Item]:
+        """Ascending items with start <= key < stop, at most `limit`."""
+
+    def joined(
+        self, database: str, start: bytes = b"", stop: bytes | None = None, *, limit: int
+    ) -> tuple[list[bytes], bytes | None]:
+        """Ascending `key + value` of up to `limit` items, and the key to go on from (None at the end).
+
+        The form that bulk scans want: one bytes object a row, made without Python code per row.
+        """
+
+    def last(self, database: str, stop: bytes | None = None) -> Item | None:
+        """The greatest item with key < stop (or of all)."""
+
+    def count(self, database: str) -> int: ...
+
+
+class Snapshot(Reader, Protocol):
+    """A pinned state. It holds back page reuse and map growth, so it is closed soon, or expires (SnapshotExpired)."""
+
+    def close(self) -> None: ...
+
+
+class Environment(Reader, Protocol):
+    """One LMDB environment. Its own reads see the newest committed state, each call on its own."""
+
+    path: str
+
+    async def commit(self, batch: Batch) -> None:
+        """Durable when it returns. Concurrent commits share one sync (group commit), in call order."""
+
+    def snapshot(self) -> Snapshot: ...
+
+    async def run(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Run CPU-heavy `work` beside the event loop (in line in simulation). It must not touch role state."""
+
+    def size_bytes(self) -> int: ...
+
+    async def close(self) -> None:
+        """Wait for commits under way, then close. Later calls raise."""
+
+
+class Instance(NamedTuple):
+    """Who owns a role directory. `uuid` is made when the directory is formatted and never changes;
+    `seqno` grows by one at every start (the incarnation)."""
+
+    uuid: str
+    seqno: int
+    created: bool
+
+
+class Disk(Protocol):
+    """A role's directory (or directories), locked for this incarnation's life."""
+
+    async def open_instance(self, new_uuid: str) -> Instance:
+        """Lock the directory, format it if it does not exist at all, count this incarnation durably.
+
+        Raises DirectoryLocked, Damaged (exists but unreadable), DiskFailed (poisoned by an earlier failed sync).
+        """
+
+    async def open_environment(
+        self, path: str, databases: Sequence[str], *, create: bool, map_bytes: int = 1 << 30
+    ) -> Environment:
+        """Open `path` (relative to the role directory), such as `wals/shared`.
+
+        `create=True` makes it atomically if absent (beside, sync, rename, sync parent); `create=False` on an
+        absent one raises Damaged. `map_bytes` is only the first size of the map; it grows without a restart.
+        """
+
+    def exists(self, path: str) -> bool: ...
+
+    def list(self, path: str) -> list[str]:
+        """Names of the environments directly under `path`, sorted."""
+
+    async def remove(self, path: str) -> None:
+        """Remove an environment (closed before) durably. Absent is no error."""
+
+    def size_bytes(self) -> int: ...
+
+    async def close(self) -> None:
+        """Close every environment and release the lock."""

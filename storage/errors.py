@@ -1,0 +1,93 @@
+"""What can go wrong, told by what the caller should do next. The root of every error ebla raises.
+
+    InvalidArgument   the request can never succeed as it is     change the field it names
+    Corruption        bytes on disk fail their check             rebuild this replica from a peer, never from here
+    DiskFailed        a sync failed: nothing more is believed    the role stops; the directory is set aside
+    DiskFull          no space left; nothing was changed         free space, then send it again
+    DirectoryLocked   another incarnation holds this directory   wait for it to end; never run two
+    Damaged           a directory that must exist is missing or  restore it, or come back as a new server
+                      unreadable: damaged is never "new"
+
+Every error is a value with fields: it crosses the wire by its class name and fields (actors/errors.py), and
+its message names what to do.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class EblaError(Exception):
+    """The root of every error that ebla raises on purpose.
+
+    A subclass lists its `fields`; they are keyword arguments, attributes, and what travels on the wire.
+    `possibly_applied` says whether the request that got this error may have taken effect.
+    """
+
+    fields: ClassVar[tuple[str, ...]] = ()
+    possibly_applied: ClassVar[bool] = False
+    retriable: ClassVar[bool] = False
+
+    def __init__(self, message: str, **values: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        unknown = set(values) - set(self.fields)
+        assert not unknown, f"{type(self).__name__} has no field {sorted(unknown)}"
+        for name in self.fields:
+            setattr(self, name, values.get(name))
+
+    def values(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.fields}
+
+    def __str__(self) -> str:
+        return self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.message, self.values())
+
+
+def _rebuild(kind: type[EblaError], message: str, values: dict[str, Any]) -> EblaError:
+    return kind(message, **values)
+
+
+class InvalidArgument(EblaError, ValueError):
+    """The request can never succeed as it is. `column` and `row` (position in the call) say where, if known."""
+
+    fields = ("column", "row")
+    column: str | None
+    row: int | None
+
+
+class StorageError(EblaError):
+    """Something below the role went wrong."""
+
+    fields = ("path",)
+    path: str | None
+
+
+class Corruption(StorageError):
+    """A record fails its checksum. It is never served and never copied."""
+
+
+class DiskFailed(StorageError):
+    """A commit failed in the device. The environment is poisoned: every later call raises this again."""
+
+
+class DiskFull(StorageError):
+    """The device has no space left. The commit changed nothing; reads go on."""
+
+    retriable = True
+
+
+class DirectoryLocked(StorageError):
+    """Another process holds this role's directory. Two incarnations never write one directory."""
+
+
+class Damaged(StorageError):
+    """A directory or file that must be there is missing or unreadable. Never taken for "new"."""
+
+
+class SnapshotExpired(StorageError):
+    """A snapshot was closed by the server (idle too long, or the map had to grow). Open a new one."""
+
+    retriable = True

@@ -1,0 +1,226 @@
+"""Table schemas as ebla stores them: typed columns, a primary key, and how rows are divided into tablets.
+
+Made from Arrow (`TableSchema.from_arrow`), carried in messages, turned back into Arrow for results. Twelve
+types: int8..int64, float32, float64, bool, string, binary, date32, timestamp(unit, zone), decimal128(p, s).
+Key columns are never null. Limits and their grounds are in LIMITS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from ebla.storage.errors import InvalidArgument
+
+COLUMNS_MAX = 300  # Kudu's limit; wider tables belong in nested values
+NAME_MAX = 256
+KEY_BYTES_MAX = 480  # LMDB's default key limit is 511 bytes; the rest is ours
+ROW_BYTES_MAX = 1 << 20
+BUCKETS_MAX = 4096
+
+_SIMPLE: dict[str, pa.DataType] = {
+    "int8": pa.int8(),
+    "int16": pa.int16(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bool": pa.bool_(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+}
+_NAMES = {kind: name for name, kind in _SIMPLE.items()}
+TIMESTAMP_UNITS = ("s", "ms", "us", "ns")
+
+
+class Column(msgspec.Struct, frozen=True):
+    """One column. `type` is a name of _SIMPLE, `timestamp` (with `unit` and `zone`) or `decimal` (with
+    `precision` 1..38 and `scale`)."""
+
+    name: str
+    type: str
+    nullable: bool = True
+    unit: str | None = None
+    zone: str | None = None
+    precision: int | None = None
+    scale: int | None = None
+
+    def arrow_type(self) -> pa.DataType:
+        if self.type == "timestamp":
+            return pa.timestamp(self.unit, self.zone)
+        if self.type == "decimal":
+            return pa.decimal128(self.precision, self.scale)
+        return _SIMPLE[self.type]
+
+    @property
+    def variable(self) -> bool:
+        return self.type in ("string", "binary")
+
+    @staticmethod
+    def from_arrow(field: pa.Field) -> Column:
+        kind = field.type
+        if kind in _NAMES:
+            return Column(field.name, _NAMES[kind], field.nullable)
+        if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+            return Column(field.name, "string", field.nullable)
+        if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
+            return Column(field.name, "binary", field.nullable)
+        if pa.types.is_timestamp(kind):
+            return Column(field.name, "timestamp", field.nullable, unit=kind.unit, zone=kind.tz)
+        if pa.types.is_decimal128(kind):
+            return Column(field.name, "decimal", field.nullable, precision=kind.precision, scale=kind.scale)
+        raise InvalidArgument(
+            f"column {field.name!r} has type {kind}, which ebla does not store; use one of "
+            f"{', '.join(_SIMPLE)}, timestamp or decimal128",
+            column=field.name,
+        )
+
+
+class Hash(msgspec.Struct, frozen=True, tag="hash"):
+    """`buckets` parts by a hash of `columns` (key columns)."""
+
+    columns: tuple[str, ...]
+    buckets: int
+
+
+class Range(msgspec.Struct, frozen=True, tag="range"):
+    """len(splits) + 1 parts by the order of `columns` (a prefix of the key). `splits` are ascending encoded
+    prefixes (storage/partition.py encodes the user's values)."""
+
+    columns: tuple[str, ...]
+    splits: tuple[bytes, ...]
+
+
+class Partitioning(msgspec.Struct, frozen=True):
+    """Hash first, then range; a tablet is one (bucket, range) pair, numbered bucket * ranges + range."""
+
+    hash: Hash | None = None
+    range: Range | None = None
+
+    @property
+    def ranges(self) -> int:
+        return len(self.range.splits) + 1 if self.range else 1
+
+    @property
+    def tablets(self) -> int:
+        return (self.hash.buckets if self.hash else 1) * self.ranges
+
+
+class TableSchema(msgspec.Struct, frozen=True):
+    """Columns in the user's order, the key's columns in key order, and the partitioning. `version` grows by
+    one with every alteration."""
+
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+    partitioning: Partitioning = Partitioning()
+    version: int = 0
+
+    def column(self, name: str) -> Column:
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise InvalidArgument(
+            f"there is no column {name!r}; the columns are {', '.join(c.name for c in self.columns)}",
+            column=name,
+        )
+
+    def key_columns(self) -> list[Column]:
+        return [self.column(name) for name in self.key]
+
+    def value_columns(self) -> list[Column]:
+        return [column for column in self.columns if column.name not in self.key]
+
+    def arrow(self, names: Sequence[str] | None = None) -> pa.Schema:
+        """The Arrow schema of all columns, or of `names` in that order."""
+        chosen = self.columns if names is None else [self.column(name) for name in names]
+        return pa.schema(
+            [pa.field(c.name, c.arrow_type(), c.nullable and c.name not in self.key) for c in chosen]
+        )
+
+    @staticmethod
+    def from_arrow(
+        schema: pa.Schema, primary_key: Sequence[str], partitioning: Partitioning | None = None
+    ) -> TableSchema:
+        """Checked; raises InvalidArgument naming the column and the remedy."""
+        made = TableSchema(
+            tuple(Column.from_arrow(field) for field in schema),
+            tuple(primary_key),
+            partitioning or Partitioning(),
+        )
+        made = msgspec.structs.replace(
+            made,
+            columns=tuple(
+                msgspec.structs.replace(c, nullable=c.nullable and c.name not in made.key)
+                for c in made.columns
+            ),
+        )
+        made.validate()
+        return made
+
+    def validate(self) -> None:
+        """Everything that must hold of a schema; the master calls it again on what a client sent."""
+        names = [column.name for column in self.columns]
+        _require(
+            0 < len(names) <= COLUMNS_MAX, f"a table has 1 to {COLUMNS_MAX} columns, this one {len(names)}"
+        )
+        for name in names:
+            _require(
+                0 < len(name) <= NAME_MAX, f"a column name has 1 to {NAME_MAX} characters: {name!r}", name
+            )
+            _require(names.count(name) == 1, f"column {name!r} appears twice; rename one", name)
+        _require(len(self.key) > 0, "a table needs a primary key: name at least one column in primary_key")
+        for name in self.key:
+            column = self.column(name)
+            _require(self.key.count(name) == 1, f"column {name!r} appears twice in primary_key", name)
+            _require(not column.nullable, f"key column {name!r} may not be nullable", name)
+        for column in self.columns:
+            _check_type(column)
+        self._validate_partitioning()
+
+    def _validate_partitioning(self) -> None:
+        hashed, ranged = self.partitioning.hash, self.partitioning.range
+        if hashed:
+            _require(
+                2 <= hashed.buckets <= BUCKETS_MAX,
+                f"buckets must be 2 to {BUCKETS_MAX}, not {hashed.buckets}",
+            )
+            for name in hashed.columns:
+                _require(name in self.key, f"hash column {name!r} is not in the primary key", name)
+            _require(
+                len(set(hashed.columns)) == len(hashed.columns) > 0,
+                "hash columns must be distinct, one at least",
+            )
+        if ranged:
+            _require(
+                ranged.columns == self.key[: len(ranged.columns)],
+                f"range columns must be a prefix of the primary key {self.key}, not {ranged.columns}",
+            )
+            _require(
+                list(ranged.splits) == sorted(set(ranged.splits)), "range splits must ascend, without repeats"
+            )
+
+
+def _check_type(column: Column) -> None:
+    if column.type == "timestamp":
+        _require(
+            column.unit in TIMESTAMP_UNITS,
+            f"column {column.name!r}: unit must be one of {TIMESTAMP_UNITS}",
+            column.name,
+        )
+    elif column.type == "decimal":
+        precision, scale = column.precision or 0, column.scale or 0
+        _require(
+            1 <= precision <= 38 and 0 <= scale <= precision,
+            f"column {column.name!r}: decimal needs precision 1 to 38 and scale 0 to precision",
+            column.name,
+        )
+    else:
+        _require(column.type in _SIMPLE, f"column {column.name!r}: unknown type {column.type!r}", column.name)
+
+
+def _require(holds: Any, message: str, column: str | None = None) -> None:
+    if not holds:
+        raise InvalidArgument(message, column=column)
