@@ -26,6 +26,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+
 from ebla.storage import errors as storage_errors
 from ebla.storage.errors import EblaError
 
@@ -165,6 +166,9 @@ class ErrorFrame(msgspec.Struct, frozen=True, array_like=True):
     values: dict[str, Any]
 
 
+Triple = tuple[str, str, dict[str, Any]]
+
+
 def _known() -> dict[str, type[EblaError]]:
     found: dict[str, type[EblaError]] = {}
     pending: list[type[EblaError]] = [EblaError]
@@ -185,6 +189,15 @@ def from_frame(frame: ErrorFrame) -> EblaError:
     if kind is None:
         return Internal(f"{frame.kind}: {frame.message}")
     return kind(frame.message, **{k: v for k, v in frame.values.items() if k in kind.fields})
+
+
+def to_triple(error: EblaError) -> Triple:
+    """An error inside an answer that carries several outcomes."""
+    return type(error).__name__, error.message, error.values()
+
+
+def from_triple(triple: Triple) -> EblaError:
+    return from_frame(ErrorFrame(*triple))
 
 
 InvalidArgument = storage_errors.InvalidArgument

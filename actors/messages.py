@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+
 from ebla.actors.tablet.raft import messages as raft
 from ebla.storage.schema import TableSchema
 
@@ -192,12 +193,19 @@ class ListServersReply(msgspec.Struct, frozen=True):
 
 
 class MasterStatus(msgspec.Struct, frozen=True):
+    """`edits`: transactions in the edit log so far. `tablets_ending`: dropped or replaced, and some server may still
+    hold a replica. `tablets_unknown`: replicas that servers report and the catalog does not know; they are left alone.
+    `leader_conflicts`: reports of a second leader in one term, which never should be."""
+
     instance: ServerInstance
     address: str
     tables: int
     tablets: int
     tablets_not_running: int
     edits: int
+    tablets_ending: int = 0
+    tablets_unknown: int = 0
+    leader_conflicts: int = 0
 
 
 # -- data ----------------------------------------------------------------------------------------------------
@@ -324,6 +332,19 @@ class FlushRequest(msgspec.Struct, frozen=True):
 
 class FlushReply(msgspec.Struct, frozen=True):
     flushed: dict[str, int]
+
+
+class ReadIndexReply(msgspec.Struct, frozen=True):
+    tablet: str
+    index: int
+
+
+class LocalSnapshotRequest(msgspec.Struct, frozen=True):
+    """Asked of the replica on the reader's own host: flush, at least up to `index` (a leader's read index)."""
+
+    tablet: str
+    index: int
+    timeout_s: float = 10.0
 
 
 class LocalSnapshot(msgspec.Struct, frozen=True):

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 import msgspec
+
 from ebla.actors import errors
 from ebla.storage.environment import Disk
 from ebla.storage.errors import EblaError, InvalidArgument

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+
 from ebla.storage.errors import InvalidArgument
 
 COLUMNS_MAX = 300  # Kudu's limit; wider tables belong in nested values

@@ -8,36 +8,12 @@ leader's challengers), seed 000 for member types.
 from __future__ import annotations
 
 import msgspec
-import xxhash
 
-# Kinds of log entries
-NO_OP, WRITE, CONFIG, CHECKPOINT = 0, 1, 2, 3
+from ebla.storage.entries import CHECKPOINT, CONFIG, NO_OP, WRITE, Entry
+
+__all__ = ["CHECKPOINT", "CONFIG", "NO_OP", "WRITE", "Entry"]
 
 VOTER, NON_VOTER = "voter", "non_voter"
-
-
-class Entry(msgspec.Struct, frozen=True, array_like=True):
-    """One log entry. `time_us` is the leader's wall clock, for expiry that all replicas agree on.
-
-    `chain` digests the whole history up to and including this entry (see `chained`): two replicas whose chain
-    agrees at an index agree on every entry before it.
-    """
-
-    index: int
-    term: int
-    kind: int
-    time_us: int
-    payload: bytes
-    chain: int
-
-
-def chained(
-    tablet: str, previous_chain: int, index: int, term: int, kind: int, time_us: int, payload: bytes
-) -> int:
-    """The chain value of an entry after one whose chain is `previous_chain` (0 before the first)."""
-    body = xxhash.xxh3_64_digest(payload)
-    header = f"{tablet}/{previous_chain}/{index}/{term}/{kind}/{time_us}/".encode()
-    return xxhash.xxh3_64_intdigest(header + body)
 
 
 class Peer(msgspec.Struct, frozen=True):

@@ -1,0 +1,281 @@
+"""The catalog: which tables and tablets exist, in which state, on which servers.
+
+It is a state machine over edits (edits.py) and nothing else changes it. Records are frozen and replaced whole, so a
+reader that runs between two awaits always sees one committed state. Three maps, as in Kudu's catalog manager:
+
+    tables   table id  -> TableRecord      running -> removed -> forgotten
+    names    name      -> table id         running tables only: a dropped table's name is free at once
+    tablets  tablet id -> TabletRecord     preparing -> creating -> running -> deleted -> forgotten
+                                                        creating -> replaced -> forgotten
+
+An edit that is not legal in the present state is a defect, or damage that no checksum caught: it fails an assertion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from ebla.actors.master import edits as e
+from ebla.actors.tablet.raft.messages import Configuration, Peer
+from ebla.storage.schema import TableSchema
+
+PREPARING, CREATING, RUNNING, REPLACED, DELETED = "preparing", "creating", "running", "replaced", "deleted"
+REMOVED = "removed"
+LIVE = (PREPARING, CREATING, RUNNING)
+
+REQUESTS_MAX = 10_000  # request ids remembered; a client retries for minutes, not for ten thousand tables
+
+Edit = e.Edit
+replace = msgspec.structs.replace
+
+
+class TableRecord(msgspec.Struct, frozen=True):
+    """`tablets`: the present tablet of every partition, by its number."""
+
+    table: str
+    name: str
+    state: str
+    schema: TableSchema
+    replicas: int
+    replication: str
+    properties: dict[str, str]
+    created_us: int
+    tablets: tuple[str, ...]
+
+
+class TabletRecord(msgspec.Struct, frozen=True):
+    """`unseen`: members that have not reported a replica yet. `former`: members that left the configuration and may
+    still hold something. `ended_us`: when it was deleted or replaced."""
+
+    tablet: str
+    table: str
+    bucket: int
+    state: str
+    configuration: Configuration | None = None
+    unseen: tuple[str, ...] = ()
+    former: tuple[Peer, ...] = ()
+    ended_us: int = 0
+
+    def member(self, uuid: str) -> Peer | None:
+        return self.configuration.peer(uuid) if self.configuration else None
+
+    def holders(self) -> tuple[Peer, ...]:
+        """Every server that may hold data of this tablet."""
+        return (self.configuration.peers if self.configuration else ()) + self.former
+
+
+class Remembered(msgspec.Struct, frozen=True):
+    """A request that was carried out. `kind`: create or drop."""
+
+    kind: str
+    digest: int
+    table: str
+
+
+class CatalogImage(msgspec.Struct, frozen=True):
+    """The whole catalog as a value: what a checkpoint keeps."""
+
+    tables: tuple[TableRecord, ...]
+    tablets: tuple[TabletRecord, ...]
+    requests: tuple[tuple[str, Remembered], ...]
+
+
+class Catalog:
+    def __init__(self) -> None:
+        self.tables: dict[str, TableRecord] = {}
+        self.names: dict[str, str] = {}
+        self.tablets: dict[str, TabletRecord] = {}
+        self.requests: dict[str, Remembered] = {}
+        # Derived: tablet ids that somebody has to do something about (dicts, for their order).
+        self.preparing: dict[str, None] = {}
+        self.creating: dict[str, None] = {}
+        self.unseen: dict[str, None] = {}
+        self.formers: dict[str, None] = {}
+        self.ended: dict[str, None] = {}
+        self._of_table: dict[str, dict[str, None]] = {}
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        """How many records a checkpoint would hold."""
+        return len(self.tables) + len(self.tablets) + len(self.requests)
+
+    def named(self, name: str) -> TableRecord | None:
+        table = self.names.get(name)
+        return None if table is None else self.tables[table]
+
+    def running_tables(self) -> list[TableRecord]:
+        """By name."""
+        return [self.tables[self.names[name]] for name in sorted(self.names)]
+
+    def image(self) -> CatalogImage:
+        return CatalogImage(
+            tuple(self.tables.values()), tuple(self.tablets.values()), tuple(self.requests.items())
+        )
+
+    # -- changing ------------------------------------------------------------------------------------------------
+
+    def load(self, image: CatalogImage) -> None:
+        """Only into an empty catalog."""
+        assert len(self) == 0
+        for table in image.tables:
+            self.tables[table.table] = table
+            if table.state == RUNNING:
+                self.names[table.name] = table.table
+        for record in image.tablets:
+            self._add(record)
+        self.requests = dict(image.requests)
+        self.check()
+
+    def apply(self, edits: Iterable[Edit]) -> None:
+        """Only with edits that are durable. Replaying the same edits gives an equal catalog."""
+        for edit in edits:
+            _APPLY[type(edit)](self, edit)
+
+    def _table_created(self, edit: e.TableCreated) -> None:
+        assert edit.table not in self.tables and edit.name not in self.names, edit.table
+        assert len(edit.tablets) == edit.schema.partitioning.tablets, edit.table
+        self.tables[edit.table] = TableRecord(
+            edit.table,
+            edit.name,
+            RUNNING,
+            edit.schema,
+            edit.replicas,
+            edit.replication,
+            edit.properties,
+            edit.created_us,
+            edit.tablets,
+        )
+        self.names[edit.name] = edit.table
+        for bucket, tablet in enumerate(edit.tablets):
+            self._add(TabletRecord(tablet, edit.table, bucket, PREPARING))
+        self._remember(edit.request, Remembered("create", edit.digest, edit.table))
+
+    def _tablet_assigned(self, edit: e.TabletAssigned) -> None:
+        record = self._expect(edit.tablet, PREPARING)
+        uuids = tuple(peer.uuid for peer in edit.configuration.peers)
+        assert 0 < len(set(uuids)) == len(uuids), edit
+        self._put(replace(record, state=CREATING, configuration=edit.configuration, unseen=uuids))
+
+    def _tablet_replaced(self, edit: e.TabletReplaced) -> None:
+        record = self._expect(edit.tablet, CREATING)
+        table = self.tables[record.table]
+        self._put(replace(record, state=REPLACED, unseen=(), ended_us=edit.replaced_us))
+        self._add(TabletRecord(edit.successor, record.table, record.bucket, PREPARING))
+        tablets = list(table.tablets)
+        assert tablets[record.bucket] == edit.tablet, edit
+        tablets[record.bucket] = edit.successor
+        self.tables[record.table] = replace(table, tablets=tuple(tablets))
+
+    def _tablet_running(self, edit: e.TabletRunning) -> None:
+        self._put(replace(self._expect(edit.tablet, CREATING), state=RUNNING))
+
+    def _configuration_changed(self, edit: e.ConfigurationChanged) -> None:
+        record = self._expect(edit.tablet, CREATING, RUNNING)
+        assert record.configuration is not None and edit.configuration.index > record.configuration.index, (
+            edit
+        )
+        stays = edit.configuration.peer
+        former = tuple(peer for peer in record.holders() if stays(peer.uuid) is None)
+        # From its first own change on, the group brings up its members by itself.
+        self._put(replace(record, configuration=edit.configuration, former=former, unseen=()))
+
+    def _replicas_seen(self, edit: e.ReplicasSeen) -> None:
+        for tablet in edit.tablets:
+            record = self._expect(tablet, CREATING, RUNNING)
+            assert edit.uuid in record.unseen, (edit.uuid, tablet)
+            self._put(replace(record, unseen=tuple(uuid for uuid in record.unseen if uuid != edit.uuid)))
+
+    def _former_members_gone(self, edit: e.FormerMembersGone) -> None:
+        for tablet in edit.tablets:
+            record = self._expect(tablet, CREATING, RUNNING)
+            assert any(peer.uuid == edit.uuid for peer in record.former), (edit.uuid, tablet)
+            self._put(replace(record, former=tuple(p for p in record.former if p.uuid != edit.uuid)))
+
+    def _table_dropped(self, edit: e.TableDropped) -> None:
+        table = self.tables[edit.table]
+        assert table.state == RUNNING, edit.table
+        del self.names[table.name]
+        self.tables[edit.table] = replace(table, state=REMOVED)
+        for tablet in table.tablets:
+            record = self._expect(tablet, *LIVE)
+            self._put(replace(record, state=DELETED, unseen=(), ended_us=edit.dropped_us))
+        self._remember(edit.request, Remembered("drop", edit.digest, edit.table))
+
+    def _tablets_forgotten(self, edit: e.TabletsForgotten) -> None:
+        for tablet in edit.tablets:
+            record = self._expect(tablet, DELETED, REPLACED)
+            del self.tablets[tablet], self.ended[tablet]
+            siblings = self._of_table[record.table]
+            del siblings[tablet]
+            if not siblings:
+                assert self.tables[record.table].state == REMOVED, record.table
+                del self.tables[record.table], self._of_table[record.table]
+
+    # -- helpers -------------------------------------------------------------------------------------------------
+
+    def _expect(self, tablet: str, *states: str) -> TabletRecord:
+        record = self.tablets[tablet]
+        assert record.state in states, f"tablet {tablet} is {record.state}, not {' or '.join(states)}"
+        return record
+
+    def _add(self, record: TabletRecord) -> None:
+        assert record.tablet not in self.tablets, record.tablet
+        self._of_table.setdefault(record.table, {})[record.tablet] = None
+        self._put(record)
+
+    def _put(self, record: TabletRecord) -> None:
+        self.tablets[record.tablet] = record
+        for index, belongs in (
+            (self.preparing, record.state == PREPARING),
+            (self.creating, record.state == CREATING),
+            (self.unseen, len(record.unseen) > 0),
+            (self.formers, len(record.former) > 0 and record.state in LIVE),
+            (self.ended, record.state not in LIVE),
+        ):
+            if belongs:
+                index[record.tablet] = None
+            else:
+                index.pop(record.tablet, None)
+
+    def _remember(self, request: str, remembered: Remembered) -> None:
+        assert request not in self.requests, request
+        self.requests[request] = remembered
+        if len(self.requests) > REQUESTS_MAX:
+            del self.requests[next(iter(self.requests))]
+
+    def check(self) -> None:
+        """The catalog's invariants: all of one state, none about how it came to be."""
+        for name, owner in self.names.items():
+            assert self.tables[owner].name == name and self.tables[owner].state == RUNNING, name
+        for table in self.tables.values():
+            assert (table.state == RUNNING) == (self.names.get(table.name) == table.table), table.table
+            assert len(table.tablets) == table.schema.partitioning.tablets, table.table
+            if table.state == RUNNING:
+                for bucket, current in enumerate(table.tablets):
+                    at = self.tablets[current]
+                    assert (at.table, at.bucket) == (table.table, bucket) and at.state in LIVE, current
+        for tablet, record in self.tablets.items():
+            table = self.tables[record.table]
+            if record.state in LIVE:
+                assert table.state == RUNNING and table.tablets[record.bucket] == tablet, tablet
+            if record.state in (CREATING, RUNNING):
+                assert record.configuration is not None, tablet
+            assert all(record.member(uuid) is not None for uuid in record.unseen), tablet
+        assert len(self.requests) <= REQUESTS_MAX
+
+
+_APPLY: dict[type[Any], Callable[[Catalog, Any], None]] = {
+    e.TableCreated: Catalog._table_created,
+    e.TabletAssigned: Catalog._tablet_assigned,
+    e.TabletReplaced: Catalog._tablet_replaced,
+    e.TabletRunning: Catalog._tablet_running,
+    e.ConfigurationChanged: Catalog._configuration_changed,
+    e.ReplicasSeen: Catalog._replicas_seen,
+    e.FormerMembersGone: Catalog._former_members_gone,
+    e.TableDropped: Catalog._table_dropped,
+    e.TabletsForgotten: Catalog._tablets_forgotten,
+}

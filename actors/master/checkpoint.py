@@ -1,0 +1,85 @@
+"""The whole catalog as of one transaction, so that the edit log need not grow for ever.
+
+Database `checkpoint` of the master's environment, replaced in one commit:
+
+    head             the transaction it reflects, the number of chunks, the image's size, and a digest of the image
+    number (8 bytes) one chunk of the encoded image
+
+Every byte is covered by the digest; damage is Corruption, never a smaller catalog.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import xxhash
+
+from ebla.actors.master.catalog import CatalogImage
+from ebla.storage.environment import DeleteRange, Environment, Put
+from ebla.storage.errors import Corruption
+
+DATABASE = "checkpoint"
+CHUNK_BYTES = 256 << 10
+_HEAD = b"head"
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_image = msgspec.msgpack.Decoder(CatalogImage).decode
+
+
+class _Head(msgspec.Struct, frozen=True, array_like=True):
+    txid: int
+    chunks: int
+    image_bytes: int
+    digest: int
+
+
+_decode_head = msgspec.msgpack.Decoder(_Head).decode
+
+
+class Checkpoints:
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+
+    async def save(self, txid: int, image: CatalogImage) -> None:
+        """Replaces the one before, atomically and durably."""
+        data = _encode(image)
+        chunks = [data[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES)]
+        head = _encode(_Head(txid, len(chunks), len(data), _digest(txid, data)))
+        await self._environment.commit(
+            [
+                DeleteRange(DATABASE, b"", None),
+                Put(
+                    DATABASE, [(_key(number), chunk) for number, chunk in enumerate(chunks)], sorted_keys=True
+                ),
+                Put(DATABASE, [(_HEAD, xxhash.xxh3_64_digest(head) + head)]),
+            ]
+        )
+
+    def load(self) -> tuple[int, CatalogImage] | None:
+        """(the transaction it reflects, the catalog), or None if none was ever made."""
+        sealed = self._environment.get(DATABASE, _HEAD)
+        if sealed is None:
+            if self._environment.count(DATABASE) > 0:
+                raise self._corruption("its head is missing")
+            return None
+        if xxhash.xxh3_64_digest(sealed[8:]) != sealed[:8]:
+            raise self._corruption("its head fails its checksum")
+        head = _decode_head(sealed[8:])
+        chunks = self._environment.get_many(DATABASE, [_key(number) for number in range(head.chunks)])
+        data = b"".join(chunk or b"" for chunk in chunks)
+        if len(data) != head.image_bytes or _digest(head.txid, data) != head.digest:
+            raise self._corruption(f"the image as of transaction {head.txid} fails its checksum")
+        return head.txid, _decode_image(data)
+
+    def _corruption(self, what: str) -> Corruption:
+        path = self._environment.path
+        return Corruption(
+            f"the checkpoint in {path} is damaged: {what}; restore the master's catalog", path=path
+        )
+
+
+def _digest(txid: int, data: bytes) -> int:
+    return xxhash.xxh3_64_intdigest(txid.to_bytes(8, "big") + data)
+
+
+def _key(number: int) -> bytes:
+    return number.to_bytes(8, "big")

@@ -1,0 +1,116 @@
+"""What can happen to the catalog: each edit is one fact, in the past tense, as it stands in the edit log.
+
+An edit carries everything that applying it needs (ids, times, configurations), so that replaying the log gives the
+same catalog on any machine. What only servers can tell anew, such as leaders and terms, is not an edit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ebla.actors.tablet.raft.messages import Configuration
+from ebla.storage.schema import TableSchema
+
+
+class TableCreated(msgspec.Struct, frozen=True, tag="table_created"):
+    """The table is running and its tablets, one per partition in order of their number, are preparing.
+
+    `request` and `digest` (of the request's body) are remembered, so that a retry gets the first answer.
+    """
+
+    request: str
+    digest: int
+    table: str
+    name: str
+    schema: TableSchema
+    replicas: int
+    replication: str
+    properties: dict[str, str]
+    created_us: int
+    tablets: tuple[str, ...]
+
+
+class TabletAssigned(msgspec.Struct, frozen=True, tag="tablet_assigned"):
+    """Servers were chosen: preparing -> creating. Only now may they be asked to make replicas."""
+
+    tablet: str
+    configuration: Configuration
+
+
+class TabletReplaced(msgspec.Struct, frozen=True, tag="tablet_replaced"):
+    """Its servers did not make it in time: creating -> replaced, and `successor` prepares for the same partition."""
+
+    tablet: str
+    successor: str
+    replaced_us: int
+
+
+class TabletRunning(msgspec.Struct, frozen=True, tag="tablet_running"):
+    """A running replica named a leader of the committed configuration: creating -> running."""
+
+    tablet: str
+
+
+class ConfigurationChanged(msgspec.Struct, frozen=True, tag="configuration_changed"):
+    """The group committed a newer configuration. Members that left stay known until their data is surely gone."""
+
+    tablet: str
+    configuration: Configuration
+
+
+class ReplicasSeen(msgspec.Struct, frozen=True, tag="replicas_seen"):
+    """Server `uuid` reported replicas of `tablets` for the first time. It is never asked to create them again:
+    a replica that existed may have voted, and an empty new one in its place would not remember."""
+
+    uuid: str
+    tablets: tuple[str, ...]
+
+
+class FormerMembersGone(msgspec.Struct, frozen=True, tag="former_members_gone"):
+    """Server `uuid` had left the configurations of `tablets` and now holds nothing of them."""
+
+    uuid: str
+    tablets: tuple[str, ...]
+
+
+class TableDropped(msgspec.Struct, frozen=True, tag="table_dropped"):
+    """The name is free, the table removed and its tablets deleted; their replicas are deleted from now on."""
+
+    request: str
+    digest: int
+    table: str
+    dropped_us: int
+
+
+class TabletsForgotten(msgspec.Struct, frozen=True, tag="tablets_forgotten"):
+    """No server holds anything of these deleted or replaced tablets; a removed table goes with its last one."""
+
+    tablets: tuple[str, ...]
+
+
+Edit = (
+    TableCreated
+    | TabletAssigned
+    | TabletReplaced
+    | TabletRunning
+    | ConfigurationChanged
+    | ReplicasSeen
+    | FormerMembersGone
+    | TableDropped
+    | TabletsForgotten
+)
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[Edit]).decode
+
+
+def encode(edits: Sequence[Edit]) -> bytes:
+    """One transaction: its edits are applied together or not at all."""
+    return _encode(edits)
+
+
+def decode(data: bytes) -> list[Edit]:
+    """Raises msgspec.MsgspecError if these are not edits."""
+    return _decode(data)

@@ -1,0 +1,43 @@
+"""What an operator may set of a master. Times are seconds; tests use small ones."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ebla.storage.errors import InvalidArgument
+
+JOURNALS = ("local",)
+
+
+class MasterOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """`unresponsive_s`: a server silent for so long gets no new replicas. `assignment_timeout_s`: a tablet whose
+    servers have not brought it up by then is replaced by a new one (Kudu's tablet_creation_timeout).
+
+    `forget_min_s`: how long a dropped or replaced tablet is remembered after every server confirmed that its replica
+    is gone, for a request to create one that is still under way somewhere. `forget_max_s`: after so long it is
+    forgotten although a server never answered; should that server ever return, its replica is unknown, and unknown
+    replicas are left alone.
+    """
+
+    journal: str = "local"
+    bg_s: float = 0.5
+    unresponsive_s: float = 10.0
+    assignment_timeout_s: float = 30.0
+    rpc_timeout_s: float = 10.0
+    rpc_backoff_s: float = 0.1
+    rpc_backoff_max_s: float = 10.0
+    rpcs_max: int = 32
+    rpcs_per_server_max: int = 8
+    changes_waiting_max: int = 1000
+    replicas_per_server_max: int = 200
+    checkpoint_edits: int = 1000
+    forget_min_s: float = 300.0
+    forget_max_s: float = 7 * 24 * 3600.0
+
+    def validate(self) -> None:
+        if self.journal not in JOURNALS:
+            raise InvalidArgument(f"journal must be one of {', '.join(JOURNALS)}, not {self.journal!r}")
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if name != "journal" and not value > 0:
+                raise InvalidArgument(f"{name} must be greater than zero, not {value}")

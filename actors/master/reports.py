@@ -1,0 +1,213 @@
+"""What a tablet server's report means for the catalog, and what is kept of it in memory only.
+
+Await-free, and in three steps, each a function of the committed catalog:
+
+    durable_changes(...)   the edits a report gives rise to (made durable before anything else happens)
+    Views.merge(...)       leaders, terms and replica states: known anew after any restart, hence never logged
+    Merged                 replicas of dropped or replaced tablets, that are (or are no longer) on the server
+
+Rules, after Kudu's tablet report processing. A tablet the catalog does not know is left alone: data is deleted only
+on explicit evidence. The replica's configuration counts if its index is higher than the known one. A leader counts
+only as a member of the committed configuration, and only in a newer term, or where none is known in this one; a
+follower that knows no leader does not erase the one the others follow. Two leaders in one term are never believed.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ebla.actors.master.catalog import CREATING, PREPARING, RUNNING, Catalog, TabletRecord
+from ebla.actors.master.edits import (
+    ConfigurationChanged,
+    Edit,
+    FormerMembersGone,
+    ReplicasSeen,
+    TabletRunning,
+)
+from ebla.actors.messages import ReplicaReport, TabletReport
+from ebla.actors.tablet.raft.messages import VOTER, Configuration
+
+log = logging.getLogger(__name__)
+
+UNKNOWN_MAX = 10_000  # remembered for the count in status; more than that is the same story
+
+
+# -- durable ---------------------------------------------------------------------------------------------------------
+
+
+def durable_changes(catalog: Catalog, uuid: str, report: TabletReport) -> list[Edit]:
+    """The edits that server `uuid`'s report gives rise to; most reports give none."""
+    edits: list[Edit] = []
+    reported = {replica.tablet: replica for replica in report.updated}
+    seen = tuple(
+        tablet for tablet in reported if tablet in catalog.unseen and uuid in catalog.tablets[tablet].unseen
+    )
+    if seen:
+        edits.append(ReplicasSeen(uuid, seen))
+    for replica in reported.values():
+        edits.extend(_replica_changes(catalog, uuid, replica))
+    gone = _former_gone(catalog, uuid, report, reported)
+    if gone:
+        edits.append(FormerMembersGone(uuid, gone))
+    return edits
+
+
+def _replica_changes(catalog: Catalog, uuid: str, replica: ReplicaReport) -> list[Edit]:
+    record = catalog.tablets.get(replica.tablet)
+    if record is None or record.state not in (CREATING, RUNNING) or not _healthy(replica):
+        return []
+    known = record.configuration
+    assert known is not None, replica.tablet
+    edits: list[Edit] = []
+    committed = known
+    if replica.configuration.index > known.index and _acceptable(replica):
+        committed = replica.configuration
+        edits.append(ConfigurationChanged(replica.tablet, committed))
+    member = committed.peer(uuid) is not None
+    led = replica.leader is not None and committed.peer(replica.leader) is not None
+    if record.state == CREATING and replica.state == "running" and member and led:
+        edits.append(TabletRunning(replica.tablet))
+    return edits
+
+
+def _former_gone(
+    catalog: Catalog, uuid: str, report: TabletReport, reported: dict[str, ReplicaReport]
+) -> tuple[str, ...]:
+    """Tablets whose configuration this server had left, and of which it now holds nothing."""
+    absent = report.removed if report.incremental else tuple(catalog.formers)
+    return tuple(
+        tablet
+        for tablet in dict.fromkeys(absent)
+        if tablet in catalog.formers
+        and tablet not in reported
+        and any(peer.uuid == uuid for peer in catalog.tablets[tablet].former)
+    )
+
+
+def _healthy(replica: ReplicaReport) -> bool:
+    return replica.error is None and replica.state not in ("failed", "deleted")
+
+
+def _acceptable(replica: ReplicaReport) -> bool:
+    peers = replica.configuration.peers
+    if any(peer.member == VOTER for peer in peers) and len({peer.uuid for peer in peers}) == len(peers):
+        return True
+    log.error("tablet %s reports a configuration that cannot be: %s", replica.tablet, replica.configuration)
+    return False
+
+
+# -- in memory -------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class View:
+    """One tablet as its servers last described it. `states`: what each replica said of itself."""
+
+    term: int = 0
+    leader: str | None = None
+    rows_bytes: int = 0
+    states: dict[str, str] = field(default_factory=dict)
+
+
+class Merged(NamedTuple):
+    """`stragglers`: replicas on the server of tablets that were dropped or replaced. `absent`: tablets it says it
+    holds nothing of; in a full report, everything that has ended and was not listed."""
+
+    stragglers: list[str]
+    absent: list[str]
+
+
+class Views:
+    def __init__(self) -> None:
+        self.tablets: dict[str, View] = {}
+        self.unknown: dict[tuple[str, str], None] = {}
+        self.leader_conflicts = 0
+
+    def of(self, tablet: str) -> View:
+        return self.tablets.get(tablet) or View()
+
+    def merge(self, catalog: Catalog, uuid: str, report: TabletReport) -> Merged:
+        """Take in a report whose durable changes are already in the catalog."""
+        reported = {replica.tablet: replica for replica in report.updated}
+        stragglers: list[str] = []
+        unknown: list[str] = []
+        for tablet, replica in reported.items():
+            record = catalog.tablets.get(tablet)
+            if record is None or record.state == PREPARING:
+                unknown.append(tablet)
+            elif tablet in catalog.ended:
+                stragglers.append(tablet)
+            else:
+                self._take(record, uuid, replica)
+        self._note_unknown(uuid, unknown)
+        if report.incremental:
+            absent = [tablet for tablet in report.removed if tablet not in reported]
+        else:
+            absent = [tablet for tablet in catalog.ended if tablet not in reported]
+            absent.extend(t for t, view in self.tablets.items() if uuid in view.states and t not in reported)
+        self._clear(uuid, absent)
+        return Merged(stragglers, absent)
+
+    def drop_ended(self, catalog: Catalog) -> None:
+        """What was known of tablets that have ended is of no use."""
+        for tablet in catalog.ended:
+            self.tablets.pop(tablet, None)
+
+    def _take(self, record: TabletRecord, uuid: str, replica: ReplicaReport) -> None:
+        view = self.tablets.setdefault(record.tablet, View())
+        view.states[uuid] = replica.state
+        if not _healthy(replica):
+            return
+        committed = record.configuration
+        assert committed is not None, record.tablet
+        if view.leader is not None and committed.peer(view.leader) is None:
+            view.leader = None
+        self._take_leader(view, committed, uuid, replica)
+        if uuid == view.leader or view.leader is None:
+            view.rows_bytes = replica.rows_bytes
+
+    def _take_leader(self, view: View, committed: Configuration, uuid: str, replica: ReplicaReport) -> None:
+        named = replica.leader
+        if named is not None and committed.peer(named) is None:
+            named = None
+        if replica.term > view.term and (named is not None or view.leader in (None, uuid)):
+            view.term, view.leader = replica.term, named
+        elif replica.term == view.term:
+            if named is None:
+                view.leader = None if view.leader == uuid else view.leader
+            elif view.leader is None:
+                view.leader = named
+            elif view.leader != named:
+                self.leader_conflicts += 1
+                log.error(
+                    "tablet %s has two leaders in term %d: %s, and %s says %s",
+                    replica.tablet,
+                    view.term,
+                    view.leader,
+                    uuid,
+                    named,
+                )
+
+    def _note_unknown(self, uuid: str, tablets: list[str]) -> None:
+        fresh = [tablet for tablet in tablets if (uuid, tablet) not in self.unknown]
+        for tablet in fresh[: UNKNOWN_MAX - len(self.unknown)]:
+            self.unknown[uuid, tablet] = None
+        if fresh:
+            log.warning(
+                "server %s holds %d tablets that the catalog does not know (%s%s); they are left alone",
+                uuid,
+                len(fresh),
+                ", ".join(fresh[:3]),
+                ", ..." if len(fresh) > 3 else "",
+            )
+
+    def _clear(self, uuid: str, absent: list[str]) -> None:
+        for tablet in absent:
+            self.unknown.pop((uuid, tablet), None)
+            view = self.tablets.get(tablet)
+            if view is not None:
+                view.states.pop(uuid, None)
+                if view.leader == uuid:
+                    view.leader = None

@@ -1,0 +1,133 @@
+"""Requests to change tables: what makes one valid, and how a repeated one is recognised. Await-free.
+
+A client repeats a request whose answer it did not get, with the same request id. What was carried out is remembered in
+the catalog, hence durable: the repeat gets the first answer, and an id that comes back with another body is refused.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+
+import msgspec
+import xxhash
+
+from ebla.actors.errors import RequestReused, StaleRequest, Unavailable
+from ebla.actors.master.catalog import RUNNING, Catalog, TableRecord
+from ebla.actors.master.edits import TableCreated
+from ebla.actors.messages import CreateTableRequest, DropTableRequest
+from ebla.actors.world import Random, new_id
+from ebla.storage.errors import InvalidArgument
+
+NAME_MAX = 256
+REPLICAS_MAX = 7  # Kudu's limit: every write waits for a majority
+REPLICATIONS = ("raft",)
+REQUEST_ID_MAX = 128
+PROPERTIES_MAX = 64
+PROPERTY_CHARACTERS_MAX = 4096
+
+_encode = msgspec.msgpack.Encoder(order="sorted").encode
+
+
+def validate_create(request: CreateTableRequest) -> None:
+    """What can never succeed, whatever the cluster looks like: InvalidArgument that names the field."""
+    _validate_request_id(request.request_id)
+    name = request.name
+    _require(0 < len(name) <= NAME_MAX, f"name must have 1 to {NAME_MAX} characters, not {len(name)}")
+    _require(
+        not any(unicodedata.category(character) in ("Cc", "Cs") for character in name),
+        f"name may not contain control characters: {name!r}",
+    )
+    _require(
+        1 <= request.replicas <= REPLICAS_MAX and request.replicas % 2 == 1,
+        f"replicas must be odd, 1 to {REPLICAS_MAX}, not {request.replicas}",
+    )
+    _require(
+        request.replication in REPLICATIONS,
+        f"replication must be one of {', '.join(REPLICATIONS)}, not {request.replication!r}",
+    )
+    _require(
+        len(request.properties) <= PROPERTIES_MAX,
+        f"properties may have {PROPERTIES_MAX} entries, not {len(request.properties)}",
+    )
+    for key, value in request.properties.items():
+        _require(
+            0 < len(key) <= NAME_MAX and len(value) <= PROPERTY_CHARACTERS_MAX,
+            f"properties: {key[:NAME_MAX]!r} is longer than {NAME_MAX} characters or its value longer than "
+            f"{PROPERTY_CHARACTERS_MAX}",
+        )
+    request.schema.validate()
+
+
+def validate_drop(request: DropTableRequest) -> None:
+    _validate_request_id(request.request_id)
+
+
+def validate_room(request: CreateTableRequest, hosts: int, replicas_per_server_max: int) -> None:
+    """What the cluster of this moment can take."""
+    if request.replicas > hosts:
+        raise Unavailable(
+            f"table {request.name!r} wants {request.replicas} replicas, each on a host of its own, but tablet servers "
+            f"of {hosts} hosts are live; start more, or create it with fewer replicas"
+        )
+    tablets = request.schema.partitioning.tablets
+    most = replicas_per_server_max * hosts
+    _require(
+        tablets * request.replicas <= most,
+        f"partitioning makes {tablets} tablets with {request.replicas} replicas each; on {hosts} live hosts a new "
+        f"table may have {most} replicas altogether: use fewer buckets or splits",
+    )
+
+
+def earlier_create(catalog: Catalog, request: CreateTableRequest) -> TableRecord | None:
+    """The table that this request created before, if it did."""
+    remembered = catalog.requests.get(request.request_id)
+    if remembered is None:
+        return None
+    if remembered.kind != "create" or remembered.digest != digest(request):
+        raise RequestReused(f"request {request.request_id} was used for something else before")
+    table = catalog.tables.get(remembered.table)
+    if table is None or table.state != RUNNING:
+        raise StaleRequest(f"request {request.request_id} created table {request.name!r}, dropped since")
+    return table
+
+
+def earlier_drop(catalog: Catalog, request: DropTableRequest) -> bool:
+    """Whether this request was carried out before."""
+    remembered = catalog.requests.get(request.request_id)
+    if remembered is None:
+        return False
+    if remembered.kind != "drop" or remembered.digest != digest(request):
+        raise RequestReused(f"request {request.request_id} was used for something else before")
+    return True
+
+
+def created(request: CreateTableRequest, random: Random, wall_us: int) -> TableCreated:
+    """The edit that creates the table: one transaction with all of its tablets."""
+    return TableCreated(
+        request=request.request_id,
+        digest=digest(request),
+        table=new_id(random),
+        name=request.name,
+        schema=request.schema,
+        replicas=request.replicas,
+        replication=request.replication,
+        properties=dict(request.properties),
+        created_us=wall_us,
+        tablets=tuple(new_id(random) for _ in range(request.schema.partitioning.tablets)),
+    )
+
+
+def digest(request: CreateTableRequest | DropTableRequest) -> int:
+    return xxhash.xxh3_64_intdigest(_encode(request))
+
+
+def _validate_request_id(request_id: str) -> None:
+    _require(
+        0 < len(request_id) <= REQUEST_ID_MAX,
+        f"request_id must have 1 to {REQUEST_ID_MAX} characters, not {len(request_id)}",
+    )
+
+
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise InvalidArgument(message)

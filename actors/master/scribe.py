@@ -1,0 +1,146 @@
+"""The one writer of the catalog: decide, make durable, apply, answer; one change after the other.
+
+A change is two functions without await. `decide` looks at the committed catalog and returns edits (or raises the typed
+error that the caller gets); `conclude` runs right after they were applied, before anything else does, and returns the
+answer. Between the two lies the only wait, the edit log's, and during it nobody else changes the catalog, while every
+reader still sees it as it was. A caller that is cancelled does not tear a change in two: the scribe carries it out.
+
+A log that fails leaves open whether the edits are durable. Then nothing more is believed: the master fails, loudly,
+and starts again from what the log says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from ebla.actors.errors import OutcomeUnknown, Throttled, Unavailable
+from ebla.actors.master.catalog import Catalog
+from ebla.actors.master.checkpoint import Checkpoints
+from ebla.actors.master.edit_log import EditLog
+from ebla.actors.master.edits import Edit
+from ebla.actors.world import World
+from ebla.storage.errors import EblaError
+
+T = TypeVar("T")
+
+RETRY_AFTER_S = 0.1
+
+
+class _Change:
+    def __init__(
+        self,
+        name: str,
+        decide: Callable[[], Sequence[Edit]],
+        conclude: Callable[[], Any],
+        answer: asyncio.Future[Any],
+    ) -> None:
+        self.name = name
+        self.decide = decide
+        self.conclude = conclude
+        self.answer = answer
+
+
+class Scribe:
+    def __init__(
+        self,
+        world: World,
+        log: EditLog,
+        checkpoints: Checkpoints,
+        catalog: Catalog,
+        *,
+        waiting_max: int,
+        checkpoint_edits: int,
+    ) -> None:
+        self._world = world
+        self._log = log
+        self._checkpoints = checkpoints
+        self._catalog = catalog
+        self._waiting_max = waiting_max
+        self._checkpoint_edits = checkpoint_edits
+        self._waiting: deque[_Change] = deque()
+        self._wake = asyncio.Event()
+        self._failed = False
+        self.checkpointed = 0
+
+    async def open(self) -> None:
+        """Bring the catalog to what is durable. Raises Corruption if that cannot be told for sure."""
+        saved = self._checkpoints.load()
+        if saved is not None:
+            self.checkpointed, image = saved
+            self._catalog.load(image)
+        self._catalog.apply(await self._log.open(self.checkpointed))
+        self._catalog.check()
+
+    async def change(self, name: str, decide: Callable[[], Sequence[Edit]], conclude: Callable[[], T]) -> T:
+        """`name` is the change's in fault points and messages."""
+        if self._failed:
+            raise Unavailable(f"{self._world.address} has failed and is about to start again")
+        if len(self._waiting) >= self._waiting_max:
+            raise Throttled(
+                f"{len(self._waiting)} changes of the catalog are waiting",
+                limit="changes_waiting_max",
+                retry_after_s=RETRY_AFTER_S,
+            )
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Change(name, decide, conclude, answer))
+        self._wake.set()
+        return await answer
+
+    async def run(self) -> None:
+        """Carries out changes in the order in which they were asked for, until cancelled or failed."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._waiting:
+                change = self._waiting.popleft()
+                try:
+                    await self._carry_out(change)
+                    await self._checkpoint()
+                except BaseException as error:
+                    self._fail(change)
+                    if not isinstance(error, asyncio.CancelledError):
+                        self._world.fail(error)
+                    raise
+
+    async def _carry_out(self, change: _Change) -> None:
+        try:
+            edits = change.decide()
+        except EblaError as error:
+            if not change.answer.done():
+                change.answer.set_exception(error)
+            return
+        if edits:
+            await self._world.faults.here(f"master.{change.name}.before_edit")
+            await self._log.append(edits)
+            await self._world.faults.here(f"master.{change.name}.after_edit")
+            self._catalog.apply(edits)
+        answer = change.conclude()
+        if not change.answer.done():
+            change.answer.set_result(answer)
+
+    async def _checkpoint(self) -> None:
+        """Rare enough to cost little per edit, whatever the size of the catalog."""
+        since = self._log.last_txid - self.checkpointed
+        if since < max(self._checkpoint_edits, len(self._catalog)):
+            return
+        txid = self._log.last_txid
+        await self._world.faults.here("master.checkpoint.before_save")
+        await self._checkpoints.save(txid, self._catalog.image())
+        self.checkpointed = txid
+        await self._world.faults.here("master.checkpoint.before_purge")
+        await self._log.purge(txid)
+
+    def _fail(self, change: _Change) -> None:
+        self._failed = True
+        address = self._world.address
+        if not change.answer.done():
+            change.answer.set_exception(
+                OutcomeUnknown(f"{address} failed while it made {change.name} durable", address=address)
+            )
+        while self._waiting:
+            waiting = self._waiting.popleft()
+            if not waiting.answer.done():
+                waiting.answer.set_exception(Unavailable(f"{address} failed before it began {waiting.name}"))

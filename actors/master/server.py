@@ -1,0 +1,348 @@
+"""The master: it knows which tables exist, places their tablets on servers, and hears from all of them.
+
+Four promises:
+
+    durable first   a change is in the edit log before memory shows it and before any server hears of it
+    exactly once    a repeated create or drop gets the first answer
+    completion      a created table gets its replicas, a dropped one loses them, whoever restarts meanwhile
+    evidence        a replica is deleted because its table was dropped or its tablet replaced, never because it is
+                    unknown: a master that lost its catalog deletes nothing
+
+Changes go through the scribe, one after the other; reads answer from memory. What servers are asked to do follows from
+the committed catalog (errands.py) in a background task that events wake and that looks by itself every `bg_s`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+import msgspec
+
+from ebla.actors import messages as m
+from ebla.actors.errors import AlreadyPresent, NotFound, NotRunning, TabletNotFound, Throttled, WrongServer
+from ebla.actors.master import edit_log, errands, requests
+from ebla.actors.master import reports as tablet_reports
+from ebla.actors.master.answers import Answers
+from ebla.actors.master.assignment import Assignment, Candidate
+from ebla.actors.master.catalog import Catalog, TableRecord
+from ebla.actors.master.checkpoint import DATABASE as CHECKPOINT_DATABASE
+from ebla.actors.master.checkpoint import Checkpoints
+from ebla.actors.master.edits import Edit, TableDropped, TabletsForgotten
+from ebla.actors.master.errands import Errand, Errands
+from ebla.actors.master.options import MasterOptions
+from ebla.actors.master.scribe import Scribe
+from ebla.actors.master.servers import Server, Servers
+from ebla.actors.tablet.raft.messages import Peer
+from ebla.actors.world import Role, World, new_id, rpc
+from ebla.storage.environment import Environment, Instance
+from ebla.storage.errors import EblaError
+
+__all__ = ["Master", "MasterOptions"]
+
+log = logging.getLogger(__name__)
+
+CATALOG = "catalog"
+FORMATTED = "catalog-formatted"
+
+
+class Master(Role):
+    def __init__(self, world: World, options: MasterOptions | None = None) -> None:
+        self.world = world
+        self.options = options or MasterOptions()
+        self.options.validate()
+        self.catalog = Catalog()
+        self.servers = Servers(self.options.unresponsive_s)
+        self.views = tablet_reports.Views()
+        self.answers = Answers(self.catalog, self.views, self.servers)
+        self.assignment = Assignment(self.options.assignment_timeout_s, world.random)
+        self.errands = Errands(self.options, world.random)
+        self.instance = m.ServerInstance("", 0)
+        self._running = False
+        self._unplaced = 0
+        self._wake = asyncio.Event()
+
+    # -- life ----------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        instance = await self.world.disk.open_instance(new_id(self.world.random))
+        self.instance = m.ServerInstance(instance.uuid, instance.seqno)
+        environment = await self._open_environment(instance)
+        self.log: edit_log.EditLog = edit_log.LocalEditLog(environment)
+        self.scribe = Scribe(
+            self.world,
+            self.log,
+            Checkpoints(environment),
+            self.catalog,
+            waiting_max=self.options.changes_waiting_max,
+            checkpoint_edits=self.options.checkpoint_edits,
+        )
+        await self.scribe.open()
+        self._running = True
+        self.world.spawn(self.scribe.run(), "scribe")
+        self.world.spawn(self._background(), "background")
+        self.world.spawn(self._tick(), "tick")
+
+    async def stop(self) -> None:
+        self._running = False
+
+    async def _open_environment(self, instance: Instance) -> Environment:
+        """A catalog that was there once must be there. The mark that it was is made after it, so that a crash while
+        the directory is being formatted is not taken for a loss."""
+        disk = self.world.disk
+        formatted = disk.exists(FORMATTED)
+        environment = await disk.open_environment(
+            CATALOG, (edit_log.DATABASE, CHECKPOINT_DATABASE), create=not formatted
+        )
+        if not formatted:
+            await self.world.faults.here("master.format.before_mark")
+            mark = await disk.open_environment(FORMATTED, ("mark",), create=True, map_bytes=1 << 20)
+            await mark.close()
+        return environment
+
+    def _require_running(self) -> None:
+        if not self._running:
+            raise NotRunning(f"{self.world.address} is starting or stopping", state="starting")
+
+    # -- tables --------------------------------------------------------------------------------------------------
+
+    @rpc
+    async def create_table(self, request: m.CreateTableRequest) -> m.TableInfo:
+        """Answers as soon as the table is durable; poll get_table until its state is running."""
+        self._require_running()
+        requests.validate_create(request)
+
+        def decide() -> Sequence[Edit]:
+            if requests.earlier_create(self.catalog, request) is not None:
+                return ()
+            if self.catalog.named(request.name) is not None:
+                raise AlreadyPresent(f"table {request.name!r} exists already", what=request.name)
+            hosts = len({server.host for server in self.servers.alive(self._now())})
+            requests.validate_room(request, hosts, self.options.replicas_per_server_max)
+            return (requests.created(request, self.world.random, self.world.clock.wall_us()),)
+
+        def conclude() -> m.TableInfo:
+            self._wake.set()
+            record = requests.earlier_create(self.catalog, request)
+            assert record is not None, "it was created just now, or before"
+            return self.answers.table(record, self._now())
+
+        return await self.scribe.change("create_table", decide, conclude)
+
+    @rpc
+    async def drop_table(self, request: m.DropTableRequest) -> m.Empty:
+        """The name is free when this answers; the replicas are deleted afterwards."""
+        self._require_running()
+        requests.validate_drop(request)
+
+        def decide() -> Sequence[Edit]:
+            if requests.earlier_drop(self.catalog, request):
+                return ()
+            table = self._named(request.name).table
+            return (
+                TableDropped(request.request_id, requests.digest(request), table, self.world.clock.wall_us()),
+            )
+
+        def conclude() -> m.Empty:
+            self.views.drop_ended(self.catalog)
+            self._wake.set()
+            return m.Empty()
+
+        return await self.scribe.change("drop_table", decide, conclude)
+
+    @rpc
+    async def get_table(self, request: m.TableName) -> m.TableInfo:
+        self._require_running()
+        return self.answers.table(self._named(request.name), self._now())
+
+    @rpc
+    async def list_tables(self, request: m.ListTablesRequest) -> m.ListTablesReply:
+        self._require_running()
+        tables = [t for t in self.catalog.running_tables() if t.name.startswith(request.prefix)]
+        return m.ListTablesReply(tuple(self.answers.summary(table) for table in tables))
+
+    @rpc
+    async def get_tablet(self, request: m.TabletRequest) -> m.TabletLocation:
+        self._require_running()
+        record = self.catalog.tablets.get(request.tablet)
+        if record is None:
+            raise NotFound(f"there is no tablet {request.tablet!r}", what=request.tablet)
+        return self.answers.tablet(record, self._now())
+
+    def _named(self, name: str) -> TableRecord:
+        record = self.catalog.named(name)
+        if record is None:
+            raise NotFound(f"there is no table {name!r}", what=name)
+        return record
+
+    # -- servers -------------------------------------------------------------------------------------------------
+
+    @rpc
+    async def heartbeat(self, request: m.HeartbeatRequest) -> m.HeartbeatReply:
+        """The answer acknowledges the report: whatever follows from it is durable by then."""
+        self._require_running()
+        server = self.servers.heartbeat(request, self._now())
+        if server is None:
+            return m.HeartbeatReply(self.instance, needs_register=True, needs_full_report=True)
+        if request.registration is not None:
+            self._wake.set()
+        if request.report is not None:
+            await self._take_report(server, request.report)
+        return m.HeartbeatReply(
+            self.instance,
+            needs_register=not self.servers.current(server),
+            needs_full_report=not server.reported_in_full,
+        )
+
+    async def _take_report(self, server: Server, report: m.TabletReport) -> None:
+        """Most reports change nothing durable and cost no write; the others cost one."""
+
+        def decide() -> Sequence[Edit]:
+            if not self._expected(server, report):
+                return ()
+            return tablet_reports.durable_changes(self.catalog, server.uuid, report)
+
+        if decide():
+            await self.scribe.change("report", decide, lambda: self._merge(server, report))
+        else:
+            self._merge(server, report)
+
+    def _expected(self, server: Server, report: m.TabletReport) -> bool:
+        return self.servers.current(server) and server.expects(report)
+
+    def _merge(self, server: Server, report: m.TabletReport) -> None:
+        if not self._expected(server, report):
+            return
+        server.took(report)
+        merged = self.views.merge(self.catalog, server.uuid, report)
+        for tablet in merged.absent:
+            if tablet in self.catalog.ended:
+                self.errands.absent(tablet, server.uuid)
+        for tablet in merged.stragglers:
+            self.errands.straggler(tablet, Peer(server.uuid, server.address))
+        if merged.stragglers or not report.incremental:
+            self._wake.set()
+
+    @rpc
+    async def list_servers(self, request: m.Empty) -> m.ListServersReply:
+        self._require_running()
+        return m.ListServersReply(self.servers.statuses(self._now()))
+
+    @rpc
+    async def status(self, request: m.Empty) -> m.MasterStatus:
+        self._require_running()
+        catalog = self.catalog
+        return m.MasterStatus(
+            instance=self.instance,
+            address=self.world.address,
+            tables=len(catalog.names),
+            tablets=len(catalog.tablets) - len(catalog.ended),
+            tablets_not_running=len(catalog.preparing) + len(catalog.creating),
+            edits=self.log.last_txid,
+            tablets_ending=len(catalog.ended),
+            tablets_unknown=len(self.views.unknown),
+            leader_conflicts=self.views.leader_conflicts,
+        )
+
+    # -- in the background ---------------------------------------------------------------------------------------
+
+    async def _tick(self) -> None:
+        while True:
+            await self.world.clock.sleep(self.options.bg_s)
+            self._wake.set()
+
+    async def _background(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            try:
+                await self._assign()
+                await self._forget()
+            except Throttled as error:
+                log.warning("%s: %s; trying again", self.world.address, error)
+            for errand in self.errands.begin(self.catalog, self.servers, self._now()):
+                self.world.spawn(self._run(errand), f"{errand.kind} {errand.tablet} at {errand.address}")
+
+    async def _assign(self) -> None:
+        if not self.assignment.work(self.catalog, self._now()):
+            self._unplaced = 0
+            return
+
+        def decide() -> Sequence[Edit]:
+            now = self._now()
+            alive = self.servers.alive(now)
+            candidates = [Candidate(server.uuid, server.address, server.host) for server in alive]
+            plan = self.assignment.plan(self.catalog, candidates, now, self.world.clock.wall_us())
+            if plan.unplaced and not self._unplaced:
+                log.warning(
+                    "%d tablets wait for servers: %d are live, too few hosts for their replicas",
+                    plan.unplaced,
+                    len(alive),
+                )
+            self._unplaced = plan.unplaced
+            if plan.more:
+                self._wake.set()
+            return plan.edits
+
+        await self.scribe.change("assign", decide, lambda: self.views.drop_ended(self.catalog))
+
+    async def _forget(self) -> None:
+        def decide() -> Sequence[Edit]:
+            tablets = self.errands.forgettable(self.catalog, self._now(), self.world.clock.wall_us())
+            return (TabletsForgotten(tablets),) if tablets else ()
+
+        if decide():
+            await self.scribe.change("forget", decide, lambda: None)
+
+    async def _run(self, errand: Errand) -> None:
+        """One attempt. A server that is another now holds nothing of what the one that was asked had."""
+        gone = (TabletNotFound, WrongServer)
+        await self.world.faults.here(f"master.{errand.kind}_tablet.before_rpc")
+        if not self.errands.still_wanted(errand, self.catalog):
+            self.errands.abandoned(errand)
+            return
+        method, message = self._message(errand)
+        try:
+            await self.world.network.call(
+                errand.address, method, message, m.Empty, self.options.rpc_timeout_s
+            )
+        except EblaError as error:
+            if errand.kind == errands.DELETE and isinstance(error, gone):
+                self.errands.succeeded(errand, self._now())
+            else:
+                failures = self.errands.failed(errand, self._now())
+                level = logging.WARNING if failures == 1 else logging.DEBUG
+                log.log(
+                    level,
+                    "could not %s tablet %s at %s: %r",
+                    errand.kind,
+                    errand.tablet,
+                    errand.address,
+                    error,
+                )
+        else:
+            self.errands.succeeded(errand, self._now())
+        self._wake.set()
+
+    def _message(self, errand: Errand) -> tuple[str, msgspec.Struct]:
+        record = self.catalog.tablets[errand.tablet]
+        table = self.catalog.tables[record.table]
+        if errand.kind == errands.DELETE:
+            reason = (
+                f"table {table.name} was dropped" if record.state == "deleted" else "the tablet was replaced"
+            )
+            return "delete_tablet", m.DeleteTabletRequest(errand.uuid, errand.tablet, reason)
+        assert record.configuration is not None
+        return "create_tablet", m.CreateTabletRequest(
+            dest_uuid=errand.uuid,
+            tablet=record.tablet,
+            table=record.table,
+            table_name=table.name,
+            schema=table.schema,
+            bucket=record.bucket,
+            configuration=record.configuration,
+        )
+
+    def _now(self) -> float:
+        return self.world.clock.monotonic()

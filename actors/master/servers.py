@@ -1,0 +1,130 @@
+"""The tablet servers that this master has heard of since it started: who they are, whether they live, their load.
+
+Nothing here is durable: a server that the master does not know is asked to register and to report everything, and one
+heartbeat later the master knows as much as before. What a heartbeat must satisfy (Kudu's TSManager):
+
+    unknown uuid, no registration            asked to register
+    the same incarnation registers again     accepted: a retry
+    a later incarnation                      accepted once it registers: the server restarted, all is asked anew
+    an earlier incarnation                   refused: a delayed message, or a process that must stop
+    a known uuid at another address          refused: a directory belongs to its host
+    another uuid at a known address          the old server is gone from there: a host lost its disk
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ebla.actors.errors import WrongServer
+from ebla.actors.messages import HeartbeatRequest, Registration, ServerInstance, ServerStatus, TabletReport
+from ebla.storage.errors import InvalidArgument
+
+
+class Server:
+    """One incarnation of a tablet server."""
+
+    def __init__(self, instance: ServerInstance, registration: Registration, now: float) -> None:
+        self.instance = instance
+        self.registration = registration
+        self.heard_at = now
+        self.reported_in_full = False
+        self.sequence = -1
+        self.load = HeartbeatRequest(instance)
+
+    @property
+    def uuid(self) -> str:
+        return self.instance.uuid
+
+    @property
+    def address(self) -> str:
+        return self.registration.address
+
+    @property
+    def host(self) -> str:
+        return self.registration.host
+
+    def expects(self, report: TabletReport) -> bool:
+        """Whether the report tells something: an older one than the last says less than is known, and after a
+        restart of either side only a full one says enough. The same one again is harmless."""
+        return report.sequence >= self.sequence and (self.reported_in_full or not report.incremental)
+
+    def took(self, report: TabletReport) -> None:
+        self.sequence = report.sequence
+        self.reported_in_full = True
+
+
+class Servers:
+    def __init__(self, unresponsive_s: float) -> None:
+        self._unresponsive_s = unresponsive_s
+        self._servers: dict[str, Server] = {}
+        self._at_address: dict[str, str] = {}
+
+    def heartbeat(self, request: HeartbeatRequest, now: float) -> Server | None:
+        """The server, alive from now on; None if it has to register first. Raises if it must not be served."""
+        uuid, seqno = request.instance.uuid, request.instance.seqno
+        known = self._servers.get(uuid)
+        if known is not None and seqno < known.instance.seqno:
+            raise WrongServer(
+                f"incarnation {seqno} of server {uuid} was succeeded by {known.instance.seqno}; it must stop",
+                wanted=f"{uuid}/{known.instance.seqno}",
+                found=f"{uuid}/{seqno}",
+            )
+        if request.registration is not None:
+            known = self._register(request.instance, request.registration, known, now)
+        if known is None or known.instance.seqno != seqno:
+            return None
+        known.heard_at = now
+        known.load = msgspec.structs.replace(request, registration=None, report=None)
+        return known
+
+    def _register(
+        self, instance: ServerInstance, registration: Registration, known: Server | None, now: float
+    ) -> Server:
+        if known is not None and known.address != registration.address:
+            raise InvalidArgument(
+                f"server {instance.uuid} is registered at {known.address} and cannot move to "
+                f"{registration.address}: a server's directory stays on its host"
+            )
+        if known is not None and known.instance.seqno == instance.seqno:
+            known.registration = registration
+            return known
+        before = self._at_address.get(registration.address)
+        if before is not None and before != instance.uuid:
+            del self._servers[before]
+        self._at_address[registration.address] = instance.uuid
+        server = self._servers[instance.uuid] = Server(instance, registration, now)
+        return server
+
+    def get(self, uuid: str) -> Server | None:
+        return self._servers.get(uuid)
+
+    def current(self, server: Server) -> bool:
+        """Whether this is still the known incarnation: asked again after every wait."""
+        return self._servers.get(server.uuid) is server
+
+    def is_alive(self, uuid: str, now: float) -> bool:
+        server = self._servers.get(uuid)
+        return server is not None and now - server.heard_at <= self._unresponsive_s
+
+    def alive(self, now: float) -> list[Server]:
+        """By uuid."""
+        return [self._servers[uuid] for uuid in sorted(self._servers) if self.is_alive(uuid, now)]
+
+    def statuses(self, now: float) -> tuple[ServerStatus, ...]:
+        """By address."""
+        return tuple(
+            ServerStatus(
+                uuid=server.uuid,
+                seqno=server.instance.seqno,
+                address=server.address,
+                host=server.host,
+                alive=self.is_alive(server.uuid, now),
+                heartbeat_age_s=now - server.heard_at,
+                replicas=server.load.replicas,
+                leaders=server.load.leaders,
+                disk_bytes=server.load.disk_bytes,
+                memory_bytes=server.load.memory_bytes,
+                version=server.registration.version,
+            )
+            for server in sorted(self._servers.values(), key=lambda server: server.address)
+        )

@@ -1,0 +1,155 @@
+"""What a client's request must pass before it reaches a replica: is it well-formed, may it run here and now?
+
+    is there room        back-pressure is a typed Throttled with a time to wait; nothing was changed
+    is it sound          counts, limits, schema version, and every row's checksum, bound to this tablet
+    was it done before   the stored answer, from whichever leader gave it first
+
+Reads need a leader that has a lease and has applied what it committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from ebla.actors import errors
+from ebla.actors.messages import DELETE, UPDATE, UPSERT, RowBatch, TabletKeys, TabletWrite
+from ebla.actors.tablet.apply import decode_batch
+from ebla.actors.tablet.options import TabletServerOptions
+from ebla.actors.tablet.replica import Replica
+from ebla.actors.tablet.rounds import Rounds
+from ebla.actors.world import World
+from ebla.storage import checksum
+from ebla.storage.errors import Corruption, DiskFull, EblaError, InvalidArgument
+from ebla.storage.results import CLIENT_BYTES, Answer
+from ebla.storage.schema import KEY_BYTES_MAX
+
+BATCH_ROWS_MAX = 200_000
+RETRY_AFTER_S = 0.05
+
+
+class Load:
+    """How full the server is; kept by the server."""
+
+    def __init__(self) -> None:
+        self.memtable_bytes = 0
+        self.unapplied_bytes = 0
+
+
+class Admission:
+    def __init__(self, world: World, options: TabletServerOptions, rounds: Rounds, load: Load) -> None:
+        self.world = world
+        self.options = options
+        self.rounds = rounds
+        self.load = load
+
+    def write(self, replica: Replica, write: TabletWrite) -> asyncio.Future[Answer] | Answer:
+        """The stored answer of an earlier try, or the future one. Raises a typed error if it may not run."""
+        replica.require_running()
+        if replica.core.role != "leader":
+            raise replica.not_leader()
+        batch = self._decode(write)
+        self._check(replica, batch)
+        known = replica.rows.known_answer(batch)
+        if isinstance(known, EblaError):
+            raise known
+        if known is not None:
+            return known
+        self._room(replica, batch)
+        future = replica.propose_write(self.world.clock.monotonic(), write.batch, batch)
+        self.rounds.touch(replica)
+        return future
+
+    def _room(self, replica: Replica, batch: RowBatch) -> None:
+        options = self.options
+        if self.rounds.disk_full:
+            raise DiskFull(
+                f"{self.world.address} has no disk space left; free some, then send the write again"
+            )
+        if self.load.memtable_bytes > 2 * options.memtable_bytes:
+            self._throttle("memtable_bytes", "rows arrive faster than they are flushed")
+        if self.load.unapplied_bytes > options.unapplied_bytes_max:
+            self._throttle("unapplied_bytes_max", "writes arrive faster than they are replicated")
+        if replica.store.results.count(batch.client) >= options.results_per_client_max:
+            self._throttle(
+                "results_per_client_max", "the client never says which answers it has (first_incomplete)"
+            )
+
+    def _throttle(self, limit: str, why: str) -> None:
+        raise errors.Throttled(
+            f"{self.world.address} is at its limit {limit}: {why}", limit=limit, retry_after_s=RETRY_AFTER_S
+        )
+
+    def _decode(self, write: TabletWrite) -> RowBatch:
+        try:
+            return decode_batch(write.batch)
+        except msgspec.MsgspecError as error:
+            raise InvalidArgument(f"malformed batch for tablet {write.tablet}: {error}") from error
+
+    def _check(self, replica: Replica, batch: RowBatch) -> None:
+        schema = replica.superblock.schema
+        check_schema(replica, batch.schema_version)
+        if len(batch.client) != CLIENT_BYTES:
+            raise InvalidArgument(f"client must be {CLIENT_BYTES} bytes, not {len(batch.client)}")
+        if not 0 < len(batch.keys) <= BATCH_ROWS_MAX:
+            raise InvalidArgument(f"a batch has 1 to {BATCH_ROWS_MAX} rows, this one {len(batch.keys)}")
+        if not UPSERT <= batch.kind <= DELETE:
+            raise InvalidArgument(f"kind must be {UPSERT} to {DELETE}, not {batch.kind}")
+        wanted = 0 if batch.kind == DELETE else len(batch.keys)
+        if len(batch.values) != wanted:
+            raise InvalidArgument(f"a batch of {len(batch.keys)} keys came with {len(batch.values)} values")
+        longest = max(map(len, batch.keys))
+        if longest > KEY_BYTES_MAX:
+            raise InvalidArgument(f"a key may be {KEY_BYTES_MAX} bytes long, one has {longest}")
+        for name in batch.columns if batch.kind == UPDATE else ():
+            if name in schema.key:
+                raise InvalidArgument(
+                    f"key column {name!r} cannot be updated; delete and insert", column=name
+                )
+            schema.column(name)
+        if batch.values:
+            joined = list(map(b"".join, zip(batch.keys, batch.values, strict=True)))
+            try:
+                checksum.verify(joined, replica.rows.seed)
+            except Corruption as error:
+                raise InvalidArgument(
+                    f"a row arrived damaged, or was meant for another tablet: {error}"
+                ) from error
+
+
+async def read(world: World, replica: Replica, schema_version: int, wanted: TabletKeys) -> list[bytes | None]:
+    """Values with their checksums (verified here), as of a moment between call and answer."""
+    replica.require_running()
+    check_schema(replica, schema_version)
+    await readable(world, replica)
+    values = replica.store.get_many(wanted.keys)
+    joined = [key + value for key, value in zip(wanted.keys, values, strict=True) if value is not None]
+    if joined:
+        try:
+            checksum.verify(joined, replica.rows.seed, replica.store.environment.path)
+        except Corruption as error:
+            replica.fail(error)
+            replica.require_running()
+    return values
+
+
+async def readable(world: World, replica: Replica) -> int:
+    """Wait until a linearizable read may look at the rows; the index that they reflect at least."""
+    index = replica.core.read_index(world.clock.monotonic())
+    waiting = replica.applied(index)
+    if waiting is not None:
+        # The lease held when the index was taken, between call and answer: that is the read's moment.
+        await waiting
+        replica.require_running()
+    return index
+
+
+def check_schema(replica: Replica, version: int) -> None:
+    found = replica.superblock.schema.version
+    if version != found:
+        raise errors.SchemaMismatch(
+            f"tablet {replica.tablet} has schema version {found}, the request {version}; open the table again",
+            wanted=version,
+            found=found,
+        )

@@ -1,0 +1,81 @@
+"""Digests of a replica at one log index, so that replicas can be compared under full load.
+
+The leader puts a checkpoint entry into the log. Every replica, when it applies that entry, pins a snapshot and
+digests it beside the event loop; whoever compares asks each replica for its digest of that index.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from ebla.actors import errors
+from ebla.actors.messages import ChecksumQuery, ChecksumReply
+from ebla.actors.tablet.replica import RUNNING, Replica
+from ebla.actors.tablet.scans import digest
+from ebla.actors.world import World
+from ebla.storage.errors import Corruption, InvalidArgument, SnapshotExpired
+from ebla.storage.tablet_store import TabletSnapshot
+
+KEPT_MAX = 64  # digests kept a server; the oldest go first
+
+
+class Checksums:
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self._digests: dict[tuple[str, int], asyncio.Future[ChecksumReply]] = {}
+
+    def applied(self, replica: Replica, index: int) -> None:
+        """The replica has just applied the checkpoint at `index`."""
+        while len(self._digests) >= KEPT_MAX:
+            oldest = next(iter(self._digests))
+            future = self._digests.pop(oldest)
+            if not future.done():
+                future.cancel()
+        future = self._digests[replica.tablet, index] = asyncio.get_running_loop().create_future()
+        snapshot = replica.store.snapshot()
+        self.world.spawn(self._digest(replica, index, snapshot, future), f"digest of {replica.tablet}")
+
+    async def answer(self, replica: Replica, query: ChecksumQuery) -> ChecksumReply:
+        """The digest at the checkpoint `index`; waits for the replica to get there."""
+        try:
+            async with asyncio.timeout(query.timeout_s):
+                waiting = replica.applied(query.index)
+                if waiting is not None:
+                    await waiting
+                replica.require_running()
+                future = self._digests.get((query.tablet, query.index))
+                if future is None:
+                    raise InvalidArgument(
+                        f"there is no checkpoint at index {query.index}, or its digest is gone"
+                    )
+                return await asyncio.shield(future)
+        except TimeoutError:
+            raise errors.Unavailable(
+                f"tablet {query.tablet} has applied {replica.store.applied.index} here, not yet {query.index}"
+            ) from None
+
+    async def _digest(
+        self, replica: Replica, index: int, snapshot: TabletSnapshot, future: asyncio.Future[ChecksumReply]
+    ) -> None:
+        environment = replica.store.environment
+        try:
+            rows, value = await environment.run(
+                digest, snapshot, replica.rows.seed, environment.path, future.cancelled
+            )
+        except Corruption as error:
+            replica.fail(error)
+            _refuse(future, errors.ReplicaFailed(str(error), tablet=replica.tablet, reason=str(error)))
+        except SnapshotExpired as error:
+            _refuse(future, error)
+        else:
+            if not future.done():
+                future.set_result(ChecksumReply(replica.tablet, index, rows, value))
+        finally:
+            if replica.state == RUNNING:
+                snapshot.close()
+
+
+def _refuse(future: asyncio.Future[ChecksumReply], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)
+        future.exception()  # nobody may ever ask; that is no defect

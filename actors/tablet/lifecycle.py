@@ -1,0 +1,221 @@
+"""How a replica comes to be on this server, comes back at start, and goes.
+
+create   consensus state, then empty data, then the superblock: from that commit on the replica exists
+load     superblocks say what there is; each replica comes up on its own, a damaged one comes up failed
+delete   superblock "deleting" first, then data, private log, consensus state, superblock; a crash between any
+         two steps is finished at the next start. Only the master's evidence starts it (the table was dropped,
+         or the tablet replaced), never ignorance.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from ebla.actors.messages import CreateTabletRequest
+from ebla.actors.tablet import bootstrap
+from ebla.actors.tablet.apply import Rows
+from ebla.actors.tablet.broken import Broken
+from ebla.actors.tablet.log import TabletLog
+from ebla.actors.tablet.options import TabletServerOptions
+from ebla.actors.tablet.raft.core import RaftCore
+from ebla.actors.tablet.raft.events import RaftLimits
+from ebla.actors.tablet.raft.log_index import LogIndex
+from ebla.actors.tablet.raft.messages import HardState
+from ebla.actors.tablet.replica import ConsensusState, Replica, Superblock
+from ebla.actors.tablet.rounds import Rounds
+from ebla.actors.world import World
+from ebla.storage import checksum, private_log, tablet_store
+from ebla.storage.entries import START
+from ebla.storage.errors import Corruption, Damaged, EblaError, InvalidArgument
+from ebla.storage.records import RecordStore
+from ebla.storage.rows import RowCodec
+from ebla.storage.schema import TableSchema
+from ebla.storage.shared_log import SharedLog
+from ebla.storage.tablet_store import TabletStore
+
+
+class Lifecycle:
+    def __init__(
+        self,
+        world: World,
+        options: TabletServerOptions,
+        me: str,
+        replicas: dict[str, Replica],
+        superblocks: RecordStore[Superblock],
+        consensus: RecordStore[ConsensusState],
+        shared: SharedLog,
+        rounds: Rounds,
+    ) -> None:
+        self.world = world
+        self.options = options
+        self.me = me
+        self.replicas = replicas
+        self.superblocks = superblocks
+        self.consensus = consensus
+        self.shared = shared
+        self.rounds = rounds
+        self._transitions: dict[str, asyncio.Lock] = {}
+        self.broken: dict[str, Broken] = {}
+
+    # -- start
+
+    async def load(self) -> None:
+        ready: list[Superblock] = []
+        for name, superblock in self.superblocks.all():
+            if isinstance(superblock, Corruption):
+                self._break(name, superblock)
+            elif superblock.state == "deleting":
+                await self._remove(name)
+            else:
+                ready.append(superblock)
+        tails: dict[str, bootstrap.Tail] = {}
+        privates: dict[str, private_log.PrivateLog | None] = {}
+        for superblock in ready:
+            tablet = superblock.tablet
+            try:
+                privates[tablet], tails[tablet] = await bootstrap.open_private(self.world.disk, tablet)
+            except (Corruption, Damaged) as error:
+                self._break(tablet, error)
+        bootstrap.gather(self.shared.recover(), tails)
+        for superblock in ready:
+            tablet = superblock.tablet
+            if tablet in self.broken:
+                continue
+            try:
+                self._add(await self._load(superblock, privates[tablet], tails.pop(tablet)))
+            except (Corruption, Damaged) as error:
+                self._break(tablet, error)
+
+    def _break(self, tablet: str, error: EblaError) -> None:
+        try:
+            consensus = self.consensus.get(tablet)
+        except Corruption:
+            consensus = None
+        self.broken[tablet] = Broken(tablet, str(error), consensus.configuration if consensus else None)
+
+    async def _load(
+        self, superblock: Superblock, private: private_log.PrivateLog | None, tail: bootstrap.Tail
+    ) -> Replica:
+        tablet = superblock.tablet
+        store = await self._open_store(tablet, create=False)
+        consensus = self.consensus.get(tablet)
+        if consensus is None:
+            raise Damaged(f"the consensus metadata of tablet {tablet} is missing: its votes are forgotten")
+        log, index, time_us = bootstrap.rebuild(
+            tablet, self.world.disk, self.shared, private, tail, store.flushed
+        )
+        return self._replica(superblock, consensus, store, log, index, time_us)
+
+    # -- create
+
+    async def create(self, request: CreateTabletRequest) -> Replica:
+        """Idempotent. Durable when it returns: the replica exists, with term, vote and configuration."""
+        tablet = request.tablet
+        request.schema.validate()
+        if request.configuration.peer(self.me) is None:
+            raise InvalidArgument(f"server {self.me} is not in the configuration of tablet {tablet}")
+        async with self._transition(tablet):
+            existing = self.replicas.get(tablet)
+            if existing is not None:
+                return existing
+            if tablet in self.broken:
+                raise self.broken[tablet].refusal()
+            consensus = ConsensusState(HardState(), request.configuration)
+            superblock = Superblock.of(request)
+            await self.world.faults.here("tablet.create.before_consensus")
+            await self.consensus.save(tablet, consensus)
+            await self.world.faults.here("tablet.create.before_data")
+            store = await self._open_store(tablet, create=True)
+            if store.flushed != START:
+                raise Damaged(f"tablet {tablet} has data here but no superblock", path=store.environment.path)
+            await self.world.faults.here("tablet.create.before_superblock")
+            await self.superblocks.save(tablet, superblock)
+            await self.world.faults.here("tablet.create.after_superblock")
+            log = TabletLog(tablet, self.world.disk, self.shared)
+            replica = self._replica(superblock, consensus, store, log, LogIndex(0, 0), 0)
+            self._add(replica)
+            return replica
+
+    # -- delete
+
+    async def delete(self, tablet: str) -> None:
+        """Durable when it returns. Absent is ok."""
+        async with self._transition(tablet):
+            replica = self.replicas.pop(tablet, None)
+            if replica is not None:
+                replica.close()
+            superblock = replica.superblock if replica else self._superblock(tablet)
+            if superblock is None:
+                return
+            marked = msgspec.structs.replace(superblock, state="deleting")
+            await self.world.faults.here("tablet.delete.before_mark")
+            await self.superblocks.save(tablet, marked)
+            await self.world.faults.here("tablet.delete.after_mark")
+            if replica is not None:
+                await replica.store.close()
+                if replica.log.private is not None:
+                    await replica.log.private.environment.close()
+            await self._remove(tablet)
+            self.broken.pop(tablet, None)
+        self._transitions.pop(tablet, None)
+
+    def _superblock(self, tablet: str) -> Superblock | None:
+        """What to mark as being deleted; a damaged superblock is replaced by one that says only that."""
+        try:
+            return self.superblocks.get(tablet)
+        except Corruption:
+            return Superblock(tablet, "", "", TableSchema((), ()), 0)
+
+    async def _remove(self, tablet: str) -> None:
+        disk = self.world.disk
+        await disk.remove(tablet_store.path_of(tablet))
+        await self.world.faults.here("tablet.delete.after_data")
+        await disk.remove(private_log.path_of(tablet))
+        await self.world.faults.here("tablet.delete.after_log")
+        await self.consensus.environment.commit([self.consensus.delete(tablet)])
+        await self.superblocks.environment.commit([self.superblocks.delete(tablet)])
+
+    # -- helpers
+
+    def _transition(self, tablet: str) -> asyncio.Lock:
+        return self._transitions.setdefault(tablet, asyncio.Lock())
+
+    async def _open_store(self, tablet: str, *, create: bool) -> TabletStore:
+        retention_us = int(self.options.results_retention_s * 1_000_000)
+        return await TabletStore.open(self.world.disk, tablet, create=create, retention_us=retention_us)
+
+    def _replica(
+        self,
+        superblock: Superblock,
+        consensus: ConsensusState,
+        store: TabletStore,
+        log: TabletLog,
+        index: LogIndex,
+        time_us: int,
+    ) -> Replica:
+        options = self.options
+        limits = RaftLimits(
+            heartbeat_s=options.raft_heartbeat_s,
+            election_s_min=options.election_s_min,
+            lease_s=options.lease_s,
+        )
+        core = RaftCore(
+            superblock.tablet,
+            self.me,
+            consensus.hard_state,
+            consensus.configuration,
+            index,
+            limits,
+            self.world.random,
+            self.world.clock.monotonic(),
+            commit_index=store.flushed.index,
+        )
+        rows = Rows(store, RowCodec(superblock.schema), checksum.seed(superblock.tablet))
+        return Replica(superblock, core, log, rows, self.rounds.write, self.world.clock.wall_us, time_us)
+
+    def _add(self, replica: Replica) -> None:
+        self.replicas[replica.tablet] = replica
+        replica.absorb()
+        self.rounds.touch(replica)

@@ -1,0 +1,192 @@
+"""One replica's log as its server sees it: which entries there are, where each one lies, and their payloads.
+
+An entry is born in memory, becomes durable in the shared log with its round's one sync, and moves to the private
+log only if it must outlive the shared log. `slots` says of every entry from `first_index` on where it lies; the
+payload cache holds what apply and the peers still want soon. Terms and sizes for deciding stand in the core's
+LogIndex; this class never decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ebla.storage.entries import START, Entry, Position
+from ebla.storage.environment import Disk
+from ebla.storage.errors import Corruption
+from ebla.storage.private_log import PrivateLog
+from ebla.storage.shared_log import SharedLog
+
+CACHE_BYTES_MAX = 8 << 20  # payloads that are applied here but not yet everywhere, per tablet
+MOVE_BYTES_MAX = 4 << 20  # per commit to the private log
+
+
+class Slot:
+    """Where one entry lies. `seq` is its place in the shared log (0: only in the private log)."""
+
+    __slots__ = ("chain", "entry", "seq", "size", "term")
+
+    def __init__(self, seq: int, term: int, chain: int, size: int, entry: Entry | None) -> None:
+        self.seq = seq
+        self.term = term
+        self.chain = chain
+        self.size = size
+        self.entry = entry
+
+
+class TabletLog:
+    """Entries dropped.index + 1 .. last_index. `dropped` is the position before the first one kept."""
+
+    def __init__(self, tablet: str, disk: Disk, shared: SharedLog) -> None:
+        self.tablet = tablet
+        self.disk = disk
+        self.shared = shared
+        self.private: PrivateLog | None = None
+        self.dropped: Position = START
+        self.slots: list[Slot] = []
+        self.private_last = 0  # entries up to this index lie in the private log as well
+        self.cached_bytes = 0
+        self._cache_from = 1  # no payload below this index is cached
+
+    # -- what there is
+
+    @property
+    def last_index(self) -> int:
+        return self.dropped.index + len(self.slots)
+
+    @property
+    def first_index(self) -> int:
+        return self.dropped.index + 1
+
+    def slot(self, index: int) -> Slot:
+        assert self.first_index <= index <= self.last_index, (
+            self.tablet,
+            index,
+            self.dropped,
+            self.last_index,
+        )
+        return self.slots[index - self.dropped.index - 1]
+
+    def position(self, index: int) -> Position:
+        if index == self.dropped.index:
+            return self.dropped
+        slot = self.slot(index)
+        return Position(index, slot.term, slot.chain)
+
+    @property
+    def last(self) -> Position:
+        return self.position(self.last_index)
+
+    # -- changes in memory; durability is the log writer's business
+
+    def append(self, entry: Entry) -> Slot:
+        """Take the entry after the last one."""
+        assert entry.index == self.last_index + 1, (self.tablet, entry.index, self.last_index)
+        slot = Slot(0, entry.term, entry.chain, len(entry.payload), entry)
+        self.slots.append(slot)
+        self.cached_bytes += slot.size
+        return slot
+
+    def truncate(self, from_index: int) -> None:
+        """Forget from_index and everything after it: a newer leader has other entries there."""
+        keep = from_index - self.first_index
+        for slot in self.slots[keep:]:
+            if slot.entry is not None:
+                self.cached_bytes -= slot.size
+        del self.slots[keep:]
+        self.private_last = min(self.private_last, from_index - 1)
+
+    def drop_to(self, index: int) -> None:
+        """Nothing up to `index` is needed any more: flushed here, and held by every peer."""
+        if index <= self.dropped.index:
+            return
+        position = self.position(index)
+        for slot in self.slots[: index - self.dropped.index]:
+            if slot.entry is not None:
+                self.cached_bytes -= slot.size
+        del self.slots[: index - self.dropped.index]
+        self.dropped = position
+
+    def uncache(self, everywhere: int, applied: int) -> None:
+        """Let payloads go that every peer holds; under pressure also those that are merely applied."""
+        index = max(self._cache_from, self.first_index)
+        while index <= applied and (index <= everywhere or self.cached_bytes > CACHE_BYTES_MAX):
+            slot = self.slot(index)
+            if slot.entry is not None and (slot.seq or index <= self.private_last):
+                slot.entry = None
+                self.cached_bytes -= slot.size
+            index += 1
+        self._cache_from = index
+
+    # -- payloads
+
+    def cached(self, first: int, last: int) -> list[Entry] | None:
+        """Entries first..last if every payload is in memory."""
+        base = self.first_index
+        found: list[Entry] = []
+        for slot in self.slots[first - base : last + 1 - base]:
+            if slot.entry is None:
+                return None
+            found.append(slot.entry)
+        return found
+
+    def load(self, first: int, last: int) -> list[Entry]:
+        """Entries first..last, from memory or disk, checked. Raises Corruption."""
+        found: list[Entry] = []
+        for index in range(first, last + 1):
+            slot = self.slot(index)
+            found.append(slot.entry if slot.entry is not None else self._read(index, slot))
+        return found
+
+    def _read(self, index: int, slot: Slot) -> Entry:
+        if self.private is not None and index <= self.private_last:
+            (record,) = self.private.read(index, index)
+        else:
+            (record,) = self.shared.read(self.tablet, [(slot.seq, index, slot.term)])
+        if record.entry.chain != slot.chain:
+            path = self.shared.environment.path
+            raise Corruption(
+                f"entry {index} of tablet {self.tablet} is not the one that was written", path=path
+            )
+        return record.entry
+
+    # -- from the shared to the private log
+
+    def oldest_shared_seq(self) -> int | None:
+        """The seq below which this tablet needs nothing of the shared log."""
+        first = max(self.first_index, self.private_last + 1)
+        for slot in self.slots[first - self.first_index :]:
+            return slot.seq if slot.seq else None  # seq 0: not yet written, so above everything
+        return None
+
+    async def move(self, below_seq: int) -> None:
+        """Copy the entries that the shared log is about to drop into the private log. Durable when it returns.
+
+        What is truncated while we write is stale in the private log; the next `extend` replaces it.
+        """
+        while batch := self._movable(max(self.first_index, self.private_last + 1), below_seq):
+            if self.private is None:
+                self.private = await PrivateLog.open(self.disk, self.tablet, create=True)
+            await self.private.extend(batch)
+            last = batch[-1][0]
+            kept = last.index <= self.dropped.index or (
+                last.index <= self.last_index and self.position(last.index).chain == last.chain
+            )
+            if kept:
+                self.private_last = max(self.private_last, last.index)
+
+    def _movable(self, first: int, below_seq: int) -> Sequence[tuple[Entry, Position]]:
+        batch: list[tuple[Entry, Position]] = []
+        size = 0
+        for index in range(first, self.last_index + 1):
+            slot = self.slot(index)
+            if not 0 < slot.seq < below_seq or size > MOVE_BYTES_MAX:
+                break
+            entry = slot.entry if slot.entry is not None else self._read(index, slot)
+            batch.append((entry, self.position(index - 1)))
+            size += slot.size
+        return batch
+
+    async def trim_private(self) -> None:
+        """Drop from the private log what `drop_to` has dropped from memory."""
+        if self.private is not None:
+            await self.private.trim(self.dropped.index)

@@ -1,0 +1,127 @@
+"""What a tablet server does beside the write path: flush memtables, trim logs, end idle scans.
+
+flush   the replica with the largest memtable, whenever all of them together pass memtable_bytes
+trim    a tablet's log drops what is flushed here and held by every peer; what the shared log must let go and a
+        peer still needs moves to the private log first
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from ebla.actors.tablet.admission import Load
+from ebla.actors.tablet.options import TabletServerOptions
+from ebla.actors.tablet.replica import RUNNING, Replica
+from ebla.actors.tablet.rounds import Rounds
+from ebla.actors.tablet.scans import Scans
+from ebla.actors.world import World
+from ebla.storage.entries import Position
+from ebla.storage.errors import Corruption, DiskFull
+from ebla.storage.shared_log import SharedLog
+
+PERIOD_S = 0.25
+DISK_FULL_PAUSE_S = 1.0
+
+
+class Maintenance:
+    def __init__(
+        self,
+        world: World,
+        options: TabletServerOptions,
+        replicas: dict[str, Replica],
+        shared: SharedLog,
+        rounds: Rounds,
+        scans: Scans,
+        load: Load,
+        on_flushed: Callable[[Replica], None],
+    ) -> None:
+        self.world = world
+        self.options = options
+        self.replicas = replicas
+        self.shared = shared
+        self.rounds = rounds
+        self.scans = scans
+        self.load = load
+        self.on_flushed = on_flushed
+        self._flushing: dict[str, asyncio.Lock] = {}
+
+    def start(self) -> None:
+        self.world.spawn(self._watch(), "maintenance")
+
+    async def flush(self, replica: Replica) -> Position:
+        """Flush at least up to what is applied now. Durable when it returns."""
+        lock = self._flushing.setdefault(replica.tablet, asyncio.Lock())
+        async with lock:
+            replica.require_running()
+            await self.world.faults.here("tablet.flush.before_commit")
+            flushed = await replica.store.flush()
+            await self.world.faults.here("tablet.flush.after_commit")
+        self.on_flushed(replica)
+        return flushed
+
+    def forget(self, tablet: str) -> None:
+        self._flushing.pop(tablet, None)
+
+    def measure(self) -> None:
+        """Bring the load that admission looks at up to date."""
+        running = [replica for replica in self.replicas.values() if replica.state == RUNNING]
+        self.load.memtable_bytes = sum(replica.store.memory_bytes for replica in running)
+        self.load.unapplied_bytes = self.rounds.unwritten_bytes + sum(r.unapplied_bytes for r in running)
+
+    async def _watch(self) -> None:
+        while True:
+            await self.world.clock.sleep(PERIOD_S / 10)
+            self.measure()
+            try:
+                if self.load.memtable_bytes > self.options.memtable_bytes:
+                    await self._flush_largest()
+                await self._trim()
+            except DiskFull:
+                self.world.faults.reached("tablet.maintenance.disk_full")
+                await self.world.clock.sleep(DISK_FULL_PAUSE_S)
+            self.scans.expire()
+
+    async def _flush_largest(self) -> None:
+        running = [replica for replica in self.replicas.values() if replica.state == RUNNING]
+        largest = max(running, key=lambda replica: replica.store.memory_bytes)
+        await self.flush(largest)
+        self.measure()
+
+    async def _trim(self) -> None:
+        for replica in list(self.replicas.values()):
+            if replica.state == RUNNING:
+                self._drop(replica)
+        if self.shared.bytes > self.options.shared_log_bytes:
+            await self._trim_shared()
+
+    def _drop(self, replica: Replica) -> None:
+        """Forget entries that are flushed here and held everywhere, and under pressure those that are only flushed."""
+        flushed = replica.store.flushed.index
+        index = min(flushed, replica.core.all_replicated_index)
+        log = replica.log
+        retained = log.last_index - log.dropped.index
+        over = retained - self.options.log_retained_entries_max
+        if over > 0:
+            index = max(index, min(flushed, log.dropped.index + over))
+        if index > log.dropped.index:
+            log.drop_to(index)
+            replica.core.log.drop_to(index)
+
+    async def _trim_shared(self) -> None:
+        """Let go of the older half. What is still needed of it moves to private logs, durably, first."""
+        below = self.shared.first_seq + (self.rounds.synced_seq - self.shared.first_seq) // 2
+        for replica in list(self.replicas.values()):
+            if replica.state != RUNNING:
+                continue  # a failed replica's entries may be needed to understand it, but must not fill the disk
+            try:
+                await replica.log.move(below)
+                await replica.log.trim_private()
+            except Corruption as error:
+                replica.fail(error)
+        await self.world.faults.here("tablet.shared_log.before_trim")
+        needed = [
+            replica.log.oldest_shared_seq() for replica in self.replicas.values() if replica.state == RUNNING
+        ]
+        await self.shared.trim(min([below, *(seq for seq in needed if seq is not None)]))
+        await self.world.faults.here("tablet.shared_log.after_trim")

@@ -1,0 +1,60 @@
+"""The settings of a tablet server. Every limit of the role stands here, with its ground."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ebla.storage.errors import InvalidArgument
+
+
+class TabletServerOptions(msgspec.Struct, frozen=True):
+    """`masters` are addresses, `host` the slot this server is pinned to."""
+
+    masters: tuple[str, ...]
+    host: str
+    version: str = ""
+
+    # Raft. A leader's death is noticed after 1 to 2 election timeouts; ten heartbeats fit in one, so that a busy
+    # machine does not look dead. The lease is shorter than the timeout by the clock drift that is tolerated.
+    raft_heartbeat_s: float = 0.15
+    election_s_min: float = 1.0
+    lease_s: float = 0.8
+
+    # Heartbeats to the master: half of Kudu's 1 s, the catalog is small and calls are local.
+    heartbeat_s: float = 0.5
+
+    # Memory. Flush begins at memtable_bytes over all replicas; at twice that, writers are throttled. 64 MiB keeps a
+    # server below 400 MiB under full load (docs/performance.md).
+    memtable_bytes: int = 64 << 20
+    unapplied_bytes_max: int = 32 << 20
+
+    # The shared log is trimmed beyond this; entries that must live on move to private logs.
+    shared_log_bytes: int = 128 << 20
+    # What a tablet's log keeps for a peer that is away; past it the peer needs a new copy.
+    log_retained_bytes_max: int = 1 << 30
+    log_retained_entries_max: int = 200_000
+
+    # Exactly-once answers are kept this long after a client's last write.
+    results_retention_s: float = 3600.0
+    results_per_client_max: int = 100_000
+
+    # Scans hold LMDB pages: idle ones end after scanner_ttl_s.
+    scanners_max: int = 256
+    scanner_ttl_s: float = 60.0
+
+    def validate(self) -> None:
+        if not 0 < self.lease_s < self.election_s_min:
+            raise InvalidArgument(f"lease_s must lie between 0 and election_s_min ({self.election_s_min})")
+        if not 0 < self.raft_heartbeat_s <= self.election_s_min / 3:
+            raise InvalidArgument("raft_heartbeat_s must be above 0 and at most a third of election_s_min")
+        for name in (
+            "heartbeat_s",
+            "memtable_bytes",
+            "unapplied_bytes_max",
+            "shared_log_bytes",
+            "scanner_ttl_s",
+        ):
+            if getattr(self, name) <= 0:
+                raise InvalidArgument(f"{name} must be above 0")
+        if not self.masters:
+            raise InvalidArgument("masters must name one master's address at least")

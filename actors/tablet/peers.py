@@ -1,0 +1,131 @@
+"""The links to other tablet servers: one message per peer server for all tablets, a few under way at a time.
+
+What a core wants to send becomes bytes only when its envelope leaves, so a plan that leadership has overtaken is
+dropped instead of carrying another term's entries. No answer counts as no answer: the core is told, and probes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ebla.actors import errors
+from ebla.actors.messages import Envelope, EnvelopeReply
+from ebla.actors.tablet.raft.events import AppendPlan, Send, Sent
+from ebla.actors.tablet.raft.messages import AppendRequest, Peer, Request
+from ebla.actors.tablet.replica import RUNNING, Replica
+from ebla.actors.world import World
+from ebla.storage.errors import Corruption, EblaError
+
+IN_FLIGHT_MAX = 4  # envelopes per peer server
+ENVELOPE_BYTES_MAX = 2 << 20
+OUTBOX_MAX = 10_000  # messages waiting for one peer; beyond, the oldest are reported as failed
+CALL_TIMEOUT_S = 3.0
+
+
+class Outgoing(NamedTuple):
+    replica: Replica
+    send: Send
+
+
+class Link:
+    """Everything this server says to one other incarnation-independent server (address and uuid)."""
+
+    def __init__(self, world: World, me: str, peer: Peer, touch: Callable[[Replica], None]) -> None:
+        self.world = world
+        self.me = me
+        self.peer = peer
+        self.touch = touch
+        self.outbox: deque[Outgoing] = deque()
+        self.in_flight = 0
+
+    def post(self, replica: Replica, send: Send) -> None:
+        if len(self.outbox) >= OUTBOX_MAX:
+            self._failed(self.outbox.popleft(), delivered=False)
+        self.outbox.append(Outgoing(replica, send))
+
+    def pump(self) -> None:
+        """Send what waits, as far as the window allows."""
+        while self.outbox and self.in_flight < IN_FLIGHT_MAX:
+            messages, requests = self._pack()
+            if not messages:
+                continue
+            self.in_flight += 1
+            self.world.spawn(self._exchange(messages, requests), f"{self.me} to {self.peer.address}")
+
+    def _pack(self) -> tuple[list[Outgoing], list[tuple[str, Request]]]:
+        messages: list[Outgoing] = []
+        requests: list[tuple[str, Request]] = []
+        size = 0
+        while self.outbox and size < ENVELOPE_BYTES_MAX:
+            outgoing = self.outbox.popleft()
+            request = _materialise(outgoing)
+            if request is None:
+                self._failed(outgoing, delivered=False)
+                continue
+            if isinstance(request, AppendRequest):
+                size += sum(len(entry.payload) for entry in request.entries)
+            messages.append(outgoing)
+            requests.append((outgoing.replica.tablet, request))
+        return messages, requests
+
+    async def _exchange(self, messages: list[Outgoing], requests: list[tuple[str, Request]]) -> None:
+        envelope = Envelope(self.me, self.peer.uuid, tuple(requests))
+        at = self.world.clock.monotonic()  # before it leaves: the leader's lease counts from here
+        try:
+            reply = await self.world.network.call(
+                self.peer.address, "replicate", envelope, EnvelopeReply, CALL_TIMEOUT_S
+            )
+        except EblaError as error:
+            for outgoing in messages:
+                self._failed(outgoing, delivered=not isinstance(error, errors.NotDelivered))
+        else:
+            self._deliver(messages, reply, at)
+        finally:
+            self.in_flight -= 1
+        self.pump()
+
+    def _deliver(self, messages: list[Outgoing], reply: EnvelopeReply, at: float) -> None:
+        now = self.world.clock.monotonic()
+        for outgoing, answer in zip(messages, reply.answers, strict=True):
+            replica, send = outgoing
+            if replica.state != RUNNING:
+                continue
+            if answer is None:
+                self._failed(outgoing, delivered=True)
+                continue
+            replica.core.replied(now, send.peer, Sent(at, send.request), answer)
+            replica.absorb()
+            self.touch(replica)
+
+    def _failed(self, outgoing: Outgoing, *, delivered: bool) -> None:
+        replica, send = outgoing
+        if replica.state == RUNNING:
+            now = self.world.clock.monotonic()
+            replica.core.failed(now, send.peer, Sent(now, send.request), delivered)
+            replica.absorb()
+            self.touch(replica)
+
+
+def _materialise(outgoing: Outgoing) -> Request | None:
+    """The request with its entries, or None if it is out of date by now."""
+    replica, send = outgoing
+    plan = send.request
+    if replica.state != RUNNING:
+        return None
+    if not isinstance(plan, AppendPlan):
+        return plan
+    core, log = replica.core, replica.log
+    if core.term != plan.term or core.role != "leader":
+        return None
+    entries = []
+    if plan.last >= plan.first:
+        if plan.first < log.first_index:
+            return None  # dropped since: the core will find that the peer needs a copy
+        try:
+            entries = log.cached(plan.first, plan.last) or log.load(plan.first, plan.last)
+        except Corruption as error:
+            replica.fail(error)
+            return None
+    return plan.request(core.me, entries)

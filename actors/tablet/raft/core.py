@@ -1,0 +1,317 @@
+"""Raft for one tablet, as a state machine without clock, disk, network or waiting.
+
+Events go in as method calls, each with the monotonic time; `take()` gives what is to be done (see Effects for the
+caller's duties). The same events always give the same effects.
+
+    safe       a leader has every committed entry; committed entries never change; one leader a term
+    current    read_index() passes at no two replicas at once, while clocks drift less than RaftLimits states
+    calm       a replica that cannot win an election does not disturb one that leads
+
+`now` must be read after the event that it is passed with: after the message arrived, after the read was asked for.
+The core owns the LogIndex; it says which entries exist, the caller keeps them.
+
+Sources: Raft paper and thesis (pre-vote 9.6, transfer 3.10, leases 6.4.1), Kudu's consensus.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ebla.actors import errors
+from ebla.actors.tablet.raft import election, membership
+from ebla.actors.tablet.raft.election import Ballot
+from ebla.actors.tablet.raft.events import (
+    FOLLOWER,
+    AppendPlan,
+    Effects,
+    Pending,
+    RaftLimits,
+    Send,
+    Sent,
+)
+from ebla.actors.tablet.raft.leadership import Leadership, Transfer
+from ebla.actors.tablet.raft.matching import Agreement, Disagreement, compare
+from ebla.actors.tablet.raft.messages import (
+    CONFIG,
+    Answer,
+    AppendReply,
+    AppendRequest,
+    Configuration,
+    HardState,
+    Request,
+    TimeoutNow,
+    TimeoutNowReply,
+    VoteReply,
+    VoteRequest,
+)
+from ebla.actors.tablet.raft.state import RaftState
+
+__all__ = ["AppendPlan", "Effects", "Pending", "RaftCore", "RaftLimits", "Send", "Sent"]
+
+
+class RaftCore(RaftState):
+    """The events, in the order of a replica's life. What they change is in state.py."""
+
+    # -- time
+
+    def tick(self, now: float) -> None:
+        """Do what is due. Feed what has arrived first: a heartbeat in the queue may have come in time."""
+        self._pass_time(now)
+        lead = self._lead
+        if lead and lead.quorum_lost_at(now) <= now:
+            self._become_follower(f"no majority answered for {2 * self.limits.election_s_min:g} s")
+        elif lead and lead.transfer and lead.transfer.deadline <= now:
+            self._note(f"{lead.transfer.successor} did not catch up; leading on")
+            lead.transfer = None
+        elif not lead and self.timer.deadline <= now:
+            if self._ballot:
+                self.timer.election_failed(now, contested=self._ballot.contested)
+                self._become_follower("the election timed out")
+            if self._is_voter():
+                self._campaign(pre_vote=True)
+            else:
+                self.timer.reset(now)
+        elif self._ballot:
+            self._ask(self._ballot, self._ballot.due(now))
+
+    # -- the leader's verbs
+
+    def propose(self, now: float, kind: int, payload_bytes: int) -> tuple[int, int]:
+        """(index, term) of a new entry, which the caller makes. Raises NotLeader."""
+        self._pass_time(now)
+        assert kind != CONFIG, "configurations go through propose_configuration"
+        self._accepting_leader()
+        return self.log.append(self.term, payload_bytes), self.term
+
+    def propose_configuration(self, now: float, configuration: Configuration) -> tuple[int, int]:
+        """(index, term) of a CONFIG entry whose payload is `configuration`; it is in force at once.
+
+        `configuration.index` must be that of the configuration in force, from which this one was made. Raises
+        NotLeader, Unavailable (another change is under way, or too early in the term), InvalidArgument.
+        """
+        self._pass_time(now)
+        lead = self._accepting_leader()
+        if self.commit_index < lead.noop:
+            # Without this two leaders could each change the configuration on its own, to disjoint majorities.
+            raise errors.Unavailable(f"{self._name()} has not yet committed in term {self.term}; try again")
+        if self.configuration.index > self.committed_configuration.index:
+            raise errors.Unavailable(
+                f"{self._name()} is changing its configuration at index {self.configuration.index}; try again later"
+            )
+        membership.check_change(self.configuration, configuration, self.me)
+        payload = msgspec.msgpack.encode(configuration)
+        index = self.log.append(self.term, len(payload), payload)
+        self._adopt_configuration()
+        return index, self.term
+
+    def read_index(self, now: float) -> int:
+        """The index that a linearizable read must see applied. Raises NotLeader or Unavailable."""
+        self._pass_time(now)
+        lead = self._lead
+        if lead is None:
+            raise self._not_leader("serves no linearizable reads", leader=self.leader)
+        if self.commit_index < lead.noop:
+            raise errors.Unavailable(f"{self._name()} has not yet committed in term {self.term}; try again")
+        if now >= lead.lease_until(now):
+            raise errors.Unavailable(f"{self._name()} has no lease: no majority answered lately; try again")
+        return self.commit_index
+
+    def step_down(self, now: float, successor: str | None) -> str:
+        """Start to hand over to `successor`, or the voter that holds most; its uuid. Within an election timeout
+        either it is asked to take over or leadership goes on. Raises NotLeader, InvalidArgument, Unavailable."""
+        self._pass_time(now)
+        lead = self._lead
+        if lead is None:
+            raise self._not_leader("has no leadership to hand over", leader=self.leader)
+        chosen = successor or lead.choose_successor()
+        if chosen is None:
+            raise errors.Unavailable(f"{self._name()} has no other voter to hand over to")
+        if not lead.may_succeed(chosen):
+            raise errors.InvalidArgument(
+                f"{chosen} is not another voter of {self.configuration}; name one that is"
+            )
+        lead.transfer = Transfer(chosen, now + self.limits.election_s_min)
+        self._note(f"handing over to {chosen}")
+        self._continue_transfer()
+        return chosen
+
+    # -- messages
+
+    def receive(self, now: float, sender: str, request: Request) -> Pending | Answer:
+        """A peer's message. The answer leaves when the hard state of the next take() is durable; a Pending's,
+        when the log is durable up to its `until` besides."""
+        self._pass_time(now)
+        if isinstance(request, AppendRequest):
+            return self._receive_append(request)
+        if isinstance(request, VoteRequest):
+            return self._receive_vote(request)
+        return self._receive_timeout_now(sender, request)
+
+    def answer(self, pending: Pending) -> AppendReply:
+        """The answer to an append, once the log is durable. A newer term in the meantime makes it a refusal."""
+        if pending.term != self.term:
+            return self._refuse_append(hint=0)
+        assert pending.until <= self.durable_index, (pending, self.durable_index, self.story())
+        return AppendReply(self.term, True, pending.until, pending.until, self.durable_index)
+
+    def durable(self, index: int, term: int, log_epoch: int | None = None) -> None:
+        """The caller's log is on disk up to `index`, whose entry has `term`.
+
+        A notice of entries that were truncated since is ignored. Term and index tell, unless the same entry was
+        truncated and came back while its first write was still under way: `log_epoch` tells then.
+        """
+        if log_epoch is not None and log_epoch != self.log.epoch:
+            return
+        if not self.durable_index < index <= self.log.last_index or self.log.term_at(index) != term:
+            return
+        self.durable_index = index
+        self._advance_commit()
+
+    def replied(self, now: float, peer: str, sent: Sent, answer: Answer) -> None:
+        """The peer's answer to a message of ours."""
+        self._pass_time(now)
+        granted = isinstance(answer, VoteReply) and answer.granted
+        if answer.term > self.term and not granted:
+            self._become_follower(f"{peer} is in term {answer.term}", answer.term)
+        elif isinstance(answer, VoteReply):
+            self._count_vote(peer, sent, answer)
+        elif isinstance(answer, AppendReply):
+            plan, lead = sent.request, self._lead
+            if lead is None or not isinstance(plan, AppendPlan) or not plan.term == answer.term == self.term:
+                return  # of a leadership that has ended
+            progress = lead.peers.get(peer)
+            if progress is not None:
+                progress.answered(now, sent.at, plan, answer)
+                self._advance_commit()
+                self._continue_transfer()
+
+    def failed(self, now: float, peer: str, sent: Sent, delivered: bool | None) -> None:
+        """No answer came, or one that no Raft peer gives. Whether it was `delivered` changes nothing: both are
+        retried, and both are harmless twice."""
+        self._pass_time(now)
+        plan, lead, ballot = sent.request, self._lead, self._ballot
+        if isinstance(plan, AppendPlan):
+            progress = lead.peers.get(peer) if lead and plan.term == self.term else None
+            if progress is not None and progress.failed(plan.number):
+                self._note(f"message {plan.number} to {peer} failed (delivered: {delivered})")
+        elif ballot is not None and plan is ballot.request:
+            ballot.unanswered(peer, now + self.limits.heartbeat_s)
+
+    # -- followers
+
+    def _receive_append(self, request: AppendRequest) -> Pending | AppendReply:
+        if request.term < self.term:
+            return self._refuse_append(hint=0)
+        assert self._appended is None, "take() must be called between two append requests"
+        assert request.term > self.term or self._lead is None, (request.leader, self.story())
+        if request.term > self.term or self.role != FOLLOWER:
+            self._become_follower(f"{request.leader} leads", request.term)
+        assert self.leader in (None, request.leader), (self.leader, request.leader, self.story())
+        if self.leader is None:
+            self.leader = request.leader
+            self._note(f"follows {request.leader}")
+        self.timer.leader_heard(self._now)
+        self._all_replicated = request.all_replicated
+        outcome = compare(self.log, self.commit_index, request)
+        if isinstance(outcome, Disagreement):
+            self._note(f"has not {request.previous_index}@{request.previous_term}, hints {outcome.hint}")
+            return self._refuse_append(outcome.hint)
+        if outcome.first_new is not None:
+            self._take_entries(request, outcome, outcome.first_new)
+        self._commit_to(max(self.commit_index, min(request.commit_index, outcome.until)))
+        # A heartbeat's answer does not wait for the disk: it says what is durable already.
+        until = outcome.until if request.entries else min(outcome.until, self.durable_index)
+        return Pending(self.term, until)
+
+    def _take_entries(self, request: AppendRequest, outcome: Agreement, first_new: int) -> None:
+        if outcome.truncate_from is not None:
+            self._truncate(outcome.truncate_from)
+        for entry in request.entries[first_new - request.previous_index - 1 :]:
+            self.log.append(entry.term, len(entry.payload), entry.payload if entry.kind == CONFIG else None)
+        self._appended = first_new, self.log.last_index
+        self._adopt_configuration()
+
+    def _refuse_append(self, hint: int) -> AppendReply:
+        return AppendReply(self.term, False, 0, hint, self.durable_index)
+
+    # -- elections
+
+    def _receive_vote(self, request: VoteRequest) -> VoteReply:
+        """Votes are not refused to candidates outside the configuration: ours may be the one that is old."""
+        alive = self._lead is not None or self._now < self.timer.withheld_until
+        reason = election.judge(request, self.hard_state, self.log, leader_alive=alive)
+        if not request.pre_vote and reason != election.LEADER_ALIVE and request.term > self.term:
+            self._become_follower(f"{request.candidate} asks for votes", request.term)
+        granted = reason == election.GRANTED
+        if granted and not request.pre_vote:
+            if self.hard_state.vote is None:
+                self._set_hard_state(HardState(self.term, request.candidate))
+            self.timer.reset(self._now)
+        kind = "pre-vote" if request.pre_vote else "vote"
+        self._note(f"{kind} in term {request.term} for {request.candidate}: {reason}")
+        return VoteReply(self.term, granted, request.pre_vote, reason)
+
+    def _receive_timeout_now(self, sender: str, request: TimeoutNow) -> TimeoutNowReply:
+        """The leader of `request.term` has abdicated in our favour; a later term makes that old news."""
+        if request.term < self.term or not self._is_voter():
+            return TimeoutNowReply(self.term)
+        assert request.term > self.term or self._lead is None, (sender, self.story())
+        self._become_follower(f"{sender} abdicated", request.term)
+        self._campaign(pre_vote=False, ordered=True)
+        return TimeoutNowReply(self.term)
+
+    def _campaign(self, *, pre_vote: bool, ordered: bool = False) -> None:
+        ballot = self._become_candidate(pre_vote=pre_vote, ordered=ordered)
+        self._ask(ballot, [voter for voter in ballot.voters if voter != self.me])
+        self._conclude(ballot)
+
+    def _ask(self, ballot: Ballot, voters: list[str]) -> None:
+        self._letters.extend(Send(voter, ballot.request) for voter in voters)
+
+    def _count_vote(self, peer: str, sent: Sent, answer: VoteReply) -> None:
+        ballot = self._ballot
+        if ballot is None or sent.request is not ballot.request:
+            return  # of a round that is over
+        ballot.count(peer, answer.granted)
+        self._conclude(ballot)
+
+    def _conclude(self, ballot: Ballot) -> None:
+        if ballot.won and ballot.request.pre_vote:
+            self._campaign(pre_vote=False)
+        elif ballot.won:
+            self._become_leader()
+        elif ballot.lost:
+            self.timer.election_failed(self._now, contested=ballot.contested)
+            self._become_follower("the election was lost")
+
+    # -- the leader's progress
+
+    def _advance_commit(self) -> None:
+        """Count only entries of our own term: one of an older term can be on a majority and yet be replaced
+        (paper, figure 8). It is committed with the first of ours after it."""
+        if self._lead is None:
+            return
+        index = self._lead.replicated_index(self.durable_index)
+        if index > self.commit_index and self.log.term_at(index) == self.term:
+            self._commit_to(index)
+
+    def _continue_transfer(self) -> None:
+        """Ask the successor to campaign as soon as it holds everything, and abdicate in the same step.
+
+        Its vote requests will ignore live leaders, and one of them may be delayed for as long as the network likes.
+        A voter that grants it then breaks the promise that our lease stands on. So from the moment the order may
+        leave nothing here reads under a lease of this term; and as a term is won only once, none will again.
+        """
+        lead = self._lead
+        if lead is None or lead.transfer is None or not lead.successor_ready(self._now):
+            return
+        successor = lead.transfer.successor
+        self._become_follower(f"abdicates in favour of {successor}")
+        self._letters.append(Send(successor, TimeoutNow(self.term, self.me)))
+
+    def _accepting_leader(self) -> Leadership:
+        if self._lead is None:
+            raise self._not_leader("takes no proposals", leader=self.leader)
+        if self._lead.transfer is not None:
+            raise self._not_leader(f"is handing over to {self._lead.transfer.successor}")
+        return self._lead

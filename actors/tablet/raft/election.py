@@ -1,0 +1,119 @@
+"""Who may lead: when to campaign, whom to vote for, and how one round of asking is counted.
+
+A campaign is first a pre-vote, which nobody persists: a replica that cannot win disturbs nobody, and terms grow
+only when somebody can be elected (Raft thesis, 9.6). A voter helps no challenger of a leader it heard of late;
+leases stand on that.
+"""
+
+from __future__ import annotations
+
+from ebla.actors.tablet.raft.events import RaftLimits
+from ebla.actors.tablet.raft.log_index import LogIndex
+from ebla.actors.tablet.raft.messages import HardState, VoteRequest
+from ebla.actors.world import Random
+
+GRANTED, LEADER_ALIVE, OLD_TERM, VOTED, LOG_BEHIND = (
+    "granted",
+    "leader_alive",
+    "old_term",
+    "voted",
+    "log_behind",
+)
+
+
+def judge(request: VoteRequest, state: HardState, log: LogIndex, *, leader_alive: bool) -> str:
+    """The voter's answer, as the reason it gives. The first rule that refuses is the one reported."""
+    if leader_alive and not request.ignore_live_leader:
+        return LEADER_ALIVE
+    if request.term < state.term:
+        return OLD_TERM
+    if request.term == state.term and state.vote not in (None, request.candidate):
+        return VOTED
+    if (request.last_term, request.last_index) < (log.last_term, log.last_index):
+        return LOG_BEHIND
+    return GRANTED
+
+
+class ElectionTimer:
+    """When this replica loses patience, and until when it withholds its vote from challengers.
+
+    A restarted replica does not remember when it last accepted a leader's message, and a lease may stand on that
+    message: it withholds for a full `election_s_min` from its start. Only a replica that never answered anybody
+    (`fresh`: term 0, so no leader of a term above 0 can have its promise) may vote and campaign at once, so that a
+    new tablet has its leader within a heartbeat. A replica that is `alone` need not wait for anybody.
+    """
+
+    def __init__(self, limits: RaftLimits, random: Random, now: float, *, fresh: bool, alone: bool) -> None:
+        self._limits = limits
+        self._random = random
+        self.failures = 0
+        self.withheld_until = now if fresh else now + limits.election_s_min
+        self.deadline = now
+        if fresh and not alone:
+            self.deadline = now + random.uniform(0.0, limits.heartbeat_s)
+        elif not alone:
+            self.reset(now)
+
+    def reset(self, now: float) -> None:
+        """Wait anew: uniform in [t, 2 t), where t grows by half with every failed election in a row."""
+        limits = self._limits
+        # The exponent is bounded because floats are; long before that the maximum holds.
+        shortest = min(limits.election_s_min * 1.5 ** min(self.failures, 64), limits.election_s_max)
+        self.deadline = now + min(self._random.uniform(shortest, 2 * shortest), limits.election_s_max)
+
+    def leader_heard(self, now: float) -> None:
+        self.failures = 0
+        self.withheld_until = max(self.withheld_until, now + self._limits.election_s_min)
+        self.reset(now)
+
+    def election_failed(self, now: float, *, contested: bool) -> None:
+        """Back off only from rivals. Where a majority did not even answer there is nobody to collide with, and the
+        group should elect as soon as the network lets it."""
+        if contested:
+            self.failures += 1
+        self.reset(now)
+
+
+class Ballot:
+    """One round of asking the voters, ourselves included, for their vote or pre-vote.
+
+    An answer belongs to the round whose very `request` it answers: an equal one may be an earlier round's. A voter
+    that could not be reached is asked again after a heartbeat, until the round is over.
+    """
+
+    def __init__(self, request: VoteRequest, voters: tuple[str, ...]) -> None:
+        assert request.candidate in voters
+        self.request = request
+        self.voters = voters
+        self.answers: dict[str, bool] = {request.candidate: True}
+        self.ask_again: dict[str, float] = {}
+        self._majority = len(voters) // 2 + 1
+
+    def count(self, voter: str, granted: bool) -> None:
+        if voter in self.voters:
+            self.answers[voter] = granted
+            self.ask_again.pop(voter, None)
+
+    def unanswered(self, voter: str, ask_again_at: float) -> None:
+        if voter in self.voters and voter not in self.answers:
+            self.ask_again[voter] = ask_again_at
+
+    def due(self, now: float) -> list[str]:
+        """The voters to ask again now; each is given out once."""
+        due = [voter for voter in self.voters if self.ask_again.get(voter, now + 1) <= now]
+        for voter in due:
+            del self.ask_again[voter]
+        return due
+
+    @property
+    def won(self) -> bool:
+        return sum(self.answers.values()) >= self._majority
+
+    @property
+    def lost(self) -> bool:
+        return len(self.answers) - sum(self.answers.values()) > len(self.voters) - self._majority
+
+    @property
+    def contested(self) -> bool:
+        """Whether a real election took place: terms were spent, or a majority was there and refused."""
+        return not self.request.pre_vote or len(self.answers) >= self._majority

@@ -1,0 +1,150 @@
+"""What the Raft core takes and gives: its limits, the messages it wants sent, and the effects of its events.
+
+Nothing here decides. The duties of the caller are on `Effects`, because that is where they are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ebla.actors.tablet.raft.messages import (
+    AppendRequest,
+    Configuration,
+    Entry,
+    HardState,
+    TimeoutNow,
+    VoteRequest,
+)
+from ebla.storage.errors import InvalidArgument
+
+FOLLOWER, PRE_CANDIDATE, CANDIDATE, LEADER = "follower", "pre_candidate", "candidate", "leader"
+
+
+@dataclass(frozen=True)
+class RaftLimits:
+    """The core's numbers.
+
+    A leader trusts its lease for `lease_s` of its own clock after the *sending* of a message that a majority
+    answered; a voter that accepted the message helps no challenger for `election_s_min` of its clock after its
+    *arrival*. Reads therefore stay linearizable as long as no voter's clock runs faster than the leader's by
+    election_s_min / lease_s or more: 1.25 by default, a drift of 25 %. Clocks need not agree on the time, only on
+    how fast it passes; a paused process is no problem.
+    """
+
+    heartbeat_s: float = 0.15
+    election_s_min: float = 1.0  # the timeout is drawn from [min, 2 min); six lost heartbeats at least
+    election_s_max: float = 20.0  # where the back-off after failed elections ends (Kudu's number)
+    lease_s: float = 0.8
+    append_bytes_max: int = 1 << 20  # one message; a single larger entry travels alone
+    inflight_max: int = 4  # messages with entries under way to one peer
+    inflight_bytes_max: int = 8 << 20
+
+    def __post_init__(self) -> None:
+        for holds, remedy in (
+            (0 < self.heartbeat_s <= self.lease_s / 2, "heartbeat_s must be above 0, at most lease_s / 2"),
+            (self.lease_s < self.election_s_min, "lease_s must be below election_s_min, or reads go stale"),
+            (self.election_s_min <= self.election_s_max, "election_s_max must not be below election_s_min"),
+            (self.append_bytes_max > 0, "append_bytes_max must be above 0"),
+            (self.inflight_max > 0, "inflight_max must be above 0"),
+            (self.inflight_bytes_max > 0, "inflight_bytes_max must be above 0"),
+        ):
+            if not holds:
+                raise InvalidArgument(f"{remedy}; got {self}")
+
+    @property
+    def patience_s(self) -> float:
+        """How long one status message may stay unanswered before the next is sent without waiting for it."""
+        return self.lease_s / 2
+
+
+@dataclass(frozen=True, slots=True)
+class AppendPlan:
+    """An AppendRequest whose entries `first`..`last` (none if last < first) the caller reads from its log.
+
+    `number` and `match` are the core's own notes: which message this is, and what the peer was known to hold.
+    """
+
+    peer: str
+    term: int
+    previous_index: int
+    previous_term: int
+    first: int
+    last: int
+    commit_index: int
+    all_replicated: int
+    number: int = 0
+    match: int = 0
+
+    @property
+    def covers(self) -> int:
+        """The last index that a follower agrees to if it agrees."""
+        return max(self.previous_index, self.last)
+
+    def request(self, leader: str, entries: Sequence[Entry]) -> AppendRequest:
+        """The message, once the caller has the entries."""
+        assert len(entries) == max(0, self.last - self.first + 1), (self, len(entries))
+        return AppendRequest(
+            term=self.term,
+            leader=leader,
+            previous_index=self.previous_index,
+            previous_term=self.previous_term,
+            entries=tuple(entries),
+            commit_index=self.commit_index,
+            all_replicated=self.all_replicated,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """One message to one peer (uuid). One `replied` or `failed` should follow; a second one does no harm."""
+
+    peer: str
+    request: AppendPlan | VoteRequest | TimeoutNow
+
+
+class Sent(NamedTuple):
+    """A message that left: when, and the very `request` of its Send.
+
+    `at` is read from the clock before the message leaves, never after: the lease counts from it.
+    """
+
+    at: float
+    request: AppendPlan | VoteRequest | TimeoutNow
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """An append that may be answered once the log is durable up to `until`."""
+
+    term: int
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """What one or more events led to. The caller, in this order:
+
+    1. drops its entries from `truncate_from` on and tells their waiting clients that the outcome is unknown;
+    2. takes the entries `appended` (first, last) of the append request that it just fed to the core;
+    3. creates the entry `noop` (index, term), as it does for what it proposes;
+    4. makes `hard_state` durable; only then `sends`, and answers given since the previous take(), may leave;
+    5. makes the new entries durable and says so with `durable(index, term, log_epoch)`, where the epoch is that
+       of the take() they came from. This releases answers to the leader, and commits.
+
+    `sends` hold at most one message a peer; call take() again while `next_wake` is not in the future. They need
+    not wait for entries to be durable here: the leader's own disk is one vote among the others (thesis, 10.2.1).
+    `commit_index` may be ahead of `durable_index`, but nothing beyond the latter may be flushed, or a crash leaves
+    data without a log. take() must be called between two append requests.
+    """
+
+    hard_state: HardState | None
+    sends: tuple[Send, ...]
+    truncate_from: int | None
+    appended: tuple[int, int] | None
+    noop: tuple[int, int] | None
+    commit_index: int
+    became: str | None
+    configuration: Configuration | None
+    log_epoch: int

@@ -1,0 +1,148 @@
+"""One term's leadership: what the leader knows of its peers, and what follows from it.
+
+A Leadership begins when an election is won and is thrown away, with all it knew, when the role ends. That is the
+point of it: a lease, a match or a transfer of an earlier term cannot leak into a later one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ebla.actors.tablet.raft.events import AppendPlan, RaftLimits
+from ebla.actors.tablet.raft.log_index import LogIndex
+from ebla.actors.tablet.raft.messages import Configuration
+from ebla.actors.tablet.raft.progress import PROBE, REPLICATE, Progress, majority_least
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """A graceful step-down under way: no new proposals until it succeeds or `deadline` passes."""
+
+    successor: str
+    deadline: float
+
+
+class Leadership:
+    """`noop` is the index of the entry that began the term; only when it is committed are reads served."""
+
+    def __init__(
+        self, me: str, term: int, configuration: Configuration, log: LogIndex, limits: RaftLimits, now: float
+    ) -> None:
+        self.me = me
+        self.term = term
+        self.noop = log.last_index
+        self.transfer: Transfer | None = None
+        self.peers: dict[str, Progress] = {}  # all but ourselves, in the configuration's order
+        self._log = log
+        self._limits = limits
+        self._voters: tuple[str, ...] = ()
+        self._majority = 0
+        self.reconfigure(configuration, now, next_index=self.noop)
+
+    def reconfigure(self, configuration: Configuration, now: float, next_index: int) -> None:
+        """Follow a change of members. What is known of those who stay is kept."""
+        known = self.peers
+        others = [peer.uuid for peer in configuration.peers if peer.uuid != self.me]
+        self.peers = {uuid: known.get(uuid) or Progress(next_index, now) for uuid in others}
+        self._voters = tuple(peer.uuid for peer in configuration.voters())
+        self._majority = configuration.majority
+        assert self.me in self._voters, (self.me, configuration)
+
+    # -- what a majority is known to have done
+
+    def replicated_index(self, own_durable: int) -> int:
+        """The greatest index that a majority of the voters hold durably. Others than voters never count."""
+        held = [own_durable if uuid == self.me else self.peers[uuid].match for uuid in self._voters]
+        return int(majority_least(held, self._majority))
+
+    def lease_until(self, now: float) -> float:
+        """Until when no other leader can have been elected: see RaftLimits."""
+        acked = [now if uuid == self.me else self.peers[uuid].acked_at for uuid in self._voters]
+        return majority_least(acked, self._majority) + self._limits.lease_s
+
+    def quorum_lost_at(self, now: float) -> float:
+        """When we must assume that we lead nobody, unless somebody answers before."""
+        heard = [now if uuid == self.me else self.peers[uuid].last_contact for uuid in self._voters]
+        return majority_least(heard, self._majority) + 2 * self._limits.election_s_min
+
+    def held_by_all(self, own_durable: int) -> int:
+        return min([own_durable, *(peer.match for peer in self.peers.values())])
+
+    # -- messages
+
+    def plans(
+        self, now: float, commit_index: int, all_replicated: int, number: Callable[[], int]
+    ) -> list[AppendPlan]:
+        """What to send now, at most one message to each peer."""
+        made = []
+        for uuid, peer in self.peers.items():
+            self._check_dropped(peer)
+            log, last = self._log, self._log.last_index
+            if peer.may_send_entries(last, self._limits):
+                previous, first = peer.next - 1, peer.next
+                last = log.last_within(first, self._limits.append_bytes_max)
+            elif now >= peer.status_due_at(self._limits):
+                # Of a replicating peer only `match` is certain: messages may overtake each other, and a heartbeat
+                # must not be refused for that.
+                previous = peer.next - 1 if peer.state == PROBE else max(peer.match, log.dropped_index)
+                first, last = previous + 1, previous
+            else:
+                continue
+            plan = AppendPlan(
+                peer=uuid,
+                term=self.term,
+                previous_index=previous,
+                previous_term=log.term_at(previous),
+                first=first,
+                last=last,
+                commit_index=commit_index,
+                all_replicated=all_replicated,
+                number=number(),
+                match=peer.match,
+            )
+            if last >= first:
+                peer.sent_entries(now, plan, log.size_bytes(first, last))
+            else:
+                peer.sent_status(now, plan)
+            made.append(plan)
+        return made
+
+    def next_wake(self, now: float) -> float:
+        wake = self.quorum_lost_at(now)
+        if self.transfer:
+            wake = min(wake, self.transfer.deadline)
+        for peer in self.peers.values():
+            if peer.may_send_entries(self._log.last_index, self._limits):
+                return now
+            wake = min(wake, peer.status_due_at(self._limits))
+        return max(now, wake)
+
+    def _check_dropped(self, peer: Progress) -> None:
+        """A peer that needs what we dropped can only be copied."""
+        if peer.state in (PROBE, REPLICATE) and peer.next <= self._log.dropped_index:
+            peer.lag()
+
+    # -- transfer
+
+    def choose_successor(self) -> str | None:
+        """The voter that holds most, then the one heard of last; the first of equals."""
+        others = [uuid for uuid in self._voters if uuid != self.me]
+        if not others:
+            return None
+        return max(others, key=lambda uuid: (self.peers[uuid].match, self.peers[uuid].last_contact))
+
+    def may_succeed(self, uuid: str) -> bool:
+        return uuid != self.me and uuid in self._voters
+
+    def successor_ready(self, now: float) -> bool:
+        """It has everything, and it was there a moment ago: to abdicate to a dead one is an outage."""
+        if self.transfer is None:
+            return False
+        peer = self.peers.get(self.transfer.successor)
+        return (
+            peer is not None
+            and peer.state == REPLICATE
+            and peer.match == self._log.last_index
+            and peer.acked_at + self._limits.lease_s > now
+        )

@@ -1,0 +1,49 @@
+"""Log matching: how a follower compares a leader's message with its own log (Raft paper, 5.3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ebla.actors.tablet.raft.log_index import LogIndex
+from ebla.actors.tablet.raft.messages import AppendRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """The logs are equal up to `until` once the entries from `first_new` on are taken (None: all are here).
+
+    `truncate_from` is `first_new` if entries of ours stand in its place.
+    """
+
+    until: int
+    first_new: int | None
+    truncate_from: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """The predecessor is missing here or is another entry; `hint` is where the leader should try next."""
+
+    hint: int
+
+
+def compare(log: LogIndex, commit_index: int, request: AppendRequest) -> Agreement | Disagreement:
+    """Only a conflicting entry truncates: a late, shorter message must not undo what a later one brought."""
+    previous = request.previous_index
+    if previous > log.last_index:
+        return Disagreement(log.last_index)
+    # What was dropped was committed, so it equals the leader's log without a look.
+    if previous >= log.dropped_index and log.term_at(previous) != request.previous_term:
+        # The committed prefix surely agrees. Going there at once resends at most the uncommitted tail and
+        # takes one exchange, where going back entry by entry would take as many as there are entries.
+        return Disagreement(commit_index)
+    first_new = None
+    for position, entry in enumerate(request.entries, previous + 1):
+        assert entry.index == position, (entry.index, position)
+        if position <= log.dropped_index:
+            continue
+        if position > log.last_index or log.term_at(position) != entry.term:
+            first_new = position
+            break
+    replaced = first_new if first_new is not None and first_new <= log.last_index else None
+    return Agreement(previous + len(request.entries), first_new, replaced)

@@ -1,0 +1,139 @@
+"""What a leader knows of one peer, and what it may send it next.
+
+    probe       where the logs agree is not known: one message without entries at a time, until the peer agrees
+    replicate   entries flow, several messages ahead of the answers
+    lagging     the entries it needs are dropped from our log, or it lost entries that it had acknowledged:
+                only heartbeats, until the replica is copied anew
+
+    probe -> replicate      it agreed with a predecessor
+    replicate -> probe      a message failed, or was refused
+    probe, replicate -> lagging
+    lagging -> replicate    it agrees again, so it was copied
+
+Memory is constant while a peer is dead: a probe carries nothing, and a heartbeat that stays unanswered for
+`patience_s` is forgotten and followed by the next (the caller's own call timeout bounds how many it has open).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ebla.actors.tablet.raft.events import AppendPlan, RaftLimits
+from ebla.actors.tablet.raft.messages import AppendReply
+
+PROBE, REPLICATE, LAGGING = "probe", "replicate", "lagging"
+
+NEVER = float("-inf")
+
+
+def majority_least(values: Sequence[float], majority: int) -> float:
+    """The greatest value that at least `majority` of the values reach."""
+    assert 0 < majority <= len(values)
+    return sorted(values, reverse=True)[majority - 1]
+
+
+class Progress:
+    """Invariant: match < next, and only a replicating peer has entries under way."""
+
+    def __init__(self, next_index: int, now: float) -> None:
+        self.state = PROBE
+        self.match = 0
+        self.next = next_index
+        self.last_contact = now  # a new leader gives everybody the full time before it doubts its majority
+        self.acked_at = NEVER  # the latest sending that the peer answered: the lease counts from it
+        self.sent_at = NEVER
+        self.urgent = True  # the next probe need not wait for a heartbeat's time
+        self.inflight: dict[int, int] = {}  # number -> bytes
+        self.inflight_bytes = 0
+        self.status: int | None = None  # the number of the heartbeat or probe under way
+        self.status_at = NEVER
+
+    def may_send_entries(self, last_index: int, limits: RaftLimits) -> bool:
+        return (
+            self.state == REPLICATE
+            and self.next <= last_index
+            and len(self.inflight) < limits.inflight_max
+            and self.inflight_bytes < limits.inflight_bytes_max
+        )
+
+    def status_due_at(self, limits: RaftLimits) -> float:
+        """When the next message without entries is due.
+
+        Entries under way do not stand in for heartbeats: their answers wait for the peer's disk, a heartbeat's do
+        not. A peer that syncs slowly would otherwise cost us the lease, and us its patience.
+        """
+        if self.status is None and self.urgent:
+            return NEVER
+        heard = self.acked_at if self.inflight else self.sent_at
+        due = max(heard, self.status_at) + limits.heartbeat_s
+        return due if self.status is None else max(due, self.status_at + limits.patience_s)
+
+    def sent_entries(self, now: float, plan: AppendPlan, size_bytes: int) -> None:
+        assert self.state == REPLICATE and self.next == plan.first <= plan.last
+        self.inflight[plan.number] = size_bytes
+        self.inflight_bytes += size_bytes
+        self.next = plan.last + 1
+        self.sent_at = now
+
+    def sent_status(self, now: float, plan: AppendPlan) -> None:
+        self.status = plan.number
+        self.status_at = self.sent_at = now
+        self.urgent = False
+
+    def answered(self, now: float, sent_at: float, plan: AppendPlan, answer: AppendReply) -> None:
+        """Any answer in our term shows that the peer follows us; one that is late teaches no more than that and
+        what it surely holds."""
+        self.last_contact = now
+        self.acked_at = max(self.acked_at, sent_at)
+        known = self._settle(plan.number)
+        if answer.success:
+            self.match = max(self.match, answer.match)
+            if known and self.state != REPLICATE:
+                self.state, self.next = REPLICATE, plan.covers + 1
+            self.next = max(self.next, self.match + 1)
+        elif known:
+            self._refused(plan, answer.hint)
+
+    def failed(self, number: int) -> bool:
+        """No answer came. Whether that was news: what a replicating peer holds beyond `match` is now in doubt."""
+        if not self._settle(number):
+            return False
+        if self.state == REPLICATE:
+            self._probe_from(self.match + 1)
+        self.urgent = False
+        return True
+
+    def lag(self) -> None:
+        self.state = LAGGING
+        self._forget_messages()
+        self.urgent = False
+
+    def _refused(self, plan: AppendPlan, hint: int) -> None:
+        if self.state == LAGGING:
+            return
+        if 0 < plan.previous_index <= plan.match:
+            # It had acknowledged this very predecessor in our term, and nothing but loss removes it again.
+            self.lag()
+            return
+        # In probe state `next` only goes down, so that probing at once ends: it never spins.
+        self._probe_from(max(self.match + 1, min(plan.previous_index, hint + 1)))
+
+    def _probe_from(self, next_index: int) -> None:
+        self.state, self.next, self.urgent = PROBE, next_index, True
+        self._forget_messages()
+
+    def _forget_messages(self) -> None:
+        self.inflight.clear()
+        self.inflight_bytes = 0
+        self.status = None
+
+    def _settle(self, number: int) -> bool:
+        """Take a message off the books; False if it was off already (given up, or from before a change)."""
+        if number == self.status:
+            self.status = None
+            return True
+        size = self.inflight.pop(number, None)
+        if size is None:
+            return False
+        self.inflight_bytes -= size
+        return True

@@ -1,0 +1,269 @@
+"""What a replica is to Raft at any moment, and the steps from one role to another.
+
+The verbs that call these steps are in core.py. Every change of role, term or configuration goes through here, so
+that what belongs to a role (leadership, ballot, unsent messages) ends with it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from ebla.actors import errors
+from ebla.actors.tablet.raft.election import Ballot, ElectionTimer
+from ebla.actors.tablet.raft.events import (
+    CANDIDATE,
+    FOLLOWER,
+    LEADER,
+    PRE_CANDIDATE,
+    Effects,
+    RaftLimits,
+    Send,
+)
+from ebla.actors.tablet.raft.leadership import Leadership
+from ebla.actors.tablet.raft.log_index import LogIndex
+from ebla.actors.tablet.raft.messages import VOTER, Configuration, HardState, VoteRequest
+from ebla.actors.tablet.raft.progress import LAGGING, Progress
+from ebla.actors.world import Random
+
+STORY_EVENTS_MAX = 50
+
+
+class RaftState:
+    """`configuration` is the committed one; `commit_index` an index known to be committed, such as the flushed one
+    (0 is always right, and costs a resend of what it leaves out if the log must back up)."""
+
+    def __init__(
+        self,
+        tablet: str,
+        me: str,
+        hard_state: HardState,
+        configuration: Configuration,
+        log: LogIndex,
+        limits: RaftLimits,
+        random: Random,
+        now: float,
+        *,
+        commit_index: int = 0,
+    ) -> None:
+        self.tablet = tablet
+        self.me = me
+        self.limits = limits
+        self.log = log
+        self.role = FOLLOWER
+        self.leader: str | None = None
+        self.durable_index = log.last_index
+        self.commit_index = min(max(commit_index, log.dropped_index, configuration.index), log.last_index)
+        self.committed_configuration = configuration
+        self._learn_committed_configuration()
+        self.configuration = self._active_configuration()
+        self._unsaved = False
+        self.hard_state = hard_state
+        if hard_state.term < log.last_term:
+            # Entries may reach the disk before the hard state of their term, but no answer leaves before both: so
+            # nobody has our vote in that term, and nobody gets it.
+            self._set_hard_state(HardState(log.last_term))
+        self._now = now
+        self._story: deque[tuple[float, int, str]] = deque(maxlen=STORY_EVENTS_MAX)
+        self._number = 0
+        self._lead: Leadership | None = None
+        self._ballot: Ballot | None = None
+        self._letters: list[Send] = []  # votes to ask for, or an abdication: all but appends
+        self._all_replicated = 0
+        self._truncated_from: int | None = None
+        self._appended: tuple[int, int] | None = None
+        self._noop: tuple[int, int] | None = None
+        self._became: str | None = None
+        self._reconfigured = False
+        fresh = hard_state.term == 0 and log.last_index == 0
+        alone = [peer.uuid for peer in self.configuration.voters()] == [me]
+        self.timer = ElectionTimer(limits, random, now, fresh=fresh, alone=alone)
+        self._note(
+            f"started with last {self.log.last_index}@{self.log.last_term}, commit {self.commit_index}"
+        )
+
+    # -- views
+
+    @property
+    def term(self) -> int:
+        return self.hard_state.term
+
+    @property
+    def last_index(self) -> int:
+        return self.log.last_index
+
+    @property
+    def progress(self) -> dict[str, Progress]:
+        """What the leader knows of each peer, to look at; empty for others."""
+        return dict(self._lead.peers) if self._lead else {}
+
+    @property
+    def all_replicated_index(self) -> int:
+        """Every peer holds the log durably up to here, as far as is known; it may be dropped once flushed."""
+        if self._lead:
+            return min(self.commit_index, self._lead.held_by_all(self.durable_index))
+        return self._all_replicated
+
+    def needs_copy(self, peer: str) -> bool:
+        """Whether the log cannot bring this peer up to date."""
+        return self._lead is not None and peer in self._lead.peers and self._lead.peers[peer].state == LAGGING
+
+    def next_wake(self, now: float) -> float:
+        """When tick and take are needed next; `now` if there is something to do already."""
+        if self._letters or self._unsaved:
+            return now
+        if self._lead:
+            return self._lead.next_wake(now)
+        again: list[float] = list(self._ballot.ask_again.values()) if self._ballot else []
+        wake = min([self.timer.deadline, *again])
+        return max(now, wake)
+
+    def story(self) -> str:
+        """What happened here lately, for error messages."""
+        return "\n".join(f"{at:.3f} term {term}: {what}" for at, term, what in self._story)
+
+    # -- effects
+
+    def take(self, *, sends: bool = True) -> Effects:
+        """What the events since the last take() led to. With `sends=False` messages are left for a later one, so
+        that many proposals make one message."""
+        effects = Effects(
+            hard_state=self.hard_state if self._unsaved else None,
+            sends=self._sends() if sends else (),
+            truncate_from=self._truncated_from,
+            appended=self._appended,
+            noop=self._noop,
+            commit_index=self.commit_index,
+            became=self._became,
+            configuration=self.configuration if self._reconfigured else None,
+            log_epoch=self.log.epoch,
+        )
+        self._unsaved = self._reconfigured = False
+        self._truncated_from = self._appended = self._noop = self._became = None
+        return effects
+
+    def _sends(self) -> tuple[Send, ...]:
+        sends, self._letters = self._letters, []
+        if self._lead:
+            plans = self._lead.plans(
+                self._now, self.commit_index, self.all_replicated_index, self._next_number
+            )
+            sends.extend(Send(plan.peer, plan) for plan in plans)
+        return tuple(sends)
+
+    # -- roles
+
+    def _become_follower(self, why: str, term: int | None = None) -> None:
+        """Of nobody in particular yet; in a newer term, if one is given."""
+        led = self._lead is not None
+        if term is not None and term > self.term:
+            self._set_hard_state(HardState(term))
+            self.leader = None
+        if led:
+            self.leader = None
+            self.timer.reset(self._now)
+        self._lead = self._ballot = None
+        self._letters.clear()
+        self._set_role(FOLLOWER, why)
+
+    def _become_candidate(self, *, pre_vote: bool, ordered: bool) -> Ballot:
+        """Open a ballot with our own vote in it. Only a real one spends a term."""
+        if not pre_vote:
+            self._set_hard_state(HardState(self.term + 1, self.me))
+        self.leader = None
+        self._letters.clear()
+        self._set_role(PRE_CANDIDATE if pre_vote else CANDIDATE, "ordered to" if ordered else "no leader")
+        request = VoteRequest(
+            term=self.term + 1 if pre_vote else self.term,
+            candidate=self.me,
+            last_index=self.log.last_index,
+            last_term=self.log.last_term,
+            pre_vote=pre_vote,
+            ignore_live_leader=ordered,
+        )
+        self._ballot = Ballot(request, tuple(peer.uuid for peer in self.configuration.voters()))
+        self.timer.reset(self._now)
+        return self._ballot
+
+    def _become_leader(self) -> None:
+        """The first entry of the term is empty: entries of older terms are committed only under it (paper, 5.4.2)."""
+        self._ballot = None
+        self._letters.clear()
+        self.leader = self.me
+        self.timer.failures = 0
+        self._noop = self.log.append(self.term, 0), self.term
+        self._lead = Leadership(self.me, self.term, self.configuration, self.log, self.limits, self._now)
+        self._set_role(LEADER, f"elected, begins at {self.log.last_index}")
+
+    def _set_role(self, role: str, why: str) -> None:
+        if role != self.role:
+            self.role = self._became = role
+            self._note(f"{role}: {why}")
+
+    def _set_hard_state(self, state: HardState) -> None:
+        assert state.term >= self.hard_state.term, (state, self.hard_state)
+        self.hard_state, self._unsaved = state, True
+
+    # -- log and configuration
+
+    def _truncate(self, start: int) -> None:
+        assert start > self.commit_index, (start, self.commit_index, self.story())
+        self._note(f"replaces {start}..{self.log.last_index}")
+        self.log.truncate(start)
+        self.durable_index = min(self.durable_index, start - 1)
+        self._truncated_from = min(start, self._truncated_from or start)
+        if self._noop and self._noop[0] >= start:
+            self._noop = None  # nobody has made it yet
+
+    def _commit_to(self, index: int) -> None:
+        assert self.commit_index <= index <= self.log.last_index, (self.commit_index, index, self.story())
+        self.commit_index = index
+        self._learn_committed_configuration()
+
+    def _learn_committed_configuration(self) -> None:
+        newest = self.log.latest_configuration(self.commit_index)
+        if newest is not None and newest.index > self.committed_configuration.index:
+            self.committed_configuration = newest
+
+    def _active_configuration(self) -> Configuration:
+        """The newest in the log counts from its appending on, committed or not (thesis, 4.1)."""
+        newest = self.log.latest_configuration(self.log.last_index)
+        if newest is not None and newest.index > self.committed_configuration.index:
+            return newest
+        return self.committed_configuration
+
+    def _adopt_configuration(self) -> None:
+        """After a change of the log: a new configuration is in force, or the one before it again."""
+        active = self._active_configuration()
+        if active == self.configuration:
+            return
+        self.configuration, self._reconfigured = active, True
+        self._note(f"configuration {active.index}: {', '.join(f'{p.uuid} {p.member}' for p in active.peers)}")
+        if self._lead:
+            self._lead.reconfigure(active, self._now, next_index=self.log.last_index)
+
+    def _is_voter(self) -> bool:
+        own = self.configuration.peer(self.me)
+        return own is not None and own.member == VOTER
+
+    # -- helpers
+
+    def _pass_time(self, now: float) -> None:
+        self._now = max(self._now, now)
+
+    def _next_number(self) -> int:
+        self._number += 1
+        return self._number
+
+    def _note(self, what: str) -> None:
+        self._story.append((self._now, self.term, what))
+
+    def _name(self) -> str:
+        return f"replica {self.me} of tablet {self.tablet}"
+
+    def _not_leader(self, what: str, *, leader: str | None = None) -> errors.NotLeader:
+        known = self.configuration.peer(leader) if leader else None
+        address = known.address if known else None
+        hint = f"{address} leads" if address else "no leader is known; try again"
+        return errors.NotLeader(
+            f"{self._name()} {what}: {hint}", tablet=self.tablet, leader=address, term=self.term
+        )

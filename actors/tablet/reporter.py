@@ -1,0 +1,127 @@
+"""Heartbeats to the masters: who this server is, and which of its replicas changed.
+
+Each master has its own dirty map: a report carries what changed since the last acknowledged one, and entries that
+change while it is on its way are sent again (kudu.md A13). Leadership and state changes go out at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from ebla.actors.messages import (
+    HeartbeatReply,
+    HeartbeatRequest,
+    Registration,
+    ReplicaReport,
+    ServerInstance,
+    TabletReport,
+)
+from ebla.actors.tablet.broken import Broken
+from ebla.actors.tablet.options import TabletServerOptions
+from ebla.actors.tablet.replica import Replica
+from ebla.actors.world import World
+from ebla.storage.errors import EblaError
+
+CALL_TIMEOUT_S = 5.0
+
+
+class Reporter:
+    """The conversation with one master."""
+
+    def __init__(
+        self,
+        world: World,
+        options: TabletServerOptions,
+        instance: ServerInstance,
+        replicas: dict[str, Replica],
+        broken: dict[str, Broken],
+        master: str,
+        usage: Callable[[], tuple[int, int]],
+    ) -> None:
+        self.world = world
+        self.options = options
+        self.instance = instance
+        self.replicas = replicas
+        self.broken = broken
+        self.master = master
+        self.usage = usage
+        self._register = True
+        self._full = True
+        self._sequence = 0
+        self._changed: dict[str, int] = {}  # tablet: the sequence current when it changed
+        self._sent: dict[str, tuple[object, ...]] = {}
+        self._wake = asyncio.Event()
+
+    def start(self) -> None:
+        self.world.spawn(self._run(), f"heartbeats to {self.master}")
+
+    def changed(self, tablet: str) -> None:
+        """The replica's state, leader or configuration changed, or it is gone: tell the master at once."""
+        self._changed[tablet] = self._sequence
+        self._wake.set()
+
+    def look(self) -> None:
+        """Find replicas whose reportable facts changed since they were last sent."""
+        for tablet, replica in self._all().items():
+            if self._sent.get(tablet) != replica.facts():
+                self.changed(tablet)
+
+    async def _run(self) -> None:
+        while True:
+            self.look()
+            again = await self._beat()
+            if again:
+                continue
+            try:
+                async with asyncio.timeout(self.options.heartbeat_s):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+            self._wake.clear()
+
+    async def _beat(self) -> bool:
+        """One heartbeat; True if the master wants another at once (registration or full report)."""
+        full = self._full
+        sequence = self._sequence
+        report = self._report(full, sequence)
+        facts = {tablet: replica.facts() for tablet, replica in self._all().items()}
+        self._sequence += 1
+        memory, disk = self.usage()
+        request = HeartbeatRequest(
+            instance=self.instance,
+            registration=self._registration() if self._register else None,
+            report=report,
+            replicas=len(facts),
+            leaders=sum(replica.leads for replica in self.replicas.values()),
+            disk_bytes=disk,
+            memory_bytes=memory,
+        )
+        try:
+            reply = await self.world.network.call(
+                self.master, "heartbeat", request, HeartbeatReply, CALL_TIMEOUT_S
+            )
+        except EblaError:
+            # The master is away, or refused; the next beat says everything again.
+            self.world.faults.reached("tablet.heartbeat.failed")
+            return False
+        for tablet in [t for t, changed in self._changed.items() if changed <= sequence]:
+            del self._changed[tablet]
+        self._sent.update({u.tablet: facts[u.tablet] for u in report.updated if u.tablet in facts})
+        wanted = (reply.needs_register and not self._register) or (reply.needs_full_report and not full)
+        self._register = reply.needs_register
+        self._full = reply.needs_full_report
+        return wanted
+
+    def _registration(self) -> Registration:
+        return Registration(self.world.address, self.options.host, self.options.version)
+
+    def _report(self, full: bool, sequence: int) -> TabletReport:
+        held = self._all()
+        names = list(held) if full else list(self._changed)
+        updated: list[ReplicaReport] = [held[name].report() for name in names if name in held]
+        removed = tuple(name for name in names if name not in held)
+        return TabletReport(sequence, not full, tuple(updated), removed)
+
+    def _all(self) -> dict[str, Replica | Broken]:
+        return {**self.replicas, **self.broken}

@@ -1,0 +1,189 @@
+"""The rounds of a tablet server: one loop that drives every replica.
+
+A round takes the work of all replicas that something happened to, persists their hard states in one commit, posts
+their messages (one envelope per peer server), and applies what has become committed. Beside it the log writer syncs
+the new entries of all tablets, one shared-log commit at a time: while one is on its way to the disk, the next
+gathers. Messages with entries leave in parallel with the leader's own sync; a follower's acknowledgement waits for
+its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from ebla.actors.tablet.peers import Link
+from ebla.actors.tablet.raft.messages import Peer
+from ebla.actors.tablet.replica import RUNNING, ConsensusState, Replica, Unwritten, Work
+from ebla.actors.world import World
+from ebla.storage.environment import Change
+from ebla.storage.errors import Corruption, DiskFull
+from ebla.storage.records import RecordStore
+from ebla.storage.shared_log import SharedLog
+
+DISK_FULL_PAUSE_S = 0.5
+
+
+class Rounds:
+    def __init__(
+        self,
+        world: World,
+        me: str,
+        shared: SharedLog,
+        consensus: RecordStore[ConsensusState],
+        on_checkpoint: Callable[[Replica, int], None],
+    ) -> None:
+        self.world = world
+        self.me = me
+        self.shared = shared
+        self.consensus = consensus
+        self.on_checkpoint = on_checkpoint
+        self.disk_full = False
+        self.unwritten_bytes = 0
+        self.synced_seq = shared.next_seq  # everything below is on disk
+        self._links: dict[tuple[str, str], Link] = {}
+        self._dirty: dict[str, Replica] = {}
+        self._wake = asyncio.Event()
+        self._unwritten: list[Unwritten] = []
+        self._write_wake = asyncio.Event()
+
+    def start(self) -> None:
+        self.world.spawn(self._run(), "rounds")
+        self.world.spawn(self._write_log(), "log writer")
+
+    def touch(self, replica: Replica) -> None:
+        """Something happened to the replica: it takes part in the next round."""
+        self._dirty[replica.tablet] = replica
+        self._wake.set()
+
+    def write(self, unwritten: Unwritten) -> None:
+        """Have the log writer sync this entry."""
+        self._unwritten.append(unwritten)
+        self.unwritten_bytes += len(unwritten.entry.payload)
+        self._write_wake.set()
+
+    # -- the round
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            replicas = [replica for replica in self._dirty.values() if replica.state == RUNNING]
+            self._dirty.clear()
+            taken = [(replica, _take(replica)) for replica in replicas]
+            if any(work.hard_state or work.configuration for _, work in taken):
+                await self._persist(taken)
+            self._send(replicas)
+            for replica in replicas:
+                self._apply(replica)
+
+    async def _persist(self, taken: list[tuple[Replica, Work]]) -> None:
+        """Hard states, and configurations that were committed, durable before anything that follows from them."""
+        waiting = []
+        batch: list[Change] = []
+        for replica, work in taken:
+            if work.hard_state is None and work.configuration is None:
+                continue
+            core = replica.core
+            replica.hard_in_flight = True
+            waiting.append((replica, replica.take_hard_waiters()))
+            state = ConsensusState(core.hard_state, core.committed_configuration)
+            batch.append(self.consensus.put(replica.tablet, state))
+        await self.world.faults.here("tablet.hard_state.before_commit")
+        await self._commit(batch)
+        await self.world.faults.here("tablet.hard_state.after_commit")
+        for replica, waiters in waiting:
+            replica.hard_in_flight = False
+            if replica.work.hard_state is None:
+                waiters.extend(replica.take_hard_waiters())
+            for future in waiters:
+                if not future.done():
+                    future.set_result(None)
+
+    async def _commit(self, batch: list[Change]) -> None:
+        """A full disk holds up votes and terms until there is space: nothing may leave without them."""
+        while True:
+            try:
+                return await self.consensus.environment.commit(batch)
+            except DiskFull:
+                self.world.faults.reached("tablet.hard_state.disk_full")
+                await self.world.clock.sleep(DISK_FULL_PAUSE_S)
+
+    def _send(self, replicas: list[Replica]) -> None:
+        now = self.world.clock.monotonic()
+        links: dict[tuple[str, str], Link] = {}
+        for replica in replicas:
+            if replica.state != RUNNING:
+                continue
+            for send in replica.take_sends(now):
+                peer = replica.core.configuration.peer(send.peer)
+                if peer is not None:
+                    link = self._link(peer)
+                    link.post(replica, send)
+                    links[peer.address, peer.uuid] = link
+            if replica.work.hard_state is not None:
+                self.touch(replica)
+        for link in links.values():
+            link.pump()
+
+    def _link(self, peer: Peer) -> Link:
+        key = (peer.address, peer.uuid)
+        link = self._links.get(key)
+        if link is None:
+            link = self._links[key] = Link(self.world, self.me, peer, self.touch)
+        return link
+
+    def _apply(self, replica: Replica) -> None:
+        if replica.state != RUNNING:
+            return
+        try:
+            more = replica.apply()
+        except Corruption as error:
+            replica.fail(error)
+            return
+        for index in replica.checkpoints:
+            self.on_checkpoint(replica, index)
+        replica.checkpoints.clear()
+        if more:
+            self.touch(replica)
+
+    # -- the log writer
+
+    async def _write_log(self) -> None:
+        while True:
+            await self._write_wake.wait()
+            self._write_wake.clear()
+            batch, self._unwritten = self._unwritten, []
+            first_seq = self.shared.reserve(len(batch))
+            for seq, unwritten in enumerate(batch, first_seq):
+                unwritten.slot.seq = seq
+            await self._sync(first_seq, batch)
+            self.synced_seq = first_seq + len(batch)
+            last: dict[str, Unwritten] = {}
+            for unwritten in batch:
+                self.unwritten_bytes -= len(unwritten.entry.payload)
+                last[unwritten.replica.tablet] = unwritten
+            for unwritten in last.values():
+                unwritten.replica.on_durable(unwritten)
+                self.touch(unwritten.replica)
+
+    async def _sync(self, first_seq: int, batch: list[Unwritten]) -> None:
+        entries = [(u.replica.tablet, u.entry, u.previous) for u in batch]
+        while True:
+            await self.world.faults.here("tablet.log.before_commit")
+            try:
+                await self.shared.append(first_seq, entries)
+            except DiskFull:
+                # Nothing was written. The entries stay unacknowledged here; admission refuses new ones meanwhile.
+                self.disk_full = True
+                self.world.faults.reached("tablet.log.disk_full")
+                await self.world.clock.sleep(DISK_FULL_PAUSE_S)
+                continue
+            self.disk_full = False
+            await self.world.faults.here("tablet.log.after_commit")
+            return
+
+
+def _take(replica: Replica) -> Work:
+    work, replica.work = replica.work, Work()
+    return work

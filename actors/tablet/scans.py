@@ -1,0 +1,182 @@
+"""Snapshot scans of one replica, block by block, and digests of it.
+
+A scanner pins one position of a replica's rows and answers in Arrow IPC blocks. It ends with its last block, when it
+is closed, or when nobody asked for `scanner_ttl_s`. Decoding, filtering and digesting run beside the event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+import xxhash
+
+from ebla import expressions
+from ebla.actors import errors
+from ebla.actors.messages import ScanBlock, ScanContinue, ScanRequest
+from ebla.actors.tablet.replica import Replica
+from ebla.actors.world import World, new_id
+from ebla.storage import checksum
+from ebla.storage.errors import Corruption, SnapshotExpired
+from ebla.storage.rows import RowCodec
+from ebla.storage.tablet_store import TabletSnapshot
+
+ROWS_PER_READ = 8192
+
+
+@dataclass
+class Scanner:
+    id: str
+    replica: Replica
+    request: ScanRequest
+    snapshot: TabletSnapshot
+    predicate: expressions.Expression | None
+    read_columns: list[str]
+    start: bytes
+    left: int | None
+    used_at: float
+    block: int = 0
+    last: ScanBlock | None = None
+    busy: bool = False
+
+
+class Scans:
+    def __init__(self, world: World, scanners_max: int, ttl_s: float) -> None:
+        self.world = world
+        self.scanners_max = scanners_max
+        self.ttl_s = ttl_s
+        self._open: dict[str, Scanner] = {}
+
+    async def open(self, replica: Replica, request: ScanRequest) -> ScanBlock:
+        """The first block; the rest by `more`."""
+        if len(self._open) >= self.scanners_max:
+            raise errors.Throttled(
+                f"{self.scanners_max} scans are open on this server", limit="scanners_max", retry_after_s=0.2
+            )
+        codec = replica.rows.codec
+        predicate = None
+        if request.predicate is not None:
+            predicate = expressions.bind(expressions.decode(request.predicate), codec.schema)
+        wanted = list(request.columns)
+        extra = [] if predicate is None else [c for c in expressions.columns(predicate) if c not in wanted]
+        scanner = Scanner(
+            id=new_id(self.world.random),
+            replica=replica,
+            request=request,
+            snapshot=replica.store.snapshot(),
+            predicate=predicate,
+            read_columns=(wanted + extra)
+            or [codec.schema.key[0]],  # a batch without columns has no row count
+            start=request.start,
+            left=request.limit,
+            used_at=self.world.clock.monotonic(),
+        )
+        self._open[scanner.id] = scanner
+        return await self._next(scanner)
+
+    async def more(self, request: ScanContinue) -> ScanBlock:
+        scanner = self._open.get(request.scanner)
+        if scanner is None:
+            raise SnapshotExpired("the scan is no longer open on this server; scan again")
+        if scanner.last is not None and request.block == scanner.last.block:
+            return scanner.last
+        if scanner.busy or request.block != scanner.block:
+            raise errors.InvalidArgument(f"block {request.block} was asked for, {scanner.block} is next")
+        return await self._next(scanner)
+
+    def close(self, scanner_id: str) -> None:
+        scanner = self._open.pop(scanner_id, None)
+        if scanner is not None and not scanner.busy:
+            scanner.snapshot.close()
+
+    def close_tablet(self, tablet: str) -> None:
+        for scanner in list(self._open.values()):
+            if scanner.replica.tablet == tablet:
+                self.close(scanner.id)
+
+    def expire(self) -> None:
+        """End what nobody has asked for lately."""
+        now = self.world.clock.monotonic()
+        for scanner in list(self._open.values()):
+            if not scanner.busy and now - scanner.used_at > self.ttl_s:
+                self.close(scanner.id)
+
+    async def _next(self, scanner: Scanner) -> ScanBlock:
+        replica = scanner.replica
+        scanner.busy = True
+        try:
+            data, rows, following = await replica.store.environment.run(
+                read_block, scanner, replica.rows.codec, replica.rows.seed
+            )
+        except Corruption as error:
+            replica.fail(error)
+            self._finish(scanner)
+            replica.require_running()
+            raise
+        except BaseException:
+            self._finish(scanner)
+            raise
+        scanner.busy = False
+        scanner.used_at = self.world.clock.monotonic()
+        block = scanner.block
+        index = scanner.snapshot.position.index
+        if following is None or scanner.id not in self._open:
+            self._finish(scanner)
+            return ScanBlock(None, block, data, rows, index)
+        scanner.start = following
+        scanner.block += 1
+        scanner.last = ScanBlock(scanner.id, block, data, rows, index)
+        return scanner.last
+
+    def _finish(self, scanner: Scanner) -> None:
+        scanner.busy = False
+        self._open.pop(scanner.id, None)
+        scanner.snapshot.close()
+
+
+def read_block(scanner: Scanner, codec: RowCodec, seed: int) -> tuple[bytes, int, bytes | None]:
+    """Arrow IPC bytes of about `block_bytes`, their row count, and the key to go on from (None: done)."""
+    request = scanner.request
+    batches: list[pa.RecordBatch] = []
+    size = rows = 0
+    start: bytes | None = scanner.start
+    while start is not None and size < request.block_bytes and scanner.left != 0:
+        joined, start = scanner.snapshot.block(start, request.stop, ROWS_PER_READ)
+        if not joined:
+            continue
+        batch = codec.decode(joined, seed, scanner.read_columns)
+        if scanner.predicate is not None:
+            batch = batch.filter(expressions.mask(scanner.predicate, batch))
+        if scanner.left is not None:
+            batch = batch.slice(0, scanner.left)
+            scanner.left -= batch.num_rows
+        if batch.num_rows:
+            batch = batch.select(list(request.columns))
+            batches.append(batch)
+            size += batch.nbytes
+            rows += batch.num_rows
+    if scanner.left == 0:
+        start = None
+    return _to_ipc(batches, codec, request.columns), rows, start
+
+
+def _to_ipc(batches: list[pa.RecordBatch], codec: RowCodec, columns: tuple[str, ...]) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, codec.schema.arrow(columns)) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def digest(snapshot: TabletSnapshot, seed: int, path: str, cancelled: Callable[[], bool]) -> tuple[int, str]:
+    """Row count and xxh3-128 of all rows in key order: equal on replicas that hold equal rows."""
+    state = xxhash.xxh3_128()
+    rows = 0
+    start: bytes | None = b""
+    while start is not None and not cancelled():
+        joined, start = snapshot.block(start, None, ROWS_PER_READ)
+        checksum.verify(joined, seed, path)
+        rows += len(joined)
+        state.update(b"".join(joined))
+    return rows, state.hexdigest()

@@ -1,0 +1,390 @@
+"""The tablet server: the role that keeps replicas of tablets, and serves them where it leads.
+
+Start here, then: replica.py (one replica's events), rounds.py (the loop that drives them all), peers.py (what servers
+say to each other), admission.py (what a request must pass), apply.py (what a committed batch does), bootstrap.py
+(start), maintenance.py (flush and trim), scans.py, checksums.py, reporter.py.
+
+Promises, each checked by a test of that name:
+
+    an acknowledged write is on the synced logs of a majority, and applied where it was answered
+    a retry gets the first answer, from whichever leader
+    a read at the leader sees every write acknowledged before it began
+    a replica's data is deleted only because its table was dropped or its tablet replaced
+    a damaged replica stops alone; the server and its other replicas go on
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+
+from ebla.actors import errors
+from ebla.actors import messages as m
+from ebla.actors.tablet.admission import Admission, Load, read, readable
+from ebla.actors.tablet.checksums import Checksums
+from ebla.actors.tablet.lifecycle import Lifecycle
+from ebla.actors.tablet.maintenance import Maintenance
+from ebla.actors.tablet.options import TabletServerOptions
+from ebla.actors.tablet.raft.events import Pending
+from ebla.actors.tablet.raft.messages import CHECKPOINT, Answer
+from ebla.actors.tablet.replica import RUNNING, ConsensusState, Replica, Superblock
+from ebla.actors.tablet.reporter import Reporter
+from ebla.actors.tablet.rounds import Rounds
+from ebla.actors.tablet.scans import Scans
+from ebla.actors.world import Role, World, new_id, rpc
+from ebla.storage.errors import Corruption, EblaError
+from ebla.storage.records import RecordStore
+from ebla.storage.results import Answer as Stored
+from ebla.storage.shared_log import SharedLog
+
+RECORDS = "records"
+WRITE_TIMEOUT_S_MAX = 30.0
+
+
+class TabletServer(Role):
+    def __init__(self, world: World, options: TabletServerOptions) -> None:
+        options.validate()
+        self.world = world
+        self.options = options
+        self.replicas: dict[str, Replica] = {}
+        self.load = Load()
+        self.running = False
+
+    # -- life
+
+    async def start(self) -> None:
+        disk = self.world.disk
+        instance = await disk.open_instance(new_id(self.world.random))
+        self.instance = m.ServerInstance(instance.uuid, instance.seqno)
+        create = instance.created or not disk.exists("wals/shared")
+        superblocks = await disk.open_environment("tablet-meta", [RECORDS], create=create)
+        consensus = await disk.open_environment("consensus-meta", [RECORDS], create=create)
+        self.shared = await SharedLog.open(disk, create=create)
+        self.consensus = RecordStore(consensus, RECORDS, ConsensusState)
+        self.checksums = Checksums(self.world)
+        self.rounds = Rounds(
+            self.world, self.instance.uuid, self.shared, self.consensus, self.checksums.applied
+        )
+        self.scans = Scans(self.world, self.options.scanners_max, self.options.scanner_ttl_s)
+        self.maintenance = Maintenance(
+            self.world,
+            self.options,
+            self.replicas,
+            self.shared,
+            self.rounds,
+            self.scans,
+            self.load,
+            self._changed,
+        )
+        self.admission = Admission(self.world, self.options, self.rounds, self.load)
+        self.lifecycle = Lifecycle(
+            self.world,
+            self.options,
+            self.instance.uuid,
+            self.replicas,
+            RecordStore(superblocks, RECORDS, Superblock),
+            self.consensus,
+            self.shared,
+            self.rounds,
+        )
+        await self.lifecycle.load()
+        self.reporters = [
+            Reporter(
+                self.world,
+                self.options,
+                self.instance,
+                self.replicas,
+                self.lifecycle.broken,
+                master,
+                self._usage,
+            )
+            for master in self.options.masters
+        ]
+        self.running = True
+        self.rounds.start()
+        self.maintenance.start()
+        for reporter in self.reporters:
+            reporter.start()
+        self.world.spawn(self._tick(), "ticks")
+
+    async def stop(self) -> None:
+        """Hand leadership over and flush, so that the next start is quick. Durability does not depend on it."""
+        if not self.running:
+            return
+        for replica in list(self.replicas.values()):
+            if replica.leads:
+                await self._hand_over(replica, None, 1.0)
+        self.running = False
+        for replica in list(self.replicas.values()):
+            if replica.state == RUNNING:
+                await self.maintenance.flush(replica)
+
+    async def _tick(self) -> None:
+        period = self.options.raft_heartbeat_s / 3
+        while True:
+            await self.world.clock.sleep(period)
+            now = self.world.clock.monotonic()
+            for replica in self.replicas.values():
+                if replica.tick(now):
+                    self.rounds.touch(replica)
+            for reporter in self.reporters:
+                reporter.look()
+
+    # -- between servers
+
+    @rpc
+    async def replicate(self, envelope: m.Envelope) -> m.EnvelopeReply:
+        """What must be durable before the answer leaves: see replica.py."""
+        self._require(envelope.dest_uuid)
+        now = self.world.clock.monotonic()
+        outcomes: list[tuple[Replica, Pending | Answer] | str] = []
+        for tablet, request in envelope.requests:
+            replica = self.replicas.get(tablet)
+            if replica is None or replica.state != RUNNING:
+                known = replica is not None or tablet in self.lifecycle.broken
+                outcomes.append("replica_failed" if known else "tablet_not_found")
+                continue
+            try:
+                outcomes.append((replica, replica.receive(now, envelope.source_uuid, request)))
+            except Corruption:
+                self.world.faults.reached("tablet.replicate.damaged")
+                outcomes.append("damaged")
+            self.rounds.touch(replica)
+        answers: list[Answer | None] = []
+        refusals: list[str | None] = []
+        for outcome in outcomes:
+            answer = None if isinstance(outcome, str) else await self._durable(*outcome)
+            answers.append(answer)
+            refusals.append(outcome if isinstance(outcome, str) else None if answer else "replica_failed")
+        return m.EnvelopeReply(tuple(answers), tuple(refusals))
+
+    async def _durable(self, replica: Replica, outcome: Pending | Answer) -> Answer | None:
+        waiting = replica.hard_state_durable()
+        if waiting is not None:
+            await waiting
+        if isinstance(outcome, Pending):
+            waiting = replica.entries_durable(outcome.until)
+            if waiting is not None:
+                await waiting
+        if replica.state != RUNNING:
+            return None
+        # Checked again after the waits: a newer term in the meantime makes it a refusal.
+        return replica.core.answer(outcome) if isinstance(outcome, Pending) else outcome
+
+    # -- clients
+
+    @rpc
+    async def write(self, request: m.WriteRequest) -> m.WriteReply:
+        self._require_running()
+        outcomes: list[asyncio.Future[Stored] | Stored | EblaError] = []
+        for write in request.writes:
+            try:
+                outcomes.append(self.admission.write(self._replica(write.tablet), write))
+            except EblaError as error:
+                outcomes.append(error)
+        waiting = [outcome for outcome in outcomes if isinstance(outcome, asyncio.Future)]
+        if waiting:
+            await asyncio.wait(waiting, timeout=min(request.timeout_s, WRITE_TIMEOUT_S_MAX))
+        settled = [_settle(outcome) for outcome in outcomes]
+        return m.WriteReply(
+            tuple(m.WriteResult(s.index, s.rejected) if isinstance(s, Stored) else None for s in settled),
+            tuple(errors.to_triple(s) if isinstance(s, EblaError) else None for s in settled),
+        )
+
+    @rpc
+    async def read(self, request: m.ReadRequest) -> m.ReadReply:
+        self._require_running()
+        values: list[list[bytes | None] | None] = []
+        failures: list[errors.Triple | None] = []
+        for wanted in request.reads:
+            try:
+                values.append(
+                    await read(self.world, self._replica(wanted.tablet), request.schema_version, wanted)
+                )
+                failures.append(None)
+            except EblaError as error:
+                values.append(None)
+                failures.append(errors.to_triple(error))
+        return m.ReadReply(tuple(values), tuple(failures))
+
+    @rpc
+    async def scan(self, request: m.ScanRequest) -> m.ScanBlock:
+        replica = self._replica(request.tablet)
+        replica.require_running()
+        if request.schema_version != replica.superblock.schema.version:
+            raise errors.SchemaMismatch(
+                f"tablet {request.tablet} has schema version {replica.superblock.schema.version}; open the table again"
+            )
+        if request.at_leader:
+            await readable(self.world, replica)
+        return await self.scans.open(replica, request)
+
+    @rpc
+    async def scan_more(self, request: m.ScanContinue) -> m.ScanBlock:
+        return await self.scans.more(request)
+
+    @rpc
+    async def scan_close(self, request: m.ScanClose) -> m.Empty:
+        self.scans.close(request.scanner)
+        return m.Empty()
+
+    @rpc
+    async def read_index(self, request: m.TabletRequest) -> m.ReadIndexReply:
+        """The log index that a read elsewhere must have applied to be linearizable."""
+        replica = self._replica(request.tablet)
+        replica.require_running()
+        return m.ReadIndexReply(request.tablet, await readable(self.world, replica))
+
+    @rpc
+    async def local_snapshot(self, request: m.LocalSnapshotRequest) -> m.LocalSnapshot:
+        """Flush so that a process on this host may read the rows, at least as of `index`, from the disk."""
+        replica = self._replica(request.tablet)
+        replica.require_running()
+        waiting = replica.applied(request.index)
+        if waiting is not None:
+            await _within(
+                waiting, request.timeout_s, f"tablet {request.tablet} is behind index {request.index} here"
+            )
+        flushed = await self.maintenance.flush(replica)
+        path = replica.store.environment.path
+        return m.LocalSnapshot(request.tablet, path, self.options.host, flushed.index)
+
+    # -- the master
+
+    @rpc
+    async def create_tablet(self, request: m.CreateTabletRequest) -> m.Empty:
+        self._require(request.dest_uuid)
+        replica = await self.lifecycle.create(request)
+        self._changed(replica)
+        return m.Empty()
+
+    @rpc
+    async def delete_tablet(self, request: m.DeleteTabletRequest) -> m.Empty:
+        self._require(request.dest_uuid)
+        self.scans.close_tablet(request.tablet)
+        await self.lifecycle.delete(request.tablet)
+        self.maintenance.forget(request.tablet)
+        for reporter in self.reporters:
+            reporter.changed(request.tablet)
+        return m.Empty()
+
+    # -- operators
+
+    @rpc
+    async def status(self, request: m.Empty) -> m.ServerState:
+        self._require_running()
+        return m.ServerState(
+            instance=self.instance,
+            address=self.world.address,
+            host=self.options.host,
+            replicas=self._reports(),
+            memtable_bytes=self.load.memtable_bytes,
+            shared_log_bytes=self.shared.bytes,
+            disk_bytes=self.world.disk.size_bytes(),
+        )
+
+    @rpc
+    async def flush(self, request: m.FlushRequest) -> m.FlushReply:
+        self._require_running()
+        wanted = [self._replica(request.tablet)] if request.tablet else list(self.replicas.values())
+        running = [replica for replica in wanted if request.tablet or replica.state == RUNNING]
+        return m.FlushReply({r.tablet: (await self.maintenance.flush(r)).index for r in running})
+
+    @rpc
+    async def step_down(self, request: m.StepDownRequest) -> m.StepDownReply:
+        replica = self._replica(request.tablet)
+        replica.require_running()
+        await self._hand_over(replica, request.successor, request.timeout_s)
+        if replica.core.role == "leader":
+            raise errors.Unavailable(
+                f"no successor for tablet {request.tablet} caught up within {request.timeout_s:g} s; it still leads here"
+            )
+        return m.StepDownReply(replica.leader_address(), replica.core.term)
+
+    @rpc
+    async def checksum_start(self, request: m.ChecksumStart) -> m.ChecksumStarted:
+        replica = self._replica(request.tablet)
+        replica.require_running()
+        if replica.core.role != "leader":
+            raise replica.not_leader()
+        entry = replica.propose(self.world.clock.monotonic(), CHECKPOINT, b"")
+        replica.absorb()
+        self.rounds.touch(replica)
+        return m.ChecksumStarted(request.tablet, entry.index)
+
+    @rpc
+    async def checksum(self, query: m.ChecksumQuery) -> m.ChecksumReply:
+        return await self.checksums.answer(self._replica(query.tablet), query)
+
+    # -- helpers
+
+    async def _hand_over(self, replica: Replica, successor: str | None, timeout_s: float) -> None:
+        """Until another leader is known or the time is up."""
+        clock = self.world.clock
+        deadline = clock.monotonic() + timeout_s
+        try:
+            replica.core.step_down(clock.monotonic(), successor)
+        except errors.Unavailable:
+            return  # nobody to hand over to
+        replica.absorb()
+        self.rounds.touch(replica)
+        while replica.state == RUNNING and clock.monotonic() < deadline:
+            if replica.core.role != "leader" and replica.core.leader is not None:
+                return
+            await clock.sleep(self.options.raft_heartbeat_s / 10)
+
+    def _changed(self, replica: Replica) -> None:
+        for reporter in self.reporters:
+            reporter.changed(replica.tablet)
+
+    def _replica(self, tablet: str) -> Replica:
+        self._require_running()
+        replica = self.replicas.get(tablet)
+        if replica is None and tablet in self.lifecycle.broken:
+            raise self.lifecycle.broken[tablet].refusal()
+        if replica is None:
+            raise errors.TabletNotFound(f"tablet {tablet} is not on {self.world.address}", tablet=tablet)
+        return replica
+
+    def _require_running(self) -> None:
+        if not self.running:
+            raise errors.NotRunning(
+                f"{self.world.address} is starting or stopping; try again", state="starting"
+            )
+
+    def _require(self, uuid: str) -> None:
+        """The caller means this server, not another one that had this address before."""
+        self._require_running()
+        if uuid != self.instance.uuid:
+            raise errors.WrongServer(
+                f"{self.world.address} is server {self.instance.uuid}, the call was for {uuid}",
+                wanted=uuid,
+                found=self.instance.uuid,
+            )
+
+    def _reports(self) -> tuple[m.ReplicaReport, ...]:
+        running = [replica.report() for replica in self.replicas.values()]
+        return tuple(running + [broken.report() for broken in self.lifecycle.broken.values()])
+
+    def _usage(self) -> tuple[int, int]:
+        return self.load.memtable_bytes, self.world.disk.size_bytes()
+
+
+def _settle(outcome: asyncio.Future[Stored] | Stored | EblaError) -> Stored | EblaError:
+    if not isinstance(outcome, asyncio.Future):
+        return outcome
+    if not outcome.done():
+        return errors.OutcomeUnknown("the write is still under way; send it again with the same request id")
+    error = outcome.exception()
+    if error is None:
+        return outcome.result()
+    assert isinstance(error, EblaError), error
+    return error
+
+
+async def _within(waiting: Awaitable[None], timeout_s: float, message: str) -> None:
+    try:
+        async with asyncio.timeout(timeout_s):
+            await waiting
+    except TimeoutError:
+        raise errors.Unavailable(message) from None

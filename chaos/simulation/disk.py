@@ -1,0 +1,199 @@
+"""A disk in memory that promises what LMDB promises, and no more: the simulated twin of storage/lmdb_disk.py.
+
+`DurableState` is the medium: it outlives crashes. `MemoryDisk` is one incarnation's view of it. The faults it can
+show are those the system must live with; everything else is outside the model:
+
+    crash       what `commit` returned is there; of what was in flight, a prefix by coin; snapshots are gone
+    failed sync `fail_next_commit`: DiskFailed, the whole disk poisoned, also for the next incarnation
+    full        `fill` .. `free`: commits raise DiskFull and change nothing; reads go on
+    rot         `rot`: one stored value is another value, silently
+    lost        `lose_environment`, `DurableState()` anew: the directory, or all of it, is gone
+
+A batch becomes visible to reads when it is durable, a moment before its `commit` returns, as in LMDB.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sortedcontainers import SortedDict
+
+from ebla.chaos.simulation.environment import MemoryEnvironment, MemorySnapshot, Tables, tables_bytes
+from ebla.storage.environment import Instance
+from ebla.storage.errors import (
+    Damaged,
+    DirectoryLocked,
+    DiskFailed,
+    DiskFull,
+    StorageError,
+)
+
+__all__ = ["DurableState", "MemoryDisk", "MemoryEnvironment", "MemorySnapshot"]
+
+COMMIT_S = (0.0001, 0.004)  # one sync of an SSD, idle to busy
+
+
+class DurableState:
+    """The medium under one role directory. Its bytes survive any crash of the process above."""
+
+    def __init__(self) -> None:
+        self.uuid: str | None = None
+        self.seqno = 0
+        self.failed: str | None = None
+        self.full = False
+        self.commit_s = COMMIT_S
+        self.environments: dict[str, Tables] = {}
+        self.holder: MemoryDisk | None = None
+        self._fail_next: list[str | None] = []
+
+    def fail_next_commit(self, path: str | None = None) -> None:
+        """The next sync (of environment `path`, or of any) fails as a device does: for good."""
+        self._fail_next.append(path)
+
+    def takes_failure(self, path: str) -> bool:
+        for wanted in (path, None):
+            if wanted in self._fail_next:
+                self._fail_next.remove(wanted)
+                return True
+        return False
+
+    def fill(self) -> None:
+        self.full = True
+
+    def free(self) -> None:
+        self.full = False
+
+    def rot(self, path: str, database: str, key: bytes) -> None:
+        """Flip one bit of a stored value, as a bad sector would."""
+        table = self.environments[path][database]
+        value = table[key]
+        table[key] = bytes([value[0] ^ 1]) + value[1:] if value else b"\x00"
+
+    def lose_environment(self, path: str) -> None:
+        del self.environments[path]
+
+
+class MemoryDisk:
+    """One incarnation's view of a `DurableState`; made anew after every crash."""
+
+    def __init__(self, state: DurableState, random: random.Random) -> None:
+        self.state = state
+        self.random = random
+        self.loop = asyncio.get_running_loop()
+        self.gone = False
+        self._environments: dict[str, MemoryEnvironment] = {}
+
+    def check(self) -> None:
+        if self.state.failed is not None:
+            raise DiskFailed(f"{self.state.failed}; nothing on this disk is believed any more")
+        self._check_not_gone()
+
+    def _check_not_gone(self) -> None:
+        if self.gone or self.state.holder is not self:
+            raise StorageError("the disk is not open: call open_instance first, and not after close")
+
+    def later(self, delay_s: float, act: Callable[..., None], *arguments: Any) -> None:
+        """Act unless this incarnation has ended by then."""
+        self.loop.call_later(delay_s, self._unless_gone, act, arguments)
+
+    def _unless_gone(self, act: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+        if not self.gone:
+            act(*arguments)
+
+    async def open_instance(self, new_uuid: str) -> Instance:
+        state = self.state
+        if state.holder is not None:
+            raise DirectoryLocked("another incarnation holds this directory; wait for it to end")
+        state.holder = self
+        try:
+            await self._sync()
+            self._check_not_gone()
+            if state.failed is not None:
+                raise DiskFailed(f"{state.failed}; set the directory aside and come back as a new server")
+            created = state.uuid is None
+            if created and state.environments:
+                raise Damaged("the directory has contents but no instance file; restore it, or set it aside")
+            if state.full:
+                raise DiskFull("no space left on the device: free space")
+        except StorageError:
+            state.holder = None
+            raise
+        state.uuid = state.uuid or new_uuid
+        state.seqno += 1
+        return Instance(state.uuid, state.seqno, created)
+
+    async def open_environment(
+        self, path: str, databases: Sequence[str], *, create: bool, map_bytes: int = 1 << 30
+    ) -> MemoryEnvironment:
+        self.check()
+        if path in self._environments:
+            raise StorageError(f"environment {path} is open already", path=path)
+        environment = self._environments[path] = MemoryEnvironment(self, path)
+        try:
+            await self._sync()
+            self.check()
+            if path not in self.state.environments:
+                if not create:
+                    raise Damaged(f"environment {path} must exist and does not; restore it", path=path)
+                if self.state.full:
+                    raise DiskFull("no space left on the device; nothing was changed: free space", path=path)
+                self.state.environments[path] = {}
+        except StorageError:
+            del self._environments[path]
+            raise
+        for database in databases:
+            self.state.environments[path].setdefault(database, SortedDict())
+        return environment
+
+    def exists(self, path: str) -> bool:
+        self.check()
+        return path in self.state.environments
+
+    def list(self, path: str) -> list[str]:
+        self.check()
+        inside = path.rstrip("/") + "/"
+        names = [name[len(inside) :] for name in self.state.environments if name.startswith(inside)]
+        return sorted(name for name in names if "/" not in name)
+
+    async def remove(self, path: str) -> None:
+        self.check()
+        if path in self._environments:
+            raise StorageError(f"environment {path} is open; close it before removing it", path=path)
+        await self._sync()
+        self.state.environments.pop(path, None)
+
+    def size_bytes(self) -> int:
+        self.check()
+        return sum(map(tables_bytes, self.state.environments.values()))
+
+    async def close(self) -> None:
+        for environment in list(self._environments.values()):
+            await environment.close()
+        self._end()
+
+    def crash(self) -> None:
+        """The process is gone, at once. The state keeps what it must; see the module."""
+        if not self.gone:
+            if self.state.failed is None:
+                for environment in self._environments.values():
+                    environment.crash()
+            self._end()
+
+    def poison(self, reason: str) -> None:
+        self.state.failed = reason
+        for environment in self._environments.values():
+            environment.fail(DiskFailed(f"{reason}; nothing on this disk is believed", path=environment.path))
+
+    def forget(self, environment: MemoryEnvironment) -> None:
+        self._environments.pop(environment.path, None)
+
+    def _end(self) -> None:
+        self.gone = True
+        if self.state.holder is self:
+            self.state.holder = None
+
+    async def _sync(self) -> None:
+        await asyncio.sleep(self.random.uniform(*self.state.commit_s))

@@ -1,0 +1,240 @@
+"""Environments in memory: tables that change by whole batches, durable one group at a time.
+
+The simulated twin of storage/lmdb_environment.py; chaos/simulation/disk.py tells the fault model.
+"""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ebla.storage.environment import Batch, Delete, DeleteRange, Item, Put
+from ebla.storage.errors import DiskFull, InvalidArgument, SnapshotExpired, StorageError
+
+if TYPE_CHECKING:
+    from ebla.chaos.simulation.disk import MemoryDisk
+
+T = TypeVar("T")
+KEY_BYTES_MAX = 511  # LMDB's
+ACKNOWLEDGE_S = 0.0001  # durable, and the caller does not know yet
+
+Tables = dict[str, Any]  # database -> SortedDict[bytes, bytes]
+
+
+class _View(abc.ABC):
+    """Reads of one state of an environment."""
+
+    @abc.abstractmethod
+    def _table(self, database: str) -> Any: ...
+
+    def get(self, database: str, key: bytes) -> bytes | None:
+        found: bytes | None = self._table(database).get(key)
+        return found
+
+    def get_many(self, database: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        return list(map(self._table(database).get, keys))
+
+    def items(
+        self, database: str, start: bytes = b"", stop: bytes | None = None, *, limit: int | None = None
+    ) -> list[Item]:
+        table = self._table(database)
+        if stop is not None and stop <= start:
+            return []
+        return [(key, table[key]) for key in islice(table.irange(start, stop, (True, False)), limit)]
+
+    def joined(
+        self, database: str, start: bytes = b"", stop: bytes | None = None, *, limit: int
+    ) -> tuple[list[bytes], bytes | None]:
+        assert limit > 0
+        found = self.items(database, start, stop, limit=limit + 1)
+        following = found[limit][0] if len(found) > limit else None
+        return [key + value for key, value in found[:limit]], following
+
+    def last(self, database: str, stop: bytes | None = None) -> Item | None:
+        table = self._table(database)
+        key = next(table.irange(None, stop, (True, False), reverse=True), None)
+        return None if key is None else (key, table[key])
+
+    def count(self, database: str) -> int:
+        return len(self._table(database))
+
+
+class MemorySnapshot(_View):
+    """The tables as they were; the environment copies a table before it changes one that a snapshot holds."""
+
+    def __init__(self, environment: MemoryEnvironment, tables: Tables) -> None:
+        self._environment = environment
+        self._tables: Tables | None = tables
+
+    def _table(self, database: str) -> Any:
+        self._environment.check()
+        if self._tables is None:
+            raise SnapshotExpired("the snapshot is closed; open a new one", path=self._environment.path)
+        return _table_of(self._tables, database)
+
+    def close(self) -> None:
+        self._tables = None
+
+
+class MemoryEnvironment(_View):
+    """See the module. Group commit as in LMDB: what is queued when a sync ends shares the next one."""
+
+    def __init__(self, disk: MemoryDisk, path: str) -> None:
+        self.path = path
+        self._disk = disk
+        self._shared: dict[str, None] = {}
+        self._snapshots: list[MemorySnapshot] = []
+        self._queue: list[tuple[Batch, asyncio.Future[None]]] = []
+        self._group: list[tuple[Batch, asyncio.Future[None]]] = []
+        self._unacknowledged = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._closed = False
+
+    def check(self) -> None:
+        self._disk.check()
+        if self._closed:
+            raise StorageError(f"environment {self.path} is closed", path=self.path)
+
+    def _table(self, database: str) -> Any:
+        self.check()
+        return _table_of(self._disk.state.environments[self.path], database)
+
+    async def commit(self, batch: Batch) -> None:
+        self.check()
+        check_batch(batch, self._disk.state.environments[self.path])
+        future = self._disk.loop.create_future()
+        self._queue.append((batch, future))
+        self._idle.clear()
+        if not self._group:
+            self._begin()
+        await future
+
+    def snapshot(self) -> MemorySnapshot:
+        self.check()
+        tables = self._disk.state.environments[self.path]
+        self._shared = dict.fromkeys(tables)
+        self._snapshots = [
+            *(s for s in self._snapshots if s._tables is not None),
+            taken := MemorySnapshot(self, dict(tables)),
+        ]
+        return taken
+
+    def expire_snapshots(self) -> None:
+        """What LMDB does when the map must grow and a snapshot stays open too long."""
+        for snapshot in self._snapshots:
+            snapshot.close()
+
+    async def run(self, work: Callable[..., T], *arguments: Any) -> T:
+        self.check()
+        await asyncio.sleep(0)
+        return work(*arguments)
+
+    def size_bytes(self) -> int:
+        self.check()
+        return tables_bytes(self._disk.state.environments[self.path])
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            await self._idle.wait()
+            self._disk.forget(self)
+
+    def _begin(self) -> None:
+        self._group, self._queue = self._queue, []
+        self._disk.later(self._disk.random.uniform(*self._disk.state.commit_s), self._synced)
+
+    def _synced(self) -> None:
+        state, group = self._disk.state, self._group
+        if state.failed is not None:
+            return  # poisoned meanwhile; `fail` has told everybody
+        if state.takes_failure(self.path):
+            self._disk.poison(f"sync of {self.path} failed: Input/output error")
+            return
+        error: StorageError | None = None
+        if state.full:
+            error = DiskFull("no space left on the device; nothing was changed: free space", path=self.path)
+        else:
+            self._apply([batch for batch, _ in group])
+        self._group = []
+        self._unacknowledged += len(group)
+        self._disk.later(self._disk.random.uniform(0, ACKNOWLEDGE_S), self._acknowledge, group, error)
+        if self._queue:
+            self._begin()
+
+    def _acknowledge(
+        self, group: list[tuple[Batch, asyncio.Future[None]]], error: StorageError | None
+    ) -> None:
+        self._unacknowledged -= len(group)
+        for _, future in group:
+            _settle(future, error)
+        if not self._group and not self._unacknowledged:
+            self._idle.set()
+
+    def _apply(self, batches: list[Batch]) -> None:
+        tables = self._disk.state.environments[self.path]
+        for change in (change for batch in batches for change in batch):
+            if self._shared.pop(change.database, 0) is None:
+                tables[change.database] = tables[change.database].copy()
+            _apply_change(tables[change.database], change)
+
+    def fail(self, error: StorageError) -> None:
+        """The disk is poisoned: whoever waits for a commit learns it."""
+        for _, future in (*self._group, *self._queue):
+            _settle(future, error)
+        self._group, self._queue = [], []
+        self._idle.set()
+
+    def crash(self) -> None:
+        """Of the batches in flight a prefix made it, by coin."""
+        for batch, _ in (*self._group, *self._queue):
+            if self._disk.random.random() < 0.5:
+                break
+            self._apply([batch])
+
+
+def check_batch(batch: Batch, tables: Tables) -> None:
+    """Refuse what LMDB would refuse."""
+    for change in batch:
+        _table_of(tables, change.database)
+        if isinstance(change, Put):
+            keys: Sequence[bytes] = [key for key, _ in change.items]
+        else:
+            keys = change.keys if isinstance(change, Delete) else ()
+        for key in keys:
+            if not (isinstance(change, Delete) or 0 < len(key) <= KEY_BYTES_MAX):
+                raise InvalidArgument(f"a key has 1 to {KEY_BYTES_MAX} bytes, not {len(key)}: {key[:40]!r}")
+
+
+def _apply_change(table: Any, change: Put | Delete | DeleteRange) -> None:
+    if isinstance(change, Put):
+        table.update(change.items)
+    elif isinstance(change, Delete):
+        for key in change.keys:
+            table.pop(key, None)
+    elif change.stop is None or change.start < change.stop:
+        for key in list(table.irange(change.start, change.stop, (True, False))):
+            del table[key]
+
+
+def _table_of(tables: Tables, database: str) -> Any:
+    table = tables.get(database)
+    if table is None:
+        raise InvalidArgument(f"there is no database {database!r} here; it has {', '.join(tables)}")
+    return table
+
+
+def tables_bytes(tables: Tables) -> int:
+    return sum(len(key) + len(value) for table in tables.values() for key, value in table.items())
+
+
+def _settle(future: asyncio.Future[None], error: StorageError | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(type(error)(error.message, **error.values()))  # each waiter raises its own

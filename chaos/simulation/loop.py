@@ -1,0 +1,272 @@
+"""An asyncio event loop in virtual time: nothing waits, and one seed is one history.
+
+When no callback is ready, time jumps to the next timer. Callbacks run in the order in which they became ready,
+timers of the same moment in the order in which they were set. What would let the real world in is refused:
+threads, executors, sockets, signals. Two ways to end badly are made loud instead of endless:
+
+    Deadlock    nothing is scheduled and the main coroutine is not done
+    Livelock    the run took more than `steps_max` callbacks
+
+A *domain* is what can die as one (a simulated node). Every task started inside a domain belongs to it, whoever
+starts it. Once the domain is dead its tasks never take another step: like SIGKILL, and unlike cancellation, no
+`except` and no `finally` of theirs runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import contextvars
+import gc
+import hashlib
+import heapq
+import random
+from asyncio import events
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, NoReturn, TypeVar
+
+T = TypeVar("T")
+
+STEPS_MAX = 20_000_000
+STORY_MAX = 2_000
+
+
+class Deadlock(RuntimeError):
+    """Everything waits for something that will never happen."""
+
+
+class Livelock(RuntimeError):
+    """The run did not end within its ceiling of steps."""
+
+
+class NotSimulated(RuntimeError):
+    """The code under test reached for the real world; it should ask its `World`."""
+
+
+class Domain:
+    """What dies as one. `tasks` counts the tasks it ever started, which names them."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.alive = True
+        self.tasks = 0
+        self.context = contextvars.copy_context()
+        self.context.run(_domain.set, self)
+        self.unfinished: dict[_Mortal[Any], None] = {}
+
+    def bury(self) -> None:
+        """The run is over: let the garbage go. What the dead do while being closed reaches nobody."""
+        self.alive = False
+        for mortal in self.unfinished:
+            with contextlib.suppress(BaseException):
+                mortal.coroutine.close()
+        self.unfinished.clear()
+
+
+_domain: contextvars.ContextVar[Domain | None] = contextvars.ContextVar("domain", default=None)
+
+
+class _Mortal(Coroutine[Any, Any, T]):
+    """A coroutine that takes no step after its domain has died. The domain holds on to it, so that no
+    clean-up code runs when nobody else does."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T], domain: Domain, loop: SimulatedLoop) -> None:
+        self.coroutine = coroutine
+        self._domain = domain
+        self._loop = loop
+        domain.unfinished[self] = None
+
+    def send(self, value: Any) -> Any:
+        return self._step(self.coroutine.send, value)
+
+    def throw(self, kind: Any, value: Any = None, traceback: Any = None) -> Any:
+        return self._step(self.coroutine.throw, kind if value is None else value)
+
+    def close(self) -> None:
+        if self._domain.alive:
+            self.coroutine.close()
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        raise AssertionError("a mortal coroutine is driven by its task only")
+
+    def _step(self, resume: Callable[[Any], Any], argument: Any) -> Any:
+        if self._domain.alive:
+            try:
+                waits_for = resume(argument)
+            except BaseException:
+                self._domain.unfinished.pop(self, None)
+                raise
+            if self._domain.alive:
+                return waits_for
+        never = self._loop.create_future()
+        never._asyncio_future_blocking = True
+        return never
+
+
+class _Timer(events.TimerHandle):
+    """A timer that comes after those set before it for the same moment."""
+
+    __slots__ = ("sequence",)
+    _scheduled: bool
+
+    def __init__(self, sequence: int, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.sequence = sequence
+
+    def __lt__(self, other: object) -> bool:
+        if isinstance(other, _Timer):
+            return (self.when(), self.sequence) < (other.when(), other.sequence)
+        return NotImplemented
+
+
+class _Selector:
+    """Where a real loop would wait for sockets: time jumps instead."""
+
+    def __init__(self, loop: SimulatedLoop) -> None:
+        self._loop = loop
+
+    def select(self, timeout: float | None) -> list[Any]:
+        if timeout is None:
+            raise Deadlock("nothing is scheduled and the main coroutine still waits")
+        if timeout > 0:
+            self._loop.advance()
+        return []
+
+
+class SimulatedLoop(asyncio.BaseEventLoop):
+    """See the module. `random` is the root of all chance in the run; derive from it with `derive`."""
+
+    # What BaseEventLoop keeps without telling the type checker; stable from Python 3.11 to 3.13.
+    _ready: Any
+    _scheduled: list[Any]
+    _selector: _Selector
+
+    def __init__(self, seed: int = 0, steps_max: int = STEPS_MAX) -> None:
+        super().__init__()
+        self.seed = seed
+        self.random = random.Random(seed)
+        self.steps = 0
+        self.steps_max = steps_max
+        self.domains: list[Domain] = []
+        self._now = 0.0
+        self._timers = 0
+        self._abort: BaseException | None = None
+        self._digest = hashlib.blake2b(digest_size=16)
+        self.story: collections.deque[str] = collections.deque(maxlen=STORY_MAX)
+        self._selector = _Selector(self)
+        self.set_task_factory(_start_task)
+
+    def derive(self, *names: object) -> random.Random:
+        """A generator of its own for one part of the run, so that a change there disturbs no other part."""
+        return random.Random(f"{self.seed}:{':'.join(map(str, names))}")
+
+    def domain(self, name: str) -> Domain:
+        domain = Domain(name)
+        self.domains.append(domain)
+        return domain
+
+    def abort(self, error: BaseException) -> None:
+        """End the run with this error before the next callback."""
+        self._abort = self._abort or error
+
+    def trace(self, *facts: object) -> None:
+        """Note what happened. Facts are plain values: no object whose repr tells an address or a hash order."""
+        line = f"{self._now:.9f} {' '.join(map(str, facts))}"
+        self._digest.update(line.encode())
+        self.story.append(line)
+
+    def digest(self) -> str:
+        """One value for the whole history: equal seeds give equal digests, in any process."""
+        return self._digest.hexdigest()
+
+    def raise_aborted(self) -> None:
+        if self._abort is not None:
+            raise self._abort
+
+    def reset(self) -> None:
+        """After the run: forget the abort and the ceiling, so that what is left can be cancelled."""
+        self._abort, self.steps = None, 0
+
+    def time(self) -> float:
+        return self._now
+
+    def advance(self) -> None:
+        self._now = max(self._now, self._scheduled[0].when())
+
+    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
+        self._timers += 1
+        timer = _Timer(self._timers, when, callback, args, self, context)
+        heapq.heappush(self._scheduled, timer)
+        timer._scheduled = True
+        return timer
+
+    def _run_once(self) -> None:
+        self.raise_aborted()
+        self.steps += max(1, len(self._ready))
+        if self.steps > self.steps_max:
+            raise Livelock(f"no end after {self.steps_max} steps, at {self._now:.3f} s of virtual time")
+        super()._run_once()  # type: ignore[misc]
+
+    def _process_events(self, event_list: list[Any]) -> None:
+        assert not event_list
+
+    def call_soon_threadsafe(self, *arguments: Any, **options: Any) -> NoReturn:  # type: ignore[override]
+        raise NotSimulated("call_soon_threadsafe: there are no threads in a simulation")
+
+    def run_in_executor(self, *arguments: Any) -> NoReturn:  # type: ignore[override]
+        raise NotSimulated("run_in_executor: there are no threads in a simulation; use environment.run")
+
+
+def _start_task(
+    loop: Any, coroutine: Any, *, context: contextvars.Context | None = None
+) -> asyncio.Task[Any]:
+    """Every task of a domain is mortal with it; also those that asyncio itself makes (gather, wait_for)."""
+    domain = context.get(_domain) if context is not None else _domain.get()
+    if domain is None:
+        return asyncio.Task(coroutine, loop=loop, context=context)
+    domain.tasks += 1
+    mortal = _Mortal(coroutine, domain, loop)
+    task = asyncio.Task(mortal, loop=loop, context=context, name=f"{domain.name}#{domain.tasks}")
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    return task
+
+
+def run(main: Coroutine[Any, Any, T], seed: int = 0, *, steps_max: int = STEPS_MAX) -> T:
+    """Run `main` to its end in a fresh virtual world; an error leaves with a note that tells the seed."""
+    loop = SimulatedLoop(seed, steps_max)
+    collected = gc.isenabled()
+    gc.disable()  # the collector's moment depends on the whole process; what it runs must not
+    try:
+        asyncio.set_event_loop(loop)
+        result = loop.run_until_complete(main)
+        loop.raise_aborted()
+        return result
+    except BaseException as error:
+        error.add_note(f"simulation: seed {seed}, {loop.time():.6f} s of virtual time, {loop.steps} steps")
+        raise
+    finally:
+        _end(loop)
+        if collected:
+            gc.enable()
+
+
+def _end(loop: SimulatedLoop) -> None:
+    """Close the loop. Tasks outside every domain are cancelled as asyncio.run does; nodes just end."""
+    for domain in loop.domains:
+        domain.alive = False
+    left = [t for t in asyncio.all_tasks(loop) if not isinstance(t.get_coro(), _Mortal)]
+    left.sort(key=asyncio.Task.get_name)
+    for task in left:
+        task.cancel()
+    with contextlib.suppress(Deadlock, Livelock):
+        loop.reset()
+        loop.run_until_complete(_settle(left))
+    for domain in loop.domains:
+        domain.bury()
+    asyncio.set_event_loop(None)
+    loop.close()
+
+
+async def _settle(left: list[asyncio.Task[Any]]) -> None:
+    await asyncio.gather(*left, return_exceptions=True)

@@ -1,0 +1,209 @@
+"""A network between simulated roles: seeded delays, cuts, losses, and the two failures a caller can see.
+
+Requests and answers travel as bytes, so nothing is shared between nodes and everything is proven encodable. What
+happens to a call:
+
+    unknown address                  NotDelivered
+    the role's node is down          NotDelivered or OutcomeUnknown, by coin, soon
+    the node dies with the request   OutcomeUnknown, soon
+    request or answer lost or late   OutcomeUnknown, at the caller's timeout; a late request still runs
+
+A name in `cut` and `isolate` is an address (`master/host-a`) or a host (`host-a`, every role on it).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import msgspec
+
+from ebla.actors.errors import NetworkError, NotDelivered, OutcomeUnknown
+from ebla.actors.world import Dispatcher, decode_answer, encode
+from ebla.chaos.simulation.loop import Domain, SimulatedLoop
+
+Reply = TypeVar("Reply")
+
+LATENCY_S = (0.0002, 0.002)  # one way, same data centre
+SLOW_S = 0.05  # now and then a message meets a full queue
+SLOW_PROBABILITY = 0.01
+
+
+@dataclass
+class Endpoint:
+    """A role on the network, and the calls it has received and not answered."""
+
+    address: str
+    domain: Domain
+    dispatcher: Dispatcher
+    received: dict[Exchange, None] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class Exchange:
+    """One call under way."""
+
+    number: int
+    sender: str
+    address: str
+    method: str
+    data: bytes
+    answer: asyncio.Future[bytes]
+
+
+class SimulatedNetwork:
+    """All links of the cluster. The probabilities may be changed at any time."""
+
+    def __init__(self, loop: SimulatedLoop) -> None:
+        self.loop = loop
+        self.random = loop.derive("network")
+        self.latency_s = LATENCY_S
+        self.slow_probability = SLOW_PROBABILITY
+        self.drop_probability = 0.0
+        self.repeat_probability = 0.0
+        self._endpoints: dict[str, Endpoint] = {}
+        self._cuts: dict[tuple[str, str], None] = {}
+        self._isolated: dict[str, None] = {}
+        self._exchanges = 0
+
+    # -- faults ----------------------------------------------------------------------------------------------
+
+    def cut(self, a: str, b: str, *, one_way: bool = False) -> None:
+        """Nothing sent from `a` reaches `b` any more, nor back unless `one_way`."""
+        self._cuts[a, b] = None
+        if not one_way:
+            self._cuts[b, a] = None
+
+    def isolate(self, name: str) -> None:
+        self._isolated[name] = None
+
+    def heal(self) -> None:
+        """Undo every cut and isolation."""
+        self._cuts.clear()
+        self._isolated.clear()
+
+    def connected(self, sender: str, receiver: str) -> bool:
+        senders, receivers = _names(sender), _names(receiver)
+        if any((a, b) in self._cuts for a in senders for b in receivers):
+            return False
+        return not any((name in senders) != (name in receivers) for name in self._isolated)
+
+    # -- endpoints -------------------------------------------------------------------------------------------
+
+    def register(self, address: str, domain: Domain, dispatcher: Dispatcher) -> None:
+        self._endpoints[address] = Endpoint(address, domain, dispatcher)
+
+    def unregister(self, address: str) -> None:
+        """The name is gone: later calls are NotDelivered."""
+        self.died(address)
+        self._endpoints.pop(address, None)
+
+    def died(self, address: str) -> None:
+        """The node behind the name is gone; callers that wait for it learn so a little later."""
+        endpoint = self._endpoints.get(address)
+        for exchange in endpoint.received if endpoint else ():
+            lost = OutcomeUnknown(f"{address} died with the request {exchange.method}", address=address)
+            self._later(self._fail, exchange, lost)
+        if endpoint:
+            endpoint.received = {}
+
+    # -- calls -----------------------------------------------------------------------------------------------
+
+    async def call(
+        self,
+        sender: str,
+        address: str,
+        method: str,
+        message: msgspec.Struct,
+        reply: type[Reply],
+        timeout_s: float,
+    ) -> Reply:
+        self._exchanges += 1
+        answer: asyncio.Future[bytes] = self.loop.create_future()
+        exchange = Exchange(self._exchanges, sender, address, method, encode(message), answer)
+        self._trace("call", exchange, exchange.data)
+        copies = 2 if self.random.random() < self.repeat_probability else 1
+        for _ in range(copies):
+            self._travel(exchange.sender, exchange.address, self._arrive, exchange)
+        late = OutcomeUnknown(f"no answer to {method} from {address} within {timeout_s} s", address=address)
+        timer = self.loop.call_later(timeout_s, self._fail, exchange, late)
+        try:
+            return decode_answer(await answer, reply)
+        finally:
+            timer.cancel()
+
+    def _arrive(self, exchange: Exchange) -> None:
+        address = exchange.address
+        endpoint = self._endpoints.get(address)
+        if endpoint is None:
+            self._later(self._fail, exchange, NotDelivered(f"there is no role {address}", address=address))
+        elif not endpoint.domain.alive:
+            kind = NotDelivered if self.random.random() < 0.5 else OutcomeUnknown
+            self._later(self._fail, exchange, kind(f"{address} is down", address=address))
+        else:
+            self._trace("arrive", exchange, exchange.data)
+            endpoint.received[exchange] = None
+            context = endpoint.domain.context.copy()
+            self.loop.create_task(self._serve(endpoint, exchange), context=context)
+
+    async def _serve(self, endpoint: Endpoint, exchange: Exchange) -> None:
+        """Runs in the node's domain: it ends when the node does."""
+        data = await endpoint.dispatcher.answer(exchange.method, exchange.data)
+        if endpoint.domain.alive:
+            endpoint.received.pop(exchange, None)
+            self._trace("answer", exchange, data)
+            self._travel(exchange.address, exchange.sender, self._answered, exchange, data)
+
+    def _answered(self, exchange: Exchange, data: bytes) -> None:
+        if not exchange.answer.done():
+            exchange.answer.set_result(data)
+
+    def _fail(self, exchange: Exchange, error: NetworkError) -> None:
+        if not exchange.answer.done():
+            self._trace(type(error).__name__, exchange, b"")
+            exchange.answer.set_exception(error)
+
+    def _travel(self, sender: str, receiver: str, arrive: Callable[..., None], *arguments: object) -> None:
+        """From `sender` to `receiver`, unless it is lost; a cut counts at both ends of the way."""
+
+        def at_the_far_end() -> None:
+            if self.connected(sender, receiver):
+                arrive(*arguments)
+
+        delay_s = self._delay_s()
+        lost = self.random.random() < self.drop_probability
+        if not lost and self.connected(sender, receiver):
+            self.loop.call_later(delay_s, at_the_far_end)
+
+    def _later(self, act: Callable[..., None], *arguments: object) -> None:
+        self.loop.call_later(self._delay_s(), act, *arguments)
+
+    def _delay_s(self) -> float:
+        if self.random.random() < self.slow_probability:
+            return self.random.uniform(self.latency_s[1], SLOW_S)
+        return self.random.uniform(*self.latency_s)
+
+    def _trace(self, what: str, exchange: Exchange, data: bytes) -> None:
+        self.loop.trace(
+            what, exchange.number, exchange.sender, exchange.address, exchange.method, zlib.crc32(data)
+        )
+
+
+@dataclass(frozen=True)
+class NodeNetwork:
+    """The network as one node sees it: the `network` of its World."""
+
+    network: SimulatedNetwork
+    address: str
+
+    async def call(
+        self, address: str, method: str, message: msgspec.Struct, reply: type[Reply], timeout_s: float
+    ) -> Reply:
+        return await self.network.call(self.address, address, method, message, reply, timeout_s)
+
+
+def _names(address: str) -> tuple[str, str]:
+    return address, address.rpartition("/")[2]

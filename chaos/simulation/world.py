@@ -1,0 +1,278 @@
+"""A cluster of roles in one process and in virtual time: their worlds, their deaths and their returns.
+
+    async def scenario() -> None:
+        cluster = SimulatedCluster()
+        await cluster.start("journal/host-a", JournalNode)
+        client = cluster.client_world("client")
+        await client.network.call("journal/host-a", "append", request, Appended, timeout_s=1.0)
+        cluster.crash("journal/host-a")             # SIGKILL: no finally runs
+        await cluster.restart("journal/host-a")     # a new role object over what the disk kept
+
+    loop.run(scenario(), seed=7)
+
+A role that fails (a background task raises, `world.fail`, a defect in a handler) ends the run with RoleFailed,
+unless the scenario said `expect_failure(address)`; then the node crashes and `failures` remembers why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+from ebla.actors.world import Dispatcher, Faults, NoFaults, Role, World
+from ebla.chaos.simulation.disk import DurableState, MemoryDisk
+from ebla.chaos.simulation.loop import Domain, SimulatedLoop
+from ebla.chaos.simulation.network import NodeNetwork, SimulatedNetwork
+
+MakeRole = Callable[[World], Role]
+
+WALL_START_US = 1_700_000_000_000_000
+JITTER_S = 0.0001  # a timer fires a little late, each time differently
+
+
+class RoleFailed(AssertionError):
+    """A role failed and the scenario did not expect it."""
+
+
+class NodeCrashed(RuntimeError):
+    """The node died before it had started."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    address: str
+    at_s: float
+    where: str
+    error: BaseException
+
+
+class NodeClock:
+    """A node's own idea of time: virtual time, run at `rate`, the wall off by `wall_offset_us`. Survives restarts."""
+
+    def __init__(self, loop: SimulatedLoop, random: random.Random) -> None:
+        self._loop = loop
+        self._random = random
+        self._start_s = random.uniform(0, 1_000_000)
+        self._since_s = loop.time()
+        self._reading_s = self._start_s
+        self._rate = 1.0
+        self.wall_offset_us = 0
+
+    def set_rate(self, rate: float) -> None:
+        """From now on a second of virtual time is `rate` seconds here; the clock does not jump."""
+        self._reading_s, self._since_s = self.monotonic(), self._loop.time()
+        self._rate = rate
+
+    def monotonic(self) -> float:
+        return self._reading_s + (self._loop.time() - self._since_s) * self._rate
+
+    def wall_us(self) -> int:
+        return WALL_START_US + int((self.monotonic() - self._start_s) * 1e6) + self.wall_offset_us
+
+    async def sleep(self, seconds: float) -> None:
+        late_s = self._random.uniform(0, JITTER_S) if seconds > 0 else 0.0
+        await asyncio.sleep(seconds / self._rate + late_s)
+
+
+@dataclass
+class Node:
+    """One incarnation of one address."""
+
+    address: str
+    domain: Domain
+    world: World
+    disk: MemoryDisk
+    ended: asyncio.Future[None]
+    tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict)
+    role: Role | None = None
+    starting: asyncio.Future[None] | None = None
+
+
+class SimulatedCluster:
+    """See the module. Made inside a running SimulatedLoop, whose seed it shares."""
+
+    def __init__(self, faults: Callable[[str], Faults] | None = None) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SimulatedLoop), "a simulated cluster runs in chaos.simulation.loop.run"
+        self.loop = loop
+        self.network = SimulatedNetwork(loop)
+        self.failures: list[Failure] = []
+        self._faults = faults or (lambda address: NoFaults())
+        self._nodes: dict[str, Node] = {}
+        self._states: dict[str, DurableState] = {}
+        self._clocks: dict[str, NodeClock] = {}
+        self._make: dict[str, MakeRole] = {}
+        self._incarnations = 0
+        self._expected: dict[str, None] = {}
+
+    # -- life and death --------------------------------------------------------------------------------------
+
+    def launch(self, address: str, make_role: MakeRole) -> Node:
+        """Bring a node up without waiting until its role has started. A failing start is the role's failure."""
+        return self._launch(address, make_role, self._fail)
+
+    async def start(self, address: str, make_role: MakeRole) -> Role:
+        """Bring a node up and wait until its role has started. A failing start raises here; the node is down."""
+        node = self._launch(address, make_role, self._fail_start)
+        assert node.starting is not None and node.role is not None
+        await node.starting
+        return node.role
+
+    async def restart(self, address: str) -> Role:
+        """Start the address again with the role it had; crash it first if it is alive."""
+        if self.alive(address):
+            self.crash(address)
+        return await self.start(address, self._make[address])
+
+    def crash(self, address: str) -> None:
+        """SIGKILL. Its tasks never run again; its disk keeps what it must."""
+        node = self._nodes[address]
+        if not node.domain.alive:
+            return
+        self.loop.trace("crash", address)
+        node.domain.alive = False
+        node.disk.crash()
+        self.network.died(address)
+        node.ended.set_result(None)
+        if node.starting is not None and not node.starting.done():
+            node.starting.set_exception(NodeCrashed(f"{address} crashed before it had started"))
+            node.starting.exception()  # somebody may wait for it; nobody has to
+
+    async def stop(self, address: str) -> None:
+        """SIGTERM: the role stops in its own order, then its tasks are cancelled and the disk is closed."""
+        node = self._nodes[address]
+        self.loop.trace("stop", address)
+        stopping = self.loop.create_task(self._stop(node), context=node.domain.context.copy())
+        await asyncio.wait((stopping, node.ended), return_when=asyncio.FIRST_COMPLETED)
+        if not stopping.done():
+            raise NodeCrashed(f"{address} crashed while it stopped")
+        stopping.result()
+        self.network.unregister(address)
+        node.domain.alive = False
+
+    async def _stop(self, node: Node) -> None:
+        if node.role is not None:
+            await node.role.stop()
+        for task in list(node.tasks):
+            task.cancel()
+        await asyncio.gather(*node.tasks, return_exceptions=True)
+        await node.disk.close()
+
+    def expect_failure(self, address: str) -> None:
+        """From now on a failure of this node crashes it, and the run goes on."""
+        self._expected[address] = None
+
+    # -- what a scenario looks at ----------------------------------------------------------------------------
+
+    def alive(self, address: str) -> bool:
+        return address in self._nodes and self._nodes[address].domain.alive
+
+    def role(self, address: str) -> Any:
+        return self._nodes[address].role
+
+    def state(self, address: str) -> DurableState:
+        """The medium under an address: to fill it, fail it, rot it; it is there before the first start."""
+        return self._states.setdefault(address, DurableState())
+
+    def lose_disk(self, address: str) -> None:
+        """The directory is gone for good (the node must be down)."""
+        assert not self.alive(address)
+        self._states[address] = DurableState()
+
+    def clock(self, address: str) -> NodeClock:
+        if address not in self._clocks:
+            self._clocks[address] = NodeClock(self.loop, self.loop.derive("clock", address))
+        return self._clocks[address]
+
+    def client_world(self, name: str) -> World:
+        """A world without a role, for whoever calls from outside."""
+        return self._make_node(name).world
+
+    # -- making nodes ----------------------------------------------------------------------------------------
+
+    def _launch(
+        self, address: str, make_role: MakeRole, failed: Callable[[Node, str, BaseException], None]
+    ) -> Node:
+        assert not self.alive(address), f"{address} is alive; crash or stop it first"
+        self._make[address] = make_role
+        node = self._make_node(address)
+        self.loop.trace("start", address)
+        role = node.role = make_role(node.world)
+
+        def on_defect(method: str, error: BaseException) -> None:
+            self._fail(node, method, error)
+
+        self.network.register(address, node.domain, Dispatcher(role, on_defect))
+        started = node.starting = self.loop.create_future()
+
+        def on_started(task: asyncio.Task[None]) -> None:
+            if not node.domain.alive or task.cancelled():
+                return
+            error = task.exception()
+            if error is None:
+                started.set_result(None)
+            else:
+                failed(node, "start", error)
+
+        task = self._spawn(node, role.start(), "start")
+        task.add_done_callback(on_started)
+        return node
+
+    def _make_node(self, address: str) -> Node:
+        self._incarnations += 1
+        domain = self.loop.domain(f"{address}@{self._incarnations}")
+        chance = self.loop.derive("node", domain.name)
+        disk = MemoryDisk(self.state(address), self.loop.derive("disk", domain.name))
+
+        def spawn(coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+            task = self._spawn(node, coroutine, name)
+            task.add_done_callback(lambda done: self._look_at(node, name, done))
+            return task
+
+        world = World(
+            address=address,
+            clock=self.clock(address),
+            network=NodeNetwork(self.network, address),
+            disk=disk,
+            random=chance,
+            spawn=spawn,
+            fail=lambda error: self._fail(node, "world.fail", error),
+            faults=self._faults(address),
+        )
+        node = self._nodes[address] = Node(address, domain, world, disk, self.loop.create_future())
+        return node
+
+    def _spawn(self, node: Node, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        task = self.loop.create_task(coroutine, name=None, context=node.domain.context.copy())
+        task.set_name(f"{task.get_name()} {name}")
+        node.tasks[task] = None
+        task.add_done_callback(lambda done: node.tasks.pop(done, None))
+        return task
+
+    # -- failures --------------------------------------------------------------------------------------------
+
+    def _look_at(self, node: Node, name: str, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(node, name, error)
+
+    def _fail(self, node: Node, where: str, error: BaseException) -> None:
+        """On Ray the process would end: so does the node."""
+        if not node.domain.alive:
+            return
+        self.failures.append(Failure(node.address, self.loop.time(), where, error))
+        self.loop.trace("fail", node.address, where, type(error).__name__)
+        self.crash(node.address)
+        if node.address not in self._expected:
+            failed = RoleFailed(f"{node.address} failed in {where} at {self.loop.time():.6f} s: {error!r}")
+            failed.__cause__ = error
+            self.loop.abort(failed)
+
+    def _fail_start(self, node: Node, where: str, error: BaseException) -> None:
+        """`start` is being awaited: whoever waits gets the error itself."""
+        assert node.starting is not None
+        node.starting.set_exception(error)
+        self.loop.trace("fail", node.address, where, type(error).__name__)
+        self.crash(node.address)

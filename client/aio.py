@@ -1,0 +1,363 @@
+"""ebla's API, awaited. The sync API (`ebla.connect`) is the same, driven from a thread of its own.
+
+    async with await ebla.aio.connect() as db:
+        flights = await db.table("flights")
+        await flights.upsert({"carrier": "UA", "flight": 1545, ...})
+        row = await flights.get({"carrier": "UA", "flight": 1545})
+        table = await flights.scan(columns=["origin"], where=ebla.col("origin") == "JFK").to_arrow()
+
+Calls of many tasks in one process are coalesced into few calls per server. Every method takes `deadline_s`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, Self
+
+import pyarrow as pa
+
+from ebla import expressions
+from ebla.actors import messages as m
+from ebla.actors.messages import DELETE, INSERT, UPDATE, UPSERT
+from ebla.locations import TableRoutes
+from ebla.options import (
+    WAIT_S,
+    Written,
+    check_choice,
+    check_deadline,
+    check_write_id,
+)
+from ebla.partitions import PartitionBy, resolve
+from ebla.reader import Reader
+from ebla.scanner import ScanPlan, ScanRun
+from ebla.session import Session
+from ebla.writer import Writer, check_rows
+from ebla.storage.errors import InvalidArgument
+from ebla.storage.schema import TableSchema
+
+Row = dict[str, Any]
+WriteIdLike = tuple[bytes, int]
+
+
+class Database:
+    """A connection to one deployment. Made by `ebla.aio.connect`; an async context manager."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def create_table(
+        self,
+        name: str,
+        *,
+        schema: pa.Schema,
+        primary_key: Sequence[str],
+        partition_by: PartitionBy | None = None,
+        replicas: int = 3,
+        replication: str = "raft",
+        properties: Mapping[str, str] | None = None,
+        wait_s: float = WAIT_S,
+    ) -> Table:
+        """Create a table, and wait up to `wait_s` until all of its tablets can be written to (0: do not wait).
+
+        Raises AlreadyPresent if there is a table of that name, InvalidArgument if the schema or the partitioning
+        cannot be, Unavailable if there are fewer live hosts than `replicas`.
+        """
+        if isinstance(primary_key, str):
+            raise InvalidArgument(f"primary_key is a list of columns: [{primary_key!r}]")
+        made = TableSchema.from_arrow(schema, primary_key)
+        made = TableSchema.from_arrow(schema, primary_key, resolve(partition_by, made))
+        request = m.CreateTableRequest(
+            self._session.new_request_id(), name, made, replicas, replication, dict(properties or {})
+        )
+        deadline_s = check_deadline(wait_s or None)
+        info = await self._session.ask_master("create_table", request, m.TableInfo, deadline_s=deadline_s)
+        routes = self._session.adopt(info)
+        if wait_s:
+            await self._session.running(routes, wait_s)
+        return Table(self._session, routes)
+
+    async def table(self, name: str, *, deadline_s: float | None = None) -> Table:
+        """An existing table; raises NotFound."""
+        return Table(self._session, await self._session.table(name, check_deadline(deadline_s)))
+
+    async def tables(self, prefix: str = "", *, deadline_s: float | None = None) -> list[m.TableSummary]:
+        reply = await self._ask("list_tables", m.ListTablesRequest(prefix), m.ListTablesReply, deadline_s)
+        return list(reply.tables)
+
+    async def drop_table(self, name: str, *, deadline_s: float | None = None) -> None:
+        """Drop the table and its rows, for good. The name is free when this returns; raises NotFound."""
+        request = m.DropTableRequest(self._session.new_request_id(), name)
+        await self._ask("drop_table", request, m.Empty, deadline_s)
+        self._session.forget(name)
+
+    async def servers(self, *, deadline_s: float | None = None) -> list[m.ServerStatus]:
+        """The tablet servers as the master sees them."""
+        reply = await self._ask("list_servers", m.Empty(), m.ListServersReply, deadline_s)
+        return list(reply.servers)
+
+    async def status(self, *, deadline_s: float | None = None) -> m.MasterStatus:
+        return await self._ask("status", m.Empty(), m.MasterStatus, deadline_s)
+
+    async def _ask(self, method: str, message: Any, reply: type[Any], deadline_s: float | None) -> Any:
+        return await self._session.ask_master(method, message, reply, deadline_s=check_deadline(deadline_s))
+
+    async def close(self) -> None:
+        """Operations under way end in ConnectionClosed. Closing twice is no error."""
+        self._session.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<ebla.aio.Database {self._session.name!r}>"
+
+
+class Table:
+    """A table. Handles are cheap and may be shared by tasks; all writes of a connection are coalesced."""
+
+    def __init__(self, session: Session, routes: TableRoutes) -> None:
+        self._session = session
+        self._routes = routes
+        self._writer = Writer(session, routes)
+        self._reader = Reader(session, routes)
+
+    # -- what it is
+
+    @property
+    def name(self) -> str:
+        return self._routes.name
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._routes.arrow
+
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        return self._routes.schema.key
+
+    async def info(self, *, deadline_s: float | None = None) -> m.TableInfo:
+        """The table and where its tablets are, as the master sees it now."""
+        request = m.TableName(self.name)
+        info = await self._session.ask_master(
+            "get_table", request, m.TableInfo, deadline_s=check_deadline(deadline_s)
+        )
+        self._routes.update(info)
+        return info
+
+    # -- writes
+
+    async def upsert(
+        self, rows: Any, *, deadline_s: float | None = None, write_id: WriteIdLike | None = None
+    ) -> Written:
+        """Insert rows or replace them. `rows`: one dict, a list of dicts, a pa.Table, a RecordBatch, a DataFrame.
+
+        If a key occurs twice in one call, the later row wins. `write_id` makes the call repeatable (see WriteId).
+        """
+        return await self._write(UPSERT, rows, False, deadline_s, write_id)
+
+    async def insert(
+        self,
+        rows: Any,
+        *,
+        if_present: str = "error",
+        deadline_s: float | None = None,
+        write_id: WriteIdLike | None = None,
+    ) -> Written:
+        """Insert new rows. Those whose key exists change nothing and are listed in AlreadyPresent, or, with
+        `if_present="ignore"`, in the result."""
+        strict = check_choice("if_present", if_present, ("error", "ignore")) == "error"
+        return await self._write(INSERT, rows, strict, deadline_s, write_id)
+
+    async def update(
+        self,
+        rows: Any,
+        *,
+        if_absent: str = "error",
+        deadline_s: float | None = None,
+        write_id: WriteIdLike | None = None,
+    ) -> Written:
+        """Set the given columns of existing rows and leave the others as they are; `if_absent` as in `delete`."""
+        strict = check_choice("if_absent", if_absent, ("error", "ignore")) == "error"
+        return await self._write(UPDATE, rows, strict, deadline_s, write_id)
+
+    async def delete(
+        self,
+        keys: Any,
+        *,
+        if_absent: str = "error",
+        deadline_s: float | None = None,
+        write_id: WriteIdLike | None = None,
+    ) -> Written:
+        """Delete rows by their keys; other columns in `keys` are ignored. Keys without a row are listed in NotFound,
+        or, with `if_absent="ignore"`, in the result."""
+        strict = check_choice("if_absent", if_absent, ("error", "ignore")) == "error"
+        return await self._write(DELETE, keys, strict, deadline_s, write_id)
+
+    async def _write(
+        self, kind: int, rows: Any, strict: bool, deadline_s: float | None, write_id: WriteIdLike | None
+    ) -> Written:
+        limit_s = check_deadline(deadline_s)
+        if not self._routes.all_running:
+            await self._session.running(self._routes, limit_s)
+        if isinstance(rows, dict) and write_id is None:
+            written = await self._writer.one(kind, rows, limit_s)
+        else:
+            written = await self._writer.many(kind, rows, check_write_id(write_id), limit_s)
+        return check_rows(kind, self.name, written, strict) if written.rejected else written
+
+    # -- reads
+
+    async def get(self, key: Mapping[str, Any], *, deadline_s: float | None = None) -> Row | None:
+        """The row with this key, or None. Sees every write that was acknowledged before the call."""
+        limit_s = check_deadline(deadline_s)
+        if not self._routes.all_running:
+            await self._session.running(self._routes, limit_s)
+        return await self._reader.get(key, limit_s)
+
+    async def get_many(self, keys: Any, *, as_arrow: bool = False, deadline_s: float | None = None) -> Any:
+        """One entry per key, in order: the row or None. With `as_arrow` a RecordBatch of the rows that exist, in the
+        order of their keys."""
+        limit_s = check_deadline(deadline_s)
+        if not self._routes.all_running:
+            await self._session.running(self._routes, limit_s)
+        found, places = await self._reader.get_many(keys, limit_s)
+        if as_arrow:
+            return found.take(pa.array(places[places >= 0]))
+        rows = found.to_pylist()
+        return [None if place < 0 else rows[place] for place in places.tolist()]
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        where: expressions.Expression | None = None,
+        limit: int | None = None,
+        *,
+        deadline_s: float | None = None,
+    ) -> Scan:
+        """Rows as of one moment per tablet. Nothing is read before a result is asked for."""
+        return Scan(self._session, self._routes, columns, where, limit, check_deadline(deadline_s))
+
+    def __aiter__(self) -> AsyncIterator[Row]:
+        return self.scan().__aiter__()
+
+    # -- care
+
+    async def flush(self, *, deadline_s: float | None = None) -> dict[str, int]:
+        """Bring every tablet's applied rows from the leader's memory into its table on disk (they are durable in the
+        log before). The log index per tablet that the disk reflects."""
+        limit_s = check_deadline(deadline_s)
+        await self._session.running(self._routes, limit_s)
+        flushed: dict[str, int] = {}
+        for route in self._routes.routes:
+            _, reply = await self._session.router.ask(
+                route, "flush", m.FlushRequest(route.tablet), m.FlushReply, what="flush", deadline_s=limit_s
+            )
+            flushed.update(reply.flushed)
+        return flushed
+
+    def __repr__(self) -> str:
+        return f"<ebla.aio.Table {describe(self._routes)}>"
+
+
+class Scan:
+    """What to read; each result runs it anew. `indexes`: per tablet the log index that the last run showed."""
+
+    def __init__(
+        self,
+        session: Session,
+        routes: TableRoutes,
+        columns: Sequence[str] | None,
+        where: expressions.Expression | None,
+        limit: int | None,
+        deadline_s: float,
+    ) -> None:
+        schema = routes.schema
+        if isinstance(columns, str):
+            raise InvalidArgument(f"columns is a list of names: [{columns!r}]")
+        names = tuple(schema.column(name).name for name in columns) if columns is not None else tuple(
+            column.name for column in schema.columns
+        )
+        if not names or len(set(names)) != len(names):
+            raise InvalidArgument(f"columns must name one column at least, and each once, not {list(names)}")
+        if limit is not None and limit < 0:
+            raise InvalidArgument(f"limit must be 0 or more, not {limit}")
+        predicate = None if where is None else expressions.bind(where, schema)
+        self._session = session
+        self._routes = routes
+        self._deadline_s = deadline_s
+        self._plan = ScanPlan(names, predicate, limit)
+        self._run: ScanRun | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._routes.schema.arrow(self._plan.columns)
+
+    @property
+    def indexes(self) -> dict[str, int]:
+        return {} if self._run is None else dict(self._run.indexes)
+
+    async def to_arrow(self) -> pa.Table:
+        """All rows; tablets in their order, each in key order."""
+        found: dict[int, list[pa.RecordBatch]] = {}
+        async with aclosing(self._start(self._plan, hold=True)) as blocks:
+            async for block in blocks:
+                found.setdefault(block.route.bucket, []).extend(block.batches())
+        ordered = [batch for bucket in sorted(found) for batch in found[bucket]]
+        return pa.Table.from_batches(ordered, schema=self.schema)
+
+    async def to_pandas(self) -> Any:
+        return (await self.to_arrow()).to_pandas()
+
+    async def batches(self) -> AsyncIterator[pa.RecordBatch]:
+        """Batches as they arrive, a bounded number ahead. May end in ScanInterrupted (see scanner.py)."""
+        async with aclosing(self._start(self._plan, hold=False)) as blocks:
+            async for block in blocks:
+                for batch in block.batches():
+                    yield batch
+
+    async def __aiter__(self) -> AsyncIterator[Row]:
+        async with aclosing(self.batches()) as batches:
+            async for batch in batches:
+                for row in batch.to_pylist():
+                    yield row
+
+    async def count(self) -> int:
+        """How many rows there are; only the first key column is read."""
+        plan = ScanPlan(self._routes.schema.key[:1], self._plan.predicate, self._plan.limit)
+        rows = 0
+        async with aclosing(self._start(plan, hold=True)) as blocks:
+            async for block in blocks:
+                rows += block.rows
+        return rows
+
+    async def _start(self, plan: ScanPlan, hold: bool) -> AsyncIterator[Any]:
+        await self._session.running(self._routes, self._deadline_s)
+        run = self._run = ScanRun(self._session, self._routes, plan, self._deadline_s, hold)
+        async with aclosing(run.blocks()) as blocks:
+            async for block in blocks:
+                yield block
+
+    def __repr__(self) -> str:
+        where = "" if self._plan.predicate is None else f" where {self._plan.predicate!r}"
+        limit = "" if self._plan.limit is None else f" limit {self._plan.limit}"
+        return f"<ebla.aio.Scan of {self._routes.name!r}: {', '.join(self._plan.columns)}{where}{limit}>"
+
+
+def describe(routes: TableRoutes) -> str:
+    info = routes.info
+    tablets = f"{len(routes.routes)} tablet" + ("s" if len(routes.routes) != 1 else "")
+    return (
+        f"{info.name!r}: {len(routes.schema.columns)} columns, key ({', '.join(routes.schema.key)}), {tablets}, "
+        f"{info.replicas} x {info.replication}"
+    )
+
+
+async def connect(name: str = "ebla", address: str | None = None) -> Database:
+    """The deployment `name` in this Ray cluster, or in the one at `address`. Stays on the calling event loop."""
+    from ebla import connection
+
+    return Database(await connection.open_session(name, address))

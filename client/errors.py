@@ -1,0 +1,97 @@
+"""Every error that ebla raises, and what the caller does next.
+
+    InvalidArgument    the call can never succeed as it is            change the column, row or option it names
+    NotFound           the table, or the rows at `rows`, do not exist
+    AlreadyPresent     the table, or the rows at `rows`, exist already
+    TimedOut           the deadline passed; a write may have happened look, or send it again with the same write id
+    Throttled          a stated limit is full                         wait `retry_after_s` (the client does)
+    Unavailable        no deployment, no quorum, no master            see `ebla check`
+    ScanInterrupted    a streamed tablet's snapshot was lost          scan again
+    ConnectionClosed   the connection was closed, or forked           ebla.connect()
+
+All derive from EblaError and carry fields; `possibly_applied` tells whether a write may have happened. The others
+are met inside the cluster and reach a user only as the reason of one of these, or in a role's log.
+"""
+
+from __future__ import annotations
+
+from ebla.actors.errors import (
+    AlreadyPresent,
+    Internal,
+    NetworkError,
+    NotDelivered,
+    NotFound,
+    NotLeader,
+    NotRunning,
+    OutcomeUnknown,
+    ReplicaFailed,
+    RequestReused,
+    SchemaMismatch,
+    StaleRequest,
+    TabletNotFound,
+    Throttled,
+    TimedOut,
+    Unavailable,
+    WrongServer,
+)
+from ebla.storage.errors import (
+    Corruption,
+    Damaged,
+    DirectoryLocked,
+    DiskFailed,
+    DiskFull,
+    EblaError,
+    InvalidArgument,
+    SnapshotExpired,
+    StorageError,
+)
+
+__all__ = [
+    "AlreadyPresent",
+    "ConnectionClosed",
+    "Corruption",
+    "Damaged",
+    "DirectoryLocked",
+    "DiskFailed",
+    "DiskFull",
+    "EblaError",
+    "Internal",
+    "InvalidArgument",
+    "NetworkError",
+    "NotDelivered",
+    "NotFound",
+    "NotLeader",
+    "NotRunning",
+    "OutcomeUnknown",
+    "ReplicaFailed",
+    "RequestReused",
+    "ScanInterrupted",
+    "SchemaMismatch",
+    "SnapshotExpired",
+    "StaleRequest",
+    "StorageError",
+    "TabletNotFound",
+    "Throttled",
+    "TimedOut",
+    "Unavailable",
+    "WrongServer",
+]
+
+
+class ConnectionClosed(EblaError):
+    """The connection was closed, or belongs to the process that this one was forked from.
+
+    A write that was under way may have been applied.
+    """
+
+    possibly_applied = True
+
+
+class ScanInterrupted(EblaError):
+    """Rows of `tablet` were handed out already and its snapshot is gone, so that the rest of it cannot be read as
+    of the same moment. Scan again, or let `to_arrow` collect the tablet (it starts over by itself)."""
+
+    fields = ("tablet", "rows")
+    tablet: str | None
+    rows: int | None
+    retriable = True

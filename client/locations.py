@@ -1,0 +1,197 @@
+"""Where each tablet of a table is served, and where to turn when the answer was a refusal.
+
+A route is the client's belief about one tablet: whom to ask now. It is corrected by what servers answer (`NotLeader`
+names the leader), and by the master only when the servers cannot help. `react` decides; router.py carries it out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+
+from ebla.actors.errors import (
+    NetworkError,
+    NotFound,
+    NotLeader,
+    SchemaMismatch,
+    TabletNotFound,
+    Throttled,
+    TimedOut,
+    WrongServer,
+)
+from ebla.actors.messages import TableInfo, TabletLocation
+from ebla.actors.world import Random
+from ebla.options import BACKOFF_FIRST_S, BACKOFF_MAX_S, HOPS_MAX, THROTTLE_MAX_S
+from ebla.storage.checksum import seed
+from ebla.storage.errors import Corruption, DiskFailed, EblaError
+from ebla.storage.partition import Partitioner
+from ebla.storage.schema import TableSchema
+
+if TYPE_CHECKING:
+    from ebla.units import Unit, WriteOp
+
+# Kinds of work that queue at a route; each has its own calls.
+READ, WRITE, BULK = 0, 1, 2
+KINDS = (READ, WRITE, BULK)
+
+# Whether a move asks the master: not at all, while going on, or before going on.
+NOBODY, BESIDE, FIRST = "nobody", "beside", "first"
+
+
+class Move(NamedTuple):
+    """What to do after a refusal: ask `target` next, after `delay_s`."""
+
+    target: str
+    delay_s: float
+    master: str = NOBODY
+
+
+class Route:
+    """One tablet, as far as this client knows. `target` is whom to ask now."""
+
+    def __init__(self, table: TableRoutes, location: TabletLocation) -> None:
+        self.table = table
+        self.bucket = location.bucket
+        self.tablet = location.tablet
+        self.seed = seed(location.tablet)
+        self.running = False
+        self.replicas: list[str] = []
+        self.target = ""
+        self.failures = 0
+        self.last = "nobody yet"
+        self.moved: asyncio.Future[None] | None = None  # set while on the way to another target
+        self.paused: dict[int, None] = {}  # kinds of work that a server asked us to hold back
+        self.queues: tuple[deque[Unit], ...] = (deque(), deque(), deque())
+        self.ops: deque[WriteOp] = deque()  # single rows, not yet made into a batch
+        self.outstanding: dict[int, None] = {}  # sequences of ours that this tablet has not answered, ascending
+        self.locate(location)
+
+    def locate(self, location: TabletLocation) -> None:
+        """Believe the master. A target that works is kept."""
+        if location.tablet != self.tablet:
+            assert not self.running, "a running tablet is never replaced"
+            self.tablet, self.seed = location.tablet, seed(location.tablet)
+        self.running = self.running or location.state == "running"
+        self.replicas = [r.address for r in sorted(location.replicas, key=lambda r: not r.alive)]
+        if not self.target or self.failures or self.target not in self.replicas:
+            self.target = location.leader or (self.replicas[0] if self.replicas else "")
+
+    @property
+    def version(self) -> int:
+        return self.table.schema.version
+
+    def next_to(self, address: str, suspect: Callable[[str], bool]) -> str:
+        """The replica after `address`, passing over those that fell silent just now."""
+        if not self.replicas:
+            return address
+        at = self.replicas.index(address) + 1 if address in self.replicas else 0
+        ring = self.replicas[at:] + self.replicas[:at]
+        return next((replica for replica in ring if not suspect(replica)), ring[0])
+
+    def busy(self, kind: int) -> bool:
+        return bool(self.queues[kind]) or (kind == WRITE and bool(self.ops))
+
+    def sequence(self, number: int) -> int:
+        """Note a new request number of ours; returns the lowest one that this tablet has not answered.
+
+        Each tablet keeps its own answers, and a number is only ever sent to one tablet, so counting per tablet is
+        safe whatever finishes first elsewhere, and lets each tablet forget as early as it can. A request that
+        ended in TimedOut is never sent again and may be passed: then a copy of it that is still on its way is
+        refused instead of applied late.
+        """
+        self.outstanding[number] = None
+        return next(iter(self.outstanding))
+
+    def timed_out(self, what: str, deadline_s: float) -> TimedOut:
+        outcome = "" if what == "get" or what == "scan" else "; it may have been applied or not"
+        return TimedOut(
+            f"{what} on table {self.table.name!r}, tablet {self.tablet}: no answer within {deadline_s:g} s"
+            f"{outcome}; last tried {self.last}",
+            deadline_s=deadline_s,
+        )
+
+
+class TableRoutes:
+    """A table as the master described it, and a route for each of its tablets."""
+
+    def __init__(self, info: TableInfo) -> None:
+        self.info = info
+        self.schema: TableSchema = info.schema
+        self.arrow: pa.Schema = info.schema.arrow()
+        self.partitioner = Partitioner(info.schema)
+        self.routes = [Route(self, location) for location in _by_bucket(info)]
+        self.all_running = all(route.running for route in self.routes)
+        self.codecs: dict[tuple[str, ...] | None, Any] = {}
+
+    @property
+    def name(self) -> str:
+        return self.info.name
+
+    def update(self, info: TableInfo) -> None:
+        """Newer word from the master. Raises NotFound if the name now belongs to another table, SchemaMismatch if
+        the table was altered."""
+        if info.table != self.info.table:
+            raise self.dropped()
+        if info.schema.version != self.schema.version:
+            raise SchemaMismatch(
+                f"table {self.name!r} was altered: open it again with db.table({self.name!r})",
+                wanted=info.schema.version,
+                found=self.schema.version,
+            )
+        locations = _by_bucket(info)
+        for route, location in zip(self.routes, locations, strict=True):
+            if route.running and location.tablet != route.tablet:
+                raise self.dropped()
+        self.info = info
+        for route, location in zip(self.routes, locations, strict=True):
+            route.locate(location)
+        self.all_running = all(route.running for route in self.routes)
+
+    def dropped(self) -> NotFound:
+        return NotFound(
+            f"table {self.name!r} was dropped; if there is a new one of that name, open it with "
+            f"db.table({self.name!r})",
+            what="table",
+        )
+
+
+def _by_bucket(info: TableInfo) -> list[TabletLocation]:
+    found = sorted(info.tablets, key=lambda tablet: tablet.bucket)
+    assert [t.bucket for t in found] == list(range(info.schema.partitioning.tablets)), info.name
+    return found
+
+
+def retriable(error: EblaError) -> bool:
+    """Whether the same request, sent again or elsewhere, may succeed."""
+    return error.retriable or isinstance(error, (WrongServer, TimedOut, DiskFailed, Corruption))
+
+
+def backoff_s(failures: int, random: Random) -> float:
+    """Doubling from BACKOFF_FIRST_S to BACKOFF_MAX_S, with jitter so that clients do not move in step."""
+    grown = BACKOFF_FIRST_S * 2 ** min(failures - 1, 16)
+    return min(grown, BACKOFF_MAX_S) * random.uniform(0.5, 1.5)
+
+
+def throttle_s(error: Throttled, random: Random) -> float:
+    """How long to hold back: what the server asked for, and a little more so that clients do not return in step."""
+    return min(error.retry_after_s or BACKOFF_MAX_S, THROTTLE_MAX_S) * random.uniform(1.0, 1.25)
+
+
+def react(
+    route: Route, address: str, error: EblaError, suspect: Callable[[str], bool], random: Random
+) -> Move:
+    """Where to turn after `address` refused with `error`; `route.failures` counts it already."""
+    pause_s = backoff_s(route.failures, random)
+    following = route.next_to(address, suspect)
+    if isinstance(error, (TabletNotFound, WrongServer, SchemaMismatch)):
+        return Move(following, pause_s, FIRST)
+    if isinstance(error, NotLeader) and error.leader not in (None, address) and not suspect(error.leader):
+        return Move(error.leader, 0.0 if route.failures <= HOPS_MAX else pause_s)
+    if isinstance(error, NetworkError) and route.failures == 1 and following != address:
+        return Move(following, 0.0)
+    round_done = route.failures % max(1, len(route.replicas)) == 0
+    return Move(following, pause_s, BESIDE if round_done else NOBODY)

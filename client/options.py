@@ -1,0 +1,100 @@
+"""What the client may touch, its limits, and the small values that its calls return.
+
+The sizes follow from the cost of a call: flat up to about 100 KiB, then again worth it from about 1 MB on. So a call
+stays under CALL_SMALL_BYTES, or is made of at least CALL_LARGE_MIN_BYTES where there is that much to send.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ebla.actors.world import Clock, Network, Random, Spawn
+from ebla.storage.errors import InvalidArgument
+
+DEADLINE_S = 60.0  # for one row, or one batch of rows of a large call
+WAIT_S = 60.0  # for the tablets of a new table
+MASTER = "master/0"
+
+# A try is short, so that a server that fell silent costs little; it is sent again with the same request id.
+ATTEMPT_S = 1.5
+ATTEMPT_SLOWER_MAX = 2  # a server that stays silent is given twice the time, this often
+ATTEMPT_BYTES_PER_S = 500_000
+ATTEMPT_GRACE_S = 0.25  # the server gives up a little before we do, so that its reason reaches us
+MASTER_ATTEMPT_S = 5.0
+SUSPECT_S = 1.0  # how long a silent server is passed over
+
+BACKOFF_FIRST_S = 0.02
+BACKOFF_MAX_S = 0.4
+THROTTLE_MAX_S = 5.0
+HOPS_MAX = 3  # hints followed without a pause
+SWEEP_S = 0.2  # how often deadlines are looked at: operations have no timers of their own
+
+UNIT_BYTES = 80_000  # rows of one tablet that travel, are logged and are answered as one
+CALL_SMALL_BYTES = 88_000
+CALL_LARGE_MIN_BYTES = 1_050_000
+CALL_LARGE_BYTES = 1_250_000
+SMALL_CALLS_MAX = 2  # in flight per server; what queues meanwhile goes as one
+LARGE_CALLS_MAX = 4
+UNANSWERED_BYTES_MAX = 24_000_000  # of one bulk call
+SLICE_ROWS_MAX = 16_384
+SLICE_BYTES = 4_000_000
+KEYS_MAX = 2_000  # of one tablet in one get_many unit
+
+SCAN_TABLETS_MAX = 4  # read at the same time
+SCAN_BLOCKS_AHEAD = 4
+SCAN_TRIES_MAX = 3  # for one block, at the server that holds the snapshot
+
+
+@dataclass(frozen=True)
+class ClientWorld:
+    """A World without a disk: all that a client needs, so that it runs on Ray and in simulation alike."""
+
+    clock: Clock
+    network: Network
+    random: Random
+    spawn: Spawn
+
+
+class Written(NamedTuple):
+    """`rows` were applied; `rejected` are the positions of the others (present, or absent)."""
+
+    rows: int
+    rejected: tuple[int, ...] = ()
+
+
+class WriteId(NamedTuple):
+    """An id of the caller's own for a call that may be repeated later, even by another process.
+
+    The rows at position p of the call belong to a request numbered `sequence` + p or lower, so the next call of the
+    same `client` (16 bytes) continues at `sequence` + len(rows). A repetition must bring the same rows in the same
+    order; it then changes nothing and gets the first answer.
+    """
+
+    client: bytes
+    sequence: int
+
+
+def check_deadline(deadline_s: float | None) -> float:
+    if deadline_s is None:
+        return DEADLINE_S
+    if not deadline_s > 0:
+        raise InvalidArgument(f"deadline_s must be positive, not {deadline_s!r}")
+    return float(deadline_s)
+
+
+def check_write_id(write_id: tuple[bytes, int] | None) -> WriteId | None:
+    if write_id is None:
+        return None
+    client, sequence = write_id
+    if not isinstance(client, bytes) or len(client) != 16:
+        raise InvalidArgument("the client of a write_id is 16 bytes; digest a longer name to 16 bytes")
+    if not isinstance(sequence, int) or not 0 <= sequence < 1 << 63:
+        raise InvalidArgument(f"the sequence of a write_id is a number from 0 on, not {sequence!r}")
+    return WriteId(client, sequence)
+
+
+def check_choice(name: str, value: str, choices: tuple[str, ...]) -> str:
+    if value not in choices:
+        raise InvalidArgument(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r}")
+    return value

@@ -1,0 +1,168 @@
+"""One connection to a deployment: its request ids, its router, and what it knows of the tables.
+
+Everything here runs on one event loop and reaches the outside through a ClientWorld, so the same code serves an
+application on Ray and a client in simulation. The sync API drives it from a thread of its own (sync.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TypeVar
+
+import msgspec
+
+from ebla.actors.errors import NetworkError, NotFound, SchemaMismatch, TimedOut, Unavailable
+from ebla.actors.messages import TableInfo, TableName
+from ebla.actors.world import new_id
+from ebla.errors import ConnectionClosed
+from ebla.locations import TableRoutes, backoff_s, retriable
+from ebla.options import MASTER, MASTER_ATTEMPT_S, ClientWorld
+from ebla.router import Router
+from ebla.storage.errors import EblaError
+
+Reply = TypeVar("Reply")
+
+UNAVAILABLE_GRACE_S = 3.0  # a cluster that is starting; after that the master's reason is the answer
+
+
+class Session:
+    """See the module. `name` is the deployment's, for messages only."""
+
+    def __init__(self, world: ClientWorld, name: str = "ebla", master: str = MASTER) -> None:
+        self.world = world
+        self.name = name
+        self.master = master
+        self.router = Router(world, self.refresh)
+        self._tables: dict[str, TableRoutes] = {}
+        self._refreshing: dict[TableRoutes, asyncio.Future[None]] = {}
+        self._closed = False
+
+    # -- tables
+
+    async def table(self, name: str, deadline_s: float) -> TableRoutes:
+        """What is known of the table, fetched anew: the name may belong to another table by now."""
+        info = await self.ask_master("get_table", TableName(name), TableInfo, deadline_s=deadline_s)
+        return self.adopt(info)
+
+    def adopt(self, info: TableInfo) -> TableRoutes:
+        """The routes of this very table; all of a connection's handles share them."""
+        known = self._tables.get(info.name)
+        if known is not None and known.info.table == info.table and known.schema == info.schema:
+            known.update(info)
+            return known
+        fresh = self._tables[info.name] = TableRoutes(info)
+        return fresh
+
+    def forget(self, name: str) -> None:
+        self._tables.pop(name, None)
+
+    async def refresh(self, table: TableRoutes) -> None:
+        """Ask the master about the table once; callers at the same time share the answer.
+
+        Raises NotFound if the table was dropped, SchemaMismatch if it was altered.
+        """
+        under_way = self._refreshing.get(table)
+        if under_way is None:
+            under_way = self._refreshing[table] = asyncio.get_running_loop().create_future()
+            self.world.spawn(self._refresh(table, under_way), f"refresh {table.name}")
+        await asyncio.shield(under_way)
+
+    async def _refresh(self, table: TableRoutes, done: asyncio.Future[None]) -> None:
+        try:
+            info = await self.world.network.call(
+                self.master, "get_table", TableName(table.name), TableInfo, MASTER_ATTEMPT_S
+            )
+            table.update(info)
+        except EblaError as error:
+            done.set_exception(table.dropped() if isinstance(error, NotFound) else error)
+            done.exception()  # those who asked may be gone
+        else:
+            done.set_result(None)
+        finally:
+            del self._refreshing[table]
+            if not done.done():
+                done.set_exception(self._closed_error())
+                done.exception()
+
+    async def running(self, table: TableRoutes, deadline_s: float) -> None:
+        """Wait until every tablet of the table can be written to."""
+        deadline = self.world.clock.monotonic() + deadline_s
+        tries = 0
+        while not table.all_running:
+            try:
+                await self.refresh(table)
+            except (NotFound, SchemaMismatch):
+                raise
+            except EblaError as error:
+                if not retriable(error):
+                    raise
+            if table.all_running:
+                return
+            if self.world.clock.monotonic() >= deadline:
+                waiting = sum(not route.running for route in table.routes)
+                raise TimedOut(
+                    f"table {table.name!r} exists, but {waiting} of its {len(table.routes)} tablets did not come up "
+                    f"within {deadline_s:g} s; see `ebla check`",
+                    deadline_s=deadline_s,
+                )
+            tries += 1
+            await self.world.clock.sleep(backoff_s(tries, self.world.random))
+
+    # -- the master
+
+    def new_request_id(self) -> str:
+        return new_id(self.world.random)
+
+    async def ask_master(
+        self, method: str, message: msgspec.Struct, reply: type[Reply], *, deadline_s: float
+    ) -> Reply:
+        """Repeats the same message until the master answers; a request that changes something carries its id."""
+        self.check_open()
+        clock = self.world.clock
+        began = clock.monotonic()
+        tries = 0
+        while True:
+            left_s = began + deadline_s - clock.monotonic()
+            try:
+                return await self.world.network.call(
+                    self.master, method, message, reply, max(0.01, min(left_s, MASTER_ATTEMPT_S))
+                )
+            except EblaError as error:
+                if not retriable(error):
+                    raise
+                passed_s = clock.monotonic() - began
+                if isinstance(error, Unavailable) and passed_s >= UNAVAILABLE_GRACE_S:
+                    raise
+                tries += 1
+                pause_s = backoff_s(tries, self.world.random)
+                if passed_s + pause_s >= deadline_s:
+                    raise self._no_answer(method, deadline_s, error) from error
+            await clock.sleep(pause_s)
+            self.check_open()
+
+    def _no_answer(self, method: str, deadline_s: float, error: EblaError) -> EblaError:
+        if isinstance(error, Unavailable):
+            return error
+        return TimedOut(
+            f"{self.master} of deployment {self.name!r} gave no answer to {method} within {deadline_s:g} s; last: "
+            f"{type(error).__name__}: {error}"
+            + ("; see `ebla status`" if isinstance(error, NetworkError) else ""),
+            deadline_s=deadline_s,
+        )
+
+    # -- ends
+
+    def check_open(self) -> None:
+        if self._closed:
+            raise self._closed_error()
+
+    def close(self) -> None:
+        """Operations under way end in ConnectionClosed; nothing is sent any more."""
+        if not self._closed:
+            self._closed = True
+            self.router.close(self._closed_error())
+
+    def _closed_error(self) -> ConnectionClosed:
+        return ConnectionClosed(
+            f"this connection to deployment {self.name!r} is closed; open another with ebla.connect()"
+        )

@@ -1,0 +1,266 @@
+"""What travels to a tablet as one piece and is answered as one piece.
+
+    GetUnit     keys to read
+    OpsUnit     single rows of concurrent callers, one batch
+    BatchUnit   a part of a bulk call, one batch
+
+A write unit is encoded once. Whatever happens, the same bytes with the same request id are sent again, so the tablet
+can tell a repetition and returns its first answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import msgspec
+import numpy as np
+
+from ebla.actors.messages import DELETE, INSERT, UPDATE, UPSERT, RowBatch, WriteResult
+from ebla.actors.world import Random
+from ebla.locations import BULK, Route
+from ebla.options import UNIT_BYTES, WriteId, Written
+from ebla.storage.checksum import rows_digest
+from ebla.storage.errors import EblaError
+
+VERBS = {UPSERT: "upsert", INSERT: "insert", UPDATE: "update", DELETE: "delete"}
+ROW_OVERHEAD_BYTES = 10  # what MessagePack adds to a row's key and value, at most
+APPLIED, REJECTED = Written(1), Written(0, (0,))
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Unit(Protocol):
+    route: Route
+    bytes: int
+
+    def succeed(self, result: Any) -> None: ...
+
+    def fail(self, error: EblaError) -> None: ...
+
+    def expire(self, now: float) -> bool:
+        """Whether nobody waits any more; operations past their deadline end in TimedOut here."""
+
+
+class Ids:
+    """Request ids of one connection: 16 random bytes, and a number that only grows."""
+
+    def __init__(self, random: Random) -> None:
+        self.client = random.getrandbits(128).to_bytes(16, "big")
+        self.last = 0
+
+    def take(self) -> int:
+        self.last += 1
+        return self.last
+
+
+def encode_batch(
+    route: Route,
+    request: WriteId,
+    first_incomplete: int,
+    kind: int,
+    columns: tuple[str, ...],
+    keys: list[bytes],
+    values: list[bytes],
+) -> bytes:
+    return _encode(
+        RowBatch(
+            request.client,
+            request.sequence,
+            first_incomplete,
+            kind,
+            route.version,
+            rows_digest(keys, values),
+            keys,
+            values,
+            columns,
+        )
+    )
+
+
+class GetUnit:
+    """Keys of one tablet; the future's result is the values, None where absent."""
+
+    __slots__ = ("bytes", "deadline", "deadline_s", "future", "keys", "route")
+
+    def __init__(
+        self,
+        route: Route,
+        keys: list[bytes],
+        future: asyncio.Future[list[bytes | None]],
+        deadline: float,
+        deadline_s: float,
+    ) -> None:
+        self.route = route
+        self.keys = keys
+        self.future = future
+        self.deadline = deadline
+        self.deadline_s = deadline_s
+        self.bytes = len(keys) * (len(keys[0]) + ROW_OVERHEAD_BYTES)
+
+    def succeed(self, result: list[bytes | None]) -> None:
+        if not self.future.done():
+            self.future.set_result(result)
+
+    def fail(self, error: EblaError) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
+    def expire(self, now: float) -> bool:
+        if now >= self.deadline:
+            self.fail(self.route.timed_out("get", self.deadline_s))
+        return self.future.done()
+
+
+class WriteOp:
+    """One row of one caller."""
+
+    __slots__ = ("columns", "deadline", "deadline_s", "future", "key", "kind", "value")
+
+    def __init__(
+        self,
+        kind: int,
+        columns: tuple[str, ...],
+        key: bytes,
+        value: bytes,
+        future: asyncio.Future[Written],
+        deadline: float,
+        deadline_s: float,
+    ) -> None:
+        self.kind = kind
+        self.columns = columns
+        self.key = key
+        self.value = value
+        self.future = future
+        self.deadline = deadline
+        self.deadline_s = deadline_s
+
+
+def expire_op(op: WriteOp, route: Route, now: float) -> bool:
+    if now >= op.deadline and not op.future.done():
+        op.future.set_exception(route.timed_out(VERBS[op.kind], op.deadline_s))
+    return op.future.done()
+
+
+class OpsUnit:
+    """Rows of one kind that queued for one tablet, in order of arrival."""
+
+    __slots__ = ("batch", "bytes", "ops", "route", "sequence")
+
+    def __init__(self, route: Route, ids: Ids, ops: list[WriteOp]) -> None:
+        self.route = route
+        self.ops = ops
+        self.sequence = ids.take()
+        first = ops[0]
+        self.batch = encode_batch(
+            route,
+            WriteId(ids.client, self.sequence),
+            route.sequence(self.sequence),
+            first.kind,
+            first.columns,
+            [op.key for op in ops],
+            [op.value for op in ops],
+        )
+        self.bytes = len(self.batch)
+
+    def succeed(self, result: WriteResult) -> None:
+        self.route.outstanding.pop(self.sequence, None)
+        rejected = set(result.rejected)
+        for at, op in enumerate(self.ops):
+            if not op.future.done():
+                op.future.set_result(REJECTED if at in rejected else APPLIED)
+
+    def fail(self, error: EblaError) -> None:
+        self.route.outstanding.pop(self.sequence, None)
+        for op in self.ops:
+            if not op.future.done():
+                op.future.set_exception(_copy(error))
+
+    def expire(self, now: float) -> bool:
+        waiting = [op for op in self.ops if not expire_op(op, self.route, now)]
+        if not waiting:
+            self.route.outstanding.pop(self.sequence, None)
+        return not waiting
+
+
+def build_ops(route: Route, ids: Ids) -> OpsUnit | None:
+    """One batch of what queued first at the route: as long as the kind stays the same, up to UNIT_BYTES."""
+    queued = route.ops
+    taken: list[WriteOp] = []
+    size = 0
+    while queued:
+        op = queued[0]
+        if op.future.done():  # its caller was cancelled, or its deadline passed: it was never sent
+            queued.popleft()
+            continue
+        if taken and (op.kind != taken[0].kind or op.columns != taken[0].columns):
+            break
+        size += len(op.key) + len(op.value) + ROW_OVERHEAD_BYTES
+        if taken and size > UNIT_BYTES:
+            break
+        taken.append(queued.popleft())
+    return OpsUnit(route, ids, taken) if taken else None
+
+
+class Owner(Protocol):
+    """The bulk call that a batch belongs to."""
+
+    def answered(self, unit: BatchUnit, result: WriteResult) -> None: ...
+
+    def failed(self, unit: BatchUnit, error: EblaError) -> None: ...
+
+
+class BatchUnit:
+    """Some rows of a bulk call; `positions` are theirs in the caller's rows. Its deadline begins when it is sent."""
+
+    __slots__ = ("batch", "bytes", "deadline", "done", "kind", "owner", "positions", "route", "sequence", "what")
+
+    def __init__(
+        self, route: Route, owner: Owner, what: str, batch: bytes, positions: np.ndarray, sequence: int | None
+    ) -> None:
+        """`sequence` None: the id is the caller's own and not ours to count."""
+        self.route = route
+        self.owner = owner
+        self.what = what
+        self.batch = batch
+        self.bytes = len(batch)
+        self.positions = positions
+        self.sequence = sequence
+        self.deadline: tuple[float, float] = (float("inf"), 0.0)
+        self.kind = BULK
+        self.done = False
+
+    def succeed(self, result: WriteResult) -> None:
+        if self._finish():
+            self.owner.answered(self, result)
+
+    def fail(self, error: EblaError) -> None:
+        if self._finish():
+            self.owner.failed(self, error)
+
+    def expire(self, now: float) -> bool:
+        deadline, deadline_s = self.deadline
+        if now >= deadline:
+            self.fail(self.route.timed_out(self.what, deadline_s))
+        return self.done
+
+    def forget(self) -> None:
+        """Nobody waits for it any more."""
+        self._finish()
+
+    def _finish(self) -> bool:
+        first = not self.done
+        self.done = True
+        if self.sequence is not None:
+            self.route.outstanding.pop(self.sequence, None)
+        return first
+
+
+def _copy(error: EblaError) -> EblaError:
+    """Each caller gets an error of its own: a raised one carries the traceback of who raised it."""
+    return type(error)(error.message, **error.values())
+
+
+def rejected_positions(positions: np.ndarray, rejected: Sequence[int]) -> list[int]:
+    return [int(p) for p in positions[list(rejected)]]

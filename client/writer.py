@@ -1,0 +1,144 @@
+"""Writes to one table: single rows that travel together, and calls with many rows (bulk.py).
+
+A single row takes the scalar way: encoded by itself, queued at its tablet's route, answered through one future. The
+rows of concurrent callers leave in one call per server. Nothing here imports or touches Arrow per row.
+
+Order: a caller who awaits one operation before the next sees them applied in that order. Operations under way at the
+same time, of one caller or of many, are applied in some order; those of one kind that queue together keep theirs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from ebla.actors.errors import AlreadyPresent, NotFound
+from ebla.actors.messages import DELETE, INSERT, UPDATE
+from ebla.bulk import BulkWrite
+from ebla.locations import TableRoutes
+from ebla.options import WriteId, Written
+from ebla.session import Session
+from ebla.units import VERBS, WriteOp
+from ebla.storage.errors import InvalidArgument
+from ebla.storage.rows import RowCodec
+
+Row = Mapping[str, Any]
+
+
+class Writer:
+    """Of one table; shared by everybody who writes to it through one connection."""
+
+    def __init__(self, session: Session, table: TableRoutes) -> None:
+        self.session = session
+        self.table = table
+        self._codec = RowCodec(table.schema)
+        self._keys_only = RowCodec(table.schema, ())
+        self._partial: dict[tuple[str, ...], RowCodec] = {}
+        self._values = tuple(column.name for column in table.schema.value_columns())
+
+    # -- one row
+
+    def one(self, kind: int, row: Row, deadline_s: float) -> asyncio.Future[Written]:
+        """Queue one row. The future is cancelled or ends; every tablet must be running (session.running)."""
+        self.session.check_open()
+        columns, codec = self._choose(kind, tuple(row))
+        key = codec.encode_key(row)
+        route = self.table.routes[self.table.partitioner.assign_row(row, key)]
+        value = b"" if kind == DELETE else codec.encode_row(row, route.seed)[1]
+        future: asyncio.Future[Written] = asyncio.get_running_loop().create_future()
+        now = self.session.world.clock.monotonic()
+        op = WriteOp(kind, columns, key, value, future, now + deadline_s, deadline_s)
+        self.session.router.enqueue_op(route, op)
+        return future
+
+    # -- many rows
+
+    async def many(self, kind: int, rows: Any, write_id: WriteId | None, deadline_s: float) -> Written:
+        """Every row is sent before an error about rows is raised."""
+        self.session.check_open()
+        if isinstance(rows, Mapping):
+            rows = [rows]
+        names = _names(rows)
+        columns, codec = self._choose(kind, names)
+        if kind == UPDATE and names is not None:
+            _check_uniform(rows, names)
+        if kind == DELETE:
+            rows = _select(rows, self.table.schema.key)
+        call = BulkWrite(self.session, self.table, kind, codec, columns, write_id, deadline_s)
+        return await call.run(rows)
+
+    # -- helpers
+
+    def _choose(self, kind: int, names: tuple[str, ...] | None) -> tuple[tuple[str, ...], RowCodec]:
+        """The columns that the batch names, and the codec for them."""
+        if kind == DELETE:
+            return (), self._keys_only
+        if kind != UPDATE or names is None:
+            return (), self._codec
+        columns = tuple(name for name in self._values if name in names)
+        if not columns:
+            raise InvalidArgument("an update names at least one column outside the key; these rows name none")
+        for name in names:
+            self.table.schema.column(name)
+        codec = self._partial.get(columns)
+        if codec is None:
+            codec = self._partial[columns] = RowCodec(self.table.schema, columns)
+        return columns, codec
+
+
+def check_rows(kind: int, table: str, written: Written, strict: bool) -> Written:
+    """Raise what was rejected, if the caller did not ask to ignore it."""
+    if not written.rejected or not strict:
+        return written
+    rows, verb = list(written.rejected), VERBS[kind]
+    count = "1 row" if len(rows) == 1 else f"{len(rows)} rows"
+    where = f"at position {rows[0]}" if len(rows) == 1 else f"the first at position {rows[0]}"
+    others = f"; the other {written.rows} were applied" if written.rows else ""
+    if kind == INSERT:
+        raise AlreadyPresent(
+            f"{verb} into {table!r}: {count} ({where}) present already{others}; use upsert, or if_present='ignore'",
+            what="rows",
+            rows=rows,
+            applied=written.rows,
+        )
+    raise NotFound(
+        f"{verb} in {table!r}: {count} ({where}) not present{others}; use "
+        + ("upsert, or if_absent='ignore'" if kind == UPDATE else "if_absent='ignore'"),
+        what="rows",
+        rows=rows,
+        applied=written.rows,
+    )
+
+
+def _names(rows: Any) -> tuple[str, ...] | None:
+    """The columns that the rows bring, as far as it can be told without converting them."""
+    if isinstance(rows, (pa.RecordBatch, pa.Table)):
+        return tuple(rows.schema.names)
+    if isinstance(rows, (list, tuple)):
+        return tuple(rows[0]) if rows and isinstance(rows[0], Mapping) else ()
+    columns = getattr(rows, "columns", None)
+    return None if columns is None else tuple(columns)
+
+
+def _check_uniform(rows: Any, names: tuple[str, ...]) -> None:
+    """An update changes the same columns in every row of a call; a missing one would silently become null."""
+    for at, row in enumerate(rows if isinstance(rows, (list, tuple)) else ()):
+        if isinstance(row, Mapping) and (len(row) != len(names) or any(name not in row for name in names)):
+            raise InvalidArgument(
+                f"row {at} names the columns {', '.join(row)} and row 0 {', '.join(names)}; the rows of one update "
+                "name the same columns",
+                row=at,
+            )
+
+
+def _select(rows: Any, key: tuple[str, ...]) -> Any:
+    """Only the key columns: rows that are deleted may bring their others along."""
+    if isinstance(rows, (pa.RecordBatch, pa.Table)):
+        return rows.select([name for name in rows.schema.names if name in key])
+    if isinstance(rows, (list, tuple)):
+        return [{n: row[n] for n in key if n in row} if isinstance(row, Mapping) else row for row in rows]
+    columns = getattr(rows, "columns", None)
+    return rows if columns is None else rows[[name for name in columns if name in key]]

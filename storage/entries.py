@@ -1,0 +1,110 @@
+"""A log entry, and how one is written to disk: bound to its tablet, its index and its whole history.
+
+An entry's `chain` digests the entry and the chain before it, so two replicas whose chain agrees at an index
+agree on every entry up to it, and divergence is a comparison of two numbers. A record on disk carries the
+predecessor's term and chain, so that it can be checked alone; a wrong byte anywhere in it is Corruption.
+
+    record = format u8, kind u8, payload length u32, index u64, term u64, time_us u64,
+             previous term u64, previous chain u64, chain u64, payload
+"""
+
+from __future__ import annotations
+
+import struct
+
+import msgspec
+import xxhash
+
+from ebla.storage.errors import Corruption
+
+# Kinds of log entries
+NO_OP, WRITE, CONFIG, CHECKPOINT = 0, 1, 2, 3
+
+FORMAT = 1
+_HEADER = struct.Struct("<BBIQQQQQQ")
+HEADER_BYTES = _HEADER.size
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True):
+    """One log entry. `time_us` is the leader's wall clock, never going back along the log, for expiry that
+    all replicas agree on."""
+
+    index: int
+    term: int
+    kind: int
+    time_us: int
+    payload: bytes
+    chain: int
+
+
+class Position(msgspec.Struct, frozen=True):
+    """A point in a tablet's history: everything up to `index`, whose entry has `term` and `chain`."""
+
+    index: int
+    term: int
+    chain: int
+
+
+START = Position(0, 0, 0)
+
+
+def chained(
+    tablet: str, previous_chain: int, index: int, term: int, kind: int, time_us: int, payload: bytes
+) -> int:
+    """The chain value of an entry that follows one whose chain is `previous_chain` (0 before the first)."""
+    body = xxhash.xxh3_64_digest(payload)
+    header = f"{tablet}/{previous_chain}/{index}/{term}/{kind}/{time_us}/".encode()
+    return xxhash.xxh3_64_intdigest(header + body)
+
+
+def make_entry(tablet: str, previous: Position, term: int, kind: int, time_us: int, payload: bytes) -> Entry:
+    """The entry after `previous`."""
+    index = previous.index + 1
+    chain = chained(tablet, previous.chain, index, term, kind, time_us, payload)
+    return Entry(index, term, kind, time_us, payload, chain)
+
+
+def follows(tablet: str, previous_chain: int, entry: Entry) -> bool:
+    """Whether the entry's bytes are what its writer chained to `previous_chain`."""
+    return entry.chain == chained(
+        tablet, previous_chain, entry.index, entry.term, entry.kind, entry.time_us, entry.payload
+    )
+
+
+def to_record(entry: Entry, previous: Position) -> bytes:
+    header = _HEADER.pack(
+        FORMAT,
+        entry.kind,
+        len(entry.payload),
+        entry.index,
+        entry.term,
+        entry.time_us,
+        previous.term,
+        previous.chain,
+        entry.chain,
+    )
+    return header + entry.payload
+
+
+class Record(msgspec.Struct, frozen=True):
+    """A checked record: the entry and the position that it follows."""
+
+    entry: Entry
+    previous: Position
+
+
+def from_record(tablet: str, index: int, data: bytes, path: str) -> Record:
+    """Checked against its own digest, the tablet and the index under which it was found."""
+    where = f"entry {index} of tablet {tablet}"
+    if len(data) < HEADER_BYTES:
+        raise Corruption(f"{where} is cut short", path=path)
+    version, kind, length, found, term, time_us, previous_term, previous_chain, chain = _HEADER.unpack_from(
+        data
+    )
+    payload = data[HEADER_BYTES:]
+    if version != FORMAT or found != index or length != len(payload):
+        raise Corruption(f"{where} does not match its header", path=path)
+    entry = Entry(index, term, kind, time_us, payload, chain)
+    if not follows(tablet, previous_chain, entry):
+        raise Corruption(f"{where} fails its checksum", path=path)
+    return Record(entry, Position(index - 1, previous_term, previous_chain))

@@ -1,0 +1,153 @@
+"""A role's directory on a real disk: LMDB environments that are made, found, given up and removed durably.
+
+    <root>/instance  lock  FAILED       who owns it (storage/instance.py)
+    <root>/<path>/data.mdb  lock.mdb    an environment
+    <root>/data/<name> -> <data dir>    a link, when several data directories share the tablets
+
+Environments under `data/` go to the data directory that holds the fewest; the link remembers where. The lifetime
+of an environment is made of single renames: made beside (`.new`) and committed with an identity record before it
+gets its name, renamed away (`.removed`) before it is deleted; a start finishes or undoes what was interrupted.
+
+This module and its neighbours are where threads live: a writer for each environment in `hot`, two for the others,
+two for `run`. The owner of a disk shares its interpreter with those threads, so the disk shortens the
+interpreter's switch interval: a writer that comes back from a sync waits that long for a busy event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from ebla.storage.environment import Instance
+from ebla.storage.errors import DiskFailed, InvalidArgument, StorageError
+from ebla.storage.instance import BESIDE, FAILED, INSTANCE, LOCK, REMOVED, InstanceDirectory
+from ebla.storage.lmdb_environment import LmdbEnvironment
+from ebla.storage.lmdb_files import EnvironmentFiles, directory_bytes
+
+T = TypeVar("T")
+
+HOT = ("wals/shared",)
+GROWTH_GRACE_S = 5.0
+SWITCH_INTERVAL_S = 0.0005  # Python's 5 ms made a 0.2 ms commit take 10 ms beside a busy loop
+
+
+class LmdbDisk:
+    """See the module. Belongs to the event loop that runs when `open_instance` is called."""
+
+    def __init__(
+        self,
+        root: Path,
+        data_dirs: Sequence[Path] = (),
+        *,
+        hot: Collection[str] = HOT,
+        growth_grace_s: float = GROWTH_GRACE_S,
+        on_failed: Callable[[DiskFailed], None] | None = None,
+    ) -> None:
+        self.root = Path(root).absolute()
+        self.growth_grace_s = growth_grace_s
+        self._directory = InstanceDirectory(self.root, [Path(path).absolute() for path in data_dirs])
+        self._hot = frozenset(hot)
+        self._on_failed = on_failed
+        self._instance: Instance | None = None
+        self._failed: DiskFailed | None = None
+        self._environments: dict[str, LmdbEnvironment] = {}
+        self._opening: dict[str, None] = {}
+        self._commits = ThreadPoolExecutor(2, "ebla-commit")
+        self._work = ThreadPoolExecutor(2, "ebla-work")
+
+    async def open_instance(self, new_uuid: str) -> Instance:
+        assert self._instance is None, "an instance is opened once"
+        sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL_S))
+        self._loop = asyncio.get_running_loop()
+        self._instance = await self._beside(self._directory.open, new_uuid)
+        self._files = EnvironmentFiles(self.root, self._directory.data_dirs, self._instance.uuid)
+        return self._instance
+
+    async def open_environment(
+        self, path: str, databases: Sequence[str], *, create: bool, map_bytes: int = 1 << 30
+    ) -> LmdbEnvironment:
+        self.check()
+        check_path(path)
+        if path in self._environments or path in self._opening:
+            raise StorageError(f"environment {path} is open already", path=path)
+        self._opening[path] = None
+        try:
+            opened, handles = await self._beside(
+                partial(self._files.open, path, tuple(databases), create=create, map_bytes=map_bytes)
+            )
+        finally:
+            del self._opening[path]
+        environment = self._environments[path] = LmdbEnvironment(
+            path, opened, handles, self, own_thread=path in self._hot, commits=self._commits, work=self._work
+        )
+        return environment
+
+    def exists(self, path: str) -> bool:
+        self.check()
+        check_path(path)
+        return self._files.exists(path)
+
+    def list(self, path: str) -> list[str]:
+        self.check()
+        check_path(path)
+        return self._files.list(path)
+
+    async def remove(self, path: str) -> None:
+        self.check()
+        check_path(path)
+        if path in self._environments or path in self._opening:
+            raise StorageError(f"environment {path} is open; close it before removing it", path=path)
+        await self._beside(self._files.remove, path)
+
+    def size_bytes(self) -> int:
+        """Bytes that the files occupy on the disks."""
+        self.check()
+        return sum(map(directory_bytes, (self.root, *self._directory.data_dirs)))
+
+    async def close(self) -> None:
+        """Also the way to let go of a failed disk: what was acknowledged stays, nothing else is written."""
+        for environment in list(self._environments.values()):
+            await environment.close()
+        self._instance = None
+        await asyncio.get_running_loop().run_in_executor(None, self._end_threads)
+        self._directory.close()
+
+    def check(self) -> None:
+        if self._failed is not None:
+            raise DiskFailed(self._failed.message, path=self._failed.path)
+        if self._instance is None:
+            raise StorageError(f"{self.root} is not open: call open_instance first, and not after close")
+
+    def poison(self, error: DiskFailed) -> None:
+        """From any thread: nothing on this disk is believed any more. The first reason stands."""
+        if self._failed is None:
+            self._failed = error
+            self._directory.mark_failed(error.message)
+            if self._on_failed is not None and not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self._on_failed, error)
+
+    def forget(self, environment: LmdbEnvironment) -> None:
+        self._environments.pop(environment.path, None)
+
+    async def _beside(self, work: Callable[..., T], *arguments: object) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._commits, work, *arguments)
+
+    def _end_threads(self) -> None:
+        self._commits.shutdown()
+        self._work.shutdown()
+
+
+def check_path(path: str) -> None:
+    parts = path.split("/")
+    if (
+        any(part in ("", ".", "..") or part.endswith((BESIDE, REMOVED)) for part in parts)
+        or parts[0] in (INSTANCE, LOCK, FAILED)
+        or os.sep != "/"
+    ):
+        raise InvalidArgument(f"{path!r} does not name an environment: use plain parts divided by /")

@@ -1,0 +1,196 @@
+"""A writable LMDB environment: group commit by one writer, a map that grows, and no belief in a failed disk.
+
+Who calls `commit` waits on the event loop; the transaction runs on a writer thread, and whatever is queued when
+the writer becomes free goes into one transaction with one sync, in the order of the calls. A group's answers
+reach the loop in one call. A caller that is cancelled while it waits has committed nevertheless, or will.
+
+The map doubles when a group does not fit. That needs every transaction of this process ended: snapshots get
+`growth_grace_s` to be closed and then expire.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import lmdb
+
+from ebla.storage.environment import Batch
+from ebla.storage.errors import DiskFailed, EblaError, StorageError
+from ebla.storage.lmdb_commit import MapFull, batch_bytes, commit_group
+from ebla.storage.lmdb_reads import Database, LmdbMapping
+
+T = TypeVar("T")
+
+GROUP_MAX = 4096  # batches in one transaction
+GROWTHS_MAX = 40  # doublings: from a page to more than any disk
+_MIB = 1 << 20
+
+
+class Keeper(Protocol):
+    """What an environment needs of its disk."""
+
+    growth_grace_s: float
+
+    def check(self) -> None:
+        """Raise once the disk is poisoned or closed."""
+
+    def poison(self, error: DiskFailed) -> None: ...
+    def forget(self, environment: LmdbEnvironment) -> None: ...
+
+
+class Job(NamedTuple):
+    """A batch and who waits for it; without a batch: the end."""
+
+    batch: Batch | None
+    done: asyncio.Future[None]
+
+
+class LmdbEnvironment(LmdbMapping):
+    """See the module. `own_thread` gives the environment a writer of its own, else it shares `commits`."""
+
+    def __init__(
+        self,
+        path: str,
+        environment: lmdb.Environment,
+        databases: dict[str, Database],
+        keeper: Keeper,
+        *,
+        own_thread: bool,
+        commits: Executor,
+        work: Executor,
+    ) -> None:
+        super().__init__(path, environment, databases)
+        self._keeper = keeper
+        self._loop = asyncio.get_running_loop()
+        self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
+        self._commits = commits
+        self._work = work
+        self._closing = False
+        self._scheduled = False
+        self._scheduling = threading.Lock()
+        self._thread: threading.Thread | None = None
+        if own_thread:
+            self._thread = threading.Thread(
+                target=self._write_for_ever, name=f"ebla-write-{path}", daemon=True
+            )
+            self._thread.start()
+
+    async def commit(self, batch: Batch) -> None:
+        self.check()
+        if self._closing:
+            raise StorageError(f"environment {self.path} is closing", path=self.path)
+        await self._submit(batch)
+
+    async def run(self, work: Callable[..., T], *arguments: Any) -> T:
+        self.check()
+        return await self._loop.run_in_executor(self._work, work, *arguments)
+
+    def size_bytes(self) -> int:
+        """Bytes in use by pages up to the last one ever used (the file is as large)."""
+        return self._inside(self._used_bytes)
+
+    async def close(self) -> None:
+        if not self._closing:
+            self._closing = True
+            await self._submit(None)
+            self._keeper.forget(self)
+
+    def check(self) -> None:
+        self._keeper.check()
+        super().check()
+
+    def _used_bytes(self) -> int:
+        return (self._lmdb.info()["last_pgno"] + 1) * self._lmdb.stat()["psize"]
+
+    def _submit(self, batch: Batch | None) -> asyncio.Future[None]:
+        done = self._loop.create_future()
+        self._jobs.put(Job(batch, done))
+        if self._thread is None:
+            with self._scheduling:
+                scheduled, self._scheduled = self._scheduled, True
+            if not scheduled:
+                self._commits.submit(self._write_some)
+        return done
+
+    # -- on the writer's thread ------------------------------------------------------------------------------
+
+    def _write_for_ever(self) -> None:
+        while not self._closed:
+            self._write(self._take(self._jobs.get()))
+
+    def _write_some(self) -> None:
+        """One group, then to the end of the queue for a shared thread: nobody waits for a busy neighbour."""
+        self._write(self._take(self._jobs.get()))
+        with self._scheduling:
+            self._scheduled = not self._jobs.empty()
+            again = self._scheduled
+        if again:
+            self._commits.submit(self._write_some)
+
+    def _take(self, first: Job) -> list[Job]:
+        group = [first]
+        try:
+            while len(group) < GROUP_MAX:
+                group.append(self._jobs.get_nowait())
+        except queue.Empty:
+            pass
+        return group
+
+    def _write(self, group: list[Job]) -> None:
+        batches = [job.batch for job in group if job.batch is not None]
+        ends = len(batches) < len(group)  # nothing is queued behind the end
+        errors: list[EblaError | None] = []
+        if batches:
+            errors = self._commit(batches)
+        if ends:
+            self._shut()
+        outcomes = [*errors, *[None] * (len(group) - len(batches))]
+        try:
+            self._loop.call_soon_threadsafe(_settle, group, outcomes)
+        except RuntimeError:
+            assert self._loop.is_closed()  # nobody is left who waits
+
+    def _commit(self, batches: Sequence[Batch]) -> list[EblaError | None]:
+        try:
+            self._keeper.check()
+            errors = self._commit_growing(batches)
+            self._keeper.check()  # poisoned from elsewhere meanwhile: what was written there may be gone
+        except StorageError as error:
+            return [type(error)(error.message, **error.values()) for _ in batches]
+        failed = next((error for error in errors if isinstance(error, DiskFailed)), None)
+        if failed is not None:
+            self._keeper.poison(failed)
+        return errors
+
+    def _commit_growing(self, batches: Sequence[Batch]) -> list[EblaError | None]:
+        for _ in range(GROWTHS_MAX):
+            try:
+                return commit_group(self._lmdb, self._databases, self.path, batches)
+            except MapFull:
+                self._grow(batches)
+        raise StorageError(f"{self.path} cannot grow enough for a batch; divide it", path=self.path)
+
+    def _grow(self, batches: Sequence[Batch]) -> None:
+        now_bytes = self._lmdb.info()["map_size"]
+        wanted_bytes = max(2 * now_bytes, now_bytes + 2 * batch_bytes(batches))
+        try:
+            self.exchange_map(-(-wanted_bytes // _MIB) * _MIB, self._keeper.growth_grace_s)
+        except lmdb.Error as error:
+            failed = DiskFailed(f"cannot map {wanted_bytes} bytes of {self.path}: {error}", path=self.path)
+            self._keeper.poison(failed)
+            raise failed from error
+
+
+def _settle(group: list[Job], outcomes: list[EblaError | None]) -> None:
+    """On the loop: tell everybody who still waits."""
+    for job, error in zip(group, outcomes, strict=True):
+        if not job.done.done():
+            if error is None:
+                job.done.set_result(None)
+            else:
+                job.done.set_exception(error)

@@ -1,0 +1,200 @@
+"""The files of LMDB environments: made, opened, listed and removed so that no power cut leaves half of one.
+
+An environment that has its name was committed and synced under that name, with an identity record inside. One that
+is missing, truncated, unreadable or somebody else's is therefore Damaged, never new. Everything here blocks.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import lmdb
+import msgspec
+
+from ebla.storage.errors import Damaged, DiskFailed, DiskFull, StorageError
+from ebla.storage.instance import BESIDE, REMOVED, make_directory, remove_tree, sync_path
+from ebla.storage.lmdb_commit import NO_SPACE
+from ebla.storage.lmdb_reads import SPARE_READS, Database
+
+DATA_FILE = "data.mdb"
+READERS_MAX = 510
+DATABASES_MAX = 32
+IDENTITY_DATABASE, IDENTITY_KEY = b"~ebla", b"identity"
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """What an environment says about itself."""
+
+    format: int
+    instance: str
+    path: str
+
+
+class EnvironmentFiles:
+    """The environments of one role directory; `uuid` is its instance's."""
+
+    def __init__(self, root: Path, data_dirs: Sequence[Path], uuid: str) -> None:
+        self.root = root
+        self.data_dirs = tuple(data_dirs)
+        self.uuid = uuid
+
+    def open(
+        self, path: str, databases: Sequence[str], *, create: bool, map_bytes: int
+    ) -> tuple[lmdb.Environment, dict[str, Database]]:
+        if not os.path.lexists(self.root / path):
+            if not create:
+                raise Damaged(f"environment {path} must exist and does not; restore it", path=path)
+            try:
+                self._create(path, databases, map_bytes)
+            except (lmdb.Error, OSError) as error:
+                raise _create_error(path, error) from error
+        try:
+            return self._open(path, databases, map_bytes)
+        except (lmdb.Error, OSError, msgspec.MsgspecError) as error:
+            raise _open_error(path, error) from error
+
+    def exists(self, path: str) -> bool:
+        return os.path.lexists(self.root / path)
+
+    def list(self, path: str) -> list[str]:
+        directory = self.root / path
+        if not directory.is_dir():
+            return []
+        return sorted(entry.name for entry in os.scandir(directory) if _is_environment(entry))
+
+    def remove(self, path: str) -> None:
+        place = self.root / path
+        if os.path.lexists(place):
+            away = place.with_name(place.name + REMOVED)
+            os.rename(place, away)
+            sync_path(place.parent)
+            remove_tree(away)
+
+    def _create(self, path: str, databases: Sequence[str], map_bytes: int) -> None:
+        place = self.root / path
+        target = self._target(path)
+        make_directory(place.parent)
+        make_directory(target.parent)
+        if target == place or not target.exists():
+            self._make_beside(target, path, databases, map_bytes)
+        if target != place:
+            link = place.with_name(place.name + BESIDE)
+            if os.path.lexists(link):
+                link.unlink()
+            link.symlink_to(target)
+            os.rename(link, place)
+            sync_path(place.parent)
+
+    def _make_beside(self, target: Path, path: str, databases: Sequence[str], map_bytes: int) -> None:
+        beside = target.with_name(target.name + BESIDE)
+        if os.path.lexists(beside):
+            remove_tree(beside)
+        beside.mkdir()
+        made = _map(beside, map_bytes)
+        try:
+            identity = made.open_db(IDENTITY_DATABASE)
+            for name in databases:
+                made.open_db(name.encode())
+            with made.begin(write=True) as transaction:
+                record = Identity(1, self.uuid, path)
+                transaction.put(IDENTITY_KEY, msgspec.json.encode(record), db=identity)
+        finally:
+            made.close()
+        sync_path(beside / DATA_FILE)
+        sync_path(beside)
+        os.rename(beside, target)
+        sync_path(target.parent)
+
+    def _open(
+        self, path: str, databases: Sequence[str], map_bytes: int
+    ) -> tuple[lmdb.Environment, dict[str, Database]]:
+        place = self.root / path
+        data = place / DATA_FILE
+        if not data.is_file() or data.stat().st_size == 0:
+            raise Damaged(f"environment {path} has lost its {DATA_FILE}; rebuild it from a peer", path=path)
+        opened = _map(place, max(map_bytes, data.stat().st_size))
+        try:
+            self._check(opened, path, data)
+            opened.reader_check()
+            return opened, {name: opened.open_db(name.encode()) for name in databases}
+        except BaseException:
+            opened.close()
+            raise
+
+    def _check(self, opened: lmdb.Environment, path: str, data: Path) -> None:
+        """Before anything else is read: a page beyond the end of the file would be a SIGBUS."""
+        pages = opened.info()["last_pgno"] + 1
+        needed = pages * opened.stat()["psize"]
+        if data.stat().st_size < needed:
+            raise Damaged(
+                f"environment {path} is truncated: {data.stat().st_size} of {needed} bytes; rebuild it from a peer",
+                path=path,
+            )
+        identity = opened.open_db(IDENTITY_DATABASE, create=False)
+        with opened.begin() as transaction:
+            record = transaction.get(IDENTITY_KEY, db=identity)
+        found = msgspec.json.decode(record or b"", type=Identity)
+        if (found.instance, found.path) != (self.uuid, path):
+            raise Damaged(
+                f"environment {path} is {found.path} of instance {found.instance}, not of {self.uuid}; "
+                "put it back where it belongs",
+                path=path,
+            )
+
+    def _target(self, path: str) -> Path:
+        """Where a new environment goes: under data/ to the data directory that holds the fewest."""
+        if not self.data_dirs or not path.startswith("data/"):
+            return self.root / path
+        emptiest = min(self.data_dirs, key=lambda directory: _entries(directory / "data"))
+        return emptiest / path
+
+
+def _map(directory: Path, map_bytes: int) -> lmdb.Environment:
+    """Always with every sync: `nosync` may break the tree at a power cut, `nometasync` loses the last commit."""
+    return lmdb.open(
+        str(directory),
+        map_size=map_bytes,
+        subdir=True,
+        meminit=False,
+        max_dbs=DATABASES_MAX,
+        max_readers=READERS_MAX,
+        max_spare_txns=SPARE_READS,
+    )
+
+
+def _create_error(path: str, error: Exception) -> StorageError:
+    code = error.code if isinstance(error, lmdb.Error) else getattr(error, "errno", 0)
+    if code in NO_SPACE:
+        return DiskFull(f"no space left to make {path}: {error}; nothing was changed: free space", path=path)
+    return DiskFailed(f"cannot make environment {path}: {error}", path=path)
+
+
+def _open_error(path: str, error: Exception) -> StorageError:
+    code = error.code if isinstance(error, lmdb.Error) else getattr(error, "errno", 0)
+    if code in NO_SPACE:
+        return DiskFull(f"no space left to open {path}: {error}; free space", path=path)
+    return Damaged(f"environment {path} is unreadable: {error}; rebuild it from a peer", path=path)
+
+
+def _is_environment(entry: os.DirEntry[str]) -> bool:
+    if entry.name.endswith((BESIDE, REMOVED)):
+        return False
+    return entry.is_symlink() or os.path.lexists(os.path.join(entry.path, DATA_FILE))
+
+
+def _entries(directory: Path) -> int:
+    return len(os.listdir(directory)) if directory.is_dir() else 0
+
+
+def directory_bytes(directory: Path) -> int:
+    """What the files under it occupy; links are counted where they point, by whoever owns that."""
+    total = 0
+    for at, _, names in os.walk(directory):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(at, name)).st_blocks * 512
+            except FileNotFoundError:
+                continue  # removed meanwhile
+    return total

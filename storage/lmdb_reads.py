@@ -1,0 +1,327 @@
+"""Reads of LMDB environments: short transactions, pinned snapshots, and the map they must not lose.
+
+A read transaction points into the memory map, and the map may only be exchanged for a larger one while no
+transaction of this process is open. So every short read passes a gate, snapshots are registered, and whoever
+exchanges the map closes the gate and expires the snapshots that are left. Loops run in C: no Python code per row.
+
+A latent sector error under a memory map is SIGBUS, which Python cannot turn into an error: the process dies.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import islice, takewhile
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import lmdb
+
+from ebla.storage.environment import Item
+from ebla.storage.errors import Corruption, DiskFailed, InvalidArgument, SnapshotExpired, StorageError
+
+T = TypeVar("T")
+P = ParamSpec("P")
+Transaction = lmdb.Transaction[bytes]
+Database = lmdb._Database
+
+RESIZES_MAX = 3  # one is all that can happen between two commits of the writer
+SPARE_READS = 8  # read transactions kept for reuse: beginning one anew costs three times as much
+
+_DAMAGE = (
+    lmdb.CorruptedError,
+    lmdb.PageNotFoundError,
+    lmdb.InvalidError,
+    lmdb.VersionMismatchError,
+    lmdb.CursorFullError,
+)
+
+
+class LmdbReads(abc.ABC):
+    """The verbs of `environment.Reader`; a subclass says in which transaction they run."""
+
+    @abc.abstractmethod
+    def _read(
+        self,
+        work: Callable[Concatenate[Transaction, Database, P], T],
+        database: str,
+        *arguments: P.args,
+        **options: P.kwargs,
+    ) -> T: ...
+
+    def get(self, database: str, key: bytes) -> bytes | None:
+        return self._read(_get, database, key)
+
+    def get_many(self, database: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        return self._read(_get_many, database, keys)
+
+    def items(
+        self, database: str, start: bytes = b"", stop: bytes | None = None, *, limit: int | None = None
+    ) -> list[Item]:
+        return self._read(_items, database, start, stop, limit)
+
+    def joined(
+        self, database: str, start: bytes = b"", stop: bytes | None = None, *, limit: int
+    ) -> tuple[list[bytes], bytes | None]:
+        assert limit > 0
+        return self._read(_joined, database, start, stop, limit)
+
+    def last(self, database: str, stop: bytes | None = None) -> Item | None:
+        return self._read(_last, database, stop)
+
+    def count(self, database: str) -> int:
+        return self._read(_count, database)
+
+
+class LmdbMapping(LmdbReads):
+    """An open LMDB environment as this process sees it. Its own reads see the newest committed state."""
+
+    def __init__(self, path: str, environment: lmdb.Environment, databases: dict[str, Database]) -> None:
+        self.path = path
+        self._lmdb = environment
+        self._databases = databases
+        self._pid = os.getpid()
+        self._gate = Gate()
+        self._snapshots: dict[LmdbSnapshot, None] = {}
+        self._snapshot_closed = threading.Condition()
+        self._closed = False
+
+    def check(self) -> None:
+        """Raise unless this environment may be used."""
+        assert os.getpid() == self._pid, "an LMDB environment never crosses a fork"
+        if self._closed:
+            raise StorageError(f"environment {self.path} is closed", path=self.path)
+
+    def snapshot(self) -> LmdbSnapshot:
+        return self._inside(self._pin)
+
+    def info(self) -> dict[str, int]:
+        """LMDB's own figures: map_size, last_txnid, last_pgno, num_readers, ..."""
+        return self._inside(lambda: {k: v for k, v in self._lmdb.info().items() if isinstance(v, int)})
+
+    def database(self, name: str) -> Database:
+        found = self._databases.get(name)
+        if found is None:
+            known = ", ".join(self._databases)
+            raise InvalidArgument(f"there is no database {name!r} in {self.path}; it was opened with {known}")
+        return found
+
+    def forget(self, snapshot: LmdbSnapshot) -> None:
+        with self._snapshot_closed:
+            self._snapshots.pop(snapshot, None)
+            self._snapshot_closed.notify_all()
+
+    def _read(
+        self,
+        work: Callable[Concatenate[Transaction, Database, P], T],
+        database: str,
+        *arguments: P.args,
+        **options: P.kwargs,
+    ) -> T:
+        return self._inside(self._read_once, work, database, *arguments)
+
+    def _read_once(self, work: Callable[..., T], database: str, *arguments: Any) -> T:
+        handle = self.database(database)
+        transaction = self._lmdb.begin()
+        try:
+            return work(transaction, handle, *arguments)
+        finally:
+            transaction.abort()
+
+    def _inside(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Do `work` inside the gate, again if another process has made the map larger meanwhile."""
+        for _ in range(RESIZES_MAX):
+            self._gate.enter()
+            try:
+                self.check()
+                return work(*arguments)
+            except lmdb.MapResizedError:
+                pass  # adopt the larger map, outside the gate
+            except lmdb.Error as error:
+                raise read_error(error, self.path) from error
+            finally:
+                self._gate.leave()
+            try:
+                self.exchange_map(0, grace_s=0.0)
+            except lmdb.Error as error:
+                raise read_error(error, self.path) from error
+        raise StorageError(f"the map of {self.path} keeps growing; try again", path=self.path)
+
+    def _pin(self) -> LmdbSnapshot:
+        snapshot = LmdbSnapshot(self, self._lmdb.begin())
+        with self._snapshot_closed:
+            self._snapshots[snapshot] = None
+        return snapshot
+
+    def exchange_map(self, map_bytes: int, grace_s: float) -> None:
+        """Take a map of this size (0: as large as the file says), once nothing points into the present one."""
+        self._await_snapshots(grace_s)
+        with self._gate.closed():
+            self._expire_snapshots()
+            if not self._closed:
+                self._lmdb.set_mapsize(map_bytes)
+
+    def _await_snapshots(self, grace_s: float) -> None:
+        until = time.monotonic() + grace_s
+        with self._snapshot_closed:
+            while self._snapshots and (left_s := until - time.monotonic()) > 0:
+                self._snapshot_closed.wait(left_s)
+
+    def _expire_snapshots(self) -> None:
+        with self._snapshot_closed:
+            left = list(self._snapshots)
+        for snapshot in left:
+            snapshot.close()
+
+    def _shut(self) -> None:
+        """Close the environment; later calls raise."""
+        with self._gate.closed():
+            self._expire_snapshots()
+            self._closed = True
+            self._lmdb.close()
+
+
+class LmdbSnapshot(LmdbReads):
+    """One pinned state. May be used from any thread, by one call at a time."""
+
+    def __init__(self, mapping: LmdbMapping, transaction: Transaction) -> None:
+        self._mapping = mapping
+        self._transaction: Transaction | None = transaction
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """Waits for a read of it under way in another thread."""
+        with self._lock:
+            transaction, self._transaction = self._transaction, None
+            if transaction is not None:
+                transaction.abort()
+        self._mapping.forget(self)
+
+    def _read(
+        self,
+        work: Callable[Concatenate[Transaction, Database, P], T],
+        database: str,
+        *arguments: P.args,
+        **options: P.kwargs,
+    ) -> T:
+        mapping = self._mapping
+        with self._lock:
+            mapping.check()
+            if self._transaction is None:
+                raise SnapshotExpired(
+                    f"this snapshot of {mapping.path} was closed, or gave way to a larger map; open a new one",
+                    path=mapping.path,
+                )
+            try:
+                return work(self._transaction, mapping.database(database), *arguments, **options)
+            except lmdb.Error as error:
+                raise read_error(error, mapping.path) from error
+
+
+class Gate:
+    """Many may be inside at once, or one has closed it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._inside = 0
+        self._shut = False
+
+    def enter(self) -> None:
+        with self._lock:
+            while self._shut:
+                self._changed.wait()
+            self._inside += 1
+
+    def leave(self) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._shut:
+                self._changed.notify_all()
+
+    @contextlib.contextmanager
+    def closed(self) -> Iterator[None]:
+        """Nobody is inside, and nobody enters, while the body runs."""
+        with self._lock:
+            while self._shut:
+                self._changed.wait()
+            self._shut = True
+            while self._inside:
+                self._changed.wait()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._shut = False
+                self._changed.notify_all()
+
+
+def read_error(error: lmdb.Error, path: str) -> StorageError:
+    """What a failed read means."""
+    if isinstance(error, _DAMAGE):
+        return Corruption(f"{path} is damaged inside: {error}; rebuild it from a peer", path=path)
+    if isinstance(error, lmdb.PanicError):
+        return DiskFailed(f"{path} cannot be used after a failed write: {error}", path=path)
+    if isinstance(error, lmdb.ReadersFullError):
+        return StorageError(
+            f"{path} has too many readers at once; close snapshots and local readers", path=path
+        )
+    return StorageError(f"cannot read {path}: {error}", path=path)
+
+
+# -- the loops -----------------------------------------------------------------------------------------------
+
+
+def _get(transaction: Transaction, database: Database, key: bytes) -> bytes | None:
+    return transaction.get(key, db=database) if key else None  # LMDB has no empty key, and says so loudly
+
+
+def _get_many(transaction: Transaction, database: Database, keys: Sequence[bytes]) -> list[bytes | None]:
+    try:
+        return list(map(partial(transaction.get, db=database), keys))
+    except lmdb.BadValsizeError:
+        return [_get(transaction, database, key) for key in keys]
+
+
+def _range(cursor: lmdb.Cursor[bytes], start: bytes, stop: bytes | None) -> Iterator[Item]:
+    """Items from start to before stop. `(stop,) > (key, value)` exactly when stop > key: the bound costs one
+    comparison in C a row."""
+    if not (cursor.set_range(start) if start else cursor.first()):
+        return iter(())
+    items = cursor.iternext()
+    return items if stop is None else takewhile((stop,).__gt__, items)
+
+
+def _items(
+    transaction: Transaction, database: Database, start: bytes, stop: bytes | None, limit: int | None
+) -> list[Item]:
+    return list(islice(_range(transaction.cursor(database), start, stop), limit))
+
+
+def _joined(
+    transaction: Transaction, database: Database, start: bytes, stop: bytes | None, limit: int
+) -> tuple[list[bytes], bytes | None]:
+    cursor = transaction.cursor(database)
+    rows = list(map(b"".join, islice(_range(cursor, start, stop), limit)))
+    if len(rows) < limit or not cursor.next():
+        return rows, None
+    following = cursor.key()
+    return rows, following if stop is None or following < stop else None
+
+
+def _last(transaction: Transaction, database: Database, stop: bytes | None) -> Item | None:
+    cursor = transaction.cursor(database)
+    if stop is None:
+        return cursor.item() if cursor.last() else None
+    if not stop:
+        return None
+    found = cursor.prev() if cursor.set_range(stop) else cursor.last()
+    return cursor.item() if found else None
+
+
+def _count(transaction: Transaction, database: Database) -> int:
+    return int(transaction.stat(database)["entries"])

@@ -1,0 +1,54 @@
+"""Applied rows that are not yet flushed: newest value by key, None for a deleted row."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+
+KEY_OVERHEAD_BYTES = 120  # two bytes objects and a dict slot, measured on CPython 3.11; part of `bytes`
+
+
+class Memtable:
+    """Grows until frozen; a frozen one never changes and may be read from another thread."""
+
+    def __init__(self) -> None:
+        self.rows: dict[bytes, bytes | None] = {}
+        self.bytes = 0
+        self.frozen = False
+        self._sorted: list[bytes] | None = None
+
+    def put(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+        assert not self.frozen
+        self.rows.update(zip(keys, values, strict=True))
+        self.bytes += sum(map(len, keys)) + sum(map(len, values)) + KEY_OVERHEAD_BYTES * len(keys)
+
+    def delete(self, keys: Sequence[bytes]) -> None:
+        assert not self.frozen
+        self.rows.update(dict.fromkeys(keys))
+        self.bytes += sum(map(len, keys)) + KEY_OVERHEAD_BYTES * len(keys)
+
+    def freeze(self) -> None:
+        self.frozen = True
+
+    def sorted_keys(self) -> list[bytes]:
+        """Ascending keys of a frozen memtable; sorted once."""
+        assert self.frozen
+        if self._sorted is None:
+            self._sorted = sorted(self.rows)
+        return self._sorted
+
+    def range(self, start: bytes, stop: bytes | None) -> Iterable[tuple[bytes, bytes | None]]:
+        """Items of a frozen memtable with start <= key < stop, ascending."""
+        keys = self.sorted_keys()
+        low = bisect_left(keys, start)
+        high = len(keys) if stop is None else bisect_left(keys, stop)
+        rows = self.rows
+        return [(key, rows[key]) for key in keys[low:high]]
+
+
+def merge(memtables: Sequence[Memtable]) -> dict[bytes, bytes | None]:
+    """One map of several, the later ones winning."""
+    merged: dict[bytes, bytes | None] = {}
+    for memtable in memtables:
+        merged.update(memtable.rows)
+    return merged

@@ -1,0 +1,82 @@
+"""A tablet's own log: the entries that outlive the shared log, because data or a peer still needs them.
+
+It is written in batches, off the write path, when the shared log is about to be trimmed. It is always a prefix of
+what the tablet's log holds: `extend` replaces everything from its first entry on, so a conflict that was resolved
+in the shared log never leaves a stale tail here.
+
+Key: index u64 big endian. Value: storage/entries.py.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+
+from ebla.storage.entries import Entry, Position, Record, from_record, to_record
+from ebla.storage.environment import Change, DeleteRange, Disk, Environment, Put
+from ebla.storage.errors import Corruption
+
+ENTRIES = "entries"
+READ_ITEMS = 256
+_INDEX = struct.Struct(">Q")
+
+
+def path_of(tablet: str) -> str:
+    return f"wals/{tablet}"
+
+
+class PrivateLog:
+    def __init__(self, tablet: str, environment: Environment) -> None:
+        self.tablet = tablet
+        self.environment = environment
+        last = environment.last(ENTRIES)
+        self.last_index = _INDEX.unpack(last[0])[0] if last else 0
+
+    @staticmethod
+    async def open(disk: Disk, tablet: str, *, create: bool) -> PrivateLog:
+        environment = await disk.open_environment(
+            path_of(tablet), [ENTRIES], create=create, map_bytes=1 << 28
+        )
+        return PrivateLog(tablet, environment)
+
+    def recover(self) -> Iterator[tuple[int, Record | Corruption]]:
+        """Every entry by ascending index, or what is wrong with it."""
+        start = b""
+        while True:
+            items = self.environment.items(ENTRIES, start, limit=READ_ITEMS)
+            if not items:
+                return
+            for key, value in items:
+                index = _INDEX.unpack(key)[0]
+                try:
+                    yield index, from_record(self.tablet, index, value, self.environment.path)
+                except Corruption as error:
+                    yield index, error
+            start = items[-1][0] + b"\0"
+
+    async def extend(self, entries: Sequence[tuple[Entry, Position]]) -> None:
+        """Durable when it returns; entries are consecutive, and replace everything from the first one on."""
+        first = entries[0][0].index
+        items = [(_INDEX.pack(entry.index), to_record(entry, previous)) for entry, previous in entries]
+        changes: list[Change] = [
+            DeleteRange(ENTRIES, _INDEX.pack(first), None),
+            Put(ENTRIES, items, sorted_keys=True),
+        ]
+        await self.environment.commit(changes)
+        self.last_index = entries[-1][0].index
+
+    def read(self, first: int, last: int) -> list[Record]:
+        """Checked records first..last inclusive; the caller knows that they were written."""
+        keys = [_INDEX.pack(index) for index in range(first, last + 1)]
+        found: list[Record] = []
+        for index, data in zip(range(first, last + 1), self.environment.get_many(ENTRIES, keys), strict=True):
+            if data is None:
+                raise Corruption(
+                    f"entry {index} of tablet {self.tablet} is missing", path=self.environment.path
+                )
+            found.append(from_record(self.tablet, index, data, self.environment.path))
+        return found
+
+    async def trim(self, to_index: int) -> None:
+        """Drop every entry with index <= to_index."""
+        await self.environment.commit([DeleteRange(ENTRIES, b"", _INDEX.pack(to_index + 1))])

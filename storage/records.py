@@ -1,0 +1,76 @@
+"""Small typed records (superblocks, consensus metadata, edits' heads) with a checksum bound to their key.
+
+A record that is absent is None; one that fails its check is Corruption: *damaged* is told apart from *never had*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+import crc32c
+import msgspec
+
+from ebla.storage.environment import Delete, Environment, Put
+from ebla.storage.errors import Corruption
+
+R = TypeVar("R", bound=msgspec.Struct)
+
+
+def seal(key: bytes, body: bytes) -> bytes:
+    """`body` with a CRC-32C over key and body, four bytes little endian, at its end."""
+    return body + int(crc32c.crc32c(body, crc32c.crc32c(key))).to_bytes(4, "little")
+
+
+def unseal(key: bytes, data: bytes, path: str) -> bytes:
+    body = data[:-4]
+    if len(data) < 4 or seal(key, body) != data:
+        raise Corruption(f"the record under key {key.hex()} fails its checksum", path=path)
+    return body
+
+
+class RecordStore(Generic[R]):
+    """One record per name in one database of an environment."""
+
+    def __init__(self, environment: Environment, database: str, kind: type[R]) -> None:
+        self.environment = environment
+        self.database = database
+        self._decoder = msgspec.msgpack.Decoder(kind)
+
+    def get(self, name: str) -> R | None:
+        key = name.encode()
+        data = self.environment.get(self.database, key)
+        return None if data is None else self._open(key, data)
+
+    def names(self) -> list[str]:
+        return [key.decode(errors="replace") for key, _ in self.environment.items(self.database)]
+
+    def all(self) -> Iterator[tuple[str, R | Corruption]]:
+        """Every record, or what is wrong with it, by ascending name."""
+        for key, data in self.environment.items(self.database):
+            name = key.decode(errors="replace")
+            try:
+                yield name, self._open(key, data)
+            except Corruption as error:
+                yield name, error
+
+    def put(self, name: str, record: R) -> Put:
+        """The change that sets it; commit it with others in one batch."""
+        key = name.encode()
+        return Put(self.database, [(key, seal(key, msgspec.msgpack.encode(record)))])
+
+    def delete(self, name: str) -> Delete:
+        return Delete(self.database, [name.encode()])
+
+    async def save(self, name: str, record: R) -> None:
+        """Durable when it returns."""
+        await self.environment.commit([self.put(name, record)])
+
+    def _open(self, key: bytes, data: bytes) -> R:
+        path = self.environment.path
+        try:
+            return self._decoder.decode(unseal(key, data, path))
+        except msgspec.MsgspecError as error:
+            raise Corruption(
+                f"the record under key {key.hex()} cannot be read: {error}", path=path
+            ) from error

@@ -1,0 +1,138 @@
+"""The answers of a tablet's writes, so that a retry after any fault returns the first answer.
+
+Part of the replicated state: what stands here is a function of the log alone, so every replica agrees. An answer
+is kept until its client says that it will not ask again (`first_incomplete`), or until the client has not written
+for `retention_us` of log time. Answers are flushed in the same transaction as the rows they belong to.
+
+Source: RIFL, and Kudu's result tracker (kudu.md A16), made durable.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+
+import msgspec
+
+from ebla.storage.environment import Change, DeleteRange, Environment, Put
+from ebla.storage.records import seal, unseal
+
+RESULTS = "results"
+RETENTION_US = (
+    3_600_000_000  # one hour after the client's last write; clients give up after a minute by default
+)
+SWEEP_ENTRIES = 1024  # how often, in log entries, idle clients are looked for
+CLIENT_BYTES = 16
+_SEQUENCE = struct.Struct(">Q")
+
+
+class Answer(msgspec.Struct, frozen=True, array_like=True):
+    """`digest` is of the request's rows; `index` its log index; `rejected` positions of refused rows."""
+
+    digest: int
+    index: int
+    rejected: tuple[int, ...]
+
+
+class ClientHead(msgspec.Struct, frozen=True, array_like=True):
+    """Answers below `floor` are gone; `time_us` is the log time of the client's last write."""
+
+    floor: int
+    time_us: int
+
+
+@dataclass
+class Client:
+    floor: int = 0
+    time_us: int = 0
+    answers: dict[int, Answer] = field(default_factory=dict)
+
+
+@dataclass
+class Pending:
+    """What the next flush must write of the changes since the last one."""
+
+    answers: dict[bytes, list[int]] = field(default_factory=dict)
+    dropped: dict[bytes, None] = field(default_factory=dict)
+
+
+class Results:
+    def __init__(self, retention_us: int = RETENTION_US) -> None:
+        self.retention_us = retention_us
+        self.clients: dict[bytes, Client] = {}
+        self._pending = Pending()
+
+    def find(self, client: bytes, sequence: int) -> Answer | None:
+        known = self.clients.get(client)
+        return known.answers.get(sequence) if known else None
+
+    def forgotten(self, client: bytes, sequence: int) -> bool:
+        """Whether the answer once stood here, or may have, and was dropped at the client's word."""
+        known = self.clients.get(client)
+        return known is not None and sequence < known.floor and sequence not in known.answers
+
+    def count(self, client: bytes) -> int:
+        known = self.clients.get(client)
+        return len(known.answers) if known else 0
+
+    def record(
+        self, client: bytes, sequence: int, first_incomplete: int, time_us: int, answer: Answer
+    ) -> None:
+        """Called at apply, in log order."""
+        known = self.clients.setdefault(client, Client())
+        known.answers[sequence] = answer
+        known.time_us = time_us
+        self._pending.answers.setdefault(client, []).append(sequence)
+        if first_incomplete > known.floor:
+            known.floor = first_incomplete
+            for old in [s for s in known.answers if s < first_incomplete and s != sequence]:
+                del known.answers[old]
+
+    def sweep(self, index: int, time_us: int) -> None:
+        """Called at every apply: now and then forgets clients idle for the retention, by log time."""
+        if index % SWEEP_ENTRIES:
+            return
+        for client in [c for c, known in self.clients.items() if known.time_us < time_us - self.retention_us]:
+            del self.clients[client]
+            self._pending.answers.pop(client, None)
+            self._pending.dropped[client] = None
+
+    def take_changes(self) -> list[Change]:
+        """What a flush writes beside the rows. The flush may fail: then the server stops, so nothing is lost."""
+        pending, self._pending = self._pending, Pending()
+        changes: list[Change] = [DeleteRange(RESULTS, client, _after(client)) for client in pending.dropped]
+        items = []
+        for client, sequences in pending.answers.items():
+            known = self.clients[client]
+            changes.append(
+                DeleteRange(RESULTS, client + _SEQUENCE.pack(0), client + _SEQUENCE.pack(known.floor))
+            )
+            head = ClientHead(known.floor, known.time_us)
+            items.append((client, seal(client, msgspec.msgpack.encode(head))))
+            for sequence in sequences:
+                answer = known.answers.get(sequence)
+                if answer is not None:
+                    key = client + _SEQUENCE.pack(sequence)
+                    items.append((key, seal(key, msgspec.msgpack.encode(answer))))
+        if items:
+            changes.append(Put(RESULTS, items))
+        return changes
+
+    def load(self, environment: Environment) -> None:
+        """Read back what flushes wrote. Raises Corruption."""
+        self.clients.clear()
+        for key, data in environment.items(RESULTS):
+            body = unseal(key, data, environment.path)
+            client = self.clients.setdefault(key[:CLIENT_BYTES], Client())
+            if len(key) == CLIENT_BYTES:
+                head = msgspec.msgpack.decode(body, type=ClientHead)
+                client.floor, client.time_us = head.floor, head.time_us
+            else:
+                sequence = _SEQUENCE.unpack(key[CLIENT_BYTES:])[0]
+                client.answers[sequence] = msgspec.msgpack.decode(body, type=Answer)
+
+
+def _after(prefix: bytes) -> bytes | None:
+    """The least key greater than every key that begins with `prefix`."""
+    stripped = prefix.rstrip(b"\xff")
+    return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None

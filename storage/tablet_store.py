@@ -1,0 +1,168 @@
+"""A replica's rows: memtables over one LMDB environment, flushed together with the answers and the position.
+
+    atomic     a flush is one synced transaction of rows, answers and the applied position
+    exact      after a restart the state is that of the flushed position; the log brings it forward
+    consistent a snapshot shows one position, whatever is applied or flushed while it is read
+
+Values carry the row checksum (storage/rows.py); readers verify it. The position carries its own. A columnar
+layout could replace `rows` behind this class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ebla.storage.entries import START, Position
+from ebla.storage.environment import Change, Delete, Disk, Environment, Put, Snapshot
+from ebla.storage.errors import Damaged
+from ebla.storage.memtable import Memtable, merge
+from ebla.storage.records import seal, unseal
+from ebla.storage.results import RESULTS, Results
+
+ROWS, META = "rows", "meta"
+POSITION = b"position"
+
+
+def path_of(tablet: str) -> str:
+    return f"data/{tablet}"
+
+
+class TabletStore:
+    def __init__(self, environment: Environment, results: Results) -> None:
+        self.environment = environment
+        self.results = results
+        self.active = Memtable()
+        self.frozen: list[Memtable] = []
+        self.flushed = _read_position(environment)
+        self.applied = self.flushed
+        results.load(environment)
+
+    @staticmethod
+    async def open(disk: Disk, tablet: str, *, create: bool, retention_us: int) -> TabletStore:
+        """`create` makes an empty one that stands at position START."""
+        environment = await disk.open_environment(path_of(tablet), [ROWS, RESULTS, META], create=create)
+        if environment.get(META, POSITION) is None:
+            if not create:
+                raise Damaged(f"the data of tablet {tablet} has no position", path=environment.path)
+            await environment.commit([_put_position(START)])
+        return TabletStore(environment, Results(retention_us))
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.active.bytes + sum(memtable.bytes for memtable in self.frozen)
+
+    # -- reads at the applied position
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Values with their checksum, None where absent."""
+        tables = [self.active, *reversed(self.frozen)]
+        found: list[bytes | None] = [None] * len(keys)
+        missing: list[int] = []
+        for at, key in enumerate(keys):
+            for memtable in tables:
+                if key in memtable.rows:
+                    found[at] = memtable.rows[key]
+                    break
+            else:
+                missing.append(at)
+        if missing:
+            stored = self.environment.get_many(ROWS, [keys[at] for at in missing])
+            for at, value in zip(missing, stored, strict=True):
+                found[at] = value
+        return found
+
+    def snapshot(self) -> TabletSnapshot:
+        """The state at the applied position. Close it soon: it holds back page reuse."""
+        self._freeze()
+        return TabletSnapshot(self.environment, self.environment.snapshot(), tuple(self.frozen), self.applied)
+
+    # -- changes, in log order; the caller advances `applied` with every entry
+
+    def put(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+        self.active.put(keys, values)
+
+    def delete(self, keys: Sequence[bytes]) -> None:
+        self.active.delete(keys)
+
+    async def flush(self) -> Position:
+        """Make the state at the present applied position durable; returns that position.
+
+        One flush at a time (the caller's business). What must be on disk before this returns: rows, answers
+        and position, in one synced transaction.
+        """
+        target = self.applied
+        if target.index == self.flushed.index:
+            return target
+        self._freeze()
+        tables = list(self.frozen)
+        changes = self.results.take_changes()
+        changes.append(_put_position(target))
+        rows = await self.environment.run(_row_changes, tables)
+        await self.environment.commit([*rows, *changes])
+        self.frozen = self.frozen[len(tables) :]
+        self.flushed = target
+        return target
+
+    async def close(self) -> None:
+        await self.environment.close()
+
+    def _freeze(self) -> None:
+        if self.active.rows:
+            self.active.freeze()
+            self.frozen.append(self.active)
+            self.active = Memtable()
+
+
+class TabletSnapshot:
+    """One position of a tablet's rows, read block by block. `block` is CPU-heavy: call it through
+    `environment.run`."""
+
+    def __init__(
+        self, environment: Environment, base: Snapshot, tables: tuple[Memtable, ...], position: Position
+    ) -> None:
+        self.environment = environment
+        self.base = base
+        self.tables = tables
+        self.position = position
+
+    def block(self, start: bytes, stop: bytes | None, limit: int) -> tuple[list[bytes], bytes | None]:
+        """Rows (key and value joined) with start <= key < stop, ascending, about `limit` of them (more where
+        memtables add rows, fewer where they delete), and the key to go on from, None at the end."""
+        overlays = [overlay for table in self.tables if (overlay := table.range(start, stop))]
+        if not overlays:
+            return self.base.joined(ROWS, start, stop, limit=limit)
+        stored = self.base.items(ROWS, start, stop, limit=limit)
+        following = stored[-1][0] + b"\0" if len(stored) == limit else None
+        rows: dict[bytes, bytes | None] = dict(stored)
+        until = stop if following is None else following
+        for table in self.tables:
+            rows.update(table.range(start, until))
+        return [key + value for key, value in sorted(rows.items()) if value is not None], following
+
+    def close(self) -> None:
+        self.base.close()
+
+
+def _row_changes(tables: list[Memtable]) -> list[Change]:
+    items = sorted(merge(tables).items())
+    changes: list[Change] = []
+    gone = [key for key, value in items if value is None]
+    if gone:
+        changes.append(Delete(ROWS, gone))
+        items = [item for item in items if item[1] is not None]
+    if items:
+        changes.append(Put(ROWS, items, sorted_keys=True))  # type: ignore[arg-type]
+    return changes
+
+
+def _put_position(position: Position) -> Put:
+    return Put(META, [(POSITION, seal(POSITION, msgspec.msgpack.encode(position)))])
+
+
+def _read_position(environment: Environment) -> Position:
+    data = environment.get(META, POSITION)
+    if data is None:
+        raise Damaged("the data has no position", path=environment.path)
+    return msgspec.msgpack.decode(unseal(POSITION, data, environment.path), type=Position)

@@ -1,0 +1,120 @@
+"""Short ways to say the values that the master's tests speak of."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from ebla.actors.master import requests
+from ebla.actors.master.catalog import Catalog
+from ebla.actors.master.edits import Edit, TabletAssigned, TabletRunning
+from ebla.actors.messages import (
+    CreateTableRequest,
+    HeartbeatRequest,
+    Registration,
+    ReplicaReport,
+    ServerInstance,
+    TabletReport,
+)
+from ebla.actors.tablet.raft.messages import Configuration, Peer
+from ebla.chaos.simulation import loop
+from ebla.chaos.simulation.disk import DurableState, MemoryDisk
+from ebla.storage.environment import Environment
+from ebla.storage.schema import Column, Hash, Partitioning, TableSchema
+
+
+def schema(buckets: int = 1) -> TableSchema:
+    columns = (Column("id", "int64", nullable=False), Column("note", "string"))
+    hashed = Hash(("id",), buckets) if buckets > 1 else None
+    return TableSchema(columns, ("id",), Partitioning(hash=hashed))
+
+
+def create_request(
+    name: str = "flights", request_id: str | None = None, **changes: Any
+) -> CreateTableRequest:
+    values: dict[str, Any] = {"schema": schema(changes.pop("buckets", 1)), "replicas": 3, **changes}
+    return CreateTableRequest(request_id=request_id or f"create {name}", name=name, **values)
+
+
+def configuration(*uuids: str, index: int = -1) -> Configuration:
+    return Configuration(tuple(Peer(uuid, f"tablet-server/{uuid}") for uuid in uuids), index)
+
+
+def replica(tablet: str, members: Configuration, leader: str | None = None, **changes: Any) -> ReplicaReport:
+    values: dict[str, Any] = {
+        "state": "running",
+        "role": "follower",
+        "term": 1,
+        "schema_version": 0,
+        "last_index": 1,
+        "commit_index": 1,
+        "applied_index": 1,
+        "flushed_index": 0,
+        "rows_bytes": 0,
+        **changes,
+    }
+    return ReplicaReport(tablet=tablet, leader=leader, configuration=members, **values)
+
+
+def report(
+    *replicas: ReplicaReport, sequence: int = 0, full: bool = False, removed: Sequence[str] = ()
+) -> TabletReport:
+    return TabletReport(sequence, not full, replicas, tuple(removed))
+
+
+def heartbeat(
+    uuid: str, seqno: int = 1, *, register: bool = False, host: str | None = None, **changes: Any
+) -> HeartbeatRequest:
+    host = host or uuid
+    registration = Registration(f"tablet-server/{host}", host, "0.1.0") if register else None
+    return HeartbeatRequest(ServerInstance(uuid, seqno), registration, **changes)
+
+
+class Story:
+    """A catalog with the edits that made it."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.random = random.Random(seed)
+        self.catalog = Catalog()
+        self.edits: list[Edit] = []
+
+    def apply(self, *edits: Edit) -> None:
+        self.edits.extend(edits)
+        self.catalog.apply(edits)
+
+    def create(self, name: str = "flights", **changes: Any) -> tuple[str, ...]:
+        """The ids of the table's tablets, all preparing."""
+        edit = requests.created(create_request(name, **changes), self.random, 1_000_000)
+        self.apply(edit)
+        return edit.tablets
+
+    def creating(self, *uuids: str, name: str = "flights") -> str:
+        """A table of one tablet, being created on these servers."""
+        (tablet,) = self.create(name, replicas=len(uuids))
+        self.apply(TabletAssigned(tablet, configuration(*uuids)))
+        return tablet
+
+    def running(self, *uuids: str, name: str = "flights") -> str:
+        tablet = self.creating(*uuids, name=name)
+        self.apply(TabletRunning(tablet))
+        return tablet
+
+
+def in_memory(
+    scenario: Callable[[Environment, DurableState], Coroutine[Any, Any, None]], seed: int = 0
+) -> None:
+    """Run a scenario over the master's environment on a simulated disk."""
+
+    async def main() -> None:
+        state = DurableState()
+        disk = MemoryDisk(state, random.Random(seed))
+        await disk.open_instance("master")
+        await scenario(await disk.open_environment("catalog", ("edits", "checkpoint"), create=True), state)
+
+    loop.run(main(), seed)
+
+
+async def settle() -> None:
+    await asyncio.sleep(0)

@@ -1,0 +1,150 @@
+"""A master and toy tablet servers in virtual time, and what a client would do with them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from ebla.actors import messages as m
+from ebla.actors.errors import NetworkError, NotFound, NotRunning
+from ebla.actors.master.server import Master, MasterOptions
+from ebla.actors.world import World
+from ebla.chaos.simulation import loop
+from ebla.chaos.simulation.world import SimulatedCluster
+from tests.master.builders import create_request
+from tests.master.toy_tablet_server import Fairy, Script, ToyTabletServer
+
+MASTER = "master/m"
+T = TypeVar("T")
+
+
+class Points:
+    """Fault points of the master: a test crashes it, or holds it up, at a point that it names."""
+
+    def __init__(self) -> None:
+        self.acts: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {}
+        self.passed: dict[str, int] = {}
+
+    async def here(self, point: str) -> None:
+        self.passed[point] = self.passed.get(point, 0) + 1
+        act = self.acts.pop(point, None)
+        if act is not None:
+            await act()
+
+    def reached(self, mark: str) -> None:
+        self.passed[mark] = self.passed.get(mark, 0) + 1
+
+
+class Stage:
+    def __init__(self, options: MasterOptions | None = None) -> None:
+        self.points = Points()
+        self.cluster = SimulatedCluster(lambda address: self.points)
+        self.client = self.cluster.client_world("client")
+        self.options = options or MasterOptions(bg_s=0.1, unresponsive_s=2.0, assignment_timeout_s=5.0)
+        self.fairy = Fairy()
+        self.scripts: dict[str, Script] = {}
+
+    # -- the cast ------------------------------------------------------------------------------------------------
+
+    async def open(self, *hosts: str) -> None:
+        """The master and a server on each host, all registered."""
+        await self.cluster.start(MASTER, self._make_master)
+        for host in hosts:
+            await self.serve(host)
+        await self.until(lambda: all(self.alive(host) for host in hosts))
+
+    def _make_master(self, world: World) -> Master:
+        return Master(world, self.options)
+
+    async def serve(self, host: str) -> None:
+        script = self.scripts[host] = Script(host, self.fairy)
+        await self.cluster.start(f"tablet-server/{host}", lambda world: ToyTabletServer(world, script))
+
+    @property
+    def master(self) -> Master:
+        return self.cluster.role(MASTER)
+
+    def server(self, host: str) -> ToyTabletServer:
+        return self.cluster.role(f"tablet-server/{host}")
+
+    def alive(self, host: str) -> bool:
+        return self.master.servers.is_alive(self.server(host).uuid, self.master.world.clock.monotonic())
+
+    def crash_at(self, point: str) -> None:
+        async def crash() -> None:
+            self.cluster.crash(MASTER)
+
+        self.points.acts[point] = crash
+
+    # -- the client ----------------------------------------------------------------------------------------------
+
+    async def ask(self, method: str, request: Any, reply: type[T], timeout_s: float = 5.0) -> T:
+        return await self.client.network.call(MASTER, method, request, reply, timeout_s)
+
+    async def create(self, name: str = "flights", **changes: Any) -> m.TableInfo:
+        return await self.ask("create_table", create_request(name, **changes), m.TableInfo)
+
+    async def drop(self, name: str = "flights", request_id: str | None = None) -> None:
+        request = m.DropTableRequest(request_id or f"drop {name}", name)
+        await self.ask("drop_table", request, m.Empty)
+
+    async def table(self, name: str = "flights") -> m.TableInfo:
+        return await self.ask("get_table", m.TableName(name), m.TableInfo)
+
+    async def exists(self, name: str = "flights") -> bool:
+        try:
+            await self.table(name)
+        except NotFound:
+            return False
+        return True
+
+    async def status(self) -> m.MasterStatus:
+        return await self.ask("status", m.Empty(), m.MasterStatus)
+
+    async def running(self, name: str = "flights") -> m.TableInfo:
+        """Poll as a client does, through restarts of the master."""
+        for _ in range(2000):
+            try:
+                info = await self.table(name)
+            except (NetworkError, NotRunning):
+                info = None
+            if info is not None and info.state == "running":
+                return info
+            await asyncio.sleep(0.1)
+        raise AssertionError(f"{name} did not come up: {info}")
+
+    async def persist(self, act: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """As a client does: the same request again until there is an answer."""
+        for _ in range(2000):
+            try:
+                return await act()
+            except (NetworkError, NotRunning):
+                await asyncio.sleep(0.05)
+        raise AssertionError("no answer")
+
+    # -- what happened -------------------------------------------------------------------------------------------
+
+    async def until(self, holds: Callable[[], bool], timeout_s: float = 120.0) -> None:
+        deadline = self.cluster.loop.time() + timeout_s
+        while not holds():
+            assert self.cluster.loop.time() < deadline, "it did not come about in time"
+            await asyncio.sleep(0.05)
+
+    def holders(self, tablet: str) -> list[str]:
+        return sorted(host for host in self.scripts if tablet in self.server(host).replicas)
+
+    def replicas(self) -> int:
+        """How many replicas there are on all servers."""
+        return sum(len(self.server(host).replicas) for host in self.scripts)
+
+
+def play(
+    scenario: Callable[[Stage], Coroutine[Any, Any, None]],
+    seed: int = 0,
+    options: MasterOptions | None = None,
+) -> None:
+    async def main() -> None:
+        await scenario(Stage(options))
+
+    loop.run(main(), seed)

@@ -1,0 +1,230 @@
+"""The catalog as a state machine: random histories against a simple model, replay, and the edges by name."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from ebla.actors.errors import RequestReused, StaleRequest
+from ebla.actors.master import catalog as c
+from ebla.actors.master import edits as e
+from ebla.actors.master import requests
+from ebla.actors.messages import DropTableRequest
+from tests.master.builders import Story, configuration, create_request
+
+
+def test_a_created_table_is_running_and_its_tablets_prepare():
+    story = Story()
+    tablets = story.create("flights", buckets=4)
+    assert story.catalog.named("flights").state == c.RUNNING
+    assert [story.catalog.tablets[t].state for t in tablets] == [c.PREPARING] * 4
+    assert [story.catalog.tablets[t].bucket for t in tablets] == [0, 1, 2, 3]
+
+
+def test_a_dropped_name_is_free_at_once_and_reusable_while_the_old_tablets_still_end():
+    story = Story()
+    old = story.running("a", "b", "c")
+    table = story.catalog.named("flights").table
+    story.apply(e.TableDropped("drop 1", 0, table, 5))
+    assert story.catalog.named("flights") is None
+    (new,) = story.create("flights", request_id="create again")
+    assert story.catalog.tablets[old].state == c.DELETED
+    assert story.catalog.tablets[new].state == c.PREPARING
+    story.catalog.check()
+
+
+def test_a_replaced_tablet_leaves_its_partition_to_its_successor():
+    story = Story()
+    tablets = story.create(buckets=3)
+    story.apply(e.TabletAssigned(tablets[1], configuration("a", "b", "c")))
+    story.apply(e.TabletReplaced(tablets[1], "new", 7))
+    assert story.catalog.named("flights").tablets == (tablets[0], "new", tablets[2])
+    assert story.catalog.tablets["new"].bucket == 1
+    assert [peer.uuid for peer in story.catalog.tablets[tablets[1]].holders()] == ["a", "b", "c"]
+    story.catalog.check()
+
+
+def test_a_removed_table_is_forgotten_with_its_last_tablet_and_not_before():
+    story = Story()
+    tablets = story.create(buckets=2)
+    table = story.catalog.named("flights").table
+    story.apply(e.TabletAssigned(tablets[0], configuration("a")), e.TabletReplaced(tablets[0], "new", 7))
+    story.apply(e.TableDropped("drop 1", 0, table, 9))
+    story.apply(e.TabletsForgotten((tablets[0], tablets[1])))
+    assert table in story.catalog.tables
+    story.apply(e.TabletsForgotten(("new",)))
+    assert table not in story.catalog.tables
+    story.catalog.check()
+
+
+def test_members_that_left_stay_known_until_they_are_surely_gone():
+    story = Story()
+    tablet = story.running("a", "b", "c")
+    story.apply(e.ConfigurationChanged(tablet, configuration("a", "b", "d", index=5)))
+    assert [peer.uuid for peer in story.catalog.tablets[tablet].holders()] == ["a", "b", "d", "c"]
+    story.apply(e.ConfigurationChanged(tablet, configuration("b", "c", "d", index=6)))
+    assert [peer.uuid for peer in story.catalog.tablets[tablet].former] == ["a"]
+    story.apply(e.FormerMembersGone("a", (tablet,)))
+    assert story.catalog.tablets[tablet].former == ()
+    story.catalog.check()
+
+
+def test_an_illegal_edit_is_refused_loudly():
+    story = Story()
+    tablet = story.running("a", "b", "c")
+    for edit in (
+        e.TabletAssigned(tablet, configuration("a")),
+        e.TabletReplaced(tablet, "new", 1),
+        e.TabletRunning(tablet),
+        e.TabletsForgotten((tablet,)),
+        e.ConfigurationChanged(tablet, configuration("a")),
+        e.ReplicasSeen("z", (tablet,)),
+    ):
+        before = story.catalog.image()
+        with pytest.raises(AssertionError):
+            story.catalog.apply([edit])
+        assert story.catalog.image() == before
+
+
+def test_a_request_id_is_remembered_after_its_table_is_gone_and_with_its_body():
+    story = Story()
+    request = create_request("flights")
+    story.apply(requests.created(request, story.random, 1))
+    assert requests.earlier_create(story.catalog, request).name == "flights"
+    with pytest.raises(RequestReused):
+        requests.earlier_create(story.catalog, create_request("other", request_id=request.request_id))
+    with pytest.raises(RequestReused):
+        requests.earlier_drop(story.catalog, DropTableRequest(request.request_id, "flights"))
+    drop = DropTableRequest("drop 1", "flights")
+    table = story.catalog.named("flights").table
+    story.apply(e.TableDropped("drop 1", requests.digest(drop), table, 2))
+    assert requests.earlier_drop(story.catalog, drop)
+    with pytest.raises(StaleRequest):
+        requests.earlier_create(story.catalog, request)
+
+
+def test_only_so_many_request_ids_are_remembered_the_oldest_go_first(monkeypatch):
+    monkeypatch.setattr(c, "REQUESTS_MAX", 3)
+    story = Story()
+    for name in "abcde":
+        story.create(name, request_id=name)
+    assert list(story.catalog.requests) == ["c", "d", "e"]
+
+
+def test_edits_survive_encoding():
+    story = Story()
+    tablet = story.running("a", "b", "c")
+    story.apply(e.ReplicasSeen("a", (tablet,)))
+    assert e.decode(e.encode(story.edits)) == story.edits
+
+
+class CatalogMachine(RuleBasedStateMachine):
+    """Legal edits at random. The model is a dictionary of names and one of tablet states; it knows no indexes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.story = Story()
+        self.counter = 0
+        self.names: dict[str, list[str]] = {}
+        self.states: dict[str, str] = {}
+
+    def fresh(self) -> str:
+        self.counter += 1
+        return f"x{self.counter}"
+
+    def pick(self, data: st.DataObject, *states: str) -> str | None:
+        options = [tablet for tablet, state in self.states.items() if state in states]
+        return data.draw(st.sampled_from(options)) if options else None
+
+    @rule(name=st.sampled_from("abcd"), buckets=st.integers(1, 3))
+    def create(self, name: str, buckets: int) -> None:
+        if name in self.names:
+            return
+        tablets = self.story.create(name, request_id=self.fresh(), buckets=buckets)
+        self.names[name] = list(tablets)
+        self.states.update(dict.fromkeys(tablets, c.PREPARING))
+
+    @precondition(lambda self: self.names)
+    @rule(data=st.data())
+    def drop(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.names)))
+        table = self.story.catalog.named(name).table
+        self.story.apply(e.TableDropped(self.fresh(), 0, table, self.counter))
+        self.states.update(dict.fromkeys(self.names.pop(name), c.DELETED))
+
+    @rule(data=st.data())
+    def assign(self, data: st.DataObject) -> None:
+        if tablet := self.pick(data, c.PREPARING):
+            members = data.draw(st.lists(st.sampled_from("stuvwx"), min_size=1, max_size=3, unique=True))
+            self.story.apply(e.TabletAssigned(tablet, configuration(*members)))
+            self.states[tablet] = c.CREATING
+
+    @rule(data=st.data())
+    def see(self, data: st.DataObject) -> None:
+        if tablet := self.pick(data, c.CREATING, c.RUNNING):
+            for uuid in self.story.catalog.tablets[tablet].unseen[:1]:
+                self.story.apply(e.ReplicasSeen(uuid, (tablet,)))
+
+    @rule(data=st.data())
+    def run_tablet(self, data: st.DataObject) -> None:
+        if tablet := self.pick(data, c.CREATING):
+            self.story.apply(e.TabletRunning(tablet))
+            self.states[tablet] = c.RUNNING
+
+    @rule(data=st.data())
+    def reconfigure(self, data: st.DataObject) -> None:
+        if tablet := self.pick(data, c.CREATING, c.RUNNING):
+            members = data.draw(st.lists(st.sampled_from("stuvwx"), min_size=1, max_size=4, unique=True))
+            index = self.story.catalog.tablets[tablet].configuration.index + 1
+            before = {peer.uuid for peer in self.story.catalog.tablets[tablet].holders()}
+            self.story.apply(e.ConfigurationChanged(tablet, configuration(*members, index=index)))
+            after = [peer.uuid for peer in self.story.catalog.tablets[tablet].holders()]
+            assert set(after) == before | set(members) and len(after) == len(set(after))
+
+    @rule(data=st.data())
+    def time_out(self, data: st.DataObject) -> None:
+        if tablet := self.pick(data, c.CREATING):
+            successor = self.fresh()
+            self.story.apply(e.TabletReplaced(tablet, successor, self.counter))
+            self.states[tablet], self.states[successor] = c.REPLACED, c.PREPARING
+            for tablets in self.names.values():
+                tablets[:] = [successor if t == tablet else t for t in tablets]
+
+    @rule(data=st.data())
+    def forget(self, data: st.DataObject) -> None:
+        if tablet := self.pick(data, c.DELETED, c.REPLACED):
+            self.story.apply(e.TabletsForgotten((tablet,)))
+            del self.states[tablet]
+
+    @invariant()
+    def the_catalog_is_the_model(self) -> None:
+        catalog = self.story.catalog
+        assert {r.name: list(r.tablets) for r in catalog.running_tables()} == self.names
+        assert {tablet: record.state for tablet, record in catalog.tablets.items()} == self.states
+        by_state = {state: {t for t, s in self.states.items() if s == state} for state in c.LIVE}
+        assert set(catalog.preparing) == by_state[c.PREPARING]
+        assert set(catalog.creating) == by_state[c.CREATING]
+        assert set(catalog.ended) == {t for t, s in self.states.items() if s not in c.LIVE}
+        assert set(catalog.unseen) == {t for t, r in catalog.tablets.items() if r.unseen}
+        catalog.check()
+
+    def teardown(self) -> None:
+        """Replaying everything, and replaying the rest over an image from the middle, give the same catalog."""
+        whole = c.Catalog()
+        whole.apply(e.decode(e.encode(self.story.edits)))
+        assert whole.image() == self.story.catalog.image()
+        first = c.Catalog()
+        half = len(self.story.edits) // 2
+        first.apply(self.story.edits[:half])
+        second = c.Catalog()
+        second.load(first.image())
+        second.apply(self.story.edits[half:])
+        assert second.image() == self.story.catalog.image()
+        for name in ("preparing", "creating", "unseen", "formers", "ended", "names"):
+            assert set(getattr(second, name)) == set(getattr(whole, name))
+
+
+CatalogMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestCatalogMachine = CatalogMachine.TestCase

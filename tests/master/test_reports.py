@@ -1,0 +1,150 @@
+"""What tablet reports mean: durable changes, views of leaders, stragglers, and what is left alone."""
+
+from __future__ import annotations
+
+from ebla.actors.master import catalog as c
+from ebla.actors.master import edits as e
+from ebla.actors.master.reports import Views, durable_changes
+from ebla.actors.messages import TabletReport
+from ebla.actors.tablet.raft.messages import Configuration
+from tests.master.builders import Story, configuration, replica, report
+
+ABC = configuration("a", "b", "c")
+
+
+def take(story: Story, views: Views, uuid: str, told: TabletReport) -> list[e.Edit]:
+    edits = durable_changes(story.catalog, uuid, told)
+    story.apply(*edits)
+    views.merge(story.catalog, uuid, told)
+    return edits
+
+
+def test_a_tablet_runs_when_a_running_member_names_a_leader_of_the_configuration():
+    story = Story()
+    tablet = story.creating("a", "b", "c")
+    for told, uuid in (
+        (replica(tablet, ABC), "a"),  # no leader
+        (replica(tablet, ABC, "z"), "a"),  # not a member
+        (replica(tablet, ABC, "a", state="bootstrapping"), "a"),
+        (replica(tablet, ABC, "a", error="a failed checksum"), "a"),
+        (replica(tablet, ABC, "a"), "z"),  # the reporter is not a member
+    ):
+        edits = durable_changes(story.catalog, uuid, report(told))
+        assert not any(isinstance(edit, e.TabletRunning) for edit in edits), told
+    edits = durable_changes(story.catalog, "b", report(replica(tablet, ABC, "a")))
+    assert edits == [e.ReplicasSeen("b", (tablet,)), e.TabletRunning(tablet)]
+
+
+def test_what_a_report_repeats_costs_no_edit():
+    story, views = Story(), Views()
+    tablet = story.creating("a", "b", "c")
+    told = report(replica(tablet, ABC, "a"))
+    assert take(story, views, "b", told)
+    assert take(story, views, "b", told) == []
+
+
+def test_a_leader_change_costs_no_edit():
+    story, views = Story(), Views()
+    tablet = story.running("a", "b", "c")
+    take(story, views, "a", report(replica(tablet, ABC, "a", term=1)))
+    take(story, views, "b", report(replica(tablet, ABC, "a", term=1)))
+    assert take(story, views, "b", report(replica(tablet, ABC, "b", term=2))) == []
+    assert (views.of(tablet).leader, views.of(tablet).term) == ("b", 2)
+
+
+def test_a_newer_configuration_is_an_edit_and_an_older_one_is_ignored():
+    story, views = Story(), Views()
+    tablet = story.running("a", "b", "c")
+    newer = configuration("a", "b", "d", index=9)
+    assert take(story, views, "a", report(replica(tablet, newer, "a"))) == [
+        e.ReplicasSeen("a", (tablet,)),
+        e.ConfigurationChanged(tablet, newer),
+    ]
+    assert take(story, views, "c", report(replica(tablet, ABC, "a"))) == []
+    assert story.catalog.tablets[tablet].configuration == newer
+
+
+def test_a_configuration_that_cannot_be_is_not_adopted():
+    story = Story()
+    tablet = story.running("a", "b", "c")
+    for bad in (Configuration((), 9), configuration("a", "a", index=9)):
+        assert durable_changes(story.catalog, "z", report(replica(tablet, bad, "a"))) == []
+
+
+def test_a_leader_that_left_the_configuration_is_no_leader():
+    story, views = Story(), Views()
+    tablet = story.running("a", "b", "c")
+    take(story, views, "c", report(replica(tablet, ABC, "c")))
+    assert views.of(tablet).leader == "c"
+    take(story, views, "a", report(replica(tablet, configuration("a", "b", index=9))))
+    assert views.of(tablet).leader is None
+    take(story, views, "c", report(replica(tablet, ABC, "c")))
+    assert views.of(tablet).leader is None
+
+
+def test_a_follower_that_knows_no_leader_does_not_erase_one_but_the_leader_itself_does():
+    story, views = Story(), Views()
+    tablet = story.running("a", "b", "c")
+    take(story, views, "a", report(replica(tablet, ABC, "a", term=3)))
+    take(story, views, "b", report(replica(tablet, ABC, None, term=3)))
+    take(story, views, "b", report(replica(tablet, ABC, None, term=4)))
+    assert (views.of(tablet).leader, views.of(tablet).term) == ("a", 3)
+    take(story, views, "a", report(replica(tablet, ABC, None, term=4)))
+    assert views.of(tablet).leader is None
+    take(story, views, "b", report(replica(tablet, ABC, "a", term=3)))
+    assert views.of(tablet).leader is None, "an old term's leader does not come back"
+    take(story, views, "b", report(replica(tablet, ABC, "b", term=4)))
+    assert views.of(tablet).leader == "b"
+
+
+def test_two_leaders_in_one_term_are_counted_and_not_believed():
+    story, views = Story(), Views()
+    tablet = story.running("a", "b", "c")
+    take(story, views, "a", report(replica(tablet, ABC, "a", term=3)))
+    take(story, views, "b", report(replica(tablet, ABC, "b", term=3)))
+    assert (views.of(tablet).leader, views.leader_conflicts) == ("a", 1)
+
+
+def test_unknown_tablets_are_counted_once_and_give_no_edit_and_no_straggler(caplog):
+    story, views = Story(), Views()
+    told = report(replica("mystery", ABC, "a"), replica("riddle", ABC, "a"), full=True)
+    for _ in range(3):
+        assert take(story, views, "a", told) == []
+        assert views.merge(story.catalog, "a", told).stragglers == []
+    assert len(views.unknown) == 2
+    assert len([r for r in caplog.records if "left alone" in r.message]) == 1
+    take(story, views, "a", report(removed=["mystery"]))
+    assert len(views.unknown) == 1
+
+
+def test_replicas_of_dropped_and_replaced_tablets_are_stragglers():
+    story, views = Story(), Views()
+    dropped, replaced = story.running("a", "b", "c", name="one"), story.creating("a", "b", "c", name="two")
+    story.apply(
+        e.TableDropped("drop", 0, story.catalog.named("one").table, 5), e.TabletReplaced(replaced, "new", 5)
+    )
+    told = report(replica(dropped, ABC, "a"), replica(replaced, ABC, "a", state="deleted"))
+    assert durable_changes(story.catalog, "a", told) == []
+    assert views.merge(story.catalog, "a", told).stragglers == [dropped, replaced]
+
+
+def test_a_full_report_says_by_silence_what_the_server_does_not_hold():
+    story, views = Story(), Views()
+    ended, running = story.running("a", "b", "c", name="one"), story.running("a", "b", "c", name="two")
+    take(story, views, "a", report(replica(running, ABC, "a")))
+    story.apply(e.TableDropped("drop", 0, story.catalog.named("one").table, 5))
+    assert views.merge(story.catalog, "a", report(sequence=1)).absent == []
+    assert views.merge(story.catalog, "a", report(sequence=2, full=True)).absent == [ended, running]
+    assert views.of(running).leader is None
+    assert story.catalog.tablets[running].state == c.RUNNING, "absence alone changes nothing durable"
+
+
+def test_a_former_member_that_holds_nothing_is_an_edit():
+    story = Story()
+    tablet = story.running("a", "b", "c")
+    story.apply(e.ConfigurationChanged(tablet, configuration("a", "b", index=4)))
+    gone = [e.FormerMembersGone("c", (tablet,))]
+    assert durable_changes(story.catalog, "c", report(replica(tablet, ABC, state="deleted"), full=True)) == []
+    assert durable_changes(story.catalog, "c", report()) == []
+    assert durable_changes(story.catalog, "c", report(full=True)) == gone
+    assert durable_changes(story.catalog, "c", report(removed=[tablet, tablet, "mystery"])) == gone

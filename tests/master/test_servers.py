@@ -1,0 +1,83 @@
+"""The tablet-server manager: who is known, who lives, and whose word counts (scenario S37, the master's side)."""
+
+from __future__ import annotations
+
+import pytest
+
+from ebla.actors.errors import WrongServer
+from ebla.actors.master.servers import Servers
+from ebla.storage.errors import InvalidArgument
+from tests.master.builders import heartbeat, report
+
+
+def registered(uuid: str = "a", seqno: int = 1, now: float = 0.0) -> Servers:
+    servers = Servers(unresponsive_s=10.0)
+    servers.heartbeat(heartbeat(uuid, seqno, register=True), now)
+    return servers
+
+
+def test_an_unknown_server_is_asked_to_register():
+    servers = Servers(unresponsive_s=10.0)
+    assert servers.heartbeat(heartbeat("a"), 0.0) is None
+    assert servers.alive(0.0) == []
+    assert servers.heartbeat(heartbeat("a", register=True), 0.0).uuid == "a"
+
+
+def test_the_same_incarnation_may_register_again_and_nothing_is_asked_anew():
+    servers = registered()
+    server = servers.get("a")
+    server.took(report(full=True))
+    assert servers.heartbeat(heartbeat("a", 1, register=True), 1.0) is server
+    assert server.reported_in_full
+
+
+def test_a_later_incarnation_must_register_and_report_everything():
+    servers = registered("a", 1)
+    before = servers.get("a")
+    before.took(report(full=True))
+    assert servers.heartbeat(heartbeat("a", 2), 1.0) is None
+    assert servers.current(before)
+    after = servers.heartbeat(heartbeat("a", 2, register=True), 1.0)
+    assert not servers.current(before) and not after.reported_in_full
+    assert after.expects(report(sequence=0, full=True)) and not after.expects(report(sequence=0))
+
+
+@pytest.mark.parametrize("register", [True, False])
+def test_an_earlier_incarnation_is_refused(register: bool):
+    servers = registered("a", 5)
+    with pytest.raises(WrongServer, match="must stop"):
+        servers.heartbeat(heartbeat("a", 4, register=register), 1.0)
+    assert servers.get("a").instance.seqno == 5
+
+
+def test_a_known_server_cannot_move_to_another_address():
+    servers = registered("a")
+    with pytest.raises(InvalidArgument, match="cannot move"):
+        servers.heartbeat(heartbeat("a", 2, register=True, host="elsewhere"), 1.0)
+    assert servers.get("a").host == "a"
+
+
+def test_a_host_that_lost_its_disk_comes_back_as_another_server_in_the_place_of_the_old():
+    servers = registered("a")
+    servers.heartbeat(heartbeat("b", register=True, host="a"), 1.0)
+    assert servers.get("a") is None
+    assert [server.uuid for server in servers.alive(1.0)] == ["b"]
+    assert servers.heartbeat(heartbeat("a"), 2.0) is None
+
+
+def test_a_silent_server_is_dead_after_the_timeout_and_alive_again_when_heard():
+    servers = registered(now=0.0)
+    assert servers.is_alive("a", 10.0) and not servers.is_alive("a", 10.1)
+    (status,) = servers.statuses(12.0)
+    assert (status.alive, status.heartbeat_age_s) == (False, 12.0)
+    servers.heartbeat(heartbeat("a", replicas=3, leaders=1, disk_bytes=7), 13.0)
+    (status,) = servers.statuses(13.0)
+    assert (status.alive, status.replicas, status.leaders, status.disk_bytes) == (True, 3, 1, 7)
+
+
+def test_only_reports_that_say_enough_and_are_not_older_than_the_last_count():
+    server = registered().get("a")
+    assert not server.expects(report(sequence=3)), "incremental, before any full one"
+    server.took(report(sequence=3, full=True))
+    assert server.expects(report(sequence=3)) and server.expects(report(sequence=9))
+    assert not server.expects(report(sequence=2)) and not server.expects(report(sequence=2, full=True))
