@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from itertools import repeat
+from itertools import repeat, starmap
 from typing import Any
 
 import crc32c
@@ -75,7 +75,8 @@ def verify_row(key: bytes, value: bytes, seed: int, path: str | None = None) -> 
 def seals(open_rows: Sequence[bytes], seeds: int | Sequence[int]) -> U32:
     """The checksums of rows that end in four zero bytes where the checksum will go."""
     each = repeat(seeds) if isinstance(seeds, int) else seeds
-    return _undo(np.array(array("I", map(_crc, open_rows, each)), np.uint32) ^ np.uint32(RESIDUE))
+    crcs = array("I", starmap(_crc, zip(open_rows, each, strict=False)))
+    return _undo(np.frombuffer(crcs, np.uint32) ^ np.uint32(RESIDUE))
 
 
 def bridge(seed: int) -> bytes:
@@ -87,8 +88,7 @@ def rows_digest(keys: list[bytes], values: list[bytes]) -> int:
     """xxh3-64 over the counts, the lengths and the bytes of a request's rows."""
     hasher = xxhash.xxh3_64()
     for part in (keys, values):
-        lengths = np.array([len(part), *map(len, part)], "<u4")
-        hasher.update(lengths.tobytes())
+        hasher.update(array("Q", [len(part), *map(len, part)]))
         hasher.update(b"".join(part))
     return hasher.intdigest()
 

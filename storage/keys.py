@@ -45,14 +45,15 @@ class KeyCodec:
         self.closed_names = [c.name for c, closed in zip(columns, self.closed, strict=True) if closed]
         self.fixed_bytes = sum(fixed.width for fixed in self.fixed if fixed)
         self.ends_open = open_end and columns[-1].variable
-        self._scalars = [scalar(column) for column in columns]
         self._parts = [part(c, closed) for c, closed in zip(columns, self.closed, strict=True)]
-        self._readers = [
-            _reader(c, closed) for c, closed in zip(columns, self.closed, strict=True) if not c.variable
-        ]
+        scalars = [scalar(column) for column in columns]
         self._encoders = [
             (column.name, each.to_raw, made)
-            for column, each, made in zip(columns, self._scalars, self._parts, strict=True)
+            for column, each, made in zip(columns, scalars, self._parts, strict=True)
+        ]
+        self._readers = [
+            (fixed.width if fixed else 0, closed, _reader(column), each.from_raw)
+            for column, fixed, closed, each in zip(columns, self.fixed, self.closed, scalars, strict=True)
         ]
 
     # -- batches ---------------------------------------------------------------------------------------------
@@ -136,20 +137,19 @@ class KeyCodec:
     def decode_row(self, key: bytes, sizes: Sequence[int]) -> list[Any]:
         """The Python values of a key, per column; `sizes` are the encoded lengths of its closed columns."""
         found, place, closed_seen = [], 0, 0
-        readers = iter(self._readers)
-        for fixed, closed, each in zip(self.fixed, self.closed, self._scalars, strict=True):
-            if fixed:
-                stop = place + fixed.width
-                raw = next(readers)(key[place:stop])
+        for width, closed, read, from_raw in self._readers:
+            if width:
+                stop = place + width
+                raw = read(key[place:stop])
             elif closed:
                 stop = place + sizes[closed_seen]
                 closed_seen += 1
-                raw = key[place : stop - len(END)]
+                raw = key[place : stop - 2]  # without END
                 if ZERO in raw:
                     raw = raw.replace(ESCAPED, ZERO)
             else:
                 stop, raw = len(key), key[place:]
-            found.append(each.from_raw(raw))
+            found.append(from_raw(raw))
             place = stop
         return found
 
@@ -217,9 +217,10 @@ def _float_part(width: int) -> Part:
     return make
 
 
-def _reader(column: Column, closed: bool) -> Callable[[bytes], Any]:
+def _reader(column: Column) -> Callable[[bytes], Any]:
     """The raw value of a fixed-width part: the inverse of `part`."""
-    assert not closed
+    if column.variable:
+        return bytes
     kind, width = column.type, Fixed(column).width
     bias = 1 << (8 * width - 1)
     if kind == "bool":

@@ -22,6 +22,7 @@ from ebla.storage.environment import Batch, Delete, DeleteRange, Item, Put
 from ebla.storage.errors import Corruption, DiskFailed, DiskFull, EblaError, InvalidArgument, StorageError
 from ebla.storage.lmdb_reads import Database, Transaction
 
+KEY_BYTES_MAX = 511  # LMDB's compiled-in limit
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _DAMAGE = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.CursorFullError, lmdb.PageFullError)
 
@@ -77,7 +78,7 @@ def _commit(
             try:
                 for change in batch:
                     _apply(transaction, databases, change)
-            except (lmdb.BadValsizeError, TypeError, ValueError, KeyError) as error:
+            except (lmdb.BadValsizeError, TypeError, ValueError, KeyError, AttributeError) as error:
                 return position, _refusal(path, databases, batch, error)
         committing = True
         transaction.commit()
@@ -146,7 +147,7 @@ def _delete_range(cursor: lmdb.Cursor[bytes], start: bytes, stop: bytes | None) 
 def _refusal(path: str, databases: Mapping[str, Database], batch: Batch, error: Exception) -> InvalidArgument:
     """Say which change of the batch is at fault."""
     for change in batch:
-        if change.database not in databases:
+        if isinstance(change, Put | Delete | DeleteRange) and change.database not in databases:
             known = ", ".join(databases)
             return InvalidArgument(f"there is no database {change.database!r} in {path}; it has {known}")
         for item in change.items if isinstance(change, Put) else ():
@@ -156,10 +157,7 @@ def _refusal(path: str, databases: Mapping[str, Database], batch: Batch, error: 
                     f"{change.database} in {path}: an item is (key, value) with a key of 1 to {KEY_BYTES_MAX} "
                     f"bytes, not {str(item)[:80]}"
                 )
-    return InvalidArgument(f"{path} cannot take this batch: {error}")
-
-
-KEY_BYTES_MAX = 511  # LMDB's compiled-in limit
+    return InvalidArgument(f"{path} cannot take this batch: {error!r}")
 
 
 def batch_bytes(batches: Sequence[Batch]) -> int:

@@ -25,8 +25,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from ebla.storage.environment import Instance
-from ebla.storage.errors import DiskFailed, InvalidArgument, StorageError
+from ebla.storage.errors import DiskFailed, DiskFull, InvalidArgument, StorageError
 from ebla.storage.instance import BESIDE, FAILED, INSTANCE, LOCK, REMOVED, InstanceDirectory
+from ebla.storage.lmdb_commit import NO_SPACE
 from ebla.storage.lmdb_environment import LmdbEnvironment
 from ebla.storage.lmdb_files import EnvironmentFiles, directory_bytes
 
@@ -55,7 +56,7 @@ class LmdbDisk:
         self._hot = frozenset(hot)
         self._on_failed = on_failed
         self._instance: Instance | None = None
-        self._failed: DiskFailed | None = None
+        self.failed: DiskFailed | None = None
         self._environments: dict[str, LmdbEnvironment] = {}
         self._opening: dict[str, None] = {}
         self._commits = ThreadPoolExecutor(2, "ebla-commit")
@@ -81,6 +82,9 @@ class LmdbDisk:
             opened, handles = await self._beside(
                 partial(self._files.open, path, tuple(databases), create=create, map_bytes=map_bytes)
             )
+        except DiskFailed as error:
+            self.poison(error)
+            raise
         finally:
             del self._opening[path]
         environment = self._environments[path] = LmdbEnvironment(
@@ -119,15 +123,15 @@ class LmdbDisk:
         self._directory.close()
 
     def check(self) -> None:
-        if self._failed is not None:
-            raise DiskFailed(self._failed.message, path=self._failed.path)
+        if self.failed is not None:
+            raise DiskFailed(self.failed.message, path=self.failed.path)
         if self._instance is None:
             raise StorageError(f"{self.root} is not open: call open_instance first, and not after close")
 
     def poison(self, error: DiskFailed) -> None:
         """From any thread: nothing on this disk is believed any more. The first reason stands."""
-        if self._failed is None:
-            self._failed = error
+        if self.failed is None:
+            self.failed = error
             self._directory.mark_failed(error.message)
             if self._on_failed is not None and not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(self._on_failed, error)
@@ -136,7 +140,16 @@ class LmdbDisk:
         self._environments.pop(environment.path, None)
 
     async def _beside(self, work: Callable[..., T], *arguments: object) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._commits, work, *arguments)
+        """Do file work on a thread; what the operating system refuses is one of our errors."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._commits, work, *arguments)
+        except OSError as error:
+            if error.errno in NO_SPACE:
+                raise DiskFull(f"no space left under {self.root}: {error}; free space") from error
+            failed = DiskFailed(f"cannot use {self.root}: {error}", path=str(self.root))
+            if self._instance is not None:
+                self.poison(failed)
+            raise failed from error
 
     def _end_threads(self) -> None:
         self._commits.shutdown()

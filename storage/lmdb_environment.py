@@ -35,6 +35,7 @@ class Keeper(Protocol):
     """What an environment needs of its disk."""
 
     growth_grace_s: float
+    failed: DiskFailed | None  # set once, by whoever sees the first failed sync
 
     def check(self) -> None:
         """Raise once the disk is poisoned or closed."""
@@ -101,7 +102,8 @@ class LmdbEnvironment(LmdbMapping):
             self._keeper.forget(self)
 
     def check(self) -> None:
-        self._keeper.check()
+        if self._keeper.failed is not None:
+            self._keeper.check()
         super().check()
 
     def _used_bytes(self) -> int:
@@ -145,11 +147,19 @@ class LmdbEnvironment(LmdbMapping):
         batches = [job.batch for job in group if job.batch is not None]
         ends = len(batches) < len(group)  # nothing is queued behind the end
         errors: list[EblaError | None] = []
-        if batches:
-            errors = self._commit(batches)
-        if ends:
-            self._shut()
-        outcomes = [*errors, *[None] * (len(group) - len(batches))]
+        try:
+            errors = self._commit(batches) if batches else []
+            if ends:
+                self._shut()
+        except BaseException as defect:
+            failed = DiskFailed(f"the writer of {self.path} broke off: {defect!r}", path=self.path)
+            self._keeper.poison(failed)
+            errors = [failed] * len(batches)
+            raise
+        finally:
+            self._answer(group, [*errors, *[None] * (len(group) - len(batches))])
+
+    def _answer(self, group: list[Job], outcomes: list[EblaError | None]) -> None:
         try:
             self._loop.call_soon_threadsafe(_settle, group, outcomes)
         except RuntimeError:

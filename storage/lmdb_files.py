@@ -14,7 +14,7 @@ import lmdb
 import msgspec
 
 from ebla.storage.errors import Damaged, DiskFailed, DiskFull, StorageError
-from ebla.storage.instance import BESIDE, REMOVED, make_directory, remove_tree, sync_path
+from ebla.storage.instance import BESIDE, FORMAT, REMOVED, make_directory, remove_tree, sync_path
 from ebla.storage.lmdb_commit import NO_SPACE
 from ebla.storage.lmdb_reads import SPARE_READS, Database
 
@@ -25,11 +25,12 @@ IDENTITY_DATABASE, IDENTITY_KEY = b"~ebla", b"identity"
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """What an environment says about itself."""
+    """What an environment says about itself, and which databases it must have."""
 
     format: int
     instance: str
     path: str
+    databases: tuple[str, ...]
 
 
 class EnvironmentFiles:
@@ -56,13 +57,13 @@ class EnvironmentFiles:
             raise _open_error(path, error) from error
 
     def exists(self, path: str) -> bool:
-        return os.path.lexists(self.root / path)
+        return _is_environment(self.root / path)
 
     def list(self, path: str) -> list[str]:
         directory = self.root / path
         if not directory.is_dir():
             return []
-        return sorted(entry.name for entry in os.scandir(directory) if _is_environment(entry))
+        return sorted(name for name in os.listdir(directory) if _is_environment(directory / name))
 
     def remove(self, path: str) -> None:
         place = self.root / path
@@ -98,7 +99,7 @@ class EnvironmentFiles:
             for name in databases:
                 made.open_db(name.encode())
             with made.begin(write=True) as transaction:
-                record = Identity(1, self.uuid, path)
+                record = Identity(FORMAT, self.uuid, path, tuple(databases))
                 transaction.put(IDENTITY_KEY, msgspec.json.encode(record), db=identity)
         finally:
             made.close()
@@ -116,14 +117,14 @@ class EnvironmentFiles:
             raise Damaged(f"environment {path} has lost its {DATA_FILE}; rebuild it from a peer", path=path)
         opened = _map(place, max(map_bytes, data.stat().st_size))
         try:
-            self._check(opened, path, data)
+            identity = self._identify(opened, path, data)
             opened.reader_check()
-            return opened, {name: opened.open_db(name.encode()) for name in databases}
+            return opened, _databases(opened, identity, databases)
         except BaseException:
             opened.close()
             raise
 
-    def _check(self, opened: lmdb.Environment, path: str, data: Path) -> None:
+    def _identify(self, opened: lmdb.Environment, path: str, data: Path) -> Identity:
         """Before anything else is read: a page beyond the end of the file would be a SIGBUS."""
         pages = opened.info()["last_pgno"] + 1
         needed = pages * opened.stat()["psize"]
@@ -142,6 +143,7 @@ class EnvironmentFiles:
                 "put it back where it belongs",
                 path=path,
             )
+        return found
 
     def _target(self, path: str) -> Path:
         """Where a new environment goes: under data/ to the data directory that holds the fewest."""
@@ -149,6 +151,20 @@ class EnvironmentFiles:
             return self.root / path
         emptiest = min(self.data_dirs, key=lambda directory: _entries(directory / "data"))
         return emptiest / path
+
+
+def _databases(opened: lmdb.Environment, identity: Identity, wanted: Sequence[str]) -> dict[str, Database]:
+    """Those that the identity names must be there: one that rot has hidden is not made anew."""
+    known = {name: opened.open_db(name.encode(), create=False) for name in identity.databases}
+    added = [name for name in wanted if name not in known]
+    if added:
+        with opened.begin(write=True) as transaction:
+            made = {name: opened.open_db(name.encode(), txn=transaction) for name in added}
+            named = msgspec.structs.replace(identity, databases=(*identity.databases, *added))
+            database = opened.open_db(IDENTITY_DATABASE, txn=transaction, create=False)
+            transaction.put(IDENTITY_KEY, msgspec.json.encode(named), db=database)
+        known |= made
+    return {name: known[name] for name in wanted}
 
 
 def _map(directory: Path, map_bytes: int) -> lmdb.Environment:
@@ -178,10 +194,13 @@ def _open_error(path: str, error: Exception) -> StorageError:
     return Damaged(f"environment {path} is unreadable: {error}; rebuild it from a peer", path=path)
 
 
-def _is_environment(entry: os.DirEntry[str]) -> bool:
-    if entry.name.endswith((BESIDE, REMOVED)):
+def _is_environment(place: Path) -> bool:
+    """Also one whose files are lost; but not a directory that only leads to environments."""
+    if place.name.endswith((BESIDE, REMOVED)):
         return False
-    return entry.is_symlink() or os.path.lexists(os.path.join(entry.path, DATA_FILE))
+    if place.is_symlink():
+        return True
+    return place.is_dir() and not any(entry.is_dir() for entry in os.scandir(place))
 
 
 def _entries(directory: Path) -> int:

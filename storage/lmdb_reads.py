@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice, takewhile
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeAlias, TypeVar
 
 import lmdb
 
@@ -26,10 +26,9 @@ from ebla.storage.errors import Corruption, DiskFailed, InvalidArgument, Snapsho
 
 T = TypeVar("T")
 P = ParamSpec("P")
-Transaction = lmdb.Transaction[bytes]
-Database = lmdb._Database
+Transaction: TypeAlias = "lmdb.Transaction[bytes]"
+Database: TypeAlias = "lmdb._Database"
 
-RESIZES_MAX = 3  # one is all that can happen between two commits of the writer
 SPARE_READS = 8  # read transactions kept for reuse: beginning one anew costs three times as much
 
 _DAMAGE = (
@@ -92,8 +91,8 @@ class LmdbMapping(LmdbReads):
 
     def check(self) -> None:
         """Raise unless this environment may be used."""
-        assert os.getpid() == self._pid, "an LMDB environment never crosses a fork"
-        if self._closed:
+        if self._closed or os.getpid() != self._pid:
+            assert os.getpid() == self._pid, "an LMDB environment never crosses a fork"
             raise StorageError(f"environment {self.path} is closed", path=self.path)
 
     def snapshot(self) -> LmdbSnapshot:
@@ -122,34 +121,46 @@ class LmdbMapping(LmdbReads):
         *arguments: P.args,
         **options: P.kwargs,
     ) -> T:
-        return self._inside(self._read_once, work, database, *arguments)
-
-    def _read_once(self, work: Callable[..., T], database: str, *arguments: Any) -> T:
-        handle = self.database(database)
-        transaction = self._lmdb.begin()
+        self._gate.enter()
         try:
-            return work(transaction, handle, *arguments)
-        finally:
-            transaction.abort()
-
-    def _inside(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Do `work` inside the gate, again if another process has made the map larger meanwhile."""
-        for _ in range(RESIZES_MAX):
-            self._gate.enter()
+            self.check()
+            transaction = self._lmdb.begin()
             try:
-                self.check()
-                return work(*arguments)
-            except lmdb.MapResizedError:
-                pass  # adopt the larger map, outside the gate
-            except lmdb.Error as error:
-                raise read_error(error, self.path) from error
+                return work(transaction, self.database(database), *arguments, **options)
             finally:
-                self._gate.leave()
+                transaction.abort()
+        except lmdb.MapResizedError:
+            pass
+        except lmdb.Error as error:
+            raise read_error(error, self.path) from error
+        finally:
+            self._gate.leave()
+        self._adopt()
+        return self._read(work, database, *arguments, **options)
+
+    def _inside(self, work: Callable[[], T]) -> T:
+        """As `_read`, for what needs no database."""
+        with self._gate.inside():
+            self.check()
             try:
-                self.exchange_map(0, grace_s=0.0)
+                return work()
+            except lmdb.MapResizedError:
+                pass
             except lmdb.Error as error:
                 raise read_error(error, self.path) from error
-        raise StorageError(f"the map of {self.path} keeps growing; try again", path=self.path)
+        self._adopt()
+        return self._inside(work)
+
+    def _adopt(self) -> None:
+        """Another process, the owner, has made the map larger: take it over at that size. It grows each time,
+        so this comes to an end."""
+        before = self._lmdb.info()["map_size"]
+        try:
+            self.exchange_map(0, grace_s=0.0)
+        except lmdb.Error as error:
+            raise read_error(error, self.path) from error
+        if self._lmdb.info()["map_size"] <= before:
+            raise StorageError(f"cannot take over the larger map of {self.path}; open it again", path=self.path)
 
     def _pin(self) -> LmdbSnapshot:
         snapshot = LmdbSnapshot(self, self._lmdb.begin())
@@ -242,6 +253,14 @@ class Gate:
             self._inside -= 1
             if self._shut:
                 self._changed.notify_all()
+
+    @contextlib.contextmanager
+    def inside(self) -> Iterator[None]:
+        self.enter()
+        try:
+            yield
+        finally:
+            self.leave()
 
     @contextlib.contextmanager
     def closed(self) -> Iterator[None]:

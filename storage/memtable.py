@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 KEY_OVERHEAD_BYTES = 120  # two bytes objects and a dict slot, measured on CPython 3.11; part of `bytes`
 
@@ -37,13 +37,17 @@ class Memtable:
             self._sorted = sorted(self.rows)
         return self._sorted
 
-    def range(self, start: bytes, stop: bytes | None) -> Iterable[tuple[bytes, bytes | None]]:
-        """Items of a frozen memtable with start <= key < stop, ascending."""
+    def range(
+        self, start: bytes, stop: bytes | None, limit: int
+    ) -> tuple[list[tuple[bytes, bytes | None]], bytes | None]:
+        """At most `limit` items of a frozen memtable with start <= key < stop, ascending, and the key of the next
+        one within the bounds, None if there is none."""
         keys = self.sorted_keys()
         low = bisect_left(keys, start)
         high = len(keys) if stop is None else bisect_left(keys, stop)
         rows = self.rows
-        return [(key, rows[key]) for key in keys[low:high]]
+        following = keys[low + limit] if low + limit < high else None
+        return [(key, rows[key]) for key in keys[low : min(high, low + limit)]], following
 
 
 def merge(memtables: Sequence[Memtable]) -> dict[bytes, bytes | None]:

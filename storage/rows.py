@@ -11,6 +11,7 @@ return has been verified, unless the caller passes no seed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import add
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -173,7 +174,7 @@ class RowCodec:
         assert len(old_joined) == len(patch_keys) == len(patch_values)
         assert all(map(bytes.startswith, old_joined, patch_keys)), "patches of other rows"
         old = self._open(old_joined, seed, None)
-        new = patch_codec._open(list(map(bytes.__add__, patch_keys, patch_values)), seed, None)
+        new = patch_codec._open(list(map(add, patch_keys, patch_values)), seed, None)
         null_bits = np.unpackbits(old.header["nulls"], axis=1, bitorder="little")
         new_bits = np.unpackbits(new.header["nulls"], axis=1, bitorder="little")
         header = old.header.copy()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Context, Decimal, Inexact, InvalidOperation, Overflow
 from typing import Any, NamedTuple
 
@@ -179,6 +179,8 @@ def _from_time(column: Column) -> Convert:
         return _from_nanoseconds(column)
     epoch = _EPOCH_UTC if column.zone else _EPOCH
     zone = pa.lib.string_to_tzinfo(column.zone) if column.zone else None
+    if zone is not None and (column.zone == "UTC" or isinstance(zone, timezone)):
+        epoch, zone = epoch.astimezone(zone), None  # its offset never changes: adding to the epoch is enough
     seconds = 1 if column.unit == "s" else 0
     micros = {"s": 0, "ms": 1000, "us": 1}[str(column.unit)]
 

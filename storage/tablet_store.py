@@ -10,6 +10,7 @@ layout could replace `rows` behind this class.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 
 import msgspec
@@ -128,18 +129,20 @@ class TabletSnapshot:
         self.position = position
 
     def block(self, start: bytes, stop: bytes | None, limit: int) -> tuple[list[bytes], bytes | None]:
-        """Rows (key and value joined) with start <= key < stop, ascending, about `limit` of them (more where
-        memtables add rows, fewer where they delete), and the key to go on from, None at the end."""
-        overlays = [overlay for table in self.tables if (overlay := table.range(start, stop))]
-        if not overlays:
+        """Rows (key and value joined) with start <= key < stop, ascending, and the key to go on from, None at the
+        end. About `limit` rows: every source gives at most so many, and some are overwritten or deleted."""
+        overlays = [table.range(start, stop, limit) for table in self.tables]
+        if not any(items for items, _ in overlays):
             return self.base.joined(ROWS, start, stop, limit=limit)
         stored = self.base.items(ROWS, start, stop, limit=limit)
-        following = stored[-1][0] + b"\0" if len(stored) == limit else None
-        rows: dict[bytes, bytes | None] = dict(stored)
-        until = stop if following is None else following
-        for table in self.tables:
-            rows.update(table.range(start, until))
-        return [key + value for key, value in sorted(rows.items()) if value is not None], following
+        ends = [following for _, following in overlays if following is not None]
+        if len(stored) == limit:
+            ends.append(stored[-1][0] + b"\0")
+        until = min(ends, default=None)
+        rows: dict[bytes, bytes | None] = {}
+        for items in [stored, *(items for items, _ in overlays)]:
+            rows.update(items if until is None else items[: bisect_left(items, (until,))])
+        return [key + value for key, value in sorted(rows.items()) if value is not None], until
 
     def close(self) -> None:
         self.base.close()

@@ -99,18 +99,16 @@ class Scribe:
                 try:
                     await self._carry_out(change)
                     await self._checkpoint()
-                except BaseException as error:
+                except Exception as error:
                     self._fail(change)
-                    if not isinstance(error, asyncio.CancelledError):
-                        self._world.fail(error)
+                    self._world.fail(error)
                     raise
 
     async def _carry_out(self, change: _Change) -> None:
         try:
             edits = change.decide()
         except EblaError as error:
-            if not change.answer.done():
-                change.answer.set_exception(error)
+            _refuse(change, error)
             return
         if edits:
             await self._world.faults.here(f"master.{change.name}.before_edit")
@@ -136,11 +134,14 @@ class Scribe:
     def _fail(self, change: _Change) -> None:
         self._failed = True
         address = self._world.address
-        if not change.answer.done():
-            change.answer.set_exception(
-                OutcomeUnknown(f"{address} failed while it made {change.name} durable", address=address)
-            )
+        unknown = f"{address} failed while it made {change.name} durable"
+        _refuse(change, OutcomeUnknown(unknown, address=address))
         while self._waiting:
             waiting = self._waiting.popleft()
-            if not waiting.answer.done():
-                waiting.answer.set_exception(Unavailable(f"{address} failed before it began {waiting.name}"))
+            _refuse(waiting, Unavailable(f"{address} failed before it began {waiting.name}"))
+
+
+def _refuse(change: _Change, error: EblaError) -> None:
+    if not change.answer.done():
+        change.answer.set_exception(error)
+        change.answer.exception()  # whoever waits may be gone already

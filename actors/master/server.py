@@ -203,10 +203,20 @@ class Master(Role):
                 return ()
             return tablet_reports.durable_changes(self.catalog, server.uuid, report)
 
-        if decide():
-            await self.scribe.change("report", decide, lambda: self._merge(server, report))
-        else:
+        if not decide():
             self._merge(server, report)
+            return
+        if server.report_under_way:
+            raise Throttled(
+                f"the report before this one, of {server.address}, is still being made durable",
+                limit="one report under way per server",
+                retry_after_s=self.options.bg_s,
+            )
+        server.report_under_way = True
+        try:
+            await self.scribe.change("report", decide, lambda: self._merge(server, report))
+        finally:
+            server.report_under_way = False
 
     def _expected(self, server: Server, report: m.TabletReport) -> bool:
         return self.servers.current(server) and server.expects(report)

@@ -29,6 +29,7 @@ class Server:
         self.heard_at = now
         self.reported_in_full = False
         self.sequence = -1
+        self.report_under_way = False
         self.load = HeartbeatRequest(instance)
 
     @property

@@ -24,15 +24,15 @@ class Checksums:
         self.world = world
         self._digests: dict[tuple[str, int], asyncio.Future[ChecksumReply]] = {}
 
-    def applied(self, replica: Replica, index: int) -> None:
-        """The replica has just applied the checkpoint at `index`."""
+    def applied(self, replica: Replica, snapshot: TabletSnapshot) -> None:
+        """The replica has just applied a checkpoint; `snapshot` is its state then."""
+        index = snapshot.position.index
         while len(self._digests) >= KEPT_MAX:
             oldest = next(iter(self._digests))
             future = self._digests.pop(oldest)
             if not future.done():
                 future.cancel()
         future = self._digests[replica.tablet, index] = asyncio.get_running_loop().create_future()
-        snapshot = replica.store.snapshot()
         self.world.spawn(self._digest(replica, index, snapshot, future), f"digest of {replica.tablet}")
 
     async def answer(self, replica: Replica, query: ChecksumQuery) -> ChecksumReply:

@@ -37,6 +37,7 @@ from ebla.storage.entries import Entry, Position, follows, make_entry
 from ebla.storage.errors import Corruption, EblaError
 from ebla.storage.results import Answer as Stored
 from ebla.storage.schema import TableSchema
+from ebla.storage.tablet_store import TabletSnapshot
 
 RUNNING, FAILED, DELETED = "running", "failed", "deleted"
 SENDS_MAX = 8  # rounds of messages that one event may lead to
@@ -120,7 +121,7 @@ class Replica:
         self.work = Work()
         self.waiters: dict[int, Waiter] = {}
         self.unapplied_bytes = 0
-        self.checkpoints: list[int] = []  # indexes whose digest was asked for, applied just now
+        self.checkpoints: list[TabletSnapshot] = []  # as of checkpoint entries that were applied just now
         self.hard_in_flight = False  # the round is persisting a hard state of ours
         self._batches: dict[int, RowBatch] = {}  # decoded at admission, wanted again at apply
         self._durable_waiters: list[tuple[int, asyncio.Future[None]]] = []
@@ -253,12 +254,12 @@ class Replica:
         if entry.kind == WRITE:
             batch = self._batches.pop(entry.index, None) or decode_batch(entry.payload)
             outcome = self.rows.apply(entry, batch)
-        elif entry.kind == CHECKPOINT:
-            self.checkpoints.append(entry.index)
         elif entry.kind == CONFIG:
             self.work.configuration = _decode_configuration(entry.payload)
         self.store.applied = Position(entry.index, entry.term, entry.chain)
         self.store.results.sweep(entry.index, entry.time_us)
+        if entry.kind == CHECKPOINT:
+            self.checkpoints.append(self.store.snapshot())
         waiter = self.waiters.pop(entry.index, None)
         if waiter is not None:
             self._answer(waiter, entry.term, outcome)

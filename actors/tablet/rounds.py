@@ -20,6 +20,7 @@ from ebla.storage.environment import Change
 from ebla.storage.errors import Corruption, DiskFull
 from ebla.storage.records import RecordStore
 from ebla.storage.shared_log import SharedLog
+from ebla.storage.tablet_store import TabletSnapshot
 
 DISK_FULL_PAUSE_S = 0.5
 
@@ -31,7 +32,7 @@ class Rounds:
         me: str,
         shared: SharedLog,
         consensus: RecordStore[ConsensusState],
-        on_checkpoint: Callable[[Replica, int], None],
+        on_checkpoint: Callable[[Replica, TabletSnapshot], None],
     ) -> None:
         self.world = world
         self.me = me
@@ -141,8 +142,8 @@ class Rounds:
         except Corruption as error:
             replica.fail(error)
             return
-        for index in replica.checkpoints:
-            self.on_checkpoint(replica, index)
+        for snapshot in replica.checkpoints:
+            self.on_checkpoint(replica, snapshot)
         replica.checkpoints.clear()
         if more:
             self.touch(replica)

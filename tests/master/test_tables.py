@@ -308,9 +308,12 @@ def test_readers_never_see_an_uncommitted_table_nor_an_uncommitted_drop():
 
 def test_a_tablet_is_not_asked_for_before_its_assignment_is_durable():
     async def scenario(stage: Stage) -> None:
+        async def slow_disk() -> None:
+            stage.cluster.state(MASTER).commit_s = (5.0, 5.0)
+
         await stage.open("a", "b", "c")
+        stage.points.acts["master.assign.before_edit"] = slow_disk
         await stage.create("flights")
-        stage.cluster.state(MASTER).commit_s = (5.0, 5.0)
         await stage.until(lambda: stage.points.passed.get("master.assign.before_edit") == 1)
         await asyncio.sleep(4.0)
         assert all(not script.creates for script in stage.scripts.values())

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from ebla.actors import messages as m
-from ebla.actors.errors import NetworkError, NotRunning, WrongServer
+from ebla.actors.errors import NetworkError, NotRunning, Throttled, WrongServer
 from ebla.actors.tablet.raft.messages import Configuration
 from ebla.actors.world import Role, World, new_id, rpc
 from ebla.storage.environment import Delete, Put
@@ -124,9 +124,7 @@ class ToyTabletServer(Role):
                     reply = await self._send(request)
                     acknowledged = now
                     register, full = reply.needs_register, reply.needs_full_report
-                except NetworkError:
-                    pass
-                except NotRunning:
+                except (NetworkError, NotRunning, Throttled):
                     pass
             if not (register or full) or self.script.silent:
                 await self.world.clock.sleep(BEAT_S)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from ebla.actors import errors
@@ -137,13 +138,19 @@ def test_a_batch_is_refused_with_the_reason_and_changes_nothing() -> None:
             (other, "another tablet"),
             (group.batch(m.UPSERT, [], 1), "1 to"),
             (group.batch(m.UPSERT, [row(1)], 1, client=b"short"), "client must be"),
-            (group.batch(m.UPDATE, [row(1)], 1, columns=("v", "k")), "cannot be updated"),
+            (renamed(group.batch(m.UPDATE, [row(1)], 1, columns=("v", "n")), ("v", "k")), "cannot be updated"),
+            (renamed(group.batch(m.UPDATE, [row(1)], 1, columns=("v", "n")), ("w",)), "no column"),
         ]:
             with pytest.raises(InvalidArgument, match=reason):
                 await group.write_bytes(batch)
         assert await group.get(1) == [None]
 
     simulate(scenario)
+
+
+def renamed(batch: bytes, columns: tuple[str, ...]) -> bytes:
+    decoded = msgspec.msgpack.decode(batch, type=m.RowBatch)
+    return msgspec.msgpack.encode(msgspec.structs.replace(decoded, columns=columns))
 
 
 def test_writers_are_throttled_when_rows_come_faster_than_the_disk_takes_them() -> None:

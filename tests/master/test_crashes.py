@@ -1,0 +1,360 @@
+"""The master dies at its worst moments: before and after each durable step, with a failing disk, with a damaged one."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ebla.actors import messages as m
+from ebla.actors.errors import NetworkError, NotFound
+from ebla.actors.master.server import MasterOptions
+from ebla.storage.errors import Corruption, Damaged, DiskFailed
+from tests.master.stage import MASTER, Stage, play
+
+OPTIONS = MasterOptions(
+    bg_s=0.1,
+    unresponsive_s=2.0,
+    assignment_timeout_s=5.0,
+    forget_min_s=5.0,
+    rpc_backoff_max_s=1.0,
+    checkpoint_edits=5,
+)
+
+
+def test_a_crash_before_the_edit_leaves_no_table_and_a_crash_after_it_leaves_the_table():
+    async def scenario(stage: Stage) -> None:
+        await stage.open("a", "b", "c")
+        stage.crash_at("master.create_table.before_edit")
+        with pytest.raises(NetworkError):
+            await stage.create("flights")
+        await stage.cluster.restart(MASTER)
+        assert not await stage.exists("flights")
+        await stage.until(lambda: all(stage.alive(host) for host in "abc"))
+        stage.crash_at("master.create_table.after_edit")
+        with pytest.raises(NetworkError):
+            await stage.create("flights")
+        await stage.cluster.restart(MASTER)
+        first = await stage.table("flights")
+        assert (await stage.create("flights")).table == first.table
+        await stage.running("flights")
+        stage.crash_at("master.drop_table.before_edit")
+        with pytest.raises(NetworkError):
+            await stage.drop("flights")
+        await stage.cluster.restart(MASTER)
+        assert await stage.exists("flights")
+        stage.crash_at("master.drop_table.after_edit")
+        with pytest.raises(NetworkError):
+            await stage.drop("flights")
+        await stage.cluster.restart(MASTER)
+        assert not await stage.exists("flights")
+        await stage.drop("flights")
+        await stage.until(lambda: stage.replicas() == 0)
+
+    play(scenario)
+
+
+POINTS = [
+    "master.create_table.before_edit",
+    "master.create_table.after_edit",
+    "master.assign.before_edit",
+    "master.assign.after_edit",
+    "master.create_tablet.before_rpc",
+    "master.report.before_edit",
+    "master.report.after_edit",
+    "master.checkpoint.before_save",
+    "master.checkpoint.before_purge",
+    "master.drop_table.before_edit",
+    "master.drop_table.after_edit",
+    "master.delete_tablet.before_rpc",
+    "master.forget.before_edit",
+    "master.forget.after_edit",
+]
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_table_lives_and_dies_in_full_whichever_durable_step_the_master_crashes_at(point: str):
+    async def scenario(stage: Stage) -> None:
+        await stage.open("a", "b", "c", "d")
+        revived = []
+
+        async def die() -> None:
+            stage.cluster.crash(MASTER)
+            stage.cluster.loop.call_later(
+                0.5, lambda: revived.append(stage.cluster.loop.create_task(revive()))
+            )
+
+        async def revive() -> None:
+            await stage.cluster.restart(MASTER)
+
+        stage.points.acts[point] = die
+        info = await stage.persist(lambda: stage.create("flights", buckets=6))
+        await stage.running("flights")
+        await stage.until(lambda: stage.replicas() == 18)
+        assert (await stage.persist(stage.table)).table == info.table
+        await stage.persist(stage.drop)
+        await stage.until(lambda: stage.cluster.alive(MASTER) and stage.replicas() == 0)
+        await stage.until(lambda: stage.cluster.alive(MASTER) and len(stage.master.catalog.tablets) == 0)
+        assert len(revived) == 1, f"{point} was not reached"
+        stage.master.catalog.check()
+
+    play(scenario, seed=POINTS.index(point), options=OPTIONS)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_fifty_tablets_come_up_though_the_master_crashes_three_times(seed: int):
+    async def scenario(stage: Stage) -> None:
+        await stage.open("a", "b", "c", "d", "e")
+        created = asyncio.ensure_future(stage.persist(lambda: stage.create("flights", buckets=50)))
+        for _ in range(3):
+            await asyncio.sleep(stage.client.random.uniform(0.002, 0.1))
+            stage.cluster.crash(MASTER)
+            await asyncio.sleep(stage.client.random.uniform(0.0, 1.0))
+            await stage.cluster.restart(MASTER)
+        await created
+        info = await stage.running("flights")
+        assert len(info.tablets) == 50 and all(tablet.leader for tablet in info.tablets)
+        await stage.until(lambda: stage.replicas() == 150)
+        stage.master.catalog.check()
+        live = {tablet.tablet for tablet in info.tablets}
+        assert all(set(stage.server(host).replicas) <= live for host in stage.scripts), "no leaked replicas"
+
+    play(scenario, seed)
+
+
+def test_the_third_replica_is_made_although_the_tablet_ran_with_two_when_the_master_crashed():
+    async def scenario(stage: Stage) -> None:
+        await stage.open("a", "b", "c")
+        stage.cluster.crash("tablet-server/c")
+        await stage.create("flights")
+        await stage.running("flights")
+        stage.cluster.crash(MASTER)
+        await stage.cluster.restart("tablet-server/c")
+        await stage.cluster.restart(MASTER)
+        await stage.until(lambda: stage.replicas() == 3)
+
+    play(scenario)
+
+
+def test_a_replica_that_was_reported_once_is_never_created_anew():
+    async def scenario(stage: Stage) -> None:
+        await stage.open("a", "b", "c")
+        await stage.create("flights")
+        await stage.running("flights")
+        await stage.until(lambda: not stage.master.catalog.unseen)
+        lost = stage.server("a")
+        lost.replicas.clear()  # it says nothing about a replica that may have voted
+        await stage.cluster.restart(MASTER)
+        await asyncio.sleep(30.0)
+        assert stage.replicas() == 2 and len(stage.scripts["a"].creates) == 1
+
+    play(scenario)
+
+
+def test_dropped_tables_are_finished_though_the_master_restarts_or_the_server_was_away():
+    async def scenario(stage: Stage) -> None:
+        await stage.open("a", "b", "c", "d")
+        await stage.create("flights", buckets=4)
+        await stage.running("flights")
+        await stage.until(lambda: stage.replicas() == 12)
+        away = "a"
+        held = len(stage.server(away).replicas)
+        stage.cluster.crash(f"tablet-server/{away}")
+        await stage.drop("flights")
+        await stage.cluster.restart(MASTER)
+        others = [host for host in stage.scripts if host != away]
+        await stage.until(lambda: not any(stage.server(host).replicas for host in others))
+        await asyncio.sleep(60.0)
+        assert (await stage.status()).tablets_ending == held, "kept while a server may hold something"
+        await stage.cluster.restart(MASTER)
+        await stage.cluster.restart(f"tablet-server/{away}")
+        await stage.until(lambda: stage.replicas() == 0)
+        await stage.until(lambda: len(stage.master.catalog.tables) == 0)
+        attempts = {
+            tablet: stage.scripts[away].deletes.count(tablet) for tablet in stage.scripts[away].deletes
+        }
+        assert all(count <= 3 for count in attempts.values())
+        await asyncio.sleep(60.0)
+        assert len(stage.scripts[away].deletes) == sum(attempts.values()), "none after it is gone"
+
+    play(scenario, options=OPTIONS)
+
+
+def test_a_create_that_arrives_after_the_drop_was_confirmed_is_undone():
+    async def scenario(stage: Stage) -> None:
+        await stage.open("a")
+        await stage.create("flights", replicas=1)
+        await stage.running("flights")
+        late = next(iter(stage.server("a").replicas.values()))
+        await stage.drop("flights")
+        await stage.until(lambda: stage.replicas() == 0)
+        await asyncio.sleep(2.0)
+        await stage.server("a").put(late)
+        await stage.until(lambda: stage.replicas() == 0)
+        await stage.until(lambda: len(stage.master.catalog.tablets) == 0)
+
+    play(scenario, options=OPTIONS)
+
+
+def test_a_server_that_returns_with_an_empty_disk_does_not_hold_up_the_end_of_a_table():
+    async def scenario(stage: Stage) -> None:
+        await stage.open("a", "b", "c")
+        await stage.create("flights")
+        await stage.running("flights")
+        address = "tablet-server/a"
+        stage.cluster.crash(address)
+        stage.cluster.lose_disk(address)
+        await stage.drop("flights")
+        await stage.cluster.restart(address)
+        await stage.until(lambda: len(stage.master.catalog.tables) == 0)
+
+    play(scenario, options=OPTIONS)
+
+
+def test_a_master_whose_edit_log_fails_fails_loudly_and_acknowledges_nothing():
+    async def scenario(stage: Stage) -> None:
+        await stage.open("a", "b", "c")
+        stage.cluster.expect_failure(MASTER)
+        stage.cluster.state(MASTER).fail_next_commit("catalog")
+        with pytest.raises(NetworkError):
+            await stage.create("flights")
+        (failure,) = stage.cluster.failures
+        assert isinstance(failure.error, DiskFailed) and not stage.cluster.alive(MASTER)
+        with pytest.raises(DiskFailed):
+            await stage.cluster.restart(MASTER)
+
+    play(scenario)
+
+
+def test_a_full_disk_fails_the_master_and_it_goes_on_when_there_is_room():
+    async def scenario(stage: Stage) -> None:
+        await stage.open("a", "b", "c")
+        await stage.create("flights")
+        await stage.running("flights")
+        stage.cluster.expect_failure(MASTER)
+        stage.cluster.state(MASTER).fill()
+        with pytest.raises(NetworkError):
+            await stage.create("more")
+        stage.cluster.state(MASTER).free()
+        await stage.cluster.restart(MASTER)
+        with pytest.raises(NotFound):
+            await stage.table("more")
+        await stage.until(lambda: all(stage.alive(host) for host in "abc"))
+        await stage.create("more")
+        await stage.running("more")
+        await stage.running("flights")
+
+    play(scenario)
+
+
+def test_a_damaged_catalog_does_not_start_and_a_missing_one_is_not_taken_for_new():
+    async def scenario(stage: Stage) -> None:
+        await stage.open("a", "b", "c")
+        await stage.create("flights")
+        stage.cluster.crash(MASTER)
+        state = stage.cluster.state(MASTER)
+        state.rot("catalog", "edits", (1).to_bytes(8, "big"))
+        with pytest.raises(Corruption):
+            await stage.cluster.restart(MASTER)
+        state.rot("catalog", "edits", (1).to_bytes(8, "big"))
+        await stage.cluster.restart(MASTER)
+        assert await stage.exists("flights")
+        stage.cluster.crash(MASTER)
+        state.lose_environment("catalog")
+        with pytest.raises(Damaged):
+            await stage.cluster.restart(MASTER)
+
+    play(scenario)
+
+
+def test_a_crash_while_the_directory_is_formatted_is_not_taken_for_a_loss():
+    async def scenario(stage: Stage) -> None:
+        stage.crash_at("master.format.before_mark")
+        stage.cluster.launch(MASTER, stage._make_master)
+        await stage.until(lambda: stage.points.passed.get("master.format.before_mark") == 1)
+        await stage.cluster.restart(MASTER)
+        assert (await stage.status()).tables == 0
+
+    play(scenario)
+
+
+def test_the_log_stays_short_and_a_restart_finds_the_same_catalog():
+    async def scenario(stage: Stage) -> None:
+        await stage.open("a", "b", "c")
+        for number in range(40):
+            await stage.create(f"table {number}", replicas=1)
+            if number % 2:
+                await stage.drop(f"table {number}")
+        await stage.until(lambda: not stage.master.catalog.creating and not stage.master.catalog.preparing)
+        await asyncio.sleep(20.0)
+        before, edits = stage.master.catalog.image(), (await stage.status()).edits
+        kept = stage.cluster.state(MASTER).environments["catalog"]["edits"]
+        assert edits > 80 and len(kept) <= len(stage.master.catalog) + 2 < edits
+        await stage.cluster.restart(MASTER)
+        assert stage.master.catalog.image() == before
+        assert (await stage.status()).edits == edits
+
+    play(scenario, options=OPTIONS)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_tables_converge_to_what_was_asked_through_random_faults(seed: int):
+    """Two acts. First: lost and repeated messages, crashes of everything, creates and drops, retried as a client
+    does. Then all is healed, and what there is must be exactly what was acknowledged."""
+
+    async def scenario(stage: Stage) -> None:
+        hosts = ["a", "b", "c", "d", "e"]
+        await stage.open(*hosts)
+        network, chance = stage.cluster.network, stage.client.random
+        network.drop_probability, network.repeat_probability = 0.05, 0.05
+        done = False
+
+        async def nemesis() -> None:
+            addresses = [MASTER, *(f"tablet-server/{host}" for host in hosts)]
+            while not done:
+                await asyncio.sleep(chance.uniform(0.2, 2.0))
+                address = chance.choice(addresses)
+                stage.cluster.crash(address)
+                await asyncio.sleep(chance.uniform(0.0, 1.5))
+                await stage.cluster.restart(address)
+
+        async def client(number: int) -> dict[str, str]:
+            mine: dict[str, str] = {}
+            for step in range(6):
+                name = f"table {number} {step % 3}"
+                request_id = f"{number} {step}"
+                if name in mine:
+                    await stage.persist(lambda n=name, r=request_id: stage.drop(n, r))
+                    del mine[name]
+                else:
+                    make = lambda n=name, r=request_id: stage.create(n, request_id=r, buckets=3)  # noqa: E731
+                    mine[name] = (await persist_create(make)).table
+            return mine
+
+        async def persist_create(make: object) -> m.TableInfo:
+            from ebla.actors.errors import Unavailable
+
+            for _ in range(1000):
+                try:
+                    return await stage.persist(make)  # type: ignore[arg-type]
+                except Unavailable:  # too few servers are known just now
+                    await asyncio.sleep(0.1)
+            raise AssertionError("no room for ever")
+
+        breaking = asyncio.ensure_future(nemesis())
+        answers = await asyncio.gather(*(client(number) for number in range(3)))
+        done = True
+        await breaking
+        network.drop_probability = network.repeat_probability = 0.0
+        expected = {name: table for mine in answers for name, table in mine.items()}
+        for name in expected:
+            assert (await stage.running(name)).table == expected[name]
+        assert {t.name: t.table for t in stage.master.catalog.running_tables()} == expected
+        await stage.until(lambda: stage.replicas() == len(expected) * 9, timeout_s=400.0)
+        await stage.until(lambda: len(stage.master.catalog.ended) == 0, timeout_s=400.0)
+        live = {t for record in stage.master.catalog.tables.values() for t in record.tablets}
+        assert all(set(stage.server(host).replicas) <= live for host in hosts)
+        assert stage.master.views.leader_conflicts == 0
+        stage.master.catalog.check()
+
+    play(scenario, seed, OPTIONS)

@@ -1,0 +1,223 @@
+"""Heartbeats (scenario S37) and what a master that knows too little must not do (S18)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ebla.actors import messages as m
+from ebla.actors.errors import WrongServer
+from ebla.actors.tablet.raft.messages import Configuration, Peer
+from tests.master.builders import configuration, heartbeat, replica, report
+from tests.master.stage import MASTER, Stage, play
+
+
+def test_a_forgetful_master_never_deletes_data():
+    async def scenario(stage: Stage) -> None:
+        await stage.open("a", "b", "c")
+        for name in ("one", "two"):
+            await stage.create(name, buckets=4)
+            await stage.running(name)
+        await stage.until(lambda: stage.replicas() == 24)
+        stage.cluster.crash(MASTER)
+        stage.cluster.lose_disk(MASTER)
+        await stage.cluster.restart(MASTER)
+        await stage.until(lambda: len(stage.master.views.unknown) == 24)
+        await asyncio.sleep(60.0)
+        assert stage.replicas() == 24
+        assert not any(script.deletes for script in stage.scripts.values())
+        status = await stage.status()
+        assert (status.tables, status.tablets_unknown, status.edits) == (0, 24, 0)
+        await stage.create("three")
+        await stage.running("three")
+        await stage.drop("three")
+        await stage.until(lambda: stage.replicas() == 24)
+        await asyncio.sleep(60.0)
+        assert stage.replicas() == 24
+
+    play(scenario)
+
+
+def test_a_restarted_master_asks_everyone_to_register_and_to_report_in_full_once():
+    async def scenario(stage: Stage) -> None:
+        await stage.open("a", "b", "c")
+        await stage.create("flights", buckets=3)
+        await stage.running("flights")
+        await asyncio.sleep(2.0)
+        script = stage.scripts["a"]
+        script.beats.clear()
+        script.replies.clear()
+        await stage.cluster.restart(MASTER)
+        info = await stage.table("flights")
+        assert info.state == "running"
+        assert [tablet.leader for tablet in info.tablets] == [None] * 3
+        assert all(len(tablet.replicas) == 3 and not tablet.replicas[0].alive for tablet in info.tablets)
+        await stage.until(
+            lambda: all(
+                t.leader
+                for t in stage.master.answers.table(
+                    stage.master.catalog.named("flights"), stage.master.world.clock.monotonic()
+                ).tablets
+            )
+        )
+        await asyncio.sleep(2.0)
+        assert sum(beat.registration is not None for beat in script.beats) == 1
+        assert sum(not beat.report.incremental for beat in script.beats) == 1
+        assert [reply.needs_register for reply in script.replies].count(True) == 1
+
+    play(scenario)
+
+
+def test_a_leader_change_is_seen_and_costs_no_edit():
+    async def scenario(stage: Stage) -> None:
+        await stage.open("a", "b", "c")
+        await stage.create("flights")
+        await stage.running("flights")
+        await stage.until(lambda: stage.replicas() == 3)
+        await asyncio.sleep(1.0)
+        (tablet,) = (await stage.table("flights")).tablets
+        edits = (await stage.status()).edits
+        members = tablet.replicas
+        other = next(r for r in members if r.address != tablet.leader)
+        order = [other, *(r for r in members if r is not other)]
+        stage.fairy.configurations[tablet.tablet] = Configuration(
+            tuple(Peer(r.uuid, r.address) for r in order)
+        )
+        stage.fairy.terms[tablet.tablet] = 2
+        await asyncio.sleep(2.0)
+        (after,) = (await stage.table("flights")).tablets
+        assert (after.leader, after.term) == (other.address, 2)
+        assert (await stage.status()).edits == edits
+
+    play(scenario)
+
+
+def test_a_configuration_change_of_the_group_is_adopted_and_survives_a_restart():
+    async def scenario(stage: Stage) -> None:
+        await stage.open("a", "b", "c", "d")
+        await stage.create("flights")
+        await stage.running("flights")
+        await stage.until(lambda: stage.replicas() == 3)
+        (tablet,) = (await stage.table("flights")).tablets
+        spare = next(host for host in stage.scripts if host not in stage.holders(tablet.tablet))
+        out, *stay = tablet.replicas
+        peers = [Peer(r.uuid, r.address) for r in stay]
+        changed = Configuration((*peers, Peer(stage.server(spare).uuid, f"tablet-server/{spare}")), index=7)
+        copied = next(iter(stage.server(stage.holders(tablet.tablet)[0]).replicas.values()))
+        await stage.server(spare).put(copied)
+        stage.fairy.configurations[tablet.tablet] = changed
+        stage.fairy.terms[tablet.tablet] = 2
+        await stage.until(lambda: stage.master.catalog.tablets[tablet.tablet].configuration == changed)
+        await stage.cluster.restart(MASTER)
+        record = stage.master.catalog.tablets[tablet.tablet]
+        assert record.configuration == changed and [peer.uuid for peer in record.former] == [out.uuid]
+        await stage.drop("flights")
+        await stage.until(lambda: stage.replicas() == 0), "the one that left too"
+
+    play(scenario)
+
+
+def test_an_earlier_incarnation_is_refused_and_changes_nothing():
+    async def scenario(stage: Stage) -> None:
+        await stage.open()
+        beat = heartbeat("x", 2, register=True, report=report(full=True, sequence=1))
+        assert await stage.ask("heartbeat", beat, m.HeartbeatReply) == m.HeartbeatReply(
+            stage.master.instance, needs_register=False, needs_full_report=False
+        )
+        for register in (True, False):
+            with pytest.raises(WrongServer, match="must stop"):
+                await stage.ask("heartbeat", heartbeat("x", 1, register=register), m.HeartbeatReply)
+        (server,) = (await stage.ask("list_servers", m.Empty(), m.ListServersReply)).servers
+        assert server.seqno == 2
+        reply = await stage.ask("heartbeat", heartbeat("x", 3), m.HeartbeatReply)
+        assert (reply.needs_register, reply.needs_full_report) == (True, True)
+        reply = await stage.ask("heartbeat", heartbeat("x", 3, register=True), m.HeartbeatReply)
+        assert (reply.needs_register, reply.needs_full_report) == (False, True)
+        beat = heartbeat("x", 3, report=report(sequence=5))
+        reply = await stage.ask("heartbeat", beat, m.HeartbeatReply)
+        assert reply.needs_full_report, "an incremental report before a full one says too little"
+
+    play(scenario)
+
+
+def test_a_repeated_or_late_report_does_no_harm():
+    async def scenario(stage: Stage) -> None:
+        await stage.open("a", "b", "c")
+        await stage.create("flights")
+        await stage.running("flights")
+        (tablet,) = (await stage.table("flights")).tablets
+        leader = next(r for r in tablet.replicas if r.address == tablet.leader)
+        host = next(h for h in stage.scripts if stage.server(h).uuid == leader.uuid)
+        await asyncio.sleep(1.0)
+        edits = (await stage.status()).edits
+        for beat in list(stage.scripts[host].beats):
+            await stage.ask("heartbeat", beat, m.HeartbeatReply)
+        assert (await stage.table("flights")).tablets[0].leader == tablet.leader
+        assert (await stage.status()).edits == edits
+
+    play(scenario)
+
+
+def test_reports_arrive_in_the_end_though_every_third_message_is_lost():
+    async def scenario(stage: Stage) -> None:
+        await stage.open("a", "b", "c")
+        stage.cluster.network.drop_probability = 0.3
+        await stage.persist(lambda: stage.create("flights", buckets=10))
+        await stage.running("flights")
+        await stage.until(lambda: not stage.master.catalog.unseen)
+        assert stage.replicas() == 30
+
+    for seed in range(3):
+        play(scenario, seed)
+
+
+def test_a_heartbeat_with_many_changes_costs_one_edit():
+    async def scenario(stage: Stage) -> None:
+        await stage.open("a", "b", "c")
+        for script in stage.scripts.values():
+            script.silent = True
+        await asyncio.sleep(0.5)
+        await stage.create("flights", buckets=20)
+        await stage.until(lambda: stage.replicas() == 60)
+        edits = (await stage.status()).edits
+        for script in stage.scripts.values():
+            script.silent = False
+        await stage.running("flights")
+        await stage.until(lambda: not stage.master.catalog.unseen)
+        assert edits < (await stage.status()).edits <= edits + 3
+
+    play(scenario)
+
+
+def test_a_silent_server_gets_no_new_replicas():
+    async def scenario(stage: Stage) -> None:
+        await stage.open("a", "b", "c", "d")
+        stage.scripts["d"].silent = True
+        await stage.until(lambda: not stage.alive("d"))
+        await stage.create("flights", buckets=8)
+        await stage.running("flights")
+        assert not stage.scripts["d"].creates
+        servers = (await stage.ask("list_servers", m.Empty(), m.ListServersReply)).servers
+        assert [server.alive for server in servers] == [True, True, True, False]
+
+    play(scenario)
+
+
+def test_two_leaders_in_one_term_are_shown_in_the_status():
+    async def scenario(stage: Stage) -> None:
+        await stage.open("a", "b", "c")
+        await stage.create("flights")
+        await stage.running("flights")
+        (tablet,) = (await stage.table("flights")).tablets
+        await asyncio.sleep(1.0)
+        follower = next(r for r in tablet.replicas if r.address != tablet.leader)
+        server = next(stage.server(h) for h in stage.scripts if stage.server(h).uuid == follower.uuid)
+        members = configuration(*(r.uuid for r in tablet.replicas))
+        lie = replica(tablet.tablet, members, follower.uuid, term=tablet.term)
+        beat = m.HeartbeatRequest(server.instance, report=report(lie, sequence=1000))
+        await stage.ask("heartbeat", beat, m.HeartbeatReply)
+        assert (await stage.status()).leader_conflicts == 1
+        assert (await stage.table("flights")).tablets[0].leader == tablet.leader
+
+    play(scenario)

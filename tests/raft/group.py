@@ -1,0 +1,484 @@
+"""A Raft group in memory: real cores, and a network, disks and clocks that do what the test says.
+
+Nothing runs by itself: `run(seconds)` carries out what is due, in order of virtual time, and `settle()` only what is
+under way (messages and disk writes), so that no timer interferes. Faults of the model:
+
+    network   messages are lost, late, doubled and reordered; answers too; any direction can be cut
+    disk      a commit takes time; at a crash those under way are lost from some commit on, never out of order
+    process   pauses (events wait, in order), crashes (memory is gone), clocks with another rate and origin
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+import msgspec
+
+from ebla.actors.tablet.raft.core import AppendPlan, Pending, RaftCore, RaftLimits, Send, Sent
+from ebla.actors.tablet.raft.log_index import LogIndex
+from ebla.actors.tablet.raft.messages import (
+    CONFIG,
+    NO_OP,
+    VOTER,
+    WRITE,
+    Answer,
+    AppendReply,
+    AppendRequest,
+    Configuration,
+    Entry,
+    HardState,
+    Peer,
+    Request,
+    VoteReply,
+    VoteRequest,
+)
+from tests.raft.invariants import Oracle
+
+EVENTS_MAX = 200_000  # per run; more is a livelock
+CALL_TIMEOUT_S = 1.0
+
+
+def configuration(voters: str, others: str = "") -> Configuration:
+    """Voters and non-voters by their one-letter names."""
+    peers = [Peer(name, f"host-{name}") for name in voters]
+    return Configuration(tuple(peers + [Peer(name, f"host-{name}", "non_voter") for name in others]))
+
+
+@dataclass
+class Network:
+    """How long a message takes, and whether it arrives; None is lost."""
+
+    random: Random
+    latency_s: float = 0.005
+    jitter_s: float = 0.0
+    loss: float = 0.0
+    twice: float = 0.0
+    cut: dict[tuple[str, str], None] = field(default_factory=dict)
+
+    def delays(self, source: str, target: str) -> list[float]:
+        """One per copy that arrives."""
+        if (source, target) in self.cut:
+            return []
+        if not (self.loss or self.twice or self.jitter_s):
+            return [self.latency_s]
+        copies = 0 if self.random.random() < self.loss else 1 + (self.random.random() < self.twice)
+        return [self.latency_s + self.random.random() ** 4 * self.jitter_s for _ in range(copies)]
+
+
+@dataclass
+class Commit:
+    """One write on its way to the disk."""
+
+    number: int
+    hard_state: HardState | None
+    truncate_from: int | None
+    entries: list[Entry]
+    epoch: int
+
+
+@dataclass
+class Disk:
+    """What survives a crash."""
+
+    hard_state: HardState = HardState()
+    entries: list[Entry] = field(default_factory=list)
+    dropped: int = 0
+
+    def apply(self, commit: Commit) -> None:
+        if commit.hard_state is not None:
+            self.hard_state = commit.hard_state
+        if commit.truncate_from is not None:
+            del self.entries[commit.truncate_from - 1 :]
+        for entry in commit.entries:
+            assert entry.index == len(self.entries) + 1, (entry, len(self.entries))
+            self.entries.append(entry)
+
+
+class Call:
+    """A request under way; only the first outcome counts, and only in the incarnation that asked."""
+
+    def __init__(self, node: Node, peer: str, sent: Sent) -> None:
+        self.node, self.peer, self.sent = node, peer, sent
+        self.incarnation = node.incarnation
+        self.open = True
+
+    def finish(self, answer: Answer | None, delivered: bool | None = None) -> None:
+        if not self.open:
+            return
+        self.open = False
+        node = self.node
+
+        def tell(core: RaftCore) -> None:
+            if answer is not None:
+                core.replied(node.clock(), self.peer, self.sent, answer)
+            else:
+                core.failed(node.clock(), self.peer, self.sent, delivered)
+
+        node.feed(self.incarnation, tell)
+
+
+class Node:
+    """A replica's server: what the tablet server does around a core, without the tablets."""
+
+    def __init__(self, group: Group, name: str, initial: Configuration) -> None:
+        self.group = group
+        self.name = name
+        self.initial = initial
+        self.disk = Disk()
+        self.disk_s = 0.001
+        self.rate, self.origin = 1.0, 0.0
+        self.core: RaftCore | None = None
+        self.entries: list[Entry] = []  # all, from index 1 on; dropping is the core's business only
+        self.incarnation = 0
+        self.paused = False
+        self._inbox: deque[Callable[[], None]] = deque()
+        self._commits: deque[Commit] = deque()
+        self._commit_number = 0
+        self._commits_done = 0
+        self._hard_barrier = 0
+        self._disk_free_at = 0.0
+        self._fresh: list[Entry] = []  # entries that no commit has taken yet
+        self._leaving: list[tuple[int, Callable[[], None]]] = []
+        self._unanswered: list[tuple[Pending, Callable[[AppendReply], None]]] = []
+        self._tick_version = 0
+
+    # -- life
+
+    def start(self, *, commit_index: int = 0) -> None:
+        assert self.core is None
+        self.entries = list(self.disk.entries)
+        dropped = min(self.disk.dropped, commit_index)
+        log = LogIndex(dropped, self.entries[dropped - 1].term if dropped else 0)
+        for entry in self.entries[dropped:]:
+            log.append(entry.term, len(entry.payload), entry.payload if entry.kind == CONFIG else None)
+        self.core = RaftCore(
+            "t1",
+            self.name,
+            self.disk.hard_state,
+            self.group.oracle.committed_configuration(commit_index) or self.initial,
+            log,
+            self.group.limits,
+            self.group.random,
+            self.clock(),
+            commit_index=commit_index,
+        )
+        self.absorb()
+
+    def crash(self, *, commits_kept: int = 0) -> None:
+        for _ in range(min(commits_kept, len(self._commits))):
+            self.disk.apply(self._commits.popleft())
+        self.core = None
+        self.incarnation += 1
+        self.paused = False
+        for waiting in (self._inbox, self._commits, self._leaving, self._unanswered, self._fresh):
+            waiting.clear()
+        self._commits_done = self._commit_number
+        self._disk_free_at = self.group.now
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def resume(self) -> None:
+        self.paused = False
+        while self._inbox and not self.paused:
+            self._inbox.popleft()()
+
+    def clock(self) -> float:
+        return self.origin + self.group.now * self.rate
+
+    def running(self) -> RaftCore:
+        assert self.core is not None, f"{self.name} is down"
+        return self.core
+
+    def feed(self, incarnation: int, event: Callable[[RaftCore], None]) -> None:
+        """Give the core an event, or keep it until the process runs again."""
+        if incarnation != self.incarnation or self.core is None:
+            return
+        if self.paused:
+            self._inbox.append(lambda: self.feed(incarnation, event))
+            return
+        event(self.core)
+        self.absorb()
+
+    # -- the duties of Effects
+
+    def propose(self, payload: bytes) -> Entry:
+        index, term = self.running().propose(self.clock(), WRITE, len(payload))
+        return self._create(index, term, WRITE, payload)
+
+    def configure(self, wanted: Configuration) -> Entry:
+        index, term = self.running().propose_configuration(self.clock(), wanted)
+        return self._create(index, term, CONFIG, msgspec.msgpack.encode(wanted))
+
+    def receive(self, source: str, request: Request, respond: Callable[[Answer], None]) -> None:
+        core = self.running()
+        outcome = core.receive(self.clock(), source, request)
+        self.absorb(request if isinstance(request, AppendRequest) else None)
+        if isinstance(outcome, Pending):
+            self._unanswered.append((outcome, respond))
+            self._answer_pending()
+        else:
+            self._leave(lambda: self._respond(request, outcome, respond))
+
+    def absorb(self, request: AppendRequest | None = None) -> None:
+        core = self.running()
+        for _ in range(16):
+            effects = core.take()
+            if effects.truncate_from is not None:
+                self.group.say(f"{self.name} drops {effects.truncate_from}..{len(self.entries)}")
+                del self.entries[effects.truncate_from - 1 :]
+                self._fresh = [entry for entry in self._fresh if entry.index < effects.truncate_from]
+            if effects.appended is not None:
+                assert request is not None
+                first, last = effects.appended
+                new = [entry for entry in request.entries if first <= entry.index <= last]
+                self.entries.extend(new)
+                self._fresh.extend(new)
+            if effects.became is not None:
+                self.group.say(f"{self.name} becomes {effects.became} in term {core.term}")
+            if effects.noop is not None:
+                self._create(*effects.noop, NO_OP, b"")
+            if effects.hard_state or effects.truncate_from or self._fresh:
+                self._commit(effects.hard_state, effects.truncate_from, effects.log_epoch)
+            for send in effects.sends:
+                self._leave(lambda send=send: self._post(send))  # type: ignore[misc]
+            if not effects.sends or core.next_wake(self.clock()) > self.clock():
+                break
+        self.group.oracle.observe(self)
+        self._schedule_tick()
+
+    def _create(self, index: int, term: int, kind: int, payload: bytes) -> Entry:
+        entry = Entry(index, term, kind, 0, payload, 0)
+        assert index == len(self.entries) + 1
+        self.entries.append(entry)
+        self._fresh.append(entry)
+        return entry
+
+    def _commit(self, hard_state: HardState | None, truncate_from: int | None, epoch: int) -> None:
+        self._commit_number += 1
+        fresh, self._fresh = self._fresh, []
+        self._commits.append(Commit(self._commit_number, hard_state, truncate_from, fresh, epoch))
+        if hard_state is not None:
+            self._hard_barrier = self._commit_number
+        incarnation = self.incarnation
+        self._disk_free_at = max(self.group.now, self._disk_free_at) + self.disk_s
+        self.group.after(self._disk_free_at - self.group.now, "disk", lambda: self._committed(incarnation))
+
+    def _committed(self, incarnation: int) -> None:
+        if incarnation != self.incarnation:
+            return
+        commit = self._commits.popleft()
+        self.disk.apply(commit)
+
+        def tell(core: RaftCore) -> None:
+            self._commits_done = commit.number
+            if commit.entries:
+                last = commit.entries[-1]
+                core.durable(last.index, last.term, commit.epoch if self.group.tell_epoch else None)
+            ready = [leave for barrier, leave in self._leaving if barrier <= self._commits_done]
+            self._leaving = [item for item in self._leaving if item[0] > self._commits_done]
+            for leave in ready:
+                leave()
+            self._answer_pending()
+
+        self.feed(incarnation, tell)
+
+    def _leave(self, action: Callable[[], None]) -> None:
+        """Carry out what may leave only after the hard state is durable."""
+        if self._hard_barrier <= self._commits_done:
+            action()
+        else:
+            self._leaving.append((self._hard_barrier, action))
+
+    def _answer_pending(self) -> None:
+        core = self.running()
+        waiting, self._unanswered = self._unanswered, []
+        for pending, respond in waiting:
+            if pending.until <= core.durable_index or pending.term != core.term:
+                self._leave(lambda p=pending, r=respond: self._respond(None, core.answer(p), r))  # type: ignore[misc]
+            else:
+                self._unanswered.append((pending, respond))
+
+    def _respond(self, request: Request | None, answer: Answer, respond: Callable[[Answer], None]) -> None:
+        if isinstance(answer, VoteReply) and isinstance(request, VoteRequest):
+            kind = "pre-vote" if request.pre_vote else "vote"
+            said = f"{answer.reason}" if not answer.granted else "granted"
+            self.group.say(f"{self.name} to {request.candidate}: {kind} for term {request.term} {said}")
+            if answer.granted and not request.pre_vote:
+                self.group.oracle.voted(self, request.term, request.candidate)
+        if isinstance(answer, AppendReply) and answer.success:
+            self.group.oracle.acknowledged(self, answer.match)
+        respond(answer)
+
+    def _post(self, send: Send) -> None:
+        if isinstance(send.request, VoteRequest) and not send.request.pre_vote:
+            self.group.oracle.voted(self, send.request.term, self.name)
+        request: Request
+        if isinstance(send.request, AppendPlan):
+            plan = send.request
+            if self.core is None or self.core.term != plan.term or self.core.role != "leader":
+                return
+            request = plan.request(self.name, self.entries[plan.first - 1 : plan.last])
+        else:
+            request = send.request
+        call = Call(self, send.peer, Sent(self.clock(), send.request))
+        self.group.deliver(call, self.name, send.peer, request)
+
+    def _schedule_tick(self) -> None:
+        core = self.running()
+        self._tick_version += 1
+        version, incarnation = self._tick_version, self.incarnation
+
+        def tick() -> None:
+            if version == self._tick_version:
+                self.feed(incarnation, lambda core: core.tick(self.clock()))
+
+        wait = (core.next_wake(self.clock()) - self.clock()) / self.rate
+        self.group.after(max(0.0, wait) + 1e-9, "tick", tick)
+
+
+class Group:
+    def __init__(
+        self,
+        initial: Configuration,
+        *,
+        spares: str = "",
+        seed: int = 0,
+        limits: RaftLimits | None = None,
+        tell_epoch: bool = True,
+    ) -> None:
+        self.random = Random(seed)
+        self.limits = limits or RaftLimits()
+        self.network = Network(self.random)
+        self.tell_epoch = tell_epoch
+        self.now = 0.0
+        self.said: list[tuple[float, str]] = []
+        self.trace: Callable[[str, str, Request | Answer], None] | None = None
+        self.oracle = Oracle(self)
+        self._queue: list[tuple[float, int, str, Callable[[], None]]] = []
+        self._sequence = 0
+        names = [peer.uuid for peer in initial.peers] + list(spares)
+        self.nodes = {name: Node(self, name, initial) for name in names}
+        for node in self.nodes.values():
+            node.start()
+
+    # -- time
+
+    def after(self, delay_s: float, kind: str, action: Callable[[], None]) -> None:
+        self._sequence += 1
+        heapq.heappush(self._queue, (self.now + delay_s, self._sequence, kind, action))
+
+    def run(self, seconds: float, *, until: Callable[[], bool] = lambda: False) -> bool:
+        """Carry out all that is due within `seconds`; True as soon as `until` holds."""
+        end = self.now + seconds
+        for _ in range(EVENTS_MAX):
+            if until():
+                return True
+            if not self._queue or self._queue[0][0] > end:
+                self.now = end
+                return until()
+            self._step()
+        raise AssertionError(f"more than {EVENTS_MAX} events in {seconds} s: a livelock")
+
+    def settle(self) -> None:
+        """Carry out what is under way, and no timer."""
+        later = []
+        for _ in range(EVENTS_MAX):
+            if not any(kind in ("network", "disk") for _, _, kind, _ in self._queue):
+                break
+            if self._queue[0][2] in ("network", "disk"):
+                self._step()
+            else:
+                later.append(heapq.heappop(self._queue))
+        else:
+            raise AssertionError("the group does not settle")
+        for item in later:
+            heapq.heappush(self._queue, item)
+
+    def _step(self) -> None:
+        at, _, _, action = heapq.heappop(self._queue)
+        self.now = max(self.now, at)
+        action()
+        self.oracle.check_reads()
+
+    # -- network
+
+    def deliver(self, call: Call, source: str, target: str, request: Request) -> None:
+        if self.trace:
+            self.trace(source, target, request)
+        node = self.nodes[target]
+
+        def respond(answer: Answer) -> None:
+            if self.trace:
+                self.trace(target, source, answer)
+            for delay in self.network.delays(target, source):
+                self.after(delay, "network", lambda: call.finish(answer))
+
+        def arrive() -> None:
+            if node.core is None:
+                self.after(self.network.latency_s, "network", lambda: call.finish(None, False))
+            elif node.paused:
+                incarnation = node.incarnation
+                node._inbox.append(lambda: arrive() if incarnation == node.incarnation else None)
+            else:
+                node.receive(source, request, respond)
+
+        for delay in self.network.delays(source, target):
+            self.after(delay, "network", arrive)
+        self.after(CALL_TIMEOUT_S, "timeout", lambda: call.finish(None, None))
+
+    def cut(self, one: str, other: str) -> None:
+        self.network.cut[one, other] = self.network.cut[other, one] = None
+
+    def isolate(self, name: str) -> None:
+        for other in self.nodes:
+            if other != name:
+                self.cut(name, other)
+
+    def heal(self) -> None:
+        self.network.cut.clear()
+
+    # -- views and shortcuts
+
+    def say(self, what: str) -> None:
+        self.said.append((self.now, what))
+
+    def leaders(self) -> list[Node]:
+        return [node for node in self.nodes.values() if node.core is not None and node.core.role == "leader"]
+
+    def leader(self) -> Node:
+        """The one of the highest term."""
+        found = self.leaders()
+        assert found, "nobody leads"
+        return max(found, key=lambda node: node.running().term)
+
+    def campaign(self, name: str) -> None:
+        """Let the node's patience end now."""
+        node = self.nodes[name]
+        core = node.running()
+        core.timer.deadline = node.clock()
+        core.tick(node.clock())
+        node.absorb()
+
+    def propose(self, name: str, payload: bytes = b"x") -> Entry:
+        node = self.nodes[name]
+        entry = node.propose(payload)
+        node.absorb()
+        return entry
+
+    def elect(self, name: str) -> Node:
+        """The name leads, and its term's first entry is committed everywhere it can be."""
+        self.campaign(name)
+        self.settle()
+        node = self.nodes[name]
+        assert node.running().role == "leader", (node.running().role, node.running().story())
+        self.run(2 * self.limits.heartbeat_s)
+        return node
+
+    def is_voter(self, name: str) -> bool:
+        peer = self.nodes[name].running().configuration.peer(name)
+        return peer is not None and peer.member == VOTER
