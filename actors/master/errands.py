@@ -80,7 +80,7 @@ class Errands:
             busy = per_server.get(errand.uuid, 0)
             if busy >= self._options.rpcs_per_server_max or errand.replica in self._under_way:
                 continue
-            if not servers.is_alive(errand.uuid, now) or self._pausing(errand, now):
+            if not self._reachable(errand, servers, now) or self._pausing(errand, now):
                 continue
             per_server[errand.uuid] = busy + 1
             self._under_way[errand.replica] = errand
@@ -107,6 +107,12 @@ class Errands:
             ended = self._ended.setdefault(tablet, _Ended())
             for peer in ended.remaining(catalog.tablets[tablet]):
                 yield Errand(DELETE, tablet, peer.uuid, peer.address)
+
+    def _reachable(self, errand: Errand, servers: Servers, now: float) -> bool:
+        """Only the server itself can create; a new one at its address can say that the old one's data is gone."""
+        if errand.kind == CREATE:
+            return servers.is_alive(errand.uuid, now)
+        return servers.answers_at(errand.address, now)
 
     def _pausing(self, errand: Errand, now: float) -> bool:
         pause = self._pauses.get(errand.replica)

@@ -107,6 +107,10 @@ class Servers:
         server = self._servers.get(uuid)
         return server is not None and now - server.heard_at <= self._unresponsive_s
 
+    def answers_at(self, address: str, now: float) -> bool:
+        """Whether some server is alive at the address, be it another than before."""
+        return self.is_alive(self._at_address.get(address, ""), now)
+
     def alive(self, now: float) -> list[Server]:
         """By uuid."""
         return [self._servers[uuid] for uuid in sorted(self._servers) if self.is_alive(uuid, now)]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from ebla.actors import messages as m
-from ebla.actors.errors import NetworkError, NotFound, NotRunning
+from ebla.actors.errors import NetworkError, NotFound, NotRunning, Unavailable
 from ebla.actors.master.server import Master, MasterOptions
 from ebla.actors.world import World
 from ebla.chaos.simulation import loop
@@ -77,6 +77,20 @@ class Stage:
 
         self.points.acts[point] = crash
 
+    def revive_master(self) -> list[int]:
+        """From now on a crashed master comes back, as on Ray; the list holds how often that was."""
+        count = [0]
+
+        async def watch() -> None:
+            while True:
+                await asyncio.sleep(0.5)
+                if not self.cluster.alive(MASTER):
+                    count[0] += 1
+                    await self.cluster.restart(MASTER)
+
+        self.watcher = asyncio.ensure_future(watch())
+        return count
+
     # -- the client ----------------------------------------------------------------------------------------------
 
     async def ask(self, method: str, request: Any, reply: type[T], timeout_s: float = 5.0) -> T:
@@ -115,11 +129,11 @@ class Stage:
         raise AssertionError(f"{name} did not come up: {info}")
 
     async def persist(self, act: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """As a client does: the same request again until there is an answer."""
+        """As a client does: the same request again until there is an answer that is not "later"."""
         for _ in range(2000):
             try:
                 return await act()
-            except (NetworkError, NotRunning):
+            except (NetworkError, NotRunning, Unavailable):
                 await asyncio.sleep(0.05)
         raise AssertionError("no answer")
 

@@ -78,13 +78,8 @@ def test_a_leader_change_is_seen_and_costs_no_edit():
         await asyncio.sleep(1.0)
         (tablet,) = (await stage.table("flights")).tablets
         edits = (await stage.status()).edits
-        members = tablet.replicas
-        other = next(r for r in members if r.address != tablet.leader)
-        order = [other, *(r for r in members if r is not other)]
-        stage.fairy.configurations[tablet.tablet] = Configuration(
-            tuple(Peer(r.uuid, r.address) for r in order)
-        )
-        stage.fairy.terms[tablet.tablet] = 2
+        other = next(r for r in tablet.replicas if r.address != tablet.leader)
+        stage.fairy.elect(tablet.tablet, other.uuid)
         await asyncio.sleep(2.0)
         (after,) = (await stage.table("flights")).tablets
         assert (after.leader, after.term) == (other.address, 2)
@@ -107,13 +102,12 @@ def test_a_configuration_change_of_the_group_is_adopted_and_survives_a_restart()
         copied = next(iter(stage.server(stage.holders(tablet.tablet)[0]).replicas.values()))
         await stage.server(spare).put(copied)
         stage.fairy.configurations[tablet.tablet] = changed
-        stage.fairy.terms[tablet.tablet] = 2
         await stage.until(lambda: stage.master.catalog.tablets[tablet.tablet].configuration == changed)
         await stage.cluster.restart(MASTER)
         record = stage.master.catalog.tablets[tablet.tablet]
         assert record.configuration == changed and [peer.uuid for peer in record.former] == [out.uuid]
         await stage.drop("flights")
-        await stage.until(lambda: stage.replicas() == 0), "the one that left too"
+        await stage.until(lambda: stage.replicas() == 0)  # also on the one that left
 
     play(scenario)
 

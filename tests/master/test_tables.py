@@ -262,6 +262,20 @@ def test_a_tablet_that_does_not_come_up_is_replaced_and_the_straggler_is_deleted
     play(scenario)
 
 
+def test_ten_tables_in_a_burst_are_spread_evenly():
+    async def scenario(stage: Stage) -> None:
+        await stage.open("a", "b", "c", "d", "e")
+        names = [f"table {number}" for number in range(10)]
+        await asyncio.gather(*(stage.create(name, buckets=16) for name in names))
+        for name in names:
+            await stage.running(name)
+        await stage.until(lambda: stage.replicas() == 480)
+        held = [len(stage.server(host).replicas) for host in stage.scripts]
+        assert max(held) - min(held) <= 3
+
+    play(scenario)
+
+
 def test_a_tablet_without_a_leader_does_not_run():
     async def scenario(stage: Stage) -> None:
         await stage.open("a", "b", "c")

@@ -32,12 +32,21 @@ class Fairy:
 
     existing: dict[str, dict[str, None]] = field(default_factory=dict)
     configurations: dict[str, Configuration] = field(default_factory=dict)
+    leaders: dict[str, str] = field(default_factory=dict)
     terms: dict[str, int] = field(default_factory=dict)
     elects: bool = True
 
     def leader(self, tablet: str, configuration: Configuration) -> str | None:
         here = [peer.uuid for peer in configuration.peers if peer.uuid in self.existing.get(tablet, {})]
-        return here[0] if self.elects and len(here) >= configuration.majority else None
+        if not self.elects or len(here) < configuration.majority:
+            return None
+        if self.leaders.get(tablet) not in here:
+            self.elect(tablet, here[0])
+        return self.leaders[tablet]
+
+    def elect(self, tablet: str, uuid: str) -> None:
+        self.leaders[tablet] = uuid
+        self.terms[tablet] = self.terms.get(tablet, 0) + 1
 
 
 @dataclass
@@ -145,7 +154,7 @@ class ToyTabletServer(Role):
             tablet=tablet,
             state=replica.state,
             role="leader" if leader == self.uuid else "follower",
-            term=self.fairy.terms.get(tablet, 1),
+            term=self.fairy.terms.get(tablet, 0),
             leader=leader,
             configuration=configuration,
             schema_version=0,

@@ -1,0 +1,467 @@
+"""Is the deployment well? The verdict on every tablet, from what the master and each server say. Await-free.
+
+Nobody's word is taken alone: a tablet is judged by what each of its replicas says of itself, asked directly at its
+server, and by whether they agree with each other and with the master. The words, from bad to good:
+
+    UNAVAILABLE          no majority runs, or nobody leads it: reads and writes wait
+    CHECKSUM_MISMATCH    replicas hold different rows as of the same log index
+    CONSENSUS_MISMATCH   replicas, or the master, disagree about the leader or the configuration
+    UNDER_REPLICATED     it works, but one more loss may stop it: a replica failed, is missing or unreachable
+    RECOVERING           all replicas are there, one is still starting or catching up
+    HEALTHY
+
+A replica is HEALTHY, LAGGING, BOOTSTRAPPING, FAILED, MISSING (its server is up and does not have it), UNREACHABLE or
+WRONG_SERVER (another server answers at its address). Views are taken at slightly different moments, so a mismatch may
+be an election under way: whoever asks looks again before believing it (`may_pass`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from ebla.actors.messages import (
+        ChecksumReply,
+        MasterStatus,
+        ReplicaReport,
+        ServerState,
+        ServerStatus,
+        TableInfo,
+        TabletLocation,
+    )
+
+HEALTHY = "HEALTHY"
+RECOVERING = "RECOVERING"
+UNDER_REPLICATED = "UNDER_REPLICATED"
+CONSENSUS_MISMATCH = "CONSENSUS_MISMATCH"
+CHECKSUM_MISMATCH = "CHECKSUM_MISMATCH"
+UNAVAILABLE = "UNAVAILABLE"
+STATUSES = (HEALTHY, RECOVERING, UNDER_REPLICATED, CONSENSUS_MISMATCH, CHECKSUM_MISMATCH, UNAVAILABLE)
+
+LAGGING, BOOTSTRAPPING, FAILED = "LAGGING", "BOOTSTRAPPING", "FAILED"
+MISSING, UNREACHABLE, WRONG_SERVER = "MISSING", "UNREACHABLE", "WRONG_SERVER"
+SILENT = "SILENT"  # a server that answers us, but whose heartbeats do not reach the master
+
+LAG_ENTRIES_MAX = 1000  # committed entries that a replica may be behind; views differ by some ms of full load
+
+
+# -- what was seen -------------------------------------------------------------------------------------------
+
+
+class Unanswered(msgspec.Struct, frozen=True):
+    """A role that gave no answer, and why."""
+
+    kind: str
+    message: str
+
+
+class Survey(msgspec.Struct, frozen=True):
+    """One look at everything. `states` is by server address; `masters` by master address.
+
+    `slots` are the server addresses that the deployment is made of, also those nobody has heard of since the master
+    started.
+    """
+
+    masters: dict[str, MasterStatus | Unanswered]
+    servers: tuple[ServerStatus, ...]
+    tables: tuple[TableInfo, ...]
+    states: dict[str, ServerState | Unanswered]
+    slots: tuple[str, ...] = ()
+
+
+class Digests(msgspec.Struct, frozen=True):
+    """The digests of one tablet's replicas at log index `index`, by server uuid; `error`: why there is no index."""
+
+    index: int
+    replicas: dict[str, ChecksumReply | Unanswered]
+    error: Unanswered | None = None
+
+
+# -- what follows --------------------------------------------------------------------------------------------
+
+
+class ReplicaHealth(msgspec.Struct, frozen=True):
+    """`leader` and `members` are what this replica itself believes (uuids); `lag` counts committed entries that it
+    has not applied. Positions are None if it gave no answer."""
+
+    uuid: str
+    address: str
+    status: str
+    role: str | None = None
+    term: int | None = None
+    leader: str | None = None
+    members: tuple[str, ...] | None = None
+    configuration_index: int | None = None
+    last_index: int | None = None
+    commit_index: int | None = None
+    applied_index: int | None = None
+    flushed_index: int | None = None
+    lag: int | None = None
+    bytes: int | None = None
+    rows: int | None = None
+    digest: str | None = None
+    error: str | None = None
+
+
+class TabletHealth(msgspec.Struct, frozen=True):
+    tablet: str
+    table: str
+    bucket: int
+    status: str
+    leader: str | None
+    term: int
+    wanted: int
+    healthy: int
+    replicas: tuple[ReplicaHealth, ...]
+    reasons: tuple[str, ...]
+    checksum_index: int | None = None
+
+
+class TableHealth(msgspec.Struct, frozen=True):
+    """`tablets` counts the tablets by status."""
+
+    name: str
+    status: str
+    wanted: int
+    tablets: dict[str, int]
+    bytes: int
+
+
+class ServerHealth(msgspec.Struct, frozen=True):
+    """HEALTHY, UNREACHABLE, WRONG_SERVER or SILENT."""
+
+    address: str
+    status: str
+    uuid: str | None
+    host: str | None
+    replicas: int
+    leaders: int
+    failed: int
+    heartbeat_age_s: float | None = None
+    error: str | None = None
+
+
+class MasterHealth(msgspec.Struct, frozen=True):
+    address: str
+    status: str
+    error: str | None = None
+
+
+class ClusterHealth(msgspec.Struct, frozen=True):
+    status: str
+    healthy: bool
+    reasons: tuple[str, ...]
+    masters: tuple[MasterHealth, ...]
+    servers: tuple[ServerHealth, ...]
+    tables: tuple[TableHealth, ...]
+    tablets: tuple[TabletHealth, ...]
+
+
+def worst(statuses: list[str]) -> str:
+    return max(statuses, key=STATUSES.index, default=HEALTHY)
+
+
+def may_pass(health: ClusterHealth) -> bool:
+    """Whether what is wrong could be a matter of moments: an election, a heartbeat under way, a replica starting."""
+    if any(master.status != HEALTHY for master in health.masters):
+        return True
+    if any(server.status != HEALTHY for server in health.servers):
+        return False
+    passing = (HEALTHY, LAGGING, BOOTSTRAPPING)
+    return any(
+        tablet.status not in (HEALTHY, CHECKSUM_MISMATCH) and all(r.status in passing for r in tablet.replicas)
+        for tablet in health.tablets
+    )
+
+
+def judge(survey: Survey, digests: dict[str, Digests] | None = None) -> ClusterHealth:
+    """The verdict on everything; with `digests` (by tablet) also on whether replicas hold the same rows."""
+    masters = tuple(_master(address, said) for address, said in survey.masters.items())
+    servers = tuple(_server(address, survey) for address in _addresses(survey))
+    tablets: list[TabletHealth] = []
+    tables: list[TableHealth] = []
+    for info in sorted(survey.tables, key=lambda table: table.name):
+        judged = [
+            judge_tablet(info, location, survey, digests)
+            for location in sorted(info.tablets, key=lambda tablet: tablet.bucket)
+        ]
+        tablets += judged
+        tables.append(_table(info, judged))
+    reasons = _reasons(masters, servers, tables)
+    status = worst([table.status for table in tables])
+    if any(master.status != HEALTHY for master in masters):
+        status = UNAVAILABLE
+    elif status == HEALTHY and any(server.status != HEALTHY for server in servers):
+        status = UNDER_REPLICATED
+    return ClusterHealth(status, not reasons, reasons, masters, servers, tuple(tables), tuple(tablets))
+
+
+def _reasons(
+    masters: tuple[MasterHealth, ...], servers: tuple[ServerHealth, ...], tables: list[TableHealth]
+) -> tuple[str, ...]:
+    found = [f"{master.address}: {master.error}" for master in masters if master.status != HEALTHY]
+    if not masters:
+        found.append("no master is known")
+    for server in servers:
+        if server.status != HEALTHY:
+            found.append(f"{server.address} is {server.status}: {server.error}")
+        elif server.failed:
+            found.append(f"{server.address} has {_count(server.failed, 'failed replica')}")
+    for table in tables:
+        for status in reversed(STATUSES[1:]):
+            if table.tablets.get(status):
+                found.append(f"table {table.name}: {_count(table.tablets[status], 'tablet')} {status}")
+    return tuple(found)
+
+
+# -- roles ---------------------------------------------------------------------------------------------------
+
+
+def _master(address: str, said: MasterStatus | Unanswered) -> MasterHealth:
+    if isinstance(said, Unanswered):
+        return MasterHealth(address, UNREACHABLE, said.message)
+    return MasterHealth(address, HEALTHY)
+
+
+def _addresses(survey: Survey) -> list[str]:
+    found = dict.fromkeys([*survey.slots, *(server.address for server in survey.servers), *survey.states])
+    return sorted(found)
+
+
+def _server(address: str, survey: Survey) -> ServerHealth:
+    """What the server says itself, beside what the master heard of it."""
+    heard = next((server for server in survey.servers if server.address == address), None)
+    said = survey.states.get(address) or Unanswered("NotAsked", "it was not asked")
+    master_answered = not any(isinstance(master, Unanswered) for master in survey.masters.values())
+    age_s = None if heard is None else heard.heartbeat_age_s
+    if isinstance(said, Unanswered):
+        return ServerHealth(
+            address=address,
+            status=UNREACHABLE,
+            uuid=None if heard is None else heard.uuid,
+            host=None if heard is None else heard.host,
+            replicas=0 if heard is None else heard.replicas,
+            leaders=0,
+            failed=0,
+            heartbeat_age_s=age_s,
+            error=said.message,
+        )
+    status, error = HEALTHY, None
+    if heard is not None and heard.uuid != said.instance.uuid:
+        status = WRONG_SERVER
+        error = f"server {short(said.instance.uuid)} answers there, the master knows {short(heard.uuid)}"
+    elif master_answered and (heard is None or not heard.alive):
+        status, error = SILENT, "it answers, but the master hears no heartbeat from it"
+    return ServerHealth(
+        address=address,
+        status=status,
+        uuid=said.instance.uuid,
+        host=said.host,
+        replicas=len(said.replicas),
+        leaders=sum(replica.role == "leader" and replica.state == "running" for replica in said.replicas),
+        failed=sum(replica.state == "failed" for replica in said.replicas),
+        heartbeat_age_s=age_s,
+        error=error,
+    )
+
+
+def _table(info: TableInfo, tablets: list[TabletHealth]) -> TableHealth:
+    counts = {status: sum(tablet.status == status for tablet in tablets) for status in STATUSES}
+    leading = [r for tablet in tablets for r in tablet.replicas if r.uuid == tablet.leader]
+    return TableHealth(
+        name=info.name,
+        status=worst([tablet.status for tablet in tablets]),
+        wanted=info.replicas,
+        tablets={status: count for status, count in counts.items() if count},
+        bytes=sum(replica.bytes or 0 for replica in leading),
+    )
+
+
+# -- one tablet ----------------------------------------------------------------------------------------------
+
+
+def judge_tablet(
+    info: TableInfo, location: TabletLocation, survey: Survey, digests: dict[str, Digests] | None = None
+) -> TabletHealth:
+    views: dict[str, ReplicaReport] = {}
+    statuses: dict[str, tuple[str, str | None]] = {}
+    for place in location.replicas:
+        status, error, view = _look(location.tablet, place.uuid, survey.states.get(place.address))
+        statuses[place.uuid] = status, error
+        if view is not None:
+            views[place.uuid] = view
+    running = {uuid: view for uuid, view in views.items() if statuses[uuid][0] == HEALTHY}
+    leader = _leader(running)
+    commit_index = running[leader].commit_index if leader is not None else None
+    replicas = tuple(
+        _replica(place.uuid, place.address, *statuses[place.uuid], views.get(place.uuid), commit_index)
+        for place in location.replicas
+    )
+    digested = None if digests is None else digests.get(location.tablet)
+    if digested is not None:
+        replicas = tuple(_with_digest(replica, digested) for replica in replicas)
+    problems = _problems(info, location, replicas, running, leader)
+    problems += _different_rows(replicas, digested)
+    return TabletHealth(
+        tablet=location.tablet,
+        table=info.name,
+        bucket=location.bucket,
+        status=worst([status for status, _ in problems]),
+        leader=leader,
+        term=running[leader].term if leader is not None else max((v.term for v in views.values()), default=0),
+        wanted=info.replicas,
+        healthy=sum(replica.status == HEALTHY for replica in replicas),
+        replicas=replicas,
+        reasons=tuple(reason for _, reason in problems),
+        checksum_index=digested.index if digested is not None and digested.error is None else None,
+    )
+
+
+def _look(
+    tablet: str, uuid: str, said: ServerState | Unanswered | None
+) -> tuple[str, str | None, ReplicaReport | None]:
+    """The replica's own status, the reason, and its report if there is one."""
+    if said is None:
+        return UNREACHABLE, "its server was not asked", None
+    if isinstance(said, Unanswered):
+        return UNREACHABLE, said.message, None
+    if said.instance.uuid != uuid:
+        return WRONG_SERVER, f"server {short(said.instance.uuid)} answers at this address", None
+    view = next((replica for replica in said.replicas if replica.tablet == tablet), None)
+    if view is None or view.state == "deleted":
+        return MISSING, "its server does not have it", None
+    if view.state == "failed":
+        return FAILED, view.error or "no reason given", view
+    if view.state != "running":
+        return BOOTSTRAPPING, f"it is {view.state}", view
+    return HEALTHY, None, view
+
+
+def _leader(running: dict[str, ReplicaReport]) -> str | None:
+    """Who leads: of those who say so the one with the greatest term."""
+    claims = [uuid for uuid, view in running.items() if view.role == "leader"]
+    return max(claims, key=lambda uuid: running[uuid].term, default=None)
+
+
+def _replica(
+    uuid: str,
+    address: str,
+    status: str,
+    error: str | None,
+    view: ReplicaReport | None,
+    commit_index: int | None,
+) -> ReplicaHealth:
+    if view is None:
+        return ReplicaHealth(uuid, address, status, error=error)
+    lag = None if commit_index is None or status == FAILED else max(0, commit_index - view.applied_index)
+    if status == HEALTHY and lag is not None and lag > LAG_ENTRIES_MAX:
+        status, error = LAGGING, f"it is {lag:,} entries behind"
+    return ReplicaHealth(
+        uuid=uuid,
+        address=address,
+        status=status,
+        role=view.role,
+        term=view.term,
+        leader=view.leader,
+        members=tuple(peer.uuid for peer in view.configuration.peers),
+        configuration_index=view.configuration.index,
+        last_index=view.last_index,
+        commit_index=view.commit_index,
+        applied_index=view.applied_index,
+        flushed_index=view.flushed_index,
+        lag=lag,
+        bytes=view.rows_bytes,
+        error=error,
+    )
+
+
+def _problems(
+    info: TableInfo,
+    location: TabletLocation,
+    replicas: tuple[ReplicaHealth, ...],
+    running: dict[str, ReplicaReport],
+    leader: str | None,
+) -> list[tuple[str, str]]:
+    if not location.replicas:
+        return [(UNAVAILABLE, f"it is {location.state}: no server has it yet")]
+    found: list[tuple[str, str]] = []
+    for replica in replicas:
+        if replica.status == HEALTHY:
+            continue
+        word = RECOVERING if replica.status in (LAGGING, BOOTSTRAPPING) else UNDER_REPLICATED
+        found.append((word, f"replica at {replica.address} is {replica.status}: {replica.error}"))
+    voters = len(replicas)
+    if len(replicas) < info.replicas:
+        found.append((UNDER_REPLICATED, f"it has {len(replicas)} of {_count(info.replicas, 'replica')}"))
+    if len(running) <= voters // 2:
+        found.append((UNAVAILABLE, f"{len(running)} of {_count(voters, 'replica')} run, no majority"))
+    elif leader is None:
+        found.append((UNAVAILABLE, "none of its replicas leads"))
+    if leader is not None:
+        found += _disagreements(location, running, leader)
+    return found
+
+
+def _disagreements(
+    location: TabletLocation, running: dict[str, ReplicaReport], leader: str
+) -> list[tuple[str, str]]:
+    """Whoever does not say what the leader says."""
+    addresses = {place.uuid: place.address for place in location.replicas}
+    chief = running[leader]
+    found: list[str] = []
+    for uuid, view in running.items():
+        who = addresses[uuid]
+        if uuid != leader and view.role == "leader":
+            again = "the same" if view.term == chief.term else f"the older term {view.term}, not {chief.term},"
+            found.append(f"{who} also says that it leads, in {again} term".replace(", term", ""))
+        elif view.leader != leader:
+            believed = addresses.get(view.leader, short(view.leader)) if view.leader else "nobody"
+            found.append(f"{who} takes {believed} for the leader, not {addresses[leader]}")
+        elif view.term != chief.term:
+            found.append(f"{who} is in term {view.term}, the leader in {chief.term}")
+        if _members(view) != _members(chief):
+            found.append(f"{who} has another configuration than the leader")
+    if location.leader != addresses[leader]:
+        found.append(f"the master takes {location.leader or 'nobody'} for the leader, not {addresses[leader]}")
+    if sorted(addresses) != sorted(_members(chief)):
+        found.append("the master has another configuration than the leader")
+    return [(CONSENSUS_MISMATCH, reason) for reason in found]
+
+
+def _members(view: ReplicaReport) -> tuple[str, ...]:
+    return tuple(sorted(f"{peer.uuid}" for peer in view.configuration.peers))
+
+
+def _with_digest(replica: ReplicaHealth, digests: Digests) -> ReplicaHealth:
+    said = digests.replicas.get(replica.uuid)
+    if said is None:
+        return replica
+    if isinstance(said, Unanswered):
+        return msgspec.structs.replace(replica, error=replica.error or f"no digest: {said.message}")
+    return msgspec.structs.replace(replica, rows=said.rows, digest=said.digest)
+
+
+def _different_rows(replicas: tuple[ReplicaHealth, ...], digests: Digests | None) -> list[tuple[str, str]]:
+    if digests is None:
+        return []
+    if digests.error is not None:
+        return [(UNAVAILABLE, f"no checksum could be started: {digests.error.message}")]
+    found: list[tuple[str, str]] = []
+    for replica in replicas:
+        if replica.digest is None and replica.status == HEALTHY:
+            found.append((UNDER_REPLICATED, f"replica at {replica.address}: {replica.error or 'no digest'}"))
+    different = {replica.digest for replica in replicas if replica.digest is not None}
+    if len(different) > 1:
+        said = ", ".join(f"{r.address} {r.digest} ({r.rows:,} rows)" for r in replicas if r.digest is not None)
+        found.append((CHECKSUM_MISMATCH, f"different rows as of index {digests.index}: {said}"))
+    return found
+
+
+def short(uuid: str) -> str:
+    return uuid[:8]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

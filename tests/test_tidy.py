@@ -1,0 +1,137 @@
+"""The house rules that a program can check."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FOLDERS = ("actors", "chaos", "client", "placement", "pipelines", "storage")
+LINES_MAX = 400
+FUNCTION_LINES_MAX = 60
+RAY_MODULES = ("actors/ray_", "placement/", "pipelines/", "client/connection.py", "chaos/")
+ROLE_FOLDERS = ("actors/master", "actors/tablet")
+
+
+def modules(*folders: str) -> Iterator[tuple[str, ast.Module, str]]:
+    for folder in folders or FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            text = path.read_text()
+            yield str(path.relative_to(ROOT)), ast.parse(text), text
+
+
+def imports(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module
+
+
+def test_every_module_opens_by_saying_what_it_is_for() -> None:
+    silent = [name for name, tree, text in modules() if text.strip() and not ast.get_docstring(tree)]
+    assert silent == []
+
+
+def test_files_and_functions_fit_in_a_head() -> None:
+    long = [name for name, _, text in modules(*FOLDERS, "tests") if text.count("\n") > LINES_MAX + 50]
+    assert long == []
+    functions = [
+        (name, node.name)
+        for name, tree, _ in modules()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (node.end_lineno or 0) - node.lineno > FUNCTION_LINES_MAX
+    ]
+    assert functions == []
+
+
+def test_only_the_ray_side_imports_ray() -> None:
+    offenders = [
+        name
+        for name, tree, _ in modules()
+        if any(module.split(".")[0] == "ray" for module in imports(tree)) and not name.startswith(RAY_MODULES)
+    ]
+    assert offenders == []
+
+
+def test_private_parts_of_ray_are_used_in_one_module_only() -> None:
+    users = [name for name, tree, _ in modules() if any("ray._private" in module for module in imports(tree))]
+    assert set(users) <= {"placement/ray_private.py"}
+
+
+def test_dependencies_point_one_way() -> None:
+    allowed = {
+        "storage": {"storage"},
+        "actors": {"storage", "actors"},
+        "client": {"storage", "actors", "client", "placement", "pipelines"},
+        "placement": {"storage", "actors", "placement"},
+        "pipelines": {"storage", "actors", "client", "placement", "pipelines"},
+        "chaos": set(FOLDERS),
+    }
+    offenders = []
+    for name, tree, _ in modules():
+        folder = name.split("/")[0]
+        for module in imports(tree):
+            parts = module.split(".")
+            if parts[0] != "ebla" or len(parts) < 2:
+                continue
+            target = parts[1] if parts[1] in FOLDERS else "client"
+            if target not in allowed[folder] and module not in SHARED:
+                offenders.append((name, module))
+    assert offenders == []
+
+
+# Predicates are made by clients and evaluated by servers; the module depends on storage only.
+SHARED = {"ebla.expressions"}
+
+
+def test_no_role_swallows_errors_it_does_not_know() -> None:
+    offenders = []
+    for name, tree, _ in modules(*ROLE_FOLDERS):
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ExceptHandler) and _broad(node) and not _raises(node):
+                offenders.append((name, node.lineno))
+    assert offenders == []
+
+
+def _broad(handler: ast.ExceptHandler) -> bool:
+    return handler.type is None or (
+        isinstance(handler.type, ast.Name) and handler.type.id in ("Exception", "BaseException")
+    )
+
+
+def _raises(handler: ast.ExceptHandler) -> bool:
+    return any(isinstance(node, ast.Raise) for node in ast.walk(handler))
+
+
+def test_no_role_iterates_over_a_set() -> None:
+    offenders = [
+        (name, node.lineno)
+        for name, tree, _ in modules(*ROLE_FOLDERS)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.For | ast.comprehension) and isinstance(node.iter, ast.Set | ast.SetComp)
+        for node in [node.iter]
+    ]
+    assert offenders == []
+
+
+@pytest.mark.parametrize("word", ["TODO", "FIXME", "XXX", "NotImplementedError"])
+def test_nothing_is_left_for_later(word: str) -> None:
+    found = [name for name, _, text in modules() if re.search(rf"\b{word}\b", text)]
+    assert found == []
+
+
+def test_every_fault_point_is_named_after_its_place_and_stands_in_pairs() -> None:
+    """`x.before_y` needs somebody who can see the moment after it: `after_y`, or the next `before_`."""
+    points: dict[str, list[str]] = {}
+    for name, _, text in modules(*ROLE_FOLDERS):
+        for point in re.findall(r"faults\.here\(\s*f?\"([a-z_.{}]+)\"", text):
+            points.setdefault(point.rpartition(".")[0], []).append(name)
+    assert points, "the roles have no fault points"
+    lonely = [group for group, places in points.items() if len(places) < 2]
+    assert lonely == []
