@@ -193,9 +193,9 @@ class ListServersReply(msgspec.Struct, frozen=True):
 
 
 class MasterStatus(msgspec.Struct, frozen=True):
-    """`edits`: transactions in the edit log so far. `tablets_ending`: dropped or replaced, and some server may still
-    hold a replica. `tablets_unknown`: replicas that servers report and the catalog does not know; they are left alone.
-    `leader_conflicts`: reports of a second leader in one term, which never should be."""
+    """`edits`: transactions in the edit log so far. `tablets_ending`: dropped or replaced, and some server may
+    still hold a replica. `tablets_unknown`: replicas that servers report and the catalog does not know; they are
+    left alone. `leader_conflicts`: reports of a second leader in one term, which never should be."""
 
     instance: ServerInstance
     address: str

@@ -1,1 +1,90 @@
-"""ebla: durable, replicated tables and logs that live inside a Ray cluster."""
+"""ebla: durable, replicated tables and logs that live inside a Ray cluster.
+
+    db = ebla.connect()                     the deployment in this Ray cluster
+    with ebla.local(hosts=3) as db: ...     one of its own on this machine, for tests and notebooks
+    ebla.aio                                the same API, awaited
+
+Importing ebla is light: Ray and Arrow are loaded at the first use of a name that needs them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ebla import aio, errors
+    from ebla.connection import connect, local
+    from ebla.errors import (
+        AlreadyPresent,
+        ConnectionClosed,
+        EblaError,
+        InvalidArgument,
+        NotFound,
+        RequestReused,
+        ScanInterrupted,
+        StaleRequest,
+        Throttled,
+        TimedOut,
+        Unavailable,
+    )
+    from ebla.expressions import col
+    from ebla.options import WriteId, Written
+    from ebla.partitions import PartitionBy, hash, range
+    from ebla.table import Database, Scan, Table
+
+__all__ = [
+    "AlreadyPresent",
+    "ConnectionClosed",
+    "Database",
+    "EblaError",
+    "InvalidArgument",
+    "NotFound",
+    "PartitionBy",
+    "RequestReused",
+    "Scan",
+    "ScanInterrupted",
+    "StaleRequest",
+    "Table",
+    "Throttled",
+    "TimedOut",
+    "Unavailable",
+    "WriteId",
+    "Written",
+    "aio",
+    "col",
+    "connect",
+    "errors",
+    "hash",
+    "local",
+    "range",
+]
+
+_HOME = {
+    "Database": "table",
+    "PartitionBy": "partitions",
+    "Scan": "table",
+    "Table": "table",
+    "WriteId": "options",
+    "Written": "options",
+    "col": "expressions",
+    "connect": "connection",
+    "hash": "partitions",
+    "local": "connection",
+    "range": "partitions",
+}
+_MODULES = ("aio", "errors")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'ebla' has no attribute {name!r}")
+    if name in _MODULES:
+        return importlib.import_module(f"ebla.{name}")
+    value = getattr(importlib.import_module(f"ebla.{_HOME.get(name, 'errors')}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))

@@ -11,10 +11,11 @@ Calls of many tasks in one process are coalesced into few calls per server. Ever
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
+import msgspec
 import pyarrow as pa
 
 from ebla import expressions
@@ -30,14 +31,15 @@ from ebla.options import (
 )
 from ebla.partitions import PartitionBy, resolve
 from ebla.reader import Reader
-from ebla.scanner import ScanPlan, ScanRun
+from ebla.scanner import Block, ScanPlan, ScanRun
 from ebla.session import Session
-from ebla.writer import Writer, check_rows
 from ebla.storage.errors import InvalidArgument
 from ebla.storage.schema import TableSchema
+from ebla.writer import Writer, check_rows
 
 Row = dict[str, Any]
 WriteIdLike = tuple[bytes, int]
+Reply = TypeVar("Reply")
 
 
 class Database:
@@ -99,7 +101,9 @@ class Database:
     async def status(self, *, deadline_s: float | None = None) -> m.MasterStatus:
         return await self._ask("status", m.Empty(), m.MasterStatus, deadline_s)
 
-    async def _ask(self, method: str, message: Any, reply: type[Any], deadline_s: float | None) -> Any:
+    async def _ask(
+        self, method: str, message: msgspec.Struct, reply: type[Reply], deadline_s: float | None
+    ) -> Reply:
         return await self._session.ask_master(method, message, reply, deadline_s=check_deadline(deadline_s))
 
     async def close(self) -> None:
@@ -241,7 +245,7 @@ class Table:
         """Rows as of one moment per tablet. Nothing is read before a result is asked for."""
         return Scan(self._session, self._routes, columns, where, limit, check_deadline(deadline_s))
 
-    def __aiter__(self) -> AsyncIterator[Row]:
+    def __aiter__(self) -> AsyncGenerator[Row, None]:
         return self.scan().__aiter__()
 
     # -- care
@@ -278,8 +282,10 @@ class Scan:
         schema = routes.schema
         if isinstance(columns, str):
             raise InvalidArgument(f"columns is a list of names: [{columns!r}]")
-        names = tuple(schema.column(name).name for name in columns) if columns is not None else tuple(
-            column.name for column in schema.columns
+        names = (
+            tuple(schema.column(name).name for name in columns)
+            if columns is not None
+            else tuple(column.name for column in schema.columns)
         )
         if not names or len(set(names)) != len(names):
             raise InvalidArgument(f"columns must name one column at least, and each once, not {list(names)}")
@@ -312,14 +318,14 @@ class Scan:
     async def to_pandas(self) -> Any:
         return (await self.to_arrow()).to_pandas()
 
-    async def batches(self) -> AsyncIterator[pa.RecordBatch]:
+    async def batches(self) -> AsyncGenerator[pa.RecordBatch, None]:
         """Batches as they arrive, a bounded number ahead. May end in ScanInterrupted (see scanner.py)."""
         async with aclosing(self._start(self._plan, hold=False)) as blocks:
             async for block in blocks:
                 for batch in block.batches():
                     yield batch
 
-    async def __aiter__(self) -> AsyncIterator[Row]:
+    async def __aiter__(self) -> AsyncGenerator[Row, None]:
         async with aclosing(self.batches()) as batches:
             async for batch in batches:
                 for row in batch.to_pylist():
@@ -334,7 +340,7 @@ class Scan:
                 rows += block.rows
         return rows
 
-    async def _start(self, plan: ScanPlan, hold: bool) -> AsyncIterator[Any]:
+    async def _start(self, plan: ScanPlan, hold: bool) -> AsyncGenerator[Block, None]:
         await self._session.running(self._routes, self._deadline_s)
         run = self._run = ScanRun(self._session, self._routes, plan, self._deadline_s, hold)
         async with aclosing(run.blocks()) as blocks:

@@ -14,10 +14,11 @@ so that the later row wins.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -34,9 +35,9 @@ from ebla.options import (
     Written,
 )
 from ebla.session import Session
-from ebla.units import ROW_OVERHEAD_BYTES, VERBS, BatchUnit, encode_batch, rejected_positions
 from ebla.storage.errors import EblaError, InvalidArgument
 from ebla.storage.rows import RowCodec
+from ebla.units import ROW_OVERHEAD_BYTES, VERBS, BatchUnit, encode_batch, rejected_positions
 
 
 @dataclass
@@ -55,7 +56,7 @@ class Cutting:
     route: Route
     keys: list[bytes] = field(default_factory=list)
     values: list[bytes] = field(default_factory=list)
-    positions: list[np.ndarray] = field(default_factory=list)
+    positions: list[Array] = field(default_factory=list)
     bytes: int = 0
 
 
@@ -65,8 +66,8 @@ class Encoded:
 
     keys: list[bytes]
     values: list[bytes]
-    positions: np.ndarray
-    ends: np.ndarray
+    positions: Array
+    ends: Array
 
 
 class BulkWrite:
@@ -127,29 +128,18 @@ class BulkWrite:
         slices: list[Slice] = []
         start = 0
         for part in _parts(rows):
-            batch = self._located(start, self.codec.arrow, part)
+            batch = _located(start, self.codec.arrow, part)
             for at, stop in _spans(batch):
                 piece = batch.slice(at, stop - at)
-                keys = self._located(start + at, self.codec.encode_keys, piece)
+                keys = _located(start + at, self.codec.encode_keys, piece)
                 slices.append(Slice(start + at, piece, keys))
                 await self.session.world.clock.sleep(0)
             start += batch.num_rows
         return slices
 
-    def _located(self, start: int, check: Any, *arguments: Any) -> Any:
-        """The codec counts rows from the beginning of its slice; the caller from the beginning of the call."""
-        try:
-            return check(*arguments)
-        except InvalidArgument as error:
-            if error.row is None or start == 0:
-                raise
-            row = start + error.row
-            message = error.message.replace(f"row {error.row}", f"row {row}")
-            raise InvalidArgument(message, column=error.column, row=row) from None
-
     # -- 2. encode
 
-    def _encode(self, part: Slice, buckets: np.ndarray, counts: np.ndarray) -> Encoded:
+    def _encode(self, part: Slice, buckets: Array, counts: Array) -> Encoded:
         batch, keys = part.batch, part.keys
         positions = np.arange(part.start, part.start + batch.num_rows)
         if np.count_nonzero(counts) > 1:
@@ -157,10 +147,10 @@ class BulkWrite:
             positions = positions[order]
             batch, keys = batch.take(pa.array(order)), keys.take(pa.array(order))
         if self.kind == DELETE:
-            encoded: tuple[list[bytes], list[bytes]] = (keys.to_pylist(), [])
+            encoded = (keys.to_pylist(), [])
         else:
             seeds = np.repeat(np.array([route.seed for route in self.table.routes], np.uint32), counts)
-            encoded = self.codec.encode(batch, seeds, keys)
+            encoded = _located(positions, self.codec.encode, batch, seeds, keys)
         sizes = np.full(len(positions), ROW_OVERHEAD_BYTES, np.int64)
         for column in encoded:
             if column:
@@ -174,7 +164,7 @@ class BulkWrite:
         buckets = self.table.partitioner.assign(part.batch, part.keys)
         counts = np.bincount(buckets, minlength=len(self.table.routes))
         try:
-            encoded = self._located(part.start, self._encode, part, buckets, counts)
+            encoded = self._encode(part, buckets, counts)
         except EblaError as error:
             self.error = error
             return
@@ -319,12 +309,26 @@ def _spans(batch: pa.RecordBatch) -> list[tuple[int, int]]:
     return [(at, min(at + step, rows)) for at in range(0, rows, step)]
 
 
+def _located(positions: int | Array, act: Callable[..., T], *arguments: Any) -> T:
+    """The codec counts rows from the beginning of what it is given; the caller wants the position in the call:
+    `positions` of each row, or of the first."""
+    try:
+        return act(*arguments)
+    except InvalidArgument as error:
+        if error.row is None:
+            raise
+        row = positions + error.row if isinstance(positions, int) else int(positions[error.row])
+        message = re.sub(rf"\brow {error.row}\b", f"row {row}", error.message, count=1)
+        raise InvalidArgument(message, column=error.column, row=row) from None
+
+
 def _has_duplicates(arrays: Sequence[pa.BinaryArray]) -> bool:
     """Whether a key occurs twice. May say yes wrongly, never no: that only costs order."""
     if not arrays:
         return False
     offsets = [
-        np.frombuffer(keys.buffers()[1], np.int32)[keys.offset : keys.offset + len(keys) + 1] for keys in arrays
+        np.frombuffer(keys.buffers()[1], np.int32)[keys.offset : keys.offset + len(keys) + 1]
+        for keys in arrays
     ]
     width = int(offsets[0][1] - offsets[0][0])
     if width > 0 and all((np.diff(some) == width).all() for some in offsets):
@@ -336,7 +340,7 @@ def _has_duplicates(arrays: Sequence[pa.BinaryArray]) -> bool:
     return bool((digests[1:] == digests[:-1]).any())
 
 
-def _digests(keys: pa.BinaryArray, offsets: np.ndarray, width: int) -> np.ndarray:
+def _digests(keys: pa.BinaryArray, offsets: Array, width: int) -> Array:
     """64 bits for each of many keys of one length, by columns of 8 bytes."""
     words = -(-width // 8)
     data = np.frombuffer(keys.buffers()[2], np.uint8)[offsets[0] : offsets[-1]]

@@ -21,142 +21,36 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ebla.verdicts import (
+    BOOTSTRAPPING,
+    CHECKSUM_MISMATCH,
+    CONSENSUS_MISMATCH,
+    FAILED,
+    HEALTHY,
+    LAGGING,
+    MISSING,
+    RECOVERING,
+    SILENT,
+    STATUSES,
+    UNAVAILABLE,
+    UNDER_REPLICATED,
+    UNREACHABLE,
+    WRONG_SERVER,
+    ClusterHealth,
+    Digests,
+    MasterHealth,
+    ReplicaHealth,
+    ServerHealth,
+    Survey,
+    TableHealth,
+    TabletHealth,
+    Unanswered,
+)
+
 if TYPE_CHECKING:
-    from ebla.actors.messages import (
-        ChecksumReply,
-        MasterStatus,
-        ReplicaReport,
-        ServerState,
-        ServerStatus,
-        TableInfo,
-        TabletLocation,
-    )
-
-HEALTHY = "HEALTHY"
-RECOVERING = "RECOVERING"
-UNDER_REPLICATED = "UNDER_REPLICATED"
-CONSENSUS_MISMATCH = "CONSENSUS_MISMATCH"
-CHECKSUM_MISMATCH = "CHECKSUM_MISMATCH"
-UNAVAILABLE = "UNAVAILABLE"
-STATUSES = (HEALTHY, RECOVERING, UNDER_REPLICATED, CONSENSUS_MISMATCH, CHECKSUM_MISMATCH, UNAVAILABLE)
-
-LAGGING, BOOTSTRAPPING, FAILED = "LAGGING", "BOOTSTRAPPING", "FAILED"
-MISSING, UNREACHABLE, WRONG_SERVER = "MISSING", "UNREACHABLE", "WRONG_SERVER"
-SILENT = "SILENT"  # a server that answers us, but whose heartbeats do not reach the master
+    from ebla.actors.messages import MasterStatus, ReplicaReport, ServerState, TableInfo, TabletLocation
 
 LAG_ENTRIES_MAX = 1000  # committed entries that a replica may be behind; views differ by some ms of full load
-
-
-# -- what was seen -------------------------------------------------------------------------------------------
-
-
-class Unanswered(msgspec.Struct, frozen=True):
-    """A role that gave no answer, and why."""
-
-    kind: str
-    message: str
-
-
-class Survey(msgspec.Struct, frozen=True):
-    """One look at everything. `states` is by server address; `masters` by master address.
-
-    `slots` are the server addresses that the deployment is made of, also those nobody has heard of since the master
-    started.
-    """
-
-    masters: dict[str, MasterStatus | Unanswered]
-    servers: tuple[ServerStatus, ...]
-    tables: tuple[TableInfo, ...]
-    states: dict[str, ServerState | Unanswered]
-    slots: tuple[str, ...] = ()
-
-
-class Digests(msgspec.Struct, frozen=True):
-    """The digests of one tablet's replicas at log index `index`, by server uuid; `error`: why there is no index."""
-
-    index: int
-    replicas: dict[str, ChecksumReply | Unanswered]
-    error: Unanswered | None = None
-
-
-# -- what follows --------------------------------------------------------------------------------------------
-
-
-class ReplicaHealth(msgspec.Struct, frozen=True):
-    """`leader` and `members` are what this replica itself believes (uuids); `lag` counts committed entries that it
-    has not applied. Positions are None if it gave no answer."""
-
-    uuid: str
-    address: str
-    status: str
-    role: str | None = None
-    term: int | None = None
-    leader: str | None = None
-    members: tuple[str, ...] | None = None
-    configuration_index: int | None = None
-    last_index: int | None = None
-    commit_index: int | None = None
-    applied_index: int | None = None
-    flushed_index: int | None = None
-    lag: int | None = None
-    bytes: int | None = None
-    rows: int | None = None
-    digest: str | None = None
-    error: str | None = None
-
-
-class TabletHealth(msgspec.Struct, frozen=True):
-    tablet: str
-    table: str
-    bucket: int
-    status: str
-    leader: str | None
-    term: int
-    wanted: int
-    healthy: int
-    replicas: tuple[ReplicaHealth, ...]
-    reasons: tuple[str, ...]
-    checksum_index: int | None = None
-
-
-class TableHealth(msgspec.Struct, frozen=True):
-    """`tablets` counts the tablets by status."""
-
-    name: str
-    status: str
-    wanted: int
-    tablets: dict[str, int]
-    bytes: int
-
-
-class ServerHealth(msgspec.Struct, frozen=True):
-    """HEALTHY, UNREACHABLE, WRONG_SERVER or SILENT."""
-
-    address: str
-    status: str
-    uuid: str | None
-    host: str | None
-    replicas: int
-    leaders: int
-    failed: int
-    heartbeat_age_s: float | None = None
-    error: str | None = None
-
-
-class MasterHealth(msgspec.Struct, frozen=True):
-    address: str
-    status: str
-    error: str | None = None
-
-
-class ClusterHealth(msgspec.Struct, frozen=True):
-    status: str
-    healthy: bool
-    reasons: tuple[str, ...]
-    masters: tuple[MasterHealth, ...]
-    servers: tuple[ServerHealth, ...]
-    tables: tuple[TableHealth, ...]
-    tablets: tuple[TabletHealth, ...]
 
 
 def worst(statuses: list[str]) -> str:
@@ -171,7 +65,8 @@ def may_pass(health: ClusterHealth) -> bool:
         return False
     passing = (HEALTHY, LAGGING, BOOTSTRAPPING)
     return any(
-        tablet.status not in (HEALTHY, CHECKSUM_MISMATCH) and all(r.status in passing for r in tablet.replicas)
+        tablet.status not in (HEALTHY, CHECKSUM_MISMATCH)
+        and all(r.status in passing for r in tablet.replicas)
         for tablet in health.tablets
     )
 
@@ -392,11 +287,12 @@ def _problems(
             continue
         word = RECOVERING if replica.status in (LAGGING, BOOTSTRAPPING) else UNDER_REPLICATED
         found.append((word, f"replica at {replica.address} is {replica.status}: {replica.error}"))
-    voters = len(replicas)
     if len(replicas) < info.replicas:
         found.append((UNDER_REPLICATED, f"it has {len(replicas)} of {_count(info.replicas, 'replica')}"))
-    if len(running) <= voters // 2:
-        found.append((UNAVAILABLE, f"{len(running)} of {_count(voters, 'replica')} run, no majority"))
+    voters = [place.uuid for place in location.replicas if place.role != "learner"]
+    voting = sum(uuid in running for uuid in voters)
+    if voting <= len(voters) // 2:
+        found.append((UNAVAILABLE, f"{voting} of {_count(len(voters), 'voter')} run, no majority"))
     elif leader is None:
         found.append((UNAVAILABLE, "none of its replicas leads"))
     if leader is not None:
@@ -410,28 +306,30 @@ def _disagreements(
     """Whoever does not say what the leader says."""
     addresses = {place.uuid: place.address for place in location.replicas}
     chief = running[leader]
+    members = _members(chief)
     found: list[str] = []
     for uuid, view in running.items():
         who = addresses[uuid]
         if uuid != leader and view.role == "leader":
-            again = "the same" if view.term == chief.term else f"the older term {view.term}, not {chief.term},"
-            found.append(f"{who} also says that it leads, in {again} term".replace(", term", ""))
+            found.append(f"{who} says that it leads in term {view.term}, the leader is in {chief.term}")
         elif view.leader != leader:
             believed = addresses.get(view.leader, short(view.leader)) if view.leader else "nobody"
             found.append(f"{who} takes {believed} for the leader, not {addresses[leader]}")
         elif view.term != chief.term:
             found.append(f"{who} is in term {view.term}, the leader in {chief.term}")
-        if _members(view) != _members(chief):
+        if _members(view) != members:
             found.append(f"{who} has another configuration than the leader")
     if location.leader != addresses[leader]:
-        found.append(f"the master takes {location.leader or 'nobody'} for the leader, not {addresses[leader]}")
-    if sorted(addresses) != sorted(_members(chief)):
+        found.append(
+            f"the master takes {location.leader or 'nobody'} for the leader, not {addresses[leader]}"
+        )
+    if sorted(addresses) != sorted(members):
         found.append("the master has another configuration than the leader")
     return [(CONSENSUS_MISMATCH, reason) for reason in found]
 
 
-def _members(view: ReplicaReport) -> tuple[str, ...]:
-    return tuple(sorted(f"{peer.uuid}" for peer in view.configuration.peers))
+def _members(view: ReplicaReport) -> dict[str, str]:
+    return {peer.uuid: peer.member for peer in view.configuration.peers}
 
 
 def _with_digest(replica: ReplicaHealth, digests: Digests) -> ReplicaHealth:
@@ -454,7 +352,9 @@ def _different_rows(replicas: tuple[ReplicaHealth, ...], digests: Digests | None
             found.append((UNDER_REPLICATED, f"replica at {replica.address}: {replica.error or 'no digest'}"))
     different = {replica.digest for replica in replicas if replica.digest is not None}
     if len(different) > 1:
-        said = ", ".join(f"{r.address} {r.digest} ({r.rows:,} rows)" for r in replicas if r.digest is not None)
+        said = ", ".join(
+            f"{r.address} {r.digest} ({r.rows:,} rows)" for r in replicas if r.digest is not None
+        )
         found.append((CHECKSUM_MISMATCH, f"different rows as of index {digests.index}: {said}"))
     return found
 

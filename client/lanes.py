@@ -15,8 +15,9 @@ from ebla.locations import BULK, KINDS, READ, Route, retriable
 from ebla.options import (
     ATTEMPT_BYTES_PER_S,
     ATTEMPT_GRACE_S,
+    ATTEMPT_PROBE_DOUBLINGS_MAX,
+    ATTEMPT_PROBE_S,
     ATTEMPT_S,
-    ATTEMPT_SLOWER_MAX,
     CALL_LARGE_BYTES,
     CALL_LARGE_MIN_BYTES,
     CALL_SMALL_BYTES,
@@ -24,8 +25,8 @@ from ebla.options import (
     SMALL_CALLS_MAX,
     SUSPECT_S,
 )
-from ebla.units import Unit, build_ops
 from ebla.storage.errors import EblaError
+from ebla.units import Unit, build_ops
 
 if TYPE_CHECKING:
     from ebla.router import Router
@@ -51,8 +52,11 @@ class Server:
         self.suspect_until = now + SUSPECT_S
 
     def attempt_s(self, size: int) -> float:
-        """How long one try may take: short, longer for large bodies and for a server that seems slow."""
-        return ATTEMPT_S * 2 ** min(self.silences, ATTEMPT_SLOWER_MAX) + size / ATTEMPT_BYTES_PER_S
+        """How long one try may take: see ATTEMPT_S; longer for large bodies."""
+        base_s = ATTEMPT_S
+        if self.silences:
+            base_s = ATTEMPT_PROBE_S * (1 << min(self.silences - 1, ATTEMPT_PROBE_DOUBLINGS_MAX))
+        return base_s + size / ATTEMPT_BYTES_PER_S
 
 
 class Lane:

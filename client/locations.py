@@ -27,7 +27,7 @@ from ebla.actors.messages import TableInfo, TabletLocation
 from ebla.actors.world import Random
 from ebla.options import BACKOFF_FIRST_S, BACKOFF_MAX_S, HOPS_MAX, THROTTLE_MAX_S
 from ebla.storage.checksum import seed
-from ebla.storage.errors import Corruption, DiskFailed, EblaError
+from ebla.storage.errors import EblaError, StorageError
 from ebla.storage.partition import Partitioner
 from ebla.storage.schema import TableSchema
 
@@ -67,7 +67,9 @@ class Route:
         self.paused: dict[int, None] = {}  # kinds of work that a server asked us to hold back
         self.queues: tuple[deque[Unit], ...] = (deque(), deque(), deque())
         self.ops: deque[WriteOp] = deque()  # single rows, not yet made into a batch
-        self.outstanding: dict[int, None] = {}  # sequences of ours that this tablet has not answered, ascending
+        self.outstanding: dict[
+            int, None
+        ] = {}  # sequences of ours that this tablet has not answered, ascending
         self.locate(location)
 
     def locate(self, location: TabletLocation) -> None:
@@ -167,12 +169,17 @@ def _by_bucket(info: TableInfo) -> list[TabletLocation]:
 
 def retriable(error: EblaError) -> bool:
     """Whether the same request, sent again or elsewhere, may succeed."""
-    return error.retriable or isinstance(error, (WrongServer, TimedOut, DiskFailed, Corruption))
+    return error.retriable or isinstance(error, (WrongServer, TimedOut, StorageError))
+
+
+def same(error: EblaError) -> EblaError:
+    """An equal error for another caller: a raised one carries the traceback of who raised it."""
+    return type(error)(error.message, **error.values())
 
 
 def backoff_s(failures: int, random: Random) -> float:
     """Doubling from BACKOFF_FIRST_S to BACKOFF_MAX_S, with jitter so that clients do not move in step."""
-    grown = BACKOFF_FIRST_S * 2 ** min(failures - 1, 16)
+    grown = BACKOFF_FIRST_S * (1 << min(failures - 1, 16))
     return min(grown, BACKOFF_MAX_S) * random.uniform(0.5, 1.5)
 
 

@@ -18,14 +18,17 @@ MASTER = "master/0"
 
 # A try is short, so that a server that fell silent costs little; it is sent again with the same request id.
 ATTEMPT_S = 1.5
-ATTEMPT_SLOWER_MAX = 2  # a server that stays silent is given twice the time, this often
+# One that was silent just now is only probed, and given twice the time with each silence more: it may be gone, and
+# somebody else lead by now; or it may be slow, and must get its time in the end.
+ATTEMPT_PROBE_S = 0.5
+ATTEMPT_PROBE_DOUBLINGS_MAX = 3
 ATTEMPT_BYTES_PER_S = 500_000
 ATTEMPT_GRACE_S = 0.25  # the server gives up a little before we do, so that its reason reaches us
 MASTER_ATTEMPT_S = 5.0
 SUSPECT_S = 1.0  # how long a silent server is passed over
 
 BACKOFF_FIRST_S = 0.02
-BACKOFF_MAX_S = 0.4
+BACKOFF_MAX_S = 0.2
 THROTTLE_MAX_S = 5.0
 HOPS_MAX = 3  # hints followed without a pause
 SWEEP_S = 0.2  # how often deadlines are looked at: operations have no timers of their own

@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ebla import given
 from ebla.locations import READ, Route, TableRoutes
 from ebla.options import KEYS_MAX
 from ebla.session import Session
-from ebla.units import GetUnit
+from ebla.storage.ragged import Array
 from ebla.storage.rows import RowCodec
+from ebla.units import GetUnit
 
 Row = dict[str, Any]
 
@@ -39,16 +41,17 @@ class Reader:
         (value,) = await self._enqueue(route, [encoded], deadline_s)
         return None if value is None else self._codec.decode_row(encoded, value, route.seed)
 
-    async def get_many(self, keys: Any, deadline_s: float) -> tuple[pa.RecordBatch, np.ndarray]:
+    async def get_many(self, keys: Any, deadline_s: float) -> tuple[pa.RecordBatch, Array]:
         """The rows that exist, and for each key the position of its row among them, -1 if absent."""
         self.session.check_open()
-        batch = self._keys_only.arrow([keys] if isinstance(keys, Mapping) else keys)
+        keys = given.select([keys] if isinstance(keys, Mapping) else keys, self.table.schema.key)
+        batch = self._keys_only.arrow(keys)
         encoded = self._keys_only.encode_keys(batch)
         buckets = self.table.partitioner.assign(batch, encoded)
         order = np.argsort(buckets, kind="stable")
         sorted_keys = encoded.take(pa.array(order)).to_pylist()
         counts = np.bincount(buckets, minlength=len(self.table.routes))
-        asked: list[tuple[Route, np.ndarray, list[bytes], asyncio.Future[list[bytes | None]]]] = []
+        asked: list[tuple[Route, Array, list[bytes], asyncio.Future[list[bytes | None]]]] = []
         at = 0
         for bucket in np.flatnonzero(counts).tolist():
             stop = at + int(counts[bucket])
@@ -65,13 +68,15 @@ class Reader:
                 future.cancel()  # after a failure nobody wants the others
         return self._collect(len(encoded), asked)
 
-    def _enqueue(self, route: Route, keys: list[bytes], deadline_s: float) -> asyncio.Future[list[bytes | None]]:
+    def _enqueue(
+        self, route: Route, keys: list[bytes], deadline_s: float
+    ) -> asyncio.Future[list[bytes | None]]:
         future: asyncio.Future[list[bytes | None]] = asyncio.get_running_loop().create_future()
         deadline = self.session.world.clock.monotonic() + deadline_s
         self.session.router.enqueue(READ, GetUnit(route, keys, future, deadline, deadline_s))
         return future
 
-    def _collect(self, wanted: int, asked: list[Any]) -> tuple[pa.RecordBatch, np.ndarray]:
+    def _collect(self, wanted: int, asked: list[Any]) -> tuple[pa.RecordBatch, Array]:
         places = np.full(wanted, -1, np.int64)
         batches: list[pa.RecordBatch] = []
         rows = 0
@@ -85,5 +90,9 @@ class Reader:
             places[positions[found]] = np.arange(rows, rows + len(found))
             rows += len(found)
         table = pa.Table.from_batches(batches, schema=self.table.arrow).combine_chunks()
-        one = table.to_batches()[0] if table.num_rows else pa.RecordBatch.from_pylist([], schema=self.table.arrow)
+        one = (
+            table.to_batches()[0]
+            if table.num_rows
+            else pa.RecordBatch.from_pylist([], schema=self.table.arrow)
+        )
         return one, places

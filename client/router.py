@@ -28,11 +28,12 @@ from ebla.locations import (
     TableRoutes,
     react,
     retriable,
+    same,
     throttle_s,
 )
 from ebla.options import SWEEP_S, ClientWorld
-from ebla.units import Ids, Unit, WriteOp, expire_op
 from ebla.storage.errors import EblaError
+from ebla.units import Ids, Unit, WriteOp, expire_op
 
 Reply = TypeVar("Reply")
 
@@ -47,6 +48,7 @@ class Router:
         self._refresh = refresh
         self._servers: dict[str, Server] = {}
         self._active: dict[Route, None] = {}  # routes that may have work queued
+        self._moving: dict[Route, None] = {}
         self._sweeping = False
 
     # -- work
@@ -77,7 +79,7 @@ class Router:
                 await asyncio.shield(route.moved)
             left_s = deadline - clock.monotonic()
             if self.closed is not None:
-                raise self.closed
+                raise same(self.closed)
             if left_s <= 0:
                 raise route.timed_out(what, deadline_s)
             server = self.server(route.target)
@@ -104,6 +106,8 @@ class Router:
                         unit.fail(error)
         for route in self._active:
             self._fail(route, error)
+        for moving in self._moving:
+            _release(moving)
 
     # -- turning to another server
 
@@ -150,6 +154,7 @@ class Router:
         if move.delay_s > 0 or move.master == FIRST:
             self._detach(route)
             route.moved = asyncio.get_running_loop().create_future()
+            self._moving[route] = None
             self.world.spawn(self._move(route, address, move), f"move {route.tablet}")
         else:
             self._turn(route, move.target)
@@ -169,10 +174,8 @@ class Router:
                 fatal = error
             except EblaError as error:
                 route.last = f"the master: {type(error).__name__}: {error}"
-        moved, route.moved = route.moved, None
-        assert moved is not None
-        if not moved.done():
-            moved.set_result(None)
+        del self._moving[route]
+        _release(route)
         if fatal is not None:
             self._fail(route, fatal)
         else:
@@ -231,7 +234,7 @@ class Router:
         while route.ops:
             op = route.ops.popleft()
             if not op.future.done():
-                op.future.set_exception(type(error)(error.message, **error.values()))
+                op.future.set_exception(same(error))
 
     async def _sweep(self) -> None:
         """Ends when nothing is under way."""
@@ -262,3 +265,11 @@ class Router:
             if route.moved is None and not any(route.busy(kind) for kind in KINDS):
                 del self._active[route]
         return bool(self._active)
+
+
+def _release(route: Route) -> None:
+    """The route is not on its way any more."""
+    moved, route.moved = route.moved, None
+    assert moved is not None
+    if not moved.done():
+        moved.set_result(None)

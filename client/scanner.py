@@ -13,7 +13,7 @@ Whatever happens, scanners that were opened are closed. The deadline is for each
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ import pyarrow as pa
 from ebla import expressions
 from ebla.actors.errors import NetworkError, Throttled, TimedOut
 from ebla.actors.messages import Empty, ScanBlock, ScanClose, ScanContinue, ScanRequest
-from ebla.errors import ScanInterrupted
+from ebla.errors import ConnectionClosed, ScanInterrupted
 from ebla.locations import Route, TableRoutes, retriable, throttle_s
 from ebla.options import (
     SCAN_BLOCKS_AHEAD,
@@ -74,7 +74,9 @@ class TabletRead:
 class ScanRun:
     """One run over the tablets; closing its iterator ends it."""
 
-    def __init__(self, session: Session, table: TableRoutes, plan: ScanPlan, deadline_s: float, hold: bool) -> None:
+    def __init__(
+        self, session: Session, table: TableRoutes, plan: ScanPlan, deadline_s: float, hold: bool
+    ) -> None:
         self.session = session
         self.table = table
         self.plan = plan
@@ -91,7 +93,7 @@ class ScanRun:
         self._room = asyncio.Semaphore(SCAN_BLOCKS_AHEAD)
         self._ended = False
 
-    async def blocks(self) -> AsyncIterator[Block]:
+    async def blocks(self) -> AsyncGenerator[Block, None]:
         """Blocks as they arrive, cut at the limit."""
         left = self.plan.limit
         running = min(SCAN_TABLETS_MAX, len(self._left))
@@ -120,14 +122,16 @@ class ScanRun:
     # -- reading
 
     async def _read_tablets(self) -> None:
-        """One of a few readers: takes the next tablet until none is left."""
+        """One of a few readers: takes the next tablet until none is left. Its last word always reaches the caller."""
+        outcome: EblaError | None = ConnectionClosed("the connection was closed during the scan")
         try:
             while self._left and not self._ended:
                 await self._read_tablet(TabletRead(self._left.pop()))
+            outcome = None
         except EblaError as error:
-            self._ready.put_nowait(error)
-        else:
-            self._ready.put_nowait(None)
+            outcome = error
+        finally:
+            self._ready.put_nowait(outcome)
 
     async def _read_tablet(self, read: TabletRead) -> None:
         """From the beginning, again after trouble, as long as nothing of it was handed out."""

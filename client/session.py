@@ -7,15 +7,16 @@ application on Ray and a client in simulation. The sync API drives it from a thr
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TypeVar
 
 import msgspec
 
-from ebla.actors.errors import NetworkError, NotFound, SchemaMismatch, TimedOut, Unavailable
+from ebla.actors.errors import Internal, NetworkError, NotFound, SchemaMismatch, TimedOut, Unavailable
 from ebla.actors.messages import TableInfo, TableName
 from ebla.actors.world import new_id
 from ebla.errors import ConnectionClosed
-from ebla.locations import TableRoutes, backoff_s, retriable
+from ebla.locations import TableRoutes, backoff_s, retriable, same
 from ebla.options import MASTER, MASTER_ATTEMPT_S, ClientWorld
 from ebla.router import Router
 from ebla.storage.errors import EblaError
@@ -26,16 +27,23 @@ UNAVAILABLE_GRACE_S = 3.0  # a cluster that is starting; after that the master's
 
 
 class Session:
-    """See the module. `name` is the deployment's, for messages only."""
+    """See the module. `name` is the deployment's, for messages only. `on_close` ends what the world has spawned."""
 
-    def __init__(self, world: ClientWorld, name: str = "ebla", master: str = MASTER) -> None:
+    def __init__(
+        self,
+        world: ClientWorld,
+        name: str = "ebla",
+        master: str = MASTER,
+        on_close: Callable[[], None] | None = None,
+    ) -> None:
         self.world = world
         self.name = name
         self.master = master
         self.router = Router(world, self.refresh)
         self._tables: dict[str, TableRoutes] = {}
         self._refreshing: dict[TableRoutes, asyncio.Future[None]] = {}
-        self._closed = False
+        self._on_close = on_close
+        self._closed: EblaError | None = None
 
     # -- tables
 
@@ -81,14 +89,16 @@ class Session:
         finally:
             del self._refreshing[table]
             if not done.done():
-                done.set_exception(self._closed_error())
+                done.set_exception(self._closed or Internal("the refresh was cancelled"))
                 done.exception()
 
     async def running(self, table: TableRoutes, deadline_s: float) -> None:
         """Wait until every tablet of the table can be written to."""
+        if table.all_running:
+            return
         deadline = self.world.clock.monotonic() + deadline_s
         tries = 0
-        while not table.all_running:
+        while True:
             try:
                 await self.refresh(table)
             except (NotFound, SchemaMismatch):
@@ -96,7 +106,7 @@ class Session:
             except EblaError as error:
                 if not retriable(error):
                     raise
-            if table.all_running:
+            if all(route.running for route in table.routes):
                 return
             if self.world.clock.monotonic() >= deadline:
                 waiting = sum(not route.running for route in table.routes)
@@ -153,16 +163,20 @@ class Session:
     # -- ends
 
     def check_open(self) -> None:
-        if self._closed:
-            raise self._closed_error()
+        if self._closed is not None:
+            raise same(self._closed)
 
-    def close(self) -> None:
-        """Operations under way end in ConnectionClosed; nothing is sent any more."""
-        if not self._closed:
-            self._closed = True
-            self.router.close(self._closed_error())
-
-    def _closed_error(self) -> ConnectionClosed:
-        return ConnectionClosed(
+    def close(self, error: EblaError | None = None) -> None:
+        """Operations under way end in ConnectionClosed (or in `error`); nothing is sent any more."""
+        if self._closed is not None:
+            return
+        self._closed = error or ConnectionClosed(
             f"this connection to deployment {self.name!r} is closed; open another with ebla.connect()"
         )
+        self.router.close(self._closed)
+        if self._on_close is not None:
+            self._on_close()
+
+    def failed(self, what: str, error: BaseException) -> None:
+        """A background task met a defect: nobody may wait for what it would have done."""
+        self.close(Internal(f"the connection to deployment {self.name!r} failed in {what}: {error!r}"))

@@ -15,14 +15,14 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import msgspec
-import numpy as np
 
 from ebla.actors.messages import DELETE, INSERT, UPDATE, UPSERT, RowBatch, WriteResult
 from ebla.actors.world import Random
-from ebla.locations import BULK, Route
+from ebla.locations import BULK, Route, same
 from ebla.options import UNIT_BYTES, WriteId, Written
 from ebla.storage.checksum import rows_digest
 from ebla.storage.errors import EblaError
+from ebla.storage.ragged import Array
 
 VERBS = {UPSERT: "upsert", INSERT: "insert", UPDATE: "update", DELETE: "delete"}
 ROW_OVERHEAD_BYTES = 10  # what MessagePack adds to a row's key and value, at most
@@ -160,7 +160,7 @@ class OpsUnit:
             first.kind,
             first.columns,
             [op.key for op in ops],
-            [op.value for op in ops],
+            [] if first.kind == DELETE else [op.value for op in ops],
         )
         self.bytes = len(self.batch)
 
@@ -175,7 +175,7 @@ class OpsUnit:
         self.route.outstanding.pop(self.sequence, None)
         for op in self.ops:
             if not op.future.done():
-                op.future.set_exception(_copy(error))
+                op.future.set_exception(same(error))
 
     def expire(self, now: float) -> bool:
         waiting = [op for op in self.ops if not expire_op(op, self.route, now)]
@@ -214,10 +214,21 @@ class Owner(Protocol):
 class BatchUnit:
     """Some rows of a bulk call; `positions` are theirs in the caller's rows. Its deadline begins when it is sent."""
 
-    __slots__ = ("batch", "bytes", "deadline", "done", "kind", "owner", "positions", "route", "sequence", "what")
+    __slots__ = (
+        "batch",
+        "bytes",
+        "deadline",
+        "done",
+        "kind",
+        "owner",
+        "positions",
+        "route",
+        "sequence",
+        "what",
+    )
 
     def __init__(
-        self, route: Route, owner: Owner, what: str, batch: bytes, positions: np.ndarray, sequence: int | None
+        self, route: Route, owner: Owner, what: str, batch: bytes, positions: Array, sequence: int | None
     ) -> None:
         """`sequence` None: the id is the caller's own and not ours to count."""
         self.route = route
@@ -257,10 +268,5 @@ class BatchUnit:
         return first
 
 
-def _copy(error: EblaError) -> EblaError:
-    """Each caller gets an error of its own: a raised one carries the traceback of who raised it."""
-    return type(error)(error.message, **error.values())
-
-
-def rejected_positions(positions: np.ndarray, rejected: Sequence[int]) -> list[int]:
+def rejected_positions(positions: Array, rejected: Sequence[int]) -> list[int]:
     return [int(p) for p in positions[list(rejected)]]

@@ -13,17 +13,16 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-import pyarrow as pa
-
+from ebla import given
 from ebla.actors.errors import AlreadyPresent, NotFound
 from ebla.actors.messages import DELETE, INSERT, UPDATE
 from ebla.bulk import BulkWrite
 from ebla.locations import TableRoutes
 from ebla.options import WriteId, Written
 from ebla.session import Session
-from ebla.units import VERBS, WriteOp
 from ebla.storage.errors import InvalidArgument
 from ebla.storage.rows import RowCodec
+from ebla.units import VERBS, WriteOp
 
 Row = Mapping[str, Any]
 
@@ -61,12 +60,14 @@ class Writer:
         self.session.check_open()
         if isinstance(rows, Mapping):
             rows = [rows]
-        names = _names(rows)
+        if hasattr(rows, "__len__") and len(rows) == 0:
+            return Written(0)
+        names = given.names(rows)
         columns, codec = self._choose(kind, names)
         if kind == UPDATE and names is not None:
-            _check_uniform(rows, names)
+            given.check_uniform(rows, names)
         if kind == DELETE:
-            rows = _select(rows, self.table.schema.key)
+            rows = given.select(rows, self.table.schema.key)
         call = BulkWrite(self.session, self.table, kind, codec, columns, write_id, deadline_s)
         return await call.run(rows)
 
@@ -78,11 +79,11 @@ class Writer:
             return (), self._keys_only
         if kind != UPDATE or names is None:
             return (), self._codec
+        for name in names:
+            self.table.schema.column(name)
         columns = tuple(name for name in self._values if name in names)
         if not columns:
             raise InvalidArgument("an update names at least one column outside the key; these rows name none")
-        for name in names:
-            self.table.schema.column(name)
         codec = self._partial.get(columns)
         if codec is None:
             codec = self._partial[columns] = RowCodec(self.table.schema, columns)
@@ -111,34 +112,3 @@ def check_rows(kind: int, table: str, written: Written, strict: bool) -> Written
         rows=rows,
         applied=written.rows,
     )
-
-
-def _names(rows: Any) -> tuple[str, ...] | None:
-    """The columns that the rows bring, as far as it can be told without converting them."""
-    if isinstance(rows, (pa.RecordBatch, pa.Table)):
-        return tuple(rows.schema.names)
-    if isinstance(rows, (list, tuple)):
-        return tuple(rows[0]) if rows and isinstance(rows[0], Mapping) else ()
-    columns = getattr(rows, "columns", None)
-    return None if columns is None else tuple(columns)
-
-
-def _check_uniform(rows: Any, names: tuple[str, ...]) -> None:
-    """An update changes the same columns in every row of a call; a missing one would silently become null."""
-    for at, row in enumerate(rows if isinstance(rows, (list, tuple)) else ()):
-        if isinstance(row, Mapping) and (len(row) != len(names) or any(name not in row for name in names)):
-            raise InvalidArgument(
-                f"row {at} names the columns {', '.join(row)} and row 0 {', '.join(names)}; the rows of one update "
-                "name the same columns",
-                row=at,
-            )
-
-
-def _select(rows: Any, key: tuple[str, ...]) -> Any:
-    """Only the key columns: rows that are deleted may bring their others along."""
-    if isinstance(rows, (pa.RecordBatch, pa.Table)):
-        return rows.select([name for name in rows.schema.names if name in key])
-    if isinstance(rows, (list, tuple)):
-        return [{n: row[n] for n in key if n in row} if isinstance(row, Mapping) else row for row in rows]
-    columns = getattr(rows, "columns", None)
-    return rows if columns is None else rows[[name for name in columns if name in key]]

@@ -42,7 +42,7 @@ def to_batch(rows: Any, columns: Sequence[Column], schema: pa.Schema) -> pa.Reco
     for column in columns:
         if column.name in present:
             array = to_array(column, given.get(column.name))
-        elif column.nullable:
+        elif column.nullable or not given.rows:
             array = pa.nulls(given.rows, column.arrow_type())
         else:
             raise InvalidArgument(
@@ -145,7 +145,7 @@ def raw(column: Column, value: Any) -> Any:
     """One value in the form in which storage/scalars.py keeps it: the exact, slow way."""
     if value is None:
         raise InvalidArgument(f"column {column.name!r} needs a value here; give it one", column=column.name)
-    return python_values.raw(column, to_array(column, [value]))
+    return python_values.raws(column, to_array(column, [value]))[0]
 
 
 def _from_python(column: Column, values: list[Any]) -> pa.Array:

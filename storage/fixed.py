@@ -76,12 +76,13 @@ class Fixed:
             octets = _octets(values)[:, ::-1].copy()
             octets[:, 0] ^= 0x80
             return octets.view("V16")[:, 0]
-        unsigned, sign = np.dtype(f"u{self.width}"), _sign(self.width)
+        sign = _sign(self.width)
+        raw: Array = values.view(sign.dtype)
         if self.kind not in ("float", "double"):
-            return values.view(unsigned) ^ sign
+            return np.bitwise_xor(raw, sign)
         values = values + values.dtype.type(0)
         values[np.isnan(values)] = np.nan
-        raw = values.view(unsigned)
+        raw = values.view(sign.dtype)
         return np.where(raw & sign, ~raw, raw | sign)
 
     def from_key(self, parts: Array) -> Array:
@@ -91,10 +92,12 @@ class Fixed:
             octets = _octets(parts)[:, ::-1].copy()
             octets[:, 15] ^= 0x80
             return octets.view("V16")[:, 0]
-        native, sign = parts.astype(f"u{self.width}"), _sign(self.width)
-        if self.kind not in ("float", "double"):
-            return (native ^ sign).view(self.slot)
-        return np.where(native & sign, native ^ sign, ~native).view(self.slot)
+        sign = _sign(self.width)
+        native: Array = parts.astype(sign.dtype)
+        flipped: Array = np.bitwise_xor(native, sign)
+        if self.kind in ("float", "double"):
+            flipped = np.where(native & sign, flipped, ~native)
+        return flipped.view(self.slot)
 
 
 def nulls(array: pa.Array) -> Array:
@@ -102,7 +105,7 @@ def nulls(array: pa.Array) -> Array:
     validity = array.buffers()[0]
     if validity is None or not array.null_count:
         return np.zeros(len(array), np.bool_)
-    return _bits(validity, array.offset, len(array)) == 0
+    return np.equal(_bits(validity, array.offset, len(array)), 0)
 
 
 def _bits(data: Any, offset: int, count: int) -> Array:
@@ -115,5 +118,6 @@ def _octets(values: Array) -> Array:
     return np.ascontiguousarray(values).view(np.uint8).reshape(-1, 16)
 
 
-def _sign(width: int) -> Any:
-    return np.dtype(f"u{width}").type(1 << (8 * width - 1))
+def _sign(width: int) -> Array:
+    """The sign bit, as a number of the unsigned type of that width."""
+    return np.array(1 << (8 * width - 1), f"u{width}")

@@ -12,6 +12,8 @@ anything else     DiskFailed. A failed sync looks survivable, and the next commi
 from __future__ import annotations
 
 import errno
+import os
+import resource
 from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -20,26 +22,25 @@ import lmdb
 
 from ebla.storage.environment import Batch, Delete, DeleteRange, Item, Put
 from ebla.storage.errors import Corruption, DiskFailed, DiskFull, EblaError, InvalidArgument, StorageError
-from ebla.storage.lmdb_reads import Database, Transaction
+from ebla.storage.lmdb_reads import DAMAGE, Database, LmdbMapping, Transaction
 
 KEY_BYTES_MAX = 511  # LMDB's compiled-in limit
+FULL_BYTES = 1 << 20  # less than this is free after a write was cut short: that was the reason
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_DAMAGE = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.CursorFullError, lmdb.PageFullError)
+_BAD_IN_ITSELF = (lmdb.BadValsizeError, TypeError, ValueError, KeyError, AttributeError)
 
 
 class MapFull(Exception):
     """The group does not fit into the map; nothing was changed."""
 
 
-def commit_group(
-    environment: lmdb.Environment, databases: Mapping[str, Database], path: str, batches: Sequence[Batch]
-) -> list[EblaError | None]:
+def commit_group(mapping: LmdbMapping, batches: Sequence[Batch]) -> list[EblaError | None]:
     """Commit the batches in order. Per batch None (durable) or its error. Raises MapFull."""
     errors: list[EblaError | None] = [None] * len(batches)
     left = list(range(len(batches)))
     while left:  # each round but the last takes at least one batch out
         try:
-            refused = _commit(environment, databases, path, [batches[position] for position in left])
+            refused = _commit(mapping, [batches[position] for position in left])
         except _TooLarge as error:
             if len(left) == 1:
                 errors[left[0]] = InvalidArgument(
@@ -47,7 +48,7 @@ def commit_group(
                 )
             else:
                 for position in left:
-                    errors[position] = commit_group(environment, databases, path, [batches[position]])[0]
+                    errors[position] = commit_group(mapping, [batches[position]])[0]
             return errors
         except StorageError as error:
             for position in left:
@@ -64,12 +65,11 @@ class _TooLarge(Exception):
     pass
 
 
-def _commit(
-    environment: lmdb.Environment, databases: Mapping[str, Database], path: str, batches: Sequence[Batch]
-) -> tuple[int, InvalidArgument] | None:
+def _commit(mapping: LmdbMapping, batches: Sequence[Batch]) -> tuple[int, InvalidArgument] | None:
     """None when all of it is durable; otherwise nothing was changed, because of the batch at this position."""
+    path, databases = mapping.path, mapping.databases
     try:
-        transaction = environment.begin(write=True)
+        transaction = mapping.lmdb.begin(write=True)
     except lmdb.Error as error:
         raise DiskFailed(f"cannot begin a commit in {path}: {error}", path=path) from error
     committing = False
@@ -78,7 +78,7 @@ def _commit(
             try:
                 for change in batch:
                     _apply(transaction, databases, change)
-            except (lmdb.BadValsizeError, TypeError, ValueError, KeyError, AttributeError) as error:
+            except _BAD_IN_ITSELF as error:
                 return position, _refusal(path, databases, batch, error)
         committing = True
         transaction.commit()
@@ -88,19 +88,36 @@ def _commit(
     except lmdb.TxnFullError as error:
         raise _TooLarge(str(error)) from error
     except lmdb.Error as error:
-        raise _classify(environment, path, error, committing) from error
+        raise _classify(mapping.lmdb, path, error, committing) from error
     finally:
-        transaction.abort()  # without effect after a commit
+        if not committing:
+            _abort(mapping, transaction)
+
+
+def _abort(mapping: LmdbMapping, transaction: Transaction) -> None:
+    """With nobody reading: py-lmdb waits here for a moment at which no thread is inside LMDB, and two threads
+    that read without a pause never leave it one."""
+    with mapping.gate.closed():
+        transaction.abort()
 
 
 def _classify(environment: lmdb.Environment, path: str, error: lmdb.Error, committing: bool) -> StorageError:
-    if isinstance(error, lmdb.DiskError) or error.code in NO_SPACE:
+    if error.code in NO_SPACE or (error.code == errno.EIO and _is_full(environment)):
         return _no_space(environment, path, error)
-    if not committing and isinstance(error, _DAMAGE):
+    if not committing and isinstance(error, DAMAGE):
         return Corruption(f"{path} is damaged inside: {error}; rebuild it from a peer", path=path)
     if not committing and isinstance(error, lmdb.MemoryError):
         return StorageError(f"no memory for a commit in {path}; nothing was changed", path=path)
     return DiskFailed(f"a commit in {path} failed: {error}; nothing on this disk is believed", path=path)
+
+
+def _is_full(environment: lmdb.Environment) -> bool:
+    """Whether the file system, or the file by its limit, has no room for as much as one write."""
+    space = os.statvfs(environment.path())
+    limit_bytes, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    file_bytes = os.stat(os.path.join(environment.path(), "data.mdb")).st_size
+    at_limit = limit_bytes != resource.RLIM_INFINITY and file_bytes + FULL_BYTES > limit_bytes
+    return at_limit or space.f_bavail * space.f_frsize < FULL_BYTES
 
 
 def _no_space(environment: lmdb.Environment, path: str, error: lmdb.Error) -> StorageError:

@@ -107,7 +107,7 @@ class LmdbEnvironment(LmdbMapping):
         super().check()
 
     def _used_bytes(self) -> int:
-        return (self._lmdb.info()["last_pgno"] + 1) * self._lmdb.stat()["psize"]
+        return (self.lmdb.info()["last_pgno"] + 1) * self.lmdb.stat()["psize"]
 
     def _submit(self, batch: Batch | None) -> asyncio.Future[None]:
         done = self._loop.create_future()
@@ -180,13 +180,13 @@ class LmdbEnvironment(LmdbMapping):
     def _commit_growing(self, batches: Sequence[Batch]) -> list[EblaError | None]:
         for _ in range(GROWTHS_MAX):
             try:
-                return commit_group(self._lmdb, self._databases, self.path, batches)
+                return commit_group(self, batches)
             except MapFull:
                 self._grow(batches)
         raise StorageError(f"{self.path} cannot grow enough for a batch; divide it", path=self.path)
 
     def _grow(self, batches: Sequence[Batch]) -> None:
-        now_bytes = self._lmdb.info()["map_size"]
+        now_bytes = self.lmdb.info()["map_size"]
         wanted_bytes = max(2 * now_bytes, now_bytes + 2 * batch_bytes(batches))
         try:
             self.exchange_map(-(-wanted_bytes // _MIB) * _MIB, self._keeper.growth_grace_s)

@@ -1,8 +1,8 @@
 """Reads of LMDB environments: short transactions, pinned snapshots, and the map they must not lose.
 
 A read transaction points into the memory map, and the map may only be exchanged for a larger one while no
-transaction of this process is open. So every short read passes a gate, snapshots are registered, and whoever
-exchanges the map closes the gate and expires the snapshots that are left. Loops run in C: no Python code per row.
+transaction of this process is open. So every read passes a gate, snapshots are registered, and whoever exchanges
+the map closes the gate and expires the snapshots that are left. Loops run in C: no Python code per row.
 
 A latent sector error under a memory map is SIGBUS, which Python cannot turn into an error: the process dies.
 """
@@ -29,14 +29,16 @@ P = ParamSpec("P")
 Transaction: TypeAlias = "lmdb.Transaction[bytes]"
 Database: TypeAlias = "lmdb._Database"
 
-SPARE_READS = 8  # read transactions kept for reuse: beginning one anew costs three times as much
+SPARE_READS = 1  # a read transaction kept for reuse: beginning one anew costs three times as much
 
-_DAMAGE = (
+DAMAGE = (
+    lmdb.BadTxnError,  # what a cursor says after it has met a damaged page
     lmdb.CorruptedError,
     lmdb.PageNotFoundError,
     lmdb.InvalidError,
     lmdb.VersionMismatchError,
     lmdb.CursorFullError,
+    lmdb.PageFullError,
 )
 
 
@@ -81,10 +83,10 @@ class LmdbMapping(LmdbReads):
 
     def __init__(self, path: str, environment: lmdb.Environment, databases: dict[str, Database]) -> None:
         self.path = path
-        self._lmdb = environment
-        self._databases = databases
+        self.lmdb = environment
+        self.databases = databases
         self._pid = os.getpid()
-        self._gate = Gate()
+        self.gate = Gate()
         self._snapshots: dict[LmdbSnapshot, None] = {}
         self._snapshot_closed = threading.Condition()
         self._closed = False
@@ -100,12 +102,12 @@ class LmdbMapping(LmdbReads):
 
     def info(self) -> dict[str, int]:
         """LMDB's own figures: map_size, last_txnid, last_pgno, num_readers, ..."""
-        return self._inside(lambda: {k: v for k, v in self._lmdb.info().items() if isinstance(v, int)})
+        return self._inside(lambda: {k: v for k, v in self.lmdb.info().items() if isinstance(v, int)})
 
-    def database(self, name: str) -> Database:
-        found = self._databases.get(name)
+    def handle(self, name: str) -> Database:
+        found = self.databases.get(name)
         if found is None:
-            known = ", ".join(self._databases)
+            known = ", ".join(self.databases)
             raise InvalidArgument(f"there is no database {name!r} in {self.path}; it was opened with {known}")
         return found
 
@@ -121,12 +123,12 @@ class LmdbMapping(LmdbReads):
         *arguments: P.args,
         **options: P.kwargs,
     ) -> T:
-        self._gate.enter()
+        self.gate.enter()
         try:
             self.check()
-            transaction = self._lmdb.begin()
+            transaction = self.lmdb.begin()
             try:
-                return work(transaction, self.database(database), *arguments, **options)
+                return work(transaction, self.handle(database), *arguments, **options)
             finally:
                 transaction.abort()
         except lmdb.MapResizedError:
@@ -134,13 +136,13 @@ class LmdbMapping(LmdbReads):
         except lmdb.Error as error:
             raise read_error(error, self.path) from error
         finally:
-            self._gate.leave()
+            self.gate.leave()
         self._adopt()
         return self._read(work, database, *arguments, **options)
 
     def _inside(self, work: Callable[[], T]) -> T:
         """As `_read`, for what needs no database."""
-        with self._gate.inside():
+        with self.gate.inside():
             self.check()
             try:
                 return work()
@@ -154,16 +156,18 @@ class LmdbMapping(LmdbReads):
     def _adopt(self) -> None:
         """Another process, the owner, has made the map larger: take it over at that size. It grows each time,
         so this comes to an end."""
-        before = self._lmdb.info()["map_size"]
+        before = self.lmdb.info()["map_size"]
         try:
             self.exchange_map(0, grace_s=0.0)
         except lmdb.Error as error:
             raise read_error(error, self.path) from error
-        if self._lmdb.info()["map_size"] <= before:
-            raise StorageError(f"cannot take over the larger map of {self.path}; open it again", path=self.path)
+        if self.lmdb.info()["map_size"] <= before:
+            raise StorageError(
+                f"cannot take over the larger map of {self.path}; open it again", path=self.path
+            )
 
     def _pin(self) -> LmdbSnapshot:
-        snapshot = LmdbSnapshot(self, self._lmdb.begin())
+        snapshot = LmdbSnapshot(self, self.lmdb.begin())
         with self._snapshot_closed:
             self._snapshots[snapshot] = None
         return snapshot
@@ -171,10 +175,10 @@ class LmdbMapping(LmdbReads):
     def exchange_map(self, map_bytes: int, grace_s: float) -> None:
         """Take a map of this size (0: as large as the file says), once nothing points into the present one."""
         self._await_snapshots(grace_s)
-        with self._gate.closed():
+        with self.gate.closed():
             self._expire_snapshots()
             if not self._closed:
-                self._lmdb.set_mapsize(map_bytes)
+                self.lmdb.set_mapsize(map_bytes)
 
     def _await_snapshots(self, grace_s: float) -> None:
         until = time.monotonic() + grace_s
@@ -190,10 +194,10 @@ class LmdbMapping(LmdbReads):
 
     def _shut(self) -> None:
         """Close the environment; later calls raise."""
-        with self._gate.closed():
+        with self.gate.closed():
             self._expire_snapshots()
             self._closed = True
-            self._lmdb.close()
+            self.lmdb.close()
 
 
 class LmdbSnapshot(LmdbReads):
@@ -220,7 +224,7 @@ class LmdbSnapshot(LmdbReads):
         **options: P.kwargs,
     ) -> T:
         mapping = self._mapping
-        with self._lock:
+        with mapping.gate.inside(), self._lock:
             mapping.check()
             if self._transaction is None:
                 raise SnapshotExpired(
@@ -228,7 +232,7 @@ class LmdbSnapshot(LmdbReads):
                     path=mapping.path,
                 )
             try:
-                return work(self._transaction, mapping.database(database), *arguments, **options)
+                return work(self._transaction, mapping.handle(database), *arguments, **options)
             except lmdb.Error as error:
                 raise read_error(error, mapping.path) from error
 
@@ -281,7 +285,7 @@ class Gate:
 
 def read_error(error: lmdb.Error, path: str) -> StorageError:
     """What a failed read means."""
-    if isinstance(error, _DAMAGE):
+    if isinstance(error, DAMAGE):
         return Corruption(f"{path} is damaged inside: {error}; rebuild it from a peer", path=path)
     if isinstance(error, lmdb.PanicError):
         return DiskFailed(f"{path} cannot be used after a failed write: {error}", path=path)
@@ -338,7 +342,7 @@ def _last(transaction: Transaction, database: Database, stop: bytes | None) -> I
         return cursor.item() if cursor.last() else None
     if not stop:
         return None
-    found = cursor.prev() if cursor.set_range(stop) else cursor.last()
+    found = cursor.next() if cursor.set_range(stop) else cursor.last()
     return cursor.item() if found else None
 
 

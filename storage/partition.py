@@ -58,7 +58,7 @@ def range_spec(columns: Sequence[str], splits: Sequence[Any], schema: TableSchem
 
     A split is the first key of its part: rows below the first split are part 0.
     """
-    columns = tuple(columns)
+    columns = (columns,) if isinstance(columns, str) else tuple(columns)
     if columns != schema.key[: len(columns)] or not columns:
         raise InvalidArgument(
             f"range columns must be a prefix of the primary key {schema.key}, not {columns}; reorder or drop columns",

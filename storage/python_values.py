@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from ebla.storage.fixed import Fixed
-from ebla.storage.ragged import binary
+from ebla.storage.ragged import binary, objects
 from ebla.storage.schema import Column
 
 _TAKEN: dict[str, tuple[type, ...]] = {
@@ -84,19 +84,22 @@ def first_unfit_time(column: Column, values: Sequence[datetime | None]) -> int |
     """The first time that has a zone and should not (or the reverse), or nanoseconds that would be lost."""
     zoned, coarse = column.zone is not None, column.unit != "ns"
     for place, value in enumerate(values):
-        if value is not None and (
-            (value.tzinfo is not None) != zoned or (coarse and getattr(value, "nanosecond", 0))
-        ):
+        if value is not None and ((value.tzinfo is not None) != zoned or (coarse and _nanosecond(value))):
             return place
     return None
 
 
-def raw(column: Column, array: pa.Array) -> Any:
-    """The only value of `array` as the codecs keep it: int, float or bytes."""
-    assert len(array) == 1 and array.null_count == 0
+def raws(column: Column, array: pa.Array) -> list[Any]:
+    """The values of an array without nulls as the codecs keep them: int, float or bytes."""
+    assert array.null_count == 0
     if column.variable:
-        return binary(array)[0].as_py()
-    value = Fixed(column).values(array)[0]
+        return objects(binary(array))
+    values: list[Any] = Fixed(column).values(array).tolist()
     if column.type == "decimal":
-        return int.from_bytes(value.tobytes(), "little", signed=True)
-    return value.item()
+        return [int.from_bytes(value, "little", signed=True) for value in values]
+    return values
+
+
+def _nanosecond(value: Any) -> int:
+    """Of a pandas Timestamp what a datetime has no room for."""
+    return getattr(value, "nanosecond", 0)

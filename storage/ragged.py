@@ -91,7 +91,7 @@ def cut(data: Any, starts: Array, stops: Array) -> pa.BinaryArray:
 def window(data: Array, width: int) -> Array:
     """Every run of `width` bytes of the buffer, by where it starts: index it to gather."""
     assert 0 < width <= len(data)
-    return np.ndarray((len(data) - width + 1,), f"V{width}", data, strides=(1,))  # type: ignore[arg-type]
+    return np.ndarray((len(data) - width + 1,), f"V{width}", data, strides=(1,))
 
 
 def objects(array: pa.BinaryArray) -> list[bytes]:

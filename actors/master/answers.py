@@ -1,7 +1,7 @@
 """What clients are told, built from the committed catalog and what servers last reported. Await-free.
 
-A tablet shows its replicas only once it is running: until then its servers may still be replaced by others, and a
-client that wrote to them would write into a tablet that will be deleted.
+A tablet shows its replicas only once it is running: until then its servers may still be replaced by others,
+and a client that wrote to them would write into a tablet that will be deleted.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class Answers:
         )
 
     def tablet(self, record: TabletRecord, now: float) -> TabletLocation:
-        """Where it is. After a restart of the master `leader` is unknown until a replica reports: ask the replicas."""
+        """Where it is. After a restart of the master `leader` is unknown until a replica reports: ask the
+        replicas."""
         configuration = record.configuration
         if record.state != RUNNING or configuration is None:
             return TabletLocation(record.tablet, record.bucket, record.state, None, 0, ())
@@ -74,6 +75,7 @@ class Answers:
         )
 
     def _state(self, record: TableRecord) -> str:
-        """preparing until every tablet runs, which takes a leader; a restart of the master does not undo it."""
+        """preparing until every tablet runs, which takes a leader; a restart of the master does not undo
+        it."""
         tablets = self._catalog.tablets
         return RUNNING if all(tablets[tablet].state == RUNNING for tablet in record.tablets) else "preparing"

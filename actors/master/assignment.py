@@ -1,7 +1,8 @@
 """Which servers a tablet goes to, and when one that does not come up is given up.
 
-Await-free: `plan` looks at the catalog and returns edits. The counts that placement evens out are the catalog's own,
-so replicas that were assigned a moment ago, and that no server has reported yet, count like all others.
+Await-free: `plan` looks at the catalog and returns edits. The counts that placement evens out are the
+catalog's own, so replicas that were assigned a moment ago, and that no server has reported yet, count like
+all others.
 """
 
 from __future__ import annotations
@@ -57,8 +58,9 @@ def choose(
     avoid: Mapping[str, float],
     random: Random,
 ) -> tuple[Peer, ...] | None:
-    """The servers with the fewest replicas of this table, then of all, on distinct hosts; ties fall at random, so
-    that every server gets to know many others. Those in `avoid` come last. None if there are not enough hosts."""
+    """The servers with the fewest replicas of this table, then of all, on distinct hosts; ties fall at
+    random, so that every server gets to know many others. Those in `avoid` come last. None if there are not
+    enough hosts."""
     of_table, total = load.of_table(table), load.total
     order = list(candidates)
     random.shuffle(order)
@@ -82,8 +84,8 @@ class Assignment:
         self._avoid: dict[str, float] = {}
 
     def plan(self, catalog: Catalog, candidates: Sequence[Candidate], now: float, wall_us: int) -> Plan:
-        """Replace what timed out, then place what is preparing. A tablet for which there are not enough servers
-        keeps preparing and holds up nobody."""
+        """Replace what timed out, then place what is preparing. A tablet for which there are not enough
+        servers keeps preparing and holds up nobody."""
         edits: list[Edit] = []
         waiting = [catalog.tablets[tablet] for tablet in catalog.preparing]
         for record in self._timed_out(catalog, now):

@@ -1,14 +1,16 @@
 """The catalog: which tables and tablets exist, in which state, on which servers.
 
-It is a state machine over edits (edits.py) and nothing else changes it. Records are frozen and replaced whole, so a
-reader that runs between two awaits always sees one committed state. Three maps, as in Kudu's catalog manager:
+It is a state machine over edits (edits.py) and nothing else changes it. Records are frozen and replaced
+whole, so a reader that runs between two awaits always sees one committed state. Three maps, as in Kudu's
+catalog manager:
 
     tables   table id  -> TableRecord      running -> removed -> forgotten
     names    name      -> table id         running tables only: a dropped table's name is free at once
     tablets  tablet id -> TabletRecord     preparing -> creating -> running -> deleted -> forgotten
                                                         creating -> replaced -> forgotten
 
-An edit that is not legal in the present state is a defect, or damage that no checksum caught: it fails an assertion.
+An edit that is not legal in the present state is a defect, or damage that no checksum caught: it fails an
+assertion.
 """
 
 from __future__ import annotations
@@ -47,8 +49,8 @@ class TableRecord(msgspec.Struct, frozen=True):
 
 
 class TabletRecord(msgspec.Struct, frozen=True):
-    """`unseen`: members that have not reported a replica yet. `former`: members that left the configuration and may
-    still hold something. `ended_us`: when it was deleted or replaced."""
+    """`unseen`: members that have not reported a replica yet. `former`: members that left the configuration
+    and may still hold something. `ended_us`: when it was deleted or replaced."""
 
     tablet: str
     table: str
@@ -97,7 +99,7 @@ class Catalog:
         self.ended: dict[str, None] = {}
         self._of_table: dict[str, dict[str, None]] = {}
 
-    # -- reading -------------------------------------------------------------------------------------------------
+    # -- reading ---------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
         """How many records a checkpoint would hold."""
@@ -116,7 +118,7 @@ class Catalog:
             tuple(self.tables.values()), tuple(self.tablets.values()), tuple(self.requests.items())
         )
 
-    # -- changing ------------------------------------------------------------------------------------------------
+    # -- changing --------------------------------------------------------------------------------------------
 
     def load(self, image: CatalogImage) -> None:
         """Only into an empty catalog."""
@@ -215,7 +217,7 @@ class Catalog:
                 assert self.tables[record.table].state == REMOVED, record.table
                 del self.tables[record.table], self._of_table[record.table]
 
-    # -- helpers -------------------------------------------------------------------------------------------------
+    # -- helpers ---------------------------------------------------------------------------------------------
 
     def _expect(self, tablet: str, *states: str) -> TabletRecord:
         record = self.tablets[tablet]

@@ -2,8 +2,8 @@
 
 Database `checkpoint` of the master's environment, replaced in one commit:
 
-    head             the transaction it reflects, the number of chunks, the image's size, and a digest of the image
-    number (8 bytes) one chunk of the encoded image
+    head               the transaction it reflects, how many chunks and bytes the image has, and its digest
+    number (8 bytes)   one chunk of the encoded image
 
 Every byte is covered by the digest; damage is Corruption, never a smaller catalog.
 """

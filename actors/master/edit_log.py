@@ -7,8 +7,9 @@ A transaction is one `append`: its edits are replayed together or not at all, nu
     base             txid + chain + checksum     what came up to here was purged; a checkpoint holds it
     head             txid + chain + checksum     the last transaction: a log that lost its end is noticed
 
-The chain binds every record to its place and to the whole history before it. LMDB does not notice rot, a record
-served for another, or one that is missing; the chain does, and the answer is Corruption, never fewer edits.
+The chain binds every record to its place and to the whole history before it. LMDB does not notice rot, a
+record served for another, or one that is missing; the chain does, and the answer is Corruption, never fewer
+edits.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ class EditLog(Protocol):
     def last_txid(self) -> int: ...
 
     async def open(self, after: int) -> list[e.Edit]:
-        """Become able to append; the edits of every transaction after `after`, in order. Corruption if they are
-        not all there or any of them is damaged."""
+        """Become able to append; the edits of every transaction after `after`, in order. Corruption if they
+        are not all there or any of them is damaged."""
 
     async def append(self, edits: Sequence[e.Edit]) -> None:
-        """One transaction, durable when it returns. If it raises, whether it is durable is unknown: the only safe
-        reaction is to stop and start again from what the log says."""
+        """One transaction, durable when it returns. If it raises, whether it is durable is unknown: the only
+        safe reaction is to stop and start again from what the log says."""
 
     async def purge(self, upto: int) -> None:
         """Transactions up to `upto` are no longer needed: a checkpoint holds them durably."""

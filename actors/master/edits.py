@@ -1,7 +1,8 @@
 """What can happen to the catalog: each edit is one fact, in the past tense, as it stands in the edit log.
 
-An edit carries everything that applying it needs (ids, times, configurations), so that replaying the log gives the
-same catalog on any machine. What only servers can tell anew, such as leaders and terms, is not an edit.
+An edit carries everything that applying it needs (ids, times, configurations), so that replaying the log
+gives the same catalog on any machine. What only servers can tell anew, such as leaders and terms, is not an
+edit.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class TabletAssigned(msgspec.Struct, frozen=True, tag="tablet_assigned"):
 
 
 class TabletReplaced(msgspec.Struct, frozen=True, tag="tablet_replaced"):
-    """Its servers did not make it in time: creating -> replaced, and `successor` prepares for the same partition."""
+    """Its servers did not make it in time: creating -> replaced, and `successor` prepares for the same
+    partition."""
 
     tablet: str
     successor: str
@@ -54,15 +56,16 @@ class TabletRunning(msgspec.Struct, frozen=True, tag="tablet_running"):
 
 
 class ConfigurationChanged(msgspec.Struct, frozen=True, tag="configuration_changed"):
-    """The group committed a newer configuration. Members that left stay known until their data is surely gone."""
+    """The group committed a newer configuration. Members that left stay known until their data is surely
+    gone."""
 
     tablet: str
     configuration: Configuration
 
 
 class ReplicasSeen(msgspec.Struct, frozen=True, tag="replicas_seen"):
-    """Server `uuid` reported replicas of `tablets` for the first time. It is never asked to create them again:
-    a replica that existed may have voted, and an empty new one in its place would not remember."""
+    """Server `uuid` reported replicas of `tablets` for the first time. It is never asked to create them
+    again: a replica that existed may have voted, and an empty new one in its place would not remember."""
 
     uuid: str
     tablets: tuple[str, ...]
@@ -85,7 +88,8 @@ class TableDropped(msgspec.Struct, frozen=True, tag="table_dropped"):
 
 
 class TabletsForgotten(msgspec.Struct, frozen=True, tag="tablets_forgotten"):
-    """No server holds anything of these deleted or replaced tablets; a removed table goes with its last one."""
+    """No server holds anything of these deleted or replaced tablets; a removed table goes with its last
+    one."""
 
     tablets: tuple[str, ...]
 

@@ -1,13 +1,15 @@
 """What the master asks of tablet servers: create this replica, delete that one. Which, when, and how often.
 
-Await-free: the role runs an errand and says how it ended. What is wanted follows from the committed catalog alone, so
-a restarted master takes up where the old one ended, and nothing is ever sent for a change that is not durable:
+Await-free: the role runs an errand and says how it ended. What is wanted follows from the committed catalog
+alone, so a restarted master takes up where the old one ended, and nothing is ever sent for a change that is
+not durable:
 
     create    every member of a created tablet's first configuration that has never reported its replica
     delete    every server that may hold something of a dropped or replaced tablet, until it says it does not
 
-An errand is repeated, with growing pauses, for as long as it is wanted; a server that is not alive is not called. One
-at a time per replica, a few per server (a slow one holds up nobody), and no more than `rpcs_max` in all.
+An errand is repeated, with growing pauses, for as long as it is wanted; a server that is not alive is not
+called. One at a time per replica, a few per server (a slow one holds up nobody), and no more than `rpcs_max`
+in all.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ class _Pause:
 
 
 class _Ended:
-    """A dropped or replaced tablet: who surely holds nothing of it any more, and since when that is everyone."""
+    """A dropped or replaced tablet: who surely holds nothing of it, and since when that is everyone."""
 
     def __init__(self) -> None:
         self.absent: dict[str, None] = {}
@@ -66,7 +68,7 @@ class Errands:
         self._pauses: dict[tuple[str, str], _Pause] = {}
         self._ended: dict[str, _Ended] = {}
 
-    # -- what to do now ------------------------------------------------------------------------------------------
+    # -- what to do now --------------------------------------------------------------------------------------
 
     def begin(self, catalog: Catalog, servers: Servers, now: float) -> list[Errand]:
         """Errands to run from now on; each must be followed by `succeeded` or `failed`."""
@@ -109,7 +111,7 @@ class Errands:
                 yield Errand(DELETE, tablet, peer.uuid, peer.address)
 
     def _reachable(self, errand: Errand, servers: Servers, now: float) -> bool:
-        """Only the server itself can create; a new one at its address can say that the old one's data is gone."""
+        """Only the server itself can create; a new one at its address knows that the old one is gone."""
         if errand.kind == CREATE:
             return servers.is_alive(errand.uuid, now)
         return servers.answers_at(errand.address, now)
@@ -118,7 +120,7 @@ class Errands:
         pause = self._pauses.get(errand.replica)
         return pause is not None and pause.kind == errand.kind and now < pause.until
 
-    # -- how it ended --------------------------------------------------------------------------------------------
+    # -- how it ended ----------------------------------------------------------------------------------------
 
     def succeeded(self, errand: Errand, now: float) -> None:
         """A created replica is done with when it is reported; a deleted one is done with now."""
@@ -146,7 +148,7 @@ class Errands:
         """It was not wanted any more and nothing was sent."""
         del self._under_way[errand.replica]
 
-    # -- what reports say ----------------------------------------------------------------------------------------
+    # -- what reports say ------------------------------------------------------------------------------------
 
     def absent(self, tablet: str, uuid: str) -> None:
         """The server says that it holds nothing of the tablet."""
@@ -161,7 +163,7 @@ class Errands:
         ended.stragglers[peer.uuid] = peer
         ended.clean_since = None
 
-    # -- when to forget ------------------------------------------------------------------------------------------
+    # -- when to forget --------------------------------------------------------------------------------------
 
     def forgettable(self, catalog: Catalog, now: float, wall_us: int) -> tuple[str, ...]:
         """Ended tablets that no server holds anything of, or that were waited for long enough."""

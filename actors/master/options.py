@@ -10,19 +10,22 @@ JOURNALS = ("local",)
 
 
 class MasterOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """`unresponsive_s`: a server silent for so long gets no new replicas. `assignment_timeout_s`: a tablet whose
-    servers have not brought it up by then is replaced by a new one (Kudu's tablet_creation_timeout).
+    """`unresponsive_s`: a server silent for so long gets no new replicas. `assignment_timeout_s`: a tablet
+    whose servers have not brought it up by then is replaced by a new one (Kudu's tablet_creation_timeout).
 
-    `forget_min_s`: how long a dropped or replaced tablet is remembered after every server confirmed that its replica
-    is gone, for a request to create one that is still under way somewhere. `forget_max_s`: after so long it is
-    forgotten although a server never answered; should that server ever return, its replica is unknown, and unknown
-    replicas are left alone.
+    `settle_s`: how long a restarted master waits for the servers' heartbeats before it places tablets.
+
+    `forget_min_s`: how long a dropped or replaced tablet is remembered after every server confirmed that its
+    replica is gone, for a request to create one that is still under way somewhere. `forget_max_s`: after so
+    long it is forgotten although a server never answered; should that server ever return, its replica is
+    unknown, and unknown replicas are left alone.
     """
 
     journal: str = "local"
     bg_s: float = 0.5
     unresponsive_s: float = 10.0
     assignment_timeout_s: float = 30.0
+    settle_s: float = 2.0
     rpc_timeout_s: float = 10.0
     rpc_backoff_s: float = 0.1
     rpc_backoff_max_s: float = 10.0

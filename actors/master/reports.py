@@ -6,10 +6,11 @@ Await-free, and in three steps, each a function of the committed catalog:
     Views.merge(...)       leaders, terms and replica states: known anew after any restart, hence never logged
     Merged                 replicas of dropped or replaced tablets, that are (or are no longer) on the server
 
-Rules, after Kudu's tablet report processing. A tablet the catalog does not know is left alone: data is deleted only
-on explicit evidence. The replica's configuration counts if its index is higher than the known one. A leader counts
-only as a member of the committed configuration, and only in a newer term, or where none is known in this one; a
-follower that knows no leader does not erase the one the others follow. Two leaders in one term are never believed.
+Rules, after Kudu's tablet report processing. A tablet the catalog does not know is left alone: data is
+deleted only on explicit evidence. The replica's configuration counts if its index is higher than the known
+one. A leader counts only as a member of the committed configuration, and only in a newer term, or where none
+is known in this one; a follower that knows no leader does not erase the one the others follow. Two leaders in
+one term are never believed.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ log = logging.getLogger(__name__)
 UNKNOWN_MAX = 10_000  # remembered for the count in status; more than that is the same story
 
 
-# -- durable ---------------------------------------------------------------------------------------------------------
+# -- durable -------------------------------------------------------------------------------------------------
 
 
 def durable_changes(catalog: Catalog, uuid: str, report: TabletReport) -> list[Edit]:
@@ -98,7 +99,7 @@ def _acceptable(replica: ReplicaReport) -> bool:
     return False
 
 
-# -- in memory -------------------------------------------------------------------------------------------------------
+# -- in memory -----------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -112,8 +113,8 @@ class View:
 
 
 class Merged(NamedTuple):
-    """`stragglers`: replicas on the server of tablets that were dropped or replaced. `absent`: tablets it says it
-    holds nothing of; in a full report, everything that has ended and was not listed."""
+    """`stragglers`: replicas on the server of tablets that were dropped or replaced. `absent`: tablets it
+    says it holds nothing of; in a full report, everything that has ended and was not listed."""
 
     stragglers: list[str]
     absent: list[str]

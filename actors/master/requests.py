@@ -1,7 +1,8 @@
 """Requests to change tables: what makes one valid, and how a repeated one is recognised. Await-free.
 
-A client repeats a request whose answer it did not get, with the same request id. What was carried out is remembered in
-the catalog, hence durable: the repeat gets the first answer, and an id that comes back with another body is refused.
+A client repeats a request whose answer it did not get, with the same request id. What was carried out is
+remembered in the catalog, hence durable: the repeat gets the first answer, and an id that comes back with
+another body is refused.
 """
 
 from __future__ import annotations
@@ -66,15 +67,15 @@ def validate_room(request: CreateTableRequest, hosts: int, replicas_per_server_m
     """What the cluster of this moment can take."""
     if request.replicas > hosts:
         raise Unavailable(
-            f"table {request.name!r} wants {request.replicas} replicas, each on a host of its own, but tablet servers "
-            f"of {hosts} hosts are live; start more, or create it with fewer replicas"
+            f"table {request.name!r} wants {request.replicas} replicas, each on a host of its own, but "
+            f"tablet servers of {hosts} hosts are live; start more, or create it with fewer replicas"
         )
     tablets = request.schema.partitioning.tablets
     most = replicas_per_server_max * hosts
     _require(
         tablets * request.replicas <= most,
-        f"partitioning makes {tablets} tablets with {request.replicas} replicas each; on {hosts} live hosts a new "
-        f"table may have {most} replicas altogether: use fewer buckets or splits",
+        f"partitioning makes {tablets} tablets with {request.replicas} replicas each; on {hosts} live hosts "
+        f"a new table may have {most} replicas altogether: use fewer buckets or splits",
     )
 
 

@@ -1,12 +1,13 @@
 """The one writer of the catalog: decide, make durable, apply, answer; one change after the other.
 
-A change is two functions without await. `decide` looks at the committed catalog and returns edits (or raises the typed
-error that the caller gets); `conclude` runs right after they were applied, before anything else does, and returns the
-answer. Between the two lies the only wait, the edit log's, and during it nobody else changes the catalog, while every
-reader still sees it as it was. A caller that is cancelled does not tear a change in two: the scribe carries it out.
+A change is two functions without await. `decide` looks at the committed catalog and returns edits (or raises
+the typed error that the caller gets); `conclude` runs right after they were applied, before anything else
+does, and returns the answer. Between the two lies the only wait, the edit log's, and during it nobody else
+changes the catalog, while every reader still sees it as it was. A caller that is cancelled does not tear a
+change in two: the scribe carries it out.
 
-A log that fails leaves open whether the edits are durable. Then nothing more is believed: the master fails, loudly,
-and starts again from what the log says.
+A log that fails leaves open whether the edits are durable. Then nothing more is believed: the master fails,
+loudly, and starts again from what the log says.
 """
 
 from __future__ import annotations

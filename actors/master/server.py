@@ -5,11 +5,12 @@ Four promises:
     durable first   a change is in the edit log before memory shows it and before any server hears of it
     exactly once    a repeated create or drop gets the first answer
     completion      a created table gets its replicas, a dropped one loses them, whoever restarts meanwhile
-    evidence        a replica is deleted because its table was dropped or its tablet replaced, never because it is
-                    unknown: a master that lost its catalog deletes nothing
+    evidence        a replica is deleted because its table was dropped or its tablet replaced, never because
+                    it is unknown: a master that lost its catalog deletes nothing
 
-Changes go through the scribe, one after the other; reads answer from memory. What servers are asked to do follows from
-the committed catalog (errands.py) in a background task that events wake and that looks by itself every `bg_s`.
+Changes go through the scribe, one after the other; reads answer from memory. What servers are asked to do
+follows from the committed catalog (errands.py) in a background task that events wake and that looks by itself
+every `bg_s`.
 """
 
 from __future__ import annotations
@@ -61,9 +62,11 @@ class Master(Role):
         self.instance = m.ServerInstance("", 0)
         self._running = False
         self._unplaced = 0
+        self._placing_from = 0.0
+        self._forgetting_from = 0.0
         self._wake = asyncio.Event()
 
-    # -- life ----------------------------------------------------------------------------------------------------
+    # -- life ------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         instance = await self.world.disk.open_instance(new_id(self.world.random))
@@ -79,6 +82,8 @@ class Master(Role):
             checkpoint_edits=self.options.checkpoint_edits,
         )
         await self.scribe.open()
+        # After a restart the first servers to be heard would get everything that waits to be placed.
+        self._placing_from = self._now() + (self.options.settle_s if len(self.catalog) > 0 else 0.0)
         self._running = True
         self.world.spawn(self.scribe.run(), "scribe")
         self.world.spawn(self._background(), "background")
@@ -88,8 +93,8 @@ class Master(Role):
         self._running = False
 
     async def _open_environment(self, instance: Instance) -> Environment:
-        """A catalog that was there once must be there. The mark that it was is made after it, so that a crash while
-        the directory is being formatted is not taken for a loss."""
+        """A catalog that was there once must be there. The mark that it was is made after it, so that a crash
+        while the directory is being formatted is not taken for a loss."""
         disk = self.world.disk
         formatted = disk.exists(FORMATTED)
         environment = await disk.open_environment(
@@ -105,7 +110,7 @@ class Master(Role):
         if not self._running:
             raise NotRunning(f"{self.world.address} is starting or stopping", state="starting")
 
-    # -- tables --------------------------------------------------------------------------------------------------
+    # -- tables ----------------------------------------------------------------------------------------------
 
     @rpc
     async def create_table(self, request: m.CreateTableRequest) -> m.TableInfo:
@@ -176,7 +181,7 @@ class Master(Role):
             raise NotFound(f"there is no table {name!r}", what=name)
         return record
 
-    # -- servers -------------------------------------------------------------------------------------------------
+    # -- servers ---------------------------------------------------------------------------------------------
 
     @rpc
     async def heartbeat(self, request: m.HeartbeatRequest) -> m.HeartbeatReply:
@@ -255,7 +260,7 @@ class Master(Role):
             leader_conflicts=self.views.leader_conflicts,
         )
 
-    # -- in the background ---------------------------------------------------------------------------------------
+    # -- in the background -----------------------------------------------------------------------------------
 
     async def _tick(self) -> None:
         while True:
@@ -271,11 +276,13 @@ class Master(Role):
                 await self._forget()
             except Throttled as error:
                 log.warning("%s: %s; trying again", self.world.address, error)
-            for errand in self.errands.begin(self.catalog, self.servers, self._now()):
-                self.world.spawn(self._run(errand), f"{errand.kind} {errand.tablet} at {errand.address}")
+            self._run_errands()
 
     async def _assign(self) -> None:
-        if not self.assignment.work(self.catalog, self._now()):
+        now = self._now()
+        if now < self._placing_from:
+            return
+        if not self.assignment.work(self.catalog, now):
             self._unplaced = 0
             return
 
@@ -298,6 +305,11 @@ class Master(Role):
         await self.scribe.change("assign", decide, lambda: self.views.drop_ended(self.catalog))
 
     async def _forget(self) -> None:
+        """Not with every event: it looks at everything that has ended."""
+        if self._now() < self._forgetting_from:
+            return
+        self._forgetting_from = self._now() + self.options.bg_s
+
         def decide() -> Sequence[Edit]:
             tablets = self.errands.forgettable(self.catalog, self._now(), self.world.clock.wall_us())
             return (TabletsForgotten(tablets),) if tablets else ()
@@ -305,9 +317,12 @@ class Master(Role):
         if decide():
             await self.scribe.change("forget", decide, lambda: None)
 
+    def _run_errands(self) -> None:
+        for errand in self.errands.begin(self.catalog, self.servers, self._now()):
+            self.world.spawn(self._run(errand), f"{errand.kind} {errand.tablet} at {errand.address}")
+
     async def _run(self, errand: Errand) -> None:
         """One attempt. A server that is another now holds nothing of what the one that was asked had."""
-        gone = (TabletNotFound, WrongServer)
         await self.world.faults.here(f"master.{errand.kind}_tablet.before_rpc")
         if not self.errands.still_wanted(errand, self.catalog):
             self.errands.abandoned(errand)
@@ -318,22 +333,15 @@ class Master(Role):
                 errand.address, method, message, m.Empty, self.options.rpc_timeout_s
             )
         except EblaError as error:
-            if errand.kind == errands.DELETE and isinstance(error, gone):
+            if errand.kind == errands.DELETE and isinstance(error, TabletNotFound | WrongServer):
                 self.errands.succeeded(errand, self._now())
             else:
                 failures = self.errands.failed(errand, self._now())
                 level = logging.WARNING if failures == 1 else logging.DEBUG
-                log.log(
-                    level,
-                    "could not %s tablet %s at %s: %r",
-                    errand.kind,
-                    errand.tablet,
-                    errand.address,
-                    error,
-                )
+                log.log(level, "could not %s %s at %s: %r", errand.kind, errand.tablet, errand.address, error)
         else:
             self.errands.succeeded(errand, self._now())
-        self._wake.set()
+        self._run_errands()
 
     def _message(self, errand: Errand) -> tuple[str, msgspec.Struct]:
         record = self.catalog.tablets[errand.tablet]

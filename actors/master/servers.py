@@ -1,14 +1,14 @@
-"""The tablet servers that this master has heard of since it started: who they are, whether they live, their load.
+"""The tablet servers that this master has heard of since it started: who they are, who lives, their load.
 
-Nothing here is durable: a server that the master does not know is asked to register and to report everything, and one
-heartbeat later the master knows as much as before. What a heartbeat must satisfy (Kudu's TSManager):
+Nothing here is durable: a server that the master does not know is asked to register and to report everything,
+and one heartbeat later the master knows as much as before. What a heartbeat must satisfy (Kudu's TSManager):
 
-    unknown uuid, no registration            asked to register
-    the same incarnation registers again     accepted: a retry
-    a later incarnation                      accepted once it registers: the server restarted, all is asked anew
-    an earlier incarnation                   refused: a delayed message, or a process that must stop
-    a known uuid at another address          refused: a directory belongs to its host
-    another uuid at a known address          the old server is gone from there: a host lost its disk
+    unknown uuid, no registration        asked to register
+    the same incarnation again           accepted: a retry
+    a later incarnation                  accepted once it registers: it restarted, everything is asked anew
+    an earlier incarnation               refused: a delayed message, or a process that must stop
+    a known uuid at another address      refused: a directory belongs to its host
+    another uuid at a known address      the old server is gone from there: the host lost its disk
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ class Servers:
         self._at_address: dict[str, str] = {}
 
     def heartbeat(self, request: HeartbeatRequest, now: float) -> Server | None:
-        """The server, alive from now on; None if it has to register first. Raises if it must not be served."""
+        """The server, alive from now on; None if it has to register first. Raises if it must not be
+        served."""
         uuid, seqno = request.instance.uuid, request.instance.seqno
         known = self._servers.get(uuid)
         if known is not None and seqno < known.instance.seqno:

@@ -50,7 +50,7 @@ class Reporter:
         self._full = True
         self._sequence = 0
         self._changed: dict[str, int] = {}  # tablet: the sequence current when it changed
-        self._sent: dict[str, tuple[object, ...]] = {}
+        self._seen: dict[str, tuple[object, ...]] = {}
         self._wake = asyncio.Event()
 
     def start(self) -> None:
@@ -62,15 +62,24 @@ class Reporter:
         self._wake.set()
 
     def look(self) -> None:
-        """Find replicas whose reportable facts changed since they were last sent."""
+        """Find replicas whose reportable facts changed since they were last looked at."""
         for tablet, replica in self._all().items():
-            if self._sent.get(tablet) != replica.facts():
+            facts = replica.facts()
+            if self._seen.get(tablet) != facts:
+                self._seen[tablet] = facts
                 self.changed(tablet)
 
     async def _run(self) -> None:
         while True:
             self.look()
-            again = await self._beat()
+            self._wake.clear()
+            try:
+                again = await self._beat()
+            except EblaError:
+                # The master is away, or refused; the next beat says everything again.
+                self.world.faults.reached("tablet.heartbeat.failed")
+                await self.world.clock.sleep(self.options.heartbeat_s)
+                continue
             if again:
                 continue
             try:
@@ -78,36 +87,26 @@ class Reporter:
                     await self._wake.wait()
             except TimeoutError:
                 pass
-            self._wake.clear()
 
     async def _beat(self) -> bool:
         """One heartbeat; True if the master wants another at once (registration or full report)."""
         full = self._full
         sequence = self._sequence
         report = self._report(full, sequence)
-        facts = {tablet: replica.facts() for tablet, replica in self._all().items()}
         self._sequence += 1
         memory, disk = self.usage()
         request = HeartbeatRequest(
             instance=self.instance,
             registration=self._registration() if self._register else None,
             report=report,
-            replicas=len(facts),
+            replicas=len(self._all()),
             leaders=sum(replica.leads for replica in self.replicas.values()),
             disk_bytes=disk,
             memory_bytes=memory,
         )
-        try:
-            reply = await self.world.network.call(
-                self.master, "heartbeat", request, HeartbeatReply, CALL_TIMEOUT_S
-            )
-        except EblaError:
-            # The master is away, or refused; the next beat says everything again.
-            self.world.faults.reached("tablet.heartbeat.failed")
-            return False
+        reply = await self.world.network.call(self.master, "heartbeat", request, HeartbeatReply, CALL_TIMEOUT_S)
         for tablet in [t for t, changed in self._changed.items() if changed <= sequence]:
             del self._changed[tablet]
-        self._sent.update({u.tablet: facts[u.tablet] for u in report.updated if u.tablet in facts})
         wanted = (reply.needs_register and not self._register) or (reply.needs_full_report and not full)
         self._register = reply.needs_register
         self._full = reply.needs_full_report

@@ -39,6 +39,7 @@ from ebla.storage.shared_log import SharedLog
 
 RECORDS = "records"
 WRITE_TIMEOUT_S_MAX = 30.0
+DISK_MEASURE_S = 10.0
 
 
 class TabletServer(Role):
@@ -49,6 +50,8 @@ class TabletServer(Role):
         self.replicas: dict[str, Replica] = {}
         self.load = Load()
         self.running = False
+        self._measure_at = 0.0
+        self._disk_bytes = 0
 
     # -- life
 
@@ -367,7 +370,12 @@ class TabletServer(Role):
         return tuple(running + [broken.report() for broken in self.lifecycle.broken.values()])
 
     def _usage(self) -> tuple[int, int]:
-        return self.load.memtable_bytes, self.world.disk.size_bytes()
+        """Bytes in memory and on disk, for the heartbeat. The disk is measured now and then: it costs a walk."""
+        now = self.world.clock.monotonic()
+        if now >= self._measure_at:
+            self._measure_at = now + DISK_MEASURE_S
+            self._disk_bytes = self.world.disk.size_bytes()
+        return self.load.memtable_bytes, self._disk_bytes
 
 
 def _settle(outcome: asyncio.Future[Stored] | Stored | EblaError) -> Stored | EblaError:

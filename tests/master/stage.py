@@ -45,7 +45,7 @@ class Stage:
         self.fairy = Fairy()
         self.scripts: dict[str, Script] = {}
 
-    # -- the cast ------------------------------------------------------------------------------------------------
+    # -- the cast --------------------------------------------------------------------------------------------
 
     async def open(self, *hosts: str) -> None:
         """The master and a server on each host, all registered."""
@@ -91,7 +91,7 @@ class Stage:
         self.watcher = asyncio.ensure_future(watch())
         return count
 
-    # -- the client ----------------------------------------------------------------------------------------------
+    # -- the client ------------------------------------------------------------------------------------------
 
     async def ask(self, method: str, request: Any, reply: type[T], timeout_s: float = 5.0) -> T:
         return await self.client.network.call(MASTER, method, request, reply, timeout_s)
@@ -137,7 +137,7 @@ class Stage:
                 await asyncio.sleep(0.05)
         raise AssertionError("no answer")
 
-    # -- what happened -------------------------------------------------------------------------------------------
+    # -- what happened ---------------------------------------------------------------------------------------
 
     async def until(self, holds: Callable[[], bool], timeout_s: float = 120.0) -> None:
         deadline = self.cluster.loop.time() + timeout_s

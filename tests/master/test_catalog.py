@@ -121,7 +121,8 @@ def test_edits_survive_encoding():
 
 
 class CatalogMachine(RuleBasedStateMachine):
-    """Legal edits at random. The model is a dictionary of names and one of tablet states; it knows no indexes."""
+    """Legal edits at random. The model is a dictionary of names and one of tablet states; it knows no
+    indexes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -211,7 +212,8 @@ class CatalogMachine(RuleBasedStateMachine):
         catalog.check()
 
     def teardown(self) -> None:
-        """Replaying everything, and replaying the rest over an image from the middle, give the same catalog."""
+        """Replaying everything, and replaying the rest over an image from the middle, give the same
+        catalog."""
         whole = c.Catalog()
         whole.apply(e.decode(e.encode(self.story.edits)))
         assert whole.image() == self.story.catalog.image()

@@ -1,4 +1,4 @@
-"""The master dies at its worst moments: before and after each durable step, with a failing disk, with a damaged one."""
+"""The master dies at its worst moments: around each durable step, with a failing disk, with a damaged one."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from ebla.actors.errors import NetworkError, NotFound
 from ebla.actors.master.server import MasterOptions
 from ebla.storage.errors import Corruption, Damaged, DiskFailed
+from tests.master.builders import create_request
 from tests.master.stage import MASTER, Stage, play
 
 OPTIONS = MasterOptions(
@@ -106,6 +107,8 @@ def test_fifty_tablets_come_up_though_the_master_crashes_three_times(seed: int):
         await stage.until(lambda: stage.replicas() == 150)
         await asyncio.sleep(1.0)
         assert all(tablet.leader for tablet in (await stage.table("flights")).tablets)
+        held = [len(stage.server(host).replicas) for host in stage.scripts]
+        assert max(held) - min(held) <= 3, "a restarted master waits for all servers before it places"
         stage.master.catalog.check()
         live = {tablet.tablet for tablet in info.tablets}
         assert all(set(stage.server(host).replicas) <= live for host in stage.scripts), "no leaked replicas"
@@ -202,6 +205,52 @@ def test_a_server_that_returns_with_an_empty_disk_does_not_hold_up_the_end_of_a_
     play(scenario, options=OPTIONS)
 
 
+def test_a_report_alone_can_confirm_a_deletion():
+    async def scenario(stage: Stage) -> None:
+        await stage.open("a", "b", "c")
+        await stage.create("flights", buckets=2)
+        await stage.running("flights")
+        for script in stage.scripts.values():
+            script.never_confirms = True
+        await stage.drop("flights")
+        await stage.until(lambda: len(stage.master.catalog.tables) == 0)
+
+    play(scenario, options=OPTIONS)
+
+
+def test_a_caller_that_gives_up_does_not_tear_its_change_in_two():
+    async def scenario(stage: Stage) -> None:
+        await stage.open("a", "b", "c")
+        stage.cluster.state(MASTER).commit_s = (1.0, 1.0)
+        for give_up_s in (0.0, 0.5, 1.0):
+            name = f"after {give_up_s}"
+            caller = asyncio.ensure_future(stage.master.create_table(create_request(name)))
+            await asyncio.sleep(give_up_s)
+            caller.cancel()
+            await stage.until(lambda n=name: stage.master.catalog.named(n) is not None)
+        await stage.create("later")
+        for record in stage.master.catalog.running_tables():
+            await stage.running(record.name)
+
+    play(scenario)
+
+
+def test_a_master_that_was_stopped_goes_on_where_it_was():
+    async def scenario(stage: Stage) -> None:
+        await stage.open("a", "b", "c")
+        await stage.create("flights", buckets=3)
+        await stage.running("flights")
+        await stage.until(lambda: not stage.master.catalog.unseen)
+        before = stage.master.catalog.image()
+        await stage.cluster.stop(MASTER)
+        await stage.cluster.restart(MASTER)
+        assert stage.master.catalog.image() == before
+        await stage.drop("flights")
+        await stage.until(lambda: stage.replicas() == 0)
+
+    play(scenario)
+
+
 def test_a_master_whose_edit_log_fails_fails_loudly_and_acknowledges_nothing():
     async def scenario(stage: Stage) -> None:
         await stage.open("a", "b", "c")
@@ -290,8 +339,8 @@ def test_the_log_stays_short_and_a_restart_finds_the_same_catalog():
 
 @pytest.mark.parametrize("seed", range(12))
 def test_tables_converge_to_what_was_asked_through_random_faults(seed: int):
-    """Two acts. First: lost and repeated messages, crashes of everything, creates and drops, retried as a client
-    does. Then all is healed, and what there is must be exactly what was acknowledged."""
+    """Two acts. First: lost and repeated messages, crashes of everything, creates and drops, retried as a
+    client does. Then all is healed, and what there is must be exactly what was acknowledged."""
 
     async def scenario(stage: Stage) -> None:
         hosts = ["a", "b", "c", "d", "e"]

@@ -107,6 +107,23 @@ def test_a_record_served_from_another_place_is_corruption():
     in_memory(scenario)
 
 
+def test_a_record_from_another_history_is_corruption():
+    async def scenario(environment: Environment, state: DurableState) -> None:
+        await filled(environment, 5)
+        three = environment.get("edits", key(3))
+        await environment.commit([Delete("edits", [name for name, _ in environment.items("edits")])])
+        log = LocalEditLog(environment)
+        await log.open(0)
+        for number in (11, 12, 3, 4, 5):
+            await log.append([edit(number)])
+        await LocalEditLog(environment).open(0)
+        await environment.commit([Put("edits", [(key(3), three)])])
+        with pytest.raises(Corruption, match="transaction 3"):
+            await LocalEditLog(environment).open(0)
+
+    in_memory(scenario)
+
+
 def test_purged_transactions_are_gone_and_the_rest_still_hangs_together():
     async def scenario(environment: Environment, state: DurableState) -> None:
         log = await filled(environment, 5)

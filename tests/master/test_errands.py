@@ -1,4 +1,4 @@
-"""Errands follow from the committed catalog: which are begun, how they are paced, and when a tablet is forgotten."""
+"""Errands follow from the committed catalog: which begin, how they are paced, when a tablet is forgotten."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from ebla.actors import messages as m
-from ebla.actors.errors import WrongServer
+from ebla.actors.errors import Throttled, WrongServer
 from ebla.actors.tablet.raft.messages import Configuration, Peer
 from tests.master.builders import configuration, heartbeat, replica, report
 from tests.master.stage import MASTER, Stage, play
@@ -180,6 +180,27 @@ def test_a_heartbeat_with_many_changes_costs_one_edit():
         await stage.running("flights")
         await stage.until(lambda: not stage.master.catalog.unseen)
         assert edits < (await stage.status()).edits <= edits + 3
+
+    play(scenario)
+
+
+def test_one_report_of_a_server_is_made_durable_at_a_time():
+    async def scenario(stage: Stage) -> None:
+        await stage.open()
+        beat = heartbeat("x", register=True, report=report(full=True))
+        await stage.ask("heartbeat", beat, m.HeartbeatReply)
+        await stage.create("flights", replicas=1)
+        await stage.until(lambda: bool(stage.master.catalog.creating))
+        (tablet,) = stage.master.catalog.creating
+        stage.cluster.state(MASTER).commit_s = (2.0, 2.0)
+        told = report(replica(tablet, configuration("x"), "x"), sequence=1)
+        beat = heartbeat("x", report=told)
+        answers = await asyncio.gather(
+            *(stage.ask("heartbeat", beat, m.HeartbeatReply) for _ in range(5)), return_exceptions=True
+        )
+        assert sum(isinstance(answer, m.HeartbeatReply) for answer in answers) == 1
+        assert sum(isinstance(answer, Throttled) for answer in answers) == 4
+        assert (await stage.table("flights")).state == "running"
 
     play(scenario)
 

@@ -1,4 +1,4 @@
-"""The tablet-server manager: who is known, who lives, and whose word counts (scenario S37, the master's side)."""
+"""The tablet-server manager: who is known, who lives, whose word counts (scenario S37, the master's side)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Creating, reading and dropping tables through a whole master, with well-behaved and less well-behaved servers."""
+"""Creating, reading and dropping tables through a whole master, with servers that behave well or less so."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_dropped_tables_lose_their_replicas_and_then_leave_the_catalog():
         assert len(stage.master.catalog.tables) == 1
         assert stage.replicas() == 6
 
-    play(scenario)
+    play(scenario, options=MasterOptions(bg_s=0.1, unresponsive_s=2.0, forget_min_s=20.0))
 
 
 def test_names_are_freed_and_reusable_at_once_and_for_ever():

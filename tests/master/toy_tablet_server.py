@@ -1,8 +1,9 @@
-"""The other side of the master's protocol, scripted: it keeps replicas on its disk, reports them, and stores no rows.
+"""The other side of the master's protocol, scripted: it keeps and reports replicas, and stores no rows.
 
-Heartbeats follow the protocol of the real tablet server: register when asked, a full report when asked, otherwise what
-changed since the last report that was acknowledged. Elections are a fairy tale: once a majority of a tablet's members
-exist somewhere, the first of them leads (`Fairy` is shared by all servers of a test and sees everything).
+Heartbeats follow the protocol of the real tablet server: register when asked, a full report when asked,
+otherwise what changed since the last report that was acknowledged. Elections are a fairy tale: once a
+majority of a tablet's members exist somewhere, the first of them leads (`Fairy` is shared by all servers of a
+test and sees everything).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from ebla.actors import messages as m
-from ebla.actors.errors import NetworkError, NotRunning, Throttled, WrongServer
+from ebla.actors.errors import Internal, NetworkError, NotRunning, Throttled, WrongServer
 from ebla.actors.tablet.raft.messages import Configuration
 from ebla.actors.world import Role, World, new_id, rpc
 from ebla.storage.environment import Delete, Put
@@ -57,6 +58,7 @@ class Script:
     fairy: Fairy
     silent: bool = False
     refuses: EblaError | None = None
+    never_confirms: bool = False
     creates: list[str] = field(default_factory=list)
     deletes: list[str] = field(default_factory=list)
     beats: list[m.HeartbeatRequest] = field(default_factory=list)
@@ -99,6 +101,8 @@ class ToyTabletServer(Role):
         await self.environment.commit([Delete("replicas", [request.tablet.encode()])])
         self.replicas.pop(request.tablet, None)
         self.fairy.existing.get(request.tablet, {}).pop(self.uuid, None)
+        if self.script.never_confirms:
+            raise Internal("done, but it cannot say so")
         return m.Empty()
 
     async def put(self, replica: Replica) -> None:

@@ -84,7 +84,7 @@ class Commit:
 class Disk:
     """What survives a crash."""
 
-    hard_state: HardState = HardState()
+    hard_state: HardState = field(default_factory=HardState)
     entries: list[Entry] = field(default_factory=list)
     dropped: int = 0
 
@@ -246,10 +246,13 @@ class Node:
                 self._commit(effects.hard_state, effects.truncate_from, effects.log_epoch)
             for send in effects.sends:
                 self._leave(lambda send=send: self._post(send))  # type: ignore[misc]
-            if not effects.sends or core.next_wake(self.clock()) > self.clock():
+            wake = core.next_wake(self.clock())
+            if not effects.sends or wake > self.clock():
                 break
+        # Time alone only ends leases: what must never hold at once is looked for after every event.
         self.group.oracle.observe(self)
-        self._schedule_tick()
+        self.group.oracle.check_reads()
+        self._schedule_tick(wake)
 
     def _create(self, index: int, term: int, kind: int, payload: bytes) -> Entry:
         entry = Entry(index, term, kind, 0, payload, 0)
@@ -328,16 +331,20 @@ class Node:
         call = Call(self, send.peer, Sent(self.clock(), send.request))
         self.group.deliver(call, self.name, send.peer, request)
 
-    def _schedule_tick(self) -> None:
+    def _schedule_tick(self, wake: float) -> None:
         core = self.running()
         self._tick_version += 1
         version, incarnation = self._tick_version, self.incarnation
 
         def tick() -> None:
-            if version == self._tick_version:
-                self.feed(incarnation, lambda core: core.tick(self.clock()))
+            if version != self._tick_version:
+                return
+            if self.group.patient and core.role != "leader":
+                self.group.after(0.01, "tick", tick)
+                return
+            self.feed(incarnation, lambda core: core.tick(self.clock()))
 
-        wait = (core.next_wake(self.clock()) - self.clock()) / self.rate
+        wait = (wake - self.clock()) / self.rate
         self.group.after(max(0.0, wait) + 1e-9, "tick", tick)
 
 
@@ -355,6 +362,7 @@ class Group:
         self.limits = limits or RaftLimits()
         self.network = Network(self.random)
         self.tell_epoch = tell_epoch
+        self.patient = False  # nobody campaigns of his own accord
         self.now = 0.0
         self.said: list[tuple[float, str]] = []
         self.trace: Callable[[str, str, Request | Answer], None] | None = None
@@ -403,7 +411,6 @@ class Group:
         at, _, _, action = heapq.heappop(self._queue)
         self.now = max(self.now, at)
         action()
-        self.oracle.check_reads()
 
     # -- network
 

@@ -1,11 +1,11 @@
 """What Raft promises, checked on a whole group after every step, with a memory that no fault touches.
 
-    one_leader_a_term          election safety
-    votes_are_not_forgotten    one vote a term and voter, crashes or not, and durable before it leaves
-    acknowledged_is_durable    an append is acknowledged only from the disk
-    committed_never_changes    state machine safety, and with it leader completeness
-    logs_match                 log matching
-    one_reader                 at no instant do two replicas pass read_index, and the one that does is up to date
+one_leader_a_term          election safety
+votes_are_not_forgotten    one vote a term and voter, crashes or not, and durable before it leaves
+acknowledged_is_durable    an append is acknowledged only from the disk
+committed_never_changes    state machine safety, and with it leader completeness
+logs_match                 log matching
+one_reader                 at no instant do two replicas pass read_index, and the one that does is up to date
 """
 
 from __future__ import annotations
@@ -48,8 +48,12 @@ class Oracle:
             for entry, committed_in in zip(self.committed, self.committed_in, strict=True):
                 if committed_in < term:
                     assert entry.index <= len(node.entries), f"{node.name} leads term {term} without {entry}"
-                    assert node.entries[entry.index - 1] == entry, f"{node.name} leads {term} with another {entry}"
-        assert self.leaders[term] == node.name, f"term {term} has two leaders: {self.leaders[term]}, {node.name}"
+                    assert node.entries[entry.index - 1] == entry, (
+                        f"{node.name} leads {term} with another {entry}"
+                    )
+        assert self.leaders[term] == node.name, (
+            f"term {term} has two leaders: {self.leaders[term]}, {node.name}"
+        )
 
     def _committed_never_changes(self, node: Node) -> None:
         core = node.running()
@@ -99,7 +103,9 @@ class Oracle:
                 pairs = list(zip(one.entries, other.entries, strict=False))
                 same = [position for position, (x, y) in enumerate(pairs) if x.term == y.term]
                 last = same[-1] + 1 if same else 0
-                assert one.entries[:last] == other.entries[:last], f"{one.name} and {other.name} differ before {last}"
+                assert one.entries[:last] == other.entries[:last], (
+                    f"{one.name} and {other.name} differ before {last}"
+                )
 
     def committed_configuration(self, upto: int) -> Configuration | None:
         """The newest committed configuration at or below an index: what a server would have on its disk."""

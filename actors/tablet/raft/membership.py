@@ -7,7 +7,7 @@ proposes must know the configuration that he changes.
 
 from __future__ import annotations
 
-from ebla.actors.tablet.raft.messages import NON_VOTER, VOTER, Configuration
+from ebla.actors.tablet.raft.messages import NON_VOTER, VOTER, Configuration, Peer
 from ebla.storage.errors import InvalidArgument
 
 
@@ -31,7 +31,7 @@ def check_change(current: Configuration, proposed: Configuration, leader: str) -
     own = proposed.peer(leader)
     if own is None or own.member != VOTER:
         raise InvalidArgument(f"the leader {leader} cannot remove or demote itself; let it step down first")
-    if proposed.peers == current.peers:
+    if sorted(proposed.peers, key=_uuid) == sorted(current.peers, key=_uuid):
         raise InvalidArgument("the configuration proposed is the one in force; there is nothing to change")
     before = {peer.uuid for peer in current.voters()}
     after = {peer.uuid for peer in proposed.voters()}
@@ -39,3 +39,7 @@ def check_change(current: Configuration, proposed: Configuration, leader: str) -
         raise InvalidArgument(
             f"one change may add or remove one voter, this one changes {sorted(before ^ after)}; go step by step"
         )
+
+
+def _uuid(peer: Peer) -> str:
+    return peer.uuid

@@ -94,9 +94,10 @@ class Progress:
         elif known:
             self._refused(plan, answer.hint)
 
-    def failed(self, number: int) -> bool:
-        """No answer came. Whether that was news: what a replicating peer holds beyond `match` is now in doubt."""
-        if not self._settle(number):
+    def failed(self, sent_at: float, plan: AppendPlan) -> bool:
+        """No answer came. Whether that was news: what a replicating peer holds beyond `match` is now in doubt, unless
+        it has answered a later message since."""
+        if not self._settle(plan.number) and (self.state != REPLICATE or sent_at <= self.acked_at):
             return False
         if self.state == REPLICATE:
             self._probe_from(self.match + 1)

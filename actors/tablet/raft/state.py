@@ -263,7 +263,7 @@ class RaftState:
     def _not_leader(self, what: str, *, leader: str | None = None) -> errors.NotLeader:
         known = self.configuration.peer(leader) if leader else None
         address = known.address if known else None
-        hint = f"{address} leads" if address else "no leader is known; try again"
+        hint = f"{address} leads" if address else "no leader is known, try again"
         return errors.NotLeader(
-            f"{self._name()} {what}: {hint}", tablet=self.tablet, leader=address, term=self.term
+            f"{self._name()} {what}; {hint}", tablet=self.tablet, leader=address, term=self.term
         )

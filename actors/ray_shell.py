@@ -1,0 +1,268 @@
+"""What drives a role inside its process: start, answering, graceful stop, and the ways to end.
+
+Knows nothing of Ray (actors/ray_world.py wraps it into an actor), so its promises are tested without it:
+
+    quick        the constructor returns at once; until the role has started, RPCs answer NotRunning
+    one writer   a directory held by an older incarnation is waited for, then the process ends and Ray tries again
+    no crash loop   a disk that failed or is damaged leaves the role up, answering every RPC with that error
+    loud         a background task that fails, `world.fail`, a poisoned disk: traceback to stderr, and the process
+                 ends with a status of its own, so that Ray starts the role afresh from what is on disk
+
+A defect in one handler ends only that call (Internal, with the traceback on stderr): one malformed request must not
+take the role down on every replica in turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ebla.actors.errors import ErrorFrame, NotRunning, to_frame
+from ebla.actors.world import Clock, Dispatcher, Role, World, encode_error, encode_ok
+from ebla.storage.environment import Disk
+from ebla.storage.errors import DirectoryLocked, DiskFailed, DiskFull, EblaError, InvalidArgument
+
+START_RETRY_S = 0.25
+START_TRIES_MAX = 60  # 15 s: an old incarnation outlives its raylet by 1 to 2 s
+STOP_S = 30.0  # for the role's own goodbye; durability never depends on it
+DISK = "ebla.storage.lmdb_disk:LmdbDisk"
+
+
+class Exit(enum.IntEnum):
+    """The statuses with which a role's process ends on purpose; Ray shows them as the worker's exit code."""
+
+    DEFECT = 70  # a background task or the start raised what nobody expects
+    FAILED = 71  # world.fail with an error of ours
+    DISK_FAILED = 72  # a sync failed: nothing more is believed
+    LOCKED = 73  # another incarnation holds the directory, longer than we wait
+    DISK_FULL = 74  # no space to start in, longer than we wait
+
+
+class Assignment(msgspec.Struct, frozen=True):
+    """All that an actor is told: which role it is, where, and with what. `role`, `options_type` and `disk` are dotted
+    names (`package.module:Class`), imported where the actor runs; `options` is MessagePack."""
+
+    address: str
+    slot: str
+    namespace: str
+    role: str
+    options_type: str
+    options: bytes
+    root: str
+    data_dirs: tuple[str, ...] = ()
+    disk: str = DISK
+
+
+class Pong(msgspec.Struct, frozen=True):
+    """`state`: starting, running, failed (`error` says why; the role stays up to say it) or stopping."""
+
+    address: str
+    slot: str
+    state: str
+    pid: int
+    node_id: str
+    restarted: bool
+    started_us: int
+    error: ErrorFrame | None = None
+
+
+STARTING, RUNNING, FAILED, STOPPING = "starting", "running", "failed", "stopping"
+
+End = Callable[[Exit], None]
+MakeWorld = Callable[[Disk, "Tasks", Callable[[BaseException], None]], World]
+
+
+def end_process(status: Exit) -> None:
+    """At once: no handlers, no finally. What is acknowledged is on disk."""
+    sys.stderr.flush()
+    sys.stdout.flush()
+    os._exit(status)
+
+
+class Tasks:
+    """The background tasks of one role: referenced until they end, and loud when they fail."""
+
+    def __init__(self, on_failure: Callable[[str, BaseException], None]) -> None:
+        self._on_failure = on_failure
+        self._tasks: dict[asyncio.Task[None], None] = {}
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks[task] = None
+        task.add_done_callback(self._ended)
+        return task
+
+    def cancel(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(task, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_failure(task.get_name(), error)
+
+
+class Shell:
+    """See the module. Made inside the event loop that everything then runs on."""
+
+    def __init__(
+        self, assignment: Assignment, make_world: MakeWorld, clock: Clock, end: End = end_process
+    ) -> None:
+        self.assignment = assignment
+        self.state = STARTING
+        self.why: EblaError | None = None  # what kept the last start from succeeding
+        self._make_world = make_world
+        self._clock = clock
+        self._end = end
+        self._role: Role | None = None
+        self._disk: Disk | None = None
+        self._dispatcher: Dispatcher | None = None
+        self._tasks = Tasks(self._task_failed)
+        self._own = Tasks(self._task_failed)
+        self._starting = self._own.spawn(self._start(), "start")
+        self._stopping: asyncio.Task[None] | None = None
+
+    # -- answering
+
+    async def answer(self, method: str, data: bytes) -> bytes:
+        if self._dispatcher is not None:
+            return await self._dispatcher.answer(method, data)
+        return encode_error(self._refusal())
+
+    def _refusal(self) -> EblaError:
+        if self.state == FAILED:
+            assert self.why is not None
+            return self.why
+        reason = f": {self.why}" if self.why is not None else ""
+        return NotRunning(f"{self.assignment.address} is {self.state}{reason}", state=self.state)
+
+    def pong(self, node_id: str, restarted: bool, started_us: int) -> bytes:
+        frame = to_frame(self.why) if self.why is not None else None
+        where = self.assignment
+        return encode_ok(
+            Pong(where.address, where.slot, self.state, os.getpid(), node_id, restarted, started_us, frame)
+        )
+
+    # -- starting
+
+    async def _start(self) -> None:
+        for attempt in range(START_TRIES_MAX):
+            try:
+                await self._start_once()
+            except (DirectoryLocked, DiskFull) as error:
+                self.why = error
+                if attempt == 0:
+                    self._say(f"waits: {error}")
+                await self._clock.sleep(START_RETRY_S)
+            except EblaError as error:
+                # Damaged, DiskFailed, options that are refused: another start would find the same.
+                self.why, self.state = error, FAILED
+                self._say(f"cannot start, and answers with the reason: {type(error).__name__}: {error}")
+                return
+            else:
+                self.why, self.state = None, RUNNING
+                return
+        assert self.why is not None
+        self._say(f"gives up: {self.why}")
+        self._end(Exit.LOCKED if isinstance(self.why, DirectoryLocked) else Exit.DISK_FULL)
+
+    async def _start_once(self) -> None:
+        self._tasks = Tasks(self._task_failed)
+        self._disk = make_disk(self.assignment, self._fail)
+        try:
+            world = self._make_world(self._disk, self._tasks, self._fail)
+            role = make_role(self.assignment, world)
+            dispatcher = Dispatcher(role, self._defect)
+            await role.start()
+        except EblaError:
+            self._tasks.cancel()
+            with contextlib.suppress(EblaError):
+                await self._disk.close()
+            raise
+        self._role, self._dispatcher = role, dispatcher
+
+    # -- ending
+
+    async def stop(self) -> None:
+        """Graceful: the role says goodbye, its tasks end, its disk is closed. Safe to repeat, and in any state."""
+        if self._stopping is None:
+            self.state = STOPPING
+            self._starting.cancel()
+            self._stopping = self._own.spawn(self._stop(), "stop")
+        await asyncio.shield(self._stopping)
+
+    async def _stop(self) -> None:
+        if self._role is not None:
+            try:
+                async with asyncio.timeout(STOP_S):
+                    await self._role.stop()  # it goes on answering: peers may be needed for a goodbye
+            except (EblaError, TimeoutError) as error:
+                self._say(f"stops without having finished its goodbye: {error!r}")
+        self._dispatcher = None
+        self._tasks.cancel()
+        if self._disk is not None:
+            with contextlib.suppress(EblaError):
+                await self._disk.close()
+
+    def _fail(self, error: BaseException) -> None:
+        """`world.fail`, and the disk's own alarm."""
+        self._say(f"fails: {type(error).__name__}: {error}", error)
+        if isinstance(error, DiskFailed):
+            self._end(Exit.DISK_FAILED)
+        else:
+            self._end(Exit.FAILED if isinstance(error, EblaError) else Exit.DEFECT)
+
+    def _task_failed(self, name: str, error: BaseException) -> None:
+        self._say(f"task {name!r} failed")
+        self._fail(error)
+
+    def _defect(self, method: str, error: BaseException) -> None:
+        self._say(f"{method} failed", error)
+
+    def _say(self, message: str, error: BaseException | None = None) -> None:
+        print(f"{self.assignment.address}: {message}", file=sys.stderr, flush=True)
+        if error is not None:
+            traceback.print_exception(error, file=sys.stderr)
+            sys.stderr.flush()
+
+
+# -- what an assignment names --------------------------------------------------------------------------------
+
+
+def dotted(kind: type[Any]) -> str:
+    """`package.module:Class`, to be imported on the other side."""
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def load(name: str) -> Any:
+    module, _, attribute = name.partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise InvalidArgument(
+            f"{name} cannot be imported here ({error}); every node needs the same version of ebla"
+        ) from error
+
+
+def make_disk(assignment: Assignment, on_failed: Callable[[BaseException], None]) -> Disk:
+    kind = load(assignment.disk)
+    disk: Disk = kind(
+        Path(assignment.root), [Path(path) for path in assignment.data_dirs], on_failed=on_failed
+    )
+    return disk
+
+
+def make_role(assignment: Assignment, world: World) -> Role:
+    options = msgspec.msgpack.decode(assignment.options, type=load(assignment.options_type))
+    role: Role = load(assignment.role)(world, options)
+    return role

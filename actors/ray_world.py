@@ -1,0 +1,214 @@
+"""The real world: Ray's actors as the network, this machine's clock, an LMDB directory.
+
+The only place in actors/ that imports ray. A role on Ray is a detached actor named by its address, whose methods are
+the role's RPCs; actors/ray_shell.py drives the role inside it. The network here is the same for roles, for drivers
+and for Spark's workers: any asyncio loop of a process that is connected to the Ray cluster.
+
+How Ray's failures become the two that callers know:
+
+    NotDelivered     the name is not there, or Ray refused the call before it left (too many pending)
+    OutcomeUnknown   everything else: actors that died, are restarting or unreachable, and timeouts. Ray may raise
+                     for a call that did run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import msgspec
+import ray
+import ray.actor
+import ray.exceptions
+
+from ebla.actors.errors import NotDelivered, OutcomeUnknown
+from ebla.actors.ray_shell import Assignment, Shell, Tasks
+from ebla.actors.world import Faults, NoFaults, Role, World, decode_answer, encode, methods
+from ebla.storage.environment import Disk
+from ebla.storage.errors import InvalidArgument
+
+Reply = TypeVar("Reply")
+
+CALLS_MAX = 10_000  # at one time in one actor; the roles have their own, smaller limits
+PENDING_MAX = 10_000  # of one caller to one actor, beyond that Ray refuses
+ACTOR: dict[str, Any] = {
+    "max_restarts": -1,
+    "max_task_retries": 0,
+    "max_concurrency": CALLS_MAX,
+    "max_pending_calls": PENDING_MAX,
+    "lifetime": "detached",
+    "num_cpus": 0,
+}
+LOOKUPS_MAX = 4  # threads that ask the GCS for names; a GCS that hangs blocks no more than these
+
+
+class RayClock:
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def wall_us(self) -> int:
+        return time.time_ns() // 1000
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+class RayNetwork:
+    """Calls roles by address in one deployment's namespace. Handles are cached: a lookup asks the GCS."""
+
+    def __init__(self, namespace: str) -> None:
+        self.namespace = namespace
+        self._handles: dict[str, Any] = {}
+        self._lookups: dict[str, Future[Any]] = {}
+        self._threads = ThreadPoolExecutor(LOOKUPS_MAX, "ebla-lookup")
+
+    async def call(
+        self, address: str, method: str, message: msgspec.Struct, reply: type[Reply], timeout_s: float
+    ) -> Reply:
+        return decode_answer(await self.call_raw(address, method, encode(message), timeout_s), reply)
+
+    async def call_raw(self, address: str, method: str, data: bytes, timeout_s: float) -> bytes:
+        """The encoded answer to an encoded request."""
+        reference = None
+        try:
+            async with asyncio.timeout(timeout_s):
+                handle = self._handles.get(address) or await self._find(address)
+                reference = self._submit(handle, address, method, data)
+                return await reference  # type: ignore[no-any-return]
+        except TimeoutError as error:
+            if reference is None:
+                raise NotDelivered(
+                    f"{address} was not found within {timeout_s:.3g} s: is the Ray cluster reachable?",
+                    address=address,
+                ) from error
+            raise OutcomeUnknown(
+                f"{address} did not answer {method} within {timeout_s:.3g} s", address=address
+            ) from None
+        except ray.exceptions.RayError as error:
+            # Also for ActorUnavailableError: the name may have been given to a new actor meanwhile.
+            self._handles.pop(address, None)
+            raise OutcomeUnknown(f"{method} at {address}: {_short(error)}", address=address) from error
+
+    def forget(self) -> None:
+        """Look every name up again, for a process that has connected to another Ray cluster."""
+        self._handles.clear()
+
+    def _submit(self, handle: Any, address: str, method: str, data: bytes) -> Any:
+        try:
+            return getattr(handle, method).remote(data)
+        except AttributeError:
+            self._handles.pop(address, None)
+            raise InvalidArgument(
+                f"{address} has no method {method!r}; is it another version of ebla?"
+            ) from None
+        except ray.exceptions.PendingCallsLimitExceeded as error:
+            raise NotDelivered(
+                f"{PENDING_MAX} calls to {address} are pending already; back off", address=address
+            ) from error
+
+    async def _find(self, address: str) -> Any:
+        """One lookup at a time per address, shared by the callers of every loop."""
+        if not ray.is_initialized():  # asking would start a Ray cluster of its own
+            raise NotDelivered(
+                "this process is not connected to a Ray cluster; use ebla.connect()", address=address
+            )
+        lookup = self._lookups.get(address)
+        if lookup is None:
+            lookup = self._lookups[address] = self._threads.submit(
+                ray.get_actor, address, namespace=self.namespace
+            )
+            lookup.add_done_callback(lambda _: self._lookups.pop(address, None))
+        try:
+            handle = await asyncio.shield(asyncio.wrap_future(lookup))
+        except (ValueError, ray.exceptions.RayError) as error:
+            raise NotDelivered(
+                f"{address} was not found in namespace {self.namespace}: {_short(error)}", address=address
+            ) from error
+        self._handles[address] = handle
+        return handle
+
+
+def ray_world(
+    address: str,
+    namespace: str,
+    disk: Disk,
+    tasks: Tasks,
+    fail: Callable[[BaseException], None],
+    faults: Faults | None = None,
+) -> World:
+    """The world of one role. `tasks` holds what the role spawns; `fail` ends the process."""
+    return World(
+        address=address,
+        clock=RayClock(),
+        network=RayNetwork(namespace),
+        disk=disk,
+        random=random.Random(os.urandom(32)),
+        spawn=tasks.spawn,
+        fail=fail,
+        faults=faults or NoFaults(),
+    )
+
+
+# -- a role as an actor --------------------------------------------------------------------------------------
+
+
+class RoleActor:
+    """The base of every actor. A subclass, made by `actor_class`, adds the role's RPCs as methods."""
+
+    def __init__(self, assignment: bytes) -> None:
+        told = msgspec.msgpack.decode(assignment, type=Assignment)
+        self._address, self._started_us = told.address, time.time_ns() // 1000
+        context = ray.get_runtime_context()
+        self._node_id, self._restarted = context.get_node_id(), context.was_current_actor_reconstructed
+
+        def make_world(disk: Disk, tasks: Tasks, fail: Callable[[BaseException], None]) -> World:
+            return ray_world(told.address, told.namespace, disk, tasks, fail)
+
+        self._shell = Shell(told, make_world, RayClock())
+
+    def __repr__(self) -> str:
+        return self._address
+
+    async def ping(self, data: bytes = b"") -> bytes:
+        """An encoded Pong, whatever state the role is in."""
+        return self._shell.pong(self._node_id, self._restarted, self._started_us)
+
+    async def shutdown(self, data: bytes = b"") -> None:
+        """Stop gracefully and end for good: Ray does not start the actor again. The caller sees the actor's end."""
+        await self._shell.stop()
+        ray.actor.exit_actor()  # type: ignore[no-untyped-call]
+
+
+def actor_class(role: type[Role]) -> type[RoleActor]:
+    """The role as an actor class of its own name, with the role's RPCs as methods of bytes to bytes."""
+    rpcs = {name: _rpc(name) for name in methods(role)}
+    taken = sorted(set(rpcs) & set(dir(RoleActor)))
+    assert not taken, f"{role.__name__} has RPCs named like the actor's own methods: {taken}"
+    return type(role.__name__, (RoleActor,), rpcs)
+
+
+def _rpc(name: str) -> Callable[[RoleActor, bytes], Coroutine[Any, Any, bytes]]:
+    async def method(self: RoleActor, data: bytes) -> bytes:
+        return await self._shell.answer(name, data)
+
+    method.__name__ = method.__qualname__ = name
+    return method
+
+
+def remote_class(role: type[Role]) -> Any:
+    """Ready for `.options(name=..., namespace=..., scheduling_strategy=...).remote(encoded Assignment)`.
+
+    Ray restarts it for ever and repeats no call: a call that failed may have run, and its caller knows what to do.
+    """
+    return ray.remote(**ACTOR)(actor_class(role))
+
+
+def _short(error: BaseException) -> str:
+    """Ray's messages are pages long; their first line says what happened."""
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0] if text else ''}"

@@ -1,0 +1,57 @@
+"""`ebla` and its commands, in the order in which an operator meets them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ebla.cli import check, deployment, feeding, nodes, scanning, tables, tablets
+from ebla.cli.commands import Address, Json, Name, RootGroup, Verbose, group
+from ebla.cli.ui import Common, Ui
+
+app = group("Durable, replicated tables inside a Ray cluster.")
+app.info.cls = RootGroup
+
+table = group("Tables: create, list, describe, drop and scan them.")
+tablet = group("Tablets: the parts of a table, each replicated on its own.")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"ebla {version('ebla')}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    ctx: typer.Context,
+    address: Address = None,
+    name: Name = None,
+    json: Json = False,
+    verbose: Verbose = 0,
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="The version, and nothing else."),
+    ] = False,
+) -> None:
+    """Durable, replicated tables inside a Ray cluster.
+
+    Start with `ebla up` (in a running Ray cluster, or `ebla up --local 4` on this machine), then `ebla status`.
+    """
+    ctx.obj = Common(address, name, json, verbose)
+
+
+deployment.register(app)
+nodes.register(app)
+check.register(app)
+app.add_typer(table, name="table")
+app.add_typer(tablet, name="tablet")
+tables.register(table)
+scanning.register(table)
+tablets.register(tablet)
+feeding.register(app)
+
+__all__ = ["Ui", "app"]

@@ -1,0 +1,120 @@
+"""`ebla check`: the health of every tablet, told by each of its replicas. Exit status 0 only if all is well."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from ebla.cli import views
+from ebla.cli.cluster import Cluster, within
+from ebla.cli.commands import command
+from ebla.cli.problems import FAILED
+from ebla.cli.render import count
+from ebla.cli.ui import Progress, Ui
+
+if TYPE_CHECKING:
+    from ebla.verdicts import ClusterHealth
+
+LOOKS_MAX = 4  # an election takes about two seconds; what is still wrong after four looks is told
+LOOK_AGAIN_S = 0.7
+
+
+async def look(
+    cluster: Cluster, tables: list[str] | None, wait_s: float, progress: Progress
+) -> ClusterHealth:
+    """The verdict, looked at again while what is wrong may be a matter of moments, or until `wait_s` have passed."""
+    from ebla.health import judge, may_pass
+
+    deadline = time.monotonic() + wait_s
+    looks = 0
+    while True:
+        health = judge(await cluster.survey(tables))
+        looks += 1
+        waiting = time.monotonic() < deadline
+        if health.healthy or not (waiting or (looks < LOOKS_MAX and may_pass(health))):
+            return health
+        if waiting:
+            left = f"{max(0.0, deadline - time.monotonic()):.0f} s left"
+            progress.step(f"{health.reasons[0]} ({left})")
+        await asyncio.sleep(LOOK_AGAIN_S)
+
+
+async def checked(
+    cluster: Cluster, tables: list[str] | None, checksum: bool, wait_s: float, progress: Progress
+) -> ClusterHealth:
+    from ebla import survey
+    from ebla.health import judge
+
+    progress.step("asking every server")
+    health = await look(cluster, tables, wait_s, progress)
+    if not checksum:
+        return health
+
+    def told(done: int, total: int) -> None:
+        progress.step(f"{done} of {count(total, 'tablet')} compared", done, total)
+
+    seen = await cluster.survey(tables)
+    digests = await survey.digests(cluster.network, seen.tables, told)
+    return judge(seen, digests)
+
+
+def check(
+    ui: Ui,
+    table: Annotated[list[str] | None, typer.Argument(help="Only these tables.", show_default=False)] = None,
+    checksum: Annotated[
+        bool,
+        typer.Option("--checksum", help="Compare the rows of all replicas, as of one log index per tablet."),
+    ] = False,
+    wait: Annotated[
+        float, typer.Option("--wait", metavar="SECONDS", help="Wait so long for everything to be healthy.")
+    ] = 0.0,
+) -> None:
+    """Is everything well? Asks each replica itself; exit status 0 if so, 1 if not.
+
+    A tablet is HEALTHY, RECOVERING, UNDER_REPLICATED, CONSENSUS_MISMATCH, CHECKSUM_MISMATCH or UNAVAILABLE; a replica
+    is HEALTHY, LAGGING, BOOTSTRAPPING, FAILED, MISSING, UNREACHABLE or WRONG_SERVER.
+    """
+    with ui.working("check") as progress:
+        health = within(ui, lambda cluster: checked(cluster, table or None, checksum, wait, progress))
+    sick = [tablet for tablet in health.tablets if tablet.status != "HEALTHY"]
+    shown = health.tablets if checksum and ui.verbose else sick
+    parts = []
+    for tablet in shown:
+        parts += [
+            views.tablet_title(tablet),
+            *(f"  {reason}" for reason in tablet.reasons),
+            views.replicas(tablet),
+            "",
+        ]
+    ui.show(
+        msgspec.to_builtins(health),
+        views.servers(health) if any(s.status != "HEALTHY" or s.failed for s in health.servers) else None,
+        "" if any(s.status != "HEALTHY" or s.failed for s in health.servers) else None,
+        *parts,
+        views.tables(health) if health.tables else None,
+        "" if health.tables else None,
+        *([_compared(health)] if checksum else []),
+        views.health_line(health),
+        *views.reasons(health),
+    )
+    if not health.healthy:
+        raise typer.Exit(FAILED)
+
+
+def _compared(health: ClusterHealth) -> str:
+    digested = [tablet for tablet in health.tablets if tablet.checksum_index is not None]
+    agreeing = [t for t in digested if len({r.digest for r in t.replicas if r.digest}) == 1]
+    rows = sum(max((r.rows or 0 for r in t.replicas), default=0) for t in digested)
+    answered = sum(r.digest is not None for t in digested for r in t.replicas)
+    return (
+        f"checksums: {len(agreeing)} of {count(len(health.tablets), 'tablet')} agree, "
+        f"{count(answered, 'replica')} compared, {count(rows, 'row')}"
+    )
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "check")(check)

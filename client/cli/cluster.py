@@ -1,0 +1,95 @@
+"""A command's way into the deployment: one quiet connection for as long as the command runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from ebla.cli.problems import Refused, did_you_mean
+from ebla.cli.ui import Ui
+from ebla.errors import NotFound
+
+if TYPE_CHECKING:
+    from ebla.actors import messages as m
+    from ebla.aio import Database
+    from ebla.session import Session
+    from ebla.verdicts import Survey
+
+T = TypeVar("T")
+
+TABLET_PREFIX_MIN = 4
+
+
+class Cluster:
+    """What the commands ask of a deployment."""
+
+    def __init__(self, session: Session, slots: Sequence[str]) -> None:
+        from ebla.aio import Database
+
+        self.session = session
+        self.database: Database = Database(session)
+        self.network = session.world.network
+        self.masters = (session.master,)
+        self.slots = tuple(slots)
+
+    async def survey(self, tables: Sequence[str] | None = None) -> Survey:
+        from ebla import survey
+
+        return await survey.survey(self.network, self.masters, self.slots, tables)
+
+    async def call(
+        self, address: str, method: str, message: msgspec.Struct, reply: type[T], timeout_s: float
+    ) -> T:
+        return await self.network.call(address, method, message, reply, timeout_s)
+
+    async def table_info(self, name: str) -> m.TableInfo:
+        """Raises NotFound with the name that may have been meant."""
+        try:
+            return await (await self.database.table(name)).info()
+        except NotFound as error:
+            raise await self.unknown_table(name) from error
+
+    async def unknown_table(self, name: str) -> NotFound:
+        names = [table.name for table in await self.database.tables()]
+        hint = did_you_mean(name, names)
+        if not hint:
+            hint = "; see `ebla table list`" if names else "; there are no tables yet: `ebla table create`"
+        return NotFound(f"there is no table {name!r}{hint}", what="table")
+
+    async def tablet(self, given: str) -> tuple[m.TableInfo, m.TabletLocation]:
+        """The tablet with this id, or with an id that begins so and no other does."""
+        from ebla import survey
+
+        infos = await survey.table_infos(self.network, self.masters[0])
+        found = [(info, each) for info in infos for each in info.tablets if each.tablet.startswith(given)]
+        exact = [(info, each) for info, each in found if each.tablet == given]
+        if exact:
+            return exact[0]
+        if not found:
+            raise NotFound(f"there is no tablet {given!r}; see `ebla tablet list`", what="tablet")
+        if len(found) > 1 or len(given) < TABLET_PREFIX_MIN:
+            raise Refused(
+                f"{given!r} is too short: {len(found)} tablet ids begin so",
+                hint="give more of it, or all of it",
+            )
+        return found[0]
+
+
+def within(ui: Ui, work: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
+    """Connect, do the work, close."""
+    from ebla.cli import quiet
+
+    quiet.before_ray(ui.verbose)
+    from ebla import connection
+
+    async def body() -> T:
+        session = await connection.open_session(ui.common.name or "ebla", ui.common.address)
+        try:
+            return await work(Cluster(session, ()))
+        finally:
+            session.close()
+
+    return asyncio.run(body())

@@ -1,0 +1,185 @@
+"""The frame around every command: its common options, its place in the help, and how it fails.
+
+A command is a function `(ui, ...)`. Here it gets `--address`, `--name`, `--json` and `--verbose`, which may stand
+before or after the command's name, and whatever it raises becomes one message and an exit status.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+from ebla.cli.problems import FAILED, INTERRUPTED, USAGE, Refused, document, exit_status, next_step
+from ebla.cli.ui import Common, Ui, write_json
+from ebla.storage.errors import EblaError
+
+EVERYWHERE = "Options of every command"
+BROKEN_PIPE = 141
+
+Address = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        "-a",
+        help="The Ray cluster's address [default: RAY_ADDRESS, else the one that runs here].",
+        rich_help_panel=EVERYWHERE,
+        show_default=False,
+    ),
+]
+Name = Annotated[
+    str | None,
+    typer.Option(
+        "--name", help="The deployment [default: ebla].", rich_help_panel=EVERYWHERE, show_default=False
+    ),
+]
+Json = Annotated[
+    bool, typer.Option("--json", help="One JSON document on stdout.", rich_help_panel=EVERYWHERE)
+]
+Verbose = Annotated[
+    int,
+    typer.Option(
+        "--verbose",
+        "-v",
+        count=True,
+        help="Say more on stderr.",
+        rich_help_panel=EVERYWHERE,
+        show_default=False,
+    ),
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+_COMMON = (
+    ("address", Address, None),
+    ("name", Name, None),
+    ("json", Json, False),
+    ("verbose", Verbose, 0),
+)
+
+
+def group(help: str) -> typer.Typer:
+    """A set of commands, such as `ebla table ...`."""
+    return typer.Typer(
+        help=help,
+        no_args_is_help=True,
+        rich_markup_mode="rich",
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+
+
+def command(
+    app: typer.Typer, name: str | None = None, **settings: Any
+) -> Callable[[Callable[..., None]], Any]:
+    """Register `function(ui, ...)` as a command with the common options."""
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        ui, *own = inspect.signature(function, eval_str=True).parameters.values()
+        assert ui.name == "ui", function
+
+        def run(ctx: typer.Context, **given: Any) -> None:
+            said = Common(*(given.pop(name) for name, _, _ in _COMMON))
+            function(Ui(said.over(ctx.find_object(Common) or Common())), **given)
+
+        run.__name__, run.__doc__, run.__module__ = function.__name__, function.__doc__, function.__module__
+        run.__annotations__ = {}
+        run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [_parameter("ctx", typer.Context), *(p.replace(kind=p.KEYWORD_ONLY) for p in own), *_common()]
+        )
+        app.command(name, **settings)(run)
+        return function
+
+    return register
+
+
+def _common() -> list[inspect.Parameter]:
+    return [
+        _parameter(name, annotation).replace(kind=inspect.Parameter.KEYWORD_ONLY, default=default)
+        for name, annotation, default in _COMMON
+    ]
+
+
+def _parameter(name: str, annotation: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=annotation)
+
+
+class RootGroup(TyperGroup):
+    """The `ebla` command itself: turns whatever a command raises into a message and an exit status."""
+
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **settings: Any) -> NoReturn:
+        given = list(sys.argv[1:] if args is None else args)
+        as_json, verbose = "--json" in given, any(word in ("-v", "-vv", "--verbose") for word in given)
+        settings["standalone_mode"] = False
+        try:
+            status = super().main(given, *rest, **settings)
+        except (KeyboardInterrupt, typer.Abort):
+            status = INTERRUPTED
+        except EblaError as error:
+            status = _tell(error, as_json, verbose)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            status = BROKEN_PIPE
+        except Exception as error:
+            status = _tell_usage(error, as_json)
+        if status == INTERRUPTED:
+            _tell_interrupted(as_json)
+        sys.exit(status if isinstance(status, int) else 0)
+
+
+def _tell(error: EblaError, as_json: bool, verbose: bool) -> int:
+    if verbose:
+        traceback.print_exc()
+    if as_json:
+        write_json(document(error))
+        return exit_status(error)
+    lines = [f"ebla: {error.message}" if not isinstance(error, Refused) else error.message]
+    step = next_step(error)
+    if step:
+        lines.append(f"  next: {step}")
+    print("\n".join(lines), file=sys.stderr)
+    return exit_status(error)
+
+
+def _tell_usage(error: Exception, as_json: bool) -> int:
+    """A command line that typer refuses. Anything else is a defect, and raised again for its traceback."""
+    message = getattr(error, "format_message", None)
+    if message is None or not hasattr(error, "exit_code"):
+        if as_json:
+            write_json(_plain("Internal", f"a defect in ebla: {error!r}", FAILED))
+        raise error
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(error.format_message(), file=sys.stderr)  # type: ignore[attr-defined]
+        return USAGE
+    if as_json:
+        write_json(_plain("Usage", message(), USAGE))
+        return USAGE
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "ebla"
+    print(f"ebla: {message()}\n  next: `{path} --help` tells what it takes", file=sys.stderr)
+    return USAGE
+
+
+def _tell_interrupted(as_json: bool) -> None:
+    if as_json:
+        write_json(_plain("Interrupted", "interrupted", INTERRUPTED))
+    else:
+        print("\nebla: interrupted", file=sys.stderr)
+
+
+def _plain(kind: str, message: str, status: int) -> dict[str, Any]:
+    return {
+        "error": {
+            "kind": kind,
+            "message": message,
+            "hint": None,
+            "possibly_applied": False,
+            "exit_status": status,
+            "fields": {},
+        }
+    }

@@ -1,0 +1,270 @@
+"""`ebla table scan`: rows on the terminal, or into a csv, json or parquet file.
+
+A file is written beside its final name and renamed when it is whole, so that an interrupted scan leaves none.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from contextlib import aclosing
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+
+import msgspec
+import typer
+
+from ebla.cli.cluster import Cluster, within
+from ebla.cli.commands import command
+from ebla.cli.problems import Refused, Usage, did_you_mean
+from ebla.cli.render import count, size
+from ebla.cli.tables import TableName
+from ebla.cli.ui import Progress, Ui, write_json
+from ebla.errors import NotFound
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ebla.aio import Scan, Table
+    from ebla.storage.schema import TableSchema
+
+TABLE_ROWS = 50  # shown as a table unless --limit says otherwise
+CELL_MAX = 40
+
+
+class Format(StrEnum):
+    table = "table"
+    csv = "csv"
+    json = "json"
+    parquet = "parquet"
+
+
+def scan(
+    ui: Ui,
+    name: TableName,
+    columns: Annotated[
+        str | None, typer.Option("--columns", "-c", metavar="A,B", help="Only these columns, in this order.")
+    ] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(
+            "--where", "-w", metavar="CONDITION", help="Such as \"origin == 'JFK' and distance > 500\"."
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit", "-l", min=0, help=f"At most so many rows [default: {TABLE_ROWS} as a table, else all]."
+        ),
+    ] = None,
+    format: Annotated[
+        Format | None,
+        typer.Option(
+            "--format", "-f", help="json is one row a line [default: by the file's name, else table]."
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to a file instead.")
+    ] = None,
+    count_only: Annotated[bool, typer.Option("--count", help="Only count the rows.")] = False,
+) -> None:
+    """Read rows: of some columns, for which a condition holds.
+
+    Conditions compare columns with values: == != < <= > >=, in (..), is null, joined with and, or, not. Dates,
+    timestamps and decimals stand in quotes: time_hour >= '2013-07-04T12:00'. What is shown of one tablet is one
+    moment of it; tablets are read one after the other.
+    """
+    chosen = _format(format, output, ui.json)
+    rows_max = limit
+    if limit is None and chosen is Format.table and not count_only and output is None:
+        rows_max = TABLE_ROWS
+
+    async def work(cluster: Cluster) -> None:
+        try:
+            table = await cluster.database.table(name)
+        except NotFound as error:
+            raise await cluster.unknown_table(name) from error
+        scanned = _plan(table, (await table.info()).schema, columns, where, rows_max)
+        if count_only:
+            found = await scanned.count()
+            ui.show({"table": name, "count": found}, f"{found:,}")
+        elif output is not None:
+            await _to_file(ui, scanned, name, chosen, output)
+        elif chosen is Format.table:
+            await _as_table(ui, scanned, name, limited=limit is None)
+        else:
+            with ui.working(f"scan {name}") as progress:
+                await _write(scanned, chosen, sys.stdout.buffer, progress)
+            sys.stdout.flush()
+
+    within(ui, work)
+
+
+def _format(given: Format | None, output: Path | None, as_json: bool) -> Format:
+    by_name = {".csv": Format.csv, ".json": Format.json, ".jsonl": Format.json, ".ndjson": Format.json}
+    by_name |= {".parquet": Format.parquet, ".pq": Format.parquet}
+    if output is None:
+        if given is Format.parquet:
+            raise Usage("parquet goes into a file: add -o rows.parquet", option="--output")
+        if as_json and given not in (None, Format.json):
+            raise Usage(
+                "--json prints rows as one JSON document; leave --format away, or add -o", option="--format"
+            )
+        return Format.table if as_json else given or Format.table
+    chosen = given or by_name.get(output.suffix.lower())
+    if chosen is None or chosen is Format.table:
+        raise Usage(f"which format shall {output} have? Add --format csv, json or parquet", option="--format")
+    return chosen
+
+
+def _plan(
+    table: Table, schema: TableSchema, columns: str | None, where: str | None, limit: int | None
+) -> Scan:
+    from ebla.cli import where as conditions
+
+    names = [column.name for column in schema.columns]
+    wanted = [name.strip() for name in columns.split(",")] if columns else None
+    for name in wanted or ():
+        if name not in names:
+            hint = did_you_mean(name, names) or f"; the columns are {', '.join(names)}"
+            raise Usage(f"there is no column {name!r}{hint}", option="--columns", column=name)
+    return table.scan(wanted, conditions.parse(where, schema) if where is not None else None, limit)
+
+
+# -- on the terminal -----------------------------------------------------------------------------------------
+
+
+async def _as_table(ui: Ui, scanned: Scan, name: str, limited: bool) -> None:
+    found = await scanned.to_arrow()
+    if ui.json:
+        write_json(
+            {"table": name, "columns": found.schema.names, "count": len(found), "rows": found.to_pylist()}
+        )
+        return
+    rendered, left_out = rows_table(found, ui.out.width)
+    ui.out.print(rendered)
+    notes = [count(len(found), "row")]
+    if limited and len(found) == TABLE_ROWS:
+        notes.append(f"the first {TABLE_ROWS} found; --limit tells how many, --count counts all")
+    if left_out:
+        notes.append(f"{count(len(left_out), 'more column')}: {', '.join(left_out)}; --columns chooses")
+    ui.note("; ".join(notes))
+
+
+def rows_table(found: pa.Table, width: int) -> tuple[Any, list[str]]:
+    """The rows, with as many columns as fit; and the names of the others."""
+    import pyarrow as pa
+
+    from ebla.cli.render import listing
+
+    texts = {
+        name: [_text(value) for value in found.column(place).to_pylist()]
+        for place, name in enumerate(found.schema.names)
+    }
+    shown: list[str] = []
+    used = 0
+    for name, cells in texts.items():
+        needed = max([len(name), *map(len, cells)]) + 2
+        if shown and used + needed > width:
+            break
+        shown.append(name)
+        used += needed
+    numeric = [pa.types.is_integer(f.type) or pa.types.is_floating(f.type) for f in found.schema]
+    headers = [name + ">" if numeric[place] else name for place, name in enumerate(shown)]
+    rows = zip(*(texts[name] for name in shown), strict=True)
+    return listing(headers, rows), list(texts)[len(shown) :]
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bytes):
+        value = "0x" + value.hex()
+    text = str(value).replace("\n", "\\n")
+    return text if len(text) <= CELL_MAX else text[: CELL_MAX - 3] + "..."
+
+
+# -- into files ----------------------------------------------------------------------------------------------
+
+
+async def _to_file(ui: Ui, scanned: Scan, name: str, chosen: Format, output: Path) -> None:
+    if output.is_dir() or not output.absolute().parent.is_dir():
+        raise Refused(f"{output} cannot be written: it is a directory, or its directory is missing")
+    partial = output.with_name(f".{output.name}.{os.getpid()}.partial")
+    try:
+        with ui.working(f"scan {name}") as progress, open(partial, "wb") as file:
+            rows = await _write(scanned, chosen, file, progress)
+        os.replace(partial, output)
+    finally:
+        partial.unlink(missing_ok=True)
+    written = output.stat().st_size
+    document = {"table": name, "file": str(output), "format": chosen.value, "count": rows, "bytes": written}
+    ui.show(document, f"wrote {count(rows, 'row')} to {output} ({size(written)})")
+
+
+async def _write(scanned: Scan, chosen: Format, file: BinaryIO, progress: Progress) -> int:
+    """The rows as they arrive; returns how many."""
+    rows = 0
+    write, finish = _WRITERS[chosen](scanned.schema, file)
+    try:
+        async with aclosing(scanned.batches()) as batches:
+            async for batch in batches:
+                write(batch)
+                rows += len(batch)
+                progress.step(count(rows, "row"))
+    finally:
+        finish()
+    return rows
+
+
+Writer = tuple[Callable[[Any], object], Callable[[], object]]
+
+
+def _csv(schema: pa.Schema, file: BinaryIO) -> Writer:
+    import pyarrow as pa
+    import pyarrow.csv as csv
+
+    # Arrow's CSV knows no binary: it goes as hex, as the terminal shows it.
+    binary = [place for place, field in enumerate(schema) if pa.types.is_binary(field.type)]
+    texts = schema
+    for place in binary:
+        texts = texts.set(place, pa.field(schema.field(place).name, pa.string()))
+    writer = csv.CSVWriter(file, texts)
+
+    def write(batch: pa.RecordBatch) -> None:
+        arrays = list(batch.columns)
+        for place in binary:
+            values = [None if value is None else "0x" + value.hex() for value in arrays[place].to_pylist()]
+            arrays[place] = pa.array(values, pa.string())
+        writer.write(pa.RecordBatch.from_arrays(arrays, schema=texts))
+
+    return write, writer.close
+
+
+def _json(schema: pa.Schema, file: BinaryIO) -> Writer:
+    encoder = msgspec.json.Encoder()
+
+    def write(batch: pa.RecordBatch) -> None:
+        file.write(encoder.encode_lines(batch.to_pylist()))
+
+    return write, file.flush
+
+
+def _parquet(schema: pa.Schema, file: BinaryIO) -> Writer:
+    import pyarrow.parquet as parquet
+
+    writer = parquet.ParquetWriter(file, schema)
+    return writer.write_batch, writer.close
+
+
+_WRITERS: dict[Format, Callable[[Any, BinaryIO], Writer]] = {
+    Format.csv: _csv,
+    Format.json: _json,
+    Format.parquet: _parquet,
+}
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "scan")(scan)

@@ -1,0 +1,296 @@
+"""`ebla table create | list | describe | drop`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from ebla.cli import views
+from ebla.cli.cluster import Cluster, within
+from ebla.cli.commands import Yes, command
+from ebla.cli.problems import Usage
+from ebla.cli.render import count, facts, listing, size
+from ebla.cli.ui import Ui
+from ebla.cli.values import type_name
+
+if TYPE_CHECKING:
+    from ebla.actors.messages import TableInfo, TableSummary
+    from ebla.cli.schemas import TableSpec
+    from ebla.verdicts import ClusterHealth, TabletHealth
+
+REPLICAS = 3
+
+TableName = Annotated[str, typer.Argument(metavar="NAME", help="The table.", show_default=False)]
+
+
+def create(
+    ui: Ui,
+    name: TableName,
+    column: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--column",
+            "-c",
+            metavar="NAME:TYPE[:null]",
+            help="A column, such as tailnum:string:null; repeatable.",
+        ),
+    ] = None,
+    schema: Annotated[
+        Path | None,
+        typer.Option("--schema", metavar="FILE", help="YAML with columns, key, hash, range, replicas."),
+    ] = None,
+    schema_from: Annotated[
+        Path | None,
+        typer.Option("--schema-from", metavar="FILE", help="Columns and types of a parquet or CSV file."),
+    ] = None,
+    key: Annotated[str | None, typer.Option("--key", "-k", metavar="A,B", help="The primary key.")] = None,
+    hash: Annotated[
+        str | None, typer.Option("--hash", metavar="A,B:N", help="N tablets, by a hash of key columns.")
+    ] = None,
+    range: Annotated[
+        str | None,
+        typer.Option(
+            "--range", metavar="A=X,Y", help="Tablets by ranges of the key's first column, split at X, Y."
+        ),
+    ] = None,
+    replicas: Annotated[
+        int | None,
+        typer.Option("--replicas", "-r", min=1, help=f"Copies of each tablet [default: {REPLICAS}]."),
+    ] = None,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="A table of that name and schema is no error.")
+    ] = False,
+    wait: Annotated[
+        float, typer.Option("--wait", metavar="SECONDS", min=0, help="Wait so long until it takes writes.")
+    ] = 60.0,
+) -> None:
+    """Create a table.
+
+    Types: int8 int16 int32 int64 float double bool string binary date timestamp[us,UTC] decimal(10,2). A column
+    takes null only with :null. Without --hash and --range the table is one tablet.
+
+    ebla table create flights -c time_hour:timestamp[us,UTC] -c carrier:string -c flight:int32 -c tailnum:string:null
+    --key time_hour,carrier,flight --hash carrier,flight:8
+    """
+    from ebla.cli import schemas
+
+    spec = schemas.gather(column or [], key, hash, range, replicas, schema, schema_from)
+
+    async def work(cluster: Cluster) -> tuple[bool, TableInfo]:
+        return await _create(cluster, name, spec, if_not_exists, wait)
+
+    with ui.working(f"create {name}") as progress:
+        progress.step("waiting for its tablets" if wait else "")
+        made, info = within(ui, work)
+    document = {"created": made, "table": table_document(info)}
+    if not made:
+        ui.show(document, f"table {name} exists already, with this schema; nothing was changed")
+        return
+    parts = f"{count(len(info.tablets), 'tablet')} x {count(info.replicas, 'replica')}"
+    state = "" if info.state == "running" else f"; it is {info.state}, see `ebla check {name}`"
+    ui.show(document, f"created table {name}: {count(len(info.schema.columns), 'column')}, {parts}{state}")
+
+
+async def _create(
+    cluster: Cluster, name: str, spec: TableSpec, if_not_exists: bool, wait_s: float
+) -> tuple[bool, TableInfo]:
+    from ebla.errors import AlreadyPresent
+
+    try:
+        table = await cluster.database.create_table(
+            name,
+            schema=spec.arrow(),
+            primary_key=spec.key,
+            partition_by=spec.partition_by(),
+            replicas=spec.replicas or REPLICAS,
+            wait_s=wait_s,
+        )
+    except AlreadyPresent as error:
+        if not if_not_exists:
+            raise AlreadyPresent(
+                f"table {name!r} exists already; see `ebla table describe {name}`, or drop it first",
+                what="table",
+            ) from error
+        found = await cluster.database.table(name)
+        if not found.schema.equals(spec.arrow()) or found.primary_key != spec.key:
+            raise AlreadyPresent(
+                f"table {name!r} exists already, with other columns or another key; see `ebla table describe {name}`",
+                what="table",
+            ) from error
+        return False, await found.info()
+    return True, await table.info()
+
+
+def list_tables(
+    ui: Ui,
+    prefix: Annotated[str, typer.Argument(help="Only names that begin so.", show_default=False)] = "",
+) -> None:
+    """The tables: state, tablets, replicas, size."""
+
+    async def work(cluster: Cluster) -> list[TableSummary]:
+        return await cluster.database.tables(prefix)
+
+    found = within(ui, work)
+    rows = ((t.name, t.state, t.tablets, t.replicas, size(t.rows_bytes)) for t in found)
+    none = f"no tables{f' whose name begins with {prefix!r}' if prefix else ''}"
+    ui.show(
+        {"tables": msgspec.to_builtins(found)},
+        listing(("TABLE", "STATE", "TABLETS>", "REPLICAS>", "SIZE>"), rows) if found else none,
+    )
+
+
+def describe(
+    ui: Ui,
+    name: TableName,
+    details: Annotated[
+        bool,
+        typer.Option("--details", "-d", help="Also its tablets: leaders, replicas, log positions, sizes."),
+    ] = False,
+) -> None:
+    """The columns, the key and the partitioning of a table."""
+
+    async def work(cluster: Cluster) -> tuple[TableInfo, ClusterHealth | None]:
+        from ebla.health import judge
+
+        info = await cluster.table_info(name)
+        return info, judge(await cluster.survey([name])) if details else None
+
+    info, health = within(ui, work)
+    document = table_document(info)
+    parts: list[Any] = [_facts(info), "", _columns(info)]
+    if health is not None:
+        document["health"] = next(table.status for table in health.tables)
+        document["tablet_health"] = msgspec.to_builtins(health.tablets)
+        parts += ["", views.tablets(health.tablets, with_table=False)]
+        for tablet in health.tablets:
+            parts += ["", *_tablet(tablet)]
+    ui.show(document, *parts)
+
+
+def _tablet(tablet: TabletHealth) -> list[Any]:
+    return [views.tablet_title(tablet), *(f"  {reason}" for reason in tablet.reasons), views.replicas(tablet)]
+
+
+def table_document(info: TableInfo) -> dict[str, Any]:
+    """What `--json` says of a table; stable names."""
+    hashed, ranged = info.schema.partitioning.hash, info.schema.partitioning.range
+    return {
+        "table": info.table,
+        "name": info.name,
+        "state": info.state,
+        "replicas": info.replicas,
+        "replication": info.replication,
+        "created": created(info).isoformat(),
+        "schema_version": info.schema.version,
+        "columns": [
+            {"name": c.name, "type": type_name(c), "nullable": c.nullable, "key": c.name in info.schema.key}
+            for c in info.schema.columns
+        ],
+        "key": list(info.schema.key),
+        "hash": msgspec.to_builtins(hashed) if hashed else None,
+        "range": {"columns": list(ranged.columns), "splits": split_texts(info)} if ranged else None,
+        "tablets": msgspec.to_builtins(info.tablets),
+        "properties": info.properties,
+    }
+
+
+def created(info: TableInfo) -> datetime:
+    return datetime.fromtimestamp(info.created_us / 1e6, UTC)
+
+
+def split_texts(info: TableInfo) -> list[str]:
+    """The splits as values again; several columns are joined with a comma."""
+    from ebla.storage.keys import END, KeyCodec
+
+    ranged = info.schema.partitioning.range
+    assert ranged is not None
+    columns = [info.schema.column(name) for name in ranged.columns]
+    codec = KeyCodec(columns, open_end=len(columns) == len(info.schema.key))
+
+    def values(split: bytes) -> list[Any]:
+        place, sizes = 0, []
+        for fixed, closed in zip(codec.fixed, codec.closed, strict=True):
+            width = fixed.width if fixed else split.find(END, place) + len(END) - place if closed else 0
+            if closed and not fixed:
+                sizes.append(width)
+            place += width
+        return codec.decode_row(split, sizes)
+
+    return [", ".join(map(str, values(split))) for split in ranged.splits]
+
+
+def _facts(info: TableInfo) -> Any:
+    hashed, ranged = info.schema.partitioning.hash, info.schema.partitioning.range
+    parts = []
+    if hashed:
+        parts.append(f"hash of ({', '.join(hashed.columns)}) into {hashed.buckets}")
+    if ranged:
+        parts.append(f"range of ({', '.join(ranged.columns)}) at {'; '.join(split_texts(info))}")
+    return facts(
+        (
+            ("table", info.name),
+            ("state", info.state),
+            ("key", ", ".join(info.schema.key)),
+            ("partitions", f"{len(info.tablets)}: {' and '.join(parts)}" if parts else "1"),
+            ("replicas", f"{info.replicas}, {info.replication}"),
+            ("created", created(info).strftime("%Y-%m-%d %H:%M:%S UTC")),
+            ("id", info.table),
+            *(info.properties.items()),
+        )
+    )
+
+
+def _columns(info: TableInfo) -> Any:
+    key = info.schema.key
+    rows = (
+        (
+            c.name,
+            type_name(c),
+            "null" if c.nullable else "",
+            f"key {key.index(c.name) + 1}" if c.name in key else "",
+        )
+        for c in info.schema.columns
+    )
+    return listing(("COLUMN", "TYPE", "NULL", "KEY"), rows)
+
+
+def drop(
+    ui: Ui,
+    name: TableName,
+    yes: Yes = False,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="A missing table is no error.")] = False,
+) -> None:
+    """Drop a table and all its rows, for good."""
+    if not name:
+        raise Usage("a table's name is not empty")
+
+    async def look(cluster: Cluster) -> TableSummary | None:
+        found = [each for each in await cluster.database.tables(name) if each.name == name]
+        if not found and not if_exists:
+            raise await cluster.unknown_table(name)
+        return found[0] if found else None
+
+    async def work(cluster: Cluster) -> bool:
+        summary = await look(cluster)
+        if summary is None:
+            return False
+        ui.confirm(f"Drop table {name} ({size(summary.rows_bytes)}) and all its rows, for good?", yes)
+        await cluster.database.drop_table(name)
+        return True
+
+    dropped = within(ui, work)
+    ui.show(
+        {"dropped": dropped, "name": name},
+        f"dropped table {name}" if dropped else f"there is no table {name}",
+    )
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "create")(create)
+    command(app, "list")(list_tables)
+    command(app, "describe")(describe)
+    command(app, "drop")(drop)

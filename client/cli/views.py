@@ -1,0 +1,182 @@
+"""Verdicts as tables: what `status`, `nodes`, `check` and `tablet list` print."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from ebla.cli.render import age, count, host_of, listing, number, short, size, status
+from ebla.verdicts import Unanswered
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+    from ebla.actors.messages import ServerState, ServerStatus
+    from ebla.verdicts import ClusterHealth, ReplicaHealth, ServerHealth, TabletHealth
+
+REASONS_MAX = 20
+
+
+def health_line(health: ClusterHealth) -> Text:
+    """One line that says it all: `HEALTHY: 2 tables, 16 tablets, 4 of 4 servers`."""
+    up = sum(server.status == "HEALTHY" for server in health.servers)
+    line = status(health.status)
+    line.append(": ", style="default")
+    line.append(
+        f"{count(len(health.tables), 'table')}, {count(len(health.tablets), 'tablet')}, "
+        f"{up} of {count(len(health.servers), 'server')} up",
+        style="default",
+    )
+    return line
+
+
+def reasons(health: ClusterHealth) -> list[str]:
+    shown = [f"  {reason}" for reason in health.reasons[:REASONS_MAX]]
+    if len(health.reasons) > REASONS_MAX:
+        shown.append(f"  and {len(health.reasons) - REASONS_MAX} more")
+    return shown
+
+
+def masters(health: ClusterHealth) -> Table:
+    return listing(
+        ("MASTER", "STATUS", "REASON"), ((m.address, m.status, m.error or "") for m in health.masters)
+    )
+
+
+def servers(health: ClusterHealth) -> Table:
+    rows = (
+        (
+            host_of(server.address),
+            server.status,
+            server.replicas,
+            server.leaders,
+            server.failed,
+            age(server.heartbeat_age_s),
+            server.error or "",
+        )
+        for server in health.servers
+    )
+    return listing(("HOST", "STATUS", "REPLICAS>", "LEADERS>", "FAILED>", "HEARTBEAT>", "REASON"), rows)
+
+
+def tables(health: ClusterHealth) -> Table:
+    rows = (
+        (
+            table.name,
+            table.status,
+            sum(table.tablets.values()),
+            table.wanted,
+            size(table.bytes),
+            ", ".join(f"{amount} {word}" for word, amount in table.tablets.items() if word != "HEALTHY"),
+        )
+        for table in health.tables
+    )
+    return listing(("TABLE", "STATUS", "TABLETS>", "REPLICAS>", "SIZE>", "NOT HEALTHY"), rows)
+
+
+def tablets(health: Iterable[TabletHealth], with_table: bool = True) -> Table:
+    rows = []
+    for tablet in health:
+        leader = next((r for r in tablet.replicas if r.uuid == tablet.leader), None)
+        row: list[Any] = [tablet.table] if with_table else []
+        row += [
+            short(tablet.tablet),
+            tablet.bucket,
+            tablet.status,
+            f"{tablet.healthy}/{tablet.wanted}",
+            host_of(leader.address) if leader else "-",
+            tablet.term,
+            leader.commit_index if leader else None,
+            size(leader.bytes) if leader else "-",
+        ]
+        rows.append(row)
+    headers = ("TABLET", "PART>", "STATUS", "OK>", "LEADER", "TERM>", "INDEX>", "SIZE>")
+    return listing((("TABLE",) if with_table else ()) + headers, rows)
+
+
+def replicas(tablet: TabletHealth) -> Table:
+    """Each replica in its own words."""
+    addresses = {replica.uuid: host_of(replica.address) for replica in tablet.replicas}
+    digested = any(replica.digest for replica in tablet.replicas)
+    headers = [
+        "  HOST",
+        "STATUS",
+        "ROLE",
+        "FOLLOWS",
+        "TERM>",
+        "LAST>",
+        "COMMITTED>",
+        "APPLIED>",
+        "FLUSHED>",
+        "LAG>",
+    ]
+    if digested:
+        headers += ["ROWS>", "DIGEST"]
+    rows = []
+    for replica in tablet.replicas:
+        follows = "-" if replica.leader is None else addresses.get(replica.leader, short(replica.leader))
+        row: list[Any] = [
+            f"  {host_of(replica.address)}",
+            replica.status,
+            replica.role or "-",
+            follows,
+            *(number(each) for each in _positions(replica)),
+        ]
+        rows.append(row + ([number(replica.rows), replica.digest or "-"] if digested else []))
+    return listing(headers, rows)
+
+
+def _positions(replica: ReplicaHealth) -> tuple[int | None, ...]:
+    return (
+        replica.term,
+        replica.last_index,
+        replica.commit_index,
+        replica.applied_index,
+        replica.flushed_index,
+        replica.lag,
+    )
+
+
+def tablet_title(tablet: TabletHealth) -> Text:
+    line = status(tablet.status)
+    line.append(
+        f"  {tablet.table} tablet {short(tablet.tablet)} (part {tablet.bucket})", style="bold default"
+    )
+    return line
+
+
+def nodes(servers: Iterable[ServerHealth], heard: dict[str, ServerStatus], states: dict[str, ServerState | Unanswered]) -> Table:
+    """Servers with what they use. `states`: what each said of itself."""
+    rows = []
+    for server in servers:
+        state = states.get(server.address)
+        said = None if isinstance(state, Unanswered) else state
+        listed = heard.get(server.address)
+        rows.append(
+            (
+                host_of(server.address),
+                server.status,
+                short(server.uuid),
+                said.instance.seqno if said else listed.seqno if listed else None,
+                server.replicas,
+                server.leaders,
+                size(said.disk_bytes if said else listed.disk_bytes if listed else None),
+                size(said.memtable_bytes if said else None),
+                size(said.shared_log_bytes if said else None),
+                age(server.heartbeat_age_s),
+            )
+        )
+    headers = (
+        "HOST",
+        "STATUS",
+        "UUID",
+        "START>",
+        "REPLICAS>",
+        "LEADERS>",
+        "DISK>",
+        "MEMTABLE>",
+        "LOG>",
+        "HEARD>",
+    )
+    return listing(headers, rows)

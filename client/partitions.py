@@ -1,0 +1,68 @@
+"""How a new table is divided into tablets, as a user says it.
+
+ebla.hash("carrier", "flight", buckets=8)                     spreads rows evenly
+ebla.range("time_hour", splits=[january, july])               keeps neighbours together
+ebla.hash("carrier", buckets=4) + ebla.range(...)             both: every bucket is divided at the splits
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ebla.storage.errors import InvalidArgument
+from ebla.storage.partition import hash_spec, range_spec
+from ebla.storage.schema import Hash, Partitioning, TableSchema
+
+
+@dataclass(frozen=True)
+class PartitionBy:
+    """`splits` are the user's values; they are encoded when the schema is known."""
+
+    hashed: Hash | None = None
+    columns: tuple[str, ...] = ()
+    splits: tuple[Any, ...] = ()
+
+    def __add__(self, other: PartitionBy) -> PartitionBy:
+        if not isinstance(other, PartitionBy):
+            return NotImplemented
+        if (self.hashed and other.hashed) or (self.columns and other.columns):
+            raise InvalidArgument("a table is divided by one hash and one range at most")
+        return PartitionBy(
+            self.hashed or other.hashed, self.columns or other.columns, self.splits or other.splits
+        )
+
+    def __repr__(self) -> str:
+        parts = []
+        if self.hashed:
+            names = ", ".join(map(repr, self.hashed.columns))
+            parts.append(f"ebla.hash({names}, buckets={self.hashed.buckets})")
+        if self.columns:
+            parts.append(f"ebla.range({', '.join(map(repr, self.columns))}, splits={list(self.splits)!r})")
+        return " + ".join(parts) or "ebla.PartitionBy()"
+
+
+def hash(*columns: str, buckets: int) -> PartitionBy:
+    """`buckets` tablets; a row's tablet follows from a hash of these key columns."""
+    return PartitionBy(hash_spec(*columns, buckets=buckets))
+
+
+def range(*columns: str, splits: Sequence[Any]) -> PartitionBy:
+    """len(splits) + 1 tablets; `columns` begin the primary key, each split is the first key of its tablet (a tuple if
+    there are several columns)."""
+    if not columns or not len(splits):
+        raise InvalidArgument("a range needs columns and one split at least")
+    return PartitionBy(None, columns, tuple(splits))
+
+
+def resolve(partition_by: PartitionBy | None, schema: TableSchema) -> Partitioning:
+    """For this schema; without a wish there is one tablet. Raises InvalidArgument."""
+    if partition_by is None:
+        return Partitioning()
+    if not isinstance(partition_by, PartitionBy):
+        raise InvalidArgument(
+            f"partition_by is made with ebla.hash(...), ebla.range(...) or their sum, not {partition_by!r}"
+        )
+    ranged = range_spec(partition_by.columns, partition_by.splits, schema) if partition_by.columns else None
+    return Partitioning(partition_by.hashed, ranged)

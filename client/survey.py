@@ -1,0 +1,168 @@
+"""Asks everybody how things are: the master, then every server directly. health.py judges the answers.
+
+A role that gives no answer is part of the answer (`Unanswered`), never a reason to stop asking the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from ebla.actors import messages as m
+from ebla.actors.errors import NetworkError, NotFound, NotLeader, NotRunning
+from ebla.actors.world import Network
+from ebla.storage.errors import EblaError
+from ebla.verdicts import Digests, Survey, Unanswered
+
+T = TypeVar("T")
+
+CALLS_MAX = 32  # under way at the same time
+MASTER_S = 5.0
+SERVER_S = 5.0
+DIGEST_S_MAX = 600.0
+DIGEST_TABLETS_MAX = 4  # digested at the same time: each reads a whole tablet on every replica
+
+Told = Callable[[int, int], None]
+
+
+def unanswered(error: EblaError) -> Unanswered:
+    return Unanswered(type(error).__name__, error.message)
+
+
+async def ask(
+    network: Network, address: str, method: str, message: msgspec.Struct, reply: type[T], timeout_s: float
+) -> T | Unanswered:
+    try:
+        return await network.call(address, method, message, reply, timeout_s)
+    except EblaError as error:
+        return unanswered(error)
+
+
+async def survey(
+    network: Network,
+    masters: Sequence[str],
+    slots: Iterable[str] = (),
+    tables: Sequence[str] | None = None,
+    timeout_s: float = SERVER_S,
+) -> Survey:
+    """One look at all of it, or at the tables named. `slots` are the addresses of servers that ought to be there."""
+    said = await gathered(
+        [ask(network, each, "status", m.Empty(), m.MasterStatus, MASTER_S) for each in masters]
+    )
+    heard = dict(zip(masters, said, strict=True))
+    leading = next((each for each in masters if not isinstance(heard[each], Unanswered)), None)
+    servers: tuple[m.ServerStatus, ...] = ()
+    infos: list[m.TableInfo] = []
+    if leading is not None:
+        try:
+            servers = (
+                await network.call(leading, "list_servers", m.Empty(), m.ListServersReply, MASTER_S)
+            ).servers
+            infos = await table_infos(network, leading, tables)
+        except NetworkError as error:
+            heard[leading] = unanswered(error)
+    addresses = dict.fromkeys([*slots, *(server.address for server in servers)])
+    for info in infos:
+        for tablet in info.tablets:
+            addresses.update(dict.fromkeys(replica.address for replica in tablet.replicas))
+    states = await gathered(
+        [ask(network, each, "status", m.Empty(), m.ServerState, timeout_s) for each in addresses]
+    )
+    return Survey(heard, servers, tuple(infos), dict(zip(addresses, states, strict=True)), tuple(slots))
+
+
+async def table_infos(network: Network, master: str, names: Sequence[str] | None = None) -> list[m.TableInfo]:
+    """What the master knows of the tables; one that is dropped meanwhile is left out, a named one must be there."""
+    if names is None:
+        listed = await network.call(master, "list_tables", m.ListTablesRequest(), m.ListTablesReply, MASTER_S)
+        wanted = [summary.name for summary in listed.tables]
+    else:
+        wanted = list(names)
+
+    async def one(name: str) -> m.TableInfo | None:
+        try:
+            return await network.call(master, "get_table", m.TableName(name), m.TableInfo, MASTER_S)
+        except NotFound:
+            if names is not None:
+                raise
+            return None
+
+    return [info for info in await gathered([one(name) for name in wanted]) if info is not None]
+
+
+async def gathered(calls: Sequence[Awaitable[T]], at_once: int = CALLS_MAX) -> list[T]:
+    """The answers in order, `at_once` calls under way at a time."""
+    room = asyncio.Semaphore(at_once)
+
+    async def one(call: Awaitable[T]) -> T:
+        async with room:
+            return await call
+
+    return await asyncio.gather(*(one(call) for call in calls))
+
+
+# -- checksums -----------------------------------------------------------------------------------------------
+
+
+async def digests(
+    network: Network,
+    infos: Sequence[m.TableInfo],
+    told: Told = lambda done, total: None,
+    timeout_s: float = DIGEST_S_MAX,
+) -> dict[str, Digests]:
+    """Every replica's digest of every running tablet, as of one index per tablet. `told(done, total)` as it goes."""
+    tablets = [tablet for info in infos for tablet in info.tablets if tablet.replicas]
+    done = 0
+
+    async def one(location: m.TabletLocation) -> Digests:
+        nonlocal done
+        found = await tablet_digests(network, location, timeout_s)
+        done += 1
+        told(done, len(tablets))
+        return found
+
+    told(0, len(tablets))
+    found = await gathered([one(tablet) for tablet in tablets], DIGEST_TABLETS_MAX)
+    return {tablet.tablet: digest for tablet, digest in zip(tablets, found, strict=True)}
+
+
+async def tablet_digests(network: Network, location: m.TabletLocation, timeout_s: float) -> Digests:
+    """A checkpoint in the tablet's log, then the digest of each replica there. Replicas that cannot answer say so."""
+    started = await _start(network, location)
+    if isinstance(started, Unanswered):
+        return Digests(0, {}, started)
+    query = m.ChecksumQuery(location.tablet, started.index, timeout_s)
+    answers = await gathered(
+        [
+            ask(network, replica.address, "checksum", query, m.ChecksumReply, timeout_s + SERVER_S)
+            for replica in location.replicas
+        ]
+    )
+    uuids = [replica.uuid for replica in location.replicas]
+    return Digests(started.index, dict(zip(uuids, answers, strict=True)))
+
+
+async def _start(network: Network, location: m.TabletLocation) -> m.ChecksumStarted | Unanswered:
+    """At the leader: where the master believes it, then where the replicas point."""
+    order = [replica.address for replica in location.replicas]
+    candidates = [location.leader, *order] if location.leader else order
+    last: EblaError | None = None
+    for _ in range(2 * len(order)):
+        if not candidates:
+            break
+        address = candidates.pop(0)
+        try:
+            request = m.ChecksumStart(location.tablet)
+            return await network.call(address, "checksum_start", request, m.ChecksumStarted, SERVER_S)
+        except NotLeader as error:
+            last = error
+            if error.leader and error.leader != address:
+                candidates.insert(0, error.leader)
+        except (NetworkError, NotRunning) as error:
+            last = error
+        except EblaError as error:
+            return unanswered(error)
+    return unanswered(last) if last else Unanswered("Unavailable", "the tablet has no replica")

@@ -1,0 +1,170 @@
+"""Runs the awaited API for callers that do not await: one event loop in a thread of its own.
+
+A call costs one hand-over each way. Calls that arrive together wake the loop once, so single-row operations of many
+threads are coalesced like those of many tasks. Three ends that threads make possible are made plain:
+
+    interrupted   KeyboardInterrupt in a waiting caller cancels its operation; a write's outcome is then unknown
+    closed        callers that wait, and later ones, get ConnectionClosed
+    forked        a child process has no copy of the thread; its calls get ConnectionClosed at once
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections import deque
+from collections.abc import Coroutine
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from ebla.errors import ConnectionClosed
+
+T = TypeVar("T")
+
+START_S_MAX = 30.0
+STOP_S_MAX = 5.0
+
+
+class Waiter(Generic[T]):
+    """One call on its way. The lock is released when the outcome is there: the cheapest way to wake one thread."""
+
+    __slots__ = ("coroutine", "error", "lock", "result", "task")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
+        self.coroutine = coroutine
+        self.lock = threading.Lock()
+        self.lock.acquire()
+        self.result: T | None = None
+        self.error: BaseException | None = None
+        self.task: asyncio.Task[T] | None = None
+
+    def done(self, task: asyncio.Task[T]) -> None:
+        if task.cancelled():
+            self.error = ConnectionClosed("the operation was cancelled; a write may have been applied or not")
+        else:
+            self.error = task.exception()
+            if self.error is None:
+                self.result = task.result()
+        self.lock.release()
+
+
+class Bridge:
+    """The thread and its loop. `run` may be called from any thread but its own."""
+
+    def __init__(self, name: str) -> None:
+        self._pid = os.getpid()
+        self._name = name
+        self._inbox: deque[Waiter[Any]] = deque()
+        self._woken = False
+        self._closed = False
+        self._gate = threading.Lock()
+        self._waiting: dict[Waiter[Any], None] = {}  # loop thread only
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._main, name=f"ebla client {name}", daemon=True)
+        self._thread.start()
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run it on the loop and wait for its outcome."""
+        waiter = Waiter(coroutine)
+        try:
+            self._submit(waiter)
+        except ConnectionClosed:
+            coroutine.close()
+            raise
+        try:
+            waiter.lock.acquire()
+        except BaseException:  # KeyboardInterrupt: nobody waits any more
+            self._call(self._cancel, waiter)
+            raise
+        if waiter.error is not None:
+            raise waiter.error
+        return waiter.result  # type: ignore[return-value]
+
+    def close(self) -> None:
+        """End the loop. Who waits gets ConnectionClosed. Closing twice, or in a forked child, is no error."""
+        if self._pid != os.getpid():
+            return
+        with self._gate:
+            if self._closed:
+                return
+            self._closed = True
+        self._call(self.loop.stop)
+        if threading.current_thread() is not self._thread:
+            self._thread.join(STOP_S_MAX)
+
+    @property
+    def closed(self) -> bool:
+        return self._closed or self._pid != os.getpid()
+
+    # -- callers' side
+
+    def _submit(self, waiter: Waiter[Any]) -> None:
+        if self._pid != os.getpid():
+            raise ConnectionClosed(
+                f"this connection was opened in process {self._pid} and does not survive a fork; call ebla.connect() "
+                "in this process"
+            )
+        with self._gate:
+            if self._closed:
+                raise self._closed_error()
+            self._inbox.append(waiter)
+            wake = not self._woken
+            self._woken = True
+        if wake:
+            self._call(self._drain)
+
+    def _call(self, act: Any, *arguments: Any) -> None:
+        try:
+            self.loop.call_soon_threadsafe(act, *arguments)
+        except RuntimeError:  # the loop has ended meanwhile; `_end` has answered everybody
+            return
+
+    # -- the loop's side
+
+    def _main(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_forever()
+        finally:
+            self._end()
+
+    def _drain(self) -> None:
+        with self._gate:
+            self._woken = False
+            arrived = list(self._inbox)
+            self._inbox.clear()
+        for waiter in arrived:
+            waiter.task = self.loop.create_task(waiter.coroutine)
+            self._waiting[waiter] = None
+            waiter.task.add_done_callback(partial(self._done, waiter))
+
+    def _done(self, waiter: Waiter[Any], task: asyncio.Task[Any]) -> None:
+        self._waiting.pop(waiter, None)
+        waiter.done(task)
+
+    def _cancel(self, waiter: Waiter[Any]) -> None:
+        if waiter.task is not None:
+            waiter.task.cancel()
+
+    def _end(self) -> None:
+        """Cancel what is left, let it clean up, then answer whoever came too late."""
+        with self._gate:
+            self._closed = True
+        self._drain()
+        tasks = asyncio.all_tasks(self.loop)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            self.loop.run_until_complete(asyncio.wait(tasks, timeout=STOP_S_MAX))
+        for waiter in list(self._waiting):
+            waiter.error = self._closed_error()
+            waiter.lock.release()
+        self._waiting.clear()
+        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        self.loop.close()
+
+    def _closed_error(self) -> ConnectionClosed:
+        return ConnectionClosed(
+            f"this connection to deployment {self._name!r} is closed; open another with ebla.connect()"
+        )

@@ -1,0 +1,277 @@
+"""ebla's API for code that does not await. See aio.py: every method does the same and says the same.
+
+    with ebla.connect() as db:
+        flights = db.table("flights")
+        flights.upsert(rows)
+        flights.scan(where=ebla.col("origin") == "JFK").to_pandas()
+
+Handles may be shared by threads. Databases and tables can be pickled, into a Ray task for instance: the copy connects
+on the other side, once per process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
+from typing import Any, Self, TypeVar
+
+import pyarrow as pa
+
+from ebla import aio, expressions
+from ebla.actors import messages as m
+from ebla.aio import Row, WriteIdLike, describe
+from ebla.options import WAIT_S, Written
+from ebla.partitions import PartitionBy
+from ebla.sync import Bridge
+
+T = TypeVar("T")
+
+
+class Database:
+    """A connection to one deployment. Made by `ebla.connect` or `ebla.local`; a context manager."""
+
+    def __init__(
+        self,
+        bridge: Bridge,
+        awaited: aio.Database,
+        reconnect: tuple[str, str | None],
+        on_close: Callable[[], None] | None = None,
+    ) -> None:
+        """`reconnect`: the name and address with which a pickled copy connects. `on_close` runs after the end."""
+        self._bridge = bridge
+        self._awaited = awaited
+        self._reconnect = reconnect
+        self._on_close = on_close
+
+    @property
+    def name(self) -> str:
+        return self._reconnect[0]
+
+    def create_table(
+        self,
+        name: str,
+        *,
+        schema: pa.Schema,
+        primary_key: Sequence[str],
+        partition_by: PartitionBy | None = None,
+        replicas: int = 3,
+        replication: str = "raft",
+        properties: Mapping[str, str] | None = None,
+        wait_s: float = WAIT_S,
+    ) -> Table:
+        made = self._bridge.run(
+            self._awaited.create_table(
+                name,
+                schema=schema,
+                primary_key=primary_key,
+                partition_by=partition_by,
+                replicas=replicas,
+                replication=replication,
+                properties=properties,
+                wait_s=wait_s,
+            )
+        )
+        return Table(self, made)
+
+    def table(self, name: str, *, deadline_s: float | None = None) -> Table:
+        return Table(self, self._bridge.run(self._awaited.table(name, deadline_s=deadline_s)))
+
+    def tables(self, prefix: str = "", *, deadline_s: float | None = None) -> list[m.TableSummary]:
+        return self._bridge.run(self._awaited.tables(prefix, deadline_s=deadline_s))
+
+    def drop_table(self, name: str, *, deadline_s: float | None = None) -> None:
+        self._bridge.run(self._awaited.drop_table(name, deadline_s=deadline_s))
+
+    def servers(self, *, deadline_s: float | None = None) -> list[m.ServerStatus]:
+        return self._bridge.run(self._awaited.servers(deadline_s=deadline_s))
+
+    def status(self, *, deadline_s: float | None = None) -> m.MasterStatus:
+        return self._bridge.run(self._awaited.status(deadline_s=deadline_s))
+
+    def close(self) -> None:
+        """Operations under way end in ConnectionClosed. Closing twice is no error."""
+        if not self._bridge.closed:
+            self._bridge.run(self._awaited.close())
+            self._bridge.close()
+        on_close, self._on_close = self._on_close, None
+        if on_close is not None:
+            on_close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _shared_database, self._reconnect
+
+    def __repr__(self) -> str:
+        closed = ", closed" if self._bridge.closed else ""
+        return f"<ebla.Database {self.name!r}{closed}>"
+
+
+class Table:
+    """A table. Handles are cheap; single-row calls of many threads are coalesced."""
+
+    def __init__(self, database: Database, awaited: aio.Table) -> None:
+        self._database = database
+        self._awaited = awaited
+        self._run = database._bridge.run
+
+    # -- what it is
+
+    @property
+    def name(self) -> str:
+        return self._awaited.name
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._awaited.schema
+
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        return self._awaited.primary_key
+
+    def info(self, *, deadline_s: float | None = None) -> m.TableInfo:
+        return self._run(self._awaited.info(deadline_s=deadline_s))
+
+    # -- writes
+
+    def upsert(
+        self, rows: Any, *, deadline_s: float | None = None, write_id: WriteIdLike | None = None
+    ) -> Written:
+        return self._run(self._awaited.upsert(rows, deadline_s=deadline_s, write_id=write_id))
+
+    def insert(
+        self,
+        rows: Any,
+        *,
+        if_present: str = "error",
+        deadline_s: float | None = None,
+        write_id: WriteIdLike | None = None,
+    ) -> Written:
+        return self._run(
+            self._awaited.insert(rows, if_present=if_present, deadline_s=deadline_s, write_id=write_id)
+        )
+
+    def update(
+        self,
+        rows: Any,
+        *,
+        if_absent: str = "error",
+        deadline_s: float | None = None,
+        write_id: WriteIdLike | None = None,
+    ) -> Written:
+        return self._run(
+            self._awaited.update(rows, if_absent=if_absent, deadline_s=deadline_s, write_id=write_id)
+        )
+
+    def delete(
+        self,
+        keys: Any,
+        *,
+        if_absent: str = "error",
+        deadline_s: float | None = None,
+        write_id: WriteIdLike | None = None,
+    ) -> Written:
+        return self._run(
+            self._awaited.delete(keys, if_absent=if_absent, deadline_s=deadline_s, write_id=write_id)
+        )
+
+    # -- reads
+
+    def get(self, key: Mapping[str, Any], *, deadline_s: float | None = None) -> Row | None:
+        return self._run(self._awaited.get(key, deadline_s=deadline_s))
+
+    def get_many(self, keys: Any, *, as_arrow: bool = False, deadline_s: float | None = None) -> Any:
+        return self._run(self._awaited.get_many(keys, as_arrow=as_arrow, deadline_s=deadline_s))
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        where: expressions.Expression | None = None,
+        limit: int | None = None,
+        *,
+        deadline_s: float | None = None,
+    ) -> Scan:
+        return Scan(self._database, self._awaited.scan(columns, where, limit, deadline_s=deadline_s))
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.scan())
+
+    # -- care
+
+    def flush(self, *, deadline_s: float | None = None) -> dict[str, int]:
+        return self._run(self._awaited.flush(deadline_s=deadline_s))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _shared_table, (*self._database._reconnect, self.name)
+
+    def __repr__(self) -> str:
+        return f"<ebla.Table {describe(self._awaited._routes)}>"
+
+
+class Scan:
+    """What to read; each result runs it anew."""
+
+    def __init__(self, database: Database, awaited: aio.Scan) -> None:
+        self._database = database
+        self._awaited = awaited
+        self._run = database._bridge.run
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._awaited.schema
+
+    @property
+    def indexes(self) -> dict[str, int]:
+        return self._awaited.indexes
+
+    def to_arrow(self) -> pa.Table:
+        return self._run(self._awaited.to_arrow())
+
+    def to_pandas(self) -> Any:
+        return self.to_arrow().to_pandas()
+
+    def count(self) -> int:
+        return self._run(self._awaited.count())
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        return self._pull(self._awaited.batches())
+
+    def __iter__(self) -> Iterator[Row]:
+        for batch in self.batches():
+            yield from batch.to_pylist()
+
+    def _pull(self, source: AsyncGenerator[T, None]) -> Iterator[T]:
+        """One hand-over per item; a loop that is left early ends the scan."""
+        try:
+            while True:
+                try:
+                    item = self._run(_next(source))
+                except StopAsyncIteration:
+                    return
+                yield item
+        finally:
+            if not self._database._bridge.closed:
+                self._run(source.aclose())
+
+    def __repr__(self) -> str:
+        return repr(self._awaited).replace("ebla.aio.Scan", "ebla.Scan")
+
+
+def _next(source: AsyncGenerator[T, None]) -> Coroutine[Any, Any, T]:
+    async def step() -> T:
+        return await anext(source)
+
+    return step()
+
+
+def _shared_database(name: str, address: str | None) -> Database:
+    from ebla import connection
+
+    return connection.shared(name, address)
+
+
+def _shared_table(name: str, address: str | None, table: str) -> Table:
+    return _shared_database(name, address).table(table)

@@ -1,0 +1,137 @@
+"""What is seen of a deployment, and what health.py concludes from it: values only.
+
+The words for a tablet, from good to bad, are STATUSES; what each of them means stands in health.py.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from ebla.actors.messages import ChecksumReply, MasterStatus, ServerState, ServerStatus, TableInfo
+
+HEALTHY = "HEALTHY"
+RECOVERING = "RECOVERING"
+UNDER_REPLICATED = "UNDER_REPLICATED"
+CONSENSUS_MISMATCH = "CONSENSUS_MISMATCH"
+CHECKSUM_MISMATCH = "CHECKSUM_MISMATCH"
+UNAVAILABLE = "UNAVAILABLE"
+STATUSES = (HEALTHY, RECOVERING, UNDER_REPLICATED, CONSENSUS_MISMATCH, CHECKSUM_MISMATCH, UNAVAILABLE)
+
+LAGGING, BOOTSTRAPPING, FAILED = "LAGGING", "BOOTSTRAPPING", "FAILED"
+MISSING, UNREACHABLE, WRONG_SERVER = "MISSING", "UNREACHABLE", "WRONG_SERVER"
+SILENT = "SILENT"  # a server that answers us, but whose heartbeats do not reach the master
+
+
+# -- what was seen -------------------------------------------------------------------------------------------
+
+
+class Unanswered(msgspec.Struct, frozen=True):
+    """A role that gave no answer, and why."""
+
+    kind: str
+    message: str
+
+
+class Survey(msgspec.Struct, frozen=True):
+    """One look at everything. `states` is by server address; `masters` by master address.
+
+    `slots` are the server addresses that the deployment is made of, also those nobody has heard of since the master
+    started.
+    """
+
+    masters: dict[str, MasterStatus | Unanswered]
+    servers: tuple[ServerStatus, ...]
+    tables: tuple[TableInfo, ...]
+    states: dict[str, ServerState | Unanswered]
+    slots: tuple[str, ...] = ()
+
+
+class Digests(msgspec.Struct, frozen=True):
+    """The digests of one tablet's replicas at log index `index`, by server uuid; `error`: why there is no index."""
+
+    index: int
+    replicas: dict[str, ChecksumReply | Unanswered]
+    error: Unanswered | None = None
+
+
+# -- what follows --------------------------------------------------------------------------------------------
+
+
+class ReplicaHealth(msgspec.Struct, frozen=True):
+    """`leader` and `members` are what this replica itself believes (uuids); `lag` counts committed entries that it
+    has not applied. Positions are None if it gave no answer."""
+
+    uuid: str
+    address: str
+    status: str
+    role: str | None = None
+    term: int | None = None
+    leader: str | None = None
+    members: tuple[str, ...] | None = None
+    configuration_index: int | None = None
+    last_index: int | None = None
+    commit_index: int | None = None
+    applied_index: int | None = None
+    flushed_index: int | None = None
+    lag: int | None = None
+    bytes: int | None = None
+    rows: int | None = None
+    digest: str | None = None
+    error: str | None = None
+
+
+class TabletHealth(msgspec.Struct, frozen=True):
+    tablet: str
+    table: str
+    bucket: int
+    status: str
+    leader: str | None
+    term: int
+    wanted: int
+    healthy: int
+    replicas: tuple[ReplicaHealth, ...]
+    reasons: tuple[str, ...]
+    checksum_index: int | None = None
+
+
+class TableHealth(msgspec.Struct, frozen=True):
+    """`tablets` counts the tablets by status."""
+
+    name: str
+    status: str
+    wanted: int
+    tablets: dict[str, int]
+    bytes: int
+
+
+class ServerHealth(msgspec.Struct, frozen=True):
+    """HEALTHY, UNREACHABLE, WRONG_SERVER or SILENT."""
+
+    address: str
+    status: str
+    uuid: str | None
+    host: str | None
+    replicas: int
+    leaders: int
+    failed: int
+    heartbeat_age_s: float | None = None
+    error: str | None = None
+
+
+class MasterHealth(msgspec.Struct, frozen=True):
+    address: str
+    status: str
+    error: str | None = None
+
+
+class ClusterHealth(msgspec.Struct, frozen=True):
+    status: str
+    healthy: bool
+    reasons: tuple[str, ...]
+    masters: tuple[MasterHealth, ...]
+    servers: tuple[ServerHealth, ...]
+    tables: tuple[TableHealth, ...]
+    tablets: tuple[TabletHealth, ...]

@@ -1,0 +1,163 @@
+"""What a deployment is told: the settings of `ebla up`, from a YAML file, from flags, or both.
+
+    name: ebla
+    data_dir: /mnt/fast/ebla
+    slots: [host-1, host-2, host-3]
+    tablet_server:
+      memtable_bytes: 134217728
+    master:
+      unresponsive_s: 5
+
+A flag wins over the file, the file over what the deployment was told before, and that over the defaults. A key that
+nobody knows is refused: a setting with a typing error would otherwise be a setting that is silently not made.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from ebla.actors.master.options import MasterOptions
+from ebla.actors.tablet.options import TabletServerOptions
+from ebla.storage.errors import InvalidArgument
+
+NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
+PLACED = ("masters", "host", "version")  # told by placement itself, not by the operator
+
+
+class ConfigInvalid(InvalidArgument):
+    """A setting cannot be as it is; `field` is its path, such as `tablet_server.memtable_bytes`."""
+
+    fields = ("field",)
+    field: str | None
+
+
+class DeploymentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`data_dir` is where each host keeps its roles (`<data_dir>/<slot>/<role>`), the same path on every host;
+    `data_dirs` are further disks for tablets. `slots` empty: every host. The two tables hold what deviates from the
+    roles' own defaults (MasterOptions, TabletServerOptions)."""
+
+    name: str = "ebla"
+    data_dir: str = ""
+    data_dirs: tuple[str, ...] = ()
+    slots: tuple[str, ...] = ()
+    masters: int = 1
+    master: dict[str, Any] = {}
+    tablet_server: dict[str, Any] = {}
+
+    @property
+    def namespace(self) -> str:
+        return f"ebla-{self.name}"
+
+    def master_options(self) -> MasterOptions:
+        return _options("master", MasterOptions, self.master)
+
+    def tablet_server_options(self, masters: tuple[str, ...], host: str, version: str) -> TabletServerOptions:
+        placed = {"masters": masters, "host": host, "version": version}
+        return _options("tablet_server", TabletServerOptions, {**self.tablet_server, **placed})
+
+
+def default_data_dir(name: str) -> str:
+    return str(Path.home() / ".ebla" / name)
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """The settings in a YAML file."""
+    try:
+        found = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise ConfigInvalid(f"cannot read {path}: {error.strerror}; name a file of settings") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigInvalid(f"{path} is not YAML: {error}") from error
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise ConfigInvalid(f"{path} must hold `key: value` settings, not a {type(found).__name__}")
+    return found
+
+
+def configure(settings: Mapping[str, Any], base: DeploymentConfig | None = None) -> DeploymentConfig:
+    """`base` (the defaults, or what was saved) with the settings laid over it, validated.
+
+    The tables `master` and `tablet_server` are laid over key by key; None takes a setting back to its default.
+    """
+    _refuse_unknown(settings, DeploymentConfig.__struct_fields__, "")
+    values = msgspec.to_builtins(base or DeploymentConfig())
+    for key, value in settings.items():
+        if key in ("master", "tablet_server") and isinstance(value, Mapping):
+            values[key] = {k: v for k, v in {**values[key], **value}.items() if v is not None}
+        elif value is None:
+            values[key] = msgspec.to_builtins(DeploymentConfig())[key]
+        else:
+            values[key] = value
+    config = _convert("", DeploymentConfig, values)
+    directory = config.data_dir or default_data_dir(config.name)
+    absolute = str(Path(directory).expanduser().absolute())
+    spread = tuple(str(Path(path).expanduser().absolute()) for path in config.data_dirs)
+    config = msgspec.structs.replace(config, data_dir=absolute, data_dirs=spread)
+    validate(config)
+    return config
+
+
+def validate(config: DeploymentConfig) -> None:
+    """Every refusal names the setting and what to do."""
+    if not NAME.fullmatch(config.name):
+        raise ConfigInvalid(
+            f"name must be up to 40 lower-case letters, digits and hyphens, not {config.name!r}", field="name"
+        )
+    for key in ("slots", "data_dirs"):
+        twice = sorted({value for value in getattr(config, key) if getattr(config, key).count(value) > 1})
+        if twice:
+            raise ConfigInvalid(f"{key} names {', '.join(twice)} twice; name each once", field=key)
+    if config.data_dir in config.data_dirs:
+        raise ConfigInvalid("data_dirs must not repeat data_dir; name the further disks only", field="data_dirs")
+    if config.masters < 1:
+        raise ConfigInvalid(f"masters must be at least 1, not {config.masters}", field="masters")
+    if config.slots and config.masters > len(config.slots):
+        raise ConfigInvalid(
+            f"masters is {config.masters}, but slots names {len(config.slots)} hosts; lower it, or name more",
+            field="masters",
+        )
+    if config.masters > 1 and config.master_options().journal == "local":
+        raise ConfigInvalid(
+            "masters must be 1 while master.journal is local: two local catalogs would be two truths", field="masters"
+        )
+    config.master_options()
+    config.tablet_server_options(("master/0",), "host", "")
+
+
+def _options(table: str, kind: type[Any], values: Mapping[str, Any]) -> Any:
+    own = [key for key in values if key not in PLACED]
+    known = tuple(key for key in kind.__struct_fields__ if key not in PLACED)
+    _refuse_unknown(own, known, f"{table}.")
+    options = _convert(f"{table}.", kind, dict(values))
+    try:
+        options.validate()
+    except ConfigInvalid:
+        raise
+    except InvalidArgument as error:
+        raise ConfigInvalid(f"{table}: {error}", field=table) from error
+    return options
+
+
+def _refuse_unknown(keys: Any, known: tuple[str, ...], prefix: str) -> None:
+    for key in keys:
+        if key not in known:
+            near = difflib.get_close_matches(str(key), known, 1)
+            hint = f"did you mean {prefix}{near[0]}?" if near else f"the settings are {', '.join(known)}"
+            raise ConfigInvalid(f"{prefix}{key} is no setting; {hint}", field=f"{prefix}{key}")
+
+
+def _convert(prefix: str, kind: type[Any], values: Mapping[str, Any]) -> Any:
+    try:
+        return msgspec.convert(values, kind)
+    except msgspec.ValidationError as error:
+        what, _, where = str(error).partition(" - at `$")
+        field = prefix + where.strip("`.").replace("`", "")
+        raise ConfigInvalid(f"{field}: {what[0].lower()}{what[1:]}; correct the setting", field=field) from error

@@ -1,0 +1,26 @@
+"""The only module that may touch what Ray keeps private, and the versions for which that was seen to work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ray
+
+from ebla.storage.errors import InvalidArgument
+
+VERSIONS = ("2.60.",)
+
+
+def check_version() -> None:
+    if not ray.__version__.startswith(VERSIONS):
+        raise InvalidArgument(
+            f"ebla works with Ray {', '.join(v + 'x' for v in VERSIONS)}, not {ray.__version__}; "
+            "install the version that ebla's requirements name"
+        )
+
+
+def without_client_server(parameters: Any, head: bool) -> None:
+    """RAY_START_HOOK of local nodes: no Ray Client server, which nobody asked for and which takes 1 s of CPU and a
+    fixed port. `ray start` has no flag that turns it off."""
+    check_version()
+    parameters.ray_client_server_port = None

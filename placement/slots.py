@@ -1,0 +1,117 @@
+"""Which hosts there are, and which roles go where. Pure decisions over what Ray says of its nodes.
+
+A slot is a host's lasting name: the label `ebla.slot` of its Ray node, or Ray's own node id where none is set. A node
+id does not outlive its raylet, so data kept under one is not found again after a restart of the node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from ebla.actors.errors import Unavailable
+from ebla.storage.errors import EblaError, InvalidArgument
+
+SLOT_LABEL = "ebla.slot"
+NODE_ID_LABEL = "ray.io/node-id"
+BUNDLE_CPU = 0.01  # a bundle must ask for something; the roles' real use is not Ray's to schedule
+
+
+class DuplicateSlot(EblaError):
+    """Two nodes carry one slot label: nothing may be placed until one of them is renamed."""
+
+    fields = ("slot", "nodes")
+    slot: str | None
+    nodes: list[str] | None
+
+
+class Host(msgspec.Struct, frozen=True):
+    """One alive Ray node. `lasting`: the slot has a label, and comes back with its node."""
+
+    slot: str
+    node_id: str
+    address: str
+    lasting: bool = True
+
+    @property
+    def selector(self) -> dict[str, str]:
+        return {SLOT_LABEL: self.slot} if self.lasting else {NODE_ID_LABEL: self.node_id}
+
+
+class Survey(msgspec.Struct, frozen=True):
+    """The hosts by slot, in order, and why other nodes were left out."""
+
+    hosts: tuple[Host, ...]
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        return tuple(host.slot for host in self.hosts)
+
+    def host(self, slot: str) -> Host | None:
+        return next((host for host in self.hosts if host.slot == slot), None)
+
+
+class Seats(msgspec.Struct, frozen=True):
+    """The slots of the masters, master/0 first, and of the tablet servers."""
+
+    masters: tuple[str, ...]
+    tablet_servers: tuple[str, ...]
+
+
+def survey(nodes: Iterable[Mapping[str, Any]]) -> Survey:
+    """`nodes` is what ray.nodes() returns."""
+    found: dict[str, Host] = {}
+    left_out: list[str] = []
+    for node in nodes:
+        if not node["Alive"]:
+            continue
+        node_id, labels = str(node["NodeID"]), node.get("Labels") or {}
+        slot = labels.get(SLOT_LABEL) or node_id
+        host = Host(slot, node_id, str(node.get("NodeManagerAddress", "")), SLOT_LABEL in labels)
+        if (node.get("Resources") or {}).get("CPU", 0) < BUNDLE_CPU:
+            left_out.append(f"node {node_id} ({slot}) has no CPU to schedule on")
+        elif slot in found:
+            raise DuplicateSlot(
+                f"nodes {found[slot].node_id} and {node_id} both carry the label {SLOT_LABEL}={slot}; restart one "
+                "of them with a label of its own",
+                slot=slot,
+                nodes=[found[slot].node_id, node_id],
+            )
+        else:
+            found[slot] = host
+    return Survey(tuple(found[slot] for slot in sorted(found)), tuple(left_out))
+
+
+def choose(available: Survey, wanted: Sequence[str]) -> Survey:
+    """The hosts to use: all, or the wanted slots among them. A wanted slot without a node is left out, and named."""
+    if not wanted:
+        chosen = available
+    else:
+        missing = [slot for slot in wanted if available.host(slot) is None]
+        hosts = tuple(host for host in available.hosts if host.slot in wanted)
+        left_out = available.left_out + tuple(f"slot {slot} has no alive node now" for slot in missing)
+        chosen = Survey(hosts, left_out)
+    if not chosen.hosts:
+        reasons = "; ".join(chosen.left_out) or "no node is alive"
+        raise Unavailable(f"no host can take a role: {reasons}; start Ray nodes, or change `slots`")
+    return chosen
+
+
+def seat(slots: Sequence[str], masters: int, seated: Sequence[str] = ()) -> Seats:
+    """Who sits where. A master that has a seat keeps it, its catalog is there; further ones take the first free slots.
+
+    Every slot gets a tablet server.
+    """
+    assert len(set(slots)) == len(slots)
+    kept = tuple(seated[:masters])
+    free = [slot for slot in sorted(slots) if slot not in kept]
+    wanting = masters - len(kept)
+    if wanting > len(free):
+        raise InvalidArgument(
+            f"masters is {masters}, but only {len(free) + len(kept)} hosts can take one; "
+            "lower `masters`, or start more Ray nodes"
+        )
+    return Seats(kept + tuple(free[:wanting]), tuple(sorted(slots)))

@@ -1,0 +1,88 @@
+"""What a deployment remembers of itself on disk, outside any Ray cluster: `<data_dir>/deployment.json`.
+
+A Ray cluster forgets everything with its head. This file says how the deployment was set up, which slots hold a
+master's catalog (a master that moved would come up empty) and which placement group covers which slots. It is written
+durably, before what it describes is done, on the host that runs the command and on every slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from ebla.placement.config import DeploymentConfig
+from ebla.storage.errors import Damaged, InvalidArgument
+from ebla.storage.instance import make_directory, write_durably
+
+FILE = "deployment.json"
+FORMAT = 1
+
+
+class Deployment(msgspec.Struct, frozen=True, kw_only=True):
+    """`revision` grows with each change. `masters` are slots, master/0 first. `groups` maps the placement groups of
+    the Ray cluster that was seen last to their slots, in the order of their bundles; `groups_made` numbers them and
+    is never reused."""
+
+    format: int = FORMAT
+    uuid: str
+    revision: int
+    config: DeploymentConfig
+    masters: tuple[str, ...] = ()
+    groups: dict[str, tuple[str, ...]] = {}
+    groups_made: int = 0
+
+    def revised(self, **changes: object) -> Deployment:
+        """With the changes; the same if they change nothing."""
+        changed = msgspec.structs.replace(self, **changes)
+        return self if changed == self else msgspec.structs.replace(changed, revision=self.revision + 1)
+
+
+def load(data_dir: str) -> Deployment | None:
+    path = Path(data_dir) / FILE
+    try:
+        return decode(path.read_bytes(), str(path))
+    except FileNotFoundError:
+        return None
+
+
+def decode(data: bytes, path: str) -> Deployment:
+    remedy = "restore it from another host, or move it aside to set the deployment up anew over the same data"
+    try:
+        found = msgspec.json.decode(data, type=Deployment)
+    except msgspec.MsgspecError as error:
+        raise Damaged(f"{path} is unreadable ({error}); {remedy}", path=path) from error
+    if found.format != FORMAT:
+        raise Damaged(f"{path} has format {found.format}, this version reads {FORMAT}; use the version that wrote it")
+    return found
+
+
+def encode(deployment: Deployment) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(deployment))
+
+
+def save(data_dir: str, data: bytes) -> None:
+    """Durable when it returns; an older revision never replaces a newer one."""
+    deployment = decode(data, "the new state")
+    present = load(data_dir)
+    if present is not None and present.uuid == deployment.uuid and present.revision >= deployment.revision:
+        return
+    make_directory(Path(data_dir))
+    write_durably(Path(data_dir) / FILE, data)
+
+
+def newest(found: Iterable[Deployment | None], name: str) -> Deployment | None:
+    """The one that counts among the copies of several hosts."""
+    copies = [deployment for deployment in found if deployment is not None]
+    strangers = sorted({d.config.name for d in copies if d.config.name != name})
+    if strangers:
+        raise InvalidArgument(
+            f"data_dir holds the deployment {', '.join(strangers)}, not {name}; give each deployment a data_dir of "
+            "its own, or use its name"
+        )
+    if len({deployment.uuid for deployment in copies}) > 1:
+        raise InvalidArgument(
+            f"the hosts hold states of several deployments named {name}; move the data_dir of the wrong ones aside"
+        )
+    return max(copies, key=lambda deployment: deployment.revision, default=None)

@@ -1,0 +1,304 @@
+"""The verdict: what each replica says of itself, put together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from ebla.actors import messages as m
+from ebla.actors.tablet.raft.messages import NON_VOTER, Configuration, Peer
+from ebla.health import LAG_ENTRIES_MAX, judge, may_pass, worst
+from ebla.storage.schema import TableSchema
+from ebla.verdicts import STATUSES, ClusterHealth, Digests, Survey, TabletHealth, Unanswered
+
+SCHEMA = TableSchema.from_arrow(pa.schema([pa.field("k", pa.int64(), False)]), ["k"])
+HOSTS = ("a", "b", "c")
+MASTER = "master/0"
+replace = msgspec.structs.replace
+
+
+def address(host: str) -> str:
+    return f"tablet-server/{host}"
+
+
+def uuid(host: str) -> str:
+    return host * 32
+
+
+def configuration(hosts: tuple[str, ...] = HOSTS, index: int = -1) -> Configuration:
+    return Configuration(tuple(Peer(uuid(host), address(host)) for host in hosts), index)
+
+
+def report(host: str, leader: str | None = "a", **other: Any) -> m.ReplicaReport:
+    made = m.ReplicaReport(
+        tablet="t1",
+        state="running",
+        role="leader" if host == leader else "follower",
+        term=3,
+        leader=uuid(leader) if leader else None,
+        configuration=configuration(),
+        schema_version=0,
+        last_index=100,
+        commit_index=100,
+        applied_index=100,
+        flushed_index=90,
+        rows_bytes=4096,
+    )
+    return replace(made, **other)
+
+
+def state(host: str, *replicas: m.ReplicaReport) -> m.ServerState:
+    instance = m.ServerInstance(uuid(host), 1)
+    return m.ServerState(instance, address(host), host, replicas, 0, 0, 0)
+
+
+def heard(host: str, **other: Any) -> m.ServerStatus:
+    made = m.ServerStatus(
+        uuid=uuid(host),
+        seqno=1,
+        address=address(host),
+        host=host,
+        alive=True,
+        heartbeat_age_s=0.2,
+        replicas=1,
+        leaders=0,
+        disk_bytes=0,
+        memory_bytes=0,
+        version="0.1.0",
+    )
+    return replace(made, **other)
+
+
+def table(hosts: tuple[str, ...] = HOSTS, leader: str | None = "a", replicas: int = 3) -> m.TableInfo:
+    places = tuple(
+        m.ReplicaLocation(uuid(host), address(host), "leader" if host == leader else "follower", True)
+        for host in hosts
+    )
+    tablet = m.TabletLocation("t1", 0, "running", address(leader) if leader else None, 3, places)
+    return m.TableInfo("T", "flights", "running", SCHEMA, replicas, "raft", 0, (tablet,))
+
+
+def seen(*reports: m.ReplicaReport | Unanswered | None, info: m.TableInfo | None = None) -> Survey:
+    """One report per host; Unanswered: its server gave no answer; None: its server does not have the replica."""
+    states: dict[str, m.ServerState | Unanswered] = {}
+    for host, said in zip(HOSTS, reports, strict=True):
+        if isinstance(said, Unanswered):
+            states[address(host)] = said
+        else:
+            states[address(host)] = state(host, said) if said else state(host)
+    status = m.MasterStatus(m.ServerInstance("m", 1), MASTER, 1, 1, 0, 1)
+    return Survey({MASTER: status}, tuple(heard(host) for host in HOSTS), (info or table(),), states)
+
+
+def tablet(survey: Survey, digests: dict[str, Digests] | None = None) -> TabletHealth:
+    (judged,) = judge(survey, digests).tablets
+    return judged
+
+
+def statuses(judged: TabletHealth) -> list[str]:
+    return [replica.status for replica in judged.replicas]
+
+
+GONE = Unanswered("OutcomeUnknown", "no answer")
+WELL = seen(report("a"), report("b"), report("c"))
+
+
+def test_three_replicas_that_agree_are_healthy() -> None:
+    health = judge(WELL)
+    assert (health.status, health.healthy, health.reasons) == ("HEALTHY", True, ())
+    assert tablet(WELL).leader == uuid("a")
+    assert statuses(tablet(WELL)) == ["HEALTHY"] * 3
+    assert health.tables[0].tablets == {"HEALTHY": 1}
+    assert not may_pass(health)
+
+
+def test_a_replica_whose_server_is_gone_leaves_the_tablet_under_replicated() -> None:
+    survey = seen(report("a"), report("b"), GONE)
+    judged = tablet(survey)
+    assert judged.status == "UNDER_REPLICATED"
+    assert statuses(judged) == ["HEALTHY", "HEALTHY", "UNREACHABLE"]
+    assert judged.reasons == ("replica at tablet-server/c is UNREACHABLE: no answer",)
+    health = judge(survey)
+    assert not may_pass(health), "a dead server does not come back within a second"
+    assert "tablet-server/c is UNREACHABLE: no answer" in health.reasons
+
+
+def test_a_failed_replica_is_told_with_its_reason() -> None:
+    judged = tablet(
+        seen(report("a"), report("b"), report("c", state="failed", error="record 7 fails its checksum"))
+    )
+    assert judged.status == "UNDER_REPLICATED"
+    assert judged.replicas[2].status == "FAILED"
+    assert judged.replicas[2].error == "record 7 fails its checksum"
+    assert judged.healthy == 2
+
+
+def test_a_replica_that_its_server_does_not_have_is_missing() -> None:
+    judged = tablet(seen(report("a"), report("b"), None))
+    assert (judged.status, judged.replicas[2].status) == ("UNDER_REPLICATED", "MISSING")
+
+
+def test_another_server_at_the_address_is_not_the_replica() -> None:
+    survey = seen(report("a"), report("b"), report("c"))
+    survey.states[address("c")] = replace(state("c"), instance=m.ServerInstance("f" * 32, 1))
+    judged = tablet(survey)
+    assert (judged.status, judged.replicas[2].status) == ("UNDER_REPLICATED", "WRONG_SERVER")
+    assert [server.status for server in judge(survey).servers] == ["HEALTHY", "HEALTHY", "WRONG_SERVER"]
+
+
+def test_a_tablet_without_a_running_majority_is_unavailable() -> None:
+    judged = tablet(seen(report("a"), GONE, GONE))
+    assert judged.status == "UNAVAILABLE"
+    assert "1 of 3 voters run, no majority" in judged.reasons
+
+
+def test_a_tablet_that_nobody_leads_is_unavailable_and_it_may_pass() -> None:
+    survey = seen(*(report(host, None, role="candidate") for host in HOSTS), info=table(leader=None))
+    assert tablet(survey).status == "UNAVAILABLE"
+    assert "none of its replicas leads" in tablet(survey).reasons
+    assert may_pass(judge(survey))
+
+
+def test_a_tablet_that_no_server_has_yet_is_unavailable() -> None:
+    info = table()
+    waiting = replace(info.tablets[0], state="creating", replicas=(), leader=None)
+    judged = tablet(seen(None, None, None, info=replace(info, tablets=(waiting,))))
+    assert (judged.status, judged.reasons) == ("UNAVAILABLE", ("it is creating: no server has it yet",))
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        ({"leader": "b"}, "tablet-server/c takes tablet-server/b for the leader, not tablet-server/a"),
+        ({"leader": None}, "tablet-server/c takes nobody for the leader, not tablet-server/a"),
+        ({"term": 2}, "tablet-server/c is in term 2, the leader in 3"),
+        ({"leader": "c", "term": 2}, "tablet-server/c says that it leads in term 2, the leader is in 3"),
+        (
+            {"configuration": configuration(("a", "b"))},
+            "tablet-server/c has another configuration than the leader",
+        ),
+    ],
+)
+def test_a_replica_of_another_opinion_is_a_consensus_mismatch(other: dict[str, Any], reason: str) -> None:
+    leader = other.pop("leader", "a")
+    survey = seen(report("a"), report("b"), report("c", leader, **other))
+    judged = tablet(survey)
+    assert judged.status == "CONSENSUS_MISMATCH"
+    assert judged.leader == uuid("a")
+    assert reason in judged.reasons
+    assert may_pass(judge(survey))
+
+
+def test_two_leaders_of_one_term_are_a_mismatch() -> None:
+    judged = tablet(seen(report("a"), report("b", "b"), report("c")))
+    assert judged.status == "CONSENSUS_MISMATCH"
+
+
+def test_a_member_that_does_not_vote_is_seen_as_another_configuration() -> None:
+    peers = configuration().peers
+    demoted = Configuration((*peers[:2], replace(peers[2], member=NON_VOTER)))
+    judged = tablet(seen(report("a"), report("b"), report("c", configuration=demoted)))
+    assert judged.status == "CONSENSUS_MISMATCH"
+
+
+def test_the_masters_opinion_counts_too() -> None:
+    judged = tablet(seen(report("a"), report("b"), report("c"), info=table(leader="b")))
+    assert judged.status == "CONSENSUS_MISMATCH"
+    assert judged.reasons == ("the master takes tablet-server/b for the leader, not tablet-server/a",)
+
+
+def test_a_starting_or_lagging_replica_is_a_recovery() -> None:
+    starting = seen(report("a"), report("b"), report("c", state="bootstrapping", leader=None))
+    assert (tablet(starting).status, statuses(tablet(starting))[2]) == ("RECOVERING", "BOOTSTRAPPING")
+    behind = LAG_ENTRIES_MAX + 1
+    lagging = seen(
+        report("a", commit_index=behind, applied_index=behind, last_index=behind),
+        report("b", applied_index=behind),
+        report("c", applied_index=0),
+    )
+    assert (tablet(lagging).status, statuses(tablet(lagging))) == (
+        "RECOVERING",
+        ["HEALTHY", "HEALTHY", "LAGGING"],
+    )
+    assert [replica.lag for replica in tablet(lagging).replicas] == [0, 0, behind]
+    assert may_pass(judge(lagging))
+
+
+def test_the_worst_of_several_troubles_is_the_status() -> None:
+    judged = tablet(seen(report("a"), report("b", term=2), report("c", state="failed", error="damaged")))
+    assert judged.status == "CONSENSUS_MISMATCH"
+    assert len(judged.reasons) == 2
+    assert [worst([first, second]) for first, second in zip(STATUSES, STATUSES[1:], strict=False)] == list(
+        STATUSES[1:]
+    )
+
+
+def test_one_replica_of_one_is_healthy_and_two_of_three_wanted_are_not() -> None:
+    alone = report("a", configuration=configuration(("a",)))
+    assert tablet(seen(alone, None, None, info=table(("a",), replicas=1))).status == "HEALTHY"
+    few = [report(host, configuration=configuration(("a", "b"))) for host in ("a", "b")]
+    judged = tablet(seen(*few, None, info=table(("a", "b"))))
+    assert (judged.status, judged.reasons) == ("UNDER_REPLICATED", ("it has 2 of 3 replicas",))
+
+
+def test_a_server_that_the_master_does_not_hear_is_silent() -> None:
+    quiet = replace(WELL, servers=(heard("a"), heard("b"), heard("c", alive=False)))
+    health = judge(quiet)
+    assert [server.status for server in health.servers] == ["HEALTHY", "HEALTHY", "SILENT"]
+    assert (health.status, health.healthy) == ("UNDER_REPLICATED", False)
+
+
+def test_a_slot_whose_server_nobody_has_heard_of_is_unreachable() -> None:
+    survey = replace(WELL, slots=(address("d"),), states={**WELL.states, address("d"): GONE})
+    health = judge(survey)
+    assert health.servers[3].status == "UNREACHABLE"
+    assert not health.healthy
+
+
+def test_without_a_master_nothing_is_healthy_and_the_servers_are_still_told() -> None:
+    survey = replace(WELL, masters={MASTER: GONE}, servers=(), tables=())
+    health = judge(survey)
+    assert (health.status, health.healthy) == ("UNAVAILABLE", False)
+    assert [server.status for server in health.servers] == ["HEALTHY"] * 3
+    assert health.reasons == ("master/0: no answer",)
+
+
+def digested(*values: str | Unanswered) -> dict[str, Digests]:
+    replies = {
+        uuid(host): value if isinstance(value, Unanswered) else m.ChecksumReply("t1", 101, 7, value)
+        for host, value in zip(HOSTS, values, strict=True)
+    }
+    return {"t1": Digests(101, replies)}
+
+
+def test_equal_digests_are_healthy_and_told() -> None:
+    judged = tablet(WELL, digested("x", "x", "x"))
+    assert (judged.status, judged.checksum_index) == ("HEALTHY", 101)
+    assert [(replica.rows, replica.digest) for replica in judged.replicas] == [(7, "x")] * 3
+
+
+def test_different_digests_are_a_checksum_mismatch() -> None:
+    judged = tablet(WELL, digested("x", "x", "y"))
+    assert judged.status == "CHECKSUM_MISMATCH"
+    assert "different rows as of index 101" in judged.reasons[0]
+    assert not may_pass(judge(WELL, digested("x", "x", "y")))
+
+
+def test_a_replica_without_a_digest_is_not_called_healthy() -> None:
+    judged = tablet(WELL, digested("x", "x", Unanswered("Unavailable", "it has applied 90")))
+    assert judged.status == "UNDER_REPLICATED"
+    assert judged.reasons == ("replica at tablet-server/c: no digest: it has applied 90",)
+
+
+def test_a_checksum_that_cannot_be_started_is_told() -> None:
+    refused = {"t1": Digests(0, {}, Unanswered("NotLeader", "nobody leads"))}
+    judged = tablet(WELL, refused)
+    assert (judged.status, judged.checksum_index) == ("UNAVAILABLE", None)
+
+
+def test_the_verdict_survives_json() -> None:
+    health = judge(seen(report("a"), report("b"), GONE), digested("x", "x", GONE))
+    assert msgspec.json.decode(msgspec.json.encode(health), type=ClusterHealth) == health

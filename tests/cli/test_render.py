@@ -1,0 +1,89 @@
+"""What people see: sizes, ages, tables that fit and that survive a pipe."""
+
+from __future__ import annotations
+
+import io
+
+import pyarrow as pa
+import pytest
+from rich.console import Console
+
+from ebla.cli.render import age, count, facts, listing, size, status
+from ebla.cli.scanning import rows_table
+
+
+def printed(part: object, width: int = 100) -> list[str]:
+    out = io.StringIO()
+    Console(file=out, width=width, color_system=None).print(part)
+    return [line.rstrip() for line in out.getvalue().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("bytes", "text"),
+    [
+        (None, "-"),
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (10_188, "9.9 KiB"),
+        (10_189, "10 KiB"),
+        (1 << 20, "1.0 MiB"),
+        ((1 << 20) - 1, "1.0 MiB"),
+        (5_368_709_120, "5.0 GiB"),
+        (1 << 62, "4096 PiB"),
+    ],
+)
+def test_sizes_have_two_to_four_digits(bytes: int | None, text: str) -> None:
+    assert size(bytes) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, "-"),
+        (-0.5, "0.0 s"),
+        (0.34, "0.3 s"),
+        (42, "42 s"),
+        (119, "119 s"),
+        (180, "3 min"),
+        (7200, "2 h"),
+        (1e6, "12 d"),
+    ],
+)
+def test_ages_are_said_in_one_unit(seconds: float | None, text: str) -> None:
+    assert age(seconds) == text
+
+
+def test_counts_agree_with_their_noun() -> None:
+    assert [count(0, "row"), count(1, "row"), count(336_776, "row")] == ["0 rows", "1 row", "336,776 rows"]
+    assert count(2, "copy", "copies") == "2 copies"
+
+
+def test_numbers_align_to_the_right_and_text_to_the_left() -> None:
+    assert printed(listing(("NAME", "ROWS>"), [("a", 5), ("flights", 336_776)])) == [
+        "NAME        ROWS",
+        "a              5",
+        "flights  336,776",
+    ]
+
+
+def test_a_bracket_in_a_name_is_shown_as_it_is() -> None:
+    assert "[red]x[/red]" in "\n".join(printed(listing(("NAME",), [("[red]x[/red]",)])))
+    assert "timestamp[us,UTC]" in "\n".join(printed(facts([("type", "timestamp[us,UTC]")])))
+
+
+def test_a_status_without_colour_is_still_the_word() -> None:
+    assert printed(status("UNDER_REPLICATED")) == ["UNDER_REPLICATED"]
+
+
+def test_rows_show_the_columns_that_fit_and_name_the_others() -> None:
+    found = pa.table(
+        {"origin": ["JFK", None], "distance": [1, 2475], "note": ["x" * 200, "y"], "last": [1, 2]}
+    )
+    rendered, left_out = rows_table(found, 60)
+    assert printed(rendered, 60) == [
+        "origin  distance  note",
+        "JFK            1  " + "x" * 37 + "...",
+        "            2475  y",
+    ]
+    assert left_out == ["last"]

@@ -1,0 +1,115 @@
+"""The toy deployment inside this process, in real time, behind the API that does not await."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from typing import Any, Self
+
+import msgspec
+
+from ebla import aio
+from ebla.actors.errors import NotDelivered, OutcomeUnknown
+from ebla.actors.ray_shell import Tasks
+from ebla.actors.world import Dispatcher, World, decode_answer, encode
+from ebla.options import ClientWorld
+from ebla.session import Session
+from ebla.sync import Bridge
+from ebla.table import Database
+from tests.client.toy import HOSTS, MASTER, Toy, ToyMaster, ToyServer, address
+
+
+class RealClock:
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def wall_us(self) -> int:
+        return time.time_ns() // 1000
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+class LoopNetwork:
+    """Calls roles of this process; messages travel as bytes."""
+
+    def __init__(self) -> None:
+        self.roles: dict[str, Dispatcher] = {}
+
+    async def call(
+        self, where: str, method: str, message: msgspec.Struct, reply: type[Any], timeout_s: float
+    ) -> Any:
+        role = self.roles.get(where)
+        if role is None:
+            raise NotDelivered(f"there is no {where}", address=where)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await asyncio.sleep(0)
+                return decode_answer(await role.answer(method, encode(message)), reply)
+        except TimeoutError:
+            raise OutcomeUnknown("no answer", address=where) from None
+
+
+class LoudToy(Toy):
+    """Tells a test when it is called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.on_call: Any = None
+
+    async def meet(self, faults: Any, where: str, method: str) -> None:
+        if faults is self.before and self.on_call is not None:
+            self.on_call(method)
+        await super().meet(faults, where, method)
+
+
+class Loopback:
+    def __init__(self) -> None:
+        self.toy = LoudToy()
+        self.bridge = Bridge("toy")
+        self.bridge.run(self._start())
+        self.db = Database(self.bridge, aio.Database(self.session), ("toy", "somewhere:6379"))
+
+    async def _start(self) -> None:
+        network = LoopNetwork()
+        defects: list[BaseException] = []
+        tasks = Tasks(lambda name, error: self.session.failed(name, error))
+
+        def world(where: str) -> World:
+            generator = random.Random(where)
+            return World(where, RealClock(), network, None, generator, tasks.spawn, defects.append)  # type: ignore[arg-type]
+
+        def serve(role: Any) -> None:
+            network.roles[role.world.address] = Dispatcher(role, lambda method, error: defects.append(error))
+
+        serve(ToyMaster(world(MASTER), self.toy))
+        for host in HOSTS:
+            serve(ToyServer(world(address(host)), self.toy))
+        client = ClientWorld(RealClock(), network, random.Random(1), tasks.spawn)
+        self.session = Session(client, "toy", on_close=tasks.cancel)
+
+    def operations(self) -> list[str]:
+        """What runs on the connection's loop for callers."""
+
+        async def look() -> list[str]:
+            tasks = asyncio.all_tasks() - {asyncio.current_task()}
+            names = [str(task.get_coro()) for task in tasks]
+            return [name for name in names if "Table." in name or "Scan." in name]
+
+        return self.bridge.run(look())
+
+    def settle(self) -> None:
+        """Let everything that is ready run."""
+
+        async def turns() -> None:
+            for _ in range(50):
+                await asyncio.sleep(0)
+
+        self.bridge.run(turns())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.db.close()

@@ -1,0 +1,37 @@
+"""A table that the tests of the client share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+import ebla
+from ebla import aio
+from tests.client.toy import Bench
+
+SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string()), ("n", pa.int32())])
+
+
+def row(number: int, v: str | None = None, n: int | None = None) -> dict[str, Any]:
+    return {"id": number, "v": v if v is not None else f"v{number}", "n": n if n is not None else number}
+
+
+def rows(*numbers: int) -> list[dict[str, Any]]:
+    return [row(number) for number in numbers]
+
+
+def arrow(count: int, width: int = 10, start: int = 0) -> pa.Table:
+    numbers = range(start, start + count)
+    return pa.table(
+        {
+            "id": pa.array(numbers, pa.int64()),
+            "v": [f"{n:0{width}}" for n in numbers],
+            "n": pa.array(numbers, pa.int32()),
+        }
+    )
+
+
+async def make(bench: Bench, buckets: int = 8, name: str = "t") -> aio.Table:
+    partition_by = ebla.hash("id", buckets=buckets) if buckets > 1 else None
+    return await bench.db.create_table(name, schema=SCHEMA, primary_key=["id"], partition_by=partition_by)

@@ -1,0 +1,152 @@
+"""Single rows of concurrent callers travel together: how many calls there are, and what order is kept."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ebla.actors.messages import DELETE, INSERT, UPDATE, UPSERT
+from ebla.errors import AlreadyPresent, InvalidArgument, NotFound
+from ebla.options import Written
+from tests.client.tables import make, row
+from tests.client.toy import Bench, address, silence, simulate
+
+
+def test_the_first_operation_goes_at_once_and_what_queues_meanwhile_goes_as_one() -> None:
+    async def scenario(bench: Bench) -> None:
+        table = await make(bench)
+        first = asyncio.ensure_future(table.upsert(row(0)))
+        await bench.world.clock.sleep(0)
+        await bench.world.clock.sleep(0)
+        rest = [asyncio.ensure_future(table.upsert(row(n))) for n in range(1, 500)]
+        await asyncio.gather(first, *rest)
+        assert bench.toy.rows("t") == 500
+        assert bench.toy.count("write") <= 1 + 3, "one for the first, one for each server's rest"
+        assert len(bench.toy.batches()) <= 1 + 8, "one batch for each tablet"
+
+    simulate(scenario)
+
+
+def test_concurrent_gets_make_one_call_per_server() -> None:
+    async def scenario(bench: Bench) -> None:
+        table = await make(bench)
+        await table.upsert([row(n) for n in range(200)])
+        found = await asyncio.gather(*(table.get({"id": n}) for n in range(256)))
+        assert found == [row(n) for n in range(200)] + [None] * 56
+        assert bench.toy.count("read") == 3
+
+    simulate(scenario)
+
+
+def test_a_server_never_has_more_than_two_small_calls_of_a_kind_in_flight() -> None:
+    async def scenario(bench: Bench) -> None:
+        table = await make(bench, buckets=1)
+        bench.toy.before[address("host-a"), "write"] = [silence(1.0)] * 3
+        pending = []
+        for n in range(30):
+            pending.append(asyncio.ensure_future(table.upsert(row(n))))
+            await bench.world.clock.sleep(0.01)
+        assert bench.toy.count("write") == 2
+        await asyncio.gather(*pending)
+        assert bench.toy.count("write") == 3, "all that had queued went as one"
+        assert bench.toy.rows("t") == 30
+
+    simulate(scenario)
+
+
+def test_operations_of_two_tables_share_calls() -> None:
+    async def scenario(bench: Bench) -> None:
+        one, two = await make(bench, name="one"), await make(bench, name="two")
+        await asyncio.gather(*(table.upsert(row(n)) for n in range(100) for table in (one, two)))
+        assert bench.toy.count("write") == 3
+        await asyncio.gather(*(table.get({"id": n}) for n in range(100) for table in (one, two)))
+        assert bench.toy.count("read") == 3
+
+    simulate(scenario)
+
+
+def test_kinds_that_queue_together_for_one_key_keep_their_order() -> None:
+    async def scenario(bench: Bench) -> None:
+        table = await make(bench, buckets=1)
+        outcomes = await asyncio.gather(
+            table.insert(row(1, v="a")),
+            table.update({"id": 1, "v": "b"}),
+            table.update({"id": 1, "n": 9}),
+            table.delete({"id": 1}),
+            table.insert(row(1, v="c")),
+            table.upsert(row(1, v="d")),
+        )
+        assert outcomes == [Written(1)] * 6
+        assert await table.get({"id": 1}) == row(1, v="d")
+        kinds = [(batch.kind, batch.columns) for _, batch in bench.toy.batches()]
+        assert kinds == [
+            (INSERT, ()),
+            (UPDATE, ("v",)),
+            (UPDATE, ("n",)),
+            (DELETE, ()),
+            (INSERT, ()),
+            (UPSERT, ()),
+        ]
+        assert bench.toy.count("write") == 1
+
+    simulate(scenario)
+
+
+def test_only_the_caller_whose_row_was_refused_gets_the_error() -> None:
+    async def scenario(bench: Bench) -> None:
+        table = await make(bench, buckets=1)
+        await table.upsert(row(5))
+        outcomes = await asyncio.gather(*(table.insert(row(n)) for n in range(10)), return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [Written] * 5 + [AlreadyPresent] + [Written] * 4
+        error = outcomes[5]
+        assert isinstance(error, AlreadyPresent) and error.rows == [0] and error.applied == 0
+        gone = await asyncio.gather(
+            table.update({"id": 77, "n": 1}), table.delete({"id": 78}), return_exceptions=True
+        )
+        assert [type(outcome) for outcome in gone] == [NotFound, NotFound]
+        assert await table.delete({"id": 78}, if_absent="ignore") == Written(0, (0,))
+
+    simulate(scenario)
+
+
+def test_a_row_that_cannot_be_encoded_fails_alone_and_is_not_sent() -> None:
+    async def scenario(bench: Bench) -> None:
+        table = await make(bench, buckets=1)
+        outcomes = await asyncio.gather(
+            table.upsert(row(1)), table.upsert({"id": "two"}), table.upsert(row(3)), return_exceptions=True
+        )
+        assert outcomes[0] == outcomes[2] == Written(1)
+        assert isinstance(outcomes[1], InvalidArgument) and outcomes[1].column == "id"
+        assert bench.toy.rows("t") == 2
+
+    simulate(scenario)
+
+
+def test_a_cancelled_operation_that_still_queued_is_never_sent() -> None:
+    async def scenario(bench: Bench) -> None:
+        table = await make(bench, buckets=1)
+        bench.toy.before[address("host-a"), "write"] = [silence(1.0), silence(1.0)]
+        busy = []
+        for n in range(2):  # both calls to the server are under way
+            busy.append(asyncio.ensure_future(table.upsert(row(n))))
+            await bench.world.clock.sleep(0.01)
+        queued = [asyncio.ensure_future(table.upsert(row(n))) for n in (2, 3)]
+        await bench.world.clock.sleep(0.01)
+        queued[0].cancel()
+        await asyncio.gather(*busy, queued[1])
+        assert await table.get({"id": 2}) is None
+        assert bench.toy.rows("t") == 3
+
+    simulate(scenario)
+
+
+def test_many_large_rows_are_spread_over_calls_below_the_costly_size() -> None:
+    async def scenario(bench: Bench) -> None:
+        table = await make(bench, buckets=1)
+        await asyncio.gather(*(table.upsert(row(n, v="x" * 3000)) for n in range(100)))
+        sizes = [sum(len(w.batch) for w in q.writes) for _, method, q in bench.toy.calls if method == "write"]
+        assert max(sizes) < 100 * 1024
+        assert len(sizes) <= 5
+
+    simulate(scenario)

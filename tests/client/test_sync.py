@@ -1,0 +1,187 @@
+"""The API that does not await: threads, closing, forks and interruptions, over a network inside the process."""
+
+from __future__ import annotations
+
+import _thread
+import asyncio
+import multiprocessing
+import pickle
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+import pytest
+
+import ebla
+from ebla import aio
+from ebla.errors import ConnectionClosed, NotFound
+from ebla.options import Written
+from ebla.sync import Bridge
+from ebla.table import Database
+from tests.client.loopback import Loopback
+from tests.client.tables import SCHEMA, arrow, row, rows
+from tests.client.toy import address, silence
+
+
+@pytest.fixture
+def loopback() -> Iterator[Loopback]:
+    with Loopback() as running:
+        yield running
+
+
+def table_of(loopback: Loopback) -> ebla.Table:
+    return loopback.db.create_table(
+        "t", schema=SCHEMA, primary_key=["id"], partition_by=ebla.hash("id", buckets=4)
+    )
+
+
+def test_every_call_of_the_api_works_without_awaiting(loopback: Loopback) -> None:
+    db = loopback.db
+    table = table_of(loopback)
+    assert table.upsert(arrow(100)) == Written(100)
+    assert table.insert(row(1000)) == table.update({"id": 1000, "n": 7}) == Written(1)
+    assert table.get({"id": 1000}) == row(1000, n=7)
+    assert table.delete({"id": 1000}) == Written(1)
+    assert table.get_many(rows(1, 1000)) == [{"id": 1, "v": f"{1:010}", "n": 1}, None]
+    scan = table.scan(columns=["id"], where=ebla.col("n") < 5)
+    assert sorted(scan.to_arrow()["id"].to_pylist()) == sorted(r["id"] for r in scan) == [0, 1, 2, 3, 4]
+    assert scan.count() == len(scan.to_pandas()) == sum(b.num_rows for b in scan.batches()) == 5
+    assert set(scan.indexes) == {"t000", "t001", "t002", "t003"}
+    assert len(list(table)) == 100 and sorted(table.flush()) == sorted(scan.indexes)
+    assert table.name == "t" and table.schema.names == scan.schema.names + ["v", "n"]
+    assert db.table("t").info().name == "t" and [t.name for t in db.tables()] == ["t"]
+    assert repr(table) == "<ebla.Table 't': 3 columns, key (id), 4 tablets, 3 x raft>"
+    db.drop_table("t")
+    with pytest.raises(NotFound):
+        db.table("t")
+
+
+def test_single_rows_of_many_threads_travel_together(loopback: Loopback) -> None:
+    table = table_of(loopback)
+    started = threading.Barrier(32)
+
+    def work(thread: int) -> None:
+        started.wait()
+        for at in range(20):
+            assert table.upsert(row(thread * 100 + at)) == Written(1)
+            assert table.get({"id": thread * 100 + at}) == row(thread * 100 + at)
+
+    with ThreadPoolExecutor(32) as threads:
+        list(threads.map(work, range(32)))
+    assert table.scan().count() == 32 * 20
+    assert loopback.toy.count("write") < 32 * 20
+
+
+def test_a_scan_that_is_left_early_closes_its_scanners(loopback: Loopback) -> None:
+    table = table_of(loopback)
+    table.upsert(arrow(1000))
+    loopback.toy.block_rows = 10
+    for _ in table.scan():
+        break
+    loopback.settle()
+    assert loopback.toy.scanners == {}
+
+
+def test_a_closed_connection_ends_callers_that_wait_and_refuses_later_ones(loopback: Loopback) -> None:
+    table = table_of(loopback)
+    waiting = threading.Event()
+    loopback.toy.before[address("host-a"), "write"] = [silence()] * 9
+    loopback.toy.on_call = lambda method: method == "write" and waiting.set()
+    with ThreadPoolExecutor(4) as threads:
+        pending = [threads.submit(table.upsert, rows(*range(at, at + 50))) for at in (0, 50, 100)]
+        assert waiting.wait(10)
+        loopback.db.close()
+        for future in pending:
+            with pytest.raises(ConnectionClosed, match=r"ebla\.connect"):
+                future.result(10)
+    for call in (lambda: table.get({"id": 1}), lambda: table.scan().to_arrow(), loopback.db.tables):
+        with pytest.raises(ConnectionClosed, match=r"ebla\.connect"):
+            call()
+    loopback.db.close()
+    assert repr(loopback.db) == "<ebla.Database 'toy', closed>"
+
+
+def test_ctrl_c_ends_a_waiting_call_and_cancels_its_operation(loopback: Loopback) -> None:
+    table = table_of(loopback)
+    loopback.toy.before[address("host-a"), "read"] = [silence()]
+    loopback.toy.before[address("host-b"), "read"] = [silence()]
+    loopback.toy.on_call = lambda method: method == "read" and _thread.interrupt_main(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        table.get_many([{"id": n} for n in range(10)])
+    loopback.toy.on_call = None
+    loopback.settle()
+    assert loopback.operations() == [], "nobody works for the caller that left"
+    assert table.upsert(row(1)) == Written(1)
+
+
+def test_a_forked_child_is_told_to_connect_by_itself(loopback: Loopback) -> None:
+    table = table_of(loopback)
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe()
+
+    def child() -> None:
+        try:
+            table.get({"id": 1})
+        except ConnectionClosed as error:
+            sender.send(str(error))
+        loopback.db.close()
+
+    process = context.Process(target=child)
+    process.start()
+    assert receiver.poll(20)
+    assert "does not survive a fork; call ebla.connect()" in receiver.recv()
+    process.join(20)
+    assert process.exitcode == 0
+    assert table.upsert(row(1)) == Written(1), "the parent is not disturbed"
+
+
+def test_a_pickled_table_connects_on_the_other_side_by_name(
+    loopback: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ebla import table as module
+
+    table = table_of(loopback)
+    table.upsert(row(1))
+    asked: list[tuple[str, str | None]] = []
+
+    def shared(name: str, where: str | None) -> Database:
+        asked.append((name, where))
+        return loopback.db
+
+    monkeypatch.setattr(module, "_shared_database", shared)
+    copy = pickle.loads(pickle.dumps(table))
+    assert copy is not table and copy.get({"id": 1}) == row(1)
+    assert pickle.loads(pickle.dumps(loopback.db)) is loopback.db
+    assert asked == [("toy", "somewhere:6379")] * 2
+
+
+def test_an_exception_of_the_operation_is_raised_in_its_caller_only() -> None:
+    bridge = Bridge("toy")
+
+    async def fail() -> None:
+        raise ZeroDivisionError("one")
+
+    async def succeed() -> int:
+        await asyncio.sleep(0)
+        return 7
+
+    with pytest.raises(ZeroDivisionError, match="one"):
+        bridge.run(fail())
+    assert bridge.run(succeed()) == 7
+    bridge.close()
+    with pytest.raises(ConnectionClosed):
+        bridge.run(succeed())
+
+
+def test_a_large_load_and_single_rows_from_threads_meet_without_loss(loopback: Loopback) -> None:
+    table = table_of(loopback)
+    with ThreadPoolExecutor(8) as threads:
+        load = threads.submit(table.upsert, arrow(30_000, width=60))
+        singles = [threads.submit(table.upsert, row(100_000 + n)) for n in range(200)]
+        assert all(future.result(30) == Written(1) for future in singles)
+        assert load.result(30) == Written(30_000)
+    assert table.scan().count() == 30_200
+    assert isinstance(table.scan(limit=1).to_arrow(), pa.Table)
+    assert isinstance(table._awaited, aio.Table)

@@ -1,0 +1,416 @@
+"""A deployment small enough to see through: one master and a few servers that share their tablets in memory.
+
+It answers the client's RPCs as the real roles do, including exactly-once answers, and does what a test asks of it:
+refuse, fall silent, lose an answer. Everything it was asked is in `calls`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from ebla import aio, expressions
+from ebla.actors import errors
+from ebla.actors import messages as m
+from ebla.actors.messages import DELETE, INSERT, UPDATE, RowBatch
+from ebla.actors.world import Role, World, rpc
+from ebla.chaos.simulation.loop import run
+from ebla.chaos.simulation.world import SimulatedCluster
+from ebla.options import ClientWorld
+from ebla.session import Session
+from ebla.storage import checksum
+from ebla.storage.errors import EblaError, SnapshotExpired
+from ebla.storage.rows import RowCodec
+
+HOSTS = ("host-a", "host-b", "host-c")
+MASTER = "master/0"
+
+
+def address(host: str) -> str:
+    return f"tablet-server/{host}"
+
+
+@dataclass
+class Tablet:
+    """Rows by key, and the answers given, by request id."""
+
+    id: str
+    bucket: int
+    codec: RowCodec
+    leader: str
+    rows: dict[bytes, bytes] = field(default_factory=dict)
+    answers: dict[tuple[bytes, int], tuple[int, m.WriteResult]] = field(default_factory=dict)
+    floors: dict[bytes, int] = field(default_factory=dict)
+    applied: list[RowBatch] = field(default_factory=list)
+    term: int = 1
+
+    @property
+    def seed(self) -> int:
+        return checksum.seed(self.id)
+
+
+@dataclass
+class Table:
+    info: m.TableInfo
+    tablets: list[Tablet]
+
+
+Fault = Callable[[], Coroutine[Any, Any, None]]
+
+
+def refuse(error: EblaError) -> Fault:
+    async def act() -> None:
+        raise error
+
+    return act
+
+
+def silence(seconds: float = 1e6) -> Fault:
+    async def act() -> None:
+        await asyncio.sleep(seconds)
+
+    return act
+
+
+class Toy:
+    """What the roles share, and where a test puts its faults."""
+
+    def __init__(self) -> None:
+        self.tables: dict[str, Table] = {}
+        self.tablets: dict[str, Tablet] = {}
+        self.tablets_made = 0
+        self.hosts = list(HOSTS)
+        self.calls: list[tuple[str, str, Any]] = []
+        self.before: dict[
+            tuple[str, str], list[Fault]
+        ] = {}  # by address and method: the next calls meet these
+        self.after: dict[tuple[str, str], list[Fault]] = {}  # the same, once the call has done its work
+        self.refusals: dict[str, list[EblaError]] = {}  # by tablet: the next writes and reads of it get these
+        self.scanners: dict[str, list[m.ScanBlock]] = {}
+        self.scans_opened = 0
+        self.block_rows = 1000
+        self.ready_after = 0  # get_table says "preparing" this often
+
+    def count(self, method: str) -> int:
+        return sum(called == method for _, called, _ in self.calls)
+
+    def batches(self) -> list[tuple[str, RowBatch]]:
+        """Every batch that was sent, with repetitions, in order: (tablet, batch)."""
+        decode = msgspec.msgpack.Decoder(RowBatch).decode
+        writes = [request for _, method, request in self.calls if method == "write"]
+        return [(write.tablet, decode(write.batch)) for request in writes for write in request.writes]
+
+    def rows(self, table: str) -> int:
+        return sum(len(tablet.rows) for tablet in self.tables[table].tablets)
+
+    def lead(self, tablet: Tablet, host: str) -> None:
+        tablet.leader = address(host)
+        tablet.term += 1
+
+    async def meet(self, faults: dict[tuple[str, str], list[Fault]], where: str, method: str) -> None:
+        waiting = faults.get((where, method))
+        if waiting:
+            await waiting.pop(0)()
+
+
+class ToyMaster(Role):
+    def __init__(self, world: World, toy: Toy) -> None:
+        self.world = world
+        self.toy = toy
+
+    async def _called(self, method: str, request: Any) -> None:
+        self.toy.calls.append((self.world.address, method, request))
+        await self.toy.meet(self.toy.before, self.world.address, method)
+
+    @rpc
+    async def create_table(self, request: m.CreateTableRequest) -> m.TableInfo:
+        await self._called("create_table", request)
+        known = self.toy.tables.get(request.name)
+        if known is not None:
+            if known.info.properties.get("request") != request.request_id:
+                raise errors.AlreadyPresent(f"table {request.name!r} exists already", what="table")
+            return self._info(known)
+        number = self.toy.tablets_made
+        self.toy.tablets_made += request.schema.partitioning.tablets
+        codec = RowCodec(request.schema)
+        tablets = [
+            Tablet(f"t{number + bucket:03}", bucket, codec, address(HOSTS[bucket % len(HOSTS)]))
+            for bucket in range(request.schema.partitioning.tablets)
+        ]
+        info = m.TableInfo(
+            f"id-{request.name}-{number}",
+            request.name,
+            "running",
+            request.schema,
+            request.replicas,
+            request.replication,
+            0,
+            (),
+            {"request": request.request_id},
+        )
+        self.toy.tables[request.name] = Table(info, tablets)
+        self.toy.tablets.update({tablet.id: tablet for tablet in tablets})
+        await self.toy.meet(self.toy.after, self.world.address, "create_table")
+        return self._info(self.toy.tables[request.name])
+
+    @rpc
+    async def get_table(self, request: m.TableName) -> m.TableInfo:
+        await self._called("get_table", request)
+        return self._info(self._table(request.name))
+
+    @rpc
+    async def drop_table(self, request: m.DropTableRequest) -> m.Empty:
+        await self._called("drop_table", request)
+        for tablet in self._table(request.name).tablets:
+            del self.toy.tablets[tablet.id]
+        del self.toy.tables[request.name]
+        return m.Empty()
+
+    @rpc
+    async def list_tables(self, request: m.ListTablesRequest) -> m.ListTablesReply:
+        await self._called("list_tables", request)
+        return m.ListTablesReply(
+            tuple(
+                m.TableSummary(table.info.table, name, "running", len(table.tablets), table.info.replicas, 0)
+                for name, table in self.toy.tables.items()
+                if name.startswith(request.prefix)
+            )
+        )
+
+    def _table(self, name: str) -> Table:
+        table = self.toy.tables.get(name)
+        if table is None:
+            raise errors.NotFound(f"there is no table {name!r}", what="table")
+        return table
+
+    def _info(self, table: Table) -> m.TableInfo:
+        preparing = self.toy.ready_after > 0
+        self.toy.ready_after = max(0, self.toy.ready_after - 1)
+        tablets = []
+        for tablet in table.tablets:
+            replicas = tuple(m.ReplicaLocation(h, address(h), "follower", True) for h in self.toy.hosts)
+            tablets.append(
+                m.TabletLocation(tablet.id, tablet.bucket, "creating", None, 0, ())
+                if preparing
+                else m.TabletLocation(
+                    tablet.id, tablet.bucket, "running", tablet.leader, tablet.term, replicas
+                )
+            )
+        state = "preparing" if preparing else "running"
+        return msgspec.structs.replace(table.info, tablets=tuple(tablets), state=state)
+
+
+class ToyServer(Role):
+    def __init__(self, world: World, toy: Toy) -> None:
+        self.world = world
+        self.toy = toy
+
+    async def _called(self, method: str, request: Any) -> None:
+        self.toy.calls.append((self.world.address, method, request))
+        await self.toy.meet(self.toy.before, self.world.address, method)
+
+    def _led(self, tablet_id: str) -> Tablet:
+        refusals = self.toy.refusals.get(tablet_id)
+        if refusals:
+            raise refusals.pop(0)
+        tablet = self.toy.tablets.get(tablet_id)
+        if tablet is None:
+            raise errors.TabletNotFound(f"no tablet {tablet_id} here", tablet=tablet_id)
+        if tablet.leader != self.world.address:
+            raise errors.NotLeader(
+                "not the leader", tablet=tablet_id, leader=tablet.leader or None, term=tablet.term
+            )
+        return tablet
+
+    @rpc
+    async def write(self, request: m.WriteRequest) -> m.WriteReply:
+        await self._called("write", request)
+        results: list[m.WriteResult | None] = []
+        failures: list[Any] = []
+        for write in request.writes:
+            try:
+                results.append(self._apply(self._led(write.tablet), write.batch))
+                failures.append(None)
+            except EblaError as error:
+                results.append(None)
+                failures.append((type(error).__name__, error.message, error.values()))
+        await self.toy.meet(self.toy.after, self.world.address, "write")
+        return m.WriteReply(tuple(results), tuple(failures))
+
+    def _apply(self, tablet: Tablet, payload: bytes) -> m.WriteResult:
+        batch = msgspec.msgpack.decode(payload, type=RowBatch)
+        request = (batch.client, batch.sequence)
+        known = tablet.answers.get(request)
+        if known is not None:
+            if known[0] != batch.digest:
+                raise errors.RequestReused("other rows")
+            return known[1]
+        if batch.sequence < tablet.floors.get(batch.client, 0):
+            raise errors.StaleRequest("the answer is gone")
+        assert batch.digest == checksum.rows_digest(batch.keys, batch.values)
+        if batch.values:
+            checksum.verify([k + v for k, v in zip(batch.keys, batch.values, strict=True)], tablet.seed)
+        tablet.applied.append(batch)
+        result = m.WriteResult(len(tablet.applied), tuple(self._change(tablet, batch)))
+        tablet.answers[request] = (batch.digest, result)
+        floor = tablet.floors[batch.client] = max(tablet.floors.get(batch.client, 0), batch.first_incomplete)
+        for client, sequence in list(tablet.answers):
+            if client == batch.client and sequence < floor:
+                del tablet.answers[client, sequence]
+        return result
+
+    def _change(self, tablet: Tablet, batch: RowBatch) -> list[int]:
+        rejected = []
+        patch_codec = RowCodec(tablet.codec.schema, batch.columns) if batch.kind == UPDATE else None
+        for at, key in enumerate(batch.keys):
+            old = tablet.rows.get(key)
+            if (
+                (old is not None)
+                if batch.kind == INSERT
+                else (old is None and batch.kind in (UPDATE, DELETE))
+            ):
+                rejected.append(at)
+            elif batch.kind == DELETE:
+                del tablet.rows[key]
+            elif patch_codec is not None:
+                assert old is not None
+                (tablet.rows[key],) = tablet.codec.patch(
+                    [key + old], [key], [batch.values[at]], patch_codec, tablet.seed
+                )
+            else:
+                tablet.rows[key] = batch.values[at]
+        return rejected
+
+    @rpc
+    async def read(self, request: m.ReadRequest) -> m.ReadReply:
+        await self._called("read", request)
+        values: list[Any] = []
+        failures: list[Any] = []
+        for wanted in request.reads:
+            try:
+                rows = self._led(wanted.tablet).rows
+                values.append([rows.get(key) for key in wanted.keys])
+                failures.append(None)
+            except EblaError as error:
+                values.append(None)
+                failures.append((type(error).__name__, error.message, error.values()))
+        return m.ReadReply(tuple(values), tuple(failures))
+
+    @rpc
+    async def scan(self, request: m.ScanRequest) -> m.ScanBlock:
+        await self._called("scan", request)
+        tablet = self._led(request.tablet)
+        keys = [
+            k
+            for k in sorted(tablet.rows)
+            if request.start <= k and (request.stop is None or k < request.stop)
+        ]
+        predicate = None
+        read = list(request.columns)
+        if request.predicate is not None:
+            predicate = expressions.bind(expressions.decode(request.predicate), tablet.codec.schema)
+            read += [name for name in expressions.columns(predicate) if name not in read]
+        batch = tablet.codec.decode([k + tablet.rows[k] for k in keys], tablet.seed, read)
+        if predicate is not None:
+            batch = batch.filter(expressions.mask(predicate, batch))
+        batch = batch.select(list(request.columns)).slice(0, request.limit)
+        parts = range(0, max(1, batch.num_rows), self.toy.block_rows)
+        self.toy.scans_opened += 1
+        name = f"scanner-{self.toy.scans_opened}" if len(parts) > 1 else None
+        index = len(tablet.applied)
+        blocks = [
+            m.ScanBlock(
+                name,
+                i,
+                _ipc(batch.slice(at, self.toy.block_rows)),
+                len(batch[at : at + self.toy.block_rows]),
+                index,
+            )
+            for i, at in enumerate(parts)
+        ]
+        blocks[-1] = msgspec.structs.replace(blocks[-1], scanner=None)
+        if name is not None:
+            self.toy.scanners[name] = blocks
+        await self.toy.meet(self.toy.after, self.world.address, "scan")
+        return blocks[0]
+
+    @rpc
+    async def scan_more(self, request: m.ScanContinue) -> m.ScanBlock:
+        await self._called("scan_more", request)
+        blocks = self.toy.scanners.get(request.scanner)
+        if blocks is None:
+            raise SnapshotExpired("the scan is no longer open")
+        block = blocks[request.block]
+        if block.scanner is None:
+            del self.toy.scanners[request.scanner]
+        return block
+
+    @rpc
+    async def scan_close(self, request: m.ScanClose) -> m.Empty:
+        await self._called("scan_close", request)
+        self.toy.scanners.pop(request.scanner, None)
+        return m.Empty()
+
+    @rpc
+    async def flush(self, request: m.FlushRequest) -> m.FlushReply:
+        await self._called("flush", request)
+        assert request.tablet is not None
+        tablet = self._led(request.tablet)
+        return m.FlushReply({tablet.id: len(tablet.applied)})
+
+
+def _ipc(batch: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+@dataclass
+class Bench:
+    """A running toy deployment and a connected client."""
+
+    cluster: SimulatedCluster
+    toy: Toy
+    world: ClientWorld
+    session: Session
+    db: aio.Database
+
+    def crash(self, host: str) -> None:
+        self.cluster.crash(address(host))
+
+    def client(self, name: str) -> aio.Database:
+        """Another, independent client."""
+        return aio.Database(Session(client_world(self.cluster, name)))
+
+
+def client_world(cluster: SimulatedCluster, name: str) -> ClientWorld:
+    world = cluster.client_world(name)
+    return ClientWorld(world.clock, world.network, world.random, world.spawn)
+
+
+def simulate(scenario: Callable[[Bench], Coroutine[Any, Any, None]], seed: int = 0) -> None:
+    """Run the scenario in virtual time against a fresh deployment."""
+
+    async def main() -> None:
+        cluster = SimulatedCluster()
+        toy = Toy()
+        await cluster.start(MASTER, lambda world: ToyMaster(world, toy))
+        for host in HOSTS:
+            await cluster.start(address(host), lambda world: ToyServer(world, toy))
+        world = client_world(cluster, "client")
+        session = Session(world)
+        await scenario(Bench(cluster, toy, world, session, aio.Database(session)))
+        session.close()
+
+    run(main(), seed)
+
+
+def per_tablet(batches: list[tuple[str, RowBatch]]) -> Counter[str]:
+    return Counter(tablet for tablet, _ in batches)

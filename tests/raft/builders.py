@@ -1,0 +1,130 @@
+"""Small cores in a stated situation, and the messages to feed them. Every timeout is the shortest it can be."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+
+from ebla.actors.tablet.raft.core import AppendPlan, Effects, RaftCore, RaftLimits, Sent
+from ebla.actors.tablet.raft.log_index import LogIndex
+from ebla.actors.tablet.raft.messages import (
+    CONFIG,
+    WRITE,
+    AppendReply,
+    AppendRequest,
+    Configuration,
+    Entry,
+    HardState,
+    VoteReply,
+    VoteRequest,
+)
+from tests.raft.group import configuration
+
+MIN = RaftLimits().election_s_min
+BEAT = RaftLimits().heartbeat_s
+
+
+class Shortest(Random):
+    """Draws the lower end of every interval."""
+
+    def uniform(self, a: float, b: float) -> float:
+        return a
+
+
+def core(
+    me: str = "a",
+    voters: str = "abc",
+    *,
+    others: str = "",
+    terms: str = "",
+    term: int | None = None,
+    vote: str | None = None,
+    now: float = 0.0,
+    limits: RaftLimits | None = None,
+    commit_index: int = 0,
+) -> RaftCore:
+    """A replica with one entry per digit of `terms`, just started."""
+    log = LogIndex()
+    for digit in terms:
+        log.append(int(digit), 1)
+    state = HardState(log.last_term if term is None else term, vote)
+    return RaftCore(
+        "t1",
+        me,
+        state,
+        configuration(voters, others),
+        log,
+        limits or RaftLimits(),
+        Shortest(0),
+        now,
+        commit_index=commit_index,
+    )
+
+
+def leader(me: str = "a", voters: str = "abc", *, now: float = 10.0, **situation: object) -> RaftCore:
+    """One that has just been elected in the term after the given one; nothing is taken yet but the election."""
+    made = core(me, voters, now=now - MIN, **situation)  # type: ignore[arg-type]
+    made.timer.deadline = now
+    made.tick(now)
+    for _ in range(2):  # pre-vote, then vote
+        if made.role == "leader":
+            break
+        for send in made.take().sends:
+            request = send.request
+            assert isinstance(request, VoteRequest)
+            answer = VoteReply(made.term, True, request.pre_vote, "granted")
+            made.replied(now, send.peer, Sent(now, request), answer)
+    assert made.role == "leader", made.story()
+    return made
+
+
+def append(
+    previous: str = "0@0",
+    terms: str = "",
+    *,
+    term: int,
+    commit: int = 0,
+    sender: str = "b",
+    replicated: int = 0,
+) -> AppendRequest:
+    """A leader's message: entries of the given terms after `previous` (index@term)."""
+    index, of = (int(part) for part in previous.split("@"))
+    entries = tuple(Entry(index + n, int(digit), WRITE, 0, b"x", 0) for n, digit in enumerate(terms, 1))
+    return AppendRequest(term, sender, index, of, entries, commit, replicated)
+
+
+def config_entry(index: int, term: int, wanted: Configuration) -> Entry:
+    return Entry(index, term, CONFIG, 0, msgspec.msgpack.encode(wanted), 0)
+
+
+def logged(made: RaftCore) -> str:
+    """The terms of a core's log, as digits."""
+    return "".join(str(made.log.term_at(i)) for i in range(made.log.first_index, made.last_index + 1))
+
+
+def plans(effects: Effects) -> dict[str, AppendPlan]:
+    return {send.peer: send.request for send in effects.sends if isinstance(send.request, AppendPlan)}
+
+
+def agree(made: RaftCore, now: float, plan: AppendPlan, *, match: int | None = None) -> None:
+    """The peer has everything that the message covers, on its disk unless `match` says how far."""
+    held = plan.covers if match is None else match
+    made.replied(now, plan.peer, Sent(now, plan), AppendReply(made.term, True, held, held, held))
+
+
+def refuse(made: RaftCore, now: float, plan: AppendPlan, *, hint: int) -> None:
+    made.replied(now, plan.peer, Sent(now, plan), AppendReply(made.term, False, 0, hint, hint))
+
+
+def replicating(made: RaftCore, now: float = 10.0) -> RaftCore:
+    """The leader after every peer has agreed with everything, and it is all durable."""
+    for _ in range(10):
+        sends = plans(made.take())
+        if not sends:
+            break
+        for plan in sends.values():
+            agree(made, now, plan)
+    made.durable(made.last_index, made.term)
+    assert made.commit_index == made.last_index
+    return made

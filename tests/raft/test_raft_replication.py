@@ -1,0 +1,498 @@
+"""Replication, event by event: what leaders send, what followers take, what is committed."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ebla.actors.errors import NotLeader
+from ebla.actors.tablet.raft.core import Pending, RaftCore, RaftLimits, Sent
+from ebla.actors.tablet.raft.log_index import ENTRY_OVERHEAD_BYTES
+from ebla.actors.tablet.raft.messages import WRITE, AppendReply, AppendRequest, Configuration, Peer
+from ebla.actors.tablet.raft.progress import majority_least
+from tests.raft.builders import (
+    BEAT,
+    MIN,
+    agree,
+    append,
+    config_entry,
+    core,
+    leader,
+    logged,
+    plans,
+    refuse,
+    replicating,
+)
+from tests.raft.group import configuration
+
+
+def receive(made: RaftCore, request: AppendRequest, now: float = 5.0) -> Pending | AppendReply:
+    answer = made.receive(now, request.leader, request)
+    assert isinstance(answer, Pending | AppendReply)
+    return answer
+
+
+# -- followers
+
+
+def test_a_follower_takes_what_follows_its_log_and_answers_when_it_is_durable() -> None:  # 5.3
+    made = core(terms="1")
+    answer = receive(made, append("1@1", "11", term=1))
+    assert answer == Pending(1, until=3)
+    effects = made.take()
+    assert effects.appended == (2, 3) and effects.truncate_from is None
+    with pytest.raises(AssertionError):
+        made.answer(Pending(1, until=3))
+    made.durable(3, 1)
+    assert made.answer(Pending(1, until=3)) == AppendReply(1, True, 3, 3, 3)
+
+
+def test_a_heartbeats_answer_does_not_wait_for_the_disk() -> None:
+    made = core(terms="1")
+    receive(made, append("1@1", "11", term=1))
+    made.take()
+    answer = receive(made, append("3@1", term=1))
+    assert answer == Pending(1, until=1)
+    assert made.answer(answer) == AppendReply(1, True, 1, 1, 1)
+
+
+def test_a_newer_term_makes_an_answer_that_waited_a_refusal() -> None:
+    made = core(terms="1")
+    answer = receive(made, append("1@1", "1", term=1))
+    made.take()
+    receive(made, append("1@1", term=2, sender="c"))
+    made.durable(2, 1)
+    assert isinstance(answer, Pending)
+    assert made.answer(answer) == AppendReply(2, False, 0, 0, 2)
+
+
+def test_entries_that_are_here_already_are_not_taken_again() -> None:
+    made = core(terms="111")
+    assert receive(made, append("1@1", "111", term=1)) == Pending(1, until=4)
+    assert made.take().appended == (4, 4)
+
+
+def test_a_late_shorter_message_removes_nothing() -> None:
+    made = core(terms="1111")
+    assert receive(made, append("1@1", "1", term=1)) == Pending(1, until=2)
+    effects = made.take()
+    assert (effects.appended, effects.truncate_from, made.last_index) == (None, None, 4)
+
+
+def test_a_conflicting_entry_goes_with_all_that_follow_it() -> None:  # 5.3
+    made = core(terms="11222")
+    receive(made, append("1@1", "13", term=3))
+    effects = made.take()
+    assert (effects.truncate_from, effects.appended) == (3, (3, 3))
+    assert logged(made) == "113"
+    assert made.durable_index == 2
+
+
+def test_what_is_committed_is_never_replaced() -> None:
+    made = core(terms="112", commit_index=3)
+    with pytest.raises(AssertionError, match="started"):
+        receive(made, append("2@1", "3", term=3))
+
+
+def test_a_follower_without_the_predecessor_hints_at_the_end_of_its_log() -> None:
+    assert receive(core(terms="112"), append("9@2", term=2)) == AppendReply(2, False, 0, 3, 3)
+
+
+def test_a_follower_with_another_predecessor_hints_at_what_is_committed() -> None:
+    made = core(terms="11222", commit_index=2)
+    assert receive(made, append("4@3", "3", term=3)) == AppendReply(3, False, 0, 2, 5)
+    assert made.take().appended is None
+
+
+def test_a_follower_commits_what_the_leader_has_committed_and_it_has_matched() -> None:  # 5.3
+    made = core(terms="1122")
+    receive(made, append("1@1", "1", term=3, commit=9))
+    assert made.commit_index == 2, "entries 3 and 4 may be others than the leader's"
+    made.take()
+    receive(made, append("2@1", "33", term=3, commit=3))
+    assert made.commit_index == 3
+
+
+def test_commit_never_goes_back() -> None:
+    made = core(terms="111", commit_index=3)
+    receive(made, append("1@1", term=1, commit=1))
+    assert made.commit_index == 3
+
+
+def test_predecessors_that_were_dropped_agree() -> None:
+    made = core(terms="11111", commit_index=5)
+    made.log.drop_to(4)
+    assert receive(made, append("2@1", "1112", term=2)) == Pending(2, until=6)
+    assert made.take().appended == (6, 6)
+
+
+def test_two_appends_without_a_take_between_are_a_defect() -> None:
+    made = core(terms="1")
+    receive(made, append("1@1", "1", term=1))
+    with pytest.raises(AssertionError, match="take"):
+        receive(made, append("2@1", "1", term=1))
+
+
+def test_notices_of_what_was_truncated_are_ignored() -> None:
+    made = core(terms="1")
+    receive(made, append("1@1", "22", term=2))
+    made.take()
+    receive(made, append("1@1", "3", term=3, sender="c"))
+    made.take()
+    made.durable(3, 2)
+    made.durable(2, 2)
+    assert made.durable_index == 1
+    made.durable(2, 3)
+    assert made.durable_index == 2
+
+
+def test_the_epoch_tells_the_first_write_of_an_entry_from_its_second() -> None:
+    """2@2 is truncated while it is on its way to the disk, and comes back. The notice of its first write arrives
+    when the truncation and the second write are still under way: a crash now would leave nothing of it."""
+    made = core(terms="1")
+    receive(made, append("1@1", "2", term=2))
+    first = made.take().log_epoch
+    receive(made, append("1@1", "3", term=3, sender="c"))
+    made.take()
+    receive(made, append("1@1", "2", term=4, sender="b"))
+    second = made.take().log_epoch
+    made.durable(2, 2, first)
+    assert made.durable_index == 1
+    made.durable(2, 2, second)
+    assert made.durable_index == 2
+
+
+def test_a_follower_adopts_a_configuration_with_its_entry_and_gives_it_up_with_it() -> None:  # 4.1
+    made = core(terms="1")
+    wanted = configuration("abcd")
+    request = AppendRequest(2, "b", 1, 1, (config_entry(2, 2, wanted),), 1)
+    receive(made, request)
+    effects = made.take()
+    assert effects.configuration == made.configuration == Configuration(wanted.peers, index=2)
+    assert made.committed_configuration.index == -1
+    receive(made, append("1@1", "3", term=3, sender="c"))
+    effects = made.take()
+    assert effects.configuration == made.configuration == configuration("abc")
+
+
+def test_a_configuration_is_committed_with_its_entry() -> None:
+    made = core(terms="1")
+    receive(made, AppendRequest(2, "b", 1, 1, (config_entry(2, 2, configuration("abcd")),), 2))
+    assert made.committed_configuration.index == 2
+
+
+# -- leaders: commits
+
+
+def test_an_entry_is_committed_when_a_majority_has_it_on_disk() -> None:  # 5.3
+    made = replicating(leader())
+    assert made.propose(10.0, WRITE, 1) == (2, 1)
+    sends = plans(made.take())
+    agree(made, 10.0, sends["b"])
+    assert made.commit_index == 1, "one disk of three: our own write is still under way"
+    made.durable(2, 1)
+    assert made.commit_index == 2
+
+
+def test_a_majority_may_do_without_the_leaders_own_disk() -> None:  # 10.2.1
+    made = replicating(leader())
+    made.propose(10.0, WRITE, 1)
+    sends = plans(made.take())
+    agree(made, 10.0, sends["b"])
+    agree(made, 10.0, sends["c"])
+    assert (made.commit_index, made.durable_index) == (2, 1)
+
+
+def test_entries_of_older_terms_are_not_committed_by_counting() -> None:  # 5.4.2, figure 8
+    made = leader(terms="111", limits=RaftLimits(append_bytes_max=1))
+    made.durable(4, 2)
+    for _ in range(2):
+        refuse(made, 10.0, plans(made.take())["b"], hint=0)
+    agree(made, 10.0, plans(made.take())["b"])
+    for index in (1, 2, 3):
+        assert made.commit_index == 0
+        plan = plans(made.take())["b"]
+        assert plan.covers == index
+        agree(made, 10.0, plan)
+    agree(made, 10.0, plans(made.take())["b"])
+    assert made.commit_index == 4
+
+
+def test_the_acknowledgements_of_non_voters_commit_nothing() -> None:
+    made = replicating(leader("a", "abc", others="de"))
+    made.propose(10.0, WRITE, 1)
+    made.durable(2, 1)
+    sends = plans(made.take())
+    agree(made, 10.0, sends["d"])
+    agree(made, 10.0, sends["e"])
+    assert made.commit_index == 1
+
+
+@given(st.lists(st.integers(0, 12), min_size=1, max_size=9))
+def test_the_optimised_commit_computation_agrees_with_a_deliberately_dumb_one(held: list[int]) -> None:
+    majority = len(held) // 2 + 1
+    dumb = 0
+    for index in range(1, 13):
+        replicas = 0
+        for have in held:
+            if have >= index:
+                replicas += 1
+        if replicas * 2 > len(held):
+            dumb = index
+    assert majority_least(held, majority) == dumb
+
+
+def test_everything_up_to_the_least_match_is_replicated_everywhere() -> None:
+    made = replicating(leader("a", "abc", others="d"))
+    made.propose(10.0, WRITE, 1)
+    made.durable(2, 1)
+    sends = plans(made.take())
+    for peer in "bc":
+        agree(made, 10.0, sends[peer])
+    assert (made.commit_index, made.all_replicated_index) == (2, 1)
+    agree(made, 10.0, sends["d"])
+    assert made.all_replicated_index == 2
+    made.tick(10.0 + BEAT)
+    assert plans(made.take())["b"].all_replicated == 2
+
+
+def test_followers_remember_what_is_replicated_everywhere() -> None:
+    made = core(terms="111")
+    receive(made, append("3@1", term=1, replicated=2))
+    assert made.all_replicated_index == 2
+
+
+# -- leaders: messages
+
+
+def test_first_contact_carries_no_entries() -> None:
+    made = leader(terms="11")
+    sends = plans(made.take())
+    assert list(sends) == ["b", "c"]
+    assert (sends["b"].previous_index, sends["b"].previous_term, sends["b"].first, sends["b"].last) == (
+        2,
+        1,
+        3,
+        2,
+    )
+    assert plans(made.take()) == {}, "one message at a time"
+    agree(made, 10.0, sends["b"])
+    assert (plans(made.take())["b"].first, made.progress["b"].state) == (3, "replicate")
+
+
+def test_backing_up_takes_two_refusals_however_long_the_logs() -> None:
+    made = leader(terms="1" * 5 + "2" * 400)
+    plan = plans(made.take())["b"]
+    assert plan.previous_index == 405
+    refuse(made, 10.0, plan, hint=300)  # its last index
+    plan = plans(made.take())["b"]
+    assert plan.previous_index == 300
+    refuse(made, 10.0, plan, hint=5)  # its commit index
+    plan = plans(made.take())["b"]
+    assert plan.previous_index == 5
+    agree(made, 10.0, plan)
+    plan = plans(made.take())["b"]
+    assert (plan.first, plan.last) == (6, 406)
+
+
+def test_messages_with_entries_run_ahead_of_the_answers_up_to_a_limit() -> None:
+    made = replicating(leader(limits=RaftLimits(inflight_max=2)))
+    sent = []
+    for _ in range(4):
+        made.propose(10.0, WRITE, 1)
+        sent.append(plans(made.take()).get("b"))
+    assert [plan and (plan.first, plan.last) for plan in sent] == [(2, 2), (3, 3), None, None]
+    assert sent[0] is not None
+    agree(made, 10.0, sent[0])
+    plan = plans(made.take())["b"]
+    assert (plan.first, plan.last) == (4, 5)
+
+
+def test_bytes_under_way_are_limited_too() -> None:
+    made = replicating(leader(limits=RaftLimits(inflight_bytes_max=150)))
+    for _ in range(4):
+        made.propose(10.0, WRITE, 100 - ENTRY_OVERHEAD_BYTES)
+        made.take()
+    assert made.progress["b"].inflight_bytes == 200
+
+
+def test_a_message_is_as_large_as_the_limit_allows_and_a_larger_entry_travels_alone() -> None:
+    made = replicating(leader(limits=RaftLimits(append_bytes_max=300)))
+    for size in (100, 100, 100, 500, 100):
+        made.propose(10.0, WRITE, size - ENTRY_OVERHEAD_BYTES)
+    assert made.next_wake(10.0) == 10.0
+    sent = [plans(made.take())["b"] for _ in range(3)]
+    assert [(plan.first, plan.last) for plan in sent] == [(2, 4), (5, 5), (6, 6)]
+
+
+def test_many_proposals_make_one_message_if_the_sends_are_left_for_later() -> None:
+    made = replicating(leader())
+    for _ in range(5):
+        made.propose(10.0, WRITE, 1)
+        assert made.take(sends=False).sends == ()
+    plan = plans(made.take())["b"]
+    assert (plan.first, plan.last) == (2, 6)
+
+
+def test_a_quiet_leader_sends_heartbeats_from_what_the_peer_surely_has() -> None:
+    made = replicating(leader())
+    assert plans(made.take()) == {}
+    assert made.next_wake(10.0) == 10.0 + BEAT
+    made.tick(10.0 + BEAT)
+    plan = plans(made.take())["b"]
+    assert (plan.previous_index, plan.last, plan.commit_index) == (1, 1, 1)
+
+
+def test_heartbeats_flow_while_entries_wait_for_a_slow_disk() -> None:
+    made = replicating(leader(limits=RaftLimits(inflight_max=1)))
+    made.propose(10.0, WRITE, 1)
+    first = plans(made.take())["b"]
+    made.propose(10.0, WRITE, 1)
+    made.tick(10.0 + BEAT)
+    beat = plans(made.take())["b"]
+    assert beat.last < beat.first and beat.previous_index == 1
+    agree(made, 10.0 + BEAT, beat)
+    assert (made.progress["b"].match, made.progress["b"].state) == (1, "replicate")
+    agree(made, 10.0 + BEAT, first)
+    assert made.progress["b"].match == 2
+
+
+def test_one_heartbeat_is_under_way_at_a_time_until_patience_ends() -> None:
+    made = replicating(leader())
+    sent, now = [], 10.0
+    while now < 12.0:
+        now = made.next_wake(now)
+        made.tick(now)
+        for peer, plan in plans(made.take()).items():
+            if peer == "c":
+                agree(made, now, plan)
+            else:
+                sent.append(round(now - 10.0, 3))
+    assert sent == [0.15, 0.55, 0.95, 1.35, 1.75]
+    assert made.limits.patience_s == 0.4
+
+
+def test_after_a_failure_the_leader_probes_from_what_is_sure() -> None:
+    made = replicating(leader())
+    sent = []
+    for _ in range(3):
+        made.propose(10.0, WRITE, 1)
+        sent.append(plans(made.take())["b"])
+    agree(made, 10.0, sent[0])
+    made.failed(10.1, "b", Sent(10.0, sent[1]), None)
+    progress = made.progress["b"]
+    assert (progress.state, progress.match, progress.next, progress.inflight) == ("probe", 2, 3, {})
+    assert "b" not in plans(made.take()), "only a heartbeat's time later"
+    agree(made, 10.1, sent[2])
+    assert (progress.state, progress.match, progress.next) == ("probe", 4, 5), "late, and true nevertheless"
+
+
+def test_a_heartbeat_that_was_given_up_still_counts_as_failed_if_nothing_later_was_answered() -> None:
+    made = replicating(leader())
+    made.tick(10.2)
+    first = plans(made.take())["b"]
+    made.tick(10.8)
+    assert "b" in plans(made.take())
+    made.failed(11.2, "b", Sent(10.2, first), None)
+    assert made.progress["b"].state == "probe"
+
+
+def test_a_message_that_overtook_another_costs_one_probe() -> None:
+    made = replicating(leader())
+    made.propose(10.0, WRITE, 1)
+    one = plans(made.take())["b"]
+    made.propose(10.0, WRITE, 1)
+    two = plans(made.take())["b"]
+    refuse(made, 10.0, two, hint=1)
+    agree(made, 10.0, one)
+    probe = plans(made.take())["b"]
+    assert (probe.previous_index, probe.last) == (2, 2)
+    agree(made, 10.0, probe)
+    again = plans(made.take())["b"]
+    assert (again.first, again.last) == (3, 3)
+
+
+def test_answers_to_another_terms_messages_count_for_nothing() -> None:
+    made = leader(terms="1")
+    old = plans(made.take())["b"]
+    made.receive(10.0, "c", append("1@1", term=5, sender="c"))
+    made.take()
+    made.timer.deadline = 12.0
+    agree(made, 12.0, old)
+    made.failed(12.0, "b", Sent(10.0, old), None)
+    assert made.progress == {} and made.role == "follower"
+
+
+def test_a_peer_that_needs_what_was_dropped_lags_until_it_is_copied() -> None:
+    made = replicating(leader(terms="1111"))
+    made.log.drop_to(4)
+    progress = made.progress["b"]
+    progress.match, progress.next = 2, 3
+    made.propose(10.0, WRITE, 1)
+    assert "b" not in plans(made.take())
+    assert made.needs_copy("b") and not made.needs_copy("c")
+    made.tick(10.0 + BEAT)
+    beat = plans(made.take())["b"]
+    assert (beat.previous_index, beat.last) == (4, 4)
+    refuse(made, 10.0 + BEAT, beat, hint=2)
+    assert made.needs_copy("b") and "b" not in plans(made.take()), "no hot loop"
+    made.tick(10.0 + 2 * BEAT)
+    agree(made, 10.0 + 2 * BEAT, plans(made.take())["b"])
+    assert not made.needs_copy("b")
+    assert plans(made.take())["b"].first == 5
+
+
+def test_a_peer_that_lost_what_it_acknowledged_must_be_copied() -> None:
+    made = replicating(leader(terms="11"))
+    made.tick(10.0 + BEAT)
+    refuse(made, 10.0 + BEAT, plans(made.take())["b"], hint=0)
+    assert made.needs_copy("b")
+
+
+def test_a_leader_that_hears_no_majority_steps_down() -> None:  # 6.2
+    made = leader("a", "abcde")
+    made.tick(10.0 + 1.5 * MIN)
+    plan = plans(made.take())["b"]
+    agree(made, 10.0 + 1.5 * MIN, plan)
+    made.tick(10.0 + 2 * MIN - 0.001)
+    assert made.role == "leader"
+    made.tick(10.0 + 2 * MIN)
+    assert (made.role, made.take().became) == ("follower", "follower")
+    assert made.timer.deadline == 10.0 + 3 * MIN
+
+
+def test_only_a_leader_takes_proposals_and_the_others_say_who_does() -> None:
+    made = core(terms="1")
+    with pytest.raises(NotLeader) as refusal:
+        made.propose(5.0, WRITE, 1)
+    assert (refusal.value.leader, refusal.value.tablet, refusal.value.term) == (None, "t1", 1)
+    receive(made, append("1@1", term=2))
+    with pytest.raises(NotLeader, match="host-b leads"):
+        made.propose(5.0, WRITE, 1)
+
+
+def test_a_plan_becomes_the_message_that_a_follower_expects() -> None:
+    made = replicating(leader())
+    made.propose(10.0, WRITE, 1)
+    plan = plans(made.take())["b"]
+    request = plan.request("a", append("1@1", "1", term=1).entries)
+    assert request == append("1@1", "1", term=1, commit=1, sender="a", replicated=1)
+    with pytest.raises(AssertionError):
+        plan.request("a", ())
+
+
+def test_a_configuration_is_proposed_from_the_one_in_force() -> None:
+    made = replicating(leader())
+    wanted = Configuration((*made.configuration.peers, Peer("d", "host-d")), index=-1)
+    assert made.propose_configuration(10.0, wanted) == (2, 1)
+    effects = made.take()
+    sends = plans(effects)
+    assert effects.configuration == msgspec.structs.replace(wanted, index=2)
+    assert list(made.progress) == ["b", "c", "d"]
+    made.durable(2, 1)
+    agree(made, 10.0, sends["b"])
+    assert made.committed_configuration.index == -1, "two of four are no majority"
+    agree(made, 10.0, sends["c"])
+    assert made.committed_configuration.index == 2

@@ -1,0 +1,23 @@
+"""Every tests/scenarios/raft_*.txt is true, to the letter. See scenario.py for the language."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.raft.scenario import play
+
+FILES = sorted((Path(__file__).parents[1] / "scenarios").glob("raft_*.txt"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_the_transcript_is_what_happens(path: Path, rewrite: bool) -> None:
+    played = play(path)
+    if rewrite:
+        path.write_text(played)
+    assert played == path.read_text(), "run pytest tests/raft --rewrite, and commit what you understand"
+
+
+def test_there_are_scenarios() -> None:
+    assert len(FILES) >= 12

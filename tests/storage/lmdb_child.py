@@ -1,0 +1,146 @@
+"""What the tests run as other processes: `python lmdb_child.py <verb> <arguments>`. Reports on stdout."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import sys
+from pathlib import Path
+
+from ebla.storage.environment import Delete, Put
+from ebla.storage.errors import DiskFailed, EblaError, SnapshotExpired
+from ebla.storage.lmdb_disk import LmdbDisk
+from ebla.storage.lmdb_reader import LmdbReader
+
+KIB = bytes(1024)
+
+
+def say(*words: object) -> None:
+    print(*words, flush=True)
+
+
+def number(n: int) -> bytes:
+    return n.to_bytes(8, "big")
+
+
+async def commit_for_ever(root: str) -> None:
+    """Eight committers; a number is printed only after its commit has returned."""
+    disk = LmdbDisk(Path(root))
+    say("instance", (await disk.open_instance("one")).seqno)
+    environment = await disk.open_environment("wals/shared", ["log"], create=True)
+    last = environment.last("log")
+    numbers = iter(range(int.from_bytes(last[0], "big") + 1 if last else 0, 1 << 60))
+
+    async def committer() -> None:
+        for n in numbers:
+            await environment.commit([Put("log", [(number(n), b"%d" % n)])])
+            say(n)
+
+    await asyncio.gather(*(committer() for _ in range(8)))
+
+
+async def hold(root: str) -> None:
+    """Hold the directory until the parent is done with it."""
+    disk = LmdbDisk(Path(root))
+    try:
+        say("held", (await disk.open_instance("one")).seqno)
+    except EblaError as error:
+        say(type(error).__name__, error)
+        return
+    sys.stdin.read()
+
+
+async def fail_sync(root: str, control: str) -> None:
+    """With the shim loaded: a sync fails once `control` exists. What is believed afterwards?"""
+    told: list[DiskFailed] = []
+    disk = LmdbDisk(Path(root), on_failed=told.append)
+    await disk.open_instance("one")
+    shared = await disk.open_environment("wals/shared", ["log"], create=True)
+    other = await disk.open_environment("meta", ["t"], create=True)
+    await shared.commit([Put("log", [(b"before", b"1")])])
+    Path(control).touch()
+    results = await asyncio.gather(
+        *(shared.commit([Put("log", [(b"%d" % n, b"lost")])]) for n in range(3)), return_exceptions=True
+    )
+    Path(control).unlink()
+    say("commit", *(type(result).__name__ for result in results))
+    for name, attempt in {
+        "again": shared.commit([Put("log", [(b"later", b"1")])]),
+        "other": other.commit([Put("t", [(b"later", b"1")])]),
+        "open": disk.open_environment("new", ["t"], create=True),
+    }.items():
+        try:
+            await attempt
+            say(name, "accepted")
+        except EblaError as error:
+            say(name, type(error).__name__)
+    try:
+        say("read", shared.get("log", b"before"))
+    except EblaError as error:
+        say("read", type(error).__name__)
+    say("told", *(type(error).__name__ for error in told))
+    await disk.close()
+
+
+async def fill_up(root: str, limit: str) -> None:
+    """Commit until there is no space; read; make space; commit again. `limit`: most bytes of a file, or 0."""
+    if int(limit):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), resource.RLIM_INFINITY))
+    disk = LmdbDisk(Path(root))
+    await disk.open_instance("one")
+    environment = await disk.open_environment("wals/shared", ["log"], create=True)
+    committed = 0
+    try:
+        for _ in range(1000):
+            items = [(number(committed + n), KIB) for n in range(100)]
+            await environment.commit([Put("log", items, sorted_keys=True)])
+            committed += len(items)
+        say("never full")
+    except EblaError as error:
+        say(type(error).__name__, error)
+    say("committed", committed > 0, environment.count("log") == committed)
+    if int(limit):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    else:
+        (Path(root).parent / "ballast").unlink()
+    await environment.commit([Delete("log", [number(n) for n in range(committed // 2)])])
+    await environment.commit([Put("log", [(b"after", KIB)])])
+    say("after", environment.count("log") == committed - committed // 2 + 1)
+    await disk.close()
+    disk = LmdbDisk(Path(root))
+    await disk.open_instance("one")
+    environment = await disk.open_environment("wals/shared", ["log"], create=False)
+    say("reopened", environment.count("log") == committed - committed // 2 + 1)
+    await disk.close()
+
+
+def read_along(directory: str, map_bytes: str) -> None:
+    """Read whenever the parent asks; a snapshot taken at the start is to stay as it was, or to expire."""
+    reader = LmdbReader(Path(directory), ["log"], map_bytes=int(map_bytes))
+    pinned = reader.snapshot()
+    at_start = pinned.count("log")
+    say("reader", at_start)
+    for _ in sys.stdin:
+        total, rows, following = 0, *reader.joined("log", limit=100)
+        while True:
+            total += len(rows)
+            if following is None:
+                break
+            rows, following = reader.joined("log", following, limit=100)
+        try:
+            same = pinned.count("log") == at_start
+        except SnapshotExpired:
+            same = True
+        say("rows", total, same)
+    pinned.close()
+    reader.close()
+
+
+VERBS = {"commit_for_ever": commit_for_ever, "hold": hold, "fail_sync": fail_sync, "fill_up": fill_up}
+
+if __name__ == "__main__":
+    verb, *arguments = sys.argv[1:]
+    if verb == "read_along":
+        read_along(*arguments)
+    else:
+        asyncio.run(VERBS[verb](*arguments))

@@ -1,0 +1,133 @@
+"""A role directory is new only once, owned by one at a time, and never mistaken."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ebla.storage.errors import Damaged, DirectoryLocked, DiskFailed
+from ebla.storage.instance import FAILED, INSTANCE, LOCK, InstanceDirectory, make_directory, write_durably
+
+
+def start(root: Path, *data_dirs: Path, uuid: str = "one"):
+    directory = InstanceDirectory(root, data_dirs)
+    instance = directory.open(uuid)
+    directory.close()
+    return instance
+
+
+def test_an_absent_directory_is_formatted_and_every_start_counts(tmp_path):
+    root = tmp_path / "deep" / "role"
+    assert start(root) == ("one", 1, True)
+    assert start(root, uuid="two") == ("one", 2, False)
+    assert start(root, uuid="three") == ("one", 3, False)
+
+
+def test_an_empty_directory_is_formatted(tmp_path):
+    assert start(tmp_path).created
+
+
+def test_a_format_that_was_interrupted_begins_again(tmp_path):
+    (tmp_path / LOCK).write_text("4711\n")
+    (tmp_path / (INSTANCE + ".new")).write_bytes(b'{"for')
+    assert start(tmp_path) == ("one", 1, True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [INSTANCE, LOCK]
+
+
+def test_an_interrupted_count_leaves_the_last_one(tmp_path):
+    start(tmp_path)
+    (tmp_path / (INSTANCE + ".new")).write_bytes(b"half")
+    assert start(tmp_path) == ("one", 2, False)
+
+
+def test_a_directory_with_contents_and_no_instance_is_damaged_never_new(tmp_path):
+    (tmp_path / "wals").mkdir()
+    with pytest.raises(Damaged, match="wals"):
+        start(tmp_path)
+    assert not (tmp_path / INSTANCE).exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"\x00" * 100, b'{"format": 1, "uuid": 3}'])
+def test_an_unreadable_instance_is_damaged(tmp_path, content):
+    start(tmp_path)
+    (tmp_path / INSTANCE).write_bytes(content)
+    with pytest.raises(Damaged, match="move the directory aside"):
+        start(tmp_path)
+    assert (tmp_path / INSTANCE).read_bytes() == content
+
+
+def test_a_newer_format_is_refused_and_left_alone(tmp_path):
+    start(tmp_path)
+    file = msgspec.json.decode((tmp_path / INSTANCE).read_bytes())
+    (tmp_path / INSTANCE).write_bytes(msgspec.json.encode(file | {"format": 2}))
+    with pytest.raises(Damaged, match="format 2"):
+        start(tmp_path)
+
+
+def test_the_second_owner_is_refused_until_the_first_lets_go(tmp_path):
+    first, second = InstanceDirectory(tmp_path), InstanceDirectory(tmp_path)
+    first.open("one")
+    with pytest.raises(DirectoryLocked, match=r"held by process \d+"):
+        second.open("two")
+    first.close()
+    assert second.open("two") == ("one", 2, False)
+    second.close()
+
+
+def test_a_refused_start_lets_go_of_the_lock(tmp_path):
+    (tmp_path / "something").touch()
+    for _ in range(2):
+        with pytest.raises(Damaged):
+            start(tmp_path)
+
+
+def test_a_directory_given_up_stays_given_up(tmp_path):
+    directory = InstanceDirectory(tmp_path)
+    directory.open("one")
+    directory.mark_failed("the sync of wals/shared failed")
+    directory.close()
+    with pytest.raises(DiskFailed, match=r"wals/shared failed.*move the directory aside"):
+        start(tmp_path)
+    (tmp_path / FAILED).write_bytes(b"")  # a marker that could not be written is a marker
+    with pytest.raises(DiskFailed):
+        start(tmp_path)
+
+
+def test_what_was_half_made_or_half_removed_is_gone_after_a_start(tmp_path):
+    start(tmp_path)
+    for name in ("wals/a.new", "data/b.removed", "top.new"):
+        make_directory(tmp_path / name)
+        (tmp_path / name / "data.mdb").write_bytes(b"x")
+    make_directory(tmp_path / "wals/kept")
+    start(tmp_path)
+    left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*"))
+    assert left == ["data", INSTANCE, LOCK, "wals", "wals/kept"]
+
+
+def test_data_directories_belong_to_one_instance(tmp_path):
+    start(tmp_path / "a", tmp_path / "disk")
+    with pytest.raises(Damaged, match="belongs to one"):
+        start(tmp_path / "b", tmp_path / "disk", uuid="two")
+
+
+def test_a_data_directory_that_is_not_mounted_is_damaged_never_new(tmp_path):
+    root, disk = tmp_path / "role", tmp_path / "disk"
+    start(root, disk)
+    (disk / INSTANCE).unlink()
+    with pytest.raises(Damaged, match=r"it is empty.*mount"):
+        start(root, disk)
+
+
+def test_a_data_directory_may_be_added_later(tmp_path):
+    start(tmp_path / "role", tmp_path / "a")
+    assert start(tmp_path / "role", tmp_path / "a", tmp_path / "b").seqno == 2
+    assert start(tmp_path / "role", tmp_path / "a", tmp_path / "b").seqno == 3
+
+
+def test_a_durable_write_replaces_the_whole_file(tmp_path):
+    write_durably(tmp_path / "f", b"long content")
+    write_durably(tmp_path / "f", b"new")
+    assert (tmp_path / "f").read_bytes() == b"new"
+    assert [path.name for path in tmp_path.iterdir()] == ["f"]

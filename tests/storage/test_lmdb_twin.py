@@ -1,0 +1,189 @@
+"""The disk in memory answers as the real one does, so what holds in simulation holds on LMDB.
+
+Random sequences of commits, reads, snapshots, restarts and crashes run against both; every answer is compared.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from ebla.chaos.simulation.disk import DurableState, MemoryDisk
+from ebla.chaos.simulation.loop import SimulatedLoop
+from ebla.storage.environment import Delete, DeleteRange, Put
+from ebla.storage.errors import EblaError, SnapshotExpired
+from ebla.storage.lmdb_disk import LmdbDisk
+
+PATH, OTHER = "wals/shared", "data/other"
+DATABASES = ("t", "u")
+
+keys = st.binary(min_size=1, max_size=3).map(lambda key: bytes(byte % 4 for byte in key))
+any_keys = st.one_of(keys, keys, keys, st.sampled_from([b"", b"k" * 511, b"k" * 512]))
+values = st.one_of(st.binary(max_size=8), st.sampled_from([0, 3000, 40_000]).map(bytes))
+databases = st.sampled_from(["t", "t", "u", "u", "unknown"])
+bounds = st.tuples(st.one_of(st.just(b""), keys), st.one_of(st.none(), keys))
+changes = st.one_of(
+    st.builds(Put, databases, st.lists(st.tuples(any_keys, values), max_size=6), st.booleans()),
+    st.builds(Put, st.just("t"), st.lists(st.tuples(keys, values), max_size=6).map(sorted), st.just(True)),
+    st.builds(Delete, databases, st.lists(any_keys, max_size=4)),
+    st.builds(lambda database, bound: DeleteRange(database, *bound), databases, bounds),
+)
+batches = st.lists(changes, max_size=4)
+
+
+class Side:
+    """One of the two disks, with the loop it needs and the environment that is open on it."""
+
+    def __init__(self, loop: Any) -> None:
+        self.loop = loop
+        self.snapshots: list[Any] = []
+
+    def open(self, make_disk: Any) -> tuple[str, int, bool]:
+        async def opening():
+            self.disk = make_disk()
+            instance = await self.disk.open_instance("one")
+            self.environment = await self.disk.open_environment(
+                PATH, DATABASES, create=True, map_bytes=1 << 17
+            )
+            return instance
+
+        self.snapshots = []
+        return self.loop.run_until_complete(opening())
+
+    def commit(self, group: list[Any]) -> list[type]:
+        async def committing():
+            commits = (self.environment.commit(batch) for batch in group)
+            return [type(end) for end in await asyncio.gather(*commits, return_exceptions=True)]
+
+        return self.loop.run_until_complete(committing())
+
+    def read(self, reader: Any, verb: str, *arguments: Any, **options: Any) -> Any:
+        try:
+            return getattr(reader, verb)(*arguments, **options)
+        except EblaError as error:
+            return type(error)
+
+    def close(self) -> None:
+        self.loop.run_until_complete(self.disk.close())
+
+
+class Twins(RuleBasedStateMachine):
+    @initialize()
+    def begin(self) -> None:
+        self.real, self.memory = Side(asyncio.new_event_loop()), Side(SimulatedLoop(1))
+        self.places = [Path(tempfile.mkdtemp(prefix="ebla-twin-"))]
+        self.state = DurableState()
+        self.open()
+
+    def open(self) -> None:
+        root = self.places[-1]
+        real = self.real.open(lambda: LmdbDisk(root, growth_grace_s=0.0))
+        memory = self.memory.open(lambda: MemoryDisk(self.state, random.Random(1)))
+        assert real == memory
+
+    def both(self, verb: str, *arguments: Any, **options: Any) -> None:
+        answers = [
+            side.read(side.environment, verb, *arguments, **options) for side in (self.real, self.memory)
+        ]
+        assert answers[0] == answers[1], (verb, arguments, options)
+
+    @rule(group=st.lists(batches, min_size=1, max_size=3))
+    def commit(self, group: list[Any]) -> None:
+        assert self.real.commit(group) == self.memory.commit(group)
+
+    @rule(database=databases, key=any_keys, more=st.lists(any_keys, max_size=5))
+    def get(self, database: str, key: bytes, more: list[bytes]) -> None:
+        self.both("get", database, key)
+        self.both("get_many", database, more)
+
+    @rule(database=databases, bound=bounds, limit=st.integers(1, 5))
+    def ranges(self, database: str, bound: tuple[bytes, bytes | None], limit: int) -> None:
+        self.both("items", database, *bound)
+        self.both("items", database, *bound, limit=limit)
+        self.both("joined", database, *bound, limit=limit)
+        self.both("last", database, bound[1])
+
+    @rule()
+    def pin(self) -> None:
+        for side in (self.real, self.memory):
+            side.snapshots.append(side.environment.snapshot())
+
+    @precondition(lambda self: self.real.snapshots)
+    @rule(data=st.data(), database=databases, bound=bounds)
+    def look_at_a_snapshot(self, data: Any, database: str, bound: tuple[bytes, bytes | None]) -> None:
+        which = data.draw(st.integers(0, len(self.real.snapshots) - 1))
+        real, memory = (
+            [
+                side.read(side.snapshots[which], verb, database, *arguments)
+                for verb, arguments in (("items", bound), ("count", ()), ("last", ()))
+            ]
+            for side in (self.real, self.memory)
+        )
+        assert real == memory or real == [SnapshotExpired] * 3  # the map has grown, and there was no grace
+
+    @precondition(lambda self: self.real.snapshots)
+    @rule()
+    def let_go(self) -> None:
+        for side in (self.real, self.memory):
+            snapshot = side.snapshots.pop(0)
+            snapshot.close()
+            assert side.read(snapshot, "count", "t") is SnapshotExpired
+
+    @rule()
+    def make_list_and_remove_another(self) -> None:
+        for side in (self.real, self.memory):
+
+            async def life(disk: Any = side.disk) -> None:
+                other = await disk.open_environment(OTHER, ["t"], create=True)
+                assert disk.list("data") == ["other"] and disk.exists(OTHER) and not disk.exists("data")
+                await other.close()
+                await disk.remove(OTHER)
+                assert disk.list("data") == [] and not disk.exists(OTHER)
+
+            side.loop.run_until_complete(life())
+
+    @rule()
+    def restart(self) -> None:
+        self.real.close()
+        self.memory.close()
+        self.open()
+
+    @rule()
+    def crash(self) -> None:
+        """What SIGKILL leaves are the files as they are: the next incarnation gets a copy of them."""
+        copy = Path(tempfile.mkdtemp(prefix="ebla-twin-"))
+        shutil.copytree(self.places[-1], copy, dirs_exist_ok=True)
+        self.places.append(copy)
+        self.real.close()
+        self.memory.disk.crash()
+        self.open()
+
+    @invariant()
+    def same(self) -> None:
+        for database in DATABASES:
+            self.both("items", database)
+            self.both("count", database)
+
+    def teardown(self) -> None:
+        for side in (self.real, self.memory):
+            side.close()
+            side.loop.close()
+        for place in self.places:
+            shutil.rmtree(place)
+
+
+TestTwins = Twins.TestCase
+TestTwins.settings = settings(
+    max_examples=int(__import__("os").environ.get("EX","15")),
+    stateful_step_count=20,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)

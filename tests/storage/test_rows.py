@@ -1,0 +1,467 @@
+"""Rows as bytes: there and back, batch and single, and what is refused."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from operator import add
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ebla.storage import checksum
+from ebla.storage.errors import Corruption, InvalidArgument
+from ebla.storage.rows import CHUNK_ROWS, RowCodec
+from ebla.storage.schema import ROW_BYTES_MAX, Column, TableSchema
+from tests.storage.tables import batches, plain, schemas, tables
+
+SEED = checksum.seed("tablet-1")
+
+
+def schema(*columns: Column) -> TableSchema:
+    """The key is what is not nullable and called k..."""
+    return TableSchema(columns, tuple(c.name for c in columns if c.name.startswith("k")))
+
+
+PLAIN = schema(Column("k", "int64", False), Column("name", "string"), Column("size", "int32"))
+
+
+def joined(rows: RowCodec, batch: pa.RecordBatch, seed: int = SEED) -> list[bytes]:
+    return list(map(add, *rows.encode(batch, seed)))
+
+
+# -- there and back ------------------------------------------------------------------------------------------
+
+
+@given(tables())
+@settings(max_examples=120, deadline=None)
+def test_every_batch_comes_back_as_it_was(table: Any) -> None:
+    rows, batch = table
+    back = rows.decode(joined(rows, batch), SEED)
+    assert back.schema.equals(rows.schema.arrow())
+    assert plain(back) == plain(batch)
+    back.validate(full=True)
+
+
+@given(tables(rows_max=6))
+@settings(max_examples=120, deadline=None)
+def test_single_rows_and_batches_have_the_same_bytes_and_values(table: Any) -> None:
+    rows, batch = table
+    values = batch.to_pylist()
+    keys, encoded = rows.encode(batch, SEED)
+    assert [rows.encode_row(row, SEED) for row in values] == list(zip(keys, encoded, strict=True))
+    single = [rows.decode_row(*pair, SEED) for pair in zip(keys, encoded, strict=True)]
+    assert plain(single) == plain(rows.decode(joined(rows, batch), SEED))
+    assert [list(row) for row in single] == [rows.names] * len(single)
+
+
+@given(tables(), st.data())
+@settings(max_examples=60, deadline=None)
+def test_chosen_columns_come_in_the_order_asked_for(table: Any, data: st.DataObject) -> None:
+    rows, batch = table
+    chosen = data.draw(st.lists(st.sampled_from(rows.names), unique=True))
+    keys, values = rows.encode(batch, SEED)
+    back = rows.decode(list(map(add, keys, values)), SEED, chosen)
+    assert back.num_rows == batch.num_rows
+    assert back.schema.names == chosen
+    wanted = plain(rows.decode(list(map(add, keys, values)), SEED))
+    assert plain(back) == [{name: row[name] for name in chosen} for row in wanted]
+    single = [rows.decode_row(*pair, SEED, chosen) for pair in zip(keys, values, strict=True)]
+    assert plain(single) == plain(back)
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_a_patch_replaces_the_named_columns_and_nothing_else(data: st.DataObject) -> None:
+    table = data.draw(schemas(values_max=6))
+    names = [column.name for column in table.value_columns()]
+    chosen = data.draw(st.lists(st.sampled_from(names), unique=True)) if names else []
+    rows, some = RowCodec(table), RowCodec(table, chosen)
+    old = data.draw(batches(table))
+    new = pa.RecordBatch.from_arrays(
+        [
+            column if name in table.key else fresh
+            for name, column, fresh in zip(
+                table.arrow().names,
+                old.columns,
+                data.draw(batches(table, old.num_rows, old.num_rows)).columns,
+                strict=True,
+            )
+        ],
+        schema=table.arrow(),
+    )
+    keys, patches = some.encode(new.select(some.names), SEED)
+    made = rows.patch(joined(rows, old), keys, patches, some, SEED)
+    whole = [(new if name in chosen else old).column(name) for name in rows.names]
+    assert made == rows.encode(pa.RecordBatch.from_arrays(whole, schema=table.arrow()), SEED)[1]
+
+
+def test_batches_longer_than_a_chunk_are_encoded_whole() -> None:
+    rows = RowCodec(PLAIN)
+    count = 2 * CHUNK_ROWS + 3
+    batch = rows.arrow(
+        {"k": range(count), "name": [f"{n}" * (n % 7) for n in range(count)], "size": [None] * count}
+    )
+    whole = joined(rows, batch)
+    assert rows.decode(whole, SEED).equals(batch)
+    assert whole[-1] == b"".join(rows.encode_row(batch.slice(count - 1).to_pylist()[0], SEED))
+
+
+def test_every_row_may_have_a_tablet_of_its_own() -> None:
+    rows = RowCodec(PLAIN)
+    batch = rows.arrow({"k": [1, 2, 3]})
+    seeds = np.array([checksum.seed("a"), checksum.seed("b"), checksum.seed("a")], np.uint32)
+    mixed = list(map(add, *rows.encode(batch, seeds)))
+    assert rows.decode([mixed[0], mixed[2]], checksum.seed("a"), ["k"]).to_pydict() == {"k": [1, 3]}
+    assert mixed[1] == joined(rows, batch, checksum.seed("b"))[1]
+    with pytest.raises(Corruption, match="1 of 3"):
+        rows.decode(mixed, checksum.seed("a"))
+
+
+def test_the_bytes_of_a_row_are_what_they_always_were() -> None:
+    table = schema(
+        Column("k1", "string", False),
+        Column("k2", "int16", False),
+        Column("text", "string"),
+        Column("small", "int8"),
+        Column("money", "decimal", precision=5, scale=2),
+        Column("blob", "binary"),
+        Column("flag", "bool"),
+    )
+    row = {
+        "k1": "a\0",
+        "k2": 1,
+        "text": "hé",
+        "small": None,
+        "money": Decimal("-1.00"),
+        "blob": b"xyz",
+        "flag": True,
+    }
+    key, value = RowCodec(table).encode_row(row, checksum.seed("t"))
+    assert key.hex(" ", -4) == "61000100 008001"
+    bitmap, small, money, flag = "02", "00", "9c" + "ff" * 15, "01"
+    ends, closed = "03000000" + "06000000", "0500"
+    body = "68c3a9" + "78797a" + bitmap + small + money + flag + ends + closed
+    assert value.hex() == body + "fb7f6230"
+
+
+# -- rot -----------------------------------------------------------------------------------------------------
+
+
+@given(tables(rows_min=1, rows_max=4), st.data())
+@settings(max_examples=80, deadline=None)
+def test_any_flipped_bit_is_corruption_and_never_a_value(table: Any, data: st.DataObject) -> None:
+    rows, batch = table
+    keys, values = rows.encode(batch, SEED)
+    place = data.draw(st.integers(0, len(keys) - 1))
+    whole = bytearray(keys[place] + values[place])
+    whole[data.draw(st.integers(0, len(whole) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    block = list(map(add, keys, values))
+    block[place] = bytes(whole)
+    with pytest.raises(Corruption, match=f"row {place} begins {whole[:64].hex()}"):
+        rows.decode(block, SEED)
+    key, value = bytes(whole[: len(keys[place])]), bytes(whole[len(keys[place]) :])
+    with pytest.raises(Corruption, match=key.hex()):
+        rows.decode_row(key, value, SEED)
+
+
+def test_a_row_under_another_key_or_in_another_tablet_is_corruption() -> None:
+    rows = RowCodec(PLAIN)
+    (key, other), (value, _) = rows.encode(rows.arrow({"k": [1, 2]}), SEED)
+    with pytest.raises(Corruption, match=other.hex()):
+        rows.decode_row(other, value, SEED)
+    with pytest.raises(Corruption, match=r"of data/t1 fail") as raised:
+        rows.decode([key + value], checksum.seed("tablet-2"), path="data/t1")
+    assert raised.value.path == "data/t1"
+
+
+def test_all_damaged_rows_of_a_block_are_counted() -> None:
+    rows = RowCodec(PLAIN)
+    block = joined(rows, rows.arrow({"k": range(100)}))
+    checksum.verify(block, SEED)
+    checksum.verify([], SEED)
+    for place in (7, 8, 99):
+        block[place] = block[place][:-1] + bytes([block[place][-1] ^ 0x80])
+    with pytest.raises(Corruption, match="3 of 100 rows"):
+        checksum.verify(block, SEED)
+
+
+@given(st.lists(st.binary(max_size=40), min_size=1, max_size=5), st.integers(0, 2**32 - 1))
+def test_a_block_passes_exactly_when_each_of_its_rows_does(bodies: list[bytes], seed: int) -> None:
+    good = [checksum.seal(b"k", body, seed) for body in bodies]
+    checksum.verify([b"k" + value for value in good], seed)
+    for value in good:
+        checksum.verify_row(b"k", value, seed)
+    with pytest.raises(Corruption):
+        checksum.verify([b"k" + value for value in good], seed ^ 1)
+
+
+@given(schemas(), st.lists(st.binary(max_size=80), max_size=4))
+@settings(max_examples=150, deadline=None)
+def test_bytes_that_are_no_rows_are_refused_even_unverified(table: TableSchema, garbage: list[bytes]) -> None:
+    rows = RowCodec(table)
+    tail = rows.header.tail_bytes
+    for block in (garbage, [b"\0" * tail + each + b"\0" * tail for each in garbage]):
+        with suppress(Corruption):
+            assert rows.decode(block, None).num_rows == len(block)
+        for each in block:
+            with suppress(Corruption, InvalidArgument):  # InvalidArgument: a time beyond Python
+                assert list(rows.decode_row(each[:4], each[4:], None)) == rows.names
+
+
+def test_rows_of_another_schema_are_refused_though_their_checksum_holds() -> None:
+    narrow, wide = RowCodec(schema(Column("k", "int8", False))), RowCodec(PLAIN)
+    key, value = narrow.encode_row({"k": 1}, SEED)
+    with pytest.raises(Corruption, match="not a row of this schema"):
+        wide.decode([key + value], SEED)
+    with pytest.raises(Corruption, match="not a row of this schema"):
+        wide.decode_row(key, value, SEED)
+
+
+def test_the_digest_tells_where_rows_and_batches_begin() -> None:
+    digests = [
+        checksum.rows_digest(keys, values)
+        for keys, values in (
+            ([b"ab"], [b"c"]),
+            ([b"a"], [b"bc"]),
+            ([b"a", b"b"], [b"c"]),
+            ([b"a", b"b", b"c"], []),
+            ([b"ab", b"c"], []),
+            ([], [b"ab", b"c"]),
+        )
+    ]
+    assert len(set(digests)) == len(digests)
+    assert checksum.rows_digest([b"ab"], [b"c"]) == digests[0] < 2**64
+
+
+# -- what users give -----------------------------------------------------------------------------------------
+
+
+def test_every_way_of_giving_rows_makes_the_same_batch() -> None:
+    rows = RowCodec(PLAIN)
+    data = {"k": [1, 2, 3], "name": ["x", None, "z"], "size": [7, 8, None]}
+    expected = rows.arrow(pa.table(data, schema=PLAIN.arrow()))
+    dicts = [dict(zip(data, values, strict=True)) for values in zip(*data.values(), strict=True)]
+    chunked = pa.concat_tables(
+        [pa.Table.from_pylist(dicts[:1]), pa.Table.from_pylist(dicts[1:])], promote_options="permissive"
+    )
+    coded = pa.table(data).set_column(1, "name", pa.array(data["name"]).dictionary_encode())
+    large = pa.table(data).set_column(1, "name", pa.array(data["name"], pa.large_string()))
+    given = [
+        data,
+        dicts,
+        tuple(dicts),
+        [{name: value for name, value in row.items() if value is not None} for row in dicts],
+        pd.DataFrame(data),  # size is a float column there, with NaN
+        pd.DataFrame(data).convert_dtypes(),
+        pd.DataFrame(data, dtype=object),
+        {"k": np.array([1, 2, 3]), "name": pd.Series(data["name"]), "size": pa.array(data["size"])},
+        pa.table(data).select(["size", "name", "k"]),
+        pa.table(data).to_batches()[0],
+        chunked,
+        coded,
+        large,
+        pa.concat_tables([large, large]).slice(3),
+    ]
+    for each in given:
+        assert rows.arrow(each).equals(expected), each
+    assert rows.arrow([]).num_rows == 0
+    assert joined(rows, rows.arrow(coded)) == joined(rows, expected)
+
+
+def test_a_codec_of_some_columns_takes_those_and_the_key() -> None:
+    some = RowCodec(PLAIN, ["size"])
+    assert some.names == ["k", "size"]
+    batch = some.arrow([{"k": 1, "size": 2}])
+    key, value = some.encode_row({"k": 1, "size": 2}, SEED)
+    assert some.encode(batch, SEED) == ([key], [value])
+    assert RowCodec(PLAIN, ()).arrow({"k": [1]}).schema.names == ["k"]
+    with pytest.raises(InvalidArgument, match="'name'"):
+        some.arrow([{"k": 1, "name": "x"}])
+    with pytest.raises(InvalidArgument, match="part of the key"):
+        RowCodec(PLAIN, ["k"])
+
+
+TYPES = schema(
+    Column("k", "int64", False),
+    Column("must", "string", False),
+    Column("i8", "int8"),
+    Column("f", "float"),
+    Column("b", "bool"),
+    Column("blob", "binary"),
+    Column("d", "date"),
+    Column("local", "timestamp", unit="s"),
+    Column("instant", "timestamp", unit="ms", zone="UTC"),
+    Column("money", "decimal", precision=5, scale=2),
+)
+NAIVE = datetime(2020, 1, 1, 0, 0, 5)  # noqa: DTZ001
+UNFIT: list[tuple[str, Any]] = [
+    ("i8", 128),
+    ("i8", 1.0),
+    ("i8", "1"),
+    ("i8", True),
+    ("f", 1e300),
+    ("f", "1"),
+    ("b", 1),
+    ("must", b"x"),
+    ("must", "\ud800"),
+    ("must", 5),
+    ("blob", "x"),
+    ("d", NAIVE),
+    ("d", "2020-01-01"),
+    ("local", NAIVE.replace(tzinfo=UTC)),
+    ("local", NAIVE.replace(microsecond=1)),
+    ("local", 5),
+    ("local", pd.NaT),
+    ("instant", NAIVE),
+    ("instant", pd.Timestamp(5, tz="UTC")),
+    ("instant", date(2020, 1, 1)),
+    ("money", Decimal("1.234")),
+    ("money", Decimal("1000")),
+    ("money", Decimal("NaN")),
+    ("money", Decimal("1E+999999")),
+    ("money", 1.5),
+]
+
+
+@pytest.mark.parametrize(("column", "value"), UNFIT)
+def test_a_value_that_would_lose_something_is_refused_with_column_and_row(column: str, value: Any) -> None:
+    rows = RowCodec(TYPES)
+    good = {"k": 1, "must": "x"}
+    with pytest.raises(InvalidArgument) as raised:
+        rows.arrow([good, good, {**good, column: value}, good])
+    assert (raised.value.column, raised.value.row) == (column, 2)
+    with pytest.raises(InvalidArgument) as raised:
+        rows.encode_row({**good, column: value}, SEED)
+    assert raised.value.column == column
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "stored"),
+    [
+        ("i8", np.int64(5), 5),
+        ("f", 1, 1.0),
+        ("f", 0.1, float(np.float32(0.1))),
+        ("b", np.bool_(True), True),
+        ("blob", bytearray(b"x"), b"x"),
+        ("instant", pd.Timestamp("2020-01-01", tz="Europe/Berlin"), datetime(2019, 12, 31, 23, tzinfo=UTC)),
+        ("money", 7, Decimal("7.00")),
+        ("money", Decimal("1E2"), Decimal("100.00")),
+    ],
+)
+def test_a_value_of_a_related_type_is_taken_alike_by_both_paths(column: str, value: Any, stored: Any) -> None:
+    rows = RowCodec(TYPES)
+    row = {"k": 1, "must": "x", column: value}
+    pair = rows.encode_row(row, SEED)
+    assert rows.encode(rows.arrow([row]), SEED) == ([pair[0]], [pair[1]])
+    assert rows.decode_row(*pair, SEED)[column] == stored
+
+
+@pytest.mark.parametrize(
+    ("array", "column", "row"),
+    [
+        (pa.array([1, 300]), "i8", 1),
+        (pa.array([1.0, 1.5]), "i8", 1),
+        (pa.array(["1", "2"]), "i8", None),
+        (pa.array([1, 2]), "must", None),
+        (pa.array(["x", None]), "must", 1),
+        (pa.array([b"ok", b"\xff"]).view(pa.string()), "must", 1),
+        (pa.array(["x", "y"]), "blob", None),
+        (pa.array([1.0, 1e300]), "f", 1),
+        (pa.array([1, 86_400_001], pa.timestamp("ms")), "d", None),
+        (pa.array([1000, 1500], pa.timestamp("ms")), "local", 1),
+        (pa.array([1, 2], pa.timestamp("ms")), "instant", None),
+        (pa.array([1, 2], pa.timestamp("s", "UTC")), "local", None),
+        (pa.array([1, 1000]), "money", 1),
+        (pa.array([1, 2]), "local", None),
+    ],
+)
+def test_arrow_columns_are_cast_only_where_every_value_stays_itself(
+    array: Any, column: str, row: int | None
+) -> None:
+    table = pa.table({"k": [1, 2], "must": ["x", "y"]})
+    place = table.schema.get_field_index(column)
+    table = table.append_column(column, array) if place < 0 else table.set_column(place, column, array)
+    with pytest.raises(InvalidArgument) as raised:
+        RowCodec(TYPES).arrow(table)
+    assert (raised.value.column, raised.value.row) == (column, row)
+
+
+@pytest.mark.parametrize(
+    ("rows", "column", "row", "remedy"),
+    [
+        ([{"k": 1}, {"k": None}], "k", 1, "give it one"),
+        ([{"name": "x"}], "k", None, "add it to the rows"),
+        ([{"k": 1}, {"k": 2, "nme": "x"}], "nme", 1, "the columns are k, name, size"),
+        ({"k": [1], "nme": ["x"]}, "nme", None, "drop it"),
+        ({"k": [1, 2], "name": ["x"]}, "name", None, "the same number"),
+        ({"k": 1, "name": "x"}, "k", None, r"give \[{...}\]"),
+        ([{"k": 1}, 5], None, 1, "as dicts"),
+        (5, None, None, "pyarrow Table"),
+        ("rows", None, None, "pyarrow Table"),
+        (pd.DataFrame({"name": ["x"]}, index=pd.Index([1], name="k")), "k", None, "reset_index"),
+        (pa.table([[1], [2]], names=["k", "k"]), "k", None, "twice"),
+    ],
+)
+def test_rows_that_do_not_fit_the_table_are_refused_with_a_remedy(
+    rows: Any, column: Any, row: Any, remedy: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=remedy) as raised:
+        RowCodec(PLAIN).arrow(rows)
+    assert (raised.value.column, raised.value.row) == (column, row)
+
+
+def test_a_single_row_with_a_wrong_column_is_refused_by_name() -> None:
+    rows = RowCodec(TYPES)
+    with pytest.raises(InvalidArgument, match="no column 'x'"):
+        rows.encode_row({"k": 1, "must": "y", "x": 1}, SEED)
+    with pytest.raises(InvalidArgument, match="'must' may not be null"):
+        rows.encode_row({"k": 1}, SEED)
+    pair = rows.encode_row({"k": 1, "must": "y"}, SEED)
+    for columns in (["x"], ["k", "x"]):
+        with pytest.raises(InvalidArgument, match="'x'"):
+            rows.decode_row(*pair, SEED, columns)
+        with pytest.raises(InvalidArgument, match="'x'"):
+            rows.decode([pair[0] + pair[1]], SEED, columns)
+
+
+def test_a_row_over_the_limit_is_refused_with_its_number() -> None:
+    rows = RowCodec(PLAIN)
+    room = ROW_BYTES_MAX - 8 - rows.header.tail_bytes
+    fits, over = {"k": 1, "name": "x" * room}, {"k": 2, "name": "x" * (room + 1)}
+    key, value = rows.encode_row(fits, SEED)
+    assert len(key) + len(value) == ROW_BYTES_MAX
+    assert rows.encode(rows.arrow([fits]), SEED) == ([key], [value])
+    with pytest.raises(InvalidArgument, match="limit") as raised:
+        rows.encode(rows.arrow([fits, over]), SEED)
+    assert raised.value.row == 1
+    with pytest.raises(InvalidArgument, match="limit"):
+        rows.encode_row(over, SEED)
+
+
+def test_a_time_beyond_python_is_read_as_arrow_only() -> None:
+    table = schema(Column("k", "int8", False), Column("t", "timestamp", unit="s"), Column("d", "date"))
+    rows = RowCodec(table)
+    far = pa.array([2**60], pa.timestamp("s"))
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array([1], pa.int8()), far, pa.array([2**30], pa.date32())], schema=table.arrow()
+    )
+    keys, values = rows.encode(batch, SEED)
+    assert rows.decode([keys[0] + values[0]], SEED).equals(batch)
+    for name in ("t", "d"):
+        with pytest.raises(InvalidArgument, match="read it as Arrow") as raised:
+            rows.decode_row(keys[0], values[0], SEED, [name])
+        assert raised.value.column == name
+
+
+def test_a_table_may_be_all_key() -> None:
+    rows = RowCodec(schema(Column("k1", "binary", False), Column("k2", "bool", False)))
+    batch = rows.arrow({"k1": [os.urandom(3), b"", b"\0"], "k2": [True, False, True]})
+    assert rows.decode(joined(rows, batch), SEED).equals(batch)
