@@ -15,7 +15,6 @@ import os
 import threading
 from collections import deque
 from collections.abc import Coroutine
-from functools import partial
 from typing import Any, Generic, TypeVar
 
 from ebla.errors import ConnectionClosed
@@ -37,16 +36,19 @@ class Waiter(Generic[T]):
         self.lock.acquire()
         self.result: T | None = None
         self.error: BaseException | None = None
-        self.task: asyncio.Task[T] | None = None
+        self.task: asyncio.Task[None] | None = None
 
-    def done(self, task: asyncio.Task[T]) -> None:
-        if task.cancelled():
+    async def drive(self) -> None:
+        """Runs as the task. Wakes the caller in the very step in which the operation ends."""
+        try:
+            self.result = await self.coroutine
+        except asyncio.CancelledError:
             self.error = ConnectionClosed("the operation was cancelled; a write may have been applied or not")
-        else:
-            self.error = task.exception()
-            if self.error is None:
-                self.result = task.result()
-        self.lock.release()
+            raise
+        except BaseException as error:
+            self.error = error
+        finally:
+            self.lock.release()
 
 
 class Bridge:
@@ -59,7 +61,7 @@ class Bridge:
         self._woken = False
         self._closed = False
         self._gate = threading.Lock()
-        self._waiting: dict[Waiter[Any], None] = {}  # loop thread only
+        self._tasks: dict[asyncio.Task[None], None] = {}  # loop thread only
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._main, name=f"ebla client {name}", daemon=True)
         self._thread.start()
@@ -135,13 +137,9 @@ class Bridge:
             arrived = list(self._inbox)
             self._inbox.clear()
         for waiter in arrived:
-            waiter.task = self.loop.create_task(waiter.coroutine)
-            self._waiting[waiter] = None
-            waiter.task.add_done_callback(partial(self._done, waiter))
-
-    def _done(self, waiter: Waiter[Any], task: asyncio.Task[Any]) -> None:
-        self._waiting.pop(waiter, None)
-        waiter.done(task)
+            waiter.task = self.loop.create_task(waiter.drive())
+            self._tasks[waiter.task] = None
+            waiter.task.add_done_callback(self._tasks.pop)
 
     def _cancel(self, waiter: Waiter[Any]) -> None:
         if waiter.task is not None:

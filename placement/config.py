@@ -31,13 +31,6 @@ NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 PLACED = ("masters", "host", "version")  # told by placement itself, not by the operator
 
 
-class ConfigInvalid(InvalidArgument):
-    """A setting cannot be as it is; `field` is its path, such as `tablet_server.memtable_bytes`."""
-
-    fields = ("field",)
-    field: str | None
-
-
 class DeploymentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`data_dir` is where each host keeps its roles (`<data_dir>/<slot>/<role>`), the same path on every host;
     `data_dirs` are further disks for tablets. `slots` empty: every host. The two tables hold what deviates from the
@@ -56,11 +49,14 @@ class DeploymentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         return f"ebla-{self.name}"
 
     def master_options(self) -> MasterOptions:
-        return _options("master", MasterOptions, self.master)
+        options: MasterOptions = _options("master", MasterOptions, self.master)
+        return options
 
     def tablet_server_options(self, masters: tuple[str, ...], host: str, version: str) -> TabletServerOptions:
         placed = {"masters": masters, "host": host, "version": version}
-        return _options("tablet_server", TabletServerOptions, {**self.tablet_server, **placed})
+        values = {**self.tablet_server, **placed}
+        options: TabletServerOptions = _options("tablet_server", TabletServerOptions, values)
+        return options
 
 
 def default_data_dir(name: str) -> str:
@@ -72,13 +68,13 @@ def read_file(path: Path) -> dict[str, Any]:
     try:
         found = yaml.safe_load(path.read_text())
     except OSError as error:
-        raise ConfigInvalid(f"cannot read {path}: {error.strerror}; name a file of settings") from error
+        raise InvalidArgument(f"cannot read {path}: {error.strerror}; name a file of settings") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigInvalid(f"{path} is not YAML: {error}") from error
+        raise InvalidArgument(f"{path} is not YAML: {error}") from error
     if found is None:
         return {}
     if not isinstance(found, dict):
-        raise ConfigInvalid(f"{path} must hold `key: value` settings, not a {type(found).__name__}")
+        raise InvalidArgument(f"{path} must hold `key: value` settings, not a {type(found).__name__}")
     return found
 
 
@@ -96,7 +92,7 @@ def configure(settings: Mapping[str, Any], base: DeploymentConfig | None = None)
             values[key] = msgspec.to_builtins(DeploymentConfig())[key]
         else:
             values[key] = value
-    config = _convert("", DeploymentConfig, values)
+    config: DeploymentConfig = _convert("", DeploymentConfig, values)
     directory = config.data_dir or default_data_dir(config.name)
     absolute = str(Path(directory).expanduser().absolute())
     spread = tuple(str(Path(path).expanduser().absolute()) for path in config.data_dirs)
@@ -108,25 +104,24 @@ def configure(settings: Mapping[str, Any], base: DeploymentConfig | None = None)
 def validate(config: DeploymentConfig) -> None:
     """Every refusal names the setting and what to do."""
     if not NAME.fullmatch(config.name):
-        raise ConfigInvalid(
-            f"name must be up to 40 lower-case letters, digits and hyphens, not {config.name!r}", field="name"
+        raise InvalidArgument(
+            f"name must be up to 40 lower-case letters, digits and hyphens, not {config.name!r}"
         )
     for key in ("slots", "data_dirs"):
         twice = sorted({value for value in getattr(config, key) if getattr(config, key).count(value) > 1})
         if twice:
-            raise ConfigInvalid(f"{key} names {', '.join(twice)} twice; name each once", field=key)
+            raise InvalidArgument(f"{key} names {', '.join(twice)} twice; name each once")
     if config.data_dir in config.data_dirs:
-        raise ConfigInvalid("data_dirs must not repeat data_dir; name the further disks only", field="data_dirs")
+        raise InvalidArgument("data_dirs must not repeat data_dir; name the further disks only")
     if config.masters < 1:
-        raise ConfigInvalid(f"masters must be at least 1, not {config.masters}", field="masters")
+        raise InvalidArgument(f"masters must be at least 1, not {config.masters}")
     if config.slots and config.masters > len(config.slots):
-        raise ConfigInvalid(
+        raise InvalidArgument(
             f"masters is {config.masters}, but slots names {len(config.slots)} hosts; lower it, or name more",
-            field="masters",
         )
     if config.masters > 1 and config.master_options().journal == "local":
-        raise ConfigInvalid(
-            "masters must be 1 while master.journal is local: two local catalogs would be two truths", field="masters"
+        raise InvalidArgument(
+            "masters must be 1 while master.journal is local: two local catalogs would be two truths",
         )
     config.master_options()
     config.tablet_server_options(("master/0",), "host", "")
@@ -139,10 +134,8 @@ def _options(table: str, kind: type[Any], values: Mapping[str, Any]) -> Any:
     options = _convert(f"{table}.", kind, dict(values))
     try:
         options.validate()
-    except ConfigInvalid:
-        raise
     except InvalidArgument as error:
-        raise ConfigInvalid(f"{table}: {error}", field=table) from error
+        raise InvalidArgument(f"{table}: {error}") from error
     return options
 
 
@@ -151,7 +144,7 @@ def _refuse_unknown(keys: Any, known: tuple[str, ...], prefix: str) -> None:
         if key not in known:
             near = difflib.get_close_matches(str(key), known, 1)
             hint = f"did you mean {prefix}{near[0]}?" if near else f"the settings are {', '.join(known)}"
-            raise ConfigInvalid(f"{prefix}{key} is no setting; {hint}", field=f"{prefix}{key}")
+            raise InvalidArgument(f"{prefix}{key} is no setting; {hint}")
 
 
 def _convert(prefix: str, kind: type[Any], values: Mapping[str, Any]) -> Any:
@@ -160,4 +153,4 @@ def _convert(prefix: str, kind: type[Any], values: Mapping[str, Any]) -> Any:
     except msgspec.ValidationError as error:
         what, _, where = str(error).partition(" - at `$")
         field = prefix + where.strip("`.").replace("`", "")
-        raise ConfigInvalid(f"{field}: {what[0].lower()}{what[1:]}; correct the setting", field=field) from error
+        raise InvalidArgument(f"{field}: {what[0].lower()}{what[1:]}; correct the setting") from error

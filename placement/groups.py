@@ -44,7 +44,9 @@ def group_name(deployment: str, number: int) -> str:
 # -- decisions -----------------------------------------------------------------------------------------------
 
 
-def recognise(present: Sequence[Group], known: Mapping[str, tuple[str, ...]], hosts: Sequence[Host]) -> dict[str, tuple[str, ...]]:
+def recognise(
+    present: Sequence[Group], known: Mapping[str, tuple[str, ...]], hosts: Sequence[Host]
+) -> dict[str, tuple[str, ...]]:
     """The slots of each present group, as remembered, or (where the memory was lost) by the nodes of its bundles."""
     slot_of = {host.node_id: host.slot for host in hosts}
     found: dict[str, tuple[str, ...]] = {}
@@ -111,3 +113,7 @@ def remove(group: Group) -> None:
 def _handle(group: Group) -> PlacementGroup:
     # By id, not by name: names are looked up in the caller's own namespace.
     return PlacementGroup(ray.PlacementGroupID(bytes.fromhex(group.id)))
+
+
+def slots_text(hosts: Sequence[Host]) -> str:
+    return ", ".join(host.slot for host in hosts)

@@ -14,17 +14,18 @@ from typing import Any
 import msgspec
 import ray
 import ray.exceptions
-import ray.util
 
 from ebla.actors.errors import Unavailable
-from ebla.actors.ray_shell import FAILED, RUNNING, STOPPING, load
+from ebla.actors.ray_shell import RUNNING, STOPPING, Pong, load
 from ebla.actors.ray_world import remote_class
-from ebla.placement import groups, memory, slots
-from ebla.placement.asking import RoleStatus, ask, hear
+from ebla.placement import asking, groups, memory, slots
+from ebla.placement.asking import AWAY, MISSING, RoleStatus, find_actor, hear, named_actors
 from ebla.placement.config import DeploymentConfig
+from ebla.placement.groups import Group
 from ebla.placement.ray_private import check_version
 from ebla.placement.roles import PlanRoles, RoleSpec, plan_roles
-from ebla.placement.slots import SLOT_LABEL, Seats, Survey
+from ebla.placement.slots import SLOT_LABEL, Survey
+from ebla.placement.state import Deployment
 
 UP_S = 120.0
 DOWN_S = 60.0
@@ -52,7 +53,7 @@ class UpReport(msgspec.Struct, frozen=True):
 
 
 class DownReport(msgspec.Struct, frozen=True):
-    """`stopped` said goodbye; `killed` did not answer in time and were ended. Data stays in both cases."""
+    """`stopped` said goodbye; `killed` did not in time, and were ended. The data stays in both cases."""
 
     name: str
     stopped: tuple[str, ...]
@@ -61,6 +62,8 @@ class DownReport(msgspec.Struct, frozen=True):
 
 
 class StatusReport(msgspec.Struct, frozen=True):
+    """`groups`: Ray's word for the state of each."""
+
     name: str
     namespace: str
     hosts: Survey
@@ -78,46 +81,229 @@ def up(
     progress: Progress | None = None,
     timeout_s: float = UP_S,
 ) -> UpReport:
-    """`config` as placement.config.configure returns it. Roles that cannot run now are in the report, not raised."""
+    """`config` as placement.config.configure returns it. What cannot run now is in the report, not raised."""
     tell = progress or (lambda message: None)
     deadline_s = time.monotonic() + timeout_s
     _require_connected()
-    available = slots.survey(ray.nodes())
+    available = _survey()
     chosen = slots.choose(available, config.slots)
     tell(f"{len(chosen.hosts)} hosts: {', '.join(chosen.slots)}")
+    before, state = _remember(config, available, chosen)
+    placed = _place(state, available, tell, deadline_s)
 
-    remembered = memory.recall(config, available.hosts)
-    covered = groups.recognise(groups.present(config.name), remembered.groups, available.hosts)
-    needed = groups.uncovered(chosen.hosts, covered)
-    seats = slots.seat(chosen.slots, config.masters, remembered.masters)
-    made = remembered.groups_made
-    if needed:
-        made += 1
-        covered = {**covered, groups.group_name(config.name, made): tuple(host.slot for host in needed)}
-    warnings = [*chosen.left_out, *_fleeting(chosen), *_unapplied(config, remembered.config)]
-    state = remembered.revised(config=config, masters=seats.masters, groups=covered, groups_made=made)
-    memory.keep(state, remembered, available.hosts)
-
-    if needed:
-        tell(f"placing {len(needed)} hosts in {groups.group_name(config.name, made)}")
-        groups.create(groups.group_name(config.name, made), needed)
-        _await_groups(config.name, [groups.group_name(config.name, made)], deadline_s)
-    specs = list(plan(config, _with_all_slots(seats, covered)))
-    reachable = [spec for spec in specs if available.host(spec.slot) is not None]
-    away = [_away(spec) for spec in specs if available.host(spec.slot) is None]
-    fleet = _Fleet(config, groups.bundles(covered), tell)
-    handles = {spec.address: fleet.adopt_or_launch(spec) for spec in reachable}
+    served = [slot for slot in groups.bundles(state.groups) if not config.slots or slot in config.slots]
+    seats = slots.seat(served, config.masters, state.masters)
+    specs = list(plan(config, seats))
+    fleet = _Fleet(config, placed, state, tell)
+    handles = {spec.address: fleet.adopt_or_launch(spec) for spec in specs if available.host(spec.slot)}
     told = hear(handles, deadline_s, fleet.settled)
-    order = {spec.address: position for position, spec in enumerate(specs)}
-    statuses = [_status(spec.address, spec.slot, told[spec.address]) for spec in reachable]
-    warnings += [f"{role.address} is {role.state}: {role.error}" for role in (*statuses, *away) if role.error]
+    roles = tuple(
+        asking.status(spec.address, spec.slot, told[spec.address]) if spec.address in told else _away(spec)
+        for spec in specs
+    )
+    unwell = [f"{role.address} is {role.state}: {role.error}" for role in roles if role.error]
     return UpReport(
         name=config.name,
         namespace=config.namespace,
         data_dir=config.data_dir,
         launched=tuple(fleet.launched),
         adopted=tuple(fleet.adopted),
-        roles=tuple(sorted((*statuses, *away), key=lambda role: order[role.address])),
-        groups=covered,
-        warnings=tuple(warnings),
+        roles=roles,
+        groups=state.groups,
+        warnings=(*chosen.left_out, *_fleeting(chosen), *_unapplied(before, state, fleet.adopted), *unwell),
+    )
+
+
+def _require_connected() -> None:
+    check_version()
+    if not ray.is_initialized():
+        raise Unavailable("this process is not connected to a Ray cluster; use connect_ray(), or start one")
+
+
+def _survey() -> Survey:
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    return slots.survey(nodes)
+
+
+def _remember(config: DeploymentConfig, available: Survey, chosen: Survey) -> tuple[Deployment, Deployment]:
+    """What was remembered, and what is now: durable before anything is launched."""
+    before = memory.recall(config, available.hosts)
+    covered = groups.recognise(groups.present(config.name), before.groups, available.hosts)
+    made = before.groups_made
+    seats = slots.seat(chosen.slots, config.masters, before.masters)
+    wanted = [host for host in available.hosts if host.slot in (*chosen.slots, *seats.masters)]
+    needed = groups.uncovered(wanted, covered)
+    if needed:
+        made += 1
+        covered = {**covered, groups.group_name(config.name, made): tuple(host.slot for host in needed)}
+    state = before.revised(config=config, masters=seats.masters, groups=covered, groups_made=made)
+    memory.keep(state, before, available.hosts)
+    return before, state
+
+
+def _place(state: Deployment, available: Survey, tell: Progress, deadline_s: float) -> dict[str, Group]:
+    """The placement groups by name, made where they are missing."""
+    name = state.config.name
+    there = {group.name: group for group in groups.present(name)}
+    for missing in [group for group in state.groups if group not in there]:
+        hosts = [host for slot in state.groups[missing] if (host := available.host(slot)) is not None]
+        tell(f"placing {len(hosts)} hosts in {missing}")
+        groups.create(missing, hosts)
+        while there.get(missing) is None or there[missing].state != "CREATED":
+            if time.monotonic() > deadline_s:
+                state_now = there[missing].state if missing in there else "unknown to Ray"
+                raise Unavailable(
+                    f"placement group {missing} is {state_now}: Ray found no room for {groups.slots_text(hosts)}; do "
+                    f"these nodes have {slots.BUNDLE_CPU} CPU free?"
+                )
+            time.sleep(POLL_S)
+            there = {group.name: group for group in groups.present(name)}
+    return there
+
+
+class _Fleet:
+    """Finds or makes the actor of each role, and counts which."""
+
+    def __init__(
+        self, config: DeploymentConfig, placed: dict[str, Group], state: Deployment, tell: Progress
+    ) -> None:
+        self.launched: list[str] = []
+        self.adopted: list[str] = []
+        self._config = config
+        self._placed = placed
+        self._bundles = groups.bundles(state.groups)
+        self._tell = tell
+
+    def adopt_or_launch(self, spec: RoleSpec) -> Any:
+        handle = find_actor(self._config.namespace, spec.address)
+        if handle is not None and _stopped_half_way(handle):
+            ray.kill(handle, no_restart=True)
+            _await_gone(self._config.namespace, [spec.address], time.monotonic() + DOWN_S)
+            handle = None
+        if handle is not None:
+            self.adopted.append(spec.address)
+            return handle
+        self.launched.append(spec.address)
+        self._tell(f"launching {spec.address} on {spec.slot}")
+        bundle = self._bundles[spec.slot]
+        options = remote_class(load(spec.role)).options(
+            name=spec.address,
+            namespace=self._config.namespace,
+            get_if_exists=True,
+            scheduling_strategy=groups.strategy(self._placed[bundle.group], bundle.index),
+        )
+        return options.remote(msgspec.msgpack.encode(spec.assignment(self._config)))
+
+    def settled(self, address: str, pong: Pong) -> bool:
+        done = asking.settled(pong)
+        if done:
+            self._tell(f"{address} is {pong.state}")
+        return done
+
+
+def _stopped_half_way(handle: Any) -> bool:
+    """An earlier `down` that was interrupted: the role has said goodbye and its actor is still there."""
+    told = hear({"": handle}, time.monotonic() + STATUS_S)[""]
+    return isinstance(told, Pong) and told.state == STOPPING
+
+
+def _away(spec: RoleSpec) -> RoleStatus:
+    why = f"slot {spec.slot} has no alive node; the role comes back when a node with this label joins"
+    return RoleStatus(spec.address, spec.slot, AWAY, error=why)
+
+
+def _fleeting(chosen: Survey) -> list[str]:
+    return [
+        f"node {host.node_id} ({host.address}) has no label {SLOT_LABEL}: what it keeps is not found again after a "
+        f"restart of the node; start it with --labels {SLOT_LABEL}=NAME"
+        for host in chosen.hosts
+        if not host.lasting
+    ]
+
+
+def _unapplied(before: Deployment, state: Deployment, adopted: Sequence[str]) -> list[str]:
+    if before.config == state.config or before.revision == 0 or not adopted:
+        return []
+    return ["roles that ran already keep the settings they were launched with: `ebla down`, then `ebla up`"]
+
+
+# -- down ----------------------------------------------------------------------------------------------------
+
+
+def down(name: str, *, progress: Progress | None = None, timeout_s: float = DOWN_S) -> DownReport:
+    """Stop every role gracefully, end what does not stop, remove the groups. Only data is left, for the next `up`."""
+    tell = progress or (lambda message: None)
+    _require_connected()
+    namespace = DeploymentConfig(name=name).namespace
+    deadline_s = time.monotonic() + timeout_s
+    handles = {address: find_actor(namespace, address) for address in named_actors(namespace)}
+    goodbyes = {
+        handle.shutdown.remote(): address for address, handle in handles.items() if handle is not None
+    }
+    stopped: list[str] = []
+    while goodbyes and (left_s := deadline_s - time.monotonic()) > 0:
+        ready, _ = ray.wait(list(goodbyes), num_returns=1, timeout=min(left_s, 1.0))
+        for reference in ready:
+            address = goodbyes.pop(reference)
+            if _said_goodbye(reference):
+                stopped.append(address)
+                tell(f"{address} has stopped")
+    remaining = [address for address in named_actors(namespace) if address not in stopped]
+    for address in remaining:
+        handle = find_actor(namespace, address)
+        if handle is not None:
+            ray.kill(handle, no_restart=True)
+            tell(f"{address} was ended")
+    _await_gone(namespace, list(handles), time.monotonic() + DOWN_S)
+    there = groups.present(name)
+    for group in there:
+        groups.remove(group)
+    return DownReport(name, tuple(sorted(stopped)), tuple(remaining), tuple(group.name for group in there))
+
+
+def _said_goodbye(reference: Any) -> bool:
+    """An actor that stops answers by ending: for good if it stopped, to be restarted if it crashed on the way."""
+    try:
+        ray.get(reference)
+    except ray.exceptions.ActorDiedError:
+        return True
+    except ray.exceptions.RayError:
+        return False
+    return True
+
+
+def _await_gone(namespace: str, addresses: Sequence[str], deadline_s: float) -> None:
+    while left := set(named_actors(namespace)) & set(addresses):
+        if time.monotonic() > deadline_s:
+            raise Unavailable(
+                f"Ray does not end the actors {', '.join(sorted(left))}; see the dashboard, then try again"
+            )
+        time.sleep(POLL_S)
+
+
+# -- status --------------------------------------------------------------------------------------------------
+
+
+def status(
+    name: str, *, expected: Mapping[str, str] | None = None, timeout_s: float = STATUS_S
+) -> StatusReport:
+    """How everything is, within `timeout_s`. `expected` (address to slot) names roles that should be there."""
+    _require_connected()
+    namespace = DeploymentConfig(name=name).namespace
+    found = {address: find_actor(namespace, address) for address in named_actors(namespace)}
+    handles = {address: handle for address, handle in found.items() if handle is not None}
+    told = hear(handles, time.monotonic() + timeout_s)
+    slots_of = dict(expected or {})
+    roles = [asking.status(address, slots_of.get(address, ""), told[address]) for address in handles]
+    roles += [
+        RoleStatus(address, slot, MISSING, error="it was never launched, or taken down; run `ebla up`")
+        for address, slot in slots_of.items()
+        if address not in handles
+    ]
+    return StatusReport(
+        name=name,
+        namespace=namespace,
+        hosts=_survey(),
+        groups={group.name: group.state for group in groups.present(name)},
+        roles=tuple(sorted(roles, key=lambda role: role.address)),
     )

@@ -141,7 +141,7 @@ class LocalCluster:
             raise LocalClusterError(
                 f"no local cluster runs in {directory}; start one with `ebla up --local 4`"
             )
-        if not found.state.complete or not found.alive(HEAD):
+        if not found.running:
             raise LocalClusterError(
                 f"the local cluster in {directory} is only in part there; end it with `ebla down --local` and start "
                 "it again, the data stays"
@@ -209,6 +209,11 @@ class LocalCluster:
         return raylet is not None and local_processes.find(raylet) is not None
 
     # -- what others need to know
+
+    @property
+    def running(self) -> bool:
+        """It was started to the end, and its head lives."""
+        return self.state.complete and self.alive(HEAD)
 
     @property
     def address(self) -> str:
@@ -360,7 +365,7 @@ def _refuse_running(directory: Path, progress: Progress | None) -> None:
     found = LocalCluster.find(directory, progress)
     if found is None:
         return
-    if found.state.complete and found.alive(HEAD):
+    if found.running:
         raise LocalClusterError(
             f"a local cluster runs in {directory} already; use it, or end it with `ebla down --local`"
         )

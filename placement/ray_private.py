@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import ray
+from ray._raylet import AuthenticationTokenLoader, Config
 
 from ebla.storage.errors import InvalidArgument
 
@@ -24,3 +25,11 @@ def without_client_server(parameters: Any, head: bool) -> None:
     fixed port. `ray start` has no flag that turns it off."""
     check_version()
     parameters.ray_client_server_port = None
+
+
+def reread_environment() -> None:
+    """Make Ray look again at RAY_* variables that were set after it was imported. Only before ray.init."""
+    check_version()
+    assert not ray.is_initialized(), "a connected process keeps its settings"
+    Config.initialize("")
+    AuthenticationTokenLoader.instance().reset_cache()

@@ -7,6 +7,7 @@ durably, before what it describes is done, on the host that runs the command and
 
 from __future__ import annotations
 
+import fcntl
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from ebla.placement.config import DeploymentConfig
 from ebla.storage.errors import Damaged, InvalidArgument
 from ebla.storage.instance import make_directory, write_durably
 
-FILE = "deployment.json"
+FILE, LOCK = "deployment.json", "deployment.lock"
 FORMAT = 1
 
 
@@ -54,7 +55,9 @@ def decode(data: bytes, path: str) -> Deployment:
     except msgspec.MsgspecError as error:
         raise Damaged(f"{path} is unreadable ({error}); {remedy}", path=path) from error
     if found.format != FORMAT:
-        raise Damaged(f"{path} has format {found.format}, this version reads {FORMAT}; use the version that wrote it")
+        raise Damaged(
+            f"{path} has format {found.format}, this version reads {FORMAT}; use the version that wrote it"
+        )
     return found
 
 
@@ -65,11 +68,12 @@ def encode(deployment: Deployment) -> bytes:
 def save(data_dir: str, data: bytes) -> None:
     """Durable when it returns; an older revision never replaces a newer one."""
     deployment = decode(data, "the new state")
-    present = load(data_dir)
-    if present is not None and present.uuid == deployment.uuid and present.revision >= deployment.revision:
-        return
     make_directory(Path(data_dir))
-    write_durably(Path(data_dir) / FILE, data)
+    with open(Path(data_dir) / LOCK, "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # several slots may share one directory
+        present = load(data_dir)
+        if present is None or present.uuid != deployment.uuid or present.revision < deployment.revision:
+            write_durably(Path(data_dir) / FILE, data)
 
 
 def newest(found: Iterable[Deployment | None], name: str) -> Deployment | None:

@@ -342,7 +342,7 @@ def _last(transaction: Transaction, database: Database, stop: bytes | None) -> I
         return cursor.item() if cursor.last() else None
     if not stop:
         return None
-    found = cursor.next() if cursor.set_range(stop) else cursor.last()
+    found = cursor.prev() if cursor.set_range(stop) else cursor.last()
     return cursor.item() if found else None
 
 

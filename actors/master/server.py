@@ -83,7 +83,7 @@ class Master(Role):
         )
         await self.scribe.open()
         # After a restart the first servers to be heard would get everything that waits to be placed.
-        self._placing_from = self._now() + (self.options.settle_s if len(self.catalog) > 0 else 0.0)
+        self._placing_from = self._now() + (0.0 if instance.created else self.options.settle_s)
         self._running = True
         self.world.spawn(self.scribe.run(), "scribe")
         self.world.spawn(self._background(), "background")

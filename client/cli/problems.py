@@ -31,7 +31,7 @@ NEXT_STEPS = {
 class Usage(InvalidArgument):
     """The command line cannot be understood. `option` names the part, `hint` the remedy."""
 
-    fields: ClassVar[tuple[str, ...]] = ("column", "row", "option", "hint")  # type: ignore[misc]
+    fields: ClassVar[tuple[str, ...]] = ("column", "row", "option", "hint")  # type: ignore[assignment]
     option: str | None
     hint: str | None
 

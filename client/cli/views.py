@@ -146,7 +146,11 @@ def tablet_title(tablet: TabletHealth) -> Text:
     return line
 
 
-def nodes(servers: Iterable[ServerHealth], heard: dict[str, ServerStatus], states: dict[str, ServerState | Unanswered]) -> Table:
+def nodes(
+    servers: Iterable[ServerHealth],
+    heard: dict[str, ServerStatus],
+    states: dict[str, ServerState | Unanswered],
+) -> Table:
     """Servers with what they use. `states`: what each said of itself."""
     rows = []
     for server in servers:

@@ -200,32 +200,33 @@ class _Translator:
         return [self._value(column, element) for element in node.elts]
 
     def _value(self, column: Column, node: ast.expr) -> Any:
-        constant, negative = node, False
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.UAdd)):
-            constant, negative = node.operand, isinstance(node.op, ast.USub)
-        if not isinstance(constant, ast.Constant) or (
-            constant is not node
-            and (isinstance(constant.value, bool) or not isinstance(constant.value, (int, float)))
-        ):
-            raise self._refusal(node, "a value is a number, a text in quotes, True or False")
-        value = constant.value
-        if value is None:
-            raise self._refusal(node, "null is no value of a list; write ... or x is null")
+        value = self._constant(node)
+        if isinstance(value, str) and column.type not in _QUOTED:
+            raise self._refusal(
+                node, f"column {column.name!r} is {type_name(column)}: write the value without quotes"
+            )
         if isinstance(value, str):
-            if column.type not in _QUOTED:
-                raise self._refusal(
-                    node, f"column {column.name!r} is {type_name(column)}: write the value without quotes"
-                )
             return self._quoted(column, node, value)
         if column.type == "decimal" and not isinstance(value, (bool, bytes)):
-            return self._quoted(
-                column, node, (ast.get_source_segment(self.text, node) or "").replace(" ", "")
-            )
+            exact = (ast.get_source_segment(self.text, node) or "").replace(" ", "")
+            return self._quoted(column, node, exact)
         if column.type in _QUOTED and not isinstance(value, bytes):
             raise self._refusal(
                 node, f"column {column.name!r} is {type_name(column)}: write the value in quotes"
             )
-        return -value if negative else value
+        return value
+
+    def _constant(self, node: ast.expr) -> bool | int | float | str | bytes:
+        match node:
+            case ast.Constant(value=bool() | int() | float() | str() | bytes() as value):
+                return value
+            case ast.UnaryOp(
+                op=ast.USub() | ast.UAdd(), operand=ast.Constant(value=int() | float() as value)
+            ):
+                return -value if isinstance(node.op, ast.USub) else value
+        if _is_null(node):
+            raise self._refusal(node, "null is no value of a list; write ... or x is null")
+        raise self._refusal(node, "a value is a number, a text in quotes, True or False")
 
     def _quoted(self, column: Column, node: ast.expr, text: str) -> Any:
         try:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from ebla.actors.messages import DELETE, INSERT, UPDATE, UPSERT
 from ebla.errors import AlreadyPresent, InvalidArgument, NotFound
 from ebla.options import Written

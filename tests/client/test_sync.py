@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import asyncio
 import multiprocessing
 import pickle
@@ -50,7 +49,7 @@ def test_every_call_of_the_api_works_without_awaiting(loopback: Loopback) -> Non
     assert scan.count() == len(scan.to_pandas()) == sum(b.num_rows for b in scan.batches()) == 5
     assert set(scan.indexes) == {"t000", "t001", "t002", "t003"}
     assert len(list(table)) == 100 and sorted(table.flush()) == sorted(scan.indexes)
-    assert table.name == "t" and table.schema.names == scan.schema.names + ["v", "n"]
+    assert table.name == "t" and table.schema.names == [*scan.schema.names, "v", "n"]
     assert db.table("t").info().name == "t" and [t.name for t in db.tables()] == ["t"]
     assert repr(table) == "<ebla.Table 't': 3 columns, key (id), 4 tablets, 3 x raft>"
     db.drop_table("t")
@@ -107,7 +106,8 @@ def test_ctrl_c_ends_a_waiting_call_and_cancels_its_operation(loopback: Loopback
     table = table_of(loopback)
     loopback.toy.before[address("host-a"), "read"] = [silence()]
     loopback.toy.before[address("host-b"), "read"] = [silence()]
-    loopback.toy.on_call = lambda method: method == "read" and _thread.interrupt_main(signal.SIGINT)
+    main = threading.main_thread().ident
+    loopback.toy.on_call = lambda method: method == "read" and signal.pthread_kill(main, signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         table.get_many([{"id": n} for n in range(10)])
     loopback.toy.on_call = None

@@ -44,7 +44,9 @@ class Toy(Role):
 
     async def start(self) -> None:
         self.instance = await self.world.disk.open_instance(new_id(self.world.random))
-        self.environment = await self.world.disk.open_environment(COUNTS, [COUNTS], create=self.instance.created)
+        self.environment = await self.world.disk.open_environment(
+            COUNTS, [COUNTS], create=self.instance.created
+        )
 
     @rpc
     async def echo(self, number: Number) -> Number:

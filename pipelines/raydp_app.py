@@ -1,0 +1,267 @@
+"""One Spark application on Ray: RayDP's parts, put together so that they sit where we say and surely end.
+
+What RayDP 1.6 leaves open is closed here, and nowhere else:
+
+    place       its application master goes wherever Ray likes; ours sits in a bundle of the application's own group
+    java        master, executors and driver need the same Java and the same opened packages
+    namespace   its executors have fixed names, so that two applications in one namespace clash; each has its own here
+    speed       the driver's JVM starts while the master starts, and both without the optimising compiler
+    end         a JVM, an actor or a group that outlives the session is ended by name
+
+Everything here blocks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import ray
+import raydp.context
+from pyspark import SparkConf, SparkContext
+from pyspark.sql import SparkSession
+from ray.util.placement_group import PlacementGroup, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+from raydp.spark.ray_cluster import SparkCluster
+from raydp.spark.ray_cluster_master import RAYDP_SPARK_MASTER_SUFFIX, RayDPSparkMaster
+
+from ebla.actors.errors import Unavailable
+from ebla.placement import java
+from ebla.storage.errors import InvalidArgument
+
+VERSIONS = {"raydp": "1.6.", "pyspark": "3.5."}
+NAMESPACE = "spark.ebla.namespace"
+START_S_MAX = 120.0
+STOP_S_MAX = 20.0
+MASTER_CPU = 0.01  # a bundle must ask for something
+
+# ray.data.from_spark and Arrow in the JVM need these, in all three kinds of JVM.
+OPENED = (
+    "java.lang java.lang.invoke java.lang.reflect java.io java.net java.nio java.math java.text java.util "
+    "java.util.concurrent java.util.concurrent.atomic sun.nio.ch sun.nio.cs sun.security.action sun.util.calendar"
+).split()
+OPENS = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED] + [
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    "-Dio.netty.tryReflectionSetAccessible=true",
+]
+# A JVM that lives for minutes is compiled by the quick compiler only: it starts with half of the CPU time.
+QUICK = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+
+LOGGING = """\
+rootLogger.level = error
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = spark: %p %c{1}: %m%n
+"""
+
+
+class SparkMaster(RayDPSparkMaster.__ray_actor_class__):  # type: ignore[misc]
+    """The actor beside the application master: RayDP's, with this node's Java and a namespace of its own."""
+
+    def start_up(self, popen_kwargs: dict[str, Any] | None = None) -> None:
+        os.environ.update(java.environment())
+        super().start_up(popen_kwargs)
+
+    def _generate_ray_configs(self) -> str:
+        options = json.loads(super()._generate_ray_configs())
+        options["ray.job.namespace"] = self._configs[NAMESPACE]
+        return json.dumps(options)
+
+
+class PlacedCluster(SparkCluster):  # type: ignore[misc]
+    """RayDP's cluster with its master in the last bundle of `group`; the driver's JVM starts meanwhile."""
+
+    def __init__(
+        self, name: str, executors: int, cores: int, memory: str, group: PlacementGroup, configs: dict[str, str]
+    ) -> None:
+        self._group = group
+        super().__init__(name, executors, cores, memory, False, configs)
+
+    def _set_up_master(self, resources: Any, kwargs: Any) -> None:
+        strategy = PlacementGroupSchedulingStrategy(self._group, self._group.bundle_count - 1)
+        self._spark_master_handle = (
+            ray.remote(SparkMaster)
+            .options(
+                name=self._app_name + RAYDP_SPARK_MASTER_SUFFIX,
+                namespace=self._configs[NAMESPACE],
+                num_cpus=0,
+                scheduling_strategy=strategy,
+            )
+            .remote(self._configs)
+        )
+        started = self._spark_master_handle.start_up.remote()
+        conf = SparkConf(loadDefaults=False).setAll(list(self._configs.items()))
+        SparkContext._ensure_initialized(conf=conf)
+        ray.get(started, timeout=START_S_MAX)
+
+
+class Application:
+    """A running application. `session` is Spark's; `stop` ends everything that `start` began."""
+
+    def __init__(
+        self, name: str, executors: int, cores: int, memory: str, group: PlacementGroup, configs: Mapping[str, str]
+    ) -> None:
+        self.session: SparkSession | None = None
+        self._group = group
+        self._settings = (name, executors, cores, memory)
+        self._configs = dict(configs)
+        self._directory = Path(tempfile.mkdtemp(prefix="ebla-spark-"))
+        self._environment: dict[str, str | None] = {}
+        self._cluster: PlacedCluster | None = None
+
+    def start(self) -> SparkSession:
+        """Bounded: what is not up in START_S_MAX is ended, and raised as Unavailable."""
+        logging = self._directory / "log4j2.properties"
+        logging.write_text(LOGGING)
+        self._configs.setdefault("spark.log4j.config.file.name", str(logging))
+        self._configs[NAMESPACE] = f"ebla-spark-{self._directory.name}"
+        self._set_environment({**java.environment(), "PYSPARK_PYTHON": self._configs["spark.pyspark.python"]})
+        with _deadline(START_S_MAX) as overdue, _own_interrupts():
+            try:
+                self._cluster = PlacedCluster(*self._settings, self._group, self._configs)
+                self.session = self._cluster.get_spark_session()
+            except Exception as error:
+                late = f" within {START_S_MAX:.0f} s" if overdue.is_set() else ""
+                raise Unavailable(
+                    f"Spark did not start{late}: {_first_line(error)}; the logs are Ray's, on the node of the actor "
+                    f"{self._settings[0]}{RAYDP_SPARK_MASTER_SUFFIX}"
+                ) from error
+        return self.session
+
+    def stop(self) -> None:
+        """Whatever fails on the way is passed over: the next step ends it more rudely."""
+        with _deadline(STOP_S_MAX):
+            for step in (self._stop_session, self._stop_master, self._remove_group):
+                with contextlib.suppress(Exception):
+                    step()
+        end_jvm()
+        raydp.context._reset_pyspark_singletons()
+        shutil.rmtree(self._directory, ignore_errors=True)
+        self._set_environment({})
+
+    def _stop_session(self) -> None:
+        if self.session is not None:
+            self.session.stop()
+
+    def _stop_master(self) -> None:
+        handle = None if self._cluster is None else self._cluster._spark_master_handle
+        if handle is not None:
+            with contextlib.suppress(ray.exceptions.RayError):
+                ray.get(handle.stop.remote(True), timeout=STOP_S_MAX / 2)  # it ends by exiting
+            ray.kill(handle)
+
+    def _remove_group(self) -> None:
+        remove_placement_group(self._group)
+
+    def _set_environment(self, values: Mapping[str, str]) -> None:
+        """For the JVM that this process starts; put back by an empty call."""
+        for name, previous in self._environment.items():
+            if previous is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = previous
+        self._environment = {name: os.environ.get(name) for name in values}
+        os.environ.update(values)
+
+
+# -- the parts -----------------------------------------------------------------------------------------------
+
+
+def check_versions() -> None:
+    for package, version in VERSIONS.items():
+        found = importlib.metadata.version(package)
+        if not found.startswith(version):
+            raise InvalidArgument(
+                f"ebla works with {package} {version}x, not {found}; install what its requirements name"
+            )
+
+
+def check_free() -> None:
+    """One Spark per process: a session of somebody else's would be taken over, with its master and settings."""
+    if SparkContext._active_spark_context is not None:
+        raise InvalidArgument(
+            "this process has a Spark session already, and Spark allows one; stop it first (spark.stop())"
+        )
+
+
+def java_options(quick: bool) -> dict[str, str]:
+    """For driver, executors and master; the executors are compiled fully unless the work is short."""
+    opened, brief = " ".join(OPENS), " ".join([*OPENS, *QUICK])
+    return {
+        "spark.driver.extraJavaOptions": brief,
+        "spark.executor.extraJavaOptions": brief if quick else opened,
+        "spark.ray.raydp_app_master.extraJavaOptions": f"{brief} -Xmx256m",
+    }
+
+
+def has_java() -> bool:
+    """Runs on a node: whether its raylet can start Java workers. One that cannot ends itself when asked to."""
+    with open(f"/proc/{os.environ['RAY_RAYLET_PID']}/cmdline", "rb") as file:
+        words = file.read().split(b"\0")
+    return any(word.startswith(b"--java_worker_command=") and len(word) > 23 for word in words)
+
+
+def end_jvm() -> None:
+    """The JVM that PySpark started for this process; the next session starts another."""
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return
+    SparkContext._gateway = SparkContext._jvm = None
+    with contextlib.suppress(Exception):
+        gateway.shutdown()
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    if process is not None:
+        process.kill()
+        process.wait(STOP_S_MAX)
+
+
+@contextlib.contextmanager
+def _deadline(seconds: float) -> Iterator[threading.Event]:
+    """After so long the driver's JVM is killed: a call into it that hangs then fails. Yields the event of it."""
+    overdue = threading.Event()
+
+    def expire() -> None:
+        overdue.set()
+        process = getattr(SparkContext._gateway, "proc", None)
+        if process is not None:
+            process.kill()
+
+    timer = threading.Timer(seconds, expire)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield overdue
+    finally:
+        timer.cancel()
+
+
+@contextlib.contextmanager
+def _own_interrupts() -> Iterator[None]:
+    """PySpark takes Ctrl-C over for good, with a handler that fails once the session has ended. Ours stays."""
+    mine = threading.current_thread() is threading.main_thread()
+    previous = signal.getsignal(signal.SIGINT) if mine else None
+    try:
+        yield
+    finally:
+        if mine:
+            signal.signal(signal.SIGINT, previous)
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"
+
+

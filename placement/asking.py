@@ -1,0 +1,95 @@
+"""Ask the actors of a deployment how they are, many at a time and within a deadline."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+import ray
+import ray.exceptions
+import ray.util
+
+from ebla.actors.errors import from_frame
+from ebla.actors.ray_shell import FAILED, RUNNING, Pong
+from ebla.actors.world import decode_answer
+
+POLL_S = 0.05
+UNREACHABLE, AWAY, MISSING = "unreachable", "away", "missing"
+
+
+class RoleStatus(msgspec.Struct, frozen=True):
+    """`state`: starting, running, failed, stopping as the role says; unreachable (no answer: it restarts, or its
+    host is busy or cut off), away (its slot has no alive node), missing (never launched, or taken down)."""
+
+    address: str
+    slot: str
+    state: str
+    pid: int | None = None
+    node_id: str | None = None
+    restarted: bool = False
+    started_us: int | None = None
+    error: str | None = None
+
+
+Told = Pong | str  # what an actor said, or why it did not
+
+
+def settled(pong: Pong) -> bool:
+    """Waiting longer would not change it."""
+    return pong.state in (RUNNING, FAILED)
+
+
+def hear(
+    handles: Mapping[str, Any], deadline_s: float, enough: Callable[[str, Pong], bool] | None = None
+) -> dict[str, Told]:
+    """What each actor says of itself. With `enough`, those who say too little are asked again until the deadline."""
+    told: dict[str, Told] = dict.fromkeys(handles, "it does not answer")
+    asked = {handle.ping.remote(): address for address, handle in handles.items()}
+    while asked and (left_s := deadline_s - time.monotonic()) > 0:
+        ready, _ = ray.wait(list(asked), num_returns=1, timeout=min(left_s, 1.0))
+        again = []
+        for reference in ready:
+            address = asked.pop(reference)
+            try:
+                pong = decode_answer(ray.get(reference), Pong)
+            except ray.exceptions.RayError as error:
+                told[address] = first_line(error)
+                again.append(address)
+            else:
+                told[address] = pong
+                if enough is not None and not enough(address, pong):
+                    again.append(address)
+        if again and enough is not None:
+            time.sleep(POLL_S)
+            asked.update({handles[address].ping.remote(): address for address in again})
+    return told
+
+
+def status(address: str, slot: str, told: Told) -> RoleStatus:
+    if isinstance(told, str):
+        return RoleStatus(address, slot, UNREACHABLE, error=told)
+    error = from_frame(told.error) if told.error is not None else None
+    why = f"{type(error).__name__}: {error}" if error is not None else None
+    return RoleStatus(
+        address, told.slot, told.state, told.pid, told.node_id, told.restarted, told.started_us, why
+    )
+
+
+def named_actors(namespace: str) -> list[str]:
+    """The addresses of the deployment's actors that are there, in whatever state."""
+    entries = ray.util.list_named_actors(all_namespaces=True)
+    return sorted(entry["name"] for entry in entries if entry["namespace"] == namespace)
+
+
+def find_actor(namespace: str, address: str) -> Any | None:
+    try:
+        return ray.get_actor(address, namespace=namespace)
+    except ValueError:
+        return None
+
+
+def first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"

@@ -1,0 +1,67 @@
+"""Keep a deployment's memory (placement/state.py) on this host and on every slot, and find it again.
+
+The copy on this host is trusted where there is one. Where there is none (the first `up`, or another head than last
+time) the slots are asked, with a Ray task on each.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import ray
+import ray.exceptions
+
+from ebla.actors.errors import Unavailable
+from ebla.placement import state
+from ebla.placement.asking import first_line
+from ebla.placement.config import DeploymentConfig
+from ebla.placement.slots import Host
+from ebla.placement.state import Deployment
+
+TASKS_S = 60.0
+
+
+def recall(config: DeploymentConfig, hosts: Sequence[Host]) -> Deployment:
+    """What is remembered; a fresh memory of this configuration if nothing is."""
+    found = state.newest([state.load(config.data_dir)], config.name)
+    if found is None:
+        answers = _on_each(hosts, _read, config.data_dir)
+        where = f"{config.data_dir}/{state.FILE}"
+        copies = [
+            state.decode(data, f"{host.slot}:{where}")
+            for host, data in zip(hosts, answers, strict=True)
+            if data
+        ]
+        found = state.newest(copies, config.name)
+    return found or Deployment(uuid=secrets.token_hex(16), revision=0, config=config)
+
+
+def keep(deployment: Deployment, before: Deployment, hosts: Sequence[Host]) -> None:
+    """Durable on every host when it returns. Nothing happens if nothing changed."""
+    if deployment.revision == before.revision and deployment.revision > 0:
+        return
+    data_dir = deployment.config.data_dir
+    data = state.encode(deployment)
+    state.save(data_dir, data)
+    _on_each(hosts, state.save, data_dir, data)
+
+
+def _read(data_dir: str) -> bytes | None:
+    path = Path(data_dir) / state.FILE
+    return path.read_bytes() if path.exists() else None
+
+
+def _on_each(hosts: Sequence[Host], work: Callable[..., Any], *arguments: Any) -> list[Any]:
+    """Run it on every host; the answers in their order."""
+    task = ray.remote(num_cpus=0, max_retries=1)(work)
+    references = [task.options(label_selector=host.selector).remote(*arguments) for host in hosts]
+    try:
+        return list(ray.get(references, timeout=TASKS_S))
+    except ray.exceptions.RayError as error:
+        raise Unavailable(
+            f"cannot reach the data directory on every host: {first_line(error)}; is it writable, and is ebla "
+            "installed on all nodes?"
+        ) from error
