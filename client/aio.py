@@ -11,7 +11,9 @@ Calls of many tasks in one process are coalesced into few calls per server. Ever
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Self, TypeVar
 
@@ -43,10 +45,11 @@ Reply = TypeVar("Reply")
 
 
 class Database:
-    """A connection to one deployment. Made by `ebla.aio.connect`; an async context manager."""
+    """A connection to one deployment. Made by `ebla.aio.connect` or `local`; an async context manager."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, on_close: Callable[[], None] | None = None) -> None:
         self._session = session
+        self._on_close = on_close
 
     async def create_table(
         self,
@@ -109,6 +112,9 @@ class Database:
     async def close(self) -> None:
         """Operations under way end in ConnectionClosed. Closing twice is no error."""
         self._session.close()
+        on_close, self._on_close = self._on_close, None
+        if on_close is not None:
+            await asyncio.to_thread(on_close)
 
     async def __aenter__(self) -> Self:
         return self
@@ -363,7 +369,22 @@ def describe(routes: TableRoutes) -> str:
 
 
 async def connect(name: str = "ebla", address: str | None = None) -> Database:
-    """The deployment `name` in this Ray cluster, or in the one at `address`. Stays on the calling event loop."""
+    """As `ebla.connect`. The connection stays on the calling event loop."""
     from ebla import connection
 
     return Database(await connection.open_session(name, address))
+
+
+async def local(
+    hosts: int = 3,
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    name: str = "ebla",
+    settings: Mapping[str, Any] | None = None,
+    dashboard: bool = False,
+) -> Database:
+    """As `ebla.local`."""
+    from ebla import connection
+
+    _, end = await asyncio.to_thread(connection.start_local, hosts, data_dir, name, settings, dashboard)
+    return Database(connection.make_session(name), end)

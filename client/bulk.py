@@ -36,8 +36,11 @@ from ebla.options import (
 )
 from ebla.session import Session
 from ebla.storage.errors import EblaError, InvalidArgument
+from ebla.storage.ragged import Array
 from ebla.storage.rows import RowCodec
 from ebla.units import ROW_OVERHEAD_BYTES, VERBS, BatchUnit, encode_batch, rejected_positions
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -146,6 +149,7 @@ class BulkWrite:
             order = np.argsort(buckets, kind="stable")
             positions = positions[order]
             batch, keys = batch.take(pa.array(order)), keys.take(pa.array(order))
+        encoded: tuple[list[bytes], list[bytes]]
         if self.kind == DELETE:
             encoded = (keys.to_pylist(), [])
         else:

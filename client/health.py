@@ -192,7 +192,7 @@ def judge_tablet(
     commit_index = running[leader].commit_index if leader is not None else None
     replicas = tuple(
         _replica(place.uuid, place.address, *statuses[place.uuid], views.get(place.uuid), commit_index)
-        for place in location.replicas
+        for place in sorted(location.replicas, key=lambda place: place.address)
     )
     digested = None if digests is None else digests.get(location.tablet)
     if digested is not None:

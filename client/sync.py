@@ -28,12 +28,13 @@ STOP_S_MAX = 5.0
 class Waiter(Generic[T]):
     """One call on its way. The lock is released when the outcome is there: the cheapest way to wake one thread."""
 
-    __slots__ = ("coroutine", "error", "lock", "result", "task")
+    __slots__ = ("coroutine", "ended", "error", "lock", "result", "task")
 
     def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
         self.coroutine = coroutine
         self.lock = threading.Lock()
         self.lock.acquire()
+        self.ended = False
         self.result: T | None = None
         self.error: BaseException | None = None
         self.task: asyncio.Task[None] | None = None
@@ -42,13 +43,22 @@ class Waiter(Generic[T]):
         """Runs as the task. Wakes the caller in the very step in which the operation ends."""
         try:
             self.result = await self.coroutine
-        except asyncio.CancelledError:
-            self.error = ConnectionClosed("the operation was cancelled; a write may have been applied or not")
-            raise
         except BaseException as error:
             self.error = error
         finally:
+            self.end()
+
+    def end(self) -> None:
+        if not self.ended:
+            self.ended = True
             self.lock.release()
+
+    def ended_unstarted(self, error: ConnectionClosed) -> None:
+        """For a task that was cancelled before its first step: nothing of it ran."""
+        if not self.ended:
+            self.coroutine.close()
+            self.error = error
+            self.end()
 
 
 class Bridge:
@@ -61,7 +71,7 @@ class Bridge:
         self._woken = False
         self._closed = False
         self._gate = threading.Lock()
-        self._tasks: dict[asyncio.Task[None], None] = {}  # loop thread only
+        self._waiters: dict[asyncio.Task[None], Waiter[Any]] = {}  # loop thread only
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._main, name=f"ebla client {name}", daemon=True)
         self._thread.start()
@@ -79,6 +89,8 @@ class Bridge:
         except BaseException:  # KeyboardInterrupt: nobody waits any more
             self._call(self._cancel, waiter)
             raise
+        if isinstance(waiter.error, asyncio.CancelledError):
+            raise self._closed_error()
         if waiter.error is not None:
             raise waiter.error
         return waiter.result  # type: ignore[return-value]
@@ -138,8 +150,11 @@ class Bridge:
             self._inbox.clear()
         for waiter in arrived:
             waiter.task = self.loop.create_task(waiter.drive())
-            self._tasks[waiter.task] = None
-            waiter.task.add_done_callback(self._tasks.pop)
+            self._waiters[waiter.task] = waiter
+            waiter.task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._waiters.pop(task).ended_unstarted(self._closed_error())
 
     def _cancel(self, waiter: Waiter[Any]) -> None:
         if waiter.task is not None:
@@ -155,10 +170,9 @@ class Bridge:
             task.cancel()
         if tasks:
             self.loop.run_until_complete(asyncio.wait(tasks, timeout=STOP_S_MAX))
-        for waiter in list(self._waiting):
+        for waiter in self._waiters.values():  # what would not end: its caller still does
             waiter.error = self._closed_error()
-            waiter.lock.release()
-        self._waiting.clear()
+            waiter.end()
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         self.loop.close()
 

@@ -87,6 +87,10 @@ class Database:
     def status(self, *, deadline_s: float | None = None) -> m.MasterStatus:
         return self._bridge.run(self._awaited.status(deadline_s=deadline_s))
 
+    @property
+    def closed(self) -> bool:
+        return self._bridge.closed
+
     def close(self) -> None:
         """Operations under way end in ConnectionClosed. Closing twice is no error."""
         if not self._bridge.closed:

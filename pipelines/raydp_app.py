@@ -65,6 +65,8 @@ appender.console.name = console
 appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = spark: %p %c{1}: %m%n
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
 """
 
 
@@ -109,7 +111,7 @@ class PlacedCluster(SparkCluster):  # type: ignore[misc]
 
 
 class Application:
-    """A running application. `session` is Spark's; `stop` ends everything that `start` began."""
+    """A running application. `session` is Spark's; `stop` ends everything that was begun."""
 
     def __init__(
         self, name: str, executors: int, cores: int, memory: str, group: PlacementGroup, configs: Mapping[str, str]
@@ -122,24 +124,34 @@ class Application:
         self._environment: dict[str, str | None] = {}
         self._cluster: PlacedCluster | None = None
 
-    def start(self) -> SparkSession:
-        """Bounded: what is not up in START_S_MAX is ended, and raised as Unavailable."""
+    def launch(self) -> None:
+        """The master and the driver's JVM, no executors yet. What is not up in START_S_MAX raises Unavailable."""
         logging = self._directory / "log4j2.properties"
         logging.write_text(LOGGING)
         self._configs.setdefault("spark.log4j.config.file.name", str(logging))
-        self._configs[NAMESPACE] = f"ebla-spark-{self._directory.name}"
+        self._configs[NAMESPACE] = self._directory.name
         self._set_environment({**java.environment(), "PYSPARK_PYTHON": self._configs["spark.pyspark.python"]})
-        with _deadline(START_S_MAX) as overdue, _own_interrupts():
+        with self._bounded():
+            self._cluster = PlacedCluster(*self._settings, self._group, self._configs)
+
+    def connect(self) -> SparkSession:
+        """The session, whose executors then start. Bounded in the same way."""
+        assert self._cluster is not None, "launch comes first"
+        with self._bounded(), _own_interrupts():
+            self.session = self._cluster.get_spark_session()
+        return self.session
+
+    @contextlib.contextmanager
+    def _bounded(self) -> Iterator[None]:
+        with _deadline(START_S_MAX) as overdue:
             try:
-                self._cluster = PlacedCluster(*self._settings, self._group, self._configs)
-                self.session = self._cluster.get_spark_session()
+                yield
             except Exception as error:
                 late = f" within {START_S_MAX:.0f} s" if overdue.is_set() else ""
                 raise Unavailable(
                     f"Spark did not start{late}: {_first_line(error)}; the logs are Ray's, on the node of the actor "
                     f"{self._settings[0]}{RAYDP_SPARK_MASTER_SUFFIX}"
                 ) from error
-        return self.session
 
     def stop(self) -> None:
         """Whatever fails on the way is passed over: the next step ends it more rudely."""

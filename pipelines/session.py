@@ -76,9 +76,11 @@ def spark(
     settings = {**_defaults(executors * cores, ui), **raydp_app.java_options(quick), **(configs or {})}
     application = raydp_app.Application(name, executors, cores, memory, group, settings)
     try:
-        _require_java(group)
         told("starting Spark")
-        session = application.start()
+        asked = _ask_for_java(group)
+        application.launch()
+        _require_java(asked)
+        session = application.connect()
         _await_executors(session, executors, told)
         yield session
     finally:
@@ -163,14 +165,19 @@ def _places(executors: int, cores: int, memory: str, allowed: dict[str, str] | N
     return group
 
 
-def _require_java(group: PlacementGroup) -> None:
-    """A raylet without Java would end itself when asked for a Java worker."""
+def _ask_for_java(group: PlacementGroup) -> dict[str, ray.ObjectRef[bool]]:
+    """By node: whether its raylet can start Java workers."""
     nodes = sorted(set(placement_group_table(group)["bundles_to_node_id"].values()))
-    probe = ray.remote(raydp_app.has_java).options(num_cpus=0)
-    asked = [
-        probe.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote() for node in nodes
-    ]
-    lacking = [node for node, able in zip(nodes, ray.get(asked, timeout=PLACES_S_MAX), strict=True) if not able]
+    probe = ray.remote(num_cpus=0)(raydp_app.has_java)
+    return {
+        node: probe.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote()
+        for node in nodes
+    }
+
+
+def _require_java(asked: Mapping[str, ray.ObjectRef[bool]]) -> None:
+    """Before the first executor is asked for: a raylet without Java would end itself."""
+    lacking = [node for node, able in asked.items() if not ray.get(able, timeout=PLACES_S_MAX)]
     if lacking:
         raise java.NoJava(
             f"the Ray nodes {', '.join(node[:8] for node in lacking)} were started without `java` in their PATH and "

@@ -11,7 +11,7 @@ import ray
 from ebla.actors.errors import Unavailable
 from ebla.placement.local_cluster import LocalCluster
 from ebla.placement.local_node import DEFAULTS
-from ebla.placement.ray_private import reread_environment
+from ebla.placement.ray_private import quiet_driver, reread_environment
 
 REMEDY = "start a cluster on this machine with `ebla up --local 4`, or name one with --address or RAY_ADDRESS"
 # In a driver too, a call in flight to an actor that dies fails in 0.1 s instead of 2 s.
@@ -37,8 +37,14 @@ def connect_ray(
         for name in DRIVER:
             os.environ.setdefault(name, DEFAULTS[name])
         reread_environment()
+        quiet_driver()
         _init(target, namespace)
     return str(ray.get_runtime_context().gcs_address)
+
+
+def disconnect_ray() -> None:
+    """Leave the cluster, before it ends: a driver that loses its head logs, and is ended, at Ray's own time."""
+    ray.shutdown()
 
 
 def choose(address: str | None, directory: Path) -> tuple[dict[str, str], str]:

@@ -29,6 +29,7 @@ from ebla.placement.state import Deployment
 
 UP_S = 120.0
 DOWN_S = 60.0
+GOODBYE_S = 2.0  # from an actor's last answer until Ray has forgotten its name
 STATUS_S = 3.0
 POLL_S = 0.05
 
@@ -236,40 +237,37 @@ def down(name: str, *, progress: Progress | None = None, timeout_s: float = DOWN
     _require_connected()
     namespace = DeploymentConfig(name=name).namespace
     deadline_s = time.monotonic() + timeout_s
-    handles = {address: find_actor(namespace, address) for address in named_actors(namespace)}
-    goodbyes = {
-        handle.shutdown.remote(): address for address, handle in handles.items() if handle is not None
-    }
-    stopped: list[str] = []
+    addresses = named_actors(namespace)
+    goodbyes = _ask_to_stop(namespace, addresses)
     while goodbyes and (left_s := deadline_s - time.monotonic()) > 0:
-        ready, _ = ray.wait(list(goodbyes), num_returns=1, timeout=min(left_s, 1.0))
-        for reference in ready:
-            address = goodbyes.pop(reference)
-            if _said_goodbye(reference):
-                stopped.append(address)
-                tell(f"{address} has stopped")
-    remaining = [address for address in named_actors(namespace) if address not in stopped]
-    for address in remaining:
-        handle = find_actor(namespace, address)
-        if handle is not None:
-            ray.kill(handle, no_restart=True)
-            tell(f"{address} was ended")
-    _await_gone(namespace, list(handles), time.monotonic() + DOWN_S)
+        _, goodbyes = ray.wait(goodbyes, num_returns=len(goodbyes), timeout=min(left_s, 1.0))
+        tell(f"{len(goodbyes)} of {len(addresses)} roles are stopping")
+    killed = _end_remaining(namespace, min(deadline_s, time.monotonic() + GOODBYE_S))
+    _await_gone(namespace, addresses, time.monotonic() + DOWN_S)
     there = groups.present(name)
     for group in there:
         groups.remove(group)
-    return DownReport(name, tuple(sorted(stopped)), tuple(remaining), tuple(group.name for group in there))
+    stopped = tuple(address for address in addresses if address not in killed)
+    return DownReport(name, stopped, tuple(killed), tuple(group.name for group in there))
 
 
-def _said_goodbye(reference: Any) -> bool:
-    """An actor that stops answers by ending: for good if it stopped, to be restarted if it crashed on the way."""
-    try:
-        ray.get(reference)
-    except ray.exceptions.ActorDiedError:
-        return True
-    except ray.exceptions.RayError:
-        return False
-    return True
+def _ask_to_stop(namespace: str, addresses: Sequence[str]) -> list[Any]:
+    """Each answers by ending: what Ray makes of that differs, so only the name's being gone counts."""
+    handles = [find_actor(namespace, address) for address in addresses]
+    return [handle.shutdown.remote() for handle in handles if handle is not None]
+
+
+def _end_remaining(namespace: str, deadline_s: float) -> list[str]:
+    """Actors that are still there at the deadline did not stop by themselves: end them."""
+    while named_actors(namespace) and time.monotonic() < deadline_s:
+        time.sleep(POLL_S)
+    killed = []
+    for address in named_actors(namespace):
+        handle = find_actor(namespace, address)
+        if handle is not None:
+            ray.kill(handle, no_restart=True)
+            killed.append(address)
+    return killed
 
 
 def _await_gone(namespace: str, addresses: Sequence[str], deadline_s: float) -> None:

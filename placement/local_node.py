@@ -6,6 +6,7 @@ that a local cluster disturbs no other Ray on the machine and two of them do not
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import secrets
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from ebla.placement import java
 from ebla.placement.local_processes import MARK, mark_of
 from ebla.placement.slots import SLOT_LABEL
 from ebla.storage.errors import InvalidArgument
@@ -101,13 +103,15 @@ def command(settings: NodeSettings, number: int, temporary: Path, head_address: 
 def environment(settings: NodeSettings, cluster: str, number: int, base: Mapping[str, str]) -> dict[str, str]:
     """The child's whole environment. What the user set of `DEFAULTS` stands; his `ebla` is first in the path."""
     inherited = {name: value for name, value in base.items() if name not in DROPPED}
+    with contextlib.suppress(java.NoJava):  # only Spark needs it, and says so then
+        inherited.update(java.environment(base))
     return {
         **DEFAULTS,
         **inherited,
         **FIXED,
         **settings.auth.environment(),
         "RAY_START_HOOK": "ebla.placement.ray_private.without_client_server",
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{base.get('PATH', os.defpath)}",
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{inherited.get('PATH', os.defpath)}",
         MARK: mark_of(cluster, number),
         **settings.extra,
     }

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import ray
-from ray._raylet import AuthenticationTokenLoader, Config
+import ray._private.worker
+from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
 
 from ebla.storage.errors import InvalidArgument
 
@@ -33,3 +34,10 @@ def reread_environment() -> None:
     assert not ray.is_initialized(), "a connected process keeps its settings"
     Config.initialize("")
     AuthenticationTokenLoader.instance().reset_cache()
+
+
+def quiet_driver() -> None:
+    """Keep what raylets tell drivers (a worker died, a node is gone) off our standard output: log_to_driver=False
+    does not, and it would stand in the middle of a command's JSON. It is in the dashboard and in Ray's logs."""
+    check_version()
+    ray._private.worker._worker_logs_enabled = False

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ebla.cli import check, deployment, feeding, nodes, scanning, tables, tablets
+from ebla.cli import check, deployment, nodes, scanning, tables, tablets
 from ebla.cli.commands import Address, Json, Name, RootGroup, Verbose, group
 from ebla.cli.ui import Common, Ui
 
@@ -52,6 +52,5 @@ app.add_typer(tablet, name="tablet")
 tables.register(table)
 scanning.register(table)
 tablets.register(tablet)
-feeding.register(app)
 
 __all__ = ["Ui", "app"]

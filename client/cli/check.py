@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -29,16 +28,17 @@ async def look(
     """The verdict, looked at again while what is wrong may be a matter of moments, or until `wait_s` have passed."""
     from ebla.health import judge, may_pass
 
-    deadline = time.monotonic() + wait_s
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + wait_s
     looks = 0
     while True:
         health = judge(await cluster.survey(tables))
         looks += 1
-        waiting = time.monotonic() < deadline
+        waiting = clock() < deadline
         if health.healthy or not (waiting or (looks < LOOKS_MAX and may_pass(health))):
             return health
         if waiting:
-            left = f"{max(0.0, deadline - time.monotonic()):.0f} s left"
+            left = f"{max(0.0, deadline - clock()):.0f} s left"
             progress.step(f"{health.reasons[0]} ({left})")
         await asyncio.sleep(LOOK_AGAIN_S)
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TABLET_PREFIX_MIN = 4
+TABLET_SERVER = "tablet-server/"
 
 
 class Cluster:
@@ -80,15 +81,27 @@ class Cluster:
 
 def within(ui: Ui, work: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
     """Connect, do the work, close."""
+    return connected(ui, work)
+
+
+def connected(ui: Ui, work: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
     from ebla.cli import quiet
 
     quiet.before_ray(ui.verbose)
     from ebla import connection
+    from ebla.placement.asking import named_actors
+    from ebla.placement.config import DeploymentConfig
+    from ebla.placement.connection import connect_ray
+
+    name = ui.common.name or "ebla"
+
+    connect_ray(ui.common.address)
 
     async def body() -> T:
-        session = await connection.open_session(ui.common.name or "ebla", ui.common.address)
+        session = await connection.open_session(name)
         try:
-            return await work(Cluster(session, ()))
+            there = named_actors(DeploymentConfig(name=name).namespace)
+            return await work(Cluster(session, [each for each in there if each.startswith(TABLET_SERVER)]))
         finally:
             session.close()
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from ebla.cli.problems import FAILED, INTERRUPTED, USAGE, Refused, document, exit_status, next_step
 from ebla.cli.ui import Common, Ui, write_json
@@ -28,7 +28,8 @@ Address = Annotated[
     typer.Option(
         "--address",
         "-a",
-        help="The Ray cluster's address [default: RAY_ADDRESS, else the one that runs here].",
+        metavar="HOST:PORT",
+        help="The Ray cluster (default: RAY_ADDRESS, else the one that runs here).",
         rich_help_panel=EVERYWHERE,
         show_default=False,
     ),
@@ -36,7 +37,11 @@ Address = Annotated[
 Name = Annotated[
     str | None,
     typer.Option(
-        "--name", help="The deployment [default: ebla].", rich_help_panel=EVERYWHERE, show_default=False
+        "--name",
+        metavar="NAME",
+        help="The deployment (default: ebla).",
+        rich_help_panel=EVERYWHERE,
+        show_default=False,
     ),
 ]
 Json = Annotated[
@@ -56,22 +61,41 @@ Verbose = Annotated[
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 _COMMON = (
-    ("address", Address, None),
-    ("name", Name, None),
-    ("json", Json, False),
-    ("verbose", Verbose, 0),
+    ("common_address", Address, None),
+    ("common_name", Name, None),
+    ("common_json", Json, False),
+    ("common_verbose", Verbose, 0),
 )
 
 
 def group(help: str) -> typer.Typer:
     """A set of commands, such as `ebla table ...`."""
     return typer.Typer(
+        cls=Group,
         help=help,
         no_args_is_help=True,
         rich_markup_mode="rich",
         add_completion=False,
         pretty_exceptions_enable=False,
     )
+
+
+def _plain_flags(params: list[Any]) -> list[Any]:
+    """Help that does not call every flag a <bool>."""
+    for param in params:
+        if getattr(param, "is_flag", False) or getattr(param, "count", False):
+            param.metavar = ""
+    return params
+
+
+class Group(TyperGroup):
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _plain_flags(super().get_params(ctx))
+
+
+class Command(TyperCommand):
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _plain_flags(super().get_params(ctx))
 
 
 def command(
@@ -92,10 +116,15 @@ def command(
         run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
             [_parameter("ctx", typer.Context), *(p.replace(kind=p.KEYWORD_ONLY) for p in own), *_common()]
         )
-        app.command(name, **settings)(run)
+        app.command(name, cls=Command, help=_paragraphs(function.__doc__ or ""), **settings)(run)
         return function
 
     return register
+
+
+def _paragraphs(text: str) -> str:
+    """Each paragraph on one line: the help is broken where the terminal ends."""
+    return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
 
 
 def _common() -> list[inspect.Parameter]:
@@ -109,13 +138,14 @@ def _parameter(name: str, annotation: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=annotation)
 
 
-class RootGroup(TyperGroup):
+class RootGroup(Group):
     """The `ebla` command itself: turns whatever a command raises into a message and an exit status."""
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **settings: Any) -> NoReturn:
         given = list(sys.argv[1:] if args is None else args)
         as_json, verbose = "--json" in given, any(word in ("-v", "-vv", "--verbose") for word in given)
         settings["standalone_mode"] = False
+        settings["prog_name"] = "ebla"
         try:
             status = super().main(given, *rest, **settings)
         except (KeyboardInterrupt, typer.Abort):

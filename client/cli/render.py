@@ -86,17 +86,20 @@ def status(word: str) -> Text:
 
 
 def listing(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
-    """A table without lines. A header that ends in `>` names a column of numbers, aligned to the right."""
+    """A table without lines. A header that ends in `>` names a column of numbers, aligned to the right; a column in
+    which nothing stands is left out."""
     from rich.table import Table
 
+    cells = [list(row) for row in rows]
+    used = [at for at in range(len(headers)) if not cells or any(row[at] != "" for row in cells)]
     table = Table(box=None, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for header in headers:
+    for header in (headers[at] for at in used):
         right = header.endswith(">")
         table.add_column(
             header.removesuffix(">"), justify="right" if right else "left", no_wrap=right, overflow="fold"
         )
-    for row in rows:
-        table.add_row(*(_cell(cell) for cell in row))
+    for row in cells:
+        table.add_row(*(_cell(row[at]) for at in used))
     return table
 
 

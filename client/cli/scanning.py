@@ -56,13 +56,13 @@ def scan(
     limit: Annotated[
         int | None,
         typer.Option(
-            "--limit", "-l", min=0, help=f"At most so many rows [default: {TABLE_ROWS} as a table, else all]."
+            "--limit", "-l", min=0, help=f"At most so many rows (default: {TABLE_ROWS} as a table, else all)"
         ),
     ] = None,
     format: Annotated[
         Format | None,
         typer.Option(
-            "--format", "-f", help="json is one row a line [default: by the file's name, else table]."
+            "--format", "-f", help="json is one row a line (default: by the file's name, else table)"
         ),
     ] = None,
     output: Annotated[
@@ -144,7 +144,7 @@ async def _as_table(ui: Ui, scanned: Scan, name: str, limited: bool) -> None:
         )
         return
     rendered, left_out = rows_table(found, ui.out.width)
-    ui.out.print(rendered)
+    ui.print(rendered)
     notes = [count(len(found), "row")]
     if limited and len(found) == TABLE_ROWS:
         notes.append(f"the first {TABLE_ROWS} found; --limit tells how many, --count counts all")

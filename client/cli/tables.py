@@ -59,7 +59,7 @@ def create(
     ] = None,
     replicas: Annotated[
         int | None,
-        typer.Option("--replicas", "-r", min=1, help=f"Copies of each tablet [default: {REPLICAS}]."),
+        typer.Option("--replicas", "-r", min=1, help=f"Copies of each tablet (default: {REPLICAS})"),
     ] = None,
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="A table of that name and schema is no error.")

@@ -108,7 +108,7 @@ def step_down(
     tablet: TabletId,
     to: Annotated[
         str | None,
-        typer.Option("--to", metavar="HOST", help="The next leader [default: the most caught-up]."),
+        typer.Option("--to", metavar="HOST", help="The next leader (default: the most caught-up)"),
     ] = None,
     timeout: Annotated[
         float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="Try so long.")

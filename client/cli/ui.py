@@ -92,7 +92,16 @@ class Ui:
             return
         for part in parts:
             if part is not None:
-                self.out.print(part, highlight=False, markup=False)
+                self.print(part)
+
+    def print(self, part: Any) -> None:
+        """One part of the result; without the blanks that fill a table where nobody sees the table."""
+        if self.out.is_terminal:
+            self.out.print(part, highlight=False, markup=False)
+            return
+        with self.out.capture() as captured:
+            self.out.print(part, highlight=False, markup=False)
+        sys.stdout.writelines(line.rstrip() + "\n" for line in captured.get().splitlines() or [""])
 
     # -- on the side
 
@@ -161,14 +170,13 @@ def _bar(console: Console, title: str) -> Iterator[Callable[[str, float, float |
 
 
 def _lines(console: Console, title: str) -> Callable[[str, float, float | None], None]:
-    """A line when the text is new and some seconds have passed; the last step is always told."""
-    told_at, told = float("-inf"), ""
+    """A line when the text is new and some seconds have passed: quick work says nothing."""
+    told_at, told = time.monotonic(), ""
 
     def show(text: str, done: float, total: float | None) -> None:
         nonlocal told_at, told
         now = time.monotonic()
-        finished = total is not None and done >= total
-        if text == told or (now - told_at < LINE_EVERY_S and not finished):
+        if text == told or now - told_at < LINE_EVERY_S:
             return
         told_at, told = now, text
         console.print(f"{title}: {text}" if text else title, highlight=False, markup=False)

@@ -123,7 +123,7 @@ def replicas(tablet: TabletHealth) -> Table:
             follows,
             *(number(each) for each in _positions(replica)),
         ]
-        rows.append(row + ([number(replica.rows), replica.digest or "-"] if digested else []))
+        rows.append(row + ([number(replica.rows), (replica.digest or "-")[:16]] if digested else []))
     return listing(headers, rows)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -231,9 +232,7 @@ def test_the_worst_of_several_troubles_is_the_status() -> None:
     judged = tablet(seen(report("a"), report("b", term=2), report("c", state="failed", error="damaged")))
     assert judged.status == "CONSENSUS_MISMATCH"
     assert len(judged.reasons) == 2
-    assert [worst([first, second]) for first, second in zip(STATUSES, STATUSES[1:], strict=False)] == list(
-        STATUSES[1:]
-    )
+    assert [worst(list(pair)) for pair in pairwise(STATUSES)] == list(STATUSES[1:])
 
 
 def test_one_replica_of_one_is_healthy_and_two_of_three_wanted_are_not() -> None:

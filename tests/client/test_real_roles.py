@@ -65,7 +65,9 @@ def test_a_table_is_made_written_read_and_dropped() -> None:
         table = await stage.table()
         assert await table.upsert(arrow(3000, width=50)) == Written(3000)
         assert await asyncio.gather(*(table.upsert(row(n)) for n in range(100))) == [Written(1)] * 100
-        assert await asyncio.gather(*(table.get({"id": n}) for n in range(100))) == [row(n) for n in range(100)]
+        assert await asyncio.gather(*(table.get({"id": n}) for n in range(100))) == [
+            row(n) for n in range(100)
+        ]
         await table.flush()
         assert await table.update([{"id": n, "n": -1} for n in range(10)]) == Written(10)
         assert await table.delete([{"id": n} for n in range(5)]) == Written(5)

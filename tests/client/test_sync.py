@@ -140,7 +140,7 @@ def test_a_forked_child_is_told_to_connect_by_itself(loopback: Loopback) -> None
 def test_a_pickled_table_connects_on_the_other_side_by_name(
     loopback: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ebla import table as module
+    from ebla import connection
 
     table = table_of(loopback)
     table.upsert(row(1))
@@ -150,7 +150,7 @@ def test_a_pickled_table_connects_on_the_other_side_by_name(
         asked.append((name, where))
         return loopback.db
 
-    monkeypatch.setattr(module, "_shared_database", shared)
+    monkeypatch.setattr(connection, "shared", shared)
     copy = pickle.loads(pickle.dumps(table))
     assert copy is not table and copy.get({"id": 1}) == row(1)
     assert pickle.loads(pickle.dumps(loopback.db)) is loopback.db

@@ -116,6 +116,25 @@ def test_fifty_tablets_come_up_though_the_master_crashes_three_times(seed: int):
     play(scenario, seed)
 
 
+def test_a_restarted_master_waits_for_all_servers_before_it_places():
+    async def scenario(stage: Stage) -> None:
+        await stage.open("a", "b", "c", "d", "e")
+        stage.crash_at("master.assign.before_edit")
+        await stage.create("flights", buckets=15, replicas=1)
+        await stage.until(lambda: not stage.cluster.alive(MASTER))
+        for late in "de":
+            stage.scripts[late].silent = True
+        await stage.cluster.restart(MASTER)
+        await asyncio.sleep(1.0)
+        assert stage.replicas() == 0 and all(stage.alive(host) for host in "abc")
+        for late in "de":
+            stage.scripts[late].silent = False
+        await stage.running("flights")
+        assert [len(stage.server(host).replicas) for host in "abcde"] == [3] * 5
+
+    play(scenario)
+
+
 def test_the_third_replica_is_made_although_the_tablet_ran_with_two_when_the_master_crashed():
     async def scenario(stage: Stage) -> None:
         await stage.open("a", "b", "c")

@@ -339,9 +339,10 @@ def test_a_lease_longer_than_the_election_timeout_is_refused() -> None:
         RaftLimits(lease_s=1.0, election_s_min=1.0)
 
 
-def test_the_story_is_bounded_and_tells_the_end() -> None:
+def test_the_story_is_bounded_and_tells_the_end_and_nothing_twice_in_a_row() -> None:
     made = core(terms="1")
     for i in range(200):
+        ask(made, 10.0, VoteRequest(2 + i, "b", 0, 0))
         ask(made, 10.0, VoteRequest(2 + i, "b", 0, 0))
     assert len(made.story().splitlines()) == 50
     assert "term 201 for b: log_behind" in made.story().splitlines()[-1]

@@ -255,7 +255,9 @@ class RaftState:
         return self._number
 
     def _note(self, what: str) -> None:
-        self._story.append((self._now, self.term, what))
+        """Whatever repeats itself is told once, or it would push the interesting part out."""
+        if not self._story or self._story[-1][1:] != (self.term, what):
+            self._story.append((self._now, self.term, what))
 
     def _name(self) -> str:
         return f"replica {self.me} of tablet {self.tablet}"

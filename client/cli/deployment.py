@@ -1,0 +1,387 @@
+"""`ebla up | down | status`: the deployment as a whole, and the local Ray cluster that may carry it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from ebla.cli import quiet, views
+from ebla.cli.commands import Yes, command
+from ebla.cli.problems import FAILED, Refused, Usage
+from ebla.cli.render import age, count, facts, host_of, listing
+from ebla.cli.ui import Progress, Ui
+
+if TYPE_CHECKING:
+    from ebla.placement.asking import RoleStatus
+    from ebla.placement.config import DeploymentConfig
+    from ebla.placement.launch import DownReport, StatusReport, UpReport
+    from ebla.placement.local_cluster import LocalCluster
+    from ebla.verdicts import ClusterHealth
+
+NAME = "ebla"
+
+
+# -- up ------------------------------------------------------------------------------------------------------
+
+
+def up(
+    ui: Ui,
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="YAML settings; flags stand over them.")
+    ] = None,
+    local: Annotated[
+        int | None,
+        typer.Option(
+            "--local", metavar="N", min=1, help="Start a Ray cluster of N nodes on this machine first."
+        ),
+    ] = None,
+    data_dir: Annotated[
+        str | None,
+        typer.Option(
+            "--data-dir", metavar="DIR", help="Where each host keeps its data (default: ~/.ebla/NAME)"
+        ),
+    ] = None,
+    slot: Annotated[
+        list[str] | None, typer.Option("--slot", metavar="SLOT", help="Only these hosts; repeatable.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="A setting, such as tablet_server.memtable_bytes=134217728."
+        ),
+    ] = None,
+    cpus: Annotated[int, typer.Option("--cpus", min=1, help="CPUs that each local node offers to Ray.")] = 4,
+    auth: Annotated[
+        str | None, typer.Option("--auth", metavar="MODE", help="Of the local cluster: token or disabled.")
+    ] = None,
+    dashboard: Annotated[
+        bool, typer.Option(help="Ray's dashboard on the local cluster; jobs need it.")
+    ] = True,
+    timeout: Annotated[
+        float, typer.Option("--timeout", metavar="SECONDS", min=1, help="Wait so long.")
+    ] = 120.0,
+) -> None:
+    """Bring ebla up; doing it twice changes nothing.
+
+    Launches what is missing and adopts what is there. In the running Ray cluster, or with --local N in one of N nodes that is started on this machine. Data that is
+    already in the directory comes back.
+    """
+    quiet.before_ray(ui.verbose)
+    from ebla.cli import places
+    from ebla.placement import launch
+    from ebla.placement.connection import connect_ray
+
+    settings = _configured(ui, config, data_dir, slot, set_)
+    with ui.working(f"up {settings.name}") as progress:
+        cluster, started = _local(ui, local, cpus, auth, dashboard, timeout, progress)
+        progress.step("connecting to Ray")
+        address = connect_ray(ui.common.address)
+        report = launch.up(settings, progress=progress.step, timeout_s=timeout)
+    places.remember(settings.name, settings.data_dir)
+    document = {
+        **msgspec.to_builtins(report),
+        "ready": report.ready,
+        "changed": bool(report.launched or started),
+        "ray_address": address,
+        "local": _local_document(cluster, started),
+    }
+    ui.show(document, *_up_parts(report, address, cluster, started))
+    if not ui.json:
+        for warning in report.warnings:
+            ui.warn(warning)
+    if not report.ready:
+        raise typer.Exit(FAILED)
+
+
+def _configured(
+    ui: Ui, file: Path | None, data_dir: str | None, slots: list[str] | None, assigned: list[str] | None
+) -> DeploymentConfig:
+    """Flags over the file over what the deployment was told before over the defaults."""
+    from ebla.cli import places
+    from ebla.placement import state
+    from ebla.placement.config import configure, read_file
+
+    settings = read_file(file) if file is not None else {}
+    for text in assigned or ():
+        _assign(settings, text)
+    if data_dir is not None:
+        settings["data_dir"] = data_dir
+    if slots:
+        settings["slots"] = list(slots)
+    settings["name"] = ui.common.name or settings.get("name", NAME)
+    settings.setdefault("data_dir", places.data_dir(str(settings["name"])))
+    configured = configure(settings)
+    before = state.load(configured.data_dir)
+    return configure(settings, before.config) if before is not None else configured
+
+
+def _assign(settings: dict[str, Any], text: str) -> None:
+    """`tablet_server.memtable_bytes=1000000`, the value as YAML has it."""
+    import yaml
+
+    path, equals, value = text.partition("=")
+    keys = path.strip().split(".")
+    if not equals or not all(keys) or len(keys) > 2:
+        raise Usage(f"--set {text!r} is not key=value or table.key=value", option="--set")
+    try:
+        read = yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise Usage(f"--set {text!r}: the value is not YAML: {error}", option="--set") from None
+    if len(keys) == 1:
+        settings[keys[0]] = read
+        return
+    table = settings.setdefault(keys[0], {})
+    if not isinstance(table, dict):
+        raise Usage(f"--set {text!r}: {keys[0]} is no table of settings", option="--set")
+    table[keys[1]] = read
+
+
+def _local(
+    ui: Ui,
+    nodes: int | None,
+    cpus: int,
+    auth: str | None,
+    dashboard: bool,
+    timeout_s: float,
+    progress: Progress,
+) -> tuple[LocalCluster | None, list[str]]:
+    """The local cluster, if there is one or shall be one, and the nodes that were started for it now."""
+    from ebla.placement.connection import local_directory
+    from ebla.placement.local_cluster import LocalCluster
+
+    directory = local_directory()
+    found = LocalCluster.find(directory, progress.step)
+    running = found if found is not None and found.running else None
+    if nodes is None:
+        return running, []
+    if ui.common.address is not None:
+        raise Usage("--local starts a cluster of its own; leave --address away", option="--local")
+    if running is None:
+        started = LocalCluster.start(
+            nodes,
+            directory=directory,
+            dashboard=dashboard,
+            num_cpus=cpus,
+            auth=auth,
+            environment=_java(ui),
+            progress=progress.step,
+            timeout_s=timeout_s,
+        )
+        return started, list(started.slots)
+    if len(running.slots) != nodes:
+        raise Refused(
+            f"a local cluster of {count(len(running.slots), 'node')} runs already, not of {nodes}",
+            hint=f"`ebla up --local {len(running.slots)}` uses it, `ebla down` ends it; the data stays",
+        )
+    back = [number for number in sorted(running.state.nodes) if not running.alive(number)]
+    for number in back:
+        progress.step(f"starting node {number} again")
+        running.start_node(number, timeout_s)
+    return running, [running.slots[number - 1] for number in back]
+
+
+def _java(ui: Ui) -> dict[str, str]:
+    """What Ray's nodes need to run Spark; without a Java everything but feed and verify works."""
+    from ebla.placement import java
+
+    try:
+        return java.environment()
+    except java.NoJava as error:
+        ui.warn(f"`ebla feed` and `ebla verify` will not work here: {error}")
+        return {}
+
+
+def _local_document(cluster: LocalCluster | None, started: list[str]) -> dict[str, Any] | None:
+    if cluster is None:
+        return None
+    return {
+        "directory": str(cluster.directory),
+        "nodes": list(cluster.slots),
+        "started": started,
+        "dashboard_url": cluster.state.dashboard_url,
+        "environment": cluster.environment(),
+    }
+
+
+def _up_parts(report: UpReport, address: str, cluster: LocalCluster | None, started: list[str]) -> list[Any]:
+    roles = _role_count(list(report.roles))
+    if not report.launched and not started:
+        head = f"nothing changed: deployment {report.name} is up already ({roles})"
+    elif not report.ready:
+        head = f"deployment {report.name} is up only in part ({roles})"
+    else:
+        launched = f", {count(len(report.adopted), 'role')} adopted" if report.adopted else ""
+        head = f"deployment {report.name} is up: {roles}{launched}"
+    told: list[tuple[str, Any]] = [("ray", address), ("data", f"{report.data_dir} on every host")]
+    if cluster is not None:
+        told.append(("nodes", f"{count(len(cluster.slots), 'local node')}: {', '.join(cluster.slots)}"))
+        if cluster.state.dashboard_url:
+            told.append(("dashboard", cluster.state.dashboard_url))
+    parts: list[Any] = [head, facts(told)]
+    if started and cluster is not None:
+        exports = " ".join(f"{name}={value}" for name, value in cluster.environment().items())
+        parts += ["", "for ray's own commands (ray status, ray job submit):", f"  export {exports}"]
+    if not report.ready:
+        parts += ["", _roles(list(report.roles))]
+    return parts
+
+
+def _role_count(roles: list[RoleStatus]) -> str:
+    masters = sum(role.address.startswith("master/") for role in roles)
+    return f"{count(masters, 'master')}, {count(len(roles) - masters, 'tablet server')}"
+
+
+# -- down ----------------------------------------------------------------------------------------------------
+
+
+def down(
+    ui: Ui,
+    yes: Yes = False,
+    timeout: Annotated[
+        float,
+        typer.Option("--timeout", metavar="SECONDS", min=1, help="What has not stopped by then is ended."),
+    ] = 60.0,
+) -> None:
+    """Stop ebla and the local Ray cluster, if there is one; the data stays where it is."""
+    quiet.before_ray(ui.verbose)
+    from ebla.cli import places
+    from ebla.placement.connection import local_directory
+    from ebla.placement.local_cluster import LocalCluster
+
+    name = ui.common.name or NAME
+    found = None if ui.common.address else LocalCluster.find(local_directory())
+    what = f"Stop deployment {name}" + (" and the local Ray cluster" if found is not None else "")
+    ui.confirm(f"{what}? The data stays.", yes)
+    with ui.working(f"down {name}") as progress:
+        report = None
+        if found is None or found.running:
+            report = _down(ui, name, timeout, progress)
+        others = _others(ui, name) if report is not None and found is not None else []
+        if found is not None and not others:
+            _disconnect()
+            progress.step("ending the local Ray cluster")
+            found.stop()
+    ended = found is not None and not others
+    data = places.data_dir(name)
+    document = {
+        "name": name,
+        "changed": bool(ended or (report and (report.stopped or report.killed))),
+        "stopped": list(report.stopped) if report else [],
+        "killed": list(report.killed) if report else [],
+        "local_cluster_ended": ended,
+        "others_running": others,
+        "data_dir": data,
+    }
+    ui.show(document, *_down_parts(name, report, ended, others, data))
+
+
+def _down(ui: Ui, name: str, timeout_s: float, progress: Progress) -> DownReport:
+    from ebla.placement import launch
+    from ebla.placement.connection import connect_ray
+
+    progress.step("connecting to Ray")
+    connect_ray(ui.common.address)
+    return launch.down(name, progress=progress.step, timeout_s=timeout_s)
+
+
+def _others(ui: Ui, name: str) -> list[str]:
+    """Further deployments that live in the same Ray cluster."""
+    from ebla.cli import places
+    from ebla.placement import launch
+
+    return [other for other in places.known() if other != name and launch.status(other).roles]
+
+
+def _disconnect() -> None:
+    from ebla.placement.connection import disconnect_ray
+
+    disconnect_ray()
+
+
+def _down_parts(name: str, report: DownReport | None, ended: bool, others: list[str], data: str) -> list[Any]:
+    stopped, killed = (report.stopped, report.killed) if report else ((), ())
+    if not stopped and not killed:
+        head = f"deployment {name} was not up"
+    elif killed:
+        head = f"deployment {name} is down: {count(len(stopped), 'role')} stopped, {', '.join(killed)} had to be ended"
+    else:
+        head = f"deployment {name} is down: {count(len(stopped), 'role')} stopped"
+    parts: list[Any] = [head]
+    if ended:
+        parts.append("the local Ray cluster has ended")
+    if others:
+        parts.append(f"the local Ray cluster goes on: {', '.join(others)} still runs there")
+    parts.append(f"the data stays in {data} on every host; `ebla up` brings it back")
+    return parts
+
+
+# -- status --------------------------------------------------------------------------------------------------
+
+
+def status(ui: Ui) -> None:
+    """Is it up, and how is it? Masters, servers, tables, and one line about their health."""
+    quiet.before_ray(ui.verbose)
+    from ebla.placement import launch
+    from ebla.placement.connection import connect_ray
+
+    name = ui.common.name or NAME
+    address = connect_ray(ui.common.address)
+    report = launch.status(name)
+    health = _health(ui, report) if report.roles else None
+    document = {
+        **msgspec.to_builtins(report),
+        "up": bool(report.roles),
+        "ray_address": address,
+        "health": msgspec.to_builtins(health) if health else None,
+    }
+    if health is None:
+        ui.show(document, f"deployment {name} is not up in the Ray cluster at {address}; `ebla up` starts it")
+        raise typer.Exit(FAILED)
+    ui.show(document, *_status_parts(report, health, address))
+
+
+def _health(ui: Ui, report: StatusReport) -> ClusterHealth:
+    from ebla.cli.check import look
+    from ebla.cli.cluster import within
+
+    with ui.working("status") as progress:
+        return within(ui, lambda cluster: look(cluster, None, 0.0, progress))
+
+
+def _status_parts(report: StatusReport, health: ClusterHealth, address: str) -> list[Any]:
+    hosts = report.hosts.hosts
+    parts: list[Any] = [
+        f"deployment {report.name} in the Ray cluster at {address}, {count(len(hosts), 'host')}",
+        "",
+        _roles(list(report.roles)),
+        "",
+    ]
+    if health.tables:
+        parts += [views.tables(health), ""]
+    return [*parts, views.health_line(health), *views.reasons(health)]
+
+
+def _roles(roles: list[RoleStatus]) -> Any:
+    now = datetime.now(UTC).timestamp()
+    rows = (
+        (
+            role.address.partition("/")[0],
+            role.slot or host_of(role.address),
+            role.state,
+            str(role.pid) if role.pid else "-",
+            age(now - role.started_us / 1e6) if role.started_us else "-",
+            role.error or ("restarted by Ray" if role.restarted else ""),
+        )
+        for role in roles
+    )
+    return listing(("ROLE", "HOST", "STATE", "PID>", "UP FOR>", "REMARK"), rows)
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "up")(up)
+    command(app, "down")(down)
+    command(app, "status")(status)

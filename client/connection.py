@@ -1,0 +1,175 @@
+"""From a process to a deployment: the only module of the client that knows Ray.
+
+connect   inside a Ray task, actor, job or driver: through the Ray that is there. Elsewhere: to the cluster at
+          `address`, RAY_ADDRESS, the local one that `ebla up --local` started, or what runs on this machine
+local     a Ray cluster of its own on this machine, with a deployment in it; both end with the database
+shared    what a pickled database or table becomes on the other side: one connection per process and deployment
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import random
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from ebla import aio
+from ebla.actors.errors import Unavailable
+from ebla.actors.ray_shell import Tasks
+from ebla.actors.ray_world import RayClock, RayNetwork
+from ebla.options import MASTER, ClientWorld
+from ebla.session import Session
+from ebla.storage.errors import InvalidArgument
+from ebla.sync import Bridge
+from ebla.table import Database
+
+log = logging.getLogger("ebla")
+
+
+def connect(name: str = "ebla", address: str | None = None) -> Database:
+    """The deployment `name` in this Ray cluster, or in the one at `address`. A context manager.
+
+    Raises Unavailable, with the remedy, if there is no Ray cluster or no such deployment in it.
+    """
+    return _open(name, _reach(name, address))
+
+
+async def open_session(name: str = "ebla", address: str | None = None) -> Session:
+    """For callers that await: a session on the running event loop. The first connection to Ray blocks it shortly."""
+    _reach(name, address)
+    return make_session(name)
+
+
+def local(
+    hosts: int = 3,
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    name: str = "ebla",
+    settings: Mapping[str, Any] | None = None,
+    dashboard: bool = False,
+) -> Database:
+    """Everything on this machine: a Ray cluster of `hosts` nodes and a deployment on it, until the database is closed.
+
+    The rows are kept in `data_dir` and found again by the next call that names it; without one they go with the
+    database. `settings` are those of the configuration file of `ebla up`.
+    """
+    address, end = start_local(hosts, data_dir, name, settings, dashboard)
+    return _open(name, address, end)
+
+
+def start_local(
+    hosts: int,
+    data_dir: str | os.PathLike[str] | None,
+    name: str,
+    settings: Mapping[str, Any] | None,
+    dashboard: bool,
+) -> tuple[str, Callable[[], None]]:
+    """The address of the Ray cluster, and what ends it all; it ends with the process at the latest."""
+    from ebla.placement import launch
+    from ebla.placement.config import configure
+    from ebla.placement.connection import connect_ray
+    from ebla.placement.local_cluster import LocalCluster
+
+    if ray.is_initialized():
+        raise InvalidArgument(
+            "this process is connected to a Ray cluster already, and ebla.local() starts one of its own: use "
+            "ebla.connect(), or call ray.shutdown() first"
+        )
+    kept = None if data_dir is None else Path(data_dir).expanduser().absolute()
+    directory = kept or Path(tempfile.mkdtemp(prefix="ebla-"))
+    with contextlib.ExitStack() as undo:
+        if kept is None:
+            undo.callback(shutil.rmtree, directory, ignore_errors=True)
+        config = configure({"name": name, **(settings or {}), "data_dir": str(directory / "data")})
+        cluster = LocalCluster.start(hosts, directory=directory / "cluster", dashboard=dashboard)
+        undo.callback(cluster.stop)
+        address = connect_ray(cluster.address, directory=cluster.directory)
+        undo.callback(ray.shutdown)
+        report = launch.up(config)
+        unwell = [f"{role.address} is {role.state}: {role.error}" for role in report.roles if role.error]
+        if unwell:
+            raise Unavailable("the deployment did not come up: " + "; ".join(unwell))
+        stack, owner = undo.pop_all(), os.getpid()
+
+    def end() -> None:
+        if os.getpid() == owner:  # a forked child does not end what its parent uses
+            stack.close()
+
+    atexit.register(end)
+    return address, end
+
+
+def shared(name: str, address: str | None) -> Database:
+    """One connection for all copies of handles in this process."""
+    with _shared_gate:
+        key = (os.getpid(), name, address)
+        known = _shared.get(key)
+        if known is None or known.closed:
+            known = _shared[key] = connect(name, address)
+        return known
+
+
+_shared: dict[tuple[int, str, str | None], Database] = {}
+_shared_gate = threading.Lock()
+
+
+# -- steps ---------------------------------------------------------------------------------------------------
+
+
+def namespace_of(name: str) -> str:
+    return f"ebla-{name}"
+
+
+def _reach(name: str, address: str | None) -> str:
+    """Connect to Ray and make sure that the deployment is there; the address of the Ray cluster."""
+    from ebla.placement.connection import connect_ray
+
+    if ray.is_initialized() and address not in (None, "auto"):
+        present = str(ray.get_runtime_context().gcs_address)
+        if address != present:
+            raise InvalidArgument(
+                f"this process is connected to the Ray cluster at {present}, not {address}; leave the address out, or "
+                "call ray.shutdown() first"
+            )
+    reached = connect_ray(address)
+    try:
+        ray.get_actor(MASTER, namespace=namespace_of(name))
+    except ValueError as error:
+        raise Unavailable(
+            f"there is no deployment {name!r} in the Ray cluster at {reached}: start it with `ebla up"
+            + ("`" if name == "ebla" else f" --name {name}`")
+        ) from error
+    return reached
+
+
+def make_session(name: str) -> Session:
+    """On the running event loop."""
+
+    def failed(what: str, error: BaseException) -> None:
+        log.error("the connection to deployment %r failed in %s", name, what, exc_info=error)
+        session.failed(what, error)
+
+    tasks = Tasks(failed)
+    world = ClientWorld(
+        RayClock(), RayNetwork(namespace_of(name)), random.Random(os.urandom(32)), tasks.spawn
+    )
+    session = Session(world, name, MASTER, on_close=tasks.cancel)
+    return session
+
+
+def _open(name: str, address: str, end: Callable[[], None] | None = None) -> Database:
+    bridge = Bridge(name)
+
+    async def start() -> aio.Database:
+        return aio.Database(make_session(name))
+
+    return Database(bridge, bridge.run(start()), (name, address), end)

@@ -1,0 +1,137 @@
+"""Scan a tablet's flushed rows in place, from another process on the same host, at the speed of memory.
+
+    one moment   everything that one scan yields is of one pinned snapshot, whatever the owner writes meanwhile
+    fresh        the snapshot reflects at least the log index that was asked for, else it is refused as Stale
+    verified     every row has passed its checksum before it is yielded; a bad one is Corruption
+
+The owner (the tablet server) is asked first to flush up to an index; client/local_scan.py does that. Pages of a
+snapshot are not reused while it is open, so a scan is ended when its iterator is closed or used up.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+
+from ebla.storage.checksum import seed
+from ebla.storage.entries import Position
+from ebla.storage.errors import StorageError
+from ebla.storage.lmdb_reader import LmdbReader
+from ebla.storage.lmdb_reads import LmdbSnapshot
+from ebla.storage.records import unseal
+from ebla.storage.rows import RowCodec
+from ebla.storage.schema import TableSchema
+from ebla.storage.tablet_store import META, POSITION, ROWS
+
+STEP_ROWS = 1024  # read between two looks at the size: rows may be as large as 1 MiB
+BLOCK_ROWS = 8192
+BLOCK_BYTES = 2_000_000
+
+
+class Stale(StorageError):
+    """What is on the disk is older than the index that was asked for: its owner has not flushed so far."""
+
+    fields = ("path", "index", "wanted")
+    index: int | None
+    wanted: int | None
+    retriable = True
+
+
+def scan(
+    directory: Path,
+    tablet: str,
+    schema: TableSchema,
+    *,
+    index: int = 0,
+    columns: Sequence[str] | None = None,
+    start: bytes = b"",
+    stop: bytes | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The rows with start <= encoded key < stop, by key, as batches of `columns` (all if None).
+
+    `directory` is the tablet's environment. Raises Damaged if there is none, Stale, Corruption.
+    """
+    codec, begin = RowCodec(schema), seed(tablet)
+    with _shared(directory) as reader:
+        snapshot = reader.snapshot()
+        try:
+            _require(snapshot, directory, index)
+            for joined in _blocks(snapshot, start, stop):
+                yield codec.decode(joined, begin, columns, str(directory))
+        finally:
+            snapshot.close()
+
+
+def position(directory: Path) -> Position:
+    """The position in the tablet's history that its flushed rows reflect."""
+    with _shared(directory) as reader:
+        snapshot = reader.snapshot()
+        try:
+            return _position(snapshot, directory)
+        finally:
+            snapshot.close()
+
+
+# -- helpers -------------------------------------------------------------------------------------------------
+
+
+def _require(snapshot: LmdbSnapshot, directory: Path, wanted: int) -> None:
+    found = _position(snapshot, directory).index
+    if found < wanted:
+        raise Stale(
+            f"the rows in {directory} are as of index {found}, not yet {wanted}; ask their owner to flush",
+            path=str(directory),
+            index=found,
+            wanted=wanted,
+        )
+
+
+def _position(snapshot: LmdbSnapshot, directory: Path) -> Position:
+    data = snapshot.get(META, POSITION)
+    if data is None:
+        raise StorageError(f"{directory} holds no rows of a tablet; is it another environment?", path=str(directory))
+    return msgspec.msgpack.decode(unseal(POSITION, data, str(directory)), type=Position)
+
+
+def _blocks(snapshot: LmdbSnapshot, start: bytes, stop: bytes | None) -> Iterator[list[bytes]]:
+    """Rows (key and value joined), up to BLOCK_ROWS or about BLOCK_BYTES at a time."""
+    rows: list[bytes] = []
+    size = 0
+    following: bytes | None = start
+    while following is not None:
+        some, following = snapshot.joined(ROWS, following, stop, limit=STEP_ROWS)
+        rows += some
+        size += sum(map(len, some))
+        if len(rows) >= BLOCK_ROWS or size >= BLOCK_BYTES:
+            yield rows
+            rows, size = [], 0
+    if rows:
+        yield rows
+
+
+# LMDB allows an environment to be open once in a process, so scans of one tablet share it.
+_gate = threading.Lock()
+_open: dict[tuple[int, str], tuple[LmdbReader, int]] = {}
+
+
+@contextmanager
+def _shared(directory: Path) -> Iterator[LmdbReader]:
+    key = os.getpid(), os.path.realpath(directory)
+    with _gate:
+        reader, users = _open.get(key) or (LmdbReader(directory, [ROWS, META]), 0)
+        _open[key] = reader, users + 1
+    try:
+        yield reader
+    finally:
+        with _gate:
+            reader, users = _open.pop(key)
+            if users > 1:
+                _open[key] = reader, users - 1
+            else:
+                reader.close()
