@@ -232,6 +232,8 @@ class Shell:
     def _say(self, message: str, error: BaseException | None = None) -> None:
         print(f"{self.assignment.address}: {message}", file=sys.stderr, flush=True)
         if error is not None:
+            if error.__traceback__ is None:  # it was handed over, not raised: tell by whom
+                print("Traceback of the report:\n", *traceback.format_stack()[:-2], sep="", file=sys.stderr)
             traceback.print_exception(error, file=sys.stderr)
             sys.stderr.flush()
 

@@ -3,7 +3,7 @@
 connect   inside a Ray task, actor, job or driver: through the Ray that is there. Elsewhere: to the cluster at
           `address`, RAY_ADDRESS, the local one that `ebla up --local` started, or what runs on this machine
 local     a Ray cluster of its own on this machine, with a deployment in it; both end with the database
-shared    what a pickled database or table becomes on the other side: one connection per process and deployment
+shared    what pickled databases and tables use on the other side: one connection per process and deployment
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ebla.options import MASTER, ClientWorld
 from ebla.session import Session
 from ebla.storage.errors import InvalidArgument
 from ebla.sync import Bridge
-from ebla.table import Database
+from ebla.table import Database, Link
 
 log = logging.getLogger("ebla")
 
@@ -40,7 +40,8 @@ def connect(name: str = "ebla", address: str | None = None) -> Database:
 
     Raises Unavailable, with the remedy, if there is no Ray cluster or no such deployment in it.
     """
-    return _open(name, _reach(name, address))
+    reached = _reach(name, address)
+    return Database((name, reached), _link(name))
 
 
 async def open_session(name: str = "ebla", address: str | None = None) -> Session:
@@ -63,7 +64,7 @@ def local(
     database. `settings` are those of the configuration file of `ebla up`.
     """
     address, end = start_local(hosts, data_dir, name, settings, dashboard)
-    return _open(name, address, end)
+    return Database((name, address), _link(name), end)
 
 
 def start_local(
@@ -108,17 +109,18 @@ def start_local(
     return address, end
 
 
-def shared(name: str, address: str | None) -> Database:
-    """One connection for all copies of handles in this process."""
+def shared(name: str, address: str | None) -> Link:
+    """One connection for all copies of handles in this process; it lives as long as the process."""
     with _shared_gate:
         key = (os.getpid(), name, address)
         known = _shared.get(key)
-        if known is None or known.closed:
-            known = _shared[key] = connect(name, address)
+        if known is None or known.bridge.closed:
+            _reach(name, address)
+            known = _shared[key] = _link(name)
         return known
 
 
-_shared: dict[tuple[int, str, str | None], Database] = {}
+_shared: dict[tuple[int, str, str | None], Link] = {}
 _shared_gate = threading.Lock()
 
 
@@ -166,10 +168,10 @@ def make_session(name: str) -> Session:
     return session
 
 
-def _open(name: str, address: str, end: Callable[[], None] | None = None) -> Database:
+def _link(name: str) -> Link:
     bridge = Bridge(name)
 
     async def start() -> aio.Database:
         return aio.Database(make_session(name))
 
-    return Database(bridge, bridge.run(start()), (name, address), end)
+    return Link(bridge, bridge.run(start()))

@@ -12,7 +12,7 @@ on the other side, once per process.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import pyarrow as pa
 
@@ -26,21 +26,42 @@ from ebla.sync import Bridge
 T = TypeVar("T")
 
 
+class Link(NamedTuple):
+    """A live connection: the thread, and the awaited API on its loop."""
+
+    bridge: Bridge
+    awaited: aio.Database
+
+
 class Database:
     """A connection to one deployment. Made by `ebla.connect` or `ebla.local`; a context manager."""
 
     def __init__(
         self,
-        bridge: Bridge,
-        awaited: aio.Database,
         reconnect: tuple[str, str | None],
+        link: Link | None = None,
         on_close: Callable[[], None] | None = None,
     ) -> None:
-        """`reconnect`: the name and address with which a pickled copy connects. `on_close` runs after the end."""
-        self._bridge = bridge
-        self._awaited = awaited
+        """`reconnect`: the name and address with which a pickled copy connects, at its first use. `on_close` runs
+        after the end."""
         self._reconnect = reconnect
+        self._link = link
         self._on_close = on_close
+
+    @property
+    def _awaited(self) -> aio.Database:
+        return self._connected().awaited
+
+    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return self._connected().bridge.run(coroutine)
+
+    def _connected(self) -> Link:
+        """A copy from elsewhere connects here, not while it is unpickled: that must not wait for anything."""
+        if self._link is None:
+            from ebla import connection
+
+            self._link = connection.shared(*self._reconnect)
+        return self._link
 
     @property
     def name(self) -> str:
@@ -58,7 +79,7 @@ class Database:
         properties: Mapping[str, str] | None = None,
         wait_s: float = WAIT_S,
     ) -> Table:
-        made = self._bridge.run(
+        made = self._run(
             self._awaited.create_table(
                 name,
                 schema=schema,
@@ -70,32 +91,32 @@ class Database:
                 wait_s=wait_s,
             )
         )
-        return Table(self, made)
+        return Table(self, name, made)
 
     def table(self, name: str, *, deadline_s: float | None = None) -> Table:
-        return Table(self, self._bridge.run(self._awaited.table(name, deadline_s=deadline_s)))
+        return Table(self, name, self._run(self._awaited.table(name, deadline_s=deadline_s)))
 
     def tables(self, prefix: str = "", *, deadline_s: float | None = None) -> list[m.TableSummary]:
-        return self._bridge.run(self._awaited.tables(prefix, deadline_s=deadline_s))
+        return self._run(self._awaited.tables(prefix, deadline_s=deadline_s))
 
     def drop_table(self, name: str, *, deadline_s: float | None = None) -> None:
-        self._bridge.run(self._awaited.drop_table(name, deadline_s=deadline_s))
+        self._run(self._awaited.drop_table(name, deadline_s=deadline_s))
 
     def servers(self, *, deadline_s: float | None = None) -> list[m.ServerStatus]:
-        return self._bridge.run(self._awaited.servers(deadline_s=deadline_s))
+        return self._run(self._awaited.servers(deadline_s=deadline_s))
 
     def status(self, *, deadline_s: float | None = None) -> m.MasterStatus:
-        return self._bridge.run(self._awaited.status(deadline_s=deadline_s))
+        return self._run(self._awaited.status(deadline_s=deadline_s))
 
     @property
     def closed(self) -> bool:
-        return self._bridge.closed
+        return self._link is not None and self._link.bridge.closed
 
     def close(self) -> None:
         """Operations under way end in ConnectionClosed. Closing twice is no error."""
-        if not self._bridge.closed:
-            self._bridge.run(self._awaited.close())
-            self._bridge.close()
+        if self._link is not None and not self.closed:
+            self._run(self._awaited.close())
+            self._link.bridge.close()
         on_close, self._on_close = self._on_close, None
         if on_close is not None:
             on_close()
@@ -107,26 +128,33 @@ class Database:
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _shared_database, self._reconnect
+        return Database, (self._reconnect,)
 
     def __repr__(self) -> str:
-        closed = ", closed" if self._bridge.closed else ""
+        closed = ", closed" if self.closed else ""
         return f"<ebla.Database {self.name!r}{closed}>"
 
 
 class Table:
     """A table. Handles are cheap; single-row calls of many threads are coalesced."""
 
-    def __init__(self, database: Database, awaited: aio.Table) -> None:
+    def __init__(self, database: Database, name: str, made: aio.Table | None = None) -> None:
         self._database = database
-        self._awaited = awaited
-        self._run = database._bridge.run
+        self._name = name
+        self._made = made
+        self._run = database._run
+
+    @property
+    def _awaited(self) -> aio.Table:
+        if self._made is None:
+            self._made = self._run(self._database._awaited.table(self._name))
+        return self._made
 
     # -- what it is
 
     @property
     def name(self) -> str:
-        return self._awaited.name
+        return self._name
 
     @property
     def schema(self) -> pa.Schema:
@@ -209,10 +237,14 @@ class Table:
         return self._run(self._awaited.flush(deadline_s=deadline_s))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _shared_table, (*self._database._reconnect, self.name)
+        return Table, (self._database, self._name)
 
     def __repr__(self) -> str:
-        return f"<ebla.Table {describe(self._awaited._routes)}>"
+        return (
+            f"<ebla.Table {self._name!r}>"
+            if self._made is None
+            else f"<ebla.Table {describe(self._made._routes)}>"
+        )
 
 
 class Scan:
@@ -221,7 +253,7 @@ class Scan:
     def __init__(self, database: Database, awaited: aio.Scan) -> None:
         self._database = database
         self._awaited = awaited
-        self._run = database._bridge.run
+        self._run = database._run
 
     @property
     def schema(self) -> pa.Schema:
@@ -257,7 +289,7 @@ class Scan:
                     return
                 yield item
         finally:
-            if not self._database._bridge.closed:
+            if not self._database.closed:
                 self._run(source.aclose())
 
     def __repr__(self) -> str:
@@ -269,13 +301,3 @@ def _next(source: AsyncGenerator[T, None]) -> Coroutine[Any, Any, T]:
         return await anext(source)
 
     return step()
-
-
-def _shared_database(name: str, address: str | None) -> Database:
-    from ebla import connection
-
-    return connection.shared(name, address)
-
-
-def _shared_table(name: str, address: str | None, table: str) -> Table:
-    return _shared_database(name, address).table(table)

@@ -28,7 +28,6 @@ from ebla.actors.tablet.options import TabletServerOptions
 from ebla.storage.errors import InvalidArgument
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
-PLACED = ("masters", "host", "version")  # told by placement itself, not by the operator
 
 
 class DeploymentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -49,13 +48,14 @@ class DeploymentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         return f"ebla-{self.name}"
 
     def master_options(self) -> MasterOptions:
-        options: MasterOptions = _options("master", MasterOptions, self.master)
+        options: MasterOptions = _options("master", MasterOptions, self.master, {})
         return options
 
     def tablet_server_options(self, masters: tuple[str, ...], host: str, version: str) -> TabletServerOptions:
         placed = {"masters": masters, "host": host, "version": version}
-        values = {**self.tablet_server, **placed}
-        options: TabletServerOptions = _options("tablet_server", TabletServerOptions, values)
+        options: TabletServerOptions = _options(
+            "tablet_server", TabletServerOptions, self.tablet_server, placed
+        )
         return options
 
 
@@ -127,11 +127,11 @@ def validate(config: DeploymentConfig) -> None:
     config.tablet_server_options(("master/0",), "host", "")
 
 
-def _options(table: str, kind: type[Any], values: Mapping[str, Any]) -> Any:
-    own = [key for key in values if key not in PLACED]
-    known = tuple(key for key in kind.__struct_fields__ if key not in PLACED)
+def _options(table: str, kind: type[Any], own: Mapping[str, Any], placed: Mapping[str, Any]) -> Any:
+    """The role's options: the operator's `own`, and what placement itself tells."""
+    known = tuple(key for key in kind.__struct_fields__ if key not in placed)
     _refuse_unknown(own, known, f"{table}.")
-    options = _convert(f"{table}.", kind, dict(values))
+    options = _convert(f"{table}.", kind, {**own, **placed})
     try:
         options.validate()
     except InvalidArgument as error:

@@ -288,7 +288,7 @@ class LocalCluster:
                 text = Path(node.log).read_text(errors="replace")
                 if local_node.STARTED.search(text):
                     waiting.remove(number)
-                    processes = tuple(map(local_processes.record, self.processes(number)))
+                    processes = local_processes.record_all(self.processes(number))
                     self._set_node(msgspec.structs.replace(node, processes=processes))
                     self._progress(f"node {number} of {self.state.size} is up ({local_node.slot_of(number)})")
                 elif local_processes.find(node.launcher) is None:

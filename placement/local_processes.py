@@ -35,6 +35,15 @@ def record(process: psutil.Process) -> ProcessRecord:
     return ProcessRecord(process.pid, process.create_time(), process.name())
 
 
+def record_all(processes: Iterable[psutil.Process]) -> tuple[ProcessRecord, ...]:
+    """Records of those that still run: some helpers of a starting node live for a moment only."""
+    found = []
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found.append(record(process))
+    return tuple(found)
+
+
 def find(recorded: ProcessRecord) -> psutil.Process | None:
     """The recorded process, if it still runs. A zombie does not: its end waits for a parent's notice."""
     try:
@@ -88,8 +97,4 @@ def kill(
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         psutil.wait_procs(running, timeout=wait_s / ROUNDS_MAX)
-    survivors = []
-    for process in belonging(marks, recorded):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            survivors.append(record(process))
-    return survivors
+    return list(record_all(belonging(marks, recorded)))

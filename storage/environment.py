@@ -83,9 +83,13 @@ class Snapshot(Reader, Protocol):
 
 
 class Environment(Reader, Protocol):
-    """One LMDB environment. Its own reads see the newest committed state, each call on its own."""
+    """One LMDB environment. Its own reads see the newest committed state, each call on its own.
+
+    `directory` is where it lies on this host, for readers in other processes; `path` is relative to the role's.
+    """
 
     path: str
+    directory: str
 
     async def commit(self, batch: Batch) -> None:
         """Durable when it returns. Concurrent commits share one sync (group commit), in call order."""

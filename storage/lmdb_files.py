@@ -125,14 +125,8 @@ class EnvironmentFiles:
             raise
 
     def _identify(self, opened: lmdb.Environment, path: str, data: Path) -> Identity:
-        """Before anything else is read: a page beyond the end of the file would be a SIGBUS."""
-        pages = opened.info()["last_pgno"] + 1
-        needed = pages * opened.stat()["psize"]
-        if data.stat().st_size < needed:
-            raise Damaged(
-                f"environment {path} is truncated: {data.stat().st_size} of {needed} bytes; rebuild it from a peer",
-                path=path,
-            )
+        """Before anything else is read, see that every page is there: one beyond the end would be a SIGBUS."""
+        _make_whole(data, opened.info()["last_pgno"] + 1, opened.stat()["psize"])
         identity = opened.open_db(IDENTITY_DATABASE, create=False)
         with opened.begin() as transaction:
             record = transaction.get(IDENTITY_KEY, db=identity)
@@ -151,6 +145,16 @@ class EnvironmentFiles:
             return self.root / path
         emptiest = min(self.data_dirs, key=lambda directory: _entries(directory / "data"))
         return emptiest / path
+
+
+def _make_whole(data: Path, pages: int, page_bytes: int) -> None:
+    """Make the file as long as LMDB thinks it is. It may be short in good health (its last pages were used and
+    freed within one commit, or a write to a full disk was cut short), or because it was cut off: what is missing
+    then reads as zeros, which LMDB reports as corrupted. A page that is there in part counts as missing."""
+    size = data.stat().st_size
+    if size < pages * page_bytes:
+        os.truncate(data, size - size % page_bytes)
+        os.truncate(data, pages * page_bytes)
 
 
 def _databases(opened: lmdb.Environment, identity: Identity, wanted: Sequence[str]) -> dict[str, Database]:

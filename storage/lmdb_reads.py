@@ -83,6 +83,7 @@ class LmdbMapping(LmdbReads):
 
     def __init__(self, path: str, environment: lmdb.Environment, databases: dict[str, Database]) -> None:
         self.path = path
+        self.directory = os.path.realpath(environment.path())
         self.lmdb = environment
         self.databases = databases
         self._pid = os.getpid()

@@ -198,10 +198,11 @@ class RowCodec:
         sizes = np.fromiter(map(len, joined), np.int64, len(joined))
         stops = np.cumsum(sizes + checksum.BRIDGE_BYTES) - checksum.BRIDGE_BYTES
         starts = stops - sizes
-        if not joined or sizes.min() < tail + fixed_bytes:
-            _refuse_misfits(sizes < tail + fixed_bytes, joined, path)
-            return Block(data, starts, starts, np.zeros(0, self.header.dtype), np.zeros((0, 0), np.int64))
-        header = ragged.window(np.frombuffer(data, np.uint8), tail)[stops - tail].view(self.header.dtype)
+        _refuse_misfits(sizes < tail + fixed_bytes, joined, path)
+        if joined:
+            header = ragged.window(np.frombuffer(data, np.uint8), tail)[stops - tail].view(self.header.dtype)
+        else:
+            header = np.zeros(0, self.header.dtype)
         ends = header["ends"].astype(np.int64)
         body = ends[:, -1] if ends.shape[1] else np.zeros(len(joined), np.int64)
         splits = stops - tail - body
@@ -283,7 +284,6 @@ def _refuse_misfits(misfit: Array, joined: Sequence[bytes], path: str | None) ->
         row = int(np.argmax(misfit))
         where = f" of {path}" if path else ""
         raise Corruption(
-            f"row {row}{where} is not a row of this schema, though its checksum holds: it begins "
-            f"{joined[row][:64].hex()}",
+            f"row {row}{where} is not a row of this schema: it begins {joined[row][:64].hex()}",
             path=path,
         )

@@ -174,9 +174,7 @@ class Errands:
         for tablet in catalog.ended:
             record = catalog.tablets[tablet]
             ended = self._ended.setdefault(tablet, _Ended())
-            if any(True for _ in ended.remaining(record)):
-                ended.clean_since = None
-            elif ended.clean_since is None:
+            if ended.clean_since is None and not any(True for _ in ended.remaining(record)):
                 ended.clean_since = now
             clean = ended.clean_since is not None and now - ended.clean_since >= self._options.forget_min_s
             expired = wall_us - record.ended_us >= self._options.forget_max_s * 1e6

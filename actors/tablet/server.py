@@ -249,8 +249,8 @@ class TabletServer(Role):
                 waiting, request.timeout_s, f"tablet {request.tablet} is behind index {request.index} here"
             )
         flushed = await self.maintenance.flush(replica)
-        path = replica.store.environment.path
-        return m.LocalSnapshot(request.tablet, path, self.options.host, flushed.index)
+        directory = replica.store.environment.directory
+        return m.LocalSnapshot(request.tablet, directory, self.options.host, flushed.index)
 
     # -- the master
 

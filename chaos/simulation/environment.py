@@ -84,6 +84,7 @@ class MemoryEnvironment(_View):
 
     def __init__(self, disk: MemoryDisk, path: str) -> None:
         self.path = path
+        self.directory = f"memory:{path}"
         self._disk = disk
         self._shared: dict[str, None] = {}
         self._snapshots: list[MemorySnapshot] = []

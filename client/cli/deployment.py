@@ -67,8 +67,8 @@ def up(
 ) -> None:
     """Bring ebla up; doing it twice changes nothing.
 
-    Launches what is missing and adopts what is there. In the running Ray cluster, or with --local N in one of N nodes that is started on this machine. Data that is
-    already in the directory comes back.
+    Launches what is missing and adopts what is there: in the running Ray cluster, or with --local N in one of N nodes
+    that is started on this machine. Data that is already in the directory comes back.
     """
     quiet.before_ray(ui.verbose)
     from ebla.cli import places

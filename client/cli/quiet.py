@@ -6,11 +6,8 @@ import logging
 import os
 import warnings
 
-SILENT = {
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # else every ray.init warns of a change to come
-    "RAY_BACKEND_LOG_LEVEL": "fatal",  # the C++ core worker's lines about lost connections
-    "RAY_LOGGER_LEVEL": "error",
-}
+# Only what a child process may inherit: `ebla up --local` starts Ray's nodes, and their logs are wanted.
+SILENT = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}  # else every ray.init warns of a change to come
 
 
 def before_ray(verbose: int) -> None:

@@ -16,7 +16,7 @@ from ebla.actors.world import Dispatcher, World, decode_answer, encode
 from ebla.options import ClientWorld
 from ebla.session import Session
 from ebla.sync import Bridge
-from ebla.table import Database
+from ebla.table import Database, Link
 from tests.client.toy import HOSTS, MASTER, Toy, ToyMaster, ToyServer, address
 
 
@@ -69,7 +69,8 @@ class Loopback:
         self.toy = LoudToy()
         self.bridge = Bridge("toy")
         self.bridge.run(self._start())
-        self.db = Database(self.bridge, aio.Database(self.session), ("toy", "somewhere:6379"))
+        self.link = Link(self.bridge, aio.Database(self.session))
+        self.db = Database(("toy", "somewhere:6379"), self.link)
 
     async def _start(self) -> None:
         network = LoopNetwork()

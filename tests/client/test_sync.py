@@ -18,7 +18,7 @@ from ebla import aio
 from ebla.errors import ConnectionClosed, NotFound
 from ebla.options import Written
 from ebla.sync import Bridge
-from ebla.table import Database
+from ebla.table import Link
 from tests.client.loopback import Loopback
 from tests.client.tables import SCHEMA, arrow, row, rows
 from tests.client.toy import address, silence
@@ -137,7 +137,7 @@ def test_a_forked_child_is_told_to_connect_by_itself(loopback: Loopback) -> None
     assert table.upsert(row(1)) == Written(1), "the parent is not disturbed"
 
 
-def test_a_pickled_table_connects_on_the_other_side_by_name(
+def test_a_pickled_table_connects_on_the_other_side_at_its_first_use(
     loopback: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from ebla import connection
@@ -146,15 +146,18 @@ def test_a_pickled_table_connects_on_the_other_side_by_name(
     table.upsert(row(1))
     asked: list[tuple[str, str | None]] = []
 
-    def shared(name: str, where: str | None) -> Database:
+    def shared(name: str, where: str | None) -> Link:
         asked.append((name, where))
-        return loopback.db
+        return loopback.link
 
     monkeypatch.setattr(connection, "shared", shared)
-    copy = pickle.loads(pickle.dumps(table))
-    assert copy is not table and copy.get({"id": 1}) == row(1)
-    assert pickle.loads(pickle.dumps(loopback.db)) is loopback.db
-    assert asked == [("toy", "somewhere:6379")] * 2
+    copy, db = pickle.loads(pickle.dumps((table, loopback.db)))
+    assert repr(copy) == "<ebla.Table 't'>" and asked == [], "unpickling waits for nothing"
+    assert copy.get({"id": 1}) == row(1) and repr(copy) == repr(table)
+    assert asked == [("toy", "somewhere:6379")]
+    assert [t.name for t in db.tables()] == ["t"] and len(asked) == 1, (
+        "they came together and share a database"
+    )
 
 
 def test_an_exception_of_the_operation_is_raised_in_its_caller_only() -> None:

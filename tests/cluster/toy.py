@@ -6,7 +6,7 @@ import asyncio
 
 import msgspec
 
-from ebla.actors.errors import Throttled
+from ebla.actors.errors import Throttled, Unavailable
 from ebla.actors.messages import Empty
 from ebla.actors.world import Role, World, new_id, rpc
 from ebla.storage.environment import Put
@@ -88,6 +88,11 @@ class Toy(Role):
     @rpc
     async def lose_disk(self, request: Empty) -> Empty:
         self.world.fail(DiskFailed("a sync failed, says the toy"))
+        return request
+
+    @rpc
+    async def give_up(self, request: Empty) -> Empty:
+        self.world.fail(Unavailable("the toy gives up"))
         return request
 
     @rpc

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
@@ -114,7 +113,3 @@ def in_memory(
         await scenario(await disk.open_environment("catalog", ("edits", "checkpoint"), create=True), state)
 
     loop.run(main(), seed)
-
-
-async def settle() -> None:
-    await asyncio.sleep(0)

@@ -30,7 +30,7 @@ def key_columns(rows: RowCodec, batch: pa.RecordBatch) -> pa.Table:
 
 
 @given(tables(rows_max=12, values_max=0))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_byte_order_is_the_order_in_which_arrow_sorts_the_key_columns(table: Any) -> None:
     rows, batch = table
     keys = rows.encode_keys(batch)
@@ -42,7 +42,7 @@ def test_byte_order_is_the_order_in_which_arrow_sorts_the_key_columns(table: Any
 
 
 @given(tables(rows_max=12, values_max=0))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_keys_are_equal_bytes_exactly_when_they_are_equal_values(table: Any) -> None:
     rows, batch = table
     keys = rows.encode_keys(batch).to_pylist()
@@ -51,14 +51,14 @@ def test_keys_are_equal_bytes_exactly_when_they_are_equal_values(table: Any) -> 
 
 
 @given(tables(values_max=0))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_one_row_and_a_batch_are_encoded_to_the_same_key(table: Any) -> None:
     rows, batch = table
     assert [rows.encode_key(row) for row in batch.to_pylist()] == rows.encode_keys(batch).to_pylist()
 
 
 @given(tables(rows_min=1, values_max=0))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_a_closed_key_is_no_prefix_of_another(table: Any) -> None:
     rows, batch = table
     closed = KeyCodec(rows.schema.key_columns(), open_end=False)

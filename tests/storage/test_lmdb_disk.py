@@ -10,7 +10,7 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from ebla.storage.environment import Put
+from ebla.storage.environment import Delete, Put
 from ebla.storage.errors import (
     Corruption,
     Damaged,
@@ -191,6 +191,45 @@ def test_pages_that_rot_while_open_are_corruption_not_wrong_answers_about_struct
             environment.get("t", b"000100")
 
     on_disk(tmp_path, scenario)
+
+
+def test_a_file_cut_off_in_the_middle_never_kills_and_never_lies(tmp_path):
+    rows = [(b"%06d" % n, b"%06d" % n * 20) for n in range(5000)]
+
+    async def fill(disk):
+        environment = await disk.open_environment("meta", ["t"], create=True)
+        for first in range(0, 5000, 500):
+            await environment.commit([Put("t", rows[first : first + 500], True)])
+
+    async def look(disk):
+        environment = await disk.open_environment("meta", ["t"], create=False)
+        found = []
+        for key, _ in rows:
+            try:
+                found.append((key, environment.get("t", key)))
+            except Corruption:
+                continue
+        assert len(found) < len(rows) and set(found) <= set(rows)
+
+    on_disk(tmp_path, fill)
+    data = tmp_path / "meta/data.mdb"
+    for tenths in range(9, 1, -1):
+        os.truncate(data, data.stat().st_size * tenths // 10)
+        try:
+            on_disk(tmp_path, look)
+        except Damaged:
+            assert tenths < 9  # the root itself is gone: also a way of saying so
+
+
+def test_a_file_whose_last_pages_were_freed_before_they_were_written_is_in_good_health(tmp_path):
+    async def scenario(disk):
+        environment = await disk.open_environment("meta", ["t"], create=True)
+        await environment.commit([*RECORD, Put("t", [(b"large", bytes(100_000))]), Delete("t", [b"large"])])
+        return environment.size_bytes()
+
+    used_bytes = on_disk(tmp_path, scenario)
+    assert (tmp_path / "meta/data.mdb").stat().st_size < used_bytes
+    assert reopen(tmp_path, "meta") == b"v"
 
 
 def test_databases_may_be_added_later(tmp_path):

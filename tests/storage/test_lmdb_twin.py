@@ -25,7 +25,7 @@ from ebla.storage.lmdb_disk import LmdbDisk
 PATH, OTHER = "wals/shared", "data/other"
 DATABASES = ("t", "u")
 
-keys = st.binary(min_size=1, max_size=3).map(lambda key: bytes(byte % 4 for byte in key))
+keys = st.binary(min_size=1, max_size=2).map(lambda key: bytes(byte % 4 for byte in key))
 read_keys = st.one_of(keys, keys, st.sampled_from([b"", b"k" * 511, b"k" * 512]))
 values = st.one_of(st.binary(max_size=8), st.sampled_from([0, 3000, 40_000]).map(bytes))
 databases = st.sampled_from(DATABASES)
@@ -121,12 +121,13 @@ class Twins(RuleBasedStateMachine):
         self.both("get", database, key)
         self.both("get_many", database, more)
 
-    @rule(database=databases, bound=bounds, limit=st.integers(1, 5))
-    def ranges(self, database: str, bound: tuple[bytes, bytes | None], limit: int) -> None:
-        self.both("items", database, *bound)
-        self.both("items", database, *bound, limit=limit)
-        self.both("joined", database, *bound, limit=limit)
-        self.both("last", database, bound[1])
+    @rule(database=databases, several=st.lists(bounds, min_size=3, max_size=6), limit=st.integers(1, 4))
+    def ranges(self, database: str, several: list[tuple[bytes, bytes | None]], limit: int) -> None:
+        for bound in several:
+            self.both("items", database, *bound)
+            self.both("items", database, *bound, limit=limit)
+            self.both("joined", database, *bound, limit=limit)
+            self.both("last", database, bound[1])
 
     @rule()
     def pin(self) -> None:
@@ -199,8 +200,8 @@ class Twins(RuleBasedStateMachine):
 
 TestTwins = Twins.TestCase
 TestTwins.settings = settings(
-    max_examples=15,
-    stateful_step_count=20,
+    max_examples=20,
+    stateful_step_count=25,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -51,7 +51,7 @@ def partitioned_rows(draw: st.DrawFn) -> tuple[TableSchema, pa.RecordBatch]:
 
 
 @given(partitioned_rows())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_one_row_and_a_batch_are_assigned_alike_and_to_a_tablet_that_exists(table: Any) -> None:
     schema, batch = table
     partitioner, codec = Partitioner(schema), RowCodec(schema)
@@ -69,7 +69,7 @@ def test_one_row_and_a_batch_are_assigned_alike_and_to_a_tablet_that_exists(tabl
 
 
 @given(partitioned_rows())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_equal_hash_columns_leave_one_bucket(table: Any) -> None:
     schema, batch = table
     partitioner, codec = Partitioner(schema), RowCodec(schema)

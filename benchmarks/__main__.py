@@ -1,0 +1,164 @@
+"""`make bench`: every figure, on a local 4-node cluster, into benchmarks/RESULTS.md.
+
+    python -m benchmarks [--rows 1000000] [--only bulk,latency,...] [--output FILE]
+
+Progress goes to standard error, the table to standard output and to the file. Ends everything that it starts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import ebla
+
+from benchmarks import etcd, loads
+from benchmarks.figures import Figure, markdown
+from benchmarks.floor import Floor
+
+OUTPUT = Path(__file__).parent / "RESULTS.md"
+ROW_BYTES = loads.KEY_BYTES + loads.VALUE_BYTES
+CHUNK_BYTES = 1_200_000
+WIDTH = 256
+SAMPLES = 400
+
+
+class Bench:
+    def __init__(self, db: Any, rows: int) -> None:
+        self.db = db
+        self.rows = rows
+        self.floor = Floor()
+        self.figures: list[Figure] = []
+        self.peer = self._etcd() if etcd.available() else {}
+
+    def _etcd(self) -> dict[str, float]:
+        say("etcd: three nodes, the same loads")
+        with etcd.cluster() as endpoints:
+            puts, gets = etcd.latency(endpoints[0], SAMPLES)
+            return {
+                "bulk": asyncio.run(etcd.bulk(endpoints[0], min(self.rows, 200_000))),
+                "upserts": asyncio.run(etcd.concurrent(endpoints[0], etcd.PUT, 20_000, WIDTH)),
+                "gets": asyncio.run(etcd.concurrent(endpoints[0], etcd.RANGE, 20_000, WIDTH)),
+                "upsert_ms": puts.quantile_ms(0.5),
+                "get_ms": gets.quantile_ms(0.5),
+            }
+
+    def add(self, name: str, value: float, unit: str, **rest: Any) -> None:
+        figure = Figure(name, value, unit, **rest)
+        say(f"{name}: {value:,.3g} {unit}" + (f" ({figure.ratio:.2f} of the floor)" if figure.ratio else ""))
+        self.figures.append(figure)
+
+    def disk(self) -> None:
+        append_ms, commit_ms = self.floor.disk()
+        self.add("append 4 KiB + fdatasync, p50", append_ms, "ms")
+        self.add("LMDB synced commit, p50", commit_ms, "ms")
+
+    def table(self, name: str) -> Any:
+        partition = ebla.hash("k", buckets=8)
+        return self.db.create_table(
+            name, schema=loads.SCHEMA, primary_key=["k"], partition_by=partition, replicas=3
+        )
+
+    def bulk(self) -> None:
+        rows = loads.rows_of(self.rows)
+        floor = asyncio.run(self.floor.bulk(self.rows, ROW_BYTES, CHUNK_BYTES))
+        table = self.table("bulk")
+        with loads.Memory() as memory:
+            rate = loads.bulk_upsert(table, rows)
+        name = f"bulk upsert of {self.rows:,} rows, one client"
+        peer = self.peer.get("bulk")
+        self.add(name, rate, "rows/s", target=150_000, floor=floor, floor_name="3 sinks", peer=peer)
+        self.add("tablet server under that load, RSS", memory.bytes_max / 2**20, "MB", target=400, better="lower")
+        self.add("scan through the server", loads.scan(table), "rows/s", target=300_000)
+        self.add("node-local snapshot scan", loads.local_scan(table), "rows/s", target=2_000_000)
+        self.db.drop_table("bulk")
+
+    def latency(self) -> None:
+        table = self.table("single")
+        loads.single_upserts(table, 100)
+        chain = self.floor.chain(SAMPLES).quantile_ms(0.5)
+        samples = loads.single_upserts(table, SAMPLES)
+        upsert = {"target": 1.6, "better": "lower", "of_floor": True, "peer": self.peer.get("upsert_ms")}
+        self.add("single-row upsert, p50", samples.quantile_ms(0.5), "ms", floor=chain, floor_name="chain", **upsert)
+        self.add("single-row upsert, p99", samples.quantile_ms(0.99), "ms")
+        call = self.floor.call(SAMPLES).quantile_ms(0.5)
+        samples = loads.single_gets(table, SAMPLES)
+        get = {"target": 1.3, "better": "lower", "of_floor": True, "peer": self.peer.get("get_ms")}
+        self.add("get, p50", samples.quantile_ms(0.5), "ms", floor=call, floor_name="bare call", **get)
+        self.add("get, p99", samples.quantile_ms(0.99), "ms")
+
+    def concurrency(self) -> None:
+        self.table("many")
+        for operation, method, what in (("upsert", "chain", "upserts"), ("get", "echo", "gets")):
+            floor = asyncio.run(self.floor.concurrent(method, 4096, WIDTH))
+            rate = asyncio.run(loads.concurrent("many", operation, 20_480, WIDTH))
+            name = f"{WIDTH} concurrent single-row {what}, one process"
+            peer = self.peer.get(what)
+            self.add(name, rate, "1/s", target=10_000, floor=floor, floor_name="bare actors", peer=peer)
+
+    def failover(self) -> None:
+        middle, gaps = loads.unavailability(self.db, 10)
+        note = "all ten, in seconds: " + ", ".join(f"{gap:.2f}" for gap in gaps)
+        name = "write unavailability after SIGKILL of a leader, median of 10"
+        self.add(name, middle, "s", target=2.0, better="lower", note=note)
+
+    def feed(self) -> None:
+        rate, seconds = loads.feed_flights(self.db)
+        note = f"{seconds:.0f} s of Spark start-up before it are not counted"
+        self.add("feed of 336,776 flights through Spark", rate, "rows/s", target=30_000, note=note)
+
+    def close(self) -> None:
+        self.floor.close()
+
+
+STEPS: dict[str, Callable[[Bench], None]] = {
+    "disk": Bench.disk,
+    "latency": Bench.latency,
+    "concurrency": Bench.concurrency,
+    "bulk": Bench.bulk,
+    "failover": Bench.failover,
+    "feed": Bench.feed,
+}
+
+
+def say(text: str) -> None:
+    print(f"{time.perf_counter() - STARTED:6.1f} s  {text}", file=sys.stderr, flush=True)
+
+
+STARTED = time.perf_counter()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--only", default=",".join(STEPS), help=f"some of {', '.join(STEPS)}")
+    parser.add_argument("--output", type=Path, default=OUTPUT)
+    options = parser.parse_args()
+    chosen = options.only.split(",")
+    if unknown := [name for name in chosen if name not in STEPS]:
+        parser.error(f"there is no step {unknown[0]!r}; choose from {', '.join(STEPS)}")
+    say("starting a local cluster of 4 nodes")
+    with ebla.local(hosts=4) as db:
+        bench = Bench(db, options.rows)
+        try:
+            for name in chosen:
+                STEPS[name](bench)
+        finally:
+            bench.close()
+    today = datetime.now(UTC).strftime("%Y-%m-%d")
+    machine = f"Measured {today} on {os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}, one local cluster of 4 Ray nodes."
+    text = markdown(bench.figures, machine)
+    print(text)
+    options.output.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""The floor: bare Ray actors that do the same shape of work, and the disk on its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import ray
+
+from benchmarks.figures import Samples, Stopwatch
+
+PAYLOAD = b"x" * 200
+
+
+@ray.remote(num_cpus=0, max_concurrency=1000)
+class Echo:
+    """An async actor that answers, or asks two others first."""
+
+    def __init__(self, others: list[Any]) -> None:
+        self.others = others
+
+    async def echo(self, data: bytes) -> bytes:
+        return data
+
+    async def chain(self, data: bytes) -> bytes:
+        await asyncio.gather(*[other.echo.remote(data) for other in self.others])
+        return data
+
+
+@ray.remote(num_cpus=0, max_concurrency=1000)
+class Sink:
+    """Takes a chunk, stores it in one synced LMDB commit, and passes it on to two others at the same time."""
+
+    def __init__(self, directory: str, others: list[Any]) -> None:
+        self.environment = lmdb.open(directory, map_size=1 << 32)
+        self.others = others
+        self.next = 0
+
+    async def put(self, data: bytes) -> int:
+        key = b"%016d" % self.next
+        self.next += 1
+        passed = [other.put.remote(data) for other in self.others]
+        await asyncio.to_thread(self._commit, key, data)
+        await asyncio.gather(*passed)
+        return len(data)
+
+    def _commit(self, key: bytes, data: bytes) -> None:
+        with self.environment.begin(write=True) as transaction:
+            transaction.put(key, data)
+
+
+class Floor:
+    """Three echo actors and three sinks on the running cluster."""
+
+    def __init__(self) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="ebla-floor-"))
+        followers = [Echo.remote([]), Echo.remote([])]
+        self.leader = Echo.remote(followers)
+        for number in range(3):
+            (self.directory / str(number)).mkdir()
+        sinks = [Sink.remote(str(self.directory / str(number)), []) for number in (1, 2)]
+        self.sink = Sink.remote(str(self.directory / "0"), sinks)
+        self.actors = [*followers, self.leader, *sinks, self.sink]
+        ray.get(self.leader.chain.remote(PAYLOAD))
+        ray.get(self.sink.put.remote(PAYLOAD))
+
+    def call(self, count: int) -> Samples:
+        return self._time(self.leader.echo, count)
+
+    def chain(self, count: int) -> Samples:
+        return self._time(self.leader.chain, count)
+
+    def _time(self, method: Any, count: int) -> Samples:
+        samples = Samples()
+        for _ in range(count):
+            with Stopwatch() as watch:
+                ray.get(method.remote(PAYLOAD))
+            samples.seconds.append(watch.seconds)
+        return samples
+
+    async def concurrent(self, method: str, count: int, width: int) -> float:
+        """Calls per second, `width` of them under way."""
+        call = getattr(self.leader, method)
+
+        async def worker() -> None:
+            for _ in range(count // width):
+                await call.remote(PAYLOAD)
+
+        with Stopwatch() as watch:
+            await asyncio.gather(*[worker() for _ in range(width)])
+        return count / watch.seconds
+
+    async def bulk(self, rows: int, row_bytes: int, chunk_bytes: int, in_flight: int = 8) -> float:
+        """Rows per second through one sink and its two followers, synced on all three, without any protocol."""
+        chunk = os.urandom(chunk_bytes)
+        left = rows * row_bytes // chunk_bytes
+        gate = asyncio.Semaphore(in_flight)
+
+        async def send() -> None:
+            async with gate:
+                await self.sink.put.remote(chunk)
+
+        with Stopwatch() as watch:
+            await asyncio.gather(*[send() for _ in range(left)])
+        return left * chunk_bytes / row_bytes / watch.seconds
+
+    def disk(self, count: int = 300) -> tuple[float, float]:
+        """p50 in ms of: append 4 KiB and fdatasync; one LMDB commit of a small value."""
+        appends, commits = Samples(), Samples()
+        descriptor = os.open(self.directory / "file", os.O_CREAT | os.O_WRONLY)
+        for _ in range(count):
+            start = time.perf_counter()
+            os.write(descriptor, b"x" * 4096)
+            os.fdatasync(descriptor)
+            appends.seconds.append(time.perf_counter() - start)
+        os.close(descriptor)
+        environment = lmdb.open(str(self.directory / "lmdb"), map_size=1 << 28)
+        for number in range(count):
+            with Stopwatch() as watch, environment.begin(write=True) as transaction:
+                transaction.put(b"%08d" % number, PAYLOAD)
+            commits.seconds.append(watch.seconds)
+        environment.close()
+        return appends.quantile_ms(0.5), commits.quantile_ms(0.5)
+
+    def close(self) -> None:
+        for actor in self.actors:
+            ray.kill(actor)
+        shutil.rmtree(self.directory, ignore_errors=True)

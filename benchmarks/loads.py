@@ -1,0 +1,159 @@
+"""The loads: what a program does to a table, timed from the outside."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import ebla
+import numpy as np
+import psutil
+import pyarrow as pa
+import ray
+
+from benchmarks.figures import Samples, Stopwatch, median
+from ebla.actors import messages as m
+from ebla.actors.ray_shell import Pong
+from ebla.actors.ray_world import RayNetwork
+from ebla.connection import make_session, namespace_of
+from ebla.local_scan import scan as scan_here
+
+KEY_BYTES, VALUE_BYTES = 16, 100
+SCHEMA = pa.schema([pa.field("k", pa.binary(), False), pa.field("v", pa.binary(), False)])
+
+
+def rows_of(count: int, seed: int = 1) -> pa.Table:
+    keys = np.random.default_rng(seed).bytes(KEY_BYTES * count)
+    values = np.random.default_rng(seed + 1).bytes(VALUE_BYTES * count)
+
+    def column(data: bytes, width: int) -> pa.Array:
+        fixed = pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), count, [None, pa.py_buffer(data)])
+        return fixed.cast(pa.binary())
+
+    return pa.table({"k": column(keys, KEY_BYTES), "v": column(values, VALUE_BYTES)}, schema=SCHEMA)
+
+
+def bulk_upsert(table: Any, rows: pa.Table) -> float:
+    with Stopwatch() as watch:
+        table.upsert(rows)
+    return rows.num_rows / watch.seconds
+
+
+def single_upserts(table: Any, count: int) -> Samples:
+    samples = Samples()
+    for number in range(count):
+        row = {"k": b"%016d" % number, "v": b"y" * VALUE_BYTES}
+        with Stopwatch() as watch:
+            table.upsert(row)
+        samples.seconds.append(watch.seconds)
+    return samples
+
+
+def single_gets(table: Any, count: int) -> Samples:
+    samples = Samples()
+    for number in range(count):
+        with Stopwatch() as watch:
+            found = table.get({"k": b"%016d" % (number % 100)})
+        assert found is not None
+        samples.seconds.append(watch.seconds)
+    return samples
+
+
+async def concurrent(name: str, operation: str, count: int, width: int) -> float:
+    """Single-row operations per second with `width` tasks in one process."""
+    async with ebla.aio.Database(make_session("ebla")) as db:
+        table = await db.table(name)
+
+        async def worker(number: int) -> None:
+            for turn in range(count // width):
+                key = b"%016d" % (number * 1000 + turn % 50)
+                if operation == "upsert":
+                    await table.upsert({"k": key, "v": b"z" * VALUE_BYTES})
+                else:
+                    await table.get({"k": key})
+
+        await asyncio.gather(*[worker(number) for number in range(width)])  # connections, caches
+        with Stopwatch() as watch:
+            await asyncio.gather(*[worker(number) for number in range(width)])
+        return count / watch.seconds
+
+
+def scan(table: Any) -> float:
+    with Stopwatch() as watch:
+        rows = sum(batch.num_rows for batch in table.scan().batches())
+    return rows / watch.seconds
+
+
+def local_scan(table: Any) -> float:
+    """Straight from a replica's disk on this machine, decoded and verified; rows per second."""
+    table.flush()
+    with Stopwatch() as watch:
+        rows = sum(batch.num_rows for batch in scan_here(table))
+    return rows / watch.seconds
+
+
+class Memory:
+    """The greatest resident size of any tablet server while the block runs."""
+
+    def __enter__(self) -> Memory:
+        self.pids = tablet_server_pids()
+        self.bytes_max = 0
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+        return self
+
+    def _watch(self) -> None:
+        while not self._end.wait(0.1):
+            for pid in self.pids:
+                try:
+                    self.bytes_max = max(self.bytes_max, psutil.Process(pid).memory_info().rss)
+                except psutil.NoSuchProcess:
+                    continue
+
+    def __exit__(self, *exception: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+
+def tablet_server_pids() -> list[int]:
+    return [pong.pid for pong in asyncio.run(_pongs())]
+
+
+async def _pongs() -> list[Pong]:
+    network = RayNetwork(namespace_of("ebla"))
+    servers = await network.call("master/0", "list_servers", m.Empty(), m.ListServersReply, 5.0)
+    return [await network.call(s.address, "ping", m.Empty(), Pong, 5.0) for s in servers.servers if s.alive]
+
+
+def unavailability(db: Any, kills: int) -> tuple[float, list[float]]:
+    """Seconds between the last write before and the first after the SIGKILL of a leader's actor; the median, and
+    all of them."""
+    table = db.create_table("failover", schema=SCHEMA, primary_key=["k"], replicas=3)
+    gaps: list[float] = []
+    for kill in range(kills):
+        table.upsert({"k": b"before", "v": b"%d" % kill})
+        leader = next(t.leader for t in table.info().tablets)
+        assert leader is not None
+        handle = ray.get_actor(leader, namespace=namespace_of("ebla"))
+        last = time.perf_counter()
+        ray.kill(handle, no_restart=False)
+        table.upsert({"k": b"after", "v": b"%d" % kill})
+        gaps.append(time.perf_counter() - last)
+        _until_whole(table)
+    db.drop_table("failover")
+    return median(gaps), gaps
+
+
+def _until_whole(table: Any, timeout_s: float = 60.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if all(r.alive for t in table.info().tablets for r in t.replicas) and all(
+            t.leader for t in table.info().tablets
+        ):
+            time.sleep(2.0)  # a restarted replica withholds its vote for an election timeout; measure the steady case
+            return
+        time.sleep(0.1)
+    raise RuntimeError("the killed server did not come back")

@@ -1,0 +1,202 @@
+"""Scans for tasks that run where the rows are: read a replica on this host from its disk, at the speed of memory.
+
+    for batch in local_scan.scan(table, columns=["origin"], where=ebla.col("origin") == "JFK"): ...
+    for batch in local_scan.scan_tablet(table, 3): ...              # one of the tablets in local_scan.buckets(table)
+
+A tablet's leader tells the log index that a reader must see, a replica on this host flushes up to it, and its rows are
+then read in place: as fresh as a scan at the leader, and neither the network nor the server's process carries them.
+Where no replica is on this host, or it cannot serve, the tablet is scanned through its leader.
+
+What one tablet yields is of one moment. If it is lost after rows were handed out, the iterator raises; scan again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import aclosing
+from pathlib import Path
+
+import pyarrow as pa
+
+from ebla import aio, expressions
+from ebla.actors import messages as m
+from ebla.locations import Route, TableRoutes
+from ebla.options import check_deadline
+from ebla.scanner import Block, ScanPlan, ScanRun
+from ebla.session import Session
+from ebla.storage import local_reader
+from ebla.storage.errors import EblaError, StorageError
+from ebla.table import Scan, Table
+
+SNAPSHOT_S = 10.0  # for the replica here to catch up and flush
+SERVER = "tablet-server/"
+
+SlotsHere = Callable[[], Sequence[str]]
+
+
+def _slots_here() -> Sequence[str]:
+    from ebla.placement.nearby import slots_here
+
+    return slots_here()
+
+
+def scan(
+    table: Table,
+    columns: Sequence[str] | None = None,
+    where: expressions.Expression | None = None,
+    *,
+    local: bool = True,
+    deadline_s: float | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """All tablets, one after the other, each in key order. `local=False` reads everything through the leaders."""
+    for bucket in buckets(table, where):
+        yield from scan_tablet(table, bucket, columns, where, local=local, deadline_s=deadline_s)
+
+
+def buckets(table: Table, where: expressions.Expression | None = None) -> list[int]:
+    """The numbers of the tablets that may hold rows for which `where` is true."""
+    routes = table._awaited._routes
+    bounds = None
+    if where is not None:
+        bounds = expressions.key_bounds(expressions.bind(where, routes.schema), routes.schema)
+    return list(range(len(routes.routes))) if bounds is None else list(routes.partitioner.prune(bounds))
+
+
+def scan_tablet(
+    table: Table,
+    bucket: int,
+    columns: Sequence[str] | None = None,
+    where: expressions.Expression | None = None,
+    *,
+    local: bool = True,
+    deadline_s: float | None = None,
+    slots_here: SlotsHere = _slots_here,
+) -> TabletRead:
+    """The rows of one tablet. `slots_here` names the slots whose files this process can open."""
+    awaited = table._awaited
+    tablet = TabletScan(
+        awaited._session, awaited._routes, columns, where, None, check_deadline(deadline_s), bucket
+    )
+    return TabletRead(table, tablet, slots_here if local else lambda: ())
+
+
+class TabletRead:
+    """Iterating reads the tablet anew. `path` is where its rows were read last, None if through the server."""
+
+    def __init__(self, table: Table, scan: TabletScan, slots_here: SlotsHere) -> None:
+        self.path: Path | None = None
+        self._table = table
+        self._scan = scan
+        self._slots_here = slots_here
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._scan.schema
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        found = self._table._run(self._scan.find(self._slots_here))
+        self.path = None if found is None else Path(found.path)
+        begun = False
+        if found is not None:
+            try:
+                for batch in self._scan.read(found):
+                    begun = True
+                    yield batch
+                return
+            except StorageError:
+                if begun:
+                    raise
+                self.path = None
+        yield from Scan(self._table._database, self._scan).batches()
+
+
+class TabletScan(aio.Scan):
+    """A scan of one tablet alone, and where its rows lie on this host."""
+
+    def __init__(
+        self,
+        session: Session,
+        routes: TableRoutes,
+        columns: Sequence[str] | None,
+        where: expressions.Expression | None,
+        limit: int | None,
+        deadline_s: float,
+        bucket: int,
+    ) -> None:
+        super().__init__(session, routes, columns, where, limit, deadline_s)
+        self._route = routes.routes[bucket]
+
+    async def find(self, slots_here: SlotsHere) -> m.LocalSnapshot | None:
+        """Rows on this host's disk, as fresh as the leader's now; None if there are none."""
+        route, session = self._route, self._session
+        await session.running(self._routes, self._deadline_s)
+        near = [SERVER + slot for slot in slots_here() if SERVER + slot in route.replicas]
+        if not near:
+            return None
+        turn = route.bucket % len(near)
+        request = m.TabletRequest(route.tablet)
+        _, reply = await session.router.ask(
+            route, "read_index", request, m.ReadIndexReply, what="scan", deadline_s=self._deadline_s
+        )
+        for address in near[turn:] + near[:turn]:
+            found = await self._ask(address, reply.index)
+            if found is not None:
+                return found
+        return None
+
+    async def _ask(self, address: str, index: int) -> m.LocalSnapshot | None:
+        """Whatever keeps the replica from serving, another one or the leader serves instead."""
+        limit_s = min(SNAPSHOT_S, self._deadline_s)
+        request = m.LocalSnapshotRequest(self._route.tablet, index, limit_s)
+        network = self._session.world.network
+        try:
+            found = await network.call(address, "local_snapshot", request, m.LocalSnapshot, limit_s + 1.0)
+        except EblaError:
+            return None
+        return found if Path(found.path).is_dir() else None
+
+    def read(self, found: m.LocalSnapshot) -> Iterator[pa.RecordBatch]:
+        """The rows that `find` found; blocks the caller."""
+        plan, schema = self._plan, self._routes.schema
+        wanted = list(plan.columns)
+        bounds = None
+        if plan.predicate is not None:
+            wanted += [name for name in expressions.columns(plan.predicate) if name not in wanted]
+            bounds = expressions.key_bounds(plan.predicate, schema)
+        batches = local_reader.scan(
+            Path(found.path),
+            found.tablet,
+            schema,
+            index=found.index,
+            columns=wanted,
+            start=b"" if bounds is None else bounds.start,
+            stop=None if bounds is None else bounds.stop,
+        )
+        for batch in batches:
+            if plan.predicate is not None:
+                batch = batch.filter(expressions.mask(plan.predicate, batch))
+            if batch.num_rows:
+                yield batch.select(list(plan.columns))
+
+    async def _start(self, plan: ScanPlan, hold: bool) -> AsyncGenerator[Block, None]:
+        await self._session.running(self._routes, self._deadline_s)
+        run = self._run = _TabletRun(self._session, self._routes, plan, self._deadline_s, hold, self._route)
+        async with aclosing(run.blocks()) as blocks:
+            async for block in blocks:
+                yield block
+
+
+class _TabletRun(ScanRun):
+    """A run over one tablet."""
+
+    def __init__(
+        self,
+        session: Session,
+        table: TableRoutes,
+        plan: ScanPlan,
+        deadline_s: float,
+        hold: bool,
+        route: Route,
+    ) -> None:
+        super().__init__(session, table, plan, deadline_s, hold)
+        self._left = [route]

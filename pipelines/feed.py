@@ -1,0 +1,325 @@
+"""From Spark into a table: every row of a DataFrame, written by the executors, exactly once.
+
+    report = feed(session, "flights", table)                    a named data set
+    report = feed(session, session.read.parquet(path), table)   any DataFrame
+
+Write ids follow from the job's name, the partition and the position in it, so Spark's retries and speculative tasks
+change nothing, and neither does repeating a broken feed under the same `job` (within the table's retention of answers,
+one hour). An upsert may be repeated under any job: the table ends equal to the source.
+
+What makes attempts alike is that a partition's rows come in the same order each time. Files do; a shuffle does not
+promise it, so with `partitions` rows are sorted by key within each partition, and `sort=True` does only that.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import ray
+import ray.exceptions
+from pyspark import InheritableThread
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import DataType
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from ebla.actors.errors import ErrorFrame, NotFound, Unavailable, from_frame
+from ebla.partitions import PartitionBy
+from ebla.pipelines import datasets, tasks
+from ebla.pipelines.session import executors_alive
+from ebla.storage.errors import EblaError, InvalidArgument
+from ebla.table import Database, Table
+
+MODES = ("upsert", "insert")
+CALL_ROWS = 32_768
+POLL_S = 0.1
+LOST_S_MAX = 60.0  # without any executor
+CANCEL_S_MAX = 20.0
+
+
+class FeedProgress(msgspec.Struct, frozen=True):
+    """`rows` are answered by the table. `total_rows` only where the source is known."""
+
+    rows: int
+    total_rows: int | None
+    tasks_done: int
+    tasks: int
+    seconds: float
+
+    @property
+    def rows_per_s(self) -> float:
+        return self.rows / self.seconds if self.seconds > 0 else 0.0
+
+
+class FeedReport(msgspec.Struct, frozen=True):
+    """`rows` were written; `rejected` were there before (insert only). `retries`: attempts beyond the first."""
+
+    table: str
+    source: str
+    job: str
+    mode: str
+    rows: int
+    rejected: int
+    partitions: int
+    calls: int
+    retries: int
+    seconds: float
+    rows_per_s: float
+
+
+class FeedFailed(EblaError):
+    """Spark gave the feed up. Rows may have been written; feed again, the table then ends equal to the source."""
+
+    fields = ("job", "rows")
+    job: str | None
+    rows: int | None
+    possibly_applied = True
+
+
+def feed(
+    spark: SparkSession,
+    source: DataFrame | str,
+    table: Table,
+    *,
+    mode: str = "upsert",
+    job: str | None = None,
+    partitions: int | None = None,
+    sort: bool = False,
+    call_rows: int = CALL_ROWS,
+    deadline_s: float | None = None,
+    on_progress: Callable[[FeedProgress], None] | None = None,
+) -> FeedReport:
+    """Write every row of `source` into `table`; with `mode="insert"` rows whose key exists are left as they are.
+
+    Raises InvalidArgument, naming the column, for rows that do not fit the table; FeedFailed when Spark gives up;
+    Unavailable when Spark is lost. Ctrl-C ends the Spark job.
+    """
+    if mode not in MODES:
+        raise InvalidArgument(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
+    if call_rows < 1 or (partitions is not None and partitions < 1):
+        raise InvalidArgument("call_rows and partitions must be 1 or more")
+    known = datasets.DATASETS.get(source) if isinstance(source, str) else None
+    frame = datasets.source(spark, source) if isinstance(source, str) else source
+    check_columns(frame, table)
+    key = list(table.primary_key)
+    if partitions is not None:
+        frame = frame.repartition(partitions, *key)
+    if sort or partitions is not None:
+        frame = frame.sortWithinPartitions(*key)
+    job = job or os.urandom(8).hex()
+    work = tasks.WriteTask(pickle.dumps(table), job, mode, call_rows, deadline_s)
+    counter = _start_counter(job)
+    try:
+        run = _Run(spark, frame.mapInArrow(work, tasks.RESULT), job, counter)
+        rows = run.follow(on_progress, known.rows if known else None)
+    finally:
+        ray.kill(counter)
+    return _report(rows, table, source if isinstance(source, str) else "DataFrame", job, mode, run.seconds)
+
+
+def table_for(
+    db: Database,
+    name: str,
+    source: DataFrame | str | pa.Schema,
+    *,
+    primary_key: Sequence[str] = (),
+    partition_by: PartitionBy | None = None,
+    replicas: int = 3,
+) -> Table:
+    """The table `name`; if there is none it is made with the columns of `source`. A named data set knows its key."""
+    try:
+        return db.table(name)
+    except NotFound:
+        pass
+    known = datasets.DATASETS.get(source) if isinstance(source, str) else None
+    if known is not None:
+        schema, primary_key = known.schema, tuple(primary_key) or known.primary_key
+    elif isinstance(source, pa.Schema):
+        schema = source
+    elif isinstance(source, DataFrame):
+        schema = arrow_schema(source)
+    else:
+        raise InvalidArgument(f"{source!r} is no data set; read it first, and give the DataFrame")
+    if not primary_key:
+        raise InvalidArgument(f"table {name!r} does not exist; name its primary key to have it made")
+    return db.create_table(
+        name, schema=schema, primary_key=primary_key, partition_by=partition_by, replicas=replicas
+    )
+
+
+def arrow_schema(frame: DataFrame) -> pa.Schema:
+    """The columns of a DataFrame as a table would have them. Raises InvalidArgument for types that no table has."""
+    return pa.schema([pa.field(f.name, _arrow_type(f.name, f.dataType), f.nullable) for f in frame.schema.fields])
+
+
+def check_columns(frame: DataFrame, table: Table) -> None:
+    """Before anything is written: the names fit, and every type is one that a table can hold."""
+    given, wanted = arrow_schema(frame), table.schema
+    for name in given.names:
+        if name not in wanted.names:
+            raise InvalidArgument(
+                f"table {table.name!r} has no column {name!r}; drop it from the source, the columns are "
+                f"{', '.join(wanted.names)}",
+                column=name,
+            )
+    for field in wanted:
+        if not field.nullable and field.name not in given.names:
+            raise InvalidArgument(
+                f"the source has no column {field.name!r}, which table {table.name!r} needs; its columns are "
+                f"{', '.join(given.names)}",
+                column=field.name,
+            )
+
+
+def _arrow_type(name: str, kind: DataType) -> pa.DataType:
+    try:
+        found = to_arrow_type(kind)
+    except PySparkException as error:
+        raise InvalidArgument(
+            f"column {name!r} is of Spark's type {kind.simpleString()}, which no table holds; convert it, or drop it",
+            column=name,
+        ) from error
+    if pa.types.is_nested(found) or pa.types.is_duration(found) or pa.types.is_null(found):
+        raise InvalidArgument(
+            f"column {name!r} is of Spark's type {kind.simpleString()}, which no table holds; take it apart into "
+            "columns, or drop it",
+            column=name,
+        )
+    return found
+
+
+# -- following a job -----------------------------------------------------------------------------------------
+
+
+class _Run:
+    """A Spark job in a thread of its own, so that whoever follows it may be interrupted at any moment."""
+
+    def __init__(self, spark: SparkSession, work: DataFrame, job: str, counter: Any) -> None:
+        self.seconds = 0.0
+        self._spark = spark
+        self._work = work
+        self._group = f"feed {job}"
+        self._job = job
+        self._counter = counter
+        self._rows: list[Row] = []
+        self._error: Exception | None = None
+        self._tally = tasks.Tally(0, None, None)
+
+    def follow(self, tell: Callable[[FeedProgress], None] | None, total_rows: int | None) -> list[Row]:
+        """The results, one row a partition."""
+        began = lately = time.monotonic()
+        thread = InheritableThread(target=self._collect, name=self._group, daemon=True)
+        thread.start()
+        try:
+            while thread.is_alive():
+                thread.join(POLL_S)
+                self.seconds = time.monotonic() - began
+                self._tally = self._read()
+                if tell is not None:
+                    tell(self._progress(total_rows))
+                if self._tally.fatal is not None:
+                    raise from_frame(self._tally.fatal)
+                lately = time.monotonic() if executors_alive(self._spark) else lately
+                if time.monotonic() - lately > LOST_S_MAX:
+                    raise Unavailable(
+                        "Spark has lost all of its executors, probably with the node of its application master; start "
+                        "another session and feed again: the table then ends equal to the source"
+                    )
+        except BaseException:
+            self._cancel(thread)
+            raise
+        if self._error is not None:
+            raise self._failure(self._error)
+        refused = [row.error for row in self._rows if row.error is not None]
+        if refused:
+            raise from_frame(msgspec.msgpack.decode(bytes(refused[0]), type=ErrorFrame))
+        if tell is not None:
+            tell(self._progress(total_rows, sum(row.rows + row.rejected for row in self._rows)))
+        return self._rows
+
+    def _collect(self) -> None:
+        try:
+            self._spark.sparkContext.setJobGroup(self._group, f"ebla {self._group}", interruptOnCancel=True)
+            self._rows = self._work.collect()
+        except Exception as error:
+            self._error = error
+
+    def _cancel(self, thread: threading.Thread) -> None:
+        self._spark.sparkContext.cancelJobGroup(self._group)
+        thread.join(CANCEL_S_MAX)
+
+    def _read(self) -> tasks.Tally:
+        """What the workers told; the last known if the counter is away."""
+        try:
+            rows, last, fatal = ray.get(self._counter.read.remote(), timeout=1.0)
+        except ray.exceptions.RayError:
+            return self._tally
+        return tasks.Tally(rows, _frame(last), _frame(fatal))
+
+    def _progress(self, total_rows: int | None, rows: int | None = None) -> FeedProgress:
+        tracker = self._spark.sparkContext.statusTracker()
+        done = known = 0
+        for number in tracker.getJobIdsForGroup(self._group):
+            job = tracker.getJobInfo(number)
+            for stage in map(tracker.getStageInfo, job.stageIds if job else ()):
+                if stage is not None:
+                    done, known = done + stage.numCompletedTasks, known + stage.numTasks
+        return FeedProgress(self._tally.rows if rows is None else rows, total_rows, done, known, self.seconds)
+
+    def _failure(self, error: Exception) -> FeedFailed:
+        last = self._read().last
+        cause = f"{last.kind}: {last.message}" if last else _spark_cause(error)
+        return FeedFailed(
+            f"Spark gave the feed up after {self._tally.rows} rows: {cause}. Feed again when that is mended: the table "
+            "then ends equal to the source",
+            job=self._job,
+            rows=self._tally.rows,
+        )
+
+
+def _start_counter(job: str) -> Any:
+    """On the driver's own node: with that the feed ends anyway."""
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+    options = {"name": tasks.counter_name(job), "namespace": tasks.NAMESPACE, "num_cpus": 0}
+    try:
+        return ray.remote(tasks.Counter).options(**options, scheduling_strategy=here).remote()
+    except ValueError as error:
+        raise InvalidArgument(f"a feed of job {job!r} is under way; wait for it, or name another job") from error
+
+
+def _frame(data: bytes | None) -> ErrorFrame | None:
+    return None if data is None else msgspec.msgpack.decode(data, type=ErrorFrame)
+
+
+def _spark_cause(error: Exception) -> str:
+    """The line that matters in a Java stack that wraps a Python one."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    python = [line for line in lines if line.partition(":")[0].endswith(("Error", "Exception")) and " " not in line.partition(":")[0]]
+    return (python or lines or [type(error).__name__])[0]
+
+
+def _report(
+    rows: Sequence[Row], table: Table, source: str, job: str, mode: str, seconds: float
+) -> FeedReport:
+    written = sum(row.rows for row in rows)
+    return FeedReport(
+        table=table.name,
+        source=source,
+        job=job,
+        mode=mode,
+        rows=written,
+        rejected=sum(row.rejected for row in rows),
+        partitions=len(rows),
+        calls=sum(row.calls for row in rows),
+        retries=sum(row.attempt for row in rows),
+        seconds=seconds,
+        rows_per_s=written / seconds if seconds > 0 else 0.0,
+    )

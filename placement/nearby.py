@@ -1,0 +1,36 @@
+"""Which slots are on this very host: whose replicas' files this process can open."""
+
+from __future__ import annotations
+
+import time
+
+import ray
+import ray.util
+
+from ebla.placement.slots import SLOT_LABEL
+
+KEPT_S = 5.0
+
+_known: tuple[float, tuple[str, ...]] = (float("-inf"), ())
+
+
+def slots_here() -> tuple[str, ...]:
+    """Slots of alive Ray nodes with this node's address; several where one machine runs several nodes.
+
+    Asks the GCS, every KEPT_S at most. Needs a process that is connected to Ray.
+    """
+    global _known
+    now = time.monotonic()
+    if now - _known[0] > KEPT_S:
+        _known = now, tuple(address_slots().get(ray.util.get_node_ip_address(), ()))
+    return _known[1]
+
+
+def address_slots() -> dict[str, tuple[str, ...]]:
+    """The slots by host address."""
+    found: dict[str, list[str]] = {}
+    for node in ray.nodes():  # type: ignore[no-untyped-call]
+        if node["Alive"]:
+            slot = (node.get("Labels") or {}).get(SLOT_LABEL) or str(node["NodeID"])
+            found.setdefault(str(node["NodeManagerAddress"]), []).append(slot)
+    return {address: tuple(sorted(slots)) for address, slots in found.items()}

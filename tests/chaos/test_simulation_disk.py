@@ -1,0 +1,204 @@
+"""The simulated disk keeps exactly what LMDB would keep; tests/storage/test_lmdb_twin.py compares the answers."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from ebla.chaos.simulation.disk import DurableState, MemoryDisk
+from ebla.chaos.simulation.loop import run
+from ebla.storage.environment import DeleteRange, Put
+from ebla.storage.errors import (
+    Damaged,
+    DirectoryLocked,
+    DiskFailed,
+    DiskFull,
+    EblaError,
+    SnapshotExpired,
+    StorageError,
+)
+
+
+async def start(state: DurableState, seed: int = 0):
+    disk = MemoryDisk(state, random.Random(seed))
+    await disk.open_instance("one")
+    return disk, await disk.open_environment("wals/shared", ["log"], create=True)
+
+
+def put(number: int) -> list[Put]:
+    return [Put("log", [(b"%04d" % number, b"v")])]
+
+
+def numbers(environment) -> list[int]:
+    return [int(key) for key, _ in environment.items("log")]
+
+
+def crash_in_flight(seed: int) -> tuple[list[int], list[int]]:
+    """What had been acknowledged, and what is there after a crash among eight commits."""
+
+    async def main():
+        state, acknowledged = DurableState(), []
+        disk, environment = await start(state, seed)
+
+        async def committer(first):
+            for number in range(first, 1000, 8):
+                await environment.commit(put(number))
+                acknowledged.append(number)
+
+        for first in range(8):
+            disk.loop.create_task(committer(first))
+        await asyncio.sleep(disk.random.uniform(0.01, 0.05))
+        disk.crash()
+        _, environment = await start(state, seed)
+        return sorted(acknowledged), numbers(environment)
+
+    return run(main(), seed)
+
+
+def test_a_crash_keeps_what_returned_and_a_prefix_of_what_was_in_flight():
+    extra = set()
+    for seed in range(100):
+        acknowledged, stored = crash_in_flight(seed)
+        assert acknowledged and set(acknowledged) <= set(stored)
+        assert stored == list(range(len(stored)))
+        extra.add(len(stored) - len(acknowledged))
+    assert min(extra) == 0 and max(extra) >= 5, "the coin never fell on either side"
+
+
+def test_commits_made_while_a_sync_is_under_way_share_the_next_one():
+    async def main():
+        state = DurableState()
+        state.commit_s = (1.0, 1.0)
+        disk, environment = await start(state)
+        begin = disk.loop.time()
+        await asyncio.gather(*(environment.commit(put(n)) for n in range(100)))
+        assert 2.0 <= disk.loop.time() - begin < 2.1
+        assert numbers(environment) == list(range(100))
+
+    run(main())
+
+
+def test_what_is_durable_is_visible_before_it_is_acknowledged():
+    async def main():
+        _, environment = await start(DurableState())
+        commit = asyncio.ensure_future(environment.commit(put(1)))
+        while not environment.count("log"):
+            await asyncio.sleep(0.000_005)
+        seen_early = not commit.done()
+        await commit
+        return seen_early
+
+    assert any(run(main(), seed) for seed in range(5))
+
+
+def test_a_snapshot_stays_as_it_was():
+    async def main():
+        _, environment = await start(DurableState())
+        await environment.commit(put(1))
+        snapshot = environment.snapshot()
+        await environment.commit([DeleteRange("log", b"", None), *put(2)])
+        assert (numbers(snapshot), numbers(environment)) == ([1], [2])
+        environment.expire_snapshots()
+        with pytest.raises(SnapshotExpired):
+            snapshot.count("log")
+
+    run(main())
+
+
+def test_a_failed_sync_poisons_the_disk_for_good():
+    async def main():
+        state = DurableState()
+        disk, environment = await start(state)
+        other = await disk.open_environment("meta", ["t"], create=True)
+        await environment.commit(put(1))
+        state.fail_next_commit("wals/shared")
+        await other.commit([Put("t", [(b"k", b"v")])])
+        commits = [environment.commit(put(2)), environment.commit(put(3)), other.commit([])]
+        ends = await asyncio.gather(*commits, return_exceptions=True)
+        assert {type(end) for end in ends[:2]} == {DiskFailed}
+        for attempt in (
+            lambda: environment.get("log", b"0001"),
+            lambda: other.count("t"),
+            lambda: disk.list("wals"),
+        ):
+            with pytest.raises(DiskFailed):
+                attempt()
+        await disk.close()
+        with pytest.raises(DiskFailed, match="set the directory aside"):
+            await start(state)
+
+    run(main())
+
+
+def test_a_full_disk_refuses_commits_changes_nothing_and_recovers():
+    async def main():
+        state = DurableState()
+        _, environment = await start(state)
+        await environment.commit(put(1))
+        state.fill()
+        ends = await asyncio.gather(*(environment.commit(put(n)) for n in (2, 3)), return_exceptions=True)
+        assert [type(end) for end in ends] == [DiskFull, DiskFull]
+        assert numbers(environment) == [1]
+        state.free()
+        await environment.commit(put(4))
+        assert numbers(environment) == [1, 4]
+
+    run(main())
+
+
+def test_rot_is_silent():
+    async def main():
+        state = DurableState()
+        _, environment = await start(state)
+        await environment.commit([Put("log", [(b"k", b"\x02rest")])])
+        state.rot("wals/shared", "log", b"k")
+        return environment.get("log", b"k")
+
+    assert run(main()) == b"\x03rest"
+
+
+def test_incarnations_are_counted_and_never_two():
+    async def main():
+        state = DurableState()
+        first = MemoryDisk(state, random.Random(0))
+        assert await first.open_instance("one") == ("one", 1, True)
+        with pytest.raises(DirectoryLocked):
+            await MemoryDisk(state, random.Random(0)).open_instance("two")
+        first.crash()
+        second = MemoryDisk(state, random.Random(0))
+        assert await second.open_instance("two") == ("one", 2, False)
+        with pytest.raises(StorageError, match="not open"):
+            first.list("wals")
+        await second.close()
+        assert (await MemoryDisk(state, random.Random(0)).open_instance("three")).seqno == 3
+
+    run(main())
+
+
+def test_what_must_exist_and_does_not_is_damaged():
+    async def main():
+        state = DurableState()
+        disk, environment = await start(state)
+        with pytest.raises(Damaged):
+            await disk.open_environment("meta", ["t"], create=False)
+        await environment.close()
+        state.lose_environment("wals/shared")
+        with pytest.raises(Damaged):
+            await disk.open_environment("wals/shared", ["log"], create=False)
+
+    run(main())
+
+
+def test_close_waits_for_the_commits_before_it():
+    async def main():
+        disk, environment = await start(DurableState())
+        commits = [asyncio.ensure_future(environment.commit(put(n))) for n in range(20)]
+        await asyncio.sleep(0)
+        await disk.close()
+        assert all(commit.done() and commit.exception() is None for commit in commits)
+        with pytest.raises(EblaError):
+            await environment.commit(put(99))
+
+    run(main())

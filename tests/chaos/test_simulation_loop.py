@@ -1,0 +1,168 @@
+"""Time jumps, order is kept, the dead stay dead, and no run is endless."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+
+import pytest
+
+from ebla.chaos.simulation.loop import Deadlock, Livelock, NotSimulated, run
+
+
+def test_time_jumps_to_the_next_timer():
+    async def main():
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(86_400 * 365)
+        return loop.time()
+
+    assert run(main()) == pytest.approx(86_400 * 365)
+
+
+def test_timers_of_one_moment_fire_in_the_order_in_which_they_were_set():
+    async def main():
+        loop, order = asyncio.get_running_loop(), []
+        for name in range(50):
+            loop.call_at(1.0, order.append, name)
+        await asyncio.sleep(2)
+        return order
+
+    assert run(main()) == list(range(50))
+
+
+def test_waiting_for_what_never_happens_is_a_deadlock_that_tells_the_seed():
+    async def main():
+        await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(Deadlock) as failure:
+        run(main(), seed=42)
+    assert "seed 42" in failure.value.__notes__[0]
+
+
+def test_a_run_without_end_is_a_livelock():
+    async def main():
+        while True:
+            await asyncio.sleep(0.001)
+
+    with pytest.raises(Livelock, match="1000 steps"):
+        run(main(), steps_max=1000)
+
+
+def test_threads_are_refused():
+    async def main():
+        loop = asyncio.get_running_loop()
+        with pytest.raises(NotSimulated, match=r"environment\.run"):
+            await loop.run_in_executor(None, threading.get_ident)
+        with pytest.raises(NotSimulated):
+            loop.call_soon_threadsafe(print)
+        with pytest.raises(NotSimulated):
+            await asyncio.to_thread(print)
+
+    run(main())
+
+
+def test_asyncio_as_usual_works_in_virtual_time():
+    async def main():
+        async with asyncio.timeout(10):
+            assert await asyncio.gather(asyncio.sleep(3, "a"), asyncio.sleep(1, "b")) == ["a", "b"]
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.sleep(5), 1)
+        return asyncio.get_running_loop().time()
+
+    assert run(main()) == pytest.approx(4)
+
+
+def test_an_abort_ends_the_run_at_once_also_when_main_waits():
+    async def main():
+        loop = asyncio.get_running_loop()
+        loop.call_later(1, loop.abort, ValueError("enough"))
+        await asyncio.sleep(1000)
+
+    with pytest.raises(ValueError, match="enough") as failure:
+        run(main())
+    assert "1.000000 s of virtual time" in failure.value.__notes__[0]
+
+
+def test_a_dead_domain_takes_no_step_and_runs_no_cleanup():
+    did: list[str] = []
+
+    async def victim(name):
+        try:
+            did.append(f"{name} begins")
+            await asyncio.sleep(2)
+            did.append(f"{name} goes on")
+        except BaseException:
+            did.append(f"{name} caught")
+            raise
+        finally:
+            did.append(f"{name} cleans up")
+
+    async def parent():
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(1.5):
+                await asyncio.gather(victim("child"), victim("second"))
+        did.append("parent goes on")
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        domain = loop.domain("node")
+        tasks = [
+            loop.create_task(coroutine, context=domain.context.copy())
+            for coroutine in (victim("own"), parent(), victim("cancelled"))
+        ]
+        assert [task.get_name() for task in tasks] == ["node#1", "node#2", "node#3"]
+        await asyncio.sleep(1)
+        tasks[2].cancel()  # not delivered before it dies
+        domain.alive = False
+        await asyncio.sleep(10)
+        assert not any(task.done() for task in tasks)
+        return list(did)
+
+    assert run(main()) == [f"{name} begins" for name in ("own", "cancelled", "child", "second")]
+
+
+def test_a_task_that_dies_by_its_own_act_stops_at_its_next_wait():
+    async def main():
+        loop, did = asyncio.get_running_loop(), []
+        domain = loop.domain("node")
+
+        async def suicide():
+            domain.alive = False
+            did.append("still in this step")
+            await asyncio.sleep(0)
+            did.append("never")
+
+        loop.create_task(suicide(), context=domain.context.copy())
+        await asyncio.sleep(1)
+        return did
+
+    assert run(main()) == ["still in this step"]
+
+
+def test_tasks_outside_every_domain_are_cancelled_at_the_end_as_asyncio_does():
+    did: list[str] = []
+
+    async def left():
+        try:
+            await asyncio.sleep(1000)
+        finally:
+            did.append("cleaned up")
+
+    async def main():
+        kept = asyncio.ensure_future(left())
+        await asyncio.sleep(0)
+        return kept
+
+    assert run(main()).cancelled()
+    assert did == ["cleaned up"]
+
+
+def test_derived_chances_are_independent_and_repeatable():
+    async def main():
+        loop = asyncio.get_running_loop()
+        return [loop.derive(*names).random() for names in (("a",), ("a",), ("b",), ("a", 1), ())]
+
+    first, again, other = run(main(), 1), run(main(), 1), run(main(), 2)
+    assert first == again and first[0] == first[1]
+    assert len(set(first)) == 4 and not set(first) & set(other)

@@ -1,0 +1,145 @@
+"""The processes of a local cluster: how they are started, marked, found and ended. Without Ray."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ebla.placement import local_node, local_processes
+from ebla.placement.local_cluster import LocalCluster, LocalClusterError
+from ebla.placement.local_node import Auth, NodeSettings, choose_auth
+from ebla.placement.local_processes import MARK, ProcessRecord
+from ebla.storage.errors import InvalidArgument
+
+SETTINGS = NodeSettings(num_cpus=2, object_store_bytes=1 << 27, dashboard=True, auth=Auth("disabled"))
+# Tells that it runs, starts a child of its own, and waits until it is ended.
+FAMILY = (
+    "import subprocess, sys; "
+    "child = subprocess.Popen([sys.executable, '-c', 'import sys; sys.stdin.read()'], stdin=subprocess.PIPE); "
+    "print(child.pid, flush=True); sys.stdin.read()"
+)
+
+
+@pytest.fixture
+def family() -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """A marked process, and the pid of its child."""
+    environment = {**os.environ, MARK: "cluster:7"}
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", FAMILY], env=environment, stdin=pipe, stdout=pipe) as parent:
+        assert parent.stdout is not None
+        yield parent, int(parent.stdout.readline())
+        local_processes.kill(["cluster:7"])
+
+
+def test_the_mark_finds_a_process_and_its_children(family: tuple[subprocess.Popen[bytes], int]) -> None:
+    parent, child = family
+    assert [process.pid for process in local_processes.belonging(["cluster:7"])] == sorted(
+        [parent.pid, child]
+    )
+    assert local_processes.belonging(["cluster:8"]) == []
+
+
+def test_a_child_whose_parent_is_gone_is_still_found(family: tuple[subprocess.Popen[bytes], int]) -> None:
+    parent, child = family
+    parent.kill()
+    parent.wait()
+    assert [process.pid for process in local_processes.belonging(["cluster:7"])] == [child]
+    assert local_processes.kill(["cluster:7"]) == []
+    assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_record_is_not_taken_for_a_stranger_with_the_same_pid(
+    family: tuple[subprocess.Popen[bytes], int],
+) -> None:
+    parent, child = family
+    true = local_processes.record(psutil.Process(parent.pid))
+    assert local_processes.find(true) is not None
+    assert [process.pid for process in local_processes.belonging([], [true])] == sorted([parent.pid, child])
+    stale = ProcessRecord(parent.pid, true.created - 3600, true.name)
+    assert local_processes.find(stale) is None
+    assert local_processes.belonging([], [stale]) == []
+
+
+def test_this_process_is_never_one_of_them() -> None:
+    me = local_processes.record(psutil.Process())
+    assert os.getpid() not in [process.pid for process in local_processes.belonging([], [me])]
+
+
+def test_only_the_head_opens_a_dashboard_and_every_port_is_free_to_choose(tmp_path: Path) -> None:
+    head = local_node.command(SETTINGS, 1, tmp_path, None)
+    other = local_node.command(SETTINGS, 2, tmp_path, "10.0.0.1:999")
+    assert "--head" in head and "--dashboard-port" in head and "--address" not in head
+    assert "--head" not in other and other[-2:] == ["--address", "10.0.0.1:999"]
+    assert "ebla.slot=host-2" in other
+    ports = {head[i + 1] for i, word in enumerate(head) if word.endswith("port")}
+    assert ports == {"0"}
+
+
+def test_a_node_inherits_the_users_tuning_but_no_other_cluster(tmp_path: Path) -> None:
+    base = {
+        "PATH": "/bin",
+        "RAY_ADDRESS": "else:1",
+        "RAY_health_check_period_ms": "900",
+        "RAY_AUTH_TOKEN": "x",
+    }
+    found = local_node.environment(SETTINGS, "c", 3, base)
+    assert found[MARK] == "c:3"
+    assert found["RAY_health_check_period_ms"] == "900"
+    assert (
+        found["RAY_health_check_failure_threshold"]
+        == local_node.DEFAULTS["RAY_health_check_failure_threshold"]
+    )
+    assert found["RAY_AUTH_MODE"] == "disabled"
+    assert not {"RAY_ADDRESS", "RAY_AUTH_TOKEN"} & found.keys()
+    assert found["PATH"].split(os.pathsep)[0] == str(Path(sys.executable).parent)
+
+
+def test_a_token_is_made_for_the_cluster_where_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "home", lambda: tmp_path / "home")
+    assert choose_auth(None, tmp_path, {}) == Auth("disabled")
+    auth = choose_auth("token", tmp_path, {})
+    assert auth.mode == "token" and auth.token_path == str(tmp_path / "auth_token")
+    token = tmp_path / "auth_token"
+    assert len(token.read_text()) == 64 and stat.S_IMODE(token.stat().st_mode) == 0o600
+    assert choose_auth(None, tmp_path, {}) == auth
+    assert choose_auth("disabled", tmp_path, {}) == Auth("disabled")
+
+
+def test_the_users_own_token_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    (tmp_path / ".ray").mkdir()
+    (tmp_path / ".ray" / "auth_token").write_text("mine")
+    assert choose_auth(None, tmp_path / "c", {}).token_path == str(tmp_path / ".ray" / "auth_token")
+    assert choose_auth(None, tmp_path, {"RAY_AUTH_TOKEN_PATH": "/elsewhere"}).token_path == "/elsewhere"
+
+
+def test_an_unknown_auth_mode_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="must be token or disabled, not 'password'"):
+        choose_auth("password", tmp_path, {})
+
+
+def test_there_is_no_cluster_where_none_was_started(tmp_path: Path) -> None:
+    assert LocalCluster.find(tmp_path) is None
+    with pytest.raises(LocalClusterError, match="no local cluster runs in"):
+        LocalCluster.attach(tmp_path)
+
+
+def test_an_unreadable_record_is_told_and_nothing_is_ended(tmp_path: Path) -> None:
+    (tmp_path / "local.json").write_text("{")
+    with pytest.raises(LocalClusterError, match="unreadable"):
+        LocalCluster.find(tmp_path)
+
+
+@pytest.mark.parametrize("nodes", [0, 65])
+def test_a_number_of_nodes_that_cannot_be_is_refused(tmp_path: Path, nodes: int) -> None:
+    with pytest.raises(InvalidArgument, match="nodes must be between 1 and 64"):
+        LocalCluster.start(nodes, directory=tmp_path)

@@ -1,0 +1,264 @@
+"""The shell that drives a role inside its process, on a real disk and without Ray."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import pytest
+
+from ebla.actors import errors
+from ebla.actors.errors import NotDelivered, NotRunning, from_frame
+from ebla.actors.messages import Empty
+from ebla.actors.ray_shell import START_TRIES_MAX, Assignment, Exit, Pong, Shell, Tasks, dotted
+from ebla.actors.world import World, decode_answer, encode
+from ebla.storage.environment import Disk
+from ebla.storage.errors import Damaged, DirectoryLocked, DiskFailed, InvalidArgument
+from tests.cluster.toy import Number, State, Toy, ToyOptions
+
+Reply = TypeVar("Reply")
+
+
+class FastClock:
+    """Sleeping is only letting others run."""
+
+    def __init__(self) -> None:
+        self.slept = 0
+
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def wall_us(self) -> int:
+        return 0
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept += 1
+        await asyncio.sleep(0.001)
+
+
+class Nobody:
+    """A network with nobody on it."""
+
+    async def call(
+        self, address: str, method: str, message: msgspec.Struct, reply: type[Reply], timeout_s: float
+    ) -> Reply:
+        raise NotDelivered("nobody is there", address=address)
+
+
+class Stage:
+    """Shells on one machine, and the statuses with which their processes would have ended."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.ended: list[Exit] = []
+        self.clock = FastClock()
+
+    def shell(self, options: msgspec.Struct | None = None, role: str = dotted(Toy)) -> Shell:
+        chosen = options or ToyOptions()
+        told = Assignment(
+            address="toy/a",
+            slot="a",
+            namespace="ebla-t",
+            role=role,
+            options_type=dotted(type(chosen)),
+            options=msgspec.msgpack.encode(chosen),
+            root=str(self.root / "toy"),
+        )
+
+        def make_world(disk: Disk, tasks: Tasks, fail: Callable[[BaseException], None]) -> World:
+            return World("toy/a", self.clock, Nobody(), disk, random.Random(7), tasks.spawn, fail)
+
+        return Shell(told, make_world, self.clock, self.ended.append)
+
+
+def on_stage(scenario: Callable[[Stage], Awaitable[None]], root: Path) -> None:
+    async def run() -> None:
+        async with asyncio.timeout(20):
+            await scenario(Stage(root))
+
+    asyncio.run(run())
+
+
+async def settle(shell: Shell) -> Pong:
+    while pong(shell).state == "starting":
+        await asyncio.sleep(0.001)
+    return pong(shell)
+
+
+def pong(shell: Shell) -> Pong:
+    return decode_answer(shell.pong("node", False, 1), Pong)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    while not condition():
+        await asyncio.sleep(0.001)
+
+
+async def ask(shell: Shell, method: str, message: msgspec.Struct, answer: type = Empty) -> object:
+    return decode_answer(await shell.answer(method, encode(message)), answer)
+
+
+def test_rpcs_are_refused_until_the_role_has_started(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        shell = stage.shell()
+        with pytest.raises(NotRunning, match="toy/a is starting"):
+            await ask(shell, "show", Empty(), State)
+        assert (await settle(shell)).state == "running"
+        state = await ask(shell, "show", Empty(), State)
+        assert isinstance(state, State) and state.seqno == 1
+        await shell.stop()
+
+    on_stage(scenario, tmp_path)
+
+
+def test_a_second_incarnation_waits_while_the_first_lives(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        first = stage.shell()
+        await settle(first)
+        second = stage.shell()
+        await until(lambda: pong(second).error is not None)
+        waiting = pong(second)
+        assert waiting.state == "starting" and waiting.error is not None
+        assert isinstance(from_frame(waiting.error), DirectoryLocked)
+        with pytest.raises(NotRunning, match="never run two"):
+            await ask(second, "show", Empty(), State)
+        await first.stop()
+        assert (await settle(second)).state == "running"
+        state = await ask(second, "show", Empty(), State)
+        assert isinstance(state, State) and state.seqno == 2
+        assert stage.ended == []
+        await second.stop()
+
+    on_stage(scenario, tmp_path)
+
+
+def test_waiting_for_a_directory_is_bounded_and_ends_the_process(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        first = stage.shell()
+        await settle(first)
+        stage.shell()
+        await until(lambda: stage.ended)
+        assert stage.ended == [Exit.LOCKED]
+        assert stage.clock.slept == START_TRIES_MAX
+        await first.stop()
+
+    on_stage(scenario, tmp_path)
+
+
+def test_a_damaged_directory_is_told_to_every_caller_and_nothing_is_formatted(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        (stage.root / "toy").mkdir()
+        (stage.root / "toy" / "something").write_text("of somebody")
+        shell = stage.shell()
+        assert (await settle(shell)).state == "failed"
+        for method in ("show", "echo"):
+            with pytest.raises(Damaged, match="move the directory aside"):
+                await ask(shell, method, Empty())
+        assert stage.ended == []
+        assert not (stage.root / "toy" / "instance").exists()
+        await shell.stop()
+
+    on_stage(scenario, tmp_path)
+
+
+def test_a_disk_that_was_given_up_is_told_by_the_next_incarnation(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        first = stage.shell()
+        await settle(first)
+        await first.stop()
+        (stage.root / "toy" / "FAILED").write_text('{"reason": "Input/output error", "at": "now"}')
+        second = stage.shell()
+        assert (await settle(second)).state == "failed"
+        with pytest.raises(DiskFailed, match="Input/output error"):
+            await ask(second, "show", Empty(), State)
+        await second.stop()
+
+    on_stage(scenario, tmp_path)
+
+
+def test_a_role_that_this_version_does_not_have_is_told_not_crashed_over(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        shell = stage.shell(role="tests.cluster.toy:Nobody")
+        assert (await settle(shell)).state == "failed"
+        with pytest.raises(InvalidArgument, match="every node needs the same version"):
+            await ask(shell, "show", Empty(), State)
+        await shell.stop()
+
+    on_stage(scenario, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("method", "status", "words"),
+    [
+        ("lose_disk", Exit.DISK_FAILED, "a sync failed, says the toy"),
+        ("fail_beside", Exit.DEFECT, "a background task of the toy failed"),
+        ("give_up", Exit.FAILED, "the toy gives up"),
+    ],
+)
+def test_a_role_that_cannot_go_on_ends_its_process_loudly(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], method: str, status: Exit, words: str
+) -> None:
+    async def scenario(stage: Stage) -> None:
+        shell = stage.shell()
+        await settle(shell)
+        await ask(shell, method, Empty())
+        await until(lambda: stage.ended)
+        assert stage.ended == [status]
+        await shell.stop()
+
+    on_stage(scenario, tmp_path)
+    told = capsys.readouterr().err
+    assert words in told and "Traceback" in told and "toy/a" in told
+
+
+def test_a_defect_in_a_handler_ends_the_call_and_not_the_role(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def scenario(stage: Stage) -> None:
+        shell = stage.shell()
+        await settle(shell)
+        with pytest.raises(errors.Internal, match="a defect of the toy"):
+            await ask(shell, "stumble", Empty())
+        assert await ask(shell, "echo", Number(3), Number) == Number(3)
+        assert stage.ended == []
+        await shell.stop()
+
+    on_stage(scenario, tmp_path)
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_stopping_lets_go_of_the_directory_and_may_be_repeated(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        shell = stage.shell()
+        await settle(shell)
+        await ask(shell, "add", Number(5), Number)
+        await asyncio.gather(shell.stop(), shell.stop())
+        assert pong(shell).state == "stopping"
+        with pytest.raises(NotRunning, match="stopping"):
+            await ask(shell, "show", Empty(), State)
+        again = stage.shell()
+        assert (await settle(again)).state == "running"
+        state = await ask(again, "show", Empty(), State)
+        assert isinstance(state, State) and state.count == 5
+        await again.stop()
+
+    on_stage(scenario, tmp_path)
+
+
+def test_a_role_may_be_stopped_before_it_has_started(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.shell().stop()
+        again = stage.shell()
+        assert (await settle(again)).state == "running"
+        await again.stop()
+        assert stage.ended == []
+
+    on_stage(scenario, tmp_path)
+
+
+def test_statuses_are_told_apart() -> None:
+    assert len(set(Exit)) == len(Exit) and not {0, 1, 137} & set(Exit)

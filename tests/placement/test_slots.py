@@ -1,0 +1,95 @@
+"""Which hosts there are and which roles go where."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ebla.actors.errors import Unavailable
+from ebla.placement.slots import NODE_ID_LABEL, SLOT_LABEL, DuplicateSlot, choose, seat, survey
+from ebla.storage.errors import InvalidArgument
+
+NAMES = st.lists(st.from_regex(r"[a-z]{1,3}", fullmatch=True), min_size=1, max_size=8, unique=True)
+
+
+def node(node_id: str, slot: str | None = None, alive: bool = True, cpu: float = 4.0) -> dict[str, Any]:
+    labels = {NODE_ID_LABEL: node_id} | ({SLOT_LABEL: slot} if slot else {})
+    resources = {"CPU": cpu} if cpu else {"memory": 1e9}
+    return {
+        "NodeID": node_id,
+        "Alive": alive,
+        "Labels": labels,
+        "Resources": resources,
+        "NodeManagerAddress": "10.0.0.1",
+    }
+
+
+def test_a_host_is_named_by_its_label_and_without_one_by_its_node_id() -> None:
+    found = survey([node("n2", "b"), node("n1", "a"), node("n3")])
+    assert found.slots == ("a", "b", "n3")
+    assert [host.lasting for host in found.hosts] == [True, True, False]
+    assert [host.selector for host in found.hosts] == [
+        {SLOT_LABEL: "a"},
+        {SLOT_LABEL: "b"},
+        {NODE_ID_LABEL: "n3"},
+    ]
+
+
+def test_a_dead_node_is_no_host_and_its_label_may_come_back_on_another() -> None:
+    found = survey([node("old", "a", alive=False), node("new", "a")])
+    assert [(host.slot, host.node_id) for host in found.hosts] == [("a", "new")]
+
+
+def test_two_nodes_with_one_label_are_refused_by_name() -> None:
+    with pytest.raises(DuplicateSlot, match="nodes n1 and n2 both carry") as caught:
+        survey([node("n1", "a"), node("n2", "a")])
+    assert (caught.value.slot, caught.value.nodes) == ("a", ["n1", "n2"])
+
+
+def test_a_node_without_cpus_takes_no_role_and_is_named() -> None:
+    found = survey([node("head", "a", cpu=0), node("n1", "b")])
+    assert found.slots == ("b",)
+    assert "head" in found.left_out[0]
+
+
+def test_named_slots_limit_the_hosts_and_an_absent_one_is_told() -> None:
+    chosen = choose(survey([node("n1", "a"), node("n2", "b"), node("n3", "c")]), ["c", "a", "z"])
+    assert chosen.slots == ("a", "c")
+    assert chosen.left_out == ("slot z has no alive node now",)
+
+
+def test_no_host_at_all_is_unavailable_with_the_reasons() -> None:
+    with pytest.raises(Unavailable, match="slot z has no alive node"):
+        choose(survey([node("n1", "a")]), ["z"])
+
+
+def test_more_masters_than_hosts_are_refused() -> None:
+    with pytest.raises(InvalidArgument, match="only 2 hosts"):
+        seat(["a", "b"], 3)
+
+
+def test_a_master_keeps_its_seat_even_while_its_host_is_away() -> None:
+    assert seat(["a", "b", "c"], 1, ["z"]).masters == ("z",)
+
+
+@given(NAMES, NAMES, st.data())
+def test_hosts_that_come_later_never_move_a_master(
+    first: list[str], later: list[str], data: st.DataObject
+) -> None:
+    masters = data.draw(st.integers(1, len(first)))
+    seated = seat(first, masters)
+    grown = sorted({*first, *later})
+    again = seat(grown, masters, seated.masters)
+    assert again.masters == seated.masters
+    assert again.tablet_servers == tuple(grown)
+    assert len(set(again.masters)) == masters
+
+
+@given(NAMES, st.data())
+def test_the_order_in_which_nodes_are_listed_does_not_matter(names: list[str], data: st.DataObject) -> None:
+    nodes = [node(f"id-{name}", name) for name in names]
+    shuffled = data.draw(st.permutations(nodes))
+    assert survey(nodes) == survey(shuffled)

@@ -1,0 +1,109 @@
+"""What a deployment remembers of itself, and how groups are matched with it."""
+
+from __future__ import annotations
+
+import multiprocessing
+from pathlib import Path
+
+import pytest
+
+from ebla.actors.errors import Unavailable
+from ebla.placement import groups, state
+from ebla.placement.config import configure
+from ebla.placement.groups import Bundle, Group
+from ebla.placement.slots import Host
+from ebla.placement.state import Deployment
+from ebla.storage.errors import Damaged, InvalidArgument
+
+
+def deployment(name: str = "t", uuid: str = "u", revision: int = 1) -> Deployment:
+    return Deployment(uuid=uuid, revision=revision, config=configure({"name": name}), masters=("a",))
+
+
+def hosts(*slots: str) -> list[Host]:
+    return [Host(slot, f"node-{slot}", "10.0.0.1") for slot in slots]
+
+
+def test_what_was_saved_is_found_again(tmp_path: Path) -> None:
+    kept = deployment().revised(groups={"ebla-t-1": ("a", "b")}, groups_made=1)
+    state.save(str(tmp_path / "new" / "dir"), state.encode(kept))
+    assert state.load(str(tmp_path / "new" / "dir")) == kept
+    assert kept.revision == 2
+
+
+def test_nothing_saved_is_not_an_error(tmp_path: Path) -> None:
+    assert state.load(str(tmp_path)) is None
+
+
+def test_a_change_that_changes_nothing_is_no_revision() -> None:
+    assert deployment().revised(masters=("a",)) == deployment()
+
+
+def test_an_older_revision_never_replaces_a_newer_one(tmp_path: Path) -> None:
+    state.save(str(tmp_path), state.encode(deployment(revision=5)))
+    state.save(str(tmp_path), state.encode(deployment(revision=4)))
+    found = state.load(str(tmp_path))
+    assert found is not None and found.revision == 5
+
+
+def test_several_hosts_that_share_a_directory_may_save_at_once(tmp_path: Path) -> None:
+    encoded = [state.encode(deployment(revision=revision)) for revision in range(1, 9)]
+    with multiprocessing.get_context("spawn").Pool(4) as pool:
+        pool.starmap(state.save, [(str(tmp_path), data) for data in encoded])
+    found = state.load(str(tmp_path))
+    assert found is not None and found.revision == 8
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b'{"format": 99, "uuid": "u", "revision": 1, "config": {}}']
+)
+def test_an_unreadable_memory_is_damaged_never_new(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / state.FILE).write_bytes(content)
+    with pytest.raises(Damaged, match=r"restore it|use the version that wrote it"):
+        state.load(str(tmp_path))
+
+
+def test_the_newest_copy_counts() -> None:
+    assert state.newest([None, deployment(revision=2), deployment(revision=3)], "t") == deployment(revision=3)
+    assert state.newest([None], "t") is None
+
+
+def test_a_data_dir_of_another_deployment_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="holds the deployment other, not t"):
+        state.newest([deployment("other")], "t")
+
+
+def test_hosts_that_remember_different_deployments_are_refused() -> None:
+    with pytest.raises(InvalidArgument, match="several deployments"):
+        state.newest([deployment(uuid="u"), deployment(uuid="v")], "t")
+
+
+# -- groups --------------------------------------------------------------------------------------------------
+
+
+def test_slots_that_come_later_need_a_further_group() -> None:
+    covered = {"ebla-t-1": ("a", "b")}
+    assert groups.uncovered(hosts("a", "b", "c", "d"), covered) == hosts("c", "d")
+    assert groups.uncovered(hosts("a"), covered) == []
+
+
+def test_every_slot_has_one_bundle() -> None:
+    found = groups.bundles({"ebla-t-1": ("a", "b"), "ebla-t-3": ("c",)})
+    assert found == {"a": Bundle("ebla-t-1", 0), "b": Bundle("ebla-t-1", 1), "c": Bundle("ebla-t-3", 0)}
+
+
+def test_a_group_is_recognised_by_memory_even_while_its_nodes_are_away() -> None:
+    present = [Group("ebla-t-1", "id", "RESCHEDULING", ("node-a", ""))]
+    assert groups.recognise(present, {"ebla-t-1": ("a", "b"), "ebla-t-0": ("x",)}, hosts("a")) == {
+        "ebla-t-1": ("a", "b")
+    }
+
+
+def test_without_memory_a_group_is_recognised_by_its_nodes() -> None:
+    present = [Group("ebla-t-1", "id", "CREATED", ("node-b", "node-a"))]
+    assert groups.recognise(present, {}, hosts("a", "b")) == {"ebla-t-1": ("b", "a")}
+
+
+def test_without_memory_and_without_nodes_nothing_is_guessed() -> None:
+    with pytest.raises(Unavailable, match="ebla-t-1 is not in deployment"):
+        groups.recognise([Group("ebla-t-1", "id", "RESCHEDULING", ("node-a", ""))], {}, hosts("a"))
