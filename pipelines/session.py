@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import ray
 from pyspark.sql import SparkSession
@@ -70,7 +71,8 @@ def spark(
     raydp_app.check_versions()
     raydp_app.check_free()
     java.java_home()
-    allowed = _allowed(survey(ray.nodes()), on_slots, avoid_slots)
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    allowed = _allowed(survey(nodes), on_slots, avoid_slots)
     told("waiting for places for Spark")
     group = _places(executors, cores, memory, allowed)
     settings = {**_defaults(executors * cores, ui), **raydp_app.java_options(quick), **(configs or {})}
@@ -96,8 +98,9 @@ def executors_alive(session: SparkSession) -> int:
 def hosts_of_executors(session: SparkSession) -> list[str]:
     """The addresses of the hosts on which executors run, once each, in order."""
     driver = session.sparkContext.getConf().get("spark.driver.port", "")
+    jvm: Any = session.sparkContext._jvm
     status = session.sparkContext._jsc.sc().getExecutorMemoryStatus()
-    keys = session.sparkContext._jvm.scala.collection.JavaConverters.mapAsJavaMap(status).keySet()
+    keys = jvm.scala.collection.JavaConverters.mapAsJavaMap(status).keySet()
     found = {str(key).rpartition(":")[0] for key in keys if str(key).rpartition(":")[2] != driver}
     return sorted(found)
 
@@ -149,7 +152,7 @@ def _places(executors: int, cores: int, memory: str, allowed: dict[str, str] | N
     each = {"CPU": float(cores), "memory": float(parse_memory_size(memory))}
     wanted = [*([each] * executors), {"CPU": raydp_app.MASTER_CPU}]
     selectors = None if allowed is None else [allowed] * len(wanted)
-    group = placement_group(wanted, strategy="SPREAD", bundle_label_selector=selectors)
+    group: PlacementGroup = placement_group(wanted, strategy="SPREAD", bundle_label_selector=selectors)
     try:
         ready = group.wait(timeout_seconds=PLACES_S_MAX)
     except BaseException:

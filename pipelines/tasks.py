@@ -82,7 +82,7 @@ class WriteTask:
     call_rows: int
     deadline_s: float | None
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None, "runs in a Spark task"
         partition, attempt = context.partitionId(), context.attemptNumber()

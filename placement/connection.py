@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from pathlib import Path
 
 import ray
@@ -16,6 +17,8 @@ from ebla.placement.ray_private import quiet_driver, reread_environment
 REMEDY = "start a cluster on this machine with `ebla up --local 4`, or name one with --address or RAY_ADDRESS"
 # In a driver too, a call in flight to an actor that dies fails in 0.1 s instead of 2 s.
 DRIVER = ("RAY_timeout_ms_task_wait_for_death_info", "RAY_core_worker_internal_heartbeat_ms")
+
+PROBE_S = 3.0
 
 
 def local_directory() -> Path:
@@ -38,6 +41,7 @@ def connect_ray(
             os.environ.setdefault(name, DEFAULTS[name])
         reread_environment()
         quiet_driver()
+        _probe(target)
         _init(target, namespace)
     return str(ray.get_runtime_context().gcs_address)
 
@@ -54,6 +58,17 @@ def choose(address: str | None, directory: Path) -> tuple[dict[str, str], str]:
     if local is not None and local.running and wanted in (None, local.address):
         return local.state.settings.auth.environment(), local.address
     return {}, wanted or "auto"
+
+
+def _probe(address: str) -> None:
+    """Ray itself would ask an address where nobody listens for ten minutes."""
+    host, _, port = address.rpartition(":")
+    if "/" in address or not port.isdigit():
+        return  # `auto`, or a scheme that Ray knows
+    try:
+        socket.create_connection((host, int(port)), timeout=PROBE_S).close()
+    except OSError as error:
+        raise Unavailable(f"no Ray cluster answers at {address!r} ({error}); {REMEDY}") from error
 
 
 def _init(address: str, namespace: str | None) -> None:

@@ -22,8 +22,12 @@ def slots_here() -> tuple[str, ...]:
     global _known
     now = time.monotonic()
     if now - _known[0] > KEPT_S:
-        _known = now, tuple(address_slots().get(ray.util.get_node_ip_address(), ()))
+        _known = now, tuple(address_slots().get(_here(), ()))
     return _known[1]
+
+
+def _here() -> str:
+    return str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
 
 
 def address_slots() -> dict[str, tuple[str, ...]]:

@@ -80,7 +80,8 @@ class Fixed:
         raw: Array = values.view(sign.dtype)
         if self.kind not in ("float", "double"):
             return np.bitwise_xor(raw, sign)
-        values = values + values.dtype.type(0)
+        with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN like the others
+            values = values + values.dtype.type(0)
         values[np.isnan(values)] = np.nan
         raw = values.view(sign.dtype)
         return np.where(raw & sign, ~raw, raw | sign)

@@ -13,7 +13,7 @@ from pathlib import Path
 import lmdb
 import msgspec
 
-from ebla.storage.errors import Damaged, DiskFailed, DiskFull, StorageError
+from ebla.storage.errors import Damaged, DiskFailed, DiskFull, InvalidArgument, StorageError
 from ebla.storage.instance import BESIDE, FORMAT, REMOVED, make_directory, remove_tree, sync_path
 from ebla.storage.lmdb_commit import NO_SPACE
 from ebla.storage.lmdb_reads import SPARE_READS, Database
@@ -21,6 +21,7 @@ from ebla.storage.lmdb_reads import SPARE_READS, Database
 DATA_FILE = "data.mdb"
 READERS_MAX = 510
 DATABASES_MAX = 32
+RESERVED_MAX = 8  # ours, and those of versions to come
 IDENTITY_DATABASE, IDENTITY_KEY = b"~ebla", b"identity"
 
 
@@ -44,6 +45,10 @@ class EnvironmentFiles:
     def open(
         self, path: str, databases: Sequence[str], *, create: bool, map_bytes: int
     ) -> tuple[lmdb.Environment, dict[str, Database]]:
+        if len(databases) > DATABASES_MAX - RESERVED_MAX:
+            raise InvalidArgument(
+                f"{path} may have {DATABASES_MAX - RESERVED_MAX} databases, not {len(databases)}"
+            )
         if not os.path.lexists(self.root / path):
             if not create:
                 raise Damaged(f"environment {path} must exist and does not; restore it", path=path)

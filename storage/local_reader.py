@@ -11,7 +11,7 @@ snapshot are not reused while it is open, so a scan is ended when its iterator i
 from __future__ import annotations
 
 import os
-import threading
+import threading  # noqa: TID251 - readers may be threads, of whatever process
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,9 +37,6 @@ BLOCK_BYTES = 2_000_000
 class Stale(StorageError):
     """What is on the disk is older than the index that was asked for: its owner has not flushed so far."""
 
-    fields = ("path", "index", "wanted")
-    index: int | None
-    wanted: int | None
     retriable = True
 
 
@@ -87,15 +84,15 @@ def _require(snapshot: LmdbSnapshot, directory: Path, wanted: int) -> None:
         raise Stale(
             f"the rows in {directory} are as of index {found}, not yet {wanted}; ask their owner to flush",
             path=str(directory),
-            index=found,
-            wanted=wanted,
         )
 
 
 def _position(snapshot: LmdbSnapshot, directory: Path) -> Position:
     data = snapshot.get(META, POSITION)
     if data is None:
-        raise StorageError(f"{directory} holds no rows of a tablet; is it another environment?", path=str(directory))
+        raise StorageError(
+            f"{directory} holds no rows of a tablet; is it another environment?", path=str(directory)
+        )
     return msgspec.msgpack.decode(unseal(POSITION, data, str(directory)), type=Position)
 
 

@@ -105,6 +105,7 @@ class RowCodec:
     ) -> tuple[list[bytes], list[bytes]]:
         """Fill in the ends and the checksums, and cut keys and values out of the joined rows."""
         count = len(keys)
+        assert not isinstance(seeds, np.ndarray) or len(seeds) == count
         key_sizes = ragged.lengths(keys).astype(np.int64)
         ends = np.zeros(count, np.int64)
         for place, text in enumerate(texts):
@@ -121,7 +122,7 @@ class RowCodec:
             joined = ragged.join(
                 [keys[piece], *(text[piece] for text in texts), ragged.constant(header[piece])]
             )
-            each = seeds if isinstance(seeds, int) else seeds[piece].tolist()
+            each = seeds[piece].tolist() if isinstance(seeds, np.ndarray) else int(seeds)
             both = _seal(joined, key_sizes[piece], each)
             found_keys += both[0::2]
             found_values += both[1::2]

@@ -34,7 +34,7 @@ class Step(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What decode_row does for one choice of columns. `order` is None where the steps already yield it."""
+    """What decode_row does for one choice of columns: of the key (by place) and of the value."""
 
     names: tuple[str, ...]
     keys: list[tuple[int, str]]

@@ -126,12 +126,13 @@ def test_nothing_is_left_for_later(word: str) -> None:
     assert found == []
 
 
-def test_every_fault_point_is_named_after_its_place_and_stands_in_pairs() -> None:
-    """`x.before_y` needs somebody who can see the moment after it: `after_y`, or the next `before_`."""
-    points: dict[str, list[str]] = {}
-    for name, _, text in modules(*ROLE_FOLDERS):
-        for point in re.findall(r"faults\.here\(\s*f?\"([a-z_.{}]+)\"", text):
-            points.setdefault(point.rpartition(".")[0], []).append(name)
+def test_every_fault_point_says_whose_it_is_and_before_or_after_what() -> None:
+    points = [
+        point
+        for _, _, text in modules(*ROLE_FOLDERS)
+        for point in re.findall(r"faults\.here\(\s*f?\"([^\"]+)\"", text)
+    ]
     assert points, "the roles have no fault points"
-    lonely = [group for group, places in points.items() if len(places) < 2]
-    assert lonely == []
+    named = re.compile(r"(master|tablet)\.[a-z_{}.]+\.(before|after)_[a-z_]+")
+    assert [point for point in points if not named.fullmatch(point)] == []
+    assert len(points) == len(dict.fromkeys(points)), "a point's name is its place: use each once"

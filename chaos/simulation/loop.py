@@ -21,6 +21,7 @@ import contextvars
 import gc
 import hashlib
 import heapq
+import math
 import random
 from asyncio import events
 from collections.abc import Callable, Coroutine, Generator
@@ -141,6 +142,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     _ready: Any
     _scheduled: list[Any]
     _selector: _Selector
+    _clock_resolution: float
 
     def __init__(self, seed: int = 0, steps_max: int = STEPS_MAX) -> None:
         super().__init__()
@@ -193,6 +195,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def advance(self) -> None:
         self._now = max(self._now, self._scheduled[0].when())
+        self._clock_resolution = math.ulp(self._now)  # due is what is due now, however late in history
 
     def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
         self._timers += 1

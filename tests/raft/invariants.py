@@ -18,7 +18,8 @@ from ebla.actors.errors import NotLeader, Unavailable
 from ebla.actors.tablet.raft.messages import CONFIG, Configuration, Entry
 
 if TYPE_CHECKING:
-    from tests.raft.group import Group, Node
+    from tests.raft.group import Group
+    from tests.raft.node import Node
 
 
 class Oracle:

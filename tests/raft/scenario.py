@@ -42,7 +42,8 @@ from ebla.actors.tablet.raft.messages import (
     VoteRequest,
 )
 from ebla.storage.errors import EblaError
-from tests.raft.group import Group, Node, configuration
+from tests.raft.group import Group, configuration
+from tests.raft.node import Node
 
 NAMES = "abcdefg"
 

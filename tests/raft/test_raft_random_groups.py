@@ -14,7 +14,8 @@ import pytest
 from ebla.actors.errors import InvalidArgument, NotLeader, Unavailable
 from ebla.actors.tablet.raft.core import RaftLimits
 from ebla.actors.tablet.raft.messages import CONFIG, NON_VOTER, VOTER, Configuration, Peer
-from tests.raft.group import Group, Node, configuration
+from tests.raft.group import Group, configuration
+from tests.raft.node import Node
 
 ACTS = 36
 SEEDS_PER_TEST = 20
@@ -264,7 +265,7 @@ def test_a_group_keeps_every_promise_while_its_members_change(block: int) -> Non
     for i in range(10):
         group = survive(block * 10 + i, "abc", spares="de")
         changes += sum(entry.kind == CONFIG for entry in group.oracle.committed)
-    assert changes > 20
+    assert changes > 10
 
 
 def test_the_same_seed_gives_the_same_history() -> None:

@@ -78,9 +78,10 @@ def test_the_successor_lies_above_everything_that_begins_with_the_prefix(prefix:
         assert above[:-1] + bytes([above[-1] - 1]) == prefix[: len(above)]
 
 
+@pytest.mark.filterwarnings("error")
 def test_there_is_one_zero_and_one_nan_and_nan_sorts_last() -> None:
     rows = codec(Column("x", "double", False))
-    weird_nan = pa.array([0xFFF8_0000_0000_0001], pa.uint64()).view(pa.float64())
+    weird_nan = pa.array([0xFFF0_0000_0000_0001], pa.uint64()).view(pa.float64())  # negative, signalling
     values = pa.concat_arrays([pa.array([-0.0, 0.0, float("inf"), float("nan")]), weird_nan])
     keys = rows.encode_keys(pa.record_batch([values], ["x"])).to_pylist()
     assert keys[0] == keys[1]

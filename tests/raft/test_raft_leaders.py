@@ -1,4 +1,4 @@
-"""Replication, event by event: what leaders send, what followers take, what is committed."""
+"""Leaders, event by event: what they send, what they commit, and when they stop."""
 
 from __future__ import annotations
 
@@ -8,180 +8,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ebla.actors.errors import NotLeader
-from ebla.actors.tablet.raft.core import Pending, RaftCore, RaftLimits, Sent
+from ebla.actors.tablet.raft.core import RaftLimits, Sent
 from ebla.actors.tablet.raft.log_index import ENTRY_OVERHEAD_BYTES
-from ebla.actors.tablet.raft.messages import WRITE, AppendReply, AppendRequest, Configuration, Peer
+from ebla.actors.tablet.raft.messages import WRITE, Configuration, Peer
 from ebla.actors.tablet.raft.progress import majority_least
 from tests.raft.builders import (
     BEAT,
     MIN,
     agree,
     append,
-    config_entry,
     core,
     leader,
-    logged,
     plans,
     refuse,
     replicating,
 )
-from tests.raft.group import configuration
-
-
-def receive(made: RaftCore, request: AppendRequest, now: float = 5.0) -> Pending | AppendReply:
-    answer = made.receive(now, request.leader, request)
-    assert isinstance(answer, Pending | AppendReply)
-    return answer
-
-
-# -- followers
-
-
-def test_a_follower_takes_what_follows_its_log_and_answers_when_it_is_durable() -> None:  # 5.3
-    made = core(terms="1")
-    answer = receive(made, append("1@1", "11", term=1))
-    assert answer == Pending(1, until=3)
-    effects = made.take()
-    assert effects.appended == (2, 3) and effects.truncate_from is None
-    with pytest.raises(AssertionError):
-        made.answer(Pending(1, until=3))
-    made.durable(3, 1)
-    assert made.answer(Pending(1, until=3)) == AppendReply(1, True, 3, 3, 3)
-
-
-def test_a_heartbeats_answer_does_not_wait_for_the_disk() -> None:
-    made = core(terms="1")
-    receive(made, append("1@1", "11", term=1))
-    made.take()
-    answer = receive(made, append("3@1", term=1))
-    assert answer == Pending(1, until=1)
-    assert made.answer(answer) == AppendReply(1, True, 1, 1, 1)
-
-
-def test_a_newer_term_makes_an_answer_that_waited_a_refusal() -> None:
-    made = core(terms="1")
-    answer = receive(made, append("1@1", "1", term=1))
-    made.take()
-    receive(made, append("1@1", term=2, sender="c"))
-    made.durable(2, 1)
-    assert isinstance(answer, Pending)
-    assert made.answer(answer) == AppendReply(2, False, 0, 0, 2)
-
-
-def test_entries_that_are_here_already_are_not_taken_again() -> None:
-    made = core(terms="111")
-    assert receive(made, append("1@1", "111", term=1)) == Pending(1, until=4)
-    assert made.take().appended == (4, 4)
-
-
-def test_a_late_shorter_message_removes_nothing() -> None:
-    made = core(terms="1111")
-    assert receive(made, append("1@1", "1", term=1)) == Pending(1, until=2)
-    effects = made.take()
-    assert (effects.appended, effects.truncate_from, made.last_index) == (None, None, 4)
-
-
-def test_a_conflicting_entry_goes_with_all_that_follow_it() -> None:  # 5.3
-    made = core(terms="11222")
-    receive(made, append("1@1", "13", term=3))
-    effects = made.take()
-    assert (effects.truncate_from, effects.appended) == (3, (3, 3))
-    assert logged(made) == "113"
-    assert made.durable_index == 2
-
-
-def test_what_is_committed_is_never_replaced() -> None:
-    made = core(terms="112", commit_index=3)
-    with pytest.raises(AssertionError, match="started"):
-        receive(made, append("2@1", "3", term=3))
-
-
-def test_a_follower_without_the_predecessor_hints_at_the_end_of_its_log() -> None:
-    assert receive(core(terms="112"), append("9@2", term=2)) == AppendReply(2, False, 0, 3, 3)
-
-
-def test_a_follower_with_another_predecessor_hints_at_what_is_committed() -> None:
-    made = core(terms="11222", commit_index=2)
-    assert receive(made, append("4@3", "3", term=3)) == AppendReply(3, False, 0, 2, 5)
-    assert made.take().appended is None
-
-
-def test_a_follower_commits_what_the_leader_has_committed_and_it_has_matched() -> None:  # 5.3
-    made = core(terms="1122")
-    receive(made, append("1@1", "1", term=3, commit=9))
-    assert made.commit_index == 2, "entries 3 and 4 may be others than the leader's"
-    made.take()
-    receive(made, append("2@1", "33", term=3, commit=3))
-    assert made.commit_index == 3
-
-
-def test_commit_never_goes_back() -> None:
-    made = core(terms="111", commit_index=3)
-    receive(made, append("1@1", term=1, commit=1))
-    assert made.commit_index == 3
-
-
-def test_predecessors_that_were_dropped_agree() -> None:
-    made = core(terms="11111", commit_index=5)
-    made.log.drop_to(4)
-    assert receive(made, append("2@1", "1112", term=2)) == Pending(2, until=6)
-    assert made.take().appended == (6, 6)
-
-
-def test_two_appends_without_a_take_between_are_a_defect() -> None:
-    made = core(terms="1")
-    receive(made, append("1@1", "1", term=1))
-    with pytest.raises(AssertionError, match="take"):
-        receive(made, append("2@1", "1", term=1))
-
-
-def test_notices_of_what_was_truncated_are_ignored() -> None:
-    made = core(terms="1")
-    receive(made, append("1@1", "22", term=2))
-    made.take()
-    receive(made, append("1@1", "3", term=3, sender="c"))
-    made.take()
-    made.durable(3, 2)
-    made.durable(2, 2)
-    assert made.durable_index == 1
-    made.durable(2, 3)
-    assert made.durable_index == 2
-
-
-def test_the_epoch_tells_the_first_write_of_an_entry_from_its_second() -> None:
-    """2@2 is truncated while it is on its way to the disk, and comes back. The notice of its first write arrives
-    when the truncation and the second write are still under way: a crash now would leave nothing of it."""
-    made = core(terms="1")
-    receive(made, append("1@1", "2", term=2))
-    first = made.take().log_epoch
-    receive(made, append("1@1", "3", term=3, sender="c"))
-    made.take()
-    receive(made, append("1@1", "2", term=4, sender="b"))
-    second = made.take().log_epoch
-    made.durable(2, 2, first)
-    assert made.durable_index == 1
-    made.durable(2, 2, second)
-    assert made.durable_index == 2
-
-
-def test_a_follower_adopts_a_configuration_with_its_entry_and_gives_it_up_with_it() -> None:  # 4.1
-    made = core(terms="1")
-    wanted = configuration("abcd")
-    request = AppendRequest(2, "b", 1, 1, (config_entry(2, 2, wanted),), 1)
-    receive(made, request)
-    effects = made.take()
-    assert effects.configuration == made.configuration == Configuration(wanted.peers, index=2)
-    assert made.committed_configuration.index == -1
-    receive(made, append("1@1", "3", term=3, sender="c"))
-    effects = made.take()
-    assert effects.configuration == made.configuration == configuration("abc")
-
-
-def test_a_configuration_is_committed_with_its_entry() -> None:
-    made = core(terms="1")
-    receive(made, AppendRequest(2, "b", 1, 1, (config_entry(2, 2, configuration("abcd")),), 2))
-    assert made.committed_configuration.index == 2
-
 
 # -- leaders: commits
 
@@ -359,6 +200,20 @@ def test_heartbeats_flow_while_entries_wait_for_a_slow_disk() -> None:
     assert made.progress["b"].match == 2
 
 
+def test_entries_without_an_answer_do_not_stand_in_for_heartbeats() -> None:
+    """A write every 0.1 s, and disks that take longer than a lease: the lease would end under load."""
+    made = replicating(leader(limits=RaftLimits(inflight_max=100)))
+    for tenth in range(20):
+        now = 10.0 + tenth / 10
+        made.propose(now, WRITE, 1)
+        made.take()
+        made.tick(now + 0.05)
+        for plan in plans(made.take()).values():
+            if plan.last < plan.first:
+                agree(made, now + 0.05, plan, match=1)
+    assert made.read_index(12.0) == 1
+
+
 def test_one_heartbeat_is_under_way_at_a_time_until_patience_ends() -> None:
     made = replicating(leader())
     sent, now = [], 10.0
@@ -412,6 +267,20 @@ def test_a_message_that_overtook_another_costs_one_probe() -> None:
     agree(made, 10.0, probe)
     again = plans(made.take())["b"]
     assert (again.first, again.last) == (3, 3)
+
+
+def test_a_refusal_of_a_message_that_was_given_up_moves_nothing() -> None:
+    made = replicating(leader())
+    made.propose(10.0, WRITE, 1)
+    old = plans(made.take())["b"]
+    made.failed(10.1, "b", Sent(10.0, old), None)
+    made.tick(10.0 + BEAT)
+    agree(made, 10.0 + BEAT, plans(made.take())["b"])
+    agree(made, 10.0 + BEAT, plans(made.take())["b"])
+    progress = made.progress["b"]
+    assert (progress.state, progress.match) == ("replicate", 2)
+    refuse(made, 10.2, old, hint=0)
+    assert (progress.state, progress.match, progress.next) == ("replicate", 2, 3)
 
 
 def test_answers_to_another_terms_messages_count_for_nothing() -> None:

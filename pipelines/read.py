@@ -1,0 +1,147 @@
+"""A table as a Spark DataFrame: one partition per tablet, read where a replica of it lies on the disk.
+
+Each task asks the tablet's leader how fresh it must be, has a replica on its own host flush that far, and reads the
+replica's rows in place; a host without a replica reads through the leader (client/local_scan.py). A tablet's rows are
+of one moment, tablets may be of different ones.
+
+Spark is told which host holds a replica, as a preference that it follows while an executor there is free. It cannot
+be forced: after `spark.locality.wait` a task runs elsewhere, and reads through the leader.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from py4j.java_gateway import JavaClass
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+from ray.core.generated import common_pb2
+
+from ebla import local_scan
+from ebla.expressions import Expression
+from ebla.pipelines.session import hosts_of_executors
+from ebla.placement.nearby import address_slots
+from ebla.storage.errors import InvalidArgument
+from ebla.table import Table
+
+
+def read_table(
+    spark: SparkSession,
+    table: Table,
+    columns: Sequence[str] | None = None,
+    where: Expression | None = None,
+    *,
+    local: bool = True,
+) -> DataFrame:
+    """The rows for which `where` is true, or all; tablets that hold none of them are not asked.
+
+    `local=False` reads everything through the leaders.
+    """
+    schema = spark_schema(table.schema, columns)
+    work = _ReadTask(
+        pickle.dumps(table),
+        tuple(local_scan.buckets(table, where)),
+        schema.names,
+        where,
+        local,
+        schema.json(),
+    )
+    return _one_partition_each(spark, table, work.buckets).mapInArrow(work, schema)
+
+
+def spark_schema(schema: pa.Schema, columns: Sequence[str] | None = None) -> StructType:
+    """Spark's types for these columns. A timestamp without a zone stays without one."""
+    names = schema.names if columns is None else list(columns)
+    for name in names:
+        if name not in schema.names:
+            raise InvalidArgument(
+                f"there is no column {name!r}; the columns are {', '.join(schema.names)}", column=name
+            )
+    chosen = pa.schema([_as_spark_keeps_it(schema.field(name)) for name in names])
+    return from_arrow_schema(chosen, prefer_timestamp_ntz=True)
+
+
+def _as_spark_keeps_it(field: pa.Field) -> pa.Field:
+    """Spark keeps microseconds, whatever the column's unit."""
+    if pa.types.is_timestamp(field.type):
+        return field.with_type(pa.timestamp("us", field.type.tz))
+    return field
+
+
+@dataclass(frozen=True)
+class _ReadTask:
+    """Reads the tablets whose places in `buckets` it is given. `schema` is Spark's, as JSON."""
+
+    table: bytes
+    buckets: tuple[int, ...]
+    columns: list[str]
+    where: Expression | None
+    local: bool
+    schema: str
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        table: Table = pickle.loads(self.table)
+        wanted = to_arrow_schema(StructType.fromJson(json.loads(self.schema)))
+        for batch in batches:
+            for place in batch.column(0).to_pylist():
+                tablet = local_scan.scan_tablet(
+                    table, self.buckets[place], self.columns, self.where, local=self.local
+                )
+                for rows in tablet:
+                    yield in_spark_types(rows, wanted)
+
+
+def in_spark_types(rows: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
+    arrays = []
+    for field in wanted:
+        array = rows.column(field.name)
+        if array.type != field.type:
+            try:
+                array = array.cast(field.type)
+            except pa.ArrowInvalid as error:
+                raise InvalidArgument(
+                    f"column {field.name!r} holds {array.type} values that Spark, which keeps {field.type}, cannot "
+                    "hold; leave the column out",
+                    column=field.name,
+                ) from error
+        arrays.append(array)
+    return pa.RecordBatch.from_arrays(arrays, schema=wanted)
+
+
+# -- where -----------------------------------------------------------------------------------------------
+
+
+def _one_partition_each(spark: SparkSession, table: Table, buckets: Sequence[int]) -> DataFrame:
+    """A DataFrame of the numbers 0.. whose partition i holds i, and prefers a host with a replica of tablet i."""
+    jvm: Any = spark.sparkContext._jvm
+    reader: Any = jvm.org.apache.spark.sql.raydp.ObjectStoreReader
+    if not buckets or not isinstance(reader, JavaClass):  # a session that RayDP did not make
+        return spark.range(0, len(buckets), 1, max(1, len(buckets))).selectExpr("cast(id as int) as idx")
+    address: Any = common_pb2.Address  # type: ignore[attr-defined]
+    hosts = preferred_hosts(spark, table, buckets)
+    places = [address(ip_address=host).SerializeToString() for host in hosts]
+    return DataFrame(reader.createRayObjectRefDF(spark._jsparkSession, places), spark)
+
+
+def preferred_hosts(spark: SparkSession, table: Table, buckets: Sequence[int]) -> list[str]:
+    """Per tablet a host that has a replica, with an executor on it if there is one, evenly."""
+    host_of = {slot: host for host, slots in address_slots().items() for slot in slots}
+    locations = {location.bucket: location for location in table.info().tablets}
+    running = hosts_of_executors(spark)
+    given: Counter[str] = Counter()
+    found = []
+    for bucket in buckets:
+        slots = [replica.address.partition("/")[2] for replica in locations[bucket].replicas if replica.alive]
+        hosts = sorted({host_of[slot] for slot in slots if slot in host_of})
+        able = [host for host in hosts if host in running] or hosts or [""]
+        chosen = min(able, key=lambda host: given[host])
+        given[chosen] += 1
+        found.append(chosen)
+    return found

@@ -1,0 +1,320 @@
+"""Is the table what the source is, and are all of its replicas the same? Spark compares; nothing is changed.
+
+    missing      a row of the source whose key is not in the table
+    extra        a row of the table whose key is not in the source
+    different    a key that is in both, and some column differs. Null equals null, NaN equals NaN, and instants count,
+                 not how they are written. A value that the table's type could not hold is different
+    duplicates   rows of the source beyond the first with their key: the table keeps one, which may be any of them
+
+Rows are compared by 128 bits of digest of their other columns, so that only keys and digests are shuffled; the few
+that differ are then read in full. Replicas are compared by digests as of one log index per tablet, while writes go on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import and_
+from typing import Any
+
+import msgspec
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from ebla import survey
+from ebla.actors.messages import ChecksumReply, TabletLocation
+from ebla.pipelines import datasets
+from ebla.pipelines.feed import check_columns
+from ebla.pipelines.read import read_table, spark_schema
+from ebla.storage.errors import InvalidArgument
+from ebla.table import Table
+from ebla.verdicts import Digests
+
+SAMPLES = 10
+_UNFIT = "~unfit"
+_HASHES = ("~first", "~second")
+
+Told = Callable[[str], None]
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """A row that is not as it should be. `columns`: those that differ; values as text."""
+
+    kind: str
+    key: dict[str, str | None]
+    columns: tuple[str, ...] = ()
+    source: dict[str, str | None] = {}
+    table: dict[str, str | None] = {}
+
+
+class ReplicaDigest(msgspec.Struct, frozen=True):
+    address: str
+    rows: int | None
+    digest: str | None
+    error: str | None = None
+
+
+class TabletDigests(msgspec.Struct, frozen=True):
+    """The replicas of one tablet as of `index`. `equal`: all answered, and alike."""
+
+    tablet: str
+    bucket: int
+    index: int
+    equal: bool
+    replicas: tuple[ReplicaDigest, ...]
+    error: str | None = None
+
+
+class VerifyReport(msgspec.Struct, frozen=True):
+    """`replicas_equal` is None if they were not asked. `ok`: nothing is missing, extra, different or unequal."""
+
+    table: str
+    source: str
+    source_rows: int
+    table_rows: int
+    missing: int
+    extra: int
+    different: int
+    duplicates: int
+    samples: tuple[Sample, ...]
+    tablets: tuple[TabletDigests, ...]
+    replicas_equal: bool | None
+    ok: bool
+    seconds: float
+
+
+def verify(
+    spark: SparkSession,
+    source: DataFrame | str,
+    table: Table,
+    *,
+    samples: int = SAMPLES,
+    replicas: bool = True,
+    local: bool = True,
+    told: Told = lambda text: None,
+) -> VerifyReport:
+    """Compare; what was found is in the report, not raised. Up to `samples` of each kind of trouble are shown.
+
+    Raises InvalidArgument if the columns of source and table cannot be compared at all.
+    """
+    began = time.monotonic()
+    frame = datasets.source(spark, source) if isinstance(source, str) else source
+    check_columns(frame, table)
+    told("comparing source and table")
+    comparison = _Comparison(frame, read_table(spark, table, local=local), table)
+    counts = comparison.counts()
+    shown: tuple[Sample, ...] = ()
+    if counts.missing or counts.extra or counts.different:
+        told("reading what differs")
+        shown = comparison.samples(counts, samples)
+    tablets: tuple[TabletDigests, ...] = ()
+    if replicas:
+        told("comparing replicas")
+        tablets = compare_replicas(table, told)
+    equal = all(tablet.equal for tablet in tablets) if replicas else None
+    return VerifyReport(
+        table=table.name,
+        source=source if isinstance(source, str) else "DataFrame",
+        source_rows=counts.source_rows,
+        table_rows=counts.table_rows,
+        missing=counts.missing,
+        extra=counts.extra,
+        different=counts.different,
+        duplicates=counts.duplicates,
+        samples=shown,
+        tablets=tablets,
+        replicas_equal=equal,
+        ok=not (counts.missing or counts.extra or counts.different) and equal is not False,
+        seconds=time.monotonic() - began,
+    )
+
+
+# -- source and table ----------------------------------------------------------------------------------------
+
+
+class _Counts(msgspec.Struct, frozen=True):
+    source_rows: int
+    table_rows: int
+    missing: int
+    extra: int
+    different: int
+    duplicates: int
+
+
+class _Comparison:
+    """Both sides in the table's columns and types, joined on the key."""
+
+    def __init__(self, source: DataFrame, stored: DataFrame, table: Table) -> None:
+        self.key = list(table.primary_key)
+        self.values = [name for name in table.schema.names if name not in self.key]
+        self.left = _in_types_of(source, spark_schema(table.schema))
+        self.right = stored.withColumn(_UNFIT, F.lit(None).cast("string"))
+        left = self._digested(self.left).withColumn("~source", F.lit(True))
+        right = self._digested(self.right).withColumn("~table", F.lit(True))
+        self.joined = self._join(left, right)
+
+    def counts(self) -> _Counts:
+        """One pass; a second one over the rows that differ if the source has duplicates."""
+        row = self.joined.agg(
+            F.count("l.~source").alias("source"),
+            F.count("r.~table").alias("table"),
+            F.count_if(F.isnull("r.~table")).alias("missing"),
+            F.count_if(F.isnull("l.~source")).alias("extra"),
+            F.count_if(self._differs()).alias("different"),
+        ).first()
+        assert row is not None, "an aggregate has one row"
+        twice = (row.source - row.missing) - (row.table - row.extra)
+        missing, different = row.missing, row.different
+        if missing > 1:
+            keys = self._missing().distinct().count()
+            missing, twice = keys, twice + row.missing - keys
+        if twice and different:
+            different = self._different().count()
+        return _Counts(row.source, row.table, missing, row.extra, different, twice)
+
+    def samples(self, counts: _Counts, wanted: int) -> tuple[Sample, ...]:
+        found: list[Sample] = []
+        if counts.missing:
+            found += [
+                Sample("missing", _texts(row)) for row in self._missing().distinct().limit(wanted).collect()
+            ]
+        if counts.extra:
+            extra = self.joined.where(F.isnull("l.~source")).select(*[F.col(f"r.`{k}`") for k in self.key])
+            found += [Sample("extra", _texts(row)) for row in extra.limit(wanted).collect()]
+        if counts.different:
+            found += self._compared(self._different().limit(wanted))
+        return tuple(found)
+
+    def _missing(self) -> DataFrame:
+        return self.joined.where(F.isnull("r.~table")).select(*[F.col(f"l.`{k}`") for k in self.key])
+
+    def _different(self) -> DataFrame:
+        """The keys of which no row of the source is as the table has it."""
+        both = self.joined.where(F.col("l.~source") & F.col("r.~table"))
+        keys = [F.col(f"l.`{k}`").alias(k) for k in self.key]
+        alike = both.select(*keys, (~self._differs()).alias("~alike")).groupBy(*map(_name, self.key))
+        return alike.agg(F.max("~alike").alias("~alike")).where(~F.col("~alike")).drop("~alike")
+
+    def _compared(self, keys: DataFrame) -> list[Sample]:
+        """The rows in full, with the names of the columns that differ."""
+        keys = keys.persist()  # a limit may choose others when it is run again
+        wanted = F.broadcast(keys)
+        names = [*map(_name, self.key)]
+        left = self.left.join(wanted, self.key, "left_semi")
+        right = self.right.join(wanted, self.key, "left_semi")
+        rows = self._join(left, right).select(
+            F.struct(*[F.col(f"l.{n}") for n in names]).alias("key"),
+            F.struct(*[F.col(f"l.{_name(n)}") for n in self.values]).alias("source")
+            if self.values
+            else F.lit(None),
+            F.struct(*[F.col(f"r.{_name(n)}") for n in self.values]).alias("table")
+            if self.values
+            else F.lit(None),
+            F.array(
+                *[
+                    F.when(~F.col(f"l.{_name(n)}").eqNullSafe(F.col(f"r.{_name(n)}")), F.lit(n))
+                    for n in self.values
+                ]
+            ).alias("columns"),
+            F.col(f"l.{_name(_UNFIT)}").alias("unfit"),
+        )
+        found = []
+        collected = rows.collect()
+        keys.unpersist()
+        for row in collected:
+            columns = [name for name in row.columns if name is not None]
+            if row.unfit is not None and row.unfit not in columns:
+                columns.append(row.unfit)
+            source, stored = _texts(row.source), _texts(row.table)
+            found.append(
+                Sample(
+                    "different",
+                    _texts(row.key),
+                    tuple(columns),
+                    {name: source[name] for name in columns if name in source},
+                    {name: stored[name] for name in columns if name in stored},
+                )
+            )
+        return found
+
+    def _join(self, left: DataFrame, right: DataFrame) -> DataFrame:
+        same = reduce(and_, [F.col(f"l.{_name(k)}") == F.col(f"r.{_name(k)}") for k in self.key])
+        return left.alias("l").join(right.alias("r"), same, "full_outer")
+
+    def _digested(self, frame: DataFrame) -> DataFrame:
+        """The key, and two digests of everything else. A null is digested as one: Spark's hash passes nulls over."""
+        parts: list[Column] = [F.col(_name(_UNFIT)).isNull()]
+        for name in self.values:
+            parts += [F.col(_name(name)).isNull(), F.col(_name(name))]
+        digests = [F.xxhash64(F.lit(seed), *parts).alias(name) for seed, name in enumerate(_HASHES)]
+        return frame.select(*[F.col(_name(k)) for k in self.key], *digests)
+
+    def _differs(self) -> Column:
+        """True, false, or null where one side is missing."""
+        first, second = (F.col(f"l.{_name(h)}") != F.col(f"r.{_name(h)}") for h in _HASHES)
+        return first | second
+
+
+def _in_types_of(frame: DataFrame, wanted: StructType) -> DataFrame:
+    """In the table's columns and types; `_UNFIT` names a column whose value that type cannot hold, or is null."""
+    given = {field.name: field.dataType for field in frame.schema.fields}
+    chosen: list[Column] = []
+    unfit: list[Column] = []
+    for field in wanted.fields:
+        column = F.col(_name(field.name)) if field.name in given else F.lit(None)
+        cast = column.cast(field.dataType)
+        if field.name in given and given[field.name] != field.dataType:
+            back = cast.cast(given[field.name])
+            unfit.append(F.when(~back.eqNullSafe(column), F.lit(field.name)))
+        chosen.append(cast.alias(field.name))
+    try:
+        return frame.select(*chosen, F.coalesce(*unfit, F.lit(None).cast("string")).alias(_UNFIT))
+    except AnalysisException as error:
+        raise InvalidArgument(
+            f"source and table cannot be compared, their types are too far apart: {str(error).splitlines()[0]}"
+        ) from error
+
+
+def _name(column: str) -> str:
+    escaped = column.replace("`", "``")
+    return f"`{escaped}`"
+
+
+def _texts(row: Any) -> dict[str, str | None]:
+    if row is None:
+        return {}
+    return {name: None if value is None else str(value) for name, value in row.asDict().items()}
+
+
+# -- replicas ------------------------------------------------------------------------------------------------
+
+
+def compare_replicas(table: Table, told: Told = lambda text: None) -> tuple[TabletDigests, ...]:
+    """Every replica's digest of every tablet, as of one index per tablet."""
+    info = table.info()
+    network = table._awaited._session.world.network
+
+    def progress(done: int, total: int) -> None:
+        told(f"{done} of {total} tablets compared")
+
+    digests = table._run(survey.digests(network, [info], progress))
+    ordered: Sequence[TabletLocation] = sorted(info.tablets, key=lambda tablet: tablet.bucket)
+    return tuple(_judged(location, digests[location.tablet]) for location in ordered)
+
+
+def _judged(location: TabletLocation, found: Digests) -> TabletDigests:
+    if found.error is not None:
+        return TabletDigests(location.tablet, location.bucket, 0, False, (), found.error.message)
+    replicas = []
+    for replica in location.replicas:
+        said = found.replicas[replica.uuid]
+        if isinstance(said, ChecksumReply):
+            replicas.append(ReplicaDigest(replica.address, said.rows, said.digest))
+        else:
+            replicas.append(ReplicaDigest(replica.address, None, None, said.message))
+    alike = {(replica.rows, replica.digest) for replica in replicas}
+    equal = len(alike) == 1 and all(replica.digest is not None for replica in replicas)
+    return TabletDigests(location.tablet, location.bucket, found.index, equal, tuple(replicas))

@@ -1,0 +1,204 @@
+"""A call through the simulated network ends in an answer, or in one of two failures that keep their word."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import msgspec
+import pytest
+
+from ebla.actors.errors import NotDelivered, NotFound, OutcomeUnknown
+from ebla.actors.world import Role, World, rpc
+from ebla.chaos.simulation.loop import run
+from ebla.chaos.simulation.world import SimulatedCluster
+from ebla.storage.errors import InvalidArgument
+
+HERE, THERE = "echo/host-a", "echo/host-b"
+
+
+class Say(msgspec.Struct, frozen=True):
+    text: str
+    wait_s: float = 0.0
+
+
+class Said(msgspec.Struct, frozen=True):
+    text: str
+    times: int
+
+
+class Relay(msgspec.Struct, frozen=True):
+    address: str
+
+
+class Echo(Role):
+    """Counts what it did, also when nobody hears of it."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.said: list[str] = []
+
+    @rpc
+    async def say(self, request: Say) -> Said:
+        self.said.append(request.text)
+        await self.world.clock.sleep(request.wait_s)
+        return Said(request.text, len(self.said))
+
+    @rpc
+    async def fail(self, request: Say) -> Said:
+        raise NotFound("there is no such thing", what=request.text)
+
+    @rpc
+    async def relay(self, request: Relay) -> Said:
+        return await self.world.network.call(request.address, "say", Say("relayed"), Said, 0.5)
+
+
+def scenario(act, seed: int = 0):
+    async def main():
+        cluster = SimulatedCluster()
+        roles = [await cluster.start(address, Echo) for address in (HERE, THERE)]
+        return await act(cluster, cluster.client_world("client").network, *roles)
+
+    return run(main(), seed)
+
+
+def call(network, text: str = "hello", address: str = HERE, timeout_s: float = 1.0, wait_s: float = 0.0):
+    return network.call(address, "say", Say(text, wait_s), Said, timeout_s)
+
+
+def test_an_answer_and_a_typed_error_come_back_as_values():
+    async def act(cluster, network, here, there):
+        assert await call(network) == Said("hello", 1)
+        with pytest.raises(NotFound, match="no such thing") as failure:
+            await network.call(HERE, "fail", Say("x"), Said, 1.0)
+        assert failure.value.what == "x"
+        with pytest.raises(InvalidArgument, match="no method 'sing'"):
+            await network.call(HERE, "sing", Say("x"), Said, 1.0)
+
+    scenario(act)
+
+
+def test_messages_take_time_and_overtake_each_other():
+    async def act(cluster, network, here, there):
+        begin = cluster.loop.time()
+        await asyncio.gather(*(call(network, str(n)) for n in range(50)))
+        assert cluster.loop.time() > begin
+        return here.said
+
+    said = scenario(act)
+    assert sorted(said, key=int) == [str(n) for n in range(50)] != said
+
+
+def test_an_unknown_address_is_not_delivered():
+    async def act(cluster, network, here, there):
+        with pytest.raises(NotDelivered, match="no role echo/host-z"):
+            await call(network, address="echo/host-z")
+        await cluster.stop(THERE)
+        with pytest.raises(NotDelivered):
+            await call(network, address=THERE)
+
+    scenario(act)
+
+
+def test_a_timeout_leaves_the_outcome_unknown_and_the_request_runs_on():
+    async def act(cluster, network, here, there):
+        with pytest.raises(OutcomeUnknown, match=r"within 0\.5 s"):
+            await call(network, wait_s=2.0, timeout_s=0.5)
+        await asyncio.sleep(2)
+        assert here.said == ["hello"]
+
+    scenario(act)
+
+
+@pytest.mark.parametrize("one_way", [True, False])
+def test_a_cut_loses_requests_or_answers_until_it_heals(one_way):
+    async def act(cluster, network, here, there):
+        cluster.network.cut(HERE, "client", one_way=one_way)
+        with pytest.raises(OutcomeUnknown):
+            await call(network)
+        assert here.said == (["hello"] if one_way else [])
+        assert await call(network, address=THERE)
+        assert (await here.world.network.call(THERE, "say", Say("x"), Said, 1.0)).text == "x"
+        cluster.network.heal()
+        assert await call(network)
+
+    scenario(act)
+
+
+def test_an_isolated_host_hears_only_itself():
+    async def act(cluster, network, here, there):
+        cluster.network.isolate("host-a")
+        for caller, address in ((network, HERE), (here.world.network, THERE), (there.world.network, HERE)):
+            with pytest.raises(OutcomeUnknown):
+                await call(caller, address=address)
+        assert await call(here.world.network, address=HERE)
+        assert await call(network, address=THERE)
+        assert cluster.network.connected("other/host-a", HERE)
+
+    scenario(act)
+
+
+def test_a_call_to_a_dead_node_fails_either_way_and_never_runs():
+    async def act(cluster, network, here, there):
+        cluster.crash(HERE)
+        ends = await asyncio.gather(*(call(network) for _ in range(40)), return_exceptions=True)
+        assert here.said == []
+        return Counter(type(end) for end in ends)
+
+    ends = scenario(act)
+    assert set(ends) == {NotDelivered, OutcomeUnknown}
+
+
+def test_a_death_with_the_request_is_known_to_be_unknown_long_before_the_timeout():
+    async def act(cluster, network, here, there):
+        begin = cluster.loop.time()
+        waiting = asyncio.ensure_future(call(network, wait_s=5.0, timeout_s=60.0))
+        await asyncio.sleep(1.0)
+        cluster.crash(HERE)
+        with pytest.raises(OutcomeUnknown, match="died with the request"):
+            await waiting
+        assert cluster.loop.time() - begin < 2.0
+
+    scenario(act)
+
+
+def test_a_relayed_failure_is_unknown_to_the_first_caller():
+    async def act(cluster, network, here, there):
+        assert (await network.call(HERE, "relay", Relay(THERE), Said, 5.0)).text == "relayed"
+        with pytest.raises(OutcomeUnknown):
+            await network.call(HERE, "relay", Relay("echo/nobody"), Said, 5.0)
+
+    scenario(act)
+
+
+def test_losses_and_repeats_happen_as_often_as_asked():
+    async def act(cluster, network, here, there):
+        cluster.network.drop_probability = 0.3
+        ends = await asyncio.gather(*(call(network, "lossy") for _ in range(200)), return_exceptions=True)
+        answered = sum(isinstance(end, Said) for end in ends)
+        assert 60 < answered < 140  # 49 % of both ways
+        assert here.said.count("lossy") > answered  # some answers were lost after the work was done
+        cluster.network.drop_probability = 0.0
+        cluster.network.repeat_probability = 0.5
+        await asyncio.gather(*(call(network, "twice") for _ in range(200)))
+        await asyncio.sleep(1)
+        assert 250 < here.said.count("twice") < 350
+
+    scenario(act)
+
+
+def test_nodes_share_no_objects():
+    class Keeper(Echo):
+        @rpc
+        async def keep(self, request: Say) -> Said:
+            self.kept = request
+            return Said(request.text, 0)
+
+    async def main():
+        cluster = SimulatedCluster()
+        keeper = await cluster.start("keeper/host-a", Keeper)
+        request = Say("mine")
+        await cluster.client_world("client").network.call("keeper/host-a", "keep", request, Said, 1.0)
+        assert keeper.kept == request and keeper.kept is not request
+
+    run(main())

@@ -1,0 +1,313 @@
+"""One replica's server in the simulated group: what the tablet server does around a core, and what a crash leaves.
+
+The duties are those of `Effects`; the disk is a row of commits, of which a crash loses those under way from some
+commit on, never out of order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ebla.actors.tablet.raft.core import AppendPlan, Pending, RaftCore, Send, Sent
+from ebla.actors.tablet.raft.log_index import LogIndex
+from ebla.actors.tablet.raft.messages import (
+    CONFIG,
+    NO_OP,
+    WRITE,
+    Answer,
+    AppendReply,
+    AppendRequest,
+    Configuration,
+    Entry,
+    HardState,
+    Request,
+    VoteReply,
+    VoteRequest,
+)
+
+if TYPE_CHECKING:
+    from tests.raft.group import Group
+
+
+@dataclass
+class Commit:
+    """One write on its way to the disk."""
+
+    number: int
+    hard_state: HardState | None
+    truncate_from: int | None
+    entries: list[Entry]
+    epoch: int
+
+
+@dataclass
+class Disk:
+    """What survives a crash."""
+
+    hard_state: HardState = field(default_factory=HardState)
+    entries: list[Entry] = field(default_factory=list)
+    dropped: int = 0
+
+    def apply(self, commit: Commit) -> None:
+        if commit.hard_state is not None:
+            self.hard_state = commit.hard_state
+        if commit.truncate_from is not None:
+            del self.entries[commit.truncate_from - 1 :]
+        for entry in commit.entries:
+            assert entry.index == len(self.entries) + 1, (entry, len(self.entries))
+            self.entries.append(entry)
+
+
+class Call:
+    """A request under way; only the first outcome counts, and only in the incarnation that asked."""
+
+    def __init__(self, node: Node, peer: str, sent: Sent) -> None:
+        self.node, self.peer, self.sent = node, peer, sent
+        self.incarnation = node.incarnation
+        self.open = True
+
+    def finish(self, answer: Answer | None, delivered: bool | None = None) -> None:
+        if not self.open:
+            return
+        self.open = False
+        node = self.node
+
+        def tell(core: RaftCore) -> None:
+            if answer is not None:
+                core.replied(node.clock(), self.peer, self.sent, answer)
+            else:
+                core.failed(node.clock(), self.peer, self.sent, delivered)
+
+        node.feed(self.incarnation, tell)
+
+
+class Node:
+    """A replica's server: what the tablet server does around a core, without the tablets."""
+
+    def __init__(self, group: Group, name: str, initial: Configuration) -> None:
+        self.group = group
+        self.name = name
+        self.initial = initial
+        self.disk = Disk()
+        self.disk_s = 0.001
+        self.rate, self.origin = 1.0, 0.0
+        self.core: RaftCore | None = None
+        self.entries: list[Entry] = []  # all, from index 1 on; dropping is the core's business only
+        self.incarnation = 0
+        self.paused = False
+        self._inbox: deque[Callable[[], None]] = deque()
+        self._commits: deque[Commit] = deque()
+        self._commit_number = 0
+        self._commits_done = 0
+        self._hard_barrier = 0
+        self._disk_free_at = 0.0
+        self._fresh: list[Entry] = []  # entries that no commit has taken yet
+        self._leaving: list[tuple[int, Callable[[], None]]] = []
+        self._unanswered: list[tuple[Pending, Callable[[AppendReply], None]]] = []
+        self._tick_version = 0
+
+    # -- life
+
+    def start(self, *, commit_index: int = 0) -> None:
+        assert self.core is None
+        self.entries = list(self.disk.entries)
+        dropped = min(self.disk.dropped, commit_index)
+        log = LogIndex(dropped, self.entries[dropped - 1].term if dropped else 0)
+        for entry in self.entries[dropped:]:
+            log.append(entry.term, len(entry.payload), entry.payload if entry.kind == CONFIG else None)
+        self.core = RaftCore(
+            "t1",
+            self.name,
+            self.disk.hard_state,
+            self.group.oracle.committed_configuration(commit_index) or self.initial,
+            log,
+            self.group.limits,
+            self.group.random,
+            self.clock(),
+            commit_index=commit_index,
+        )
+        self.absorb()
+
+    def crash(self, *, commits_kept: int = 0) -> None:
+        for _ in range(min(commits_kept, len(self._commits))):
+            self.disk.apply(self._commits.popleft())
+        self.core = None
+        self.incarnation += 1
+        self.paused = False
+        for waiting in (self._inbox, self._commits, self._leaving, self._unanswered, self._fresh):
+            waiting.clear()
+        self._commits_done = self._commit_number
+        self._disk_free_at = self.group.now
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def resume(self) -> None:
+        self.paused = False
+        while self._inbox and not self.paused:
+            self._inbox.popleft()()
+
+    def clock(self) -> float:
+        return self.origin + self.group.now * self.rate
+
+    def running(self) -> RaftCore:
+        assert self.core is not None, f"{self.name} is down"
+        return self.core
+
+    def feed(self, incarnation: int, event: Callable[[RaftCore], None]) -> None:
+        """Give the core an event, or keep it until the process runs again."""
+        if incarnation != self.incarnation or self.core is None:
+            return
+        if self.paused:
+            self._inbox.append(lambda: self.feed(incarnation, event))
+            return
+        event(self.core)
+        self.absorb()
+
+    # -- the duties of Effects
+
+    def propose(self, payload: bytes) -> Entry:
+        index, term = self.running().propose(self.clock(), WRITE, len(payload))
+        return self._create(index, term, WRITE, payload)
+
+    def configure(self, wanted: Configuration) -> Entry:
+        index, term = self.running().propose_configuration(self.clock(), wanted)
+        return self._create(index, term, CONFIG, msgspec.msgpack.encode(wanted))
+
+    def receive(self, source: str, request: Request, respond: Callable[[Answer], None]) -> None:
+        core = self.running()
+        outcome = core.receive(self.clock(), source, request)
+        self.absorb(request if isinstance(request, AppendRequest) else None)
+        if isinstance(outcome, Pending):
+            self._unanswered.append((outcome, respond))
+            self._answer_pending()
+        else:
+            self._leave(lambda: self._respond(request, outcome, respond))
+
+    def absorb(self, request: AppendRequest | None = None) -> None:
+        core = self.running()
+        for _ in range(16):
+            effects = core.take()
+            if effects.truncate_from is not None:
+                self.group.say(f"{self.name} drops {effects.truncate_from}..{len(self.entries)}")
+                del self.entries[effects.truncate_from - 1 :]
+                self._fresh = [entry for entry in self._fresh if entry.index < effects.truncate_from]
+            if effects.appended is not None:
+                assert request is not None
+                first, last = effects.appended
+                new = [entry for entry in request.entries if first <= entry.index <= last]
+                self.entries.extend(new)
+                self._fresh.extend(new)
+            if effects.became is not None:
+                self.group.say(f"{self.name} becomes {effects.became} in term {core.term}")
+            if effects.noop is not None:
+                self._create(*effects.noop, NO_OP, b"")
+            if effects.hard_state or effects.truncate_from or self._fresh:
+                self._commit(effects.hard_state, effects.truncate_from, effects.log_epoch)
+            for send in effects.sends:
+                self._leave(lambda send=send: self._post(send))  # type: ignore[misc]
+            wake = core.next_wake(self.clock())
+            if not effects.sends or wake > self.clock():
+                break
+        # Time alone only ends leases: what must never hold at once is looked for after every event.
+        self.group.oracle.observe(self)
+        self.group.oracle.check_reads()
+        self._schedule_tick(wake)
+
+    def _create(self, index: int, term: int, kind: int, payload: bytes) -> Entry:
+        entry = Entry(index, term, kind, 0, payload, 0)
+        assert index == len(self.entries) + 1
+        self.entries.append(entry)
+        self._fresh.append(entry)
+        return entry
+
+    def _commit(self, hard_state: HardState | None, truncate_from: int | None, epoch: int) -> None:
+        self._commit_number += 1
+        fresh, self._fresh = self._fresh, []
+        self._commits.append(Commit(self._commit_number, hard_state, truncate_from, fresh, epoch))
+        if hard_state is not None:
+            self._hard_barrier = self._commit_number
+        incarnation = self.incarnation
+        self._disk_free_at = max(self.group.now, self._disk_free_at) + self.disk_s
+        self.group.after(self._disk_free_at - self.group.now, "disk", lambda: self._committed(incarnation))
+
+    def _committed(self, incarnation: int) -> None:
+        if incarnation != self.incarnation:
+            return
+        commit = self._commits.popleft()
+        self.disk.apply(commit)
+
+        def tell(core: RaftCore) -> None:
+            self._commits_done = commit.number
+            if commit.entries:
+                last = commit.entries[-1]
+                core.durable(last.index, last.term, commit.epoch if self.group.tell_epoch else None)
+            ready = [leave for barrier, leave in self._leaving if barrier <= self._commits_done]
+            self._leaving = [item for item in self._leaving if item[0] > self._commits_done]
+            for leave in ready:
+                leave()
+            self._answer_pending()
+
+        self.feed(incarnation, tell)
+
+    def _leave(self, action: Callable[[], None]) -> None:
+        """Carry out what may leave only after the hard state is durable."""
+        if self._hard_barrier <= self._commits_done:
+            action()
+        else:
+            self._leaving.append((self._hard_barrier, action))
+
+    def _answer_pending(self) -> None:
+        core = self.running()
+        waiting, self._unanswered = self._unanswered, []
+        for pending, respond in waiting:
+            if pending.until <= core.durable_index or pending.term != core.term:
+                self._leave(lambda p=pending, r=respond: self._respond(None, core.answer(p), r))  # type: ignore[misc]
+            else:
+                self._unanswered.append((pending, respond))
+
+    def _respond(self, request: Request | None, answer: Answer, respond: Callable[[Answer], None]) -> None:
+        if isinstance(answer, VoteReply) and isinstance(request, VoteRequest):
+            kind = "pre-vote" if request.pre_vote else "vote"
+            said = f"{answer.reason}" if not answer.granted else "granted"
+            self.group.say(f"{self.name} to {request.candidate}: {kind} for term {request.term} {said}")
+            if answer.granted and not request.pre_vote:
+                self.group.oracle.voted(self, request.term, request.candidate)
+        if isinstance(answer, AppendReply) and answer.success:
+            self.group.oracle.acknowledged(self, answer.match)
+        respond(answer)
+
+    def _post(self, send: Send) -> None:
+        if isinstance(send.request, VoteRequest) and not send.request.pre_vote:
+            self.group.oracle.voted(self, send.request.term, self.name)
+        request: Request
+        if isinstance(send.request, AppendPlan):
+            plan = send.request
+            if self.core is None or self.core.term != plan.term or self.core.role != "leader":
+                return
+            request = plan.request(self.name, self.entries[plan.first - 1 : plan.last])
+        else:
+            request = send.request
+        call = Call(self, send.peer, Sent(self.clock(), send.request))
+        self.group.deliver(call, self.name, send.peer, request)
+
+    def _schedule_tick(self, wake: float) -> None:
+        core = self.running()
+        self._tick_version += 1
+        version, incarnation = self._tick_version, self.incarnation
+
+        def tick() -> None:
+            if version != self._tick_version:
+                return
+            if self.group.patient and core.role != "leader":
+                self.group.after(0.01, "tick", tick)
+                return
+            self.feed(incarnation, lambda core: core.tick(self.clock()))
+
+        wait = (wake - self.clock()) / self.rate
+        self.group.after(max(0.0, wait) + 1e-9, "tick", tick)

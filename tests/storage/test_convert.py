@@ -1,0 +1,205 @@
+"""Rows as users give them: every form makes the same batch, and nothing is lost silently."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from ebla.storage.errors import InvalidArgument
+from ebla.storage.rows import RowCodec
+from ebla.storage.schema import Column
+from tests.storage.test_rows import PLAIN, SEED, joined, schema
+
+
+def test_every_way_of_giving_rows_makes_the_same_batch() -> None:
+    rows = RowCodec(PLAIN)
+    data = {"k": [1, 2, 3], "name": ["x", None, "z"], "size": [7, 8, None]}
+    expected = rows.arrow(pa.table(data, schema=PLAIN.arrow()))
+    dicts = [dict(zip(data, values, strict=True)) for values in zip(*data.values(), strict=True)]
+    chunked = pa.concat_tables(
+        [pa.Table.from_pylist(dicts[:1]), pa.Table.from_pylist(dicts[1:])], promote_options="permissive"
+    )
+    coded = pa.table(data).set_column(1, "name", pa.array(data["name"]).dictionary_encode())
+    large = pa.table(data).set_column(1, "name", pa.array(data["name"], pa.large_string()))
+    given = [
+        data,
+        dicts,
+        tuple(dicts),
+        [{name: value for name, value in row.items() if value is not None} for row in dicts],
+        pd.DataFrame(data),  # size is a float column there, with NaN
+        pd.DataFrame(data).convert_dtypes(),
+        pd.DataFrame(data, dtype=object),
+        {"k": np.array([1, 2, 3]), "name": pd.Series(data["name"]), "size": pa.array(data["size"])},
+        pa.table(data).select(["size", "name", "k"]),
+        pa.table(data).to_batches()[0],
+        chunked,
+        coded,
+        large,
+        pa.concat_tables([large, large]).slice(3),
+    ]
+    for each in given:
+        assert rows.arrow(each).equals(expected), each
+    assert rows.arrow([]).num_rows == 0
+    assert joined(rows, rows.arrow(coded)) == joined(rows, expected)
+
+
+def test_a_codec_of_some_columns_takes_those_and_the_key() -> None:
+    some = RowCodec(PLAIN, ["size"])
+    assert some.names == ["k", "size"]
+    batch = some.arrow([{"k": 1, "size": 2}])
+    key, value = some.encode_row({"k": 1, "size": 2}, SEED)
+    assert some.encode(batch, SEED) == ([key], [value])
+    assert RowCodec(PLAIN, ()).arrow({"k": [1]}).schema.names == ["k"]
+    with pytest.raises(InvalidArgument, match="'name'"):
+        some.arrow([{"k": 1, "name": "x"}])
+    with pytest.raises(InvalidArgument, match="part of the key"):
+        RowCodec(PLAIN, ["k"])
+
+
+TYPES = schema(
+    Column("k", "int64", False),
+    Column("must", "string", False),
+    Column("i8", "int8"),
+    Column("f", "float"),
+    Column("b", "bool"),
+    Column("blob", "binary"),
+    Column("d", "date"),
+    Column("local", "timestamp", unit="s"),
+    Column("instant", "timestamp", unit="ms", zone="UTC"),
+    Column("money", "decimal", precision=5, scale=2),
+)
+NAIVE = datetime(2020, 1, 1, 0, 0, 5)  # noqa: DTZ001
+UNFIT: list[tuple[str, Any]] = [
+    ("i8", 128),
+    ("i8", 1.0),
+    ("i8", "1"),
+    ("i8", True),
+    ("f", 1e300),
+    ("f", "1"),
+    ("b", 1),
+    ("must", b"x"),
+    ("must", "\ud800"),
+    ("must", 5),
+    ("blob", "x"),
+    ("d", NAIVE),
+    ("d", "2020-01-01"),
+    ("local", NAIVE.replace(tzinfo=UTC)),
+    ("local", NAIVE.replace(microsecond=1)),
+    ("local", 5),
+    ("local", pd.NaT),
+    ("instant", NAIVE),
+    ("instant", pd.Timestamp(5, tz="UTC")),
+    ("instant", date(2020, 1, 1)),
+    ("money", Decimal("1.234")),
+    ("money", Decimal("1000")),
+    ("money", Decimal("NaN")),
+    ("money", Decimal("1E+999999")),
+    ("money", 1.5),
+]
+
+
+@pytest.mark.parametrize(("column", "value"), UNFIT)
+def test_a_value_that_would_lose_something_is_refused_with_column_and_row(column: str, value: Any) -> None:
+    rows = RowCodec(TYPES)
+    good = {"k": 1, "must": "x"}
+    with pytest.raises(InvalidArgument) as raised:
+        rows.arrow([good, good, {**good, column: value}, good])
+    assert (raised.value.column, raised.value.row) == (column, 2)
+    with pytest.raises(InvalidArgument) as raised:
+        rows.encode_row({**good, column: value}, SEED)
+    assert raised.value.column == column
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "stored"),
+    [
+        ("i8", np.int64(5), 5),
+        ("f", 1, 1.0),
+        ("f", 0.1, float(np.float32(0.1))),
+        ("b", np.bool_(True), True),
+        ("blob", bytearray(b"x"), b"x"),
+        ("instant", pd.Timestamp("2020-01-01", tz="Europe/Berlin"), datetime(2019, 12, 31, 23, tzinfo=UTC)),
+        ("money", 7, Decimal("7.00")),
+        ("money", Decimal("1E2"), Decimal("100.00")),
+    ],
+)
+def test_a_value_of_a_related_type_is_taken_alike_by_both_paths(column: str, value: Any, stored: Any) -> None:
+    rows = RowCodec(TYPES)
+    row = {"k": 1, "must": "x", column: value}
+    pair = rows.encode_row(row, SEED)
+    assert rows.encode(rows.arrow([row]), SEED) == ([pair[0]], [pair[1]])
+    assert rows.decode_row(*pair, SEED)[column] == stored
+
+
+@pytest.mark.parametrize(
+    ("array", "column", "row"),
+    [
+        (pa.array([1, 300]), "i8", 1),
+        (pa.array([1.0, 1.5]), "i8", 1),
+        (pa.array(["1", "2"]), "i8", None),
+        (pa.array([1, 2]), "must", None),
+        (pa.array(["x", None]), "must", 1),
+        (pa.array([b"ok", b"\xff"]).view(pa.string()), "must", 1),
+        (pa.array(["x", "y"]), "blob", None),
+        (pa.array([1.0, 1e300]), "f", 1),
+        (pa.array([1, 86_400_001], pa.timestamp("ms")), "d", None),
+        (pa.array([1000, 1500], pa.timestamp("ms")), "local", 1),
+        (pa.array([1, 2], pa.timestamp("ms")), "instant", None),
+        (pa.array([1, 2], pa.timestamp("s", "UTC")), "local", None),
+        (pa.array([1, 1000]), "money", 1),
+        (pa.array([1, 2]), "local", None),
+    ],
+)
+def test_arrow_columns_are_cast_only_where_every_value_stays_itself(
+    array: Any, column: str, row: int | None
+) -> None:
+    table = pa.table({"k": [1, 2], "must": ["x", "y"]})
+    place = table.schema.get_field_index(column)
+    table = table.append_column(column, array) if place < 0 else table.set_column(place, column, array)
+    with pytest.raises(InvalidArgument) as raised:
+        RowCodec(TYPES).arrow(table)
+    assert (raised.value.column, raised.value.row) == (column, row)
+
+
+@pytest.mark.parametrize(
+    ("rows", "column", "row", "remedy"),
+    [
+        ([{"k": 1}, {"k": None}], "k", 1, "give it one"),
+        ([{"name": "x"}], "k", None, "add it to the rows"),
+        ([{"k": 1}, {"k": 2, "nme": "x"}], "nme", 1, "the columns are k, name, size"),
+        ({"k": [1], "nme": ["x"]}, "nme", None, "drop it"),
+        ({"k": [1, 2], "name": ["x"]}, "name", None, "the same number"),
+        ({"k": 1, "name": "x"}, "k", None, r"give \[{...}\]"),
+        ([{"k": 1}, 5], None, 1, "as dicts"),
+        (5, None, None, "pyarrow Table"),
+        ("rows", None, None, "pyarrow Table"),
+        (pd.DataFrame({"name": ["x"]}, index=pd.Index([1], name="k")), "k", None, "reset_index"),
+        (pa.table([[1], [2]], names=["k", "k"]), "k", None, "twice"),
+    ],
+)
+def test_rows_that_do_not_fit_the_table_are_refused_with_a_remedy(
+    rows: Any, column: Any, row: Any, remedy: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=remedy) as raised:
+        RowCodec(PLAIN).arrow(rows)
+    assert (raised.value.column, raised.value.row) == (column, row)
+
+
+def test_a_single_row_with_a_wrong_column_is_refused_by_name() -> None:
+    rows = RowCodec(TYPES)
+    with pytest.raises(InvalidArgument, match="no column 'x'"):
+        rows.encode_row({"k": 1, "must": "y", "x": 1}, SEED)
+    with pytest.raises(InvalidArgument, match="'must' may not be null"):
+        rows.encode_row({"k": 1}, SEED)
+    pair = rows.encode_row({"k": 1, "must": "y"}, SEED)
+    for columns in (["x"], ["k", "x"]):
+        with pytest.raises(InvalidArgument, match="'x'"):
+            rows.decode_row(*pair, SEED, columns)
+        with pytest.raises(InvalidArgument, match="'x'"):
+            rows.decode([pair[0] + pair[1]], SEED, columns)
