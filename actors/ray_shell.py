@@ -27,7 +27,7 @@ from typing import Any
 
 import msgspec
 
-from ebla.actors.errors import ErrorFrame, NotRunning, to_frame
+from ebla.actors.errors import ErrorFrame, NotRunning, OutcomeUnknown, to_frame
 from ebla.actors.world import Clock, Dispatcher, Role, World, encode_error, encode_ok
 from ebla.storage.environment import Disk
 from ebla.storage.errors import DirectoryLocked, DiskFailed, DiskFull, EblaError, InvalidArgument
@@ -127,6 +127,7 @@ class Shell:
         self._role: Role | None = None
         self._disk: Disk | None = None
         self._dispatcher: Dispatcher | None = None
+        self._answering: dict[asyncio.Task[Any], None] = {}
         self._tasks = Tasks(self._task_failed)
         self._own = Tasks(self._task_failed)
         self._starting = self._own.spawn(self._start(), "start")
@@ -135,9 +136,22 @@ class Shell:
     # -- answering
 
     async def answer(self, method: str, data: bytes) -> bytes:
-        if self._dispatcher is not None:
+        if self._dispatcher is None:
+            return encode_error(self._refusal())
+        task = asyncio.current_task()
+        assert task is not None
+        self._answering[task] = None
+        try:
             return await self._dispatcher.answer(method, data)
-        return encode_error(self._refusal())
+        except asyncio.CancelledError:
+            if self._stopping is None:
+                raise
+            address = self.assignment.address
+            return encode_error(
+                OutcomeUnknown(f"{address} stopped before {method} was done", address=address)
+            )
+        finally:
+            del self._answering[task]
 
     def _refusal(self) -> EblaError:
         if self.state == FAILED:
@@ -209,6 +223,8 @@ class Shell:
             except (EblaError, TimeoutError) as error:
                 self._say(f"stops without having finished its goodbye: {error!r}")
         self._dispatcher = None
+        for task in list(self._answering):
+            task.cancel()  # a call that waits for long would keep the process
         self._tasks.cancel()
         if self._disk is not None:
             with contextlib.suppress(EblaError):

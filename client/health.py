@@ -61,12 +61,10 @@ def may_pass(health: ClusterHealth) -> bool:
     """Whether what is wrong could be a matter of moments: an election, a heartbeat under way, a replica starting."""
     if any(master.status != HEALTHY for master in health.masters):
         return True
-    if any(server.status != HEALTHY for server in health.servers):
-        return False
-    passing = (HEALTHY, LAGGING, BOOTSTRAPPING)
     return any(
-        tablet.status not in (HEALTHY, CHECKSUM_MISMATCH)
-        and all(r.status in passing for r in tablet.replicas)
+        tablet.status in (RECOVERING, CONSENSUS_MISMATCH, UNAVAILABLE)
+        and 2 * sum(replica.status in (HEALTHY, LAGGING, BOOTSTRAPPING) for replica in tablet.replicas)
+        > len(tablet.replicas)
         for tablet in health.tablets
     )
 
@@ -286,7 +284,9 @@ def _problems(
         if replica.status == HEALTHY:
             continue
         word = RECOVERING if replica.status in (LAGGING, BOOTSTRAPPING) else UNDER_REPLICATED
-        found.append((word, f"replica at {replica.address} is {replica.status}: {replica.error}"))
+        # Why a server gives no answer is told once, of the server.
+        why = "" if replica.status == UNREACHABLE else f": {replica.error}"
+        found.append((word, f"replica at {replica.address} is {replica.status}{why}"))
     if len(replicas) < info.replicas:
         found.append((UNDER_REPLICATED, f"it has {len(replicas)} of {_count(info.replicas, 'replica')}"))
     voters = [place.uuid for place in location.replicas if place.role != "learner"]

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 CALLS_MAX = 32  # under way at the same time
 MASTER_S = 5.0
-SERVER_S = 5.0
+SERVER_S = 3.0
 DIGEST_S_MAX = 600.0
 DIGEST_TABLETS_MAX = 4  # digested at the same time: each reads a whole tablet on every replica
 

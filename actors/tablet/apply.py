@@ -17,6 +17,8 @@ from ebla.storage.results import Answer
 from ebla.storage.rows import RowCodec
 from ebla.storage.tablet_store import TabletStore
 
+PATCH_CODECS_MAX = 64  # column sets whose codec is kept ready
+
 decode_batch = msgspec.msgpack.Decoder(RowBatch).decode
 
 
@@ -27,6 +29,7 @@ class Rows:
         self.store = store
         self.codec = codec
         self.seed = seed
+        self._patch_codecs: dict[tuple[str, ...], RowCodec] = {}
 
     def known_answer(self, batch: RowBatch) -> Answer | EblaError | None:
         """What an earlier try of this request was answered, if it was applied here."""
@@ -90,7 +93,7 @@ class Rows:
 
     def _update(self, batch: RowBatch) -> list[int]:
         """Later patches of a key see the earlier ones: a batch is cut wherever a key comes again."""
-        patch_codec = RowCodec(self.codec.schema, batch.columns)
+        patch_codec = self._patch_codec(batch.columns)
         rejected: list[int] = []
         for run in _distinct_runs(batch.keys):
             keys = [batch.keys[at] for at in run]
@@ -104,6 +107,15 @@ class Rows:
             patches = [batch.values[at] for at in present]
             self.store.put(keys, self.codec.patch(joined, keys, patches, patch_codec, self.seed))
         return rejected
+
+
+    def _patch_codec(self, columns: tuple[str, ...]) -> RowCodec:
+        codec = self._patch_codecs.get(columns)
+        if codec is None:
+            if len(self._patch_codecs) >= PATCH_CODECS_MAX:
+                self._patch_codecs.clear()
+            codec = self._patch_codecs[columns] = RowCodec(self.codec.schema, columns)
+        return codec
 
 
 def _distinct_runs(keys: Sequence[bytes]) -> list[list[int]]:

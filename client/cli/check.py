@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 LOOKS_MAX = 4  # an election takes about two seconds; what is still wrong after four looks is told
 LOOK_AGAIN_S = 0.7
+TABLETS_SHOWN = 10
 
 
 async def look(
@@ -81,15 +82,12 @@ def check(
     with ui.working("check") as progress:
         health = within(ui, lambda cluster: checked(cluster, table or None, checksum, wait, progress))
     sick = [tablet for tablet in health.tablets if tablet.status != "HEALTHY"]
-    shown = health.tablets if checksum and ui.verbose else sick
-    parts = []
+    shown = list(health.tablets) if ui.verbose else sick[:TABLETS_SHOWN]
+    parts: list[Any] = []
     for tablet in shown:
-        parts += [
-            views.tablet_title(tablet),
-            *(f"  {reason}" for reason in tablet.reasons),
-            views.replicas(tablet),
-            "",
-        ]
+        parts += [*views.tablet(tablet), ""]
+    if len(sick) > len(shown):
+        parts += [f"and {count(len(sick) - len(shown), 'more tablet')} not healthy; -v shows all", ""]
     ui.show(
         msgspec.to_builtins(health),
         views.servers(health) if any(s.status != "HEALTHY" or s.failed for s in health.servers) else None,

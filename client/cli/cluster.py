@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -10,7 +11,7 @@ import msgspec
 
 from ebla.cli.problems import Refused, did_you_mean
 from ebla.cli.ui import Ui
-from ebla.errors import NotFound
+from ebla.errors import NotFound, Unavailable
 
 if TYPE_CHECKING:
     from ebla.actors import messages as m
@@ -22,6 +23,11 @@ T = TypeVar("T")
 
 TABLET_PREFIX_MIN = 4
 TABLET_SERVER = "tablet-server/"
+PROBE_S = 3.0
+
+
+class NoCluster(Unavailable):
+    """There is no Ray cluster to connect to."""
 
 
 class Cluster:
@@ -85,17 +91,12 @@ def within(ui: Ui, work: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
 
 
 def connected(ui: Ui, work: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
-    from ebla.cli import quiet
-
-    quiet.before_ray(ui.verbose)
+    reach(ui)
     from ebla import connection
     from ebla.placement.asking import named_actors
     from ebla.placement.config import DeploymentConfig
-    from ebla.placement.connection import connect_ray
 
     name = ui.common.name or "ebla"
-
-    connect_ray(ui.common.address)
 
     async def body() -> T:
         session = await connection.open_session(name)
@@ -106,3 +107,37 @@ def connected(ui: Ui, work: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
             session.close()
 
     return asyncio.run(body())
+
+
+def reach(ui: Ui) -> str:
+    """Connect this process to the Ray cluster, quietly; its address. Raises Unavailable with the remedy."""
+    from ebla.cli import quiet
+
+    quiet.before_ray(ui.verbose)
+    from ebla.placement.connection import choose, connect_ray, local_directory
+
+    _, target = choose(ui.common.address, local_directory())
+    _probe(target)
+    try:
+        return connect_ray(ui.common.address)
+    except Unavailable as error:
+        if target != "auto":
+            raise
+        raise NoCluster(
+            "no Ray cluster runs on this machine: start one with `ebla up --local 4`, or name one with --address or "
+            "RAY_ADDRESS"
+        ) from error
+
+
+def _probe(target: str) -> None:
+    """Ray itself tries for six minutes where nobody listens, and then ends the process."""
+    host, colon, port = target.rpartition(":")
+    if not colon or not port.isdigit() or "/" in host:
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), PROBE_S).close()
+    except OSError as error:
+        raise NoCluster(
+            f"no Ray cluster answers at {target} ({error.strerror or error}): is it the address of its head, as "
+            "`ray status` shows it?"
+        ) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +11,7 @@ import msgspec
 import typer
 
 from ebla.cli import quiet, views
+from ebla.cli.cluster import NoCluster, reach, within
 from ebla.cli.commands import Yes, command
 from ebla.cli.problems import FAILED, Refused, Usage
 from ebla.cli.render import age, count, facts, host_of, listing
@@ -73,13 +75,12 @@ def up(
     quiet.before_ray(ui.verbose)
     from ebla.cli import places
     from ebla.placement import launch
-    from ebla.placement.connection import connect_ray
 
     settings = _configured(ui, config, data_dir, slot, set_)
     with ui.working(f"up {settings.name}") as progress:
         cluster, started = _local(ui, local, cpus, auth, dashboard, timeout, progress)
         progress.step("connecting to Ray")
-        address = connect_ray(ui.common.address)
+        address = reach(ui)
         report = launch.up(settings, progress=progress.step, timeout_s=timeout)
     places.remember(settings.name, settings.data_dir)
     document = {
@@ -209,25 +210,33 @@ def _local_document(cluster: LocalCluster | None, started: list[str]) -> dict[st
 
 def _up_parts(report: UpReport, address: str, cluster: LocalCluster | None, started: list[str]) -> list[Any]:
     roles = _role_count(list(report.roles))
+    fresh = len(started) == len(cluster.slots) if cluster is not None else False
     if not report.launched and not started:
         head = f"nothing changed: deployment {report.name} is up already ({roles})"
     elif not report.ready:
         head = f"deployment {report.name} is up only in part ({roles})"
     else:
-        launched = f", {count(len(report.adopted), 'role')} adopted" if report.adopted else ""
-        head = f"deployment {report.name} is up: {roles}{launched}"
+        head = f"deployment {report.name} is up: {roles}"
+        if report.launched and report.adopted:
+            head += f"; launched {', '.join(report.launched)}"
+    if started and not fresh:
+        head += f"; started again: {', '.join(started)}"
     told: list[tuple[str, Any]] = [("ray", address), ("data", f"{report.data_dir} on every host")]
     if cluster is not None:
         told.append(("nodes", f"{count(len(cluster.slots), 'local node')}: {', '.join(cluster.slots)}"))
         if cluster.state.dashboard_url:
             told.append(("dashboard", cluster.state.dashboard_url))
     parts: list[Any] = [head, facts(told)]
-    if started and cluster is not None:
+    if fresh and cluster is not None:
         exports = " ".join(f"{name}={value}" for name, value in cluster.environment().items())
         parts += ["", "for ray's own commands (ray status, ray job submit):", f"  export {exports}"]
     if not report.ready:
         parts += ["", _roles(list(report.roles))]
     return parts
+
+
+def _up_command(name: str) -> str:
+    return "ebla up" if name == NAME else f"ebla up --name {name}"
 
 
 def _role_count(roles: list[RoleStatus]) -> str:
@@ -259,7 +268,7 @@ def down(
     with ui.working(f"down {name}") as progress:
         report = None
         if found is None or found.running:
-            report = _down(ui, name, timeout, progress)
+            report = _down(ui, name, timeout, progress, found is None)
         others = _others(ui, name) if report is not None and found is not None else []
         if found is not None and not others:
             _disconnect()
@@ -279,12 +288,17 @@ def down(
     ui.show(document, *_down_parts(name, report, ended, others, data))
 
 
-def _down(ui: Ui, name: str, timeout_s: float, progress: Progress) -> DownReport:
-    from ebla.placement import launch
-    from ebla.placement.connection import connect_ray
-
+def _down(ui: Ui, name: str, timeout_s: float, progress: Progress, anywhere: bool) -> DownReport | None:
+    """None if no Ray cluster is there, and none was named: then nothing can be up."""
     progress.step("connecting to Ray")
-    connect_ray(ui.common.address)
+    try:
+        reach(ui)
+    except NoCluster:
+        if anywhere and ui.common.address is None and "RAY_ADDRESS" not in os.environ:
+            return None
+        raise
+    from ebla.placement import launch
+
     return launch.down(name, progress=progress.step, timeout_s=timeout_s)
 
 
@@ -315,7 +329,7 @@ def _down_parts(name: str, report: DownReport | None, ended: bool, others: list[
         parts.append("the local Ray cluster has ended")
     if others:
         parts.append(f"the local Ray cluster goes on: {', '.join(others)} still runs there")
-    parts.append(f"the data stays in {data} on every host; `ebla up` brings it back")
+    parts.append(f"the data stays in {data} on every host; `{_up_command(name)}` brings it back")
     return parts
 
 
@@ -324,12 +338,10 @@ def _down_parts(name: str, report: DownReport | None, ended: bool, others: list[
 
 def status(ui: Ui) -> None:
     """Is it up, and how is it? Masters, servers, tables, and one line about their health."""
-    quiet.before_ray(ui.verbose)
-    from ebla.placement import launch
-    from ebla.placement.connection import connect_ray
-
     name = ui.common.name or NAME
-    address = connect_ray(ui.common.address)
+    address = reach(ui)
+    from ebla.placement import launch
+
     report = launch.status(name)
     health = _health(ui, report) if report.roles else None
     document = {
@@ -339,14 +351,16 @@ def status(ui: Ui) -> None:
         "health": msgspec.to_builtins(health) if health else None,
     }
     if health is None:
-        ui.show(document, f"deployment {name} is not up in the Ray cluster at {address}; `ebla up` starts it")
+        ui.show(
+            document,
+            f"deployment {name} is not up in the Ray cluster at {address}; `{_up_command(name)}` starts it",
+        )
         raise typer.Exit(FAILED)
     ui.show(document, *_status_parts(report, health, address))
 
 
 def _health(ui: Ui, report: StatusReport) -> ClusterHealth:
     from ebla.cli.check import look
-    from ebla.cli.cluster import within
 
     with ui.working("status") as progress:
         return within(ui, lambda cluster: look(cluster, None, 0.0, progress))

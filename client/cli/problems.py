@@ -17,7 +17,6 @@ from ebla.storage.errors import EblaError, InvalidArgument
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
 NEXT_STEPS = {
-    "Unavailable": "`ebla check` shows what is missing; is the deployment up (`ebla status`)?",
     "TimedOut": "`ebla check` shows what is missing; a longer `--timeout` waits longer",
     "NotDelivered": "is the deployment up? See `ebla status`",
     "OutcomeUnknown": "see `ebla check`, then run the command again: it is safe to repeat",

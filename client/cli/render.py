@@ -79,6 +79,12 @@ def host_of(address: str | None) -> str:
     return "-" if address is None else address.rpartition("/")[2]
 
 
+def brief(text: str, characters_max: int = 90) -> str:
+    """The beginning of a long reason; `--json` has all of it."""
+    line = " ".join(text.split())
+    return line if len(line) <= characters_max else line[: characters_max - 3].rstrip(" ,.:;") + "..."
+
+
 def status(word: str) -> Text:
     from rich.text import Text
 

@@ -20,7 +20,7 @@ from ebla.cli.values import type_name
 if TYPE_CHECKING:
     from ebla.actors.messages import TableInfo, TableSummary
     from ebla.cli.schemas import TableSpec
-    from ebla.verdicts import ClusterHealth, TabletHealth
+    from ebla.verdicts import ClusterHealth
 
 REPLICAS = 3
 
@@ -167,12 +167,8 @@ def describe(
         document["tablet_health"] = msgspec.to_builtins(health.tablets)
         parts += ["", views.tablets(health.tablets, with_table=False)]
         for tablet in health.tablets:
-            parts += ["", *_tablet(tablet)]
+            parts += ["", *views.tablet(tablet)]
     ui.show(document, *parts)
-
-
-def _tablet(tablet: TabletHealth) -> list[Any]:
-    return [views.tablet_title(tablet), *(f"  {reason}" for reason in tablet.reasons), views.replicas(tablet)]
 
 
 def table_document(info: TableInfo) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import typer
 from ebla.cli import views
 from ebla.cli.cluster import Cluster, within
 from ebla.cli.commands import command
-from ebla.cli.problems import Refused, did_you_mean
+from ebla.cli.problems import Refused
 from ebla.cli.render import host_of, listing, short
 from ebla.cli.ui import Ui
 
@@ -54,12 +54,7 @@ def show(ui: Ui, tablet: TabletId) -> None:
         return next(each for each in health.tablets if each.tablet == location.tablet)
 
     found = within(ui, work)
-    ui.show(
-        msgspec.to_builtins(found),
-        views.tablet_title(found),
-        *(f"  {reason}" for reason in found.reasons),
-        views.replicas(found),
-    )
+    ui.show(msgspec.to_builtins(found), *views.tablet(found))
 
 
 def flush(
@@ -84,7 +79,7 @@ def flush(
             locations = list((await cluster.table_info(table)).tablets)
         return await _flush(cluster, locations)
 
-    flushed = within(ui, work)
+    flushed = sorted(within(ui, work))
     rows = [(short(name), host_of(address), index) for name, address, index in flushed]
     ui.show(
         {"flushed": [{"tablet": t, "address": a, "index": i} for t, a, i in flushed]},
@@ -156,8 +151,10 @@ def _successor(tablet: TabletHealth, to: str) -> str:
         ):
             return replica.uuid
     hosts = [host_of(replica.address) for replica in tablet.replicas]
-    hint = did_you_mean(to, hosts) or f"; it has replicas at {', '.join(hosts)}"
-    raise Refused(f"tablet {short(tablet.tablet)} has no replica at {to!r}{hint}", hint=None)
+    raise Refused(
+        f"tablet {short(tablet.tablet)} has no replica at {to!r}; it has replicas at {', '.join(hosts)}",
+        hint=None,
+    )
 
 
 def register(app: typer.Typer) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from ebla.cli.render import age, count, host_of, listing, number, short, size, status
+from ebla.cli.render import age, brief, count, host_of, listing, number, short, size, status
 from ebla.verdicts import Unanswered
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def health_line(health: ClusterHealth) -> Text:
 
 
 def reasons(health: ClusterHealth) -> list[str]:
-    shown = [f"  {reason}" for reason in health.reasons[:REASONS_MAX]]
+    shown = [f"  {brief(reason)}" for reason in health.reasons[:REASONS_MAX]]
     if len(health.reasons) > REASONS_MAX:
         shown.append(f"  and {len(health.reasons) - REASONS_MAX} more")
     return shown
@@ -40,7 +40,7 @@ def reasons(health: ClusterHealth) -> list[str]:
 
 def masters(health: ClusterHealth) -> Table:
     return listing(
-        ("MASTER", "STATUS", "REASON"), ((m.address, m.status, m.error or "") for m in health.masters)
+        ("MASTER", "STATUS", "REASON"), ((m.address, m.status, brief(m.error or "")) for m in health.masters)
     )
 
 
@@ -53,7 +53,7 @@ def servers(health: ClusterHealth) -> Table:
             server.leaders,
             server.failed,
             age(server.heartbeat_age_s),
-            server.error or "",
+            brief(server.error or "", 60),
         )
         for server in health.servers
     )
@@ -136,6 +136,11 @@ def _positions(replica: ReplicaHealth) -> tuple[int | None, ...]:
         replica.flushed_index,
         replica.lag,
     )
+
+
+def tablet(judged: TabletHealth) -> list[Any]:
+    """One tablet: its status, what is wrong, and each replica's view."""
+    return [tablet_title(judged), *(f"  {brief(reason)}" for reason in judged.reasons), replicas(judged)]
 
 
 def tablet_title(tablet: TabletHealth) -> Text:

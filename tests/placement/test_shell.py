@@ -249,6 +249,20 @@ def test_stopping_lets_go_of_the_directory_and_may_be_repeated(tmp_path: Path) -
     on_stage(scenario, tmp_path)
 
 
+def test_a_call_that_waits_for_ever_does_not_hold_up_the_stop(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        shell = stage.shell()
+        await settle(shell)
+        waiting = asyncio.ensure_future(ask(shell, "hang", Empty()))
+        while await ask(shell, "hanging", Empty(), Number) == Number(0):
+            pass
+        await shell.stop()
+        with pytest.raises(errors.OutcomeUnknown, match="stopped before hang was done"):
+            await waiting
+
+    on_stage(scenario, tmp_path)
+
+
 def test_a_role_may_be_stopped_before_it_has_started(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         await stage.shell().stop()

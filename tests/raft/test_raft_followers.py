@@ -165,3 +165,9 @@ def test_a_configuration_is_committed_with_its_entry() -> None:
     made = core(terms="1")
     receive(made, AppendRequest(2, "b", 1, 1, (config_entry(2, 2, configuration("abcd")),), 2))
     assert made.committed_configuration.index == 2
+
+
+def test_followers_remember_what_is_replicated_everywhere() -> None:
+    made = core(terms="111")
+    receive(made, append("3@1", term=1, replicated=2))
+    assert made.all_replicated_index == 2

@@ -24,7 +24,7 @@ from tests.raft.builders import (
     replicating,
 )
 
-# -- leaders: commits
+# -- commits
 
 
 def test_an_entry_is_committed_when_a_majority_has_it_on_disk() -> None:  # 5.3
@@ -99,13 +99,7 @@ def test_everything_up_to_the_least_match_is_replicated_everywhere() -> None:
     assert plans(made.take())["b"].all_replicated == 2
 
 
-def test_followers_remember_what_is_replicated_everywhere() -> None:
-    made = core(terms="111")
-    receive(made, append("3@1", term=1, replicated=2))
-    assert made.all_replicated_index == 2
-
-
-# -- leaders: messages
+# -- messages
 
 
 def test_first_contact_carries_no_entries() -> None:
@@ -337,7 +331,7 @@ def test_only_a_leader_takes_proposals_and_the_others_say_who_does() -> None:
     with pytest.raises(NotLeader) as refusal:
         made.propose(5.0, WRITE, 1)
     assert (refusal.value.leader, refusal.value.tablet, refusal.value.term) == (None, "t1", 1)
-    receive(made, append("1@1", term=2))
+    made.receive(5.0, "b", append("1@1", term=2))
     with pytest.raises(NotLeader, match="host-b leads"):
         made.propose(5.0, WRITE, 1)
 
