@@ -6,7 +6,8 @@
         row = await flights.get({"carrier": "UA", "flight": 1545})
         table = await flights.scan(columns=["origin"], where=ebla.col("origin") == "JFK").to_arrow()
 
-Calls of many tasks in one process are coalesced into few calls per server. Every method takes `deadline_s`.
+Calls of many tasks in one process are coalesced into few calls per server. Every method takes `deadline_s` (60 s):
+for one row, for each batch of a call with many rows, for each block of a scan. At its end comes TimedOut.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class Database:
         request = m.CreateTableRequest(
             self._session.new_request_id(), name, made, replicas, replication, dict(properties or {})
         )
-        deadline_s = check_deadline(wait_s or None)
+        deadline_s = check_deadline(wait_s or None, "wait_s")
         info = await self._session.ask_master("create_table", request, m.TableInfo, deadline_s=deadline_s)
         routes = self._session.adopt(info)
         if wait_s:
@@ -261,13 +262,20 @@ class Table:
         log before). The log index per tablet that the disk reflects."""
         limit_s = check_deadline(deadline_s)
         await self._session.running(self._routes, limit_s)
-        flushed: dict[str, int] = {}
-        for route in self._routes.routes:
-            _, reply = await self._session.router.ask(
-                route, "flush", m.FlushRequest(route.tablet), m.FlushReply, what="flush", deadline_s=limit_s
+        replies = await asyncio.gather(
+            *(
+                self._session.router.ask(
+                    route,
+                    "flush",
+                    m.FlushRequest(route.tablet),
+                    m.FlushReply,
+                    what="flush",
+                    deadline_s=limit_s,
+                )
+                for route in self._routes.routes
             )
-            flushed.update(reply.flushed)
-        return flushed
+        )
+        return {tablet: index for _, reply in replies for tablet, index in reply.flushed.items()}
 
     def __repr__(self) -> str:
         return f"<ebla.aio.Table {describe(self._routes)}>"

@@ -78,11 +78,11 @@ class WriteId(NamedTuple):
     sequence: int
 
 
-def check_deadline(deadline_s: float | None) -> float:
+def check_deadline(deadline_s: float | None, name: str = "deadline_s") -> float:
     if deadline_s is None:
         return DEADLINE_S
     if not deadline_s > 0:
-        raise InvalidArgument(f"deadline_s must be positive, not {deadline_s!r}")
+        raise InvalidArgument(f"{name} must be positive, not {deadline_s!r}")
     return float(deadline_s)
 
 

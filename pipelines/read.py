@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from py4j.java_gateway import JavaClass
+from py4j.java_gateway import JavaClass  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ebla.cli import check, deployment, nodes, scanning, tables, tablets
+from ebla.cli import check, deployment, feeding, nodes, scanning, tables, tablets
 from ebla.cli.commands import Address, Json, Name, RootGroup, Verbose, group
 from ebla.cli.ui import Common, Ui
 
@@ -47,6 +47,7 @@ def root(
 deployment.register(app)
 nodes.register(app)
 check.register(app)
+feeding.register(app)
 app.add_typer(table, name="table")
 app.add_typer(tablet, name="tablet")
 tables.register(table)

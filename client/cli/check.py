@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -27,6 +26,8 @@ async def look(
     cluster: Cluster, tables: list[str] | None, wait_s: float, progress: Progress
 ) -> ClusterHealth:
     """The verdict, looked at again while what is wrong may be a matter of moments, or until `wait_s` have passed."""
+    import asyncio
+
     from ebla.health import judge, may_pass
 
     clock = asyncio.get_running_loop().time

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import socket
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -60,11 +58,7 @@ class Cluster:
             raise await self.unknown_table(name) from error
 
     async def unknown_table(self, name: str) -> NotFound:
-        names = [table.name for table in await self.database.tables()]
-        hint = did_you_mean(name, names)
-        if not hint:
-            hint = "; see `ebla table list`" if names else "; there are no tables yet: `ebla table create`"
-        return NotFound(f"there is no table {name!r}{hint}", what="table")
+        return unknown_table(name, [table.name for table in await self.database.tables()])
 
     async def tablet(self, given: str) -> tuple[m.TableInfo, m.TabletLocation]:
         """The tablet with this id, or with an id that begins so and no other does."""
@@ -85,12 +79,21 @@ class Cluster:
         return found[0]
 
 
+def unknown_table(name: str, names: Sequence[str]) -> NotFound:
+    hint = did_you_mean(name, names)
+    if not hint:
+        hint = "; see `ebla table list`" if names else "; there are no tables yet: `ebla table create`"
+    return NotFound(f"there is no table {name!r}{hint}", what="table")
+
+
 def within(ui: Ui, work: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
     """Connect, do the work, close."""
     return connected(ui, work)
 
 
 def connected(ui: Ui, work: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
+    import asyncio
+
     reach(ui)
     from ebla import connection
     from ebla.placement.asking import named_actors
@@ -134,6 +137,8 @@ def _probe(target: str) -> None:
     host, colon, port = target.rpartition(":")
     if not colon or not port.isdigit() or "/" in host:
         return
+    import socket
+
     try:
         socket.create_connection((host.strip("[]"), int(port)), PROBE_S).close()
     except OSError as error:

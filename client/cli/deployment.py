@@ -13,7 +13,9 @@ import typer
 from ebla.cli import quiet, views
 from ebla.cli.cluster import NoCluster, reach, within
 from ebla.cli.commands import Yes, command
-from ebla.cli.problems import FAILED, Refused, Usage
+from ebla.cli.local import document as document_of
+from ebla.cli.local import local_cluster
+from ebla.cli.problems import FAILED, Usage
 from ebla.cli.render import age, count, facts, host_of, listing
 from ebla.cli.ui import Progress, Ui
 
@@ -78,7 +80,7 @@ def up(
 
     settings = _configured(ui, config, data_dir, slot, set_)
     with ui.working(f"up {settings.name}") as progress:
-        cluster, started = _local(ui, local, cpus, auth, dashboard, timeout, progress)
+        cluster, started = local_cluster(ui, local, cpus, auth, dashboard, timeout, progress)
         progress.step("connecting to Ray")
         address = reach(ui)
         report = launch.up(settings, progress=progress.step, timeout_s=timeout)
@@ -88,7 +90,7 @@ def up(
         "ready": report.ready,
         "changed": bool(report.launched or started),
         "ray_address": address,
-        "local": _local_document(cluster, started),
+        "local": document_of(cluster, started),
     }
     ui.show(document, *_up_parts(report, address, cluster, started))
     if not ui.json:
@@ -139,73 +141,6 @@ def _assign(settings: dict[str, Any], text: str) -> None:
     if not isinstance(table, dict):
         raise Usage(f"--set {text!r}: {keys[0]} is no table of settings", option="--set")
     table[keys[1]] = read
-
-
-def _local(
-    ui: Ui,
-    nodes: int | None,
-    cpus: int,
-    auth: str | None,
-    dashboard: bool,
-    timeout_s: float,
-    progress: Progress,
-) -> tuple[LocalCluster | None, list[str]]:
-    """The local cluster, if there is one or shall be one, and the nodes that were started for it now."""
-    from ebla.placement.connection import local_directory
-    from ebla.placement.local_cluster import LocalCluster
-
-    directory = local_directory()
-    found = LocalCluster.find(directory, progress.step)
-    running = found if found is not None and found.running else None
-    if nodes is None:
-        return running, []
-    if ui.common.address is not None:
-        raise Usage("--local starts a cluster of its own; leave --address away", option="--local")
-    if running is None:
-        started = LocalCluster.start(
-            nodes,
-            directory=directory,
-            dashboard=dashboard,
-            num_cpus=cpus,
-            auth=auth,
-            environment=_java(ui),
-            progress=progress.step,
-            timeout_s=timeout_s,
-        )
-        return started, list(started.slots)
-    if len(running.slots) != nodes:
-        raise Refused(
-            f"a local cluster of {count(len(running.slots), 'node')} runs already, not of {nodes}",
-            hint=f"`ebla up --local {len(running.slots)}` uses it, `ebla down` ends it; the data stays",
-        )
-    back = [number for number in sorted(running.state.nodes) if not running.alive(number)]
-    for number in back:
-        progress.step(f"starting node {number} again")
-        running.start_node(number, timeout_s)
-    return running, [running.slots[number - 1] for number in back]
-
-
-def _java(ui: Ui) -> dict[str, str]:
-    """What Ray's nodes need to run Spark; without a Java everything but feed and verify works."""
-    from ebla.placement import java
-
-    try:
-        return java.environment()
-    except java.NoJava as error:
-        ui.warn(f"`ebla feed` and `ebla verify` will not work here: {error}")
-        return {}
-
-
-def _local_document(cluster: LocalCluster | None, started: list[str]) -> dict[str, Any] | None:
-    if cluster is None:
-        return None
-    return {
-        "directory": str(cluster.directory),
-        "nodes": list(cluster.slots),
-        "started": started,
-        "dashboard_url": cluster.state.dashboard_url,
-        "environment": cluster.environment(),
-    }
 
 
 def _up_parts(report: UpReport, address: str, cluster: LocalCluster | None, started: list[str]) -> list[Any]:

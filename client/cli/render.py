@@ -91,13 +91,14 @@ def status(word: str) -> Text:
     return Text(word, style=COLOURS.get(word, ""))
 
 
-def listing(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
+def listing(headers: Sequence[str], rows: Iterable[Sequence[Any]], keep_empty: bool = False) -> Table:
     """A table without lines. A header that ends in `>` names a column of numbers, aligned to the right; a column in
-    which nothing stands is left out."""
+    which nothing stands is left out unless `keep_empty`."""
     from rich.table import Table
 
     cells = [list(row) for row in rows]
-    used = [at for at in range(len(headers)) if not cells or any(row[at] != "" for row in cells)]
+    kept = keep_empty or not cells
+    used = [at for at in range(len(headers)) if kept or any(row[at] != "" for row in cells)]
     table = Table(box=None, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for header in (headers[at] for at in used):
         right = header.endswith(">")

@@ -174,7 +174,7 @@ def rows_table(found: pa.Table, width: int) -> tuple[Any, list[str]]:
     numeric = [pa.types.is_integer(f.type) or pa.types.is_floating(f.type) for f in found.schema]
     headers = [name + ">" if numeric[place] else name for place, name in enumerate(shown)]
     rows = zip(*(texts[name] for name in shown), strict=True)
-    return listing(headers, rows), list(texts)[len(shown) :]
+    return listing(headers, rows, keep_empty=True), list(texts)[len(shown) :]
 
 
 def _text(value: Any) -> str:

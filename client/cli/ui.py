@@ -6,6 +6,7 @@ is not a terminal.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -133,6 +134,23 @@ class Ui:
                 yield Progress(show)
         else:
             yield Progress(_lines(self.err, title))
+
+    @contextmanager
+    def kept_stdout(self) -> Iterator[None]:
+        """What libraries and their child processes print goes to stderr meanwhile: stdout is for the result."""
+        sys.stdout.flush()
+        try:
+            kept = os.dup(1)
+        except OSError:
+            yield
+            return
+        os.dup2(2, 1)
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+            os.dup2(kept, 1)
+            os.close(kept)
 
 
 def write_json(document: Any) -> None:

