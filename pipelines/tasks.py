@@ -87,7 +87,9 @@ class WriteTask:
         assert context is not None, "runs in a Spark task"
         partition, attempt = context.partitionId(), context.attemptNumber()
         table: Table = pickle.loads(self.table)
-        assert table.schema, "the handle connects here, before anything else asks Ray: that would start another Ray"
+        assert table.schema, (
+            "the handle connects here, before anything else asks Ray: that would start another Ray"
+        )
         told = Telling(self.job, partition, attempt)
         rows = rejected = sent = 0
         error: bytes | None = None

@@ -255,7 +255,7 @@ def test_a_call_that_waits_for_ever_does_not_hold_up_the_stop(tmp_path: Path) ->
         await settle(shell)
         waiting = asyncio.ensure_future(ask(shell, "hang", Empty()))
         while await ask(shell, "hanging", Empty(), Number) == Number(0):
-            pass
+            await asyncio.sleep(0.001)
         await shell.stop()
         with pytest.raises(errors.OutcomeUnknown, match="stopped before hang was done"):
             await waiting

@@ -1,0 +1,293 @@
+"""The main job, end to end: `make demo`.
+
+A local Ray cluster of four nodes, a table of eight tablets with three replicas each, and 336,776 flights that Spark
+loads into it. At a third of the load the raylet of a node is killed with SIGKILL, and later brought back. At the end
+Spark compares the table with its source, and every replica with its peers. The exit status is 0 only if nothing was
+lost, nothing was written twice and all replicas agree.
+
+All of it runs in processes of its own and a directory that is removed; Ctrl-C ends it at any moment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import ray
+from rich.console import Console
+
+import ebla
+from ebla import health, survey
+from ebla.actors import messages as m
+from ebla.pipelines import datasets, report
+from ebla.pipelines.feed import FeedProgress, feed, table_for
+from ebla.pipelines.probe import Probe
+from ebla.pipelines.session import spark
+from ebla.pipelines.steps import Steps
+from ebla.pipelines.verify import verify
+from ebla.placement import java, launch
+from ebla.placement.config import configure
+from ebla.placement.connection import connect_ray
+from ebla.placement.local_cluster import START_S, LocalCluster
+from ebla.storage.errors import EblaError
+from ebla.table import Database, Table
+
+NODES = 4
+TABLETS = 8
+REPLICAS = 3
+SPARK_NODES = (1, 2)  # with Spark's application master; a victim is one of the others
+KILL_AT = 1 / 3  # of the rows
+DEAD_S_MIN = 4.0  # before the node is brought back
+CATCH_UP_S_MAX = 90.0
+POLL_S = 0.2
+
+
+def slot(number: int) -> str:
+    return f"host-{number}"
+
+
+class Disaster:
+    """Kills a node when it is told to, in a thread, and brings it back."""
+
+    def __init__(self, cluster: LocalCluster, table: Table, probe: Probe) -> None:
+        self.cluster = cluster
+        self.table = table
+        self.probe = probe
+        self.number = 0
+        self.rows = 0
+        self.led = self.held = 0
+        self.killed_s = self.back_s = 0.0
+        self.led_by_probe: tuple[int, ...] = ()
+        self._thread: threading.Thread | None = None
+        self._error: Exception | None = None
+
+    @property
+    def begun(self) -> bool:
+        return self._thread is not None
+
+    def strike(self, rows: int) -> None:
+        """Returns at once; the node that leads most of the table dies."""
+        self.rows = rows
+        self._thread = threading.Thread(target=self._run, name="disaster", daemon=True)
+        self._thread.start()
+
+    def wait_back(self) -> None:
+        assert self._thread is not None, "nothing was killed"
+        while self._thread.is_alive():
+            self._thread.join(POLL_S)
+        if self._error is not None:
+            raise self._error
+
+    def settle(self) -> None:
+        """The cluster cannot be ended while a node of it is being started."""
+        if self._thread is not None:
+            self._thread.join(START_S)
+
+    def _run(self) -> None:
+        try:
+            info = self.table.info()
+            self.number = max(
+                (n for n in range(1, NODES + 1) if n not in SPARK_NODES), key=lambda n: led(info, n)
+            )
+            self.led, self.held = led(info, self.number), held(info, self.number)
+            self.led_by_probe = self.probe.led_by(slot(self.number))
+            self.killed_s = time.monotonic()
+            self.cluster.kill_node(self.number)
+            time.sleep(max(0.0, self.killed_s + DEAD_S_MIN - time.monotonic()))
+            self.cluster.start_node(self.number)
+            self.back_s = time.monotonic()
+        except Exception as error:
+            self._error = error
+
+
+def led(info: m.TableInfo, number: int) -> int:
+    return sum(tablet.leader == f"tablet-server/{slot(number)}" for tablet in info.tablets)
+
+
+def held(info: m.TableInfo, number: int) -> int:
+    address = f"tablet-server/{slot(number)}"
+    return sum(any(replica.address == address for replica in tablet.replicas) for tablet in info.tablets)
+
+
+def run(steps: Steps) -> report.DemoReport:
+    """The whole of it; the cluster and its directory are gone when this returns or raises."""
+    began = time.monotonic()
+    flights = datasets.DATASETS["flights"]
+    with contextlib.ExitStack() as ending:
+        cluster, db = _deployment(steps, ending)
+        with steps.step(f"making a table of {TABLETS} tablets, {REPLICAS} replicas each"):
+            table = table_for(
+                db,
+                "flights",
+                "flights",
+                partition_by=ebla.hash(*flights.hash_by, buckets=TABLETS),
+                replicas=REPLICAS,
+            )
+            probe = Probe(db, TABLETS, REPLICAS)
+            _make_somebody_lead(table)
+        with steps.step("starting Spark on host-1 and host-2") as told:
+            session = ending.enter_context(
+                spark("ebla demo", on_slots=[slot(n) for n in SPARK_NODES], quick=True, told=told)
+            )
+        disaster = Disaster(cluster, table, probe)
+        ending.callback(disaster.settle)
+        with steps.step(f"loading {flights.rows:,} flights, and killing a node") as told, probe.running():
+            load_began = time.monotonic()
+
+            def progress(seen: FeedProgress) -> None:
+                if seen.rows >= KILL_AT * flights.rows and not disaster.begun:
+                    disaster.strike(seen.rows)
+                killed = "; a node was killed" if disaster.killed_s else ""
+                told(f"{seen.rows:,} of {flights.rows:,} rows, {seen.rows_per_s:,.0f} rows/s{killed}")
+
+            load = feed(session, "flights", table, on_progress=progress)
+            load_ended = time.monotonic()
+            if not disaster.begun:
+                disaster.strike(load.rows)
+            probe.await_resumed()
+        with steps.step(f"bringing {slot(disaster.number)} back"):
+            disaster.wait_back()
+        with steps.step("waiting until all replicas have caught up") as told:
+            _await_caught_up(db, table, told)
+            caught_up_s = time.monotonic()
+        with steps.step("comparing table and source with Spark, and the replicas with each other") as told:
+            checked = verify(session, "flights", table, told=told)
+        kill = report.Kill(
+            slot=slot(disaster.number),
+            at_s=disaster.killed_s - load_began,
+            rows=disaster.rows,
+            led=disaster.led,
+            held=disaster.held,
+            during_load=disaster.killed_s < load_ended and disaster.rows < flights.rows,
+            down_s=disaster.back_s - disaster.killed_s,
+            caught_up_s=caught_up_s - disaster.killed_s,
+        )
+        outage = probe.outage(disaster.led_by_probe, disaster.killed_s)
+        with steps.step("ending everything"):
+            ending.close()
+    found = report.DemoReport(
+        nodes=NODES,
+        tablets=TABLETS,
+        replicas=REPLICAS,
+        load=load,
+        kill=kill,
+        outage=outage,
+        verify=checked,
+        failures=(),
+        phases=dict(steps.seconds),
+        seconds=time.monotonic() - began,
+    )
+    return msgspec.structs.replace(found, failures=tuple(_failures(found, flights.rows)))
+
+
+def _failures(found: report.DemoReport, rows: int) -> Iterator[str]:
+    """Whatever of the promises did not hold."""
+    checked = found.verify
+    if found.load.rows != rows or checked.source_rows != rows:
+        yield f"{found.load.rows:,} rows were written and {checked.source_rows:,} compared, of {rows:,}"
+    if checked.missing:
+        yield f"{checked.missing:,} rows were lost"
+    if checked.extra:
+        yield f"{checked.extra:,} rows are in the table that nobody wrote"
+    if checked.different:
+        yield f"{checked.different:,} rows are not what was written"
+    if not checked.replicas_equal:
+        unequal = sum(not tablet.equal for tablet in checked.tablets)
+        yield f"the replicas of {unequal} tablets do not agree"
+    if not found.kill.during_load:
+        yield "the load was over before the node was killed"
+    if not found.kill.led:
+        yield f"{found.kill.slot} led no tablet when it was killed"
+    if found.outage.failed:
+        yield f"{found.outage.failed} probing writes failed for good"
+
+
+# -- parts ---------------------------------------------------------------------------------------------------
+
+
+def _deployment(steps: Steps, ending: contextlib.ExitStack) -> tuple[LocalCluster, Database]:
+    """Everything on this machine, in a directory that goes with it."""
+    environment = java.environment()
+    directory = Path(tempfile.mkdtemp(prefix="ebla-demo-"))
+    ending.callback(shutil.rmtree, directory, ignore_errors=True)
+    with steps.step(f"starting a Ray cluster of {NODES} nodes") as told:
+        cluster = LocalCluster.start(
+            NODES, directory=directory / "cluster", dashboard=False, environment=environment, progress=told
+        )
+        ending.callback(cluster.stop)
+        connect_ray(cluster.address, directory=cluster.directory)
+        ending.callback(ray.shutdown)
+    with steps.step("deploying ebla: a master and a tablet server on every node") as told:
+        deployed = launch.up(configure({"data_dir": str(directory / "data")}), progress=told)
+        if not deployed.ready:
+            raise ebla.Unavailable(f"the deployment did not come up: {'; '.join(deployed.warnings)}")
+        db = ending.enter_context(ebla.connect(address=cluster.address))
+    return cluster, db
+
+
+def _make_somebody_lead(table: Table) -> None:
+    """The victim has to lead something. That nobody of two does is rare, and then one is asked to."""
+    candidates = [number for number in range(1, NODES + 1) if number not in SPARK_NODES]
+    info = table.info()
+    if any(led(info, number) for number in candidates):
+        return
+    address = f"tablet-server/{slot(candidates[0])}"
+    for tablet in info.tablets:
+        successor = next((replica.uuid for replica in tablet.replicas if replica.address == address), None)
+        if successor is not None and tablet.leader is not None:
+            request = m.StepDownRequest(tablet.tablet, successor)
+            network = table._awaited._session.world.network
+            table._run(network.call(tablet.leader, "step_down", request, m.StepDownReply, 10.0))
+            return
+
+
+def _await_caught_up(db: Database, table: Table, told: Any) -> None:
+    """Every replica runs, and has applied what its leader has committed."""
+    deadline = time.monotonic() + CATCH_UP_S_MAX
+    network = table._awaited._session.world.network
+    while True:
+        seen = health.judge(table._run(survey.survey(network, ["master/0"])))
+        behind = [replica.lag or 0 for tablet in seen.tablets for replica in tablet.replicas]
+        if seen.healthy and not any(behind):
+            return
+        reasons = "; ".join(seen.reasons) or f"{sum(map(bool, behind))} replicas are behind"
+        told(reasons)
+        if time.monotonic() > deadline:
+            raise ebla.Unavailable(f"not all replicas had caught up after {CATCH_UP_S_MAX:.0f} s: {reasons}")
+        time.sleep(POLL_S)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make demo", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--json", action="store_true", help="print the report as one JSON document")
+    told = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    steps = Steps(Console(stderr=True), quiet=told.json)
+    try:
+        found = run(steps)
+    except KeyboardInterrupt:
+        steps.end("interrupted; everything was ended and removed")
+        return 130
+    except EblaError as error:
+        steps.end(f"error: {error}")
+        return 1
+    if told.json:
+        document = {"ok": found.ok, **msgspec.to_builtins(found)}
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(document)).decode() + "\n")
+    else:
+        Console().print(report.demo_view(found))
+    return 0 if found.ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,242 @@
+"""What feeds, comparisons and the demo found, for people to read. JSON comes from the reports themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+from rich.console import Console, Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from ebla.pipelines.feed import FeedReport
+from ebla.pipelines.verify import Sample, TabletDigests, VerifyReport
+
+GOOD, BAD, DIM = "green", "bold red", "dim"
+
+
+class Outage(msgspec.Struct, frozen=True):
+    """How writes to the probed tablets fared. `led_s`: the longest time without an acknowledged write on a tablet
+    that the killed node led, `others_s` on any other; `stalled` tablets had a pause of more than half a second."""
+
+    tablets: int
+    led: int
+    led_s: float
+    others_s: float
+    stalled: int
+    writes: int
+    failed: int
+
+
+class Kill(msgspec.Struct, frozen=True):
+    """`at_s` into the load, with `rows` in. Times are from the kill on."""
+
+    slot: str
+    at_s: float
+    rows: int
+    led: int
+    held: int
+    during_load: bool
+    down_s: float
+    caught_up_s: float
+
+
+class DemoReport(msgspec.Struct, frozen=True):
+    """`failures`: what did not hold, in words; empty if everything did."""
+
+    nodes: int
+    tablets: int
+    replicas: int
+    load: FeedReport
+    kill: Kill
+    outage: Outage
+    verify: VerifyReport
+    failures: tuple[str, ...]
+    phases: dict[str, float]
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        return not self.failures
+
+
+# -- feed and verify -----------------------------------------------------------------------------------------
+
+
+def feed_view(report: FeedReport) -> RenderableType:
+    lines = [
+        ("rows", _figures(f"{report.rows:,}", f"in {report.seconds:.1f} s, {report.rows_per_s:,.0f} rows/s"))
+    ]
+    if report.rejected:
+        lines.append(("present", _figures(f"{report.rejected:,}", "left as they were", GOOD)))
+    tries = "no retries" if report.retries == 0 else f"{report.retries} retried"
+    lines.append(("tasks", _figures(f"{report.partitions}", f"{tries}; job {report.job}")))
+    return _panel(f"{report.source} → {report.table}", _grid(lines), True)
+
+
+def verify_view(report: VerifyReport) -> RenderableType:
+    parts: list[RenderableType] = [_grid(_comparison(report) + _replicas(report))]
+    if report.samples:
+        parts += [Text(), _samples(report.samples)]
+    unequal = [tablet for tablet in report.tablets if not tablet.equal]
+    if unequal:
+        parts += [Text(), _unequal(unequal)]
+    return _panel(f"{report.source} = {report.table}?", Group(*parts), report.ok)
+
+
+def _comparison(report: VerifyReport) -> list[tuple[str, Text]]:
+    counts = [("missing", report.missing), ("extra", report.extra), ("different", report.different)]
+    found = Text()
+    for name, count in counts:
+        found.append(f"{count:,} {name}   ", GOOD if count == 0 else BAD)
+    lines = [
+        ("rows", _figures(f"{report.source_rows:,}", f"in the source, {report.table_rows:,} in the table")),
+        ("by key", found),
+    ]
+    if report.duplicates:
+        lines.append(
+            ("note", Text(f"{report.duplicates:,} rows of the source repeat a key; the table keeps one"))
+        )
+    return lines
+
+
+def _replicas(report: VerifyReport) -> list[tuple[str, Text]]:
+    if report.replicas_equal is None:
+        return []
+    count = sum(len(tablet.replicas) for tablet in report.tablets)
+    agree = sum(len(tablet.replicas) for tablet in report.tablets if tablet.equal)
+    text = _figures(
+        f"{agree} of {count}", f"agree, over {len(report.tablets)} tablets", GOOD if agree == count else BAD
+    )
+    return [("replicas", text)]
+
+
+def _samples(samples: Iterable[Sample]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False)
+    for heading in ("trouble", "key", "source", "table"):
+        table.add_column(heading, overflow="fold")
+    for sample in samples:
+        table.add_row(Text(sample.kind, BAD), _pairs(sample.key), _pairs(sample.source), _pairs(sample.table))
+    return table
+
+
+def _unequal(tablets: Iterable[TabletDigests]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False)
+    for heading in ("tablet", "replica", "rows", "digest"):
+        table.add_column(heading, overflow="fold")
+    for tablet in tablets:
+        if tablet.error is not None:
+            table.add_row(tablet.tablet, "", "", Text(tablet.error, BAD))
+        for replica in tablet.replicas:
+            rows = "" if replica.rows is None else f"{replica.rows:,}"
+            table.add_row(tablet.tablet, replica.address, rows, Text(replica.digest or replica.error or ""))
+    return table
+
+
+# -- the demo ------------------------------------------------------------------------------------------------
+
+
+def demo_view(report: DemoReport) -> RenderableType:
+    load, kill, outage, checked = report.load, report.kill, report.outage, report.verify
+    lines = [
+        (
+            "loaded",
+            _figures(
+                f"{load.rows:,} rows",
+                f"in {load.seconds:.1f} s, {load.rows_per_s:,.0f} rows/s, the kill included",
+            ),
+        ),
+        (
+            "killed",
+            _figures(
+                kill.slot, f"by SIGKILL, {kill.at_s:.1f} s into the load, with {kill.rows:,} rows in", "bold"
+            ),
+        ),
+        (
+            "",
+            Text(f"it led {kill.led} of the {report.tablets} tablets and held a replica of {kill.held}", DIM),
+        ),
+        (
+            "writes",
+            _figures(
+                f"{outage.led_s:.1f} s",
+                f"without, at most, on the {outage.led} of {outage.tablets} probed tablets that it led",
+            ),
+        ),
+        ("", Text(f"on the others {outage.others_s:.1f} s at most; {outage.writes:,} probing writes", DIM)),
+        (
+            "back",
+            _figures(
+                f"{kill.down_s:.1f} s",
+                f"after the kill; all replicas had caught up {kill.caught_up_s - kill.down_s:.1f} s later",
+            ),
+        ),
+        *_comparison(checked)[:1],
+        ("verified", _verdicts(checked)),
+        *_replicas(checked),
+    ]
+    verdict = (
+        Text("✔ nothing was lost, nothing was written twice, nothing was changed", GOOD)
+        if report.ok
+        else Text("\n".join(f"✘ {failure}" for failure in report.failures), BAD)
+    )
+    intro = Text(
+        f"{report.nodes} Ray nodes; a table of {report.tablets} tablets, {report.replicas} replicas each; "
+        "fed and verified by Spark",
+        DIM,
+    )
+    parts: list[RenderableType] = [
+        intro,
+        Text(),
+        _grid(lines),
+        Text(),
+        verdict,
+        Text(f"{report.seconds:.0f} s in all", DIM),
+    ]
+    return _panel("ebla demo", Group(*parts), report.ok)
+
+
+def _verdicts(report: VerifyReport) -> Text:
+    text = Text()
+    for name, count in (
+        ("lost", report.missing),
+        ("duplicated", report.extra),
+        ("different", report.different),
+    ):
+        text.append(f"{count:,} {name}   ", GOOD if count == 0 else BAD)
+    return text
+
+
+# -- pieces --------------------------------------------------------------------------------------------------
+
+
+def _figures(figure: str, rest: str, style: str = "bold") -> Text:
+    return Text.assemble((figure, style), " ", rest)
+
+
+def _grid(lines: Iterable[tuple[str, Text]]) -> Table:
+    table = Table.grid(padding=(0, 3, 0, 0))
+    table.add_column(style=DIM)
+    table.add_column(overflow="fold")
+    for name, text in lines:
+        table.add_row(name, text)
+    return table
+
+
+def _pairs(values: dict[str, str | None]) -> str:
+    return ", ".join(f"{name}={'null' if value is None else value}" for name, value in values.items())
+
+
+def _panel(title: str, body: RenderableType, ok: bool) -> Panel:
+    return Panel(
+        body, title=Text(title, "bold"), border_style=GOOD if ok else BAD, padding=(1, 2), expand=False
+    )
+
+
+def text_of(view: RenderableType, width: int = 100) -> str:
+    """Without colours, for logs."""
+    console = Console(width=width, color_system=None, force_terminal=False)
+    with console.capture() as captured:
+        console.print(view)
+    return captured.get()

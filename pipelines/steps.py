@@ -1,0 +1,52 @@
+"""The steps of a long command as they go by: a moving line on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+
+LINE_EVERY_S = 5.0
+
+Told = Callable[[str], None]
+
+
+class Steps:
+    """`seconds`: how long each finished step took, by its title."""
+
+    def __init__(self, console: Console, quiet: bool = False) -> None:
+        self.seconds: dict[str, float] = {}
+        self._console = console
+        self._quiet = quiet
+
+    @contextmanager
+    def step(self, title: str) -> Iterator[Told]:
+        """What is told within shows beside the title."""
+        began = time.monotonic()
+        if self._quiet:
+            yield lambda text: None
+        elif self._console.is_terminal:
+            with self._console.status(title) as status:
+                yield lambda text: status.update(f"{title}: {text}")
+        else:
+            yield self._lines(title)
+        took = self.seconds[title] = time.monotonic() - began
+        if not self._quiet:
+            self._console.print(f"[green]✔[/green] {title} [dim]{took:.1f} s[/dim]", highlight=False)
+
+    def end(self, text: str) -> None:
+        self._console.print(text, highlight=False, markup=False)
+
+    def _lines(self, title: str) -> Told:
+        """One every few seconds."""
+        last = time.monotonic()
+
+        def tell(text: str) -> None:
+            nonlocal last
+            if time.monotonic() - last >= LINE_EVERY_S:
+                last = time.monotonic()
+                self._console.print(f"  {title}: {text}", highlight=False, markup=False)
+
+        return tell
