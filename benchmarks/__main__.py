@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import ebla
-
 from benchmarks import etcd, loads
 from benchmarks.figures import Figure, markdown
 from benchmarks.floor import Floor
@@ -76,7 +75,9 @@ class Bench:
         name = f"bulk upsert of {self.rows:,} rows, one client"
         peer = self.peer.get("bulk")
         self.add(name, rate, "rows/s", target=150_000, floor=floor, floor_name="3 sinks", peer=peer)
-        self.add("tablet server under that load, RSS", memory.bytes_max / 2**20, "MB", target=400, better="lower")
+        self.add(
+            "tablet server under that load, RSS", memory.bytes_max / 2**20, "MB", target=400, better="lower"
+        )
         self.add("scan through the server", loads.scan(table), "rows/s", target=300_000)
         self.add("node-local snapshot scan", loads.local_scan(table), "rows/s", target=2_000_000)
         self.db.drop_table("bulk")
@@ -87,7 +88,14 @@ class Bench:
         chain = self.floor.chain(SAMPLES).quantile_ms(0.5)
         samples = loads.single_upserts(table, SAMPLES)
         upsert = {"target": 1.6, "better": "lower", "of_floor": True, "peer": self.peer.get("upsert_ms")}
-        self.add("single-row upsert, p50", samples.quantile_ms(0.5), "ms", floor=chain, floor_name="chain", **upsert)
+        self.add(
+            "single-row upsert, p50",
+            samples.quantile_ms(0.5),
+            "ms",
+            floor=chain,
+            floor_name="chain",
+            **upsert,
+        )
         self.add("single-row upsert, p99", samples.quantile_ms(0.99), "ms")
         call = self.floor.call(SAMPLES).quantile_ms(0.5)
         samples = loads.single_gets(table, SAMPLES)

@@ -85,11 +85,24 @@ def markdown(figures: list[Figure], machine: str) -> str:
     ]
     for figure in figures:
         sign = {"higher": "≥", "lower": "≤"}[figure.better]
-        target = "" if figure.target is None else f"{sign} {number(figure.target)}" + (" × floor" if figure.of_floor else "")
+        target = (
+            ""
+            if figure.target is None
+            else f"{sign} {number(figure.target)}" + (" x floor" if figure.of_floor else "")
+        )
         floor = f"{number(figure.floor)} {figure.floor_name}" if figure.floor else ""
         verdict = {None: "", True: "met", False: "**missed**"}[figure.met]
         ratio = number(figure.ratio)
-        cells = (figure.name, number(figure.value), figure.unit, floor, ratio, number(figure.peer), target, verdict)
+        cells = (
+            figure.name,
+            number(figure.value),
+            figure.unit,
+            floor,
+            ratio,
+            number(figure.peer),
+            target,
+            verdict,
+        )
         lines.append("| " + " | ".join(cells) + " |")
     notes = [f"- {figure.name}: {figure.note}" for figure in figures if figure.note]
     return "\n".join([*lines, "", *notes, ""])

@@ -7,12 +7,12 @@ import threading
 import time
 from typing import Any
 
-import ebla
 import numpy as np
 import psutil
 import pyarrow as pa
 import ray
 
+import ebla
 from benchmarks.figures import Samples, Stopwatch, median
 from ebla.actors import messages as m
 from ebla.actors.ray_shell import Pong
@@ -153,7 +153,9 @@ def _until_whole(table: Any, timeout_s: float = 60.0) -> None:
         if all(r.alive for t in table.info().tablets for r in t.replicas) and all(
             t.leader for t in table.info().tablets
         ):
-            time.sleep(2.0)  # a restarted replica withholds its vote for an election timeout; measure the steady case
+            time.sleep(
+                2.0
+            )  # a restarted replica withholds its vote for an election timeout; measure the steady case
             return
         time.sleep(0.1)
     raise RuntimeError("the killed server did not come back")

@@ -28,7 +28,7 @@ from pyspark import InheritableThread
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.pandas.types import to_arrow_type
-from pyspark.sql.types import DataType
+from pyspark.sql.types import DataType, StructType
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ebla.actors.errors import ErrorFrame, NotFound, Unavailable, from_frame
@@ -108,7 +108,7 @@ def feed(
         raise InvalidArgument("call_rows and partitions must be 1 or more")
     known = datasets.DATASETS.get(source) if isinstance(source, str) else None
     frame = datasets.source(spark, source) if isinstance(source, str) else source
-    check_columns(frame, table)
+    check_columns(arrow_schema(frame.schema), table.name, table.schema)
     key = list(table.primary_key)
     if partitions is not None:
         frame = frame.repartition(partitions, *key)
@@ -145,7 +145,7 @@ def table_for(
     elif isinstance(source, pa.Schema):
         schema = source
     elif isinstance(source, DataFrame):
-        schema = arrow_schema(source)
+        schema = arrow_schema(source.schema)
     else:
         raise InvalidArgument(f"{source!r} is no data set; read it first, and give the DataFrame")
     if not primary_key:
@@ -155,27 +155,24 @@ def table_for(
     )
 
 
-def arrow_schema(frame: DataFrame) -> pa.Schema:
-    """The columns of a DataFrame as a table would have them. Raises InvalidArgument for types that no table has."""
-    return pa.schema(
-        [pa.field(f.name, _arrow_type(f.name, f.dataType), f.nullable) for f in frame.schema.fields]
-    )
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """A DataFrame's columns as a table would have them. Raises InvalidArgument for types that no table has."""
+    return pa.schema([pa.field(f.name, _arrow_type(f.name, f.dataType), f.nullable) for f in schema.fields])
 
 
-def check_columns(frame: DataFrame, table: Table) -> None:
-    """Before anything is written: the names fit, and every type is one that a table can hold."""
-    given, wanted = arrow_schema(frame), table.schema
+def check_columns(given: pa.Schema, table: str, wanted: pa.Schema) -> None:
+    """Before anything is written: are the names right? Values are judged row by row, as they are written."""
     for name in given.names:
         if name not in wanted.names:
             raise InvalidArgument(
-                f"table {table.name!r} has no column {name!r}; drop it from the source, the columns are "
+                f"table {table!r} has no column {name!r}; drop it from the source, the columns are "
                 f"{', '.join(wanted.names)}",
                 column=name,
             )
     for field in wanted:
         if not field.nullable and field.name not in given.names:
             raise InvalidArgument(
-                f"the source has no column {field.name!r}, which table {table.name!r} needs; its columns are "
+                f"the source has no column {field.name!r}, which table {table!r} needs; its columns are "
                 f"{', '.join(given.names)}",
                 column=field.name,
             )

@@ -27,7 +27,7 @@ from pyspark.sql.types import StructType
 from ebla import survey
 from ebla.actors.messages import ChecksumReply, TabletLocation
 from ebla.pipelines import datasets
-from ebla.pipelines.feed import check_columns
+from ebla.pipelines.feed import arrow_schema, check_columns
 from ebla.pipelines.read import read_table, spark_schema
 from ebla.storage.errors import InvalidArgument
 from ebla.table import Table
@@ -102,7 +102,7 @@ def verify(
     """
     began = time.monotonic()
     frame = datasets.source(spark, source) if isinstance(source, str) else source
-    check_columns(frame, table)
+    check_columns(arrow_schema(frame.schema), table.name, table.schema)
     told("comparing source and table")
     comparison = _Comparison(frame, read_table(spark, table, local=local), table)
     counts = comparison.counts()

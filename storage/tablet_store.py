@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -140,12 +141,18 @@ class TabletSnapshot:
             ends.append(stored[-1][0] + b"\0")
         until = min(ends, default=None)
         rows: dict[bytes, bytes | None] = {}
-        for items in [stored, *(items for items, _ in overlays)]:
-            rows.update(items if until is None else items[: bisect_left(items, (until,))])
+        rows.update(_below(stored, until))
+        for items, _ in overlays:
+            rows.update(_below(items, until))
         return [key + value for key, value in sorted(rows.items()) if value is not None], until
 
     def close(self) -> None:
         self.base.close()
+
+
+def _below(items: list[Any], until: bytes | None) -> list[Any]:
+    """The items with key < until, of ascending (key, value) pairs."""
+    return items if until is None else items[: bisect_left(items, (until,))]
 
 
 def _row_changes(tables: list[Memtable]) -> list[Change]:

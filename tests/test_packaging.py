@@ -17,7 +17,16 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     target = tmp_path_factory.mktemp("wheel")
     source = target / "source"
     source.mkdir()
-    for name in ("pyproject.toml", "README.md", "client", "actors", "placement", "storage", "pipelines", "chaos"):
+    for name in (
+        "pyproject.toml",
+        "README.md",
+        "client",
+        "actors",
+        "placement",
+        "storage",
+        "pipelines",
+        "chaos",
+    ):
         (source / name).symlink_to(ROOT / name)
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
     subprocess.run([*command, "--wheel-dir", str(target), str(source)], check=True, cwd=target)

@@ -108,7 +108,6 @@ class Rows:
             self.store.put(keys, self.codec.patch(joined, keys, patches, patch_codec, self.seed))
         return rejected
 
-
     def _patch_codec(self, columns: tuple[str, ...]) -> RowCodec:
         codec = self._patch_codecs.get(columns)
         if codec is None:

@@ -104,7 +104,9 @@ class Reporter:
             disk_bytes=disk,
             memory_bytes=memory,
         )
-        reply = await self.world.network.call(self.master, "heartbeat", request, HeartbeatReply, CALL_TIMEOUT_S)
+        reply = await self.world.network.call(
+            self.master, "heartbeat", request, HeartbeatReply, CALL_TIMEOUT_S
+        )
         for tablet in [t for t, changed in self._changed.items() if changed <= sequence]:
             del self._changed[tablet]
         wanted = (reply.needs_register and not self._register) or (reply.needs_full_report and not full)

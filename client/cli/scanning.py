@@ -145,9 +145,12 @@ async def _as_table(ui: Ui, scanned: Scan, name: str, limited: bool) -> None:
         return
     rendered, left_out = rows_table(found, ui.out.width)
     ui.print(rendered)
-    notes = [count(len(found), "row")]
-    if limited and len(found) == TABLE_ROWS:
-        notes.append(f"the first {TABLE_ROWS} found; --limit tells how many, --count counts all")
+    cut = limited and len(found) == TABLE_ROWS
+    notes = [
+        f"{TABLE_ROWS} rows, perhaps not all; --limit N shows more, --count counts"
+        if cut
+        else count(len(found), "row")
+    ]
     if left_out:
         notes.append(f"{count(len(left_out), 'more column')}: {', '.join(left_out)}; --columns chooses")
     ui.note("; ".join(notes))

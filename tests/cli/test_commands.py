@@ -65,7 +65,9 @@ def test_help_and_mistakes_import_neither_ray_nor_arrow_nor_spark() -> None:
         "print('HEAVY', sorted(heavy), file=sys.stderr)"
     )
     for words in (["--help"], ["up", "--help"], ["--version"], ["tabel"]):
-        done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", code, *words], capture_output=True, text=True, check=True
+        )
         assert "HEAVY []" in done.stderr, words
 
 
@@ -333,7 +335,9 @@ def test_nodes_tell_what_runs_on_them(ebla: Cli) -> None:
 
 
 def first_tablet(ebla: Cli) -> dict[str, Any]:
-    found: dict[str, Any] = ebla("tablet", "list", "-t", "flights", "--json", prepare=flights).json["tablets"][0]
+    found: dict[str, Any] = ebla("tablet", "list", "-t", "flights", "--json", prepare=flights).json[
+        "tablets"
+    ][0]
     return found
 
 

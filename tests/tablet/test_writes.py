@@ -138,7 +138,10 @@ def test_a_batch_is_refused_with_the_reason_and_changes_nothing() -> None:
             (other, "another tablet"),
             (group.batch(m.UPSERT, [], 1), "1 to"),
             (group.batch(m.UPSERT, [row(1)], 1, client=b"short"), "client must be"),
-            (renamed(group.batch(m.UPDATE, [row(1)], 1, columns=("v", "n")), ("v", "k")), "cannot be updated"),
+            (
+                renamed(group.batch(m.UPDATE, [row(1)], 1, columns=("v", "n")), ("v", "k")),
+                "cannot be updated",
+            ),
             (renamed(group.batch(m.UPDATE, [row(1)], 1, columns=("v", "n")), ("w",)), "no column"),
         ]:
             with pytest.raises(InvalidArgument, match=reason):

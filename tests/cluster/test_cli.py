@@ -1,0 +1,208 @@
+"""`ebla` as a user types it: from nothing to a deployment with rows, and back after every way to lose the cluster.
+
+The tests run in this order on one deployment; its data directory outlives three Ray clusters.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from ebla.placement.local_cluster import LocalCluster
+
+pytestmark = pytest.mark.cluster
+
+BIN = Path(sys.executable).parent
+NODES = 3
+ROWS = 500
+CREATE = (
+    "table create flights -c carrier:string -c flight:int32 -c distance:int32:null -c at:timestamp[us,UTC]:null "
+    "-k carrier,flight --hash flight:2"
+)
+
+
+@dataclass
+class Outcome:
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """Nothing else is on stdout."""
+        return json.loads(self.out)
+
+
+@dataclass
+class Terminal:
+    """A shell with a home of its own. `exports`: what `ebla up` said to export for ray's own commands."""
+
+    home: Path
+    exports: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def local(self) -> Path:
+        return self.home / ".ebla" / "local"
+
+    def run(self, words: Sequence[str], **more: str) -> Outcome:
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+        environment = {
+            **inherited,
+            "HOME": str(self.home),
+            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+            **more,
+        }
+        done = subprocess.run(
+            [str(BIN / words[0]), *words[1:]],
+            env=environment,
+            cwd=self.home,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+        return Outcome(done.returncode, done.stdout, done.stderr)
+
+    def ebla(self, command: str, *more: str) -> Outcome:
+        return self.run(["ebla", *command.split(), *more])
+
+    def up(self, auth: str) -> Any:
+        outcome = self.ebla(f"up --local {NODES} --auth {auth} --json")
+        assert outcome.status == 0, outcome
+        document = outcome.json
+        assert (document["ready"], document["warnings"]) == (True, [])
+        self.exports = document["local"]["environment"]
+        return document
+
+    def job(self, command: str) -> Outcome:
+        """`ray job submit`, which follows the job and prints what it prints."""
+        return self.run(["ray", "job", "submit", "--", *command.split()], **self.exports)
+
+
+@pytest.fixture(scope="module")
+def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
+    opened = Terminal(tmp_path_factory.mktemp("home"))
+    try:
+        yield opened
+    finally:
+        found = LocalCluster.find(opened.local)
+        if found is not None:
+            found.kill_everything()
+
+
+def count(terminal: Terminal, table: str = "flights") -> int:
+    outcome = terminal.ebla(f"table scan {table} --count --json")
+    assert outcome.status == 0, outcome
+    return int(outcome.json["count"])
+
+
+def test_without_a_cluster_every_command_says_how_to_get_one(terminal: Terminal) -> None:
+    outcome = terminal.ebla("table list")
+    assert (outcome.status, outcome.out) == (1, "")
+    assert "`ebla up --local 4`" in outcome.err
+    assert terminal.ebla("table list --json").json["error"]["kind"] == "NoCluster"
+    nobody = terminal.ebla("-a 127.0.0.1:1 status")
+    assert (nobody.status, "no Ray cluster answers at 127.0.0.1:1" in nobody.err) == (1, True)
+    assert terminal.ebla("down -y --json").json["changed"] is False
+
+
+def test_up_starts_a_cluster_and_a_second_up_changes_nothing(terminal: Terminal) -> None:
+    first = terminal.up("token")
+    assert first["changed"] is True
+    assert len(first["launched"]) == 1 + NODES
+    again = terminal.up("token")
+    assert (again["changed"], again["launched"], again["local"]["started"]) == (False, [], [])
+    assert {role["pid"] for role in again["roles"]} == {role["pid"] for role in first["roles"]}
+    assert "nothing changed" in terminal.ebla(f"up --local {NODES}").out
+    assert "not of 2" in terminal.ebla("up --local 2").err
+
+
+def test_status_tells_roles_and_health(terminal: Terminal) -> None:
+    document = terminal.ebla("status --json").json
+    assert [role["state"] for role in document["roles"]] == ["running"] * (1 + NODES)
+    assert document["health"]["status"] == "HEALTHY"
+    shown = terminal.ebla("status")
+    assert (shown.status, shown.err) == (0, "")
+    assert shown.out.splitlines()[-1] == f"HEALTHY: 0 tables, 0 tablets, {NODES} of {NODES} servers up"
+
+
+def test_a_table_is_made_and_fed_by_a_submitted_job_with_token_authentication(terminal: Terminal) -> None:
+    made = terminal.ebla(CREATE)
+    assert (made.status, made.out) == (0, "created table flights: 4 columns, 2 tablets x 3 replicas\n")
+    source = terminal.home / "flights.csv"
+    rows = (f"{'AA' if n % 2 else 'UA'},{n},{n * 10},2013-07-04T12:00:00Z" for n in range(ROWS))
+    source.write_text("\n".join(["carrier,flight,distance,at", *rows]) + "\n")
+    assert terminal.exports["RAY_AUTH_MODE"] == "token"
+    fed = terminal.job(f"ebla feed {source} flights --executors 1")
+    assert fed.status == 0, fed
+    assert f"{ROWS} written (upsert)" in fed.out
+    assert count(terminal) == ROWS
+
+
+def test_rows_are_scanned_into_a_terminal_and_a_file(terminal: Terminal) -> None:
+    found = terminal.ebla("table scan flights --json -w", "carrier == 'AA' and 20 < distance <= 90").json
+    assert sorted(row["flight"] for row in found["rows"]) == [3, 5, 7, 9]
+    assert found["rows"][0]["at"] == "2013-07-04T12:00:00Z"
+    assert terminal.ebla("table scan flights -o rows.parquet").status == 0
+    assert (terminal.home / "rows.parquet").stat().st_size > 0
+    wrong = terminal.ebla("table scan flights -w", "carier == 'AA'")
+    assert (wrong.status, "did you mean 'carrier'" in wrong.err) == (2, True)
+
+
+def test_tables_nodes_and_checksums_are_told(terminal: Terminal) -> None:
+    described = terminal.ebla("table describe flights -d --json").json
+    assert (described["health"], len(described["tablet_health"])) == ("HEALTHY", 2)
+    nodes = terminal.ebla("nodes -d --json").json["nodes"]
+    assert [len(node["replica_list"]) for node in nodes] == [2] * NODES
+    checked = terminal.ebla("check --checksum --json")
+    assert checked.status == 0
+    digests = [{replica["digest"] for replica in tablet["replicas"]} for tablet in checked.json["tablets"]]
+    assert [len(found) for found in digests] == [1, 1]
+    assert sum(tablet["replicas"][0]["rows"] for tablet in checked.json["tablets"]) == ROWS
+
+
+def test_down_ends_every_process_and_up_brings_every_row_back_without_authentication(
+    terminal: Terminal,
+) -> None:
+    cluster = LocalCluster.attach(terminal.local)
+    processes = [process for number in range(1, NODES + 1) for process in cluster.processes(number)]
+    outcome = terminal.ebla("down -y --json")
+    assert outcome.json["local_cluster_ended"] is True
+    assert (len(outcome.json["stopped"]), outcome.json["killed"]) == (1 + NODES, [])
+    assert [process for process in processes if process.is_running()] == []
+    back = terminal.up("disabled")
+    assert back["data_dir"] == outcome.json["data_dir"]
+    assert count(terminal) == ROWS
+    listed = terminal.job("ebla table list")
+    assert listed.status == 0, listed
+    assert any(line.split()[:2] == ["flights", "running"] for line in listed.out.splitlines())
+
+
+def test_after_the_death_of_every_process_up_brings_every_row_back(terminal: Terminal) -> None:
+    cluster = LocalCluster.attach(terminal.local)
+    processes = [process for number in range(1, NODES + 1) for process in cluster.processes(number)]
+    for process in processes:
+        process.kill()
+    _, running = psutil.wait_procs(processes, timeout=30)
+    assert running == []
+    assert terminal.up("disabled")["changed"] is True
+    assert count(terminal) == ROWS
+    assert terminal.ebla("check --wait 30 --checksum --json").json["healthy"] is True
+
+
+def test_a_table_is_dropped_for_good_only_with_a_yes(terminal: Terminal) -> None:
+    refused = terminal.ebla("table drop flights")
+    assert (refused.status, "add -y" in refused.err) == (1, True)
+    assert terminal.ebla("table drop flights -y").out == "dropped table flights\n"
+    assert terminal.ebla("table list --json").json == {"tables": []}
+    ended = terminal.ebla("down -y")
+    assert (ended.status, "the data stays in" in ended.out) == (0, True)
