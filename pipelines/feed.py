@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -43,6 +44,7 @@ CALL_ROWS = 32_768
 POLL_S = 0.1
 LOST_S_MAX = 60.0  # without any executor
 CANCEL_S_MAX = 20.0
+_PYTHON_ERROR = re.compile(r"(?!java|org\.|scala|py4j)([a-z_]\w*\.)*[A-Z]\w+: \S")
 
 
 class FeedProgress(msgspec.Struct, frozen=True):
@@ -303,11 +305,7 @@ def _frame(data: bytes | None) -> ErrorFrame | None:
 def _spark_cause(error: Exception) -> str:
     """The line that matters in a Java stack that wraps a Python one."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    python = [
-        line
-        for line in lines
-        if line.partition(":")[0].endswith(("Error", "Exception")) and " " not in line.partition(":")[0]
-    ]
+    python = [line for line in lines if _PYTHON_ERROR.match(line)]
     return (python or lines or [type(error).__name__])[0]
 
 

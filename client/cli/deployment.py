@@ -14,7 +14,7 @@ from ebla.cli import quiet, views
 from ebla.cli.cluster import NoCluster, reach, within
 from ebla.cli.commands import Yes, command
 from ebla.cli.local import document as document_of
-from ebla.cli.local import local_cluster
+from ebla.cli.local import local_cluster, undone_on_failure
 from ebla.cli.problems import FAILED, Usage
 from ebla.cli.render import age, count, facts, host_of, listing
 from ebla.cli.ui import Progress, Ui
@@ -81,9 +81,10 @@ def up(
     settings = _configured(ui, config, data_dir, slot, set_)
     with ui.working(f"up {settings.name}") as progress:
         cluster, started = local_cluster(ui, local, cpus, auth, dashboard, timeout, progress)
-        progress.step("connecting to Ray")
-        address = reach(ui)
-        report = launch.up(settings, progress=progress.step, timeout_s=timeout)
+        with undone_on_failure(cluster, started):
+            progress.step("connecting to Ray")
+            address = reach(ui)
+            report = launch.up(settings, progress=progress.step, timeout_s=timeout)
     places.remember(settings.name, settings.data_dir)
     document = {
         **msgspec.to_builtins(report),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +15,7 @@ import typer
 from ebla.cli import schemas
 from ebla.cli.cluster import reach
 from ebla.cli.commands import command
-from ebla.cli.problems import FAILED, Usage
+from ebla.cli.problems import FAILED, Usage, did_you_mean
 from ebla.cli.render import age, brief, count, facts, host_of, listing, short
 from ebla.cli.ui import Progress, Ui
 
@@ -116,36 +117,33 @@ def feed(
     ends equal to the source. A path has to be visible on every host.
     """
     settings = reader_options(option)
-    partition_by = _partition_by(source, format, hash)
-    with (
-        ui.working(f"feed {table}") as progress,
-        ui.kept_stdout(),
-        _session(ui, f"ebla feed {table}", progress, executors, cores, memory, on_slot, avoid_slot) as (
-            database,
-            session,
-        ),
-    ):
-        from ebla.pipelines import feed as feeding
-
-        rows = _rows(session, source, format, settings)
+    needed = _needed(source, format)
+    with ui.working(f"feed {table}") as progress, ui.kept_stdout(), _database(ui, progress) as database:
         made = table not in [each.name for each in database.tables(table)]
-        target = feeding.table_for(
-            database,
-            table,
-            rows,
-            primary_key=schemas.parse_names(key, "--key") if key else (),
-            partition_by=partition_by,
-            replicas=replicas,
-        )
-        report = feeding.feed(
-            session,
-            rows,
-            target,
-            mode=mode.value,
-            job=job,
-            partitions=partitions,
-            on_progress=lambda now: _tell(progress, now),
-        )
+        if made and key is None and not _is_dataset(source, format):
+            raise Usage(f"there is no table {table!r}; --key a,b has it made", option="--key")
+        partition_by = _partition_by(source, format, hash) if made else None
+        with _spark(f"ebla feed {table}", progress, executors, cores, memory, on_slot, avoid_slot) as session:
+            from ebla.pipelines import feed as feeding
+
+            rows = _rows(session, needed, format, settings)
+            target = feeding.table_for(
+                database,
+                table,
+                rows,
+                primary_key=schemas.parse_names(key, "--key") if key else (),
+                partition_by=partition_by,
+                replicas=replicas,
+            )
+            report = feeding.feed(
+                session,
+                rows,
+                target,
+                mode=mode.value,
+                job=job,
+                partitions=partitions,
+                on_progress=lambda now: _tell(progress, now),
+            )
     report = msgspec.structs.replace(report, source=source)
     ui.show({**msgspec.to_builtins(report), "table_created": made}, *_feed_parts(report, made))
 
@@ -194,24 +192,22 @@ def verify(
     Compares every row with Spark: missing, extra and different ones. And the replicas of each tablet by digests.
     """
     settings = reader_options(option)
-    with (
-        ui.working(f"verify {table}") as progress,
-        ui.kept_stdout(),
-        _session(ui, f"ebla verify {table}", progress, executors, cores, memory, on_slot, avoid_slot) as (
-            database,
-            session,
-        ),
-    ):
-        from ebla.pipelines import verify as verifying
+    needed = _needed(source, format)
+    with ui.working(f"verify {table}") as progress, ui.kept_stdout(), _database(ui, progress) as database:
+        target = _existing(database, table)
+        with _spark(
+            f"ebla verify {table}", progress, executors, cores, memory, on_slot, avoid_slot
+        ) as session:
+            from ebla.pipelines import verify as verifying
 
-        report = verifying.verify(
-            session,
-            _rows(session, source, format, settings),
-            _existing(database, table),
-            samples=samples,
-            replicas=replicas,
-            told=progress.step,
-        )
+            report = verifying.verify(
+                session,
+                _rows(session, needed, format, settings),
+                target,
+                samples=samples,
+                replicas=replicas,
+                told=progress.step,
+            )
     report = msgspec.structs.replace(report, source=source)
     ui.show(msgspec.to_builtins(report), *_verify_parts(report))
     if not report.ok:
@@ -304,25 +300,55 @@ def _partition_by(source: str, format: str | None, hashed: str | None) -> Partit
     if hashed is not None:
         spec = schemas.parse_hash(hashed)
         return partitions.hash(*spec.columns, buckets=spec.buckets)
+    if not _is_dataset(source, format):
+        return None
     from ebla.pipelines.datasets import DATASETS
 
-    known = DATASETS.get(source) if format is None else None
-    return partitions.hash(*known.hash_by, buckets=BUCKETS) if known is not None else None
+    return partitions.hash(*DATASETS[source].hash_by, buckets=BUCKETS)
+
+
+def _is_dataset(source: str, format: str | None) -> bool:
+    from ebla.pipelines.datasets import DATASETS
+
+    return source in DATASETS and format is None
+
+
+def _needed(source: str, format: str | None) -> str:
+    """The source as Spark takes it: a path is made absolute. Refused before Spark is started for nothing."""
+    if _is_dataset(source, format) or "://" in source:
+        return source
+    from ebla.pipelines.datasets import DATASETS, guess_format
+
+    path = str(Path(source).expanduser().absolute())
+    if not glob(path):
+        hint = did_you_mean(source, DATASETS) or f"; the data sets are {', '.join(sorted(DATASETS))}"
+        raise Usage(f"there is no file {path}, and no data set {source!r}{hint}", option="SOURCE")
+    if format is None:
+        guess_format(path)
+    return path
 
 
 def _rows(session: SparkSession, source: str, format: str | None, options: dict[str, str]) -> DataFrame | str:
-    """A named data set stays a name, so that its rows are known; a path is made absolute, for the executors."""
+    """A named data set stays a name, so that its rows are known."""
     from ebla.pipelines import datasets
 
-    if source in datasets.DATASETS and format is None:
+    if _is_dataset(source, format):
         return source
-    path = source if "://" in source else str(Path(source).expanduser().absolute())
-    return datasets.source(session, path, format, options)
+    return datasets.source(session, source, format, options)
 
 
 @contextmanager
-def _session(
-    ui: Ui,
+def _database(ui: Ui, progress: Progress) -> Iterator[Database]:
+    progress.step("connecting")
+    reach(ui)
+    from ebla.connection import connect
+
+    with connect(ui.common.name or "ebla") as database:
+        yield database
+
+
+@contextmanager
+def _spark(
     title: str,
     progress: Progress,
     executors: int,
@@ -330,26 +356,20 @@ def _session(
     memory: str,
     on_slot: list[str] | None,
     avoid_slot: list[str] | None,
-) -> Iterator[tuple[Database, SparkSession]]:
-    """The deployment, and Spark beside it, for as long as the command works."""
-    progress.step("connecting")
-    reach(ui)
-    from ebla.connection import connect
+) -> Iterator[SparkSession]:
+    """Spark beside the deployment, for as long as the command works."""
     from ebla.pipelines.session import spark
 
-    with (
-        connect(ui.common.name or "ebla") as database,
-        spark(
-            title,
-            executors=executors,
-            cores=cores,
-            memory=memory,
-            on_slots=on_slot or (),
-            avoid_slots=avoid_slot or (),
-            told=progress.step,
-        ) as session,
-    ):
-        yield database, session
+    with spark(
+        title,
+        executors=executors,
+        cores=cores,
+        memory=memory,
+        on_slots=on_slot or (),
+        avoid_slots=avoid_slot or (),
+        told=progress.step,
+    ) as session:
+        yield session
 
 
 def register(app: typer.Typer) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ebla.cli.problems import Refused, Usage
@@ -54,6 +56,20 @@ def local_cluster(
         progress.step(f"starting node {number} again")
         running.start_node(number, timeout_s)
     return running, [running.slots[number - 1] for number in back]
+
+
+@contextmanager
+def undone_on_failure(cluster: LocalCluster | None, started: list[str]) -> Iterator[None]:
+    """A cluster that this command started does not outlive its failure or a Ctrl-C."""
+    try:
+        yield
+    except BaseException:
+        if cluster is not None and len(started) == len(cluster.slots):
+            from ebla.placement.connection import disconnect_ray
+
+            disconnect_ray()
+            cluster.stop()
+        raise
 
 
 def _java(ui: Ui) -> dict[str, str]:

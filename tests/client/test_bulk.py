@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ebla.actors import errors
 from ebla.bulk import _has_duplicates
 from ebla.errors import AlreadyPresent, InvalidArgument, NotFound, TimedOut
-from ebla.options import UNANSWERED_BYTES_MAX, Written
+from ebla.options import UNANSWERED_BYTES_MAX, UNIT_BYTES, Written
 from tests.client.tables import SCHEMA, arrow, make, row, rows
 from tests.client.toy import HOSTS, Bench, address, refuse, silence, simulate
 
@@ -65,6 +65,8 @@ def test_a_large_load_travels_in_calls_of_about_a_megabyte_with_all_tablets_of_a
         awkward = [size for size in sizes if 100 * 1024 < size < 1_000_000]
         assert len(large) >= 4 and awkward == []
         assert max(sizes) < 1_300_000
+        batches = [len(w.batch) for _, method, q in bench.toy.calls if method == "write" for w in q.writes]
+        assert UNIT_BYTES * 0.8 < np.median(batches) and max(batches) <= UNIT_BYTES + 100
         for where, method, request in bench.toy.calls:
             if method == "write" and sum(len(w.batch) for w in request.writes) >= 1_000_000:
                 led = {t.id for t in bench.toy.tables["t"].tablets if t.leader == where}

@@ -64,6 +64,34 @@ def test_operations_of_two_tables_share_calls() -> None:
     simulate(scenario)
 
 
+def test_a_read_call_never_mixes_schema_versions() -> None:
+    async def scenario(bench: Bench) -> None:
+        one = await make(bench, name="one")
+        bench.toy.schema_version = 3
+        two = await make(bench, name="two")
+        await asyncio.gather(*(table.upsert(row(n)) for n in range(100) for table in (one, two)))
+        bench.toy.calls.clear()
+        found = await asyncio.gather(*(table.get({"id": n}) for n in range(100) for table in (one, two)))
+        assert found == [row(n) for n in range(100) for _ in range(2)]
+        assert bench.toy.count("read") == 6 and bench.toy.count("get_table") == 0
+
+    simulate(scenario)
+
+
+def test_a_small_call_of_many_rows_goes_along_with_single_rows() -> None:
+    async def scenario(bench: Bench) -> None:
+        table = await make(bench)
+        await asyncio.gather(
+            *(table.upsert(row(n)) for n in range(50)),
+            table.upsert([row(n) for n in range(50, 100)]),
+            table.upsert([row(n) for n in range(100, 150)]),
+        )
+        assert bench.toy.rows("t") == 150
+        assert bench.toy.count("write") <= 6, "the rows of the calls were encoded a moment later"
+
+    simulate(scenario)
+
+
 def test_kinds_that_queue_together_for_one_key_keep_their_order() -> None:
     async def scenario(bench: Bench) -> None:
         table = await make(bench, buckets=1)

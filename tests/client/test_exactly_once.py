@@ -88,7 +88,7 @@ def test_an_unanswered_request_holds_back_what_its_tablet_may_forget() -> None:
 def test_a_request_that_timed_out_is_passed_so_that_its_late_copy_is_refused() -> None:
     async def scenario(bench: Bench) -> None:
         table = await make(bench, buckets=1)
-        bench.toy.before["tablet-server/host-a", "write"] = [silence(3.0), silence()]
+        bench.toy.before["tablet-server/host-a", "write"] = [silence(3.0)]
         with pytest.raises(TimedOut) as caught:
             await table.upsert(row(1, v="late"), deadline_s=1.0)
         assert caught.value.possibly_applied

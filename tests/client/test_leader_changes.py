@@ -10,7 +10,7 @@ from ebla.actors import errors
 from ebla.errors import NotFound, TimedOut
 from ebla.options import Written
 from tests.client.tables import arrow, make, row
-from tests.client.toy import HOSTS, Bench, address, refuse, silence, simulate
+from tests.client.toy import HOSTS, Bench, address, refuse, refuse_later, silence, simulate
 
 
 def test_a_hint_is_followed_without_asking_the_master() -> None:
@@ -22,6 +22,22 @@ def test_a_hint_is_followed_without_asking_the_master() -> None:
         assert [where for where, _, _ in bench.toy.calls] == [address("host-a"), address("host-c")]
         await table.upsert(row(2))
         assert bench.toy.calls[-1][0] == address("host-c") and len(bench.toy.calls) == 3, "it was remembered"
+
+    simulate(scenario)
+
+
+def test_a_late_refusal_of_a_former_leader_does_not_turn_the_route_again() -> None:
+    async def scenario(bench: Bench) -> None:
+        table = await make(bench, buckets=1)
+        unknown = errors.NotLeader("not any more", tablet="t000")
+        bench.toy.before[address("host-a"), "write"] = [refuse(unknown), refuse_later(0.5, unknown)]
+        first = asyncio.ensure_future(table.upsert(row(1)))
+        await bench.world.clock.sleep(0.0001)
+        second = asyncio.ensure_future(table.upsert(row(2)))
+        bench.toy.lead(bench.toy.tablets["t000"], "host-b")
+        assert await asyncio.gather(first, second) == [Written(1)] * 2
+        asked = [where for where, method, _ in bench.toy.calls if method == "write"]
+        assert address("host-c") not in asked and len(asked) == 4
 
     simulate(scenario)
 

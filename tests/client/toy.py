@@ -71,6 +71,14 @@ def refuse(error: EblaError) -> Fault:
     return act
 
 
+def refuse_later(seconds: float, error: EblaError) -> Fault:
+    async def act() -> None:
+        await asyncio.sleep(seconds)
+        raise error
+
+    return act
+
+
 def silence(seconds: float = 1e6) -> Fault:
     async def act() -> None:
         await asyncio.sleep(seconds)
@@ -95,6 +103,7 @@ class Toy:
         self.scanners: dict[str, list[m.ScanBlock]] = {}
         self.scans_opened = 0
         self.block_rows = 1000
+        self.schema_version = 0  # of the tables that are created from now on
         self.ready_after = 0  # get_table says "preparing" this often
 
     def count(self, method: str) -> int:
@@ -138,7 +147,8 @@ class ToyMaster(Role):
             return self._info(known)
         number = self.toy.tablets_made
         self.toy.tablets_made += request.schema.partitioning.tablets
-        codec = RowCodec(request.schema)
+        schema = msgspec.structs.replace(request.schema, version=self.toy.schema_version)
+        codec = RowCodec(schema)
         tablets = [
             Tablet(f"t{number + bucket:03}", bucket, codec, address(HOSTS[bucket % len(HOSTS)]))
             for bucket in range(request.schema.partitioning.tablets)
@@ -147,7 +157,7 @@ class ToyMaster(Role):
             f"id-{request.name}-{number}",
             request.name,
             "running",
-            request.schema,
+            schema,
             request.replicas,
             request.replication,
             0,
@@ -294,7 +304,10 @@ class ToyServer(Role):
         failures: list[Any] = []
         for wanted in request.reads:
             try:
-                rows = self._led(wanted.tablet).rows
+                tablet = self._led(wanted.tablet)
+                if request.schema_version != tablet.codec.schema.version:
+                    raise errors.SchemaMismatch("another version")
+                rows = tablet.rows
                 values.append([rows.get(key) for key in wanted.keys])
                 failures.append(None)
             except EblaError as error:

@@ -248,6 +248,16 @@ def test_a_heartbeat_that_was_given_up_still_counts_as_failed_if_nothing_later_w
     assert made.progress["b"].state == "probe"
 
 
+def test_it_does_not_once_a_later_one_was_answered() -> None:
+    made = replicating(leader())
+    made.tick(10.2)
+    first = plans(made.take())["b"]
+    made.tick(10.8)
+    agree(made, 10.9, plans(made.take())["b"])
+    made.failed(11.2, "b", Sent(10.2, first), None)
+    assert made.progress["b"].state == "replicate"
+
+
 def test_a_message_that_overtook_another_costs_one_probe() -> None:
     made = replicating(leader())
     made.propose(10.0, WRITE, 1)

@@ -192,7 +192,7 @@ class RaftCore(RaftState):
         plan, lead, ballot = sent.request, self._lead, self._ballot
         if isinstance(plan, AppendPlan):
             progress = lead.peers.get(peer) if lead and plan.term == self.term else None
-            if progress is not None and progress.failed(sent.at, plan):
+            if progress is not None and progress.failed(plan):
                 self._note(f"message {plan.number} to {peer} failed (delivered: {delivered})")
         elif ballot is not None and plan is ballot.request:
             ballot.unanswered(peer, now + self.limits.heartbeat_s)

@@ -107,7 +107,8 @@ class Send:
 class Sent(NamedTuple):
     """A message that left: when, and the very `request` of its Send.
 
-    `at` is read from the clock before the message leaves, never after: the lease counts from it.
+    `at` is read from the clock before the message leaves, never after: the lease counts from it. (Of a message
+    that failed it does not matter.)
     """
 
     at: float

@@ -41,6 +41,7 @@ class Progress:
         self.next = next_index
         self.last_contact = now  # a new leader gives everybody the full time before it doubts its majority
         self.acked_at = NEVER  # the latest sending that the peer answered: the lease counts from it
+        self.acked_number = 0  # the latest message that it answered
         self.sent_at = NEVER
         self.urgent = True  # the next probe need not wait for a heartbeat's time
         self.inflight: dict[int, int] = {}  # number -> bytes
@@ -85,6 +86,7 @@ class Progress:
         what it surely holds."""
         self.last_contact = now
         self.acked_at = max(self.acked_at, sent_at)
+        self.acked_number = max(self.acked_number, plan.number)
         known = self._settle(plan.number)
         if answer.success:
             self.match = max(self.match, answer.match)
@@ -94,10 +96,10 @@ class Progress:
         elif known:
             self._refused(plan, answer.hint)
 
-    def failed(self, sent_at: float, plan: AppendPlan) -> bool:
+    def failed(self, plan: AppendPlan) -> bool:
         """No answer came. Whether that was news: what a replicating peer holds beyond `match` is now in doubt, unless
         it has answered a later message since."""
-        if not self._settle(plan.number) and (self.state != REPLICATE or sent_at <= self.acked_at):
+        if not self._settle(plan.number) and (self.state != REPLICATE or plan.number <= self.acked_number):
             return False
         if self.state == REPLICATE:
             self._probe_from(self.match + 1)

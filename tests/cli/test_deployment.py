@@ -1,0 +1,170 @@
+"""`ebla up`, `down` and `status` as far as they decide without a cluster: settings, places, and what they say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ebla.cli import places
+from ebla.cli.deployment import _configured, _down_parts, _up_parts
+from ebla.cli.feeding import reader_options
+from ebla.cli.problems import Usage
+from ebla.cli.ui import Common, Ui
+from ebla.placement import state
+from ebla.placement.asking import RoleStatus
+from ebla.placement.config import DeploymentConfig
+from ebla.placement.launch import DownReport, UpReport
+from ebla.placement.state import Deployment
+from ebla.storage.errors import InvalidArgument
+from tests.cli.stage import Cli
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("EBLA_LOCAL_DIR", raising=False)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    return tmp_path
+
+
+def configured(
+    name: str | None = None,
+    file: Path | None = None,
+    data_dir: str | None = None,
+    slots: list[str] | None = None,
+    assigned: list[str] | None = None,
+) -> DeploymentConfig:
+    return _configured(Ui(Common(name=name)), file, data_dir, slots, assigned)
+
+
+def test_without_a_word_everything_is_under_the_home_directory(home: Path) -> None:
+    assert configured().data_dir == str(home / ".ebla" / "ebla")
+    assert configured(name="other").data_dir == str(home / ".ebla" / "other")
+
+
+def test_flags_stand_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "ebla.yaml"
+    file.write_text(
+        "name: a\ndata_dir: /x\nslots: [h1]\ntablet_server: {memtable_bytes: 1000, heartbeat_s: 2.0}\n"
+    )
+    found = configured(file=file, data_dir="/y", assigned=["tablet_server.memtable_bytes=2000", "masters=1"])
+    assert (found.name, found.data_dir, found.slots) == ("a", "/y", ("h1",))
+    assert found.tablet_server == {"memtable_bytes": 2000, "heartbeat_s": 2.0}
+    assert configured(name="b", file=file, slots=["h2", "h3"]).slots == ("h2", "h3")
+
+
+def test_what_was_set_before_stays_set_unless_it_is_set_anew(tmp_path: Path) -> None:
+    first = configured(data_dir=str(tmp_path / "d"), assigned=["tablet_server.heartbeat_s=2.0"])
+    state.save(first.data_dir, state.encode(Deployment(uuid="u", revision=1, config=first)))
+    again = configured(data_dir=str(tmp_path / "d"), assigned=["tablet_server.memtable_bytes=1000"])
+    assert again.tablet_server == {"heartbeat_s": 2.0, "memtable_bytes": 1000}
+
+
+def test_the_data_directory_of_the_last_up_is_found_again(tmp_path: Path) -> None:
+    places.remember("ebla", "/elsewhere")
+    places.remember("other", "/somewhere")
+    assert (configured().data_dir, configured(name="other").data_dir) == ("/elsewhere", "/somewhere")
+    assert configured(data_dir="/third").data_dir == "/third"
+
+
+def test_an_unreadable_memory_of_places_is_no_obstacle(home: Path) -> None:
+    places.remember("ebla", "/elsewhere")
+    (home / ".ebla" / "data-dirs.json").write_text("{")
+    assert places.known() == {}
+    places.remember("ebla", "/elsewhere")
+    assert places.known() == {"ebla": "/elsewhere"}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("masters", "not key=value"),
+        ("a.b.c=1", "not key=value"),
+        ("=1", "not key=value"),
+        ("masters=[", "is not YAML"),
+        ("name.x=1", "no table of settings"),
+    ],
+)
+def test_a_setting_that_cannot_be_read_is_refused(text: str, words: str) -> None:
+    with pytest.raises(Usage, match=words):
+        configured(assigned=["name=a", text])
+
+
+def test_an_unknown_setting_is_told_what_was_meant(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match=r"did you mean tablet_server\.memtable_bytes"):
+        configured(assigned=["tablet_server.memtable_byte=1"])
+    outcome = Cli(pytest.MonkeyPatch())("up", "--set", "mastres=1")
+    assert (outcome.status, "did you mean masters" in outcome.err) == (2, True)
+
+
+def role(address: str, state: str = "running", error: str | None = None) -> RoleStatus:
+    return RoleStatus(address, address.partition("/")[2], state, error=error)
+
+
+def report(launched: tuple[str, ...], adopted: tuple[str, ...], *roles: RoleStatus) -> UpReport:
+    return UpReport("ebla", "ebla-ebla", "/data", launched, adopted, roles, {}, ())
+
+
+MASTER, SERVER = role("master/0"), role("tablet-server/a")
+
+
+@pytest.mark.parametrize(
+    ("told", "started", "words"),
+    [
+        (
+            report((), ("master/0",), MASTER, SERVER),
+            [],
+            "nothing changed: deployment ebla is up already (1 master, 1 tablet server)",
+        ),
+        (
+            report(("master/0", "tablet-server/a"), (), MASTER, SERVER),
+            [],
+            "deployment ebla is up: 1 master, 1 tablet server",
+        ),
+        (
+            report(("tablet-server/a",), ("master/0",), MASTER, SERVER),
+            [],
+            "deployment ebla is up: 1 master, 1 tablet server; launched tablet-server/a",
+        ),
+        (
+            report((), ("master/0",), MASTER, role("tablet-server/a", "failed", "damaged")),
+            ["host-2"],
+            "deployment ebla is up only in part (1 master, 1 tablet server); started again: host-2",
+        ),
+    ],
+)
+def test_up_says_what_it_did(told: UpReport, started: list[str], words: str) -> None:
+    assert _up_parts(told, "127.0.0.1:6379", None, started)[0] == words
+
+
+def test_down_says_what_it_did_and_where_the_data_is() -> None:
+    gone = DownReport("ebla", ("master/0",), ("tablet-server/a",), ())
+    assert _down_parts("ebla", gone, True, [], "/data") == [
+        "deployment ebla is down: 1 role stopped, tablet-server/a had to be ended",
+        "the local Ray cluster has ended",
+        "the data stays in /data on every host; `ebla up` brings it back",
+    ]
+    assert _down_parts("x", None, False, [], "/data")[0] == "deployment x was not up"
+    assert "`ebla up --name x`" in _down_parts("x", None, False, [], "/data")[-1]
+
+
+def test_without_a_terminal_down_needs_a_yes() -> None:
+    outcome = Cli(pytest.MonkeyPatch())("down", "--json")
+    assert (outcome.status, outcome.json["error"]["kind"]) == (1, "Refused")
+
+
+def test_reader_options_are_pairs() -> None:
+    assert reader_options(["sep=;", "x=a=b"]) == {"sep": ";", "x": "a=b"}
+    with pytest.raises(Usage, match="not key=value"):
+        reader_options(["sep"])
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [("flight", "did you mean 'flights'?"), ("/nowhere/x.csv", "there is no file /nowhere/x.csv")],
+)
+def test_a_source_that_is_not_there_is_refused_before_anything_is_started(source: str, words: str) -> None:
+    for verb in ("feed", "verify"):
+        outcome = Cli(pytest.MonkeyPatch())(verb, source, "t")
+        assert (outcome.status, words in outcome.err) == (2, True)

@@ -1,0 +1,73 @@
+"""The flights, and how a source's format is told."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from ebla.pipelines import datasets
+from ebla.storage.errors import InvalidArgument
+from ebla.storage.schema import TableSchema
+
+FLIGHTS = datasets.DATASETS["flights"]
+
+
+def test_the_flights_are_all_there_in_their_types() -> None:
+    table = FLIGHTS.load()
+    assert table.num_rows == FLIGHTS.rows == 336_776
+    assert table.schema == FLIGHTS.schema
+    assert {name: table[name].null_count for name in ("dep_time", "arr_delay", "tailnum", "distance")} == {
+        "dep_time": 8255,
+        "arr_delay": 9430,
+        "tailnum": 2512,
+        "distance": 0,
+    }
+
+
+def test_no_two_flights_share_a_key_and_no_shorter_key_would_do() -> None:
+    table = FLIGHTS.load()
+
+    def distinct(names: list[str]) -> int:
+        return int(table.select(names).group_by(names).aggregate([]).num_rows)
+
+    assert distinct(list(FLIGHTS.primary_key)) == table.num_rows
+    for name in FLIGHTS.primary_key:
+        assert distinct([key for key in FLIGHTS.primary_key if key != name]) < table.num_rows
+
+
+def test_the_flights_make_a_table() -> None:
+    schema = TableSchema.from_arrow(FLIGHTS.schema, FLIGHTS.primary_key)
+    assert schema.key == FLIGHTS.primary_key
+    assert set(FLIGHTS.hash_by) <= set(schema.key)
+
+
+@pytest.mark.parametrize("partitions", [1, 3, 16])
+def test_the_partitions_are_the_rows_in_order_whatever_their_number(partitions: int) -> None:
+    part = datasets._Part("flights", partitions)
+    read = [
+        batch
+        for number in range(partitions)
+        for batch in part([pa.RecordBatch.from_pydict({"id": [number]})])
+    ]
+    assert pa.Table.from_batches(read).equals(FLIGHTS.load())
+
+
+@pytest.mark.parametrize(
+    ("path", "format"),
+    [
+        ("a.csv", "csv"),
+        ("a.CSV.gz", "csv"),
+        ("s3://bucket/day=1/a.parquet", "parquet"),
+        ("dir.parquet/", "parquet"),
+        ("a.jsonl", "json"),
+        ("a.orc", "orc"),
+    ],
+)
+def test_a_format_is_told_by_the_ending_of_the_path(path: str, format: str) -> None:
+    assert datasets.guess_format(path) == format
+
+
+@pytest.mark.parametrize("path", ["flight", "a.txt", "data/", ".gz"])
+def test_a_format_that_cannot_be_told_is_asked_for(path: str) -> None:
+    with pytest.raises(InvalidArgument, match=r"flights.*parquet, csv, json, orc"):
+        datasets.guess_format(path)

@@ -1,0 +1,52 @@
+"""A table's columns in Spark's types, and back."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from ebla.pipelines.read import in_spark_types, spark_schema
+from ebla.storage.errors import InvalidArgument
+
+SCHEMA = pa.schema(
+    [
+        pa.field("k", pa.int16(), nullable=False),
+        ("at", pa.timestamp("s", "Europe/Rome")),
+        ("wall", pa.timestamp("ns")),
+        ("price", pa.decimal128(20, 3)),
+        ("raw", pa.binary()),
+    ]
+)
+
+
+def test_every_column_has_a_type_in_spark_and_timestamps_are_in_microseconds() -> None:
+    assert spark_schema(SCHEMA).simpleString() == (
+        "struct<k:smallint,at:timestamp,wall:timestamp_ntz,price:decimal(20,3),raw:binary>"
+    )
+    assert spark_schema(SCHEMA, ["raw", "k"]).names == ["raw", "k"]
+    assert not spark_schema(SCHEMA)["k"].nullable
+
+
+def test_an_unknown_column_is_named() -> None:
+    with pytest.raises(InvalidArgument, match="no column 'x'"):
+        spark_schema(SCHEMA, ["x"])
+
+
+def test_instants_stay_what_they_are() -> None:
+    rows = pa.record_batch(
+        [[1], pa.array([5], pa.timestamp("s", "Europe/Rome")), pa.array([7_000], pa.timestamp("ns"))],
+        names=["k", "at", "wall"],
+    ).cast(pa.schema([SCHEMA.field(n) for n in ("k", "at", "wall")]))
+    wanted = to_arrow_schema(spark_schema(SCHEMA, ["at", "wall"]))
+    found = in_spark_types(rows, wanted)
+    assert found.schema == wanted
+    assert found["at"].cast(pa.int64()).to_pylist() == [5_000_000]
+    assert found["wall"].cast(pa.int64()).to_pylist() == [7]
+
+
+def test_a_time_that_spark_cannot_keep_is_refused_and_never_rounded() -> None:
+    rows = pa.record_batch([pa.array([7_001], pa.timestamp("ns"))], names=["wall"])
+    with pytest.raises(InvalidArgument, match=r"column 'wall'.*leave the column out") as caught:
+        in_spark_types(rows, to_arrow_schema(spark_schema(SCHEMA, ["wall"])))
+    assert caught.value.column == "wall"

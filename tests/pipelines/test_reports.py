@@ -1,0 +1,129 @@
+"""What people read: every figure that matters is there, and bad news is not hidden."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from ebla.actors.messages import ChecksumReply, ReplicaLocation, TabletLocation
+from ebla.pipelines import demo, report
+from ebla.pipelines.feed import FeedReport
+from ebla.pipelines.probe import longest_pause
+from ebla.pipelines.verify import ReplicaDigest, Sample, TabletDigests, VerifyReport, _judged
+from ebla.verdicts import Digests, Unanswered
+
+FED = FeedReport("flights", "flights", "job1", "upsert", 336_776, 0, 16, 16, 2, 9.5, 35_450.1)
+REPLICAS = tuple(ReplicaDigest(f"tablet-server/host-{n}", 42_097, "ab" * 16) for n in (1, 2, 3))
+TABLETS = tuple(TabletDigests(f"t{n}", n, 98, True, REPLICAS) for n in range(8))
+EQUAL = VerifyReport("flights", "flights", 336_776, 336_776, 0, 0, 0, 0, (), TABLETS, True, True, 8.0)
+KILL = report.Kill("host-3", 3.1, 126_291, 3, 6, True, 11.2, 13.5)
+OUTAGE = report.Outage(8, 3, 1.93, 0.31, 3, 2_412, 0)
+DEMO = report.DemoReport(4, 8, 3, FED, KILL, OUTAGE, EQUAL, (), {"loading": 9.5}, 97.0)
+
+
+def test_a_feed_is_told_with_rows_speed_and_retries() -> None:
+    text = report.text_of(report.feed_view(FED))
+    for figure in ("336,776", "9.5 s", "35,450 rows/s", "2 retried", "job1"):
+        assert figure in text
+
+
+def test_an_equal_table_is_told_in_three_lines() -> None:
+    text = report.text_of(report.verify_view(EQUAL))
+    for figure in ("336,776 in the source", "0 missing", "0 extra", "0 different", "24 of 24 agree"):
+        assert figure in text.replace("  ", " ") or figure in text
+
+
+def test_rows_that_differ_are_shown_with_both_values() -> None:
+    sample = Sample("different", {"k": "7"}, ("v",), {"v": "new"}, {"v": None})
+    bad = msgspec.structs.replace(EQUAL, different=1, ok=False, samples=(sample,))
+    text = report.text_of(report.verify_view(bad))
+    assert "1 different" in text
+    assert "k=7" in text and "v=new" in text and "v=null" in text
+
+
+def test_replicas_that_disagree_are_shown_with_their_digests() -> None:
+    odd = msgspec.structs.replace(REPLICAS[2], digest="cd" * 16)
+    tablet = msgspec.structs.replace(TABLETS[0], equal=False, replicas=(*REPLICAS[:2], odd))
+    bad = msgspec.structs.replace(EQUAL, tablets=(tablet, *TABLETS[1:]), replicas_equal=False, ok=False)
+    text = report.text_of(report.verify_view(bad))
+    assert "21 of 24" in text
+    assert "cd" * 16 in text
+
+
+def test_the_demo_tells_what_was_killed_when_and_what_it_cost() -> None:
+    text = report.text_of(report.demo_view(DEMO), width=120)
+    for figure in (
+        "host-3",
+        "3.1 s into the load",
+        "126,291 rows in",
+        "1.9 s",
+        "11.2 s",
+        "0 lost",
+        "0 duplicated",
+    ):
+        assert figure in text
+    assert "nothing was lost" in text
+
+
+def test_the_demo_holds_only_if_every_promise_does() -> None:
+    assert list(demo._failures(DEMO, 336_776)) == []
+    replace = msgspec.structs.replace
+    broken = {
+        "lost": replace(DEMO, verify=replace(EQUAL, missing=1)),
+        "nobody wrote": replace(DEMO, verify=replace(EQUAL, extra=1)),
+        "not what was written": replace(DEMO, verify=replace(EQUAL, different=1)),
+        "do not agree": replace(DEMO, verify=replace(EQUAL, replicas_equal=None)),
+        "were written": replace(DEMO, load=replace(FED, rows=336_775)),
+        "was over before": replace(DEMO, kill=replace(KILL, during_load=False)),
+        "led no tablet": replace(DEMO, kill=replace(KILL, led=0)),
+        "failed for good": replace(DEMO, outage=replace(OUTAGE, failed=1)),
+    }
+    for words, found in broken.items():
+        (failure,) = demo._failures(found, 336_776)
+        assert words in failure
+        told = report.demo_view(msgspec.structs.replace(found, failures=(failure,)))
+        assert failure in report.text_of(told, width=160)
+
+
+@pytest.mark.parametrize(
+    ("times", "since", "pause"),
+    [
+        ([], 0.0, 0.0),
+        ([1.0], 0.0, 0.0),
+        ([1.0, 1.1, 3.1, 3.2], 0.0, 2.0),
+        ([1.0, 1.1, 3.1, 3.2], 2.0, 2.0),  # the pause had begun when the node was killed
+        ([1.0, 5.0, 5.5], 5.0, 0.5),  # what was before the kill does not count
+    ],
+)
+def test_a_pause_counts_when_it_ends_after_the_kill(times: list[float], since: float, pause: float) -> None:
+    assert longest_pause(times, since) == pytest.approx(pause)
+
+
+# -- the judgement on replicas -------------------------------------------------------------------------------
+
+LOCATION = TabletLocation(
+    "t1", 0, "running", None, 1, tuple(ReplicaLocation(u, f"tablet-server/{u}", "voter", True) for u in "abc")
+)
+
+
+def answers(*rows: int | None) -> Digests:
+    said = [
+        Unanswered("Unavailable", "away")
+        if count is None
+        else ChecksumReply("t1", 9, count, f"digest of {count}")
+        for count in rows
+    ]
+    return Digests(9, dict(zip("abc", said, strict=True)))
+
+
+def test_replicas_are_equal_only_if_all_of_them_answered_alike() -> None:
+    assert _judged(LOCATION, answers(5, 5, 5)).equal
+    assert not _judged(LOCATION, answers(5, 5, 6)).equal
+    assert not _judged(LOCATION, answers(5, 5, None)).equal
+    assert not _judged(LOCATION, answers(None, None, None)).equal
+
+
+def test_a_tablet_without_a_leader_is_not_equal_but_says_why() -> None:
+    judged = _judged(LOCATION, Digests(0, {}, Unanswered("Unavailable", "nobody leads it")))
+    assert not judged.equal
+    assert judged.error == "nobody leads it"

@@ -1,0 +1,55 @@
+"""Which nodes Spark may use, and what is refused before anything is started."""
+
+from __future__ import annotations
+
+import pytest
+
+from ebla.actors.errors import Unavailable
+from ebla.pipelines import raydp_app, session
+from ebla.placement.slots import Host, Survey
+from ebla.storage.errors import InvalidArgument
+
+LASTING = Survey(tuple(Host(f"host-{n}", f"id{n}", f"10.0.0.{n}") for n in (1, 2, 3)))
+MIXED = Survey((*LASTING.hosts, Host("id4", "id4", "10.0.0.4", lasting=False)))
+
+
+def test_without_a_wish_every_node_will_do() -> None:
+    assert session._allowed(LASTING, [], []) is None
+
+
+def test_nodes_are_chosen_by_their_labels() -> None:
+    assert session._allowed(LASTING, ["host-2"], []) == {"ebla.slot": "in(host-2)"}
+    assert session._allowed(LASTING, [], ["host-2"]) == {"ebla.slot": "in(host-1,host-3)"}
+    assert session._allowed(LASTING, ["host-1", "host-2"], ["host-2"]) == {"ebla.slot": "in(host-1)"}
+
+
+def test_nodes_without_a_label_are_chosen_by_their_id() -> None:
+    assert session._allowed(MIXED, [], ["host-1"]) == {"ray.io/node-id": "in(id2,id3,id4)"}
+
+
+def test_a_slot_that_may_be_avoided_need_not_exist_but_one_that_is_wanted_must() -> None:
+    assert session._allowed(LASTING, [], ["gone"]) == {"ebla.slot": "in(host-1,host-2,host-3)"}
+    with pytest.raises(InvalidArgument, match="no alive node has the slot 'gone'; the slots are host-1"):
+        session._allowed(LASTING, ["gone"], [])
+
+
+def test_spark_needs_some_node() -> None:
+    with pytest.raises(InvalidArgument, match="no node is left for Spark"):
+        session._allowed(LASTING, ["host-1"], ["host-1"])
+
+
+def test_nothing_is_started_without_a_ray_cluster() -> None:
+    with pytest.raises(Unavailable, match="not connected to a Ray cluster"), session.spark():
+        pass
+
+
+@pytest.mark.parametrize("kind", ["driver", "executor"])
+def test_every_jvm_gets_the_packages_that_arrow_needs_opened(kind: str) -> None:
+    for quick in (True, False):
+        options = raydp_app.java_options(quick)
+        assert "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED" in options[f"spark.{kind}.extraJavaOptions"]
+        assert (
+            "--add-opens=java.base/java.nio=ALL-UNNAMED"
+            in options["spark.ray.raydp_app_master.extraJavaOptions"]
+        )
+    assert "TieredStopAtLevel" not in raydp_app.java_options(False)["spark.executor.extraJavaOptions"]

@@ -1,0 +1,83 @@
+"""A tablet's owner in a process of its own: `python -m tests.storage.local_owner ROOT`, told what to do on stdin.
+
+put FIRST COUNT TAG     upsert rows (k, "TAG-k") and flush; answers `index N`
+large FIRST COUNT SIZE  the same with values of SIZE characters
+rot K                   write the row with key K with a wrong byte in it
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+
+from ebla.storage.checksum import seed
+from ebla.storage.entries import START, Position
+from ebla.storage.environment import Put
+from ebla.storage.lmdb_disk import LmdbDisk
+from ebla.storage.records import seal
+from ebla.storage.results import RESULTS, Results
+from ebla.storage.rows import RowCodec
+from ebla.storage.schema import TableSchema
+from ebla.storage.tablet_store import META, POSITION, ROWS, TabletStore, path_of
+
+TABLET = "0123456789abcdef0123456789abcdef"
+SCHEMA = TableSchema.from_arrow(pa.schema([("k", pa.int64()), ("v", pa.string()), ("n", pa.int32())]), ["k"])
+CODEC = RowCodec(SCHEMA)
+MAP_BYTES = 4 << 20  # small, so that it has to grow
+
+
+def encoded(first: int, values: list[str]) -> tuple[list[bytes], list[bytes]]:
+    rows = {"k": list(range(first, first + len(values))), "v": values, "n": [None] * len(values)}
+    return CODEC.encode(CODEC.arrow(rows), seed(TABLET))
+
+
+class Owner:
+    def __init__(self, disk: LmdbDisk, store: TabletStore) -> None:
+        self.disk = disk
+        self.store = store
+
+    @staticmethod
+    async def open(root: str) -> Owner:
+        disk = LmdbDisk(Path(root))
+        await disk.open_instance("one")
+        environment = await disk.open_environment(
+            path_of(TABLET), [ROWS, RESULTS, META], create=True, map_bytes=MAP_BYTES
+        )
+        start = seal(POSITION, msgspec.msgpack.encode(START))
+        await environment.commit([Put(META, [(POSITION, start)])])
+        return Owner(disk, TabletStore(environment, Results(1)))
+
+    async def put(self, first: int, values: list[str]) -> int:
+        self.store.put(*encoded(first, values))
+        self.store.applied = Position(self.store.applied.index + 1, 1, 0)
+        return (await self.store.flush()).index
+
+    async def rot(self, key: int) -> None:
+        (row,), (value,) = encoded(key, ["fine"])
+        wrong = bytes([value[0] ^ 1]) + value[1:]
+        await self.store.environment.commit([Put(ROWS, [(row, wrong)])])
+
+    async def obey(self, line: str) -> str:
+        verb, *words = line.split()
+        if verb == "put":
+            return f"index {await self.put(int(words[0]), [f'{words[2]}-{n}' for n in range(int(words[1]))])}"
+        if verb == "large":
+            return f"index {await self.put(int(words[0]), ['x' * int(words[2])] * int(words[1]))}"
+        assert verb == "rot"
+        await self.rot(int(words[0]))
+        return "rotten"
+
+
+async def main() -> None:
+    owner = await Owner.open(sys.argv[1])
+    print("open", owner.store.environment.directory, flush=True)
+    for line in sys.stdin:
+        print(await owner.obey(line), flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

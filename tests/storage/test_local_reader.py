@@ -1,0 +1,149 @@
+"""A tablet's rows, read from another process while its owner goes on writing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from ebla.storage import local_reader
+from ebla.storage.errors import Corruption, Damaged
+from tests.storage.local_owner import CODEC, SCHEMA, TABLET
+
+
+class Owner:
+    """The other process."""
+
+    def __init__(self, root: Path) -> None:
+        words = [sys.executable, "-m", "tests.storage.local_owner", str(root)]
+        self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.directory = Path(self._answer().removeprefix("open "))
+
+    def __call__(self, line: str) -> str:
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> str:
+        assert self.process.stdout is not None
+        found = self.process.stdout.readline().strip()
+        assert found, "the owner ended"
+        return found
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            pipe.close()
+
+
+@pytest.fixture
+def owner(tmp_path: Path) -> Iterator[Owner]:
+    found = Owner(tmp_path)
+    yield found
+    found.end()
+
+
+Scan = Callable[..., Iterator[pa.RecordBatch]]
+
+
+@pytest.fixture
+def scan(owner: Owner) -> Scan:
+    return lambda **options: local_reader.scan(owner.directory, TABLET, SCHEMA, **options)
+
+
+def rows(batches: Iterator[pa.RecordBatch]) -> list[tuple[int, str]]:
+    return [(row["k"], row["v"]) for batch in batches for row in batch.to_pylist()]
+
+
+def key(k: int) -> bytes:
+    return CODEC.encode_key({"k": k})
+
+
+def test_the_rows_come_in_key_order_as_their_owner_wrote_them(owner: Owner, scan: Scan) -> None:
+    owner("put 5000 5000 b")
+    owner("put 0 5000 a")
+    found = rows(scan())
+    assert found == [(k, f"a-{k}") for k in range(5000)] + [(k, f"b-{k - 5000}") for k in range(5000, 10_000)]
+
+
+def test_a_part_of_the_keys_and_of_the_columns_can_be_read(owner: Owner, scan: Scan) -> None:
+    owner("put 0 3000 a")
+    batches = list(scan(columns=["v"], start=key(1500), stop=key(1503)))
+    assert [batch.schema.names for batch in batches] == [["v"]]
+    assert batches[0].to_pydict() == {"v": ["a-1500", "a-1501", "a-1502"]}
+
+
+def test_one_scan_shows_one_moment_whatever_is_written_meanwhile(owner: Owner, scan: Scan) -> None:
+    owner("put 0 20000 old")
+    under_way = scan()
+    first = next(under_way)
+    owner("put 0 20000 new")
+    later = rows(under_way)
+    assert first.num_rows + len(later) == 20_000
+    assert {v.split("-")[0] for _, v in later} == {"old"}
+    assert {v.split("-")[0] for _, v in rows(scan())} == {"new"}
+
+
+def test_what_is_older_than_was_asked_for_is_refused(owner: Owner, scan: Scan) -> None:
+    assert owner("put 0 10 a") == "index 1"
+    assert local_reader.position(owner.directory).index == 1
+    assert len(rows(scan(index=1))) == 10
+    with pytest.raises(local_reader.Stale, match="as of index 1, not yet 2"):
+        rows(scan(index=2))
+    owner("put 0 10 b")
+    assert len(rows(scan(index=2))) == 10
+
+
+def test_a_rotten_row_is_never_handed_out(owner: Owner, scan: Scan) -> None:
+    owner("put 0 30000 a")
+    owner("rot 20000")
+    seen: list[tuple[int, str]] = []
+    with pytest.raises(Corruption, match=r"1 of .* rows .*fail their checksum"):
+        for batch in scan():
+            seen += rows(iter([batch]))
+    assert seen == [(k, f"a-{k}") for k in range(len(seen))]
+    assert len(seen) <= 20_000
+
+
+def test_several_scans_of_one_tablet_run_side_by_side(owner: Owner, scan: Scan) -> None:
+    owner("put 0 20000 a")
+    first, second = scan(), scan()
+    pairs = list(zip(first, second, strict=True))
+    assert all(one.equals(other) for one, other in pairs)
+    assert local_reader._open == {}
+
+
+def test_a_scan_that_is_left_early_lets_the_tablet_go(owner: Owner, scan: Scan) -> None:
+    owner("put 0 20000 a")
+    under_way = scan()
+    next(under_way)
+    assert len(local_reader._open) == 1
+    under_way.close()  # type: ignore[attr-defined]
+    assert local_reader._open == {}
+
+
+def test_the_owner_may_outgrow_its_file_while_it_is_read(owner: Owner, scan: Scan) -> None:
+    owner("put 0 20000 a")
+    under_way = scan()
+    next(under_way)
+    owner("large 100000 500 100000")  # ten times what the file was made for
+    assert len(rows(under_way)) > 0
+    assert sum(batch.num_rows for batch in scan(columns=["k"], start=key(100_000))) == 500
+
+
+def test_large_rows_come_in_small_blocks(owner: Owner, scan: Scan) -> None:
+    owner("large 0 3000 5000")
+    assert max(batch.nbytes for batch in scan()) < 2 * local_reader.STEP_ROWS * 5000
+    assert sum(batch.num_rows for batch in scan()) == 3000
+
+
+def test_a_place_without_rows_is_damaged_and_never_empty(tmp_path: Path) -> None:
+    with pytest.raises(Damaged, match="no environment"):
+        rows(local_reader.scan(tmp_path / "nothing", TABLET, SCHEMA))
