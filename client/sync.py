@@ -111,17 +111,21 @@ class Bridge:
     def closed(self) -> bool:
         return self._closed or self._pid != os.getpid()
 
-    # -- callers' side
-
-    def _submit(self, waiter: Waiter[Any]) -> None:
+    def check_open(self) -> None:
+        """Raises ConnectionClosed if calls cannot be made, or not from this process."""
         if self._pid != os.getpid():
             raise ConnectionClosed(
                 f"this connection was opened in process {self._pid} and does not survive a fork; call ebla.connect() "
                 "in this process"
             )
+        if self._closed:
+            raise self._closed_error()
+
+    # -- callers' side
+
+    def _submit(self, waiter: Waiter[Any]) -> None:
         with self._gate:
-            if self._closed:
-                raise self._closed_error()
+            self.check_open()
             self._inbox.append(waiter)
             wake = not self._woken
             self._woken = True

@@ -19,8 +19,9 @@ import pyarrow as pa
 from ebla import aio, expressions
 from ebla.actors import messages as m
 from ebla.aio import Row, WriteIdLike, describe
-from ebla.options import WAIT_S, Written
+from ebla.options import WAIT_S, Written, check_deadline
 from ebla.partitions import PartitionBy
+from ebla.quick import MISS, QuickGets
 from ebla.sync import Bridge
 
 T = TypeVar("T")
@@ -143,6 +144,7 @@ class Table:
         self._name = name
         self._made = made
         self._run = database._run
+        self._quick: QuickGets | None = None
 
     @property
     def _awaited(self) -> aio.Table:
@@ -213,7 +215,16 @@ class Table:
     # -- reads
 
     def get(self, key: Mapping[str, Any], *, deadline_s: float | None = None) -> Row | None:
-        return self._run(self._awaited.get(key, deadline_s=deadline_s))
+        limit_s = check_deadline(deadline_s)
+        found, left_s = self._quick_gets().get(key, limit_s)
+        return self._run(self._awaited.get(key, deadline_s=left_s)) if found is MISS else found
+
+    def _quick_gets(self) -> QuickGets:
+        if self._quick is None:
+            awaited = self._awaited
+            self._quick = QuickGets(awaited._session.world.network, awaited._routes)
+        self._database._connected().bridge.check_open()
+        return self._quick
 
     def get_many(self, keys: Any, *, as_arrow: bool = False, deadline_s: float | None = None) -> Any:
         return self._run(self._awaited.get_many(keys, as_arrow=as_arrow, deadline_s=deadline_s))

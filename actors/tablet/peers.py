@@ -18,7 +18,10 @@ from ebla.actors.tablet.replica import RUNNING, Replica
 from ebla.actors.world import World
 from ebla.storage.errors import Corruption, EblaError
 
-IN_FLIGHT_MAX = 4  # envelopes per peer server
+IN_FLIGHT_MAX = 4  # envelopes with entries per peer server
+# Envelopes of heartbeats and votes. They travel apart, because an envelope is answered when its slowest part is synced,
+# and a lease must not wait for a disk.
+QUICK_IN_FLIGHT_MAX = 2
 ENVELOPE_BYTES_MAX = 2 << 20
 OUTBOX_MAX = 10_000  # messages waiting for one peer; beyond, the oldest are reported as failed
 CALL_TIMEOUT_S = 3.0
@@ -29,6 +32,15 @@ class Outgoing(NamedTuple):
     send: Send
 
 
+class Lane:
+    """Messages that may wait for each other: those without entries are answered at once, the others by a disk."""
+
+    def __init__(self, in_flight_max: int) -> None:
+        self.outbox: deque[Outgoing] = deque()
+        self.in_flight = 0
+        self.in_flight_max = in_flight_max
+
+
 class Link:
     """Everything this server says to one other incarnation-independent server (address and uuid)."""
 
@@ -37,29 +49,31 @@ class Link:
         self.me = me
         self.peer = peer
         self.touch = touch
-        self.outbox: deque[Outgoing] = deque()
-        self.in_flight = 0
+        self.lanes = (Lane(QUICK_IN_FLIGHT_MAX), Lane(IN_FLIGHT_MAX))
 
     def post(self, replica: Replica, send: Send) -> None:
-        if len(self.outbox) >= OUTBOX_MAX:
-            self._failed(self.outbox.popleft(), delivered=False)
-        self.outbox.append(Outgoing(replica, send))
+        plan = send.request
+        lane = self.lanes[isinstance(plan, AppendPlan) and plan.last >= plan.first]
+        if len(lane.outbox) >= OUTBOX_MAX:
+            self._failed(lane.outbox.popleft(), delivered=False)
+        lane.outbox.append(Outgoing(replica, send))
 
     def pump(self) -> None:
-        """Send what waits, as far as the window allows."""
-        while self.outbox and self.in_flight < IN_FLIGHT_MAX:
-            messages, requests = self._pack()
-            if not messages:
-                continue
-            self.in_flight += 1
-            self.world.spawn(self._exchange(messages, requests), f"{self.me} to {self.peer.address}")
+        """Send what waits, as far as the windows allow."""
+        for lane in self.lanes:
+            while lane.outbox and lane.in_flight < lane.in_flight_max:
+                messages, requests = self._pack(lane)
+                if messages:
+                    lane.in_flight += 1
+                    name = f"{self.me} to {self.peer.address}"
+                    self.world.spawn(self._exchange(lane, messages, requests), name)
 
-    def _pack(self) -> tuple[list[Outgoing], list[tuple[str, Request]]]:
+    def _pack(self, lane: Lane) -> tuple[list[Outgoing], list[tuple[str, Request]]]:
         messages: list[Outgoing] = []
         requests: list[tuple[str, Request]] = []
         size = 0
-        while self.outbox and size < ENVELOPE_BYTES_MAX:
-            outgoing = self.outbox.popleft()
+        while lane.outbox and size < ENVELOPE_BYTES_MAX:
+            outgoing = lane.outbox.popleft()
             request = _materialise(outgoing)
             if request is None:
                 self._failed(outgoing, delivered=False)
@@ -70,7 +84,9 @@ class Link:
             requests.append((outgoing.replica.tablet, request))
         return messages, requests
 
-    async def _exchange(self, messages: list[Outgoing], requests: list[tuple[str, Request]]) -> None:
+    async def _exchange(
+        self, lane: Lane, messages: list[Outgoing], requests: list[tuple[str, Request]]
+    ) -> None:
         envelope = Envelope(self.me, self.peer.uuid, tuple(requests))
         at = self.world.clock.monotonic()  # before it leaves: the leader's lease counts from here
         try:
@@ -83,7 +99,7 @@ class Link:
         else:
             self._deliver(messages, reply, at)
         finally:
-            self.in_flight -= 1
+            lane.in_flight -= 1
         self.pump()
 
     def _deliver(self, messages: list[Outgoing], reply: EnvelopeReply, at: float) -> None:

@@ -20,11 +20,6 @@ from tests.cli.stage import HOSTS, ROWS, Cli, Stage
 CREATE = ("table", "create", "t", "-c", "k:int64", "-c", "v:string:null", "-k", "k")
 
 
-@pytest.fixture
-def ebla(monkeypatch: pytest.MonkeyPatch) -> Cli:
-    return Cli(monkeypatch)
-
-
 async def flights(stage: Stage) -> None:
     await stage.table()
 

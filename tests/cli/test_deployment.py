@@ -91,10 +91,10 @@ def test_a_setting_that_cannot_be_read_is_refused(text: str, words: str) -> None
         configured(assigned=["name=a", text])
 
 
-def test_an_unknown_setting_is_told_what_was_meant(tmp_path: Path) -> None:
+def test_an_unknown_setting_is_told_what_was_meant(ebla: Cli) -> None:
     with pytest.raises(InvalidArgument, match=r"did you mean tablet_server\.memtable_bytes"):
         configured(assigned=["tablet_server.memtable_byte=1"])
-    outcome = Cli(pytest.MonkeyPatch())("up", "--set", "mastres=1")
+    outcome = ebla("up", "--set", "mastres=1")
     assert (outcome.status, "did you mean masters" in outcome.err) == (2, True)
 
 
@@ -149,8 +149,8 @@ def test_down_says_what_it_did_and_where_the_data_is() -> None:
     assert "`ebla up --name x`" in _down_parts("x", None, False, [], "/data")[-1]
 
 
-def test_without_a_terminal_down_needs_a_yes() -> None:
-    outcome = Cli(pytest.MonkeyPatch())("down", "--json")
+def test_without_a_terminal_down_needs_a_yes(ebla: Cli) -> None:
+    outcome = ebla("down", "--json")
     assert (outcome.status, outcome.json["error"]["kind"]) == (1, "Refused")
 
 
@@ -164,7 +164,9 @@ def test_reader_options_are_pairs() -> None:
     ("source", "words"),
     [("flight", "did you mean 'flights'?"), ("/nowhere/x.csv", "there is no file /nowhere/x.csv")],
 )
-def test_a_source_that_is_not_there_is_refused_before_anything_is_started(source: str, words: str) -> None:
+def test_a_source_that_is_not_there_is_refused_before_anything_is_started(
+    ebla: Cli, source: str, words: str
+) -> None:
     for verb in ("feed", "verify"):
-        outcome = Cli(pytest.MonkeyPatch())(verb, source, "t")
+        outcome = ebla(verb, source, "t")
         assert (outcome.status, words in outcome.err) == (2, True)

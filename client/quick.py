@@ -1,0 +1,72 @@
+"""One get, in its caller's own thread, when nothing else is on its way: it saves two changes of thread.
+
+Only the first try of a lone get goes this way. Whatever stands against it (another get of this table is under way, the
+tablet's server is not known yet, the answer is a refusal or does not come) sends it the ordinary way, where gets of
+many threads share calls and refusals are followed. A get may be asked twice; it changes nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from ebla.actors.errors import from_triple
+from ebla.actors.messages import ReadReply, ReadRequest, TabletKeys
+from ebla.locations import TableRoutes
+from ebla.storage.errors import EblaError
+from ebla.storage.rows import RowCodec
+
+TRY_S = 1.0  # then the ordinary way takes over, which knows whom else to ask
+MISS: Any = object()
+
+
+class Blocking(Protocol):
+    """A network that a thread may wait for: actors/ray_world.py has one, the simulated one has not."""
+
+    def known(self, address: str) -> bool: ...
+
+    def call_blocking(
+        self, address: str, method: str, message: msgspec.Struct, reply: type[Any], timeout_s: float
+    ) -> Any: ...
+
+
+class QuickGets:
+    """Of one table."""
+
+    def __init__(self, network: Any, table: TableRoutes) -> None:
+        self._network: Blocking | None = network if hasattr(network, "call_blocking") else None
+        self._table = table
+        self._codec = RowCodec(table.schema)
+        self._keys_only = RowCodec(table.schema, ())
+        self._gate = threading.Lock()
+
+    def get(self, key: Mapping[str, Any], deadline_s: float) -> tuple[Any, float]:
+        """The row, None, or MISS if it must go the ordinary way; and the time that is left for that."""
+        if self._network is None or not self._gate.acquire(blocking=False):
+            return MISS, deadline_s
+        start = time.monotonic()
+        try:
+            return self._ask(self._network, key, min(deadline_s, TRY_S)), deadline_s
+        except EblaError:
+            return MISS, max(0.001, deadline_s - (time.monotonic() - start))
+        finally:
+            self._gate.release()
+
+    def _ask(self, network: Blocking, key: Mapping[str, Any], timeout_s: float) -> Any:
+        table = self._table
+        encoded = self._keys_only.encode_key(key)
+        route = table.routes[table.partitioner.assign_row(key, encoded)]
+        target = route.target
+        if not route.running or not network.known(target):
+            return MISS
+        request = ReadRequest(table.schema.version, (TabletKeys(route.tablet, [encoded]),))
+        reply: ReadReply = network.call_blocking(target, "read", request, ReadReply, timeout_s)
+        if reply.errors[0] is not None:
+            raise from_triple(reply.errors[0])
+        assert reply.values[0] is not None
+        value = reply.values[0][0]
+        return None if value is None else self._codec.decode_row(encoded, value, route.seed)
