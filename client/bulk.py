@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from ebla.actors.messages import DELETE, WriteResult
-from ebla.locations import BULK, WRITE, Route, TableRoutes
+from ebla.locations import BULK, WRITE, Route, TableRoutes, same
 from ebla.options import (
     CALL_LARGE_MIN_BYTES,
     SLICE_BYTES,
@@ -270,7 +270,7 @@ class BulkWrite:
         self._finished(unit)
 
     def failed(self, unit: BatchUnit, error: EblaError) -> None:
-        self.error = self.error or error
+        self.error = self.error or same(error)  # a note is added to it, and others may hold the same one
         self._finished(unit)
 
     def _finished(self, unit: BatchUnit) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
@@ -67,9 +67,7 @@ class Route:
         self.paused: dict[int, None] = {}  # kinds of work that a server asked us to hold back
         self.queues: tuple[deque[Unit], ...] = (deque(), deque(), deque())
         self.ops: deque[WriteOp] = deque()  # single rows, not yet made into a batch
-        self.outstanding: dict[
-            int, None
-        ] = {}  # sequences of ours that this tablet has not answered, ascending
+        self.outstanding: dict[int, None] = {}  # our sequences that the tablet has not answered, ascending
         self.locate(location)
 
     def locate(self, location: TabletLocation) -> None:
@@ -127,7 +125,6 @@ class TableRoutes:
         self.partitioner = Partitioner(info.schema)
         self.routes = [Route(self, location) for location in _by_bucket(info)]
         self.all_running = all(route.running for route in self.routes)
-        self.codecs: dict[tuple[str, ...] | None, Any] = {}
 
     @property
     def name(self) -> str:

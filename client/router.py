@@ -31,7 +31,7 @@ from ebla.locations import (
     same,
     throttle_s,
 )
-from ebla.options import SWEEP_S, ClientWorld
+from ebla.options import ASK_ATTEMPT_S, SWEEP_S, ClientWorld
 from ebla.storage.errors import EblaError
 from ebla.units import Ids, Unit, WriteOp, expire_op
 
@@ -83,7 +83,7 @@ class Router:
             if left_s <= 0:
                 raise route.timed_out(what, deadline_s)
             server = self.server(route.target)
-            attempt_s = min(left_s, 2 * server.attempt_s(0))
+            attempt_s = min(left_s, ASK_ATTEMPT_S)
             try:
                 answer = await self.world.network.call(server.address, method, message, reply, attempt_s)
             except EblaError as error:

@@ -21,7 +21,6 @@ from ebla.errors import ConnectionClosed
 
 T = TypeVar("T")
 
-START_S_MAX = 30.0
 STOP_S_MAX = 5.0
 
 
@@ -124,6 +123,7 @@ class Bridge:
     # -- callers' side
 
     def _submit(self, waiter: Waiter[Any]) -> None:
+        self.check_open()  # before the gate too: a fork may have copied it locked
         with self._gate:
             self.check_open()
             self._inbox.append(waiter)

@@ -20,20 +20,22 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import ray
+from pyspark.sql import SparkSession
 from rich.console import Console
 
 import ebla
 from ebla import health, survey
 from ebla.actors import messages as m
+from ebla.actors.world import Network
+from ebla.options import MASTER
 from ebla.pipelines import datasets, report
-from ebla.pipelines.feed import FeedProgress, feed, table_for
+from ebla.pipelines.feed import FeedProgress, FeedReport, feed, table_for
 from ebla.pipelines.probe import Probe
 from ebla.pipelines.session import spark
-from ebla.pipelines.steps import Steps
+from ebla.pipelines.steps import Steps, Told
 from ebla.pipelines.verify import verify
 from ebla.placement import java, launch
 from ebla.placement.config import configure
@@ -45,10 +47,10 @@ from ebla.table import Database, Table
 NODES = 4
 TABLETS = 8
 REPLICAS = 3
-SPARK_NODES = (1, 2)  # with Spark's application master; a victim is one of the others
 KILL_AT = 1 / 3  # of the rows
 DEAD_S_MIN = 4.0  # before the node is brought back
 CATCH_UP_S_MAX = 90.0
+FLIGHTS = datasets.DATASETS["flights"]
 POLL_S = 0.2
 
 
@@ -57,13 +59,13 @@ def slot(number: int) -> str:
 
 
 class Disaster:
-    """Kills a node when it is told to, in a thread, and brings it back."""
+    """Kills node `number` when it is told to, in a thread, and brings it back."""
 
-    def __init__(self, cluster: LocalCluster, table: Table, probe: Probe) -> None:
+    def __init__(self, cluster: LocalCluster, number: int, table: Table, probe: Probe) -> None:
         self.cluster = cluster
+        self.number = number
         self.table = table
         self.probe = probe
-        self.number = 0
         self.rows = 0
         self.led = self.held = 0
         self.killed_s = self.back_s = 0.0
@@ -76,7 +78,7 @@ class Disaster:
         return self._thread is not None
 
     def strike(self, rows: int) -> None:
-        """Returns at once; the node that leads most of the table dies."""
+        """Returns at once."""
         self.rows = rows
         self._thread = threading.Thread(target=self._run, name="disaster", daemon=True)
         self._thread.start()
@@ -88,6 +90,18 @@ class Disaster:
         if self._error is not None:
             raise self._error
 
+    def told(self, load: FeedReport, load_ended: float, caught_up_s: float) -> report.Kill:
+        return report.Kill(
+            slot=slot(self.number),
+            at_s=self.killed_s - (load_ended - load.seconds),
+            rows=self.rows,
+            led=self.led,
+            held=self.held,
+            during_load=self.killed_s < load_ended and self.rows < load.rows,
+            down_s=self.back_s - self.killed_s,
+            caught_up_s=caught_up_s,
+        )
+
     def settle(self) -> None:
         """The cluster cannot be ended while a node of it is being started."""
         if self._thread is not None:
@@ -96,9 +110,6 @@ class Disaster:
     def _run(self) -> None:
         try:
             info = self.table.info()
-            self.number = max(
-                (n for n in range(1, NODES + 1) if n not in SPARK_NODES), key=lambda n: led(info, n)
-            )
             self.led, self.held = led(info, self.number), held(info, self.number)
             self.led_by_probe = self.probe.led_by(slot(self.number))
             self.killed_s = time.monotonic()
@@ -122,57 +133,23 @@ def held(info: m.TableInfo, number: int) -> int:
 def run(steps: Steps) -> report.DemoReport:
     """The whole of it; the cluster and its directory are gone when this returns or raises."""
     began = time.monotonic()
-    flights = datasets.DATASETS["flights"]
     with contextlib.ExitStack() as ending:
         cluster, db = _deployment(steps, ending)
-        with steps.step(f"making a table of {TABLETS} tablets, {REPLICAS} replicas each"):
-            table = table_for(
-                db,
-                "flights",
-                "flights",
-                partition_by=ebla.hash(*flights.hash_by, buckets=TABLETS),
-                replicas=REPLICAS,
-            )
-            probe = Probe(db, TABLETS, REPLICAS)
-            _make_somebody_lead(table)
-        with steps.step("starting Spark on host-1 and host-2") as told:
+        table, probe, victim = _tables(steps, db)
+        with steps.step(f"starting Spark, away from {slot(victim)}") as told:
             session = ending.enter_context(
-                spark("ebla demo", on_slots=[slot(n) for n in SPARK_NODES], quick=True, told=told)
+                spark("ebla demo", avoid_slots=[slot(victim)], quick=True, told=told)
             )
-        disaster = Disaster(cluster, table, probe)
+        disaster = Disaster(cluster, victim, table, probe)
         ending.callback(disaster.settle)
-        with steps.step(f"loading {flights.rows:,} flights, and killing a node") as told, probe.running():
-            load_began = time.monotonic()
-
-            def progress(seen: FeedProgress) -> None:
-                if seen.rows >= KILL_AT * flights.rows and not disaster.begun:
-                    disaster.strike(seen.rows)
-                killed = "; a node was killed" if disaster.killed_s else ""
-                told(f"{seen.rows:,} of {flights.rows:,} rows, {seen.rows_per_s:,.0f} rows/s{killed}")
-
-            load = feed(session, "flights", table, on_progress=progress)
-            load_ended = time.monotonic()
-            if not disaster.begun:
-                disaster.strike(load.rows)
-            probe.await_resumed()
-        with steps.step(f"bringing {slot(disaster.number)} back"):
+        load, load_ended = _load(steps, session, disaster)
+        with steps.step(f"bringing {slot(victim)} back"):
             disaster.wait_back()
         with steps.step("waiting until all replicas have caught up") as told:
-            _await_caught_up(db, table, told)
-            caught_up_s = time.monotonic()
+            _await_caught_up(table, told)
+            caught_up_s = time.monotonic() - disaster.killed_s
         with steps.step("comparing table and source with Spark, and the replicas with each other") as told:
-            checked = verify(session, "flights", table, told=told)
-        kill = report.Kill(
-            slot=slot(disaster.number),
-            at_s=disaster.killed_s - load_began,
-            rows=disaster.rows,
-            led=disaster.led,
-            held=disaster.held,
-            during_load=disaster.killed_s < load_ended and disaster.rows < flights.rows,
-            down_s=disaster.back_s - disaster.killed_s,
-            caught_up_s=caught_up_s - disaster.killed_s,
-        )
-        outage = probe.outage(disaster.led_by_probe, disaster.killed_s)
+            checked = verify(session, FLIGHTS.name, table, told=told)
         with steps.step("ending everything"):
             ending.close()
     found = report.DemoReport(
@@ -180,14 +157,35 @@ def run(steps: Steps) -> report.DemoReport:
         tablets=TABLETS,
         replicas=REPLICAS,
         load=load,
-        kill=kill,
-        outage=outage,
+        kill=disaster.told(load, load_ended, caught_up_s),
+        outage=probe.outage(disaster.led_by_probe, disaster.killed_s),
         verify=checked,
         failures=(),
         phases=dict(steps.seconds),
         seconds=time.monotonic() - began,
     )
-    return msgspec.structs.replace(found, failures=tuple(_failures(found, flights.rows)))
+    return msgspec.structs.replace(found, failures=tuple(_failures(found, FLIGHTS.rows)))
+
+
+def _load(steps: Steps, session: SparkSession, disaster: Disaster) -> tuple[FeedReport, float]:
+    """Feed the flights; at a third of them disaster strikes. The report, and when the load ended."""
+    with (
+        steps.step(f"loading {FLIGHTS.rows:,} flights, and killing {slot(disaster.number)}") as told,
+        disaster.probe.running(),
+    ):
+
+        def progress(seen: FeedProgress) -> None:
+            if seen.rows >= KILL_AT * FLIGHTS.rows and not disaster.begun:
+                disaster.strike(seen.rows)
+            killed = f"; {slot(disaster.number)} was killed" if disaster.killed_s else ""
+            told(f"{seen.rows:,} of {FLIGHTS.rows:,} rows, {seen.rows_per_s:,.0f} rows/s{killed}")
+
+        load = feed(session, FLIGHTS.name, disaster.table, on_progress=progress)
+        ended = time.monotonic()
+        if not disaster.begun:
+            disaster.strike(load.rows)
+        disaster.probe.await_resumed()
+    return load, ended
 
 
 def _failures(found: report.DemoReport, rows: int) -> Iterator[str]:
@@ -235,28 +233,46 @@ def _deployment(steps: Steps, ending: contextlib.ExitStack) -> tuple[LocalCluste
     return cluster, db
 
 
-def _make_somebody_lead(table: Table) -> None:
-    """The victim has to lead something. That nobody of two does is rare, and then one is asked to."""
-    candidates = [number for number in range(1, NODES + 1) if number not in SPARK_NODES]
+def _tables(steps: Steps, db: Database) -> tuple[Table, Probe, int]:
+    """The table of the flights, the probing one, and the node that is to die."""
+    with steps.step(f"making a table of {TABLETS} tablets, {REPLICAS} replicas each"):
+        table = table_for(
+            db,
+            FLIGHTS.name,
+            FLIGHTS.name,
+            partition_by=ebla.hash(*FLIGHTS.hash_by, buckets=TABLETS),
+            replicas=REPLICAS,
+        )
+        return table, Probe(db, TABLETS, REPLICAS), _choose_victim(table)
+
+
+def _choose_victim(table: Table) -> int:
+    """Of the nodes but the head, whose loss is the Ray cluster's, the one that leads most. If none does, one is made
+    to: a table of eight tablets may come to be led from the head alone."""
     info = table.info()
-    if any(led(info, number) for number in candidates):
-        return
-    address = f"tablet-server/{slot(candidates[0])}"
-    for tablet in info.tablets:
-        successor = next((replica.uuid for replica in tablet.replicas if replica.address == address), None)
-        if successor is not None and tablet.leader is not None:
-            request = m.StepDownRequest(tablet.tablet, successor)
-            network = table._awaited._session.world.network
-            table._run(network.call(tablet.leader, "step_down", request, m.StepDownReply, 10.0))
-            return
+    victim = max(range(2, NODES + 1), key=lambda number: led(info, number))
+    if not led(info, victim):
+        address = f"tablet-server/{slot(victim)}"
+        for tablet in info.tablets:
+            successor = next(
+                (replica.uuid for replica in tablet.replicas if replica.address == address), None
+            )
+            if successor is not None and tablet.leader is not None:
+                request = m.StepDownRequest(tablet.tablet, successor)
+                table._run(_network(table).call(tablet.leader, "step_down", request, m.StepDownReply, 10.0))
+                break
+    return victim
 
 
-def _await_caught_up(db: Database, table: Table, told: Any) -> None:
+def _network(table: Table) -> Network:
+    return table._awaited._session.world.network
+
+
+def _await_caught_up(table: Table, told: Told) -> None:
     """Every replica runs, and has applied what its leader has committed."""
     deadline = time.monotonic() + CATCH_UP_S_MAX
-    network = table._awaited._session.world.network
     while True:
-        seen = health.judge(table._run(survey.survey(network, ["master/0"])))
+        seen = health.judge(table._run(survey.survey(_network(table), [MASTER])))
         behind = [replica.lag or 0 for tablet in seen.tablets for replica in tablet.replicas]
         if seen.healthy and not any(behind):
             return
@@ -285,7 +301,8 @@ def main() -> int:
         document = {"ok": found.ok, **msgspec.to_builtins(found)}
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(document)).decode() + "\n")
     else:
-        Console().print(report.demo_view(found))
+        console = Console()
+        Console(width=None if console.is_terminal else 100).print(report.demo_view(found))
     return 0 if found.ok else 1
 
 

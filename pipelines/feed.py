@@ -35,7 +35,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from ebla.actors.errors import ErrorFrame, NotFound, Unavailable, from_frame
 from ebla.partitions import PartitionBy
 from ebla.pipelines import datasets, tasks
-from ebla.pipelines.session import executors_alive
+from ebla.pipelines.executors import executors_alive
 from ebla.storage.errors import EblaError, InvalidArgument
 from ebla.table import Database, Table
 
@@ -117,8 +117,9 @@ def feed(
     if sort or partitions is not None:
         frame = frame.sortWithinPartitions(*key)
     job = job or os.urandom(8).hex()
-    work = tasks.WriteTask(pickle.dumps(table), job, mode, call_rows, deadline_s)
-    counter = _start_counter(job)
+    name = f"feed/{job}/{os.urandom(4).hex()}"
+    counter = _start_counter(name)
+    work = tasks.WriteTask(pickle.dumps(table), job, name, mode, call_rows, deadline_s)
     try:
         run = _Run(spark, frame.mapInArrow(work, tasks.RESULT), job, counter)
         rows = run.follow(on_progress, known.rows if known else None)
@@ -286,16 +287,11 @@ class _Run:
         )
 
 
-def _start_counter(job: str) -> Any:
+def _start_counter(name: str) -> Any:
     """On the driver's own node: with that the feed ends anyway."""
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
-    options = {"name": tasks.counter_name(job), "namespace": tasks.NAMESPACE, "num_cpus": 0}
-    try:
-        return ray.remote(tasks.Counter).options(**options, scheduling_strategy=here).remote()
-    except ValueError as error:
-        raise InvalidArgument(
-            f"a feed of job {job!r} is under way; wait for it, or name another job"
-        ) from error
+    options = {"name": name, "namespace": tasks.NAMESPACE, "num_cpus": 0, "scheduling_strategy": here}
+    return ray.remote(tasks.Counter).options(**options).remote()
 
 
 def _frame(data: bytes | None) -> ErrorFrame | None:

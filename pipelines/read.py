@@ -26,7 +26,7 @@ from ray.core.generated import common_pb2
 
 from ebla import local_scan
 from ebla.expressions import Expression
-from ebla.pipelines.session import hosts_of_executors
+from ebla.pipelines.executors import hosts_of_executors
 from ebla.placement.nearby import address_slots
 from ebla.storage.errors import InvalidArgument
 from ebla.table import Table

@@ -161,10 +161,10 @@ def demo_view(report: DemoReport) -> RenderableType:
             "writes",
             _figures(
                 f"{outage.led_s:.1f} s",
-                f"without, at most, on the {outage.led} of {outage.tablets} probed tablets that it led",
+                f"pause at most, on the {outage.led} of {outage.tablets} probed tablets that it led",
             ),
         ),
-        ("", Text(f"on the others {outage.others_s:.1f} s at most; {outage.writes:,} probing writes", DIM)),
+        ("", Text(f"{outage.others_s:.1f} s at most on the others; {outage.writes:,} probing writes", DIM)),
         (
             "back",
             _figures(

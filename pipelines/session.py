@@ -32,6 +32,7 @@ from raydp.utils import parse_memory_size
 
 from ebla.actors.errors import Unavailable
 from ebla.pipelines import raydp_app
+from ebla.pipelines.executors import executors_alive
 from ebla.placement import java
 from ebla.placement.slots import NODE_ID_LABEL, SLOT_LABEL, Survey, survey
 from ebla.storage.errors import InvalidArgument
@@ -88,21 +89,6 @@ def spark(
     finally:
         with _uninterrupted():
             application.stop()
-
-
-def executors_alive(session: SparkSession) -> int:
-    """How many executors the driver hears of. None for long means that the application is lost."""
-    return int(session.sparkContext._jsc.sc().getExecutorMemoryStatus().size()) - 1
-
-
-def hosts_of_executors(session: SparkSession) -> list[str]:
-    """The addresses of the hosts on which executors run, once each, in order."""
-    driver = session.sparkContext.getConf().get("spark.driver.port", "")
-    jvm: Any = session.sparkContext._jvm
-    status = session.sparkContext._jsc.sc().getExecutorMemoryStatus()
-    keys = jvm.scala.collection.JavaConverters.mapAsJavaMap(status).keySet()
-    found = {str(key).rpartition(":")[0] for key in keys if str(key).rpartition(":")[2] != driver}
-    return sorted(found)
 
 
 # -- helpers -------------------------------------------------------------------------------------------------

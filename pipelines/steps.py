@@ -34,10 +34,11 @@ class Steps:
             yield self._lines(title)
         took = self.seconds[title] = time.monotonic() - began
         if not self._quiet:
-            self._console.print(f"[green]✔[/green] {title} [dim]{took:.1f} s[/dim]", highlight=False)
+            done = f"[green]✔[/green] {title} [dim]{took:.1f} s[/dim]"
+            self._console.print(done, highlight=False, soft_wrap=True)
 
     def end(self, text: str) -> None:
-        self._console.print(text, highlight=False, markup=False)
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def _lines(self, title: str) -> Told:
         """One every few seconds."""
@@ -47,6 +48,6 @@ class Steps:
             nonlocal last
             if time.monotonic() - last >= LINE_EVERY_S:
                 last = time.monotonic()
-                self._console.print(f"  {title}: {text}", highlight=False, markup=False)
+                self._console.print(f"  {title}: {text}", highlight=False, markup=False, soft_wrap=True)
 
         return tell

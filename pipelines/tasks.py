@@ -78,6 +78,7 @@ class WriteTask:
 
     table: bytes
     job: str
+    counter: str
     mode: str
     call_rows: int
     deadline_s: float | None
@@ -90,7 +91,7 @@ class WriteTask:
         assert table.schema, (
             "the handle connects here, before anything else asks Ray: that would start another Ray"
         )
-        told = Telling(self.job, partition, attempt)
+        told = Telling(self.counter, partition)
         rows = rejected = sent = 0
         error: bytes | None = None
         try:
@@ -161,12 +162,11 @@ class Counter:
 class Telling:
     """A task's side of the counter. Nothing waits for it, and nothing depends on it."""
 
-    def __init__(self, job: str, partition: int, attempt: int) -> None:
+    def __init__(self, counter: str, partition: int) -> None:
         self._partition = partition
-        self._attempt = attempt
         self._counter: Any = None
         with contextlib.suppress(ValueError, ray.exceptions.RayError):
-            self._counter = ray.get_actor(counter_name(job), namespace=NAMESPACE)
+            self._counter = ray.get_actor(counter, namespace=NAMESPACE)
 
     def rows(self, rows: int) -> None:
         if self._counter is not None:
@@ -176,7 +176,3 @@ class Telling:
         if self._counter is not None:
             fatal = not (error.retriable or error.possibly_applied)
             self._counter.failed.remote(msgspec.msgpack.encode(to_frame(error)), fatal)
-
-
-def counter_name(job: str) -> str:
-    return f"feed/{job}"

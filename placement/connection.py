@@ -8,6 +8,7 @@ import socket
 from pathlib import Path
 
 import ray
+import ray.exceptions
 
 from ebla.actors.errors import Unavailable
 from ebla.placement.local_cluster import LocalCluster
@@ -81,6 +82,11 @@ def _init(address: str, namespace: str | None) -> None:
             configure_logging=True,
         )
     except ConnectionError as error:
+        if _refused_token(error):
+            raise Unavailable(
+                f"the Ray cluster at {address!r} wants a token: set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to its "
+                "file (`ebla up --local` prints both)"
+            ) from error
         raise Unavailable(
             f"no Ray cluster answers at {address!r} ({_first_line(error)}); {REMEDY}"
         ) from error
@@ -88,6 +94,12 @@ def _init(address: str, namespace: str | None) -> None:
         raise Unavailable(
             f"cannot connect to the Ray cluster at {address!r}: {_first_line(error)}; {REMEDY}"
         ) from error
+
+
+def _refused_token(error: BaseException | None) -> bool:
+    while error is not None and not isinstance(error, ray.exceptions.AuthenticationError):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _first_line(error: BaseException) -> str:

@@ -32,42 +32,45 @@ NAME = "ebla"
 # -- up ------------------------------------------------------------------------------------------------------
 
 
+UpConfig = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", help="YAML settings; flags stand over them.")
+]
+UpLocal = Annotated[
+    int | None,
+    typer.Option("--local", metavar="N", min=1, help="Start a Ray cluster of N nodes on this machine first."),
+]
+UpDataDir = Annotated[
+    str | None,
+    typer.Option("--data-dir", metavar="DIR", help="Where each host keeps its data (default: ~/.ebla/NAME)"),
+]
+UpSlot = Annotated[
+    list[str] | None, typer.Option("--slot", metavar="SLOT", help="Only these hosts; repeatable.")
+]
+UpSet = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="A setting, such as tablet_server.memtable_bytes=134217728."
+    ),
+]
+UpCpus = Annotated[int, typer.Option("--cpus", min=1, help="CPUs that each local node offers to Ray.")]
+UpAuth = Annotated[
+    str | None, typer.Option("--auth", metavar="MODE", help="Of the local cluster: token or disabled.")
+]
+UpDashboard = Annotated[bool, typer.Option(help="Ray's dashboard on the local cluster; jobs need it.")]
+UpTimeout = Annotated[float, typer.Option("--timeout", metavar="SECONDS", min=1, help="Wait so long.")]
+
+
 def up(
     ui: Ui,
-    config: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE", help="YAML settings; flags stand over them.")
-    ] = None,
-    local: Annotated[
-        int | None,
-        typer.Option(
-            "--local", metavar="N", min=1, help="Start a Ray cluster of N nodes on this machine first."
-        ),
-    ] = None,
-    data_dir: Annotated[
-        str | None,
-        typer.Option(
-            "--data-dir", metavar="DIR", help="Where each host keeps its data (default: ~/.ebla/NAME)"
-        ),
-    ] = None,
-    slot: Annotated[
-        list[str] | None, typer.Option("--slot", metavar="SLOT", help="Only these hosts; repeatable.")
-    ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="A setting, such as tablet_server.memtable_bytes=134217728."
-        ),
-    ] = None,
-    cpus: Annotated[int, typer.Option("--cpus", min=1, help="CPUs that each local node offers to Ray.")] = 4,
-    auth: Annotated[
-        str | None, typer.Option("--auth", metavar="MODE", help="Of the local cluster: token or disabled.")
-    ] = None,
-    dashboard: Annotated[
-        bool, typer.Option(help="Ray's dashboard on the local cluster; jobs need it.")
-    ] = True,
-    timeout: Annotated[
-        float, typer.Option("--timeout", metavar="SECONDS", min=1, help="Wait so long.")
-    ] = 120.0,
+    config: UpConfig = None,
+    local: UpLocal = None,
+    data_dir: UpDataDir = None,
+    slot: UpSlot = None,
+    set_: UpSet = None,
+    cpus: UpCpus = 4,
+    auth: UpAuth = None,
+    dashboard: UpDashboard = True,
+    timeout: UpTimeout = 120.0,
 ) -> None:
     """Bring ebla up; doing it twice changes nothing.
 

@@ -1,4 +1,4 @@
-"""`ebla feed` and `ebla verify`: rows from Spark into a table, and the proof that they are there."""
+"""`ebla feed | verify | demo`: rows from Spark into a table, and the proof that they are there."""
 
 from __future__ import annotations
 
@@ -7,24 +7,22 @@ from contextlib import contextmanager
 from enum import StrEnum
 from glob import glob
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
-from ebla.cli import schemas
+from ebla.cli import quiet, schemas
 from ebla.cli.cluster import reach
 from ebla.cli.commands import command
 from ebla.cli.problems import FAILED, Usage, did_you_mean
-from ebla.cli.render import age, brief, count, facts, host_of, listing, short
 from ebla.cli.ui import Progress, Ui
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from ebla.partitions import PartitionBy
-    from ebla.pipelines.feed import FeedProgress, FeedReport
-    from ebla.pipelines.verify import Sample, VerifyReport
+    from ebla.pipelines.feed import FeedProgress
     from ebla.table import Database, Table
 
 BUCKETS = 8
@@ -76,35 +74,43 @@ class Mode(StrEnum):
 # -- feed ----------------------------------------------------------------------------------------------------
 
 
+FeedMode = Annotated[
+    Mode, typer.Option("--mode", "-m", help="Replace rows whose key exists, or leave them as they are.")
+]
+FeedJob = Annotated[
+    str | None,
+    typer.Option(
+        "--job", metavar="NAME", help="Repeating a broken feed under one name changes no row twice."
+    ),
+]
+FeedPartitions = Annotated[
+    int | None,
+    typer.Option("--partitions", metavar="N", min=1, help="Spread the rows anew over N tasks."),
+]
+FeedKey = Annotated[
+    str | None,
+    typer.Option("--key", "-k", metavar="A,B", help="The primary key, if the table is to be made."),
+]
+FeedHash = Annotated[
+    str | None, typer.Option("--hash", metavar="A,B:N", help="Its tablets, if the table is to be made.")
+]
+FeedReplicas = Annotated[
+    int, typer.Option("--replicas", "-r", min=1, help="Its copies, if the table is to be made.")
+]
+
+
 def feed(
     ui: Ui,
     source: Source,
     table: TableName,
     format: Format = None,
     option: Options = None,
-    mode: Annotated[
-        Mode, typer.Option("--mode", "-m", help="Replace rows whose key exists, or leave them as they are.")
-    ] = Mode.upsert,
-    job: Annotated[
-        str | None,
-        typer.Option(
-            "--job", metavar="NAME", help="Repeating a broken feed under one name changes no row twice."
-        ),
-    ] = None,
-    partitions: Annotated[
-        int | None,
-        typer.Option("--partitions", metavar="N", min=1, help="Spread the rows anew over N tasks."),
-    ] = None,
-    key: Annotated[
-        str | None,
-        typer.Option("--key", "-k", metavar="A,B", help="The primary key, if the table is to be made."),
-    ] = None,
-    hash: Annotated[
-        str | None, typer.Option("--hash", metavar="A,B:N", help="Its tablets, if the table is to be made.")
-    ] = None,
-    replicas: Annotated[
-        int, typer.Option("--replicas", "-r", min=1, help="Its copies, if the table is to be made.")
-    ] = 3,
+    mode: FeedMode = Mode.upsert,
+    job: FeedJob = None,
+    partitions: FeedPartitions = None,
+    key: FeedKey = None,
+    hash: FeedHash = None,
+    replicas: FeedReplicas = 3,
     executors: Executors = 2,
     cores: Cores = 1,
     memory: Memory = "800m",
@@ -145,7 +151,13 @@ def feed(
                 on_progress=lambda now: _tell(progress, now),
             )
     report = msgspec.structs.replace(report, source=source)
-    ui.show({**msgspec.to_builtins(report), "table_created": made}, *_feed_parts(report, made))
+    from ebla.pipelines.report import feed_view
+
+    ui.show(
+        {**msgspec.to_builtins(report), "table_created": made},
+        f"table {table} was made" if made else None,
+        feed_view(report),
+    )
 
 
 def _tell(progress: Progress, now: FeedProgress) -> None:
@@ -153,19 +165,6 @@ def _tell(progress: Progress, now: FeedProgress) -> None:
     tasks = f", {now.tasks_done} of {now.tasks} tasks" if now.tasks else ""
     done, whole = (now.rows, now.total_rows) if now.total_rows else (now.tasks_done, now.tasks or None)
     progress.step(f"{now.rows:,}{total} rows, {now.rows_per_s:,.0f} rows/s{tasks}", done, whole)
-
-
-def _feed_parts(report: FeedReport, made: bool) -> list[Any]:
-    told: list[tuple[str, Any]] = [
-        ("rows", f"{report.rows:,} written ({report.mode})"),
-        ("speed", f"{report.rows_per_s:,.0f} rows/s, {age(report.seconds)}"),
-        ("spark", f"{count(report.partitions, 'task')}, {count(report.retries, 'retry', 'retries')}"),
-        ("job", report.job),
-    ]
-    if report.rejected:
-        told.insert(1, ("left", f"{report.rejected:,} were there already"))
-    head = f"fed {report.source} into table {report.table}" + (", which was made" if made else "")
-    return [head, facts(told)]
 
 
 # -- verify --------------------------------------------------------------------------------------------------
@@ -209,7 +208,9 @@ def verify(
                 told=progress.step,
             )
     report = msgspec.structs.replace(report, source=source)
-    ui.show(msgspec.to_builtins(report), *_verify_parts(report))
+    from ebla.pipelines.report import verify_view
+
+    ui.show(msgspec.to_builtins(report), verify_view(report))
     if not report.ok:
         raise typer.Exit(FAILED)
 
@@ -224,60 +225,24 @@ def _existing(database: Database, name: str) -> Table:
         raise unknown_table(name, [table.name for table in database.tables()]) from error
 
 
-def _verify_parts(report: VerifyReport) -> list[Any]:
-    head = "equal" if report.ok else "NOT EQUAL"
-    told: list[tuple[str, Any]] = [
-        ("rows", f"{report.source_rows:,} in the source, {report.table_rows:,} in the table"),
-        ("missing", report.missing),
-        ("extra", report.extra),
-        ("different", report.different),
-    ]
-    if report.duplicates:
-        told.append(("duplicates", f"{report.duplicates:,} in the source, beyond the first with their key"))
-    if report.replicas_equal is not None:
-        agreeing = sum(tablet.equal for tablet in report.tablets)
-        copies = sum(len(tablet.replicas) for tablet in report.tablets)
-        told.append(
-            (
-                "replicas",
-                f"{agreeing} of {count(len(report.tablets), 'tablet')} agree, {count(copies, 'replica')} compared",
-            )
-        )
-    parts: list[Any] = [
-        f"{head}: {report.source} and table {report.table}, {age(report.seconds)}",
-        facts(told),
-    ]
-    if report.samples:
-        parts += ["", listing(("KIND", "KEY", "COLUMN", "SOURCE", "TABLE"), _sample_rows(report.samples))]
-    unequal = [tablet for tablet in report.tablets if not tablet.equal]
-    if unequal:
-        rows = [
-            (
-                short(tablet.tablet),
-                host_of(each.address),
-                each.rows,
-                (each.digest or "-")[:16],
-                brief(each.error or "", 40),
-            )
-            for tablet in unequal
-            for each in tablet.replicas
-        ]
-        parts += ["", listing(("TABLET", "HOST", "ROWS>", "DIGEST", "REASON"), rows)]
-    return parts
+# -- demo ----------------------------------------------------------------------------------------------------
 
 
-def _sample_rows(samples: tuple[Sample, ...]) -> Iterator[tuple[str, ...]]:
-    """One line for each column that differs."""
-    for sample in samples:
-        key = ", ".join(str(value) for value in sample.key.values())
-        for column in sample.columns or ("",):
-            source, table = sample.source.get(column), sample.table.get(column)
-            shown = (
-                ("", "")
-                if not column
-                else ("null" if each is None else brief(each, 30) for each in (source, table))
-            )
-            yield (sample.kind, key, column, *shown)
+def demo(ui: Ui) -> None:
+    """The main job end to end: load flights, kill a node meanwhile, verify. Leaves nothing behind.
+
+    In a local Ray cluster and a directory of its own; exit status 0 only if nothing was lost or written twice.
+    """
+    quiet.before_ray(ui.verbose)
+    from ebla.pipelines import demo as demonstration
+    from ebla.pipelines.report import demo_view
+    from ebla.pipelines.steps import Steps
+
+    with ui.kept_stdout():
+        found = demonstration.run(Steps(ui.err, quiet=ui.json))
+    ui.show({"ok": found.ok, **msgspec.to_builtins(found)}, demo_view(found))
+    if not found.ok:
+        raise typer.Exit(FAILED)
 
 
 # -- what both need ------------------------------------------------------------------------------------------
@@ -375,3 +340,4 @@ def _spark(
 def register(app: typer.Typer) -> None:
     command(app, "feed")(feed)
     command(app, "verify")(verify)
+    command(app, "demo")(demo)

@@ -41,34 +41,40 @@ class Format(StrEnum):
     parquet = "parquet"
 
 
+ScanColumns = Annotated[
+    str | None, typer.Option("--columns", "-c", metavar="A,B", help="Only these columns, in this order.")
+]
+ScanWhere = Annotated[
+    str | None,
+    typer.Option(
+        "--where", "-w", metavar="CONDITION", help="Such as \"origin == 'JFK' and distance > 500\"."
+    ),
+]
+ScanLimit = Annotated[
+    int | None,
+    typer.Option(
+        "--limit", "-l", min=0, help=f"At most so many rows (default: {TABLE_ROWS} as a table, else all)"
+    ),
+]
+ScanFormat = Annotated[
+    Format | None,
+    typer.Option("--format", "-f", help="json is one row a line (default: by the file's name, else table)"),
+]
+ScanOutput = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to a file instead.")
+]
+ScanCountOnly = Annotated[bool, typer.Option("--count", help="Only count the rows.")]
+
+
 def scan(
     ui: Ui,
     name: TableName,
-    columns: Annotated[
-        str | None, typer.Option("--columns", "-c", metavar="A,B", help="Only these columns, in this order.")
-    ] = None,
-    where: Annotated[
-        str | None,
-        typer.Option(
-            "--where", "-w", metavar="CONDITION", help="Such as \"origin == 'JFK' and distance > 500\"."
-        ),
-    ] = None,
-    limit: Annotated[
-        int | None,
-        typer.Option(
-            "--limit", "-l", min=0, help=f"At most so many rows (default: {TABLE_ROWS} as a table, else all)"
-        ),
-    ] = None,
-    format: Annotated[
-        Format | None,
-        typer.Option(
-            "--format", "-f", help="json is one row a line (default: by the file's name, else table)"
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to a file instead.")
-    ] = None,
-    count_only: Annotated[bool, typer.Option("--count", help="Only count the rows.")] = False,
+    columns: ScanColumns = None,
+    where: ScanWhere = None,
+    limit: ScanLimit = None,
+    format: ScanFormat = None,
+    output: ScanOutput = None,
+    count_only: ScanCountOnly = False,
 ) -> None:
     """Read rows: of some columns, for which a condition holds.
 

@@ -27,46 +27,57 @@ REPLICAS = 3
 TableName = Annotated[str, typer.Argument(metavar="NAME", help="The table.", show_default=False)]
 
 
+NewColumn = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--column",
+        "-c",
+        metavar="NAME:TYPE[:null]",
+        help="A column, such as tailnum:string:null; repeatable.",
+    ),
+]
+NewSchema = Annotated[
+    Path | None,
+    typer.Option("--schema", metavar="FILE", help="YAML with columns, key, hash, range, replicas."),
+]
+NewSchemaFrom = Annotated[
+    Path | None,
+    typer.Option("--schema-from", metavar="FILE", help="Columns and types of a parquet or CSV file."),
+]
+NewKey = Annotated[str | None, typer.Option("--key", "-k", metavar="A,B", help="The primary key.")]
+NewHash = Annotated[
+    str | None, typer.Option("--hash", metavar="A,B:N", help="N tablets, by a hash of key columns.")
+]
+NewRange = Annotated[
+    str | None,
+    typer.Option(
+        "--range", metavar="A=X,Y", help="Tablets by ranges of the key's first column, split at X, Y."
+    ),
+]
+NewReplicas = Annotated[
+    int | None,
+    typer.Option("--replicas", "-r", min=1, help=f"Copies of each tablet (default: {REPLICAS})"),
+]
+NewIfNotExists = Annotated[
+    bool, typer.Option("--if-not-exists", help="A table of that name and schema is no error.")
+]
+NewWait = Annotated[
+    float, typer.Option("--wait", metavar="SECONDS", min=0, help="Wait so long until it takes writes.")
+]
+
+
 def create(
     ui: Ui,
     name: TableName,
-    column: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--column",
-            "-c",
-            metavar="NAME:TYPE[:null]",
-            help="A column, such as tailnum:string:null; repeatable.",
-        ),
-    ] = None,
-    schema: Annotated[
-        Path | None,
-        typer.Option("--schema", metavar="FILE", help="YAML with columns, key, hash, range, replicas."),
-    ] = None,
-    schema_from: Annotated[
-        Path | None,
-        typer.Option("--schema-from", metavar="FILE", help="Columns and types of a parquet or CSV file."),
-    ] = None,
-    key: Annotated[str | None, typer.Option("--key", "-k", metavar="A,B", help="The primary key.")] = None,
-    hash: Annotated[
-        str | None, typer.Option("--hash", metavar="A,B:N", help="N tablets, by a hash of key columns.")
-    ] = None,
-    range: Annotated[
-        str | None,
-        typer.Option(
-            "--range", metavar="A=X,Y", help="Tablets by ranges of the key's first column, split at X, Y."
-        ),
-    ] = None,
-    replicas: Annotated[
-        int | None,
-        typer.Option("--replicas", "-r", min=1, help=f"Copies of each tablet (default: {REPLICAS})"),
-    ] = None,
-    if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="A table of that name and schema is no error.")
-    ] = False,
-    wait: Annotated[
-        float, typer.Option("--wait", metavar="SECONDS", min=0, help="Wait so long until it takes writes.")
-    ] = 60.0,
+    column: NewColumn = None,
+    schema: NewSchema = None,
+    schema_from: NewSchemaFrom = None,
+    key: NewKey = None,
+    hash: NewHash = None,
+    range: NewRange = None,
+    replicas: NewReplicas = None,
+    if_not_exists: NewIfNotExists = False,
+    wait: NewWait = 60.0,
 ) -> None:
     """Create a table.
 

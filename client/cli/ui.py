@@ -169,12 +169,19 @@ def _console(file: Any) -> Console:
 
 @contextmanager
 def _bar(console: Console, title: str) -> Iterator[Callable[[str, float, float | None], None]]:
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
+    from rich.text import Text
+
+    class KnownBar(BarColumn):
+        """Nothing while it is not known how much there is to do."""
+
+        def render(self, task: Task) -> Any:
+            return super().render(task) if task.total else Text("")
 
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=24),
+        KnownBar(bar_width=24),
         TextColumn("{task.fields[text]}", style="dim", markup=False),
         TimeElapsedColumn(),
     )

@@ -96,46 +96,25 @@ def tablets(health: Iterable[TabletHealth], with_table: bool = True) -> Table:
 
 
 def replicas(tablet: TabletHealth) -> Table:
-    """Each replica in its own words."""
+    """Each replica in its own words; with digests fewer log positions, so that it fits."""
     addresses = {replica.uuid: host_of(replica.address) for replica in tablet.replicas}
     digested = any(replica.digest for replica in tablet.replicas)
-    headers = [
-        "  HOST",
-        "STATUS",
-        "ROLE",
-        "FOLLOWS",
-        "TERM>",
-        "LAST>",
-        "COMMITTED>",
-        "APPLIED>",
-        "FLUSHED>",
-        "LAG>",
-    ]
-    if digested:
-        headers += ["ROWS>", "DIGEST"]
+    headers = ("APPLIED>", "ROWS>", "DIGEST") if digested else ("LAST>", "APPLIED>", "FLUSHED>", "LAG>")
     rows = []
     for replica in tablet.replicas:
         follows = "-" if replica.leader is None else addresses.get(replica.leader, short(replica.leader))
-        row: list[Any] = [
-            f"  {host_of(replica.address)}",
-            replica.status,
-            replica.role or "-",
-            follows,
-            *(number(each) for each in _positions(replica)),
-        ]
-        rows.append(row + ([number(replica.rows), (replica.digest or "-")[:16]] if digested else []))
-    return listing(headers, rows)
+        row: list[Any] = [f"  {host_of(replica.address)}", replica.status, replica.role or "-", follows]
+        rows.append([*row, number(replica.term), *(_digest(replica) if digested else _positions(replica))])
+    return listing(("  HOST", "STATUS", "ROLE", "FOLLOWS", "TERM>", *headers), rows)
 
 
-def _positions(replica: ReplicaHealth) -> tuple[int | None, ...]:
-    return (
-        replica.term,
-        replica.last_index,
-        replica.commit_index,
-        replica.applied_index,
-        replica.flushed_index,
-        replica.lag,
-    )
+def _positions(replica: ReplicaHealth) -> list[str]:
+    positions = (replica.last_index, replica.applied_index, replica.flushed_index, replica.lag)
+    return [number(position) for position in positions]
+
+
+def _digest(replica: ReplicaHealth) -> list[str]:
+    return [number(replica.applied_index), number(replica.rows), (replica.digest or "-")[:16]]
 
 
 def tablet(judged: TabletHealth) -> list[Any]:

@@ -34,10 +34,10 @@ def test_a_late_refusal_of_a_former_leader_does_not_turn_the_route_again() -> No
         first = asyncio.ensure_future(table.upsert(row(1)))
         await bench.world.clock.sleep(0.0001)
         second = asyncio.ensure_future(table.upsert(row(2)))
-        bench.toy.lead(bench.toy.tablets["t000"], "host-b")
+        bench.toy.lead(bench.toy.tablets["t000"], "host-c")
         assert await asyncio.gather(first, second) == [Written(1)] * 2
         asked = [where for where, method, _ in bench.toy.calls if method == "write"]
-        assert address("host-c") not in asked and len(asked) == 4
+        assert asked == [address(f"host-{host}") for host in "aabcc"]
 
     simulate(scenario)
 
@@ -202,6 +202,24 @@ def test_a_deadline_holds_even_while_the_only_try_is_unanswered() -> None:
         with pytest.raises(TimedOut):
             await table.get({"id": 1}, deadline_s=0.3)
         assert bench.world.clock.monotonic() - began < 0.6
+
+    simulate(scenario)
+
+
+def test_a_deadline_holds_for_an_operation_that_was_never_sent() -> None:
+    async def scenario(bench: Bench) -> None:
+        table = await make(bench, buckets=1)
+        bench.toy.before[address("host-a"), "write"] = [silence(1.0), silence(1.0)]
+        busy = []
+        for n in range(2):  # as many calls as may be under way
+            busy.append(asyncio.ensure_future(table.upsert(row(n))))
+            await bench.world.clock.sleep(0.01)
+        began = bench.world.clock.monotonic()
+        with pytest.raises(TimedOut):
+            await table.upsert(row(2), deadline_s=0.3)
+        assert bench.world.clock.monotonic() - began < 0.6
+        assert await asyncio.gather(*busy) == [Written(1)] * 2
+        assert await table.get({"id": 2}) is None
 
     simulate(scenario)
 

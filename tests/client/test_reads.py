@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import ebla
-from ebla.errors import InvalidArgument
+from ebla.errors import Corruption, InvalidArgument
 from tests.client.tables import arrow, make, row
 from tests.client.toy import HOSTS, Bench, simulate
 
@@ -48,6 +48,21 @@ def test_many_keys_are_read_while_leaders_change() -> None:
         for tablet in bench.toy.tables["t"].tablets:
             bench.toy.lead(tablet, HOSTS[(tablet.bucket + 1) % 3])
         assert (await pending)["id"].to_pylist() == list(range(10_000))
+
+    simulate(scenario)
+
+
+def test_a_row_that_arrives_damaged_is_never_returned() -> None:
+    async def scenario(bench: Bench) -> None:
+        table = await make(bench, buckets=1)
+        await table.upsert([row(1), row(2)])
+        stored = bench.toy.tablets["t000"].rows
+        for key, value in stored.items():
+            stored[key] = bytes([value[0] ^ 1]) + value[1:]
+        with pytest.raises(Corruption):
+            await table.get({"id": 1})
+        with pytest.raises(Corruption):
+            await table.get_many([{"id": 1}, {"id": 2}])
 
     simulate(scenario)
 

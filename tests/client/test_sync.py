@@ -112,7 +112,7 @@ def test_ctrl_c_ends_a_waiting_call_and_cancels_its_operation(loopback: Loopback
         table.get_many([{"id": n} for n in range(10)])
     loopback.toy.on_call = None
     loopback.settle()
-    assert loopback.operations() == [], "nobody works for the caller that left"
+    assert loopback.operations() == 0, "nobody works for the caller that left"
     assert table.upsert(row(1)) == Written(1)
 
 

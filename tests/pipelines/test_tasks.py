@@ -61,7 +61,7 @@ def test_a_writer_is_named_by_job_and_partition_alone() -> None:
 
 
 def test_what_goes_to_the_workers_can_be_pickled() -> None:
-    task = tasks.WriteTask(b"handle", "job", "upsert", 10, None)
+    task = tasks.WriteTask(b"handle", "job", "counter", "upsert", 10, None)
     assert pickle.loads(pickle.dumps(task)) == task
 
 

@@ -1,0 +1,292 @@
+"""Spark on a real Ray cluster with a real deployment: fed, read, verified, interrupted.
+
+One session for all tests, in token mode; they run in this order on one table, `everything`.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import ray
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import ebla
+from ebla import local_scan
+from ebla.pipelines import datasets, tasks
+from ebla.pipelines.executors import executors_alive, hosts_of_executors
+from ebla.pipelines.feed import FeedProgress, feed, table_for
+from ebla.pipelines.read import preferred_hosts, read_table
+from ebla.pipelines.session import spark
+from ebla.pipelines.verify import verify
+from ebla.placement import java, launch
+from ebla.placement.config import configure
+from ebla.placement.local_cluster import LocalCluster
+from ebla.table import Database, Table
+from tests.cluster.conftest import connect, disconnect, eventually, start_cluster
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+ROWS = 12_000
+TABLETS = 4
+
+
+def everything(rows: int = ROWS) -> pa.Table:
+    """Every type that Spark and a table have in common, with nulls, NaN and extremes among the values."""
+    at = [
+        datetime.datetime(2013, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(seconds=n)
+        for n in range(rows)
+    ]
+    return pa.table(
+        {
+            "id": pa.array(range(rows), pa.int64()),
+            "name": pa.array([f"n{n % 97}" for n in range(rows)], pa.string()),
+            "tiny": pa.array([None if n % 5 == 0 else n % 128 - 64 for n in range(rows)], pa.int8()),
+            "short": pa.array([n % 30_000 for n in range(rows)], pa.int16()),
+            "int": pa.array([-n for n in range(rows)], pa.int32()),
+            "float": pa.array([float("nan") if n % 7 == 0 else n / 2 for n in range(rows)], pa.float32()),
+            "double": pa.array([None if n % 3 == 0 else n / 3 for n in range(rows)], pa.float64()),
+            "flag": pa.array([None if n % 11 == 0 else n % 2 == 0 for n in range(rows)], pa.bool_()),
+            "text": pa.array([None if n % 4 == 0 else "ü" * (n % 20) for n in range(rows)], pa.string()),
+            "raw": pa.array([bytes([n % 256]) * (n % 9) for n in range(rows)], pa.binary()),
+            "day": pa.array([a.date() for a in at], pa.date32()),
+            "at": pa.array(at, pa.timestamp("us", "UTC")),
+            "price": pa.array([Decimal(n).scaleb(-2) for n in range(rows)], pa.decimal128(12, 2)),
+        }
+    )
+
+
+class Stage(NamedTuple):
+    cluster: LocalCluster
+    db: Database
+    session: SparkSession
+    data_dir: Path
+    source: DataFrame
+    end_spark: Any
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    before = dict(os.environ)
+    root = tmp_path_factory.mktemp("pipelines")
+    pq.write_table(everything(), root / "source.parquet", row_group_size=ROWS // 4)
+    with ExitStack() as ending:
+        cluster = start_cluster(
+            root / "cluster", dashboard=False, auth="token", environment=java.environment()
+        )
+        ending.callback(cluster.kill_everything)
+        ending.callback(disconnect)
+        connect(cluster)
+        assert launch.up(configure({"name": "spark", "data_dir": str(root / "data")})).ready
+        db = ending.enter_context(ebla.connect("spark"))
+        application = ExitStack()
+        ending.enter_context(application)
+        session = application.enter_context(
+            spark(
+                "tests",
+                executors=1,
+                cores=2,
+                avoid_slots=["host-3"],
+                quick=True,
+                configs={"spark.sql.execution.arrow.maxRecordsPerBatch": "500"},
+            )
+        )
+        source = datasets.source(session, str(root / "source.parquet"))
+        yield Stage(cluster, db, session, root / "data", source, application.close)
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.fixture
+def table(stage: Stage) -> Table:
+    return table_for(
+        stage.db,
+        "everything",
+        stage.source,
+        primary_key=["id", "name"],
+        partition_by=ebla.hash("id", buckets=TABLETS),
+    )
+
+
+def test_spark_sits_where_it_may(stage: Stage) -> None:
+    slot_of = {node["NodeID"]: node["Labels"]["ebla.slot"] for node in ray.nodes()}
+    groups = ray.util.placement_group_table().values()
+    used = {
+        slot_of[node]
+        for group in groups
+        if not group["name"]
+        for node in group["bundles_to_node_id"].values()
+    }
+    assert used <= {"host-1", "host-2"}
+    assert executors_alive(stage.session) == 1
+    assert len(hosts_of_executors(stage.session)) == 1
+
+
+def test_a_process_has_one_spark(stage: Stage) -> None:
+    with pytest.raises(ebla.InvalidArgument, match="has a Spark session already"), spark():
+        pass
+
+
+def test_a_feed_writes_every_row_and_the_table_is_verified_equal(stage: Stage, table: Table) -> None:
+    seen: list[FeedProgress] = []
+    report = feed(stage.session, stage.source, table, on_progress=seen.append)
+    assert (report.rows, report.rejected, report.retries) == (ROWS, 0, 0)
+    assert seen[-1].rows == ROWS
+    assert seen[-1].tasks_done == seen[-1].tasks == report.partitions
+    checked = verify(stage.session, stage.source, table)
+    assert checked.ok
+    assert (checked.source_rows, checked.table_rows, checked.duplicates) == (ROWS, ROWS, 0)
+    assert len(checked.tablets) == TABLETS
+    assert all(len(tablet.replicas) == 3 for tablet in checked.tablets)
+
+
+def test_what_spark_reads_is_what_was_written(stage: Stage, table: Table) -> None:
+    for local in (True, False):
+        rows = read_table(stage.session, table, local=local)
+        assert rows.rdd.getNumPartitions() == TABLETS
+        assert rows.exceptAll(stage.source).count() == 0
+        assert rows.count() == ROWS
+
+
+def test_spark_reads_chosen_columns_and_rows(stage: Stage, table: Table) -> None:
+    rows = read_table(stage.session, table, ["price", "id"], ebla.col("id") < 10).orderBy("id").collect()
+    assert [tuple(row) for row in rows] == [(Decimal(n).scaleb(-2), n) for n in range(10)]
+    one = ebla.col("id") == 7
+    assert len(local_scan.buckets(table, one)) <= TABLETS
+    assert [row.id for row in read_table(stage.session, table, ["id"], one).collect()] == [7]
+
+
+def test_each_tablet_is_preferred_where_a_replica_and_an_executor_are(stage: Stage, table: Table) -> None:
+    assert (
+        preferred_hosts(stage.session, table, range(TABLETS)) == hosts_of_executors(stage.session) * TABLETS
+    )
+
+
+def test_a_local_scan_reads_the_disk_and_sees_the_latest_write(stage: Stage, table: Table) -> None:
+    rows = 0
+    for bucket in local_scan.buckets(table):
+        read = local_scan.scan_tablet(table, bucket, ["id"])
+        rows += sum(batch.num_rows for batch in read)
+        assert read.path is not None and stage.data_dir in read.path.parents
+    assert rows == ROWS
+    table.upsert({"id": -1, "name": "latest", "int": 1})
+    latest = ebla.col("name") == "latest"
+    assert [batch["int"].to_pylist() for batch in local_scan.scan(table, ["int"], latest)] == [[1]]
+    table.upsert({"id": -1, "name": "latest", "int": 2})
+    assert [batch["int"].to_pylist() for batch in local_scan.scan(table, ["int"], latest)] == [[2]]
+    table.delete({"id": -1, "name": "latest"})
+    assert list(local_scan.scan(table, ["int"], latest)) == []
+
+
+def test_where_no_replica_is_near_a_tablet_is_read_through_its_leader(table: Table) -> None:
+    read = local_scan.scan_tablet(table, 0, ["id"], slots_here=lambda: ("elsewhere",))
+    through = sum(batch.num_rows for batch in read)
+    assert read.path is None
+    assert through == sum(batch.num_rows for batch in local_scan.scan_tablet(table, 0, ["id"]))
+
+
+class BreakingOff(tasks.WriteTask):
+    """Ends its first attempt at each partition after some of its calls were answered."""
+
+    def _write(self, table: Table, partition: int, call: tasks.Call) -> tuple[int, int]:
+        written = super()._write(table, partition, call)
+        context = TaskContext.get()
+        assert context is not None
+        if call.position >= 1000 and context.attemptNumber() == 0:
+            raise RuntimeError("the worker is lost")
+        return written
+
+
+def test_tasks_that_are_repeated_write_nothing_twice(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Insert would refuse rows that are there: none is, because the repeated calls get their first answers."""
+    monkeypatch.setattr(tasks, "WriteTask", BreakingOff)
+    target = table_for(stage.db, "repeated", stage.source, primary_key=["id"])
+    report = feed(stage.session, stage.source, target, mode="insert", call_rows=500)
+    assert report.retries == report.partitions > 0
+    assert (report.rows, report.rejected) == (ROWS, 0)
+    assert verify(stage.session, stage.source, target, replicas=False).ok
+
+
+def test_a_feed_may_be_repeated_under_its_job(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = table_for(stage.db, "again", stage.source, primary_key=["id"])
+    reports = [feed(stage.session, stage.source, target, mode="insert", job="nightly") for _ in range(2)]
+    assert [(report.rows, report.rejected) for report in reports] == [(ROWS, 0), (ROWS, 0)]
+    other = feed(stage.session, stage.source, target, mode="insert", job="another")
+    assert (other.rows, other.rejected) == (0, ROWS)
+    with pytest.raises(ebla.InvalidArgument, match=r"'nightly' has written partition .* before"):
+        feed(stage.session, stage.source.withColumn("int", F.lit(1)), target, mode="insert", job="nightly")
+
+
+def test_a_value_that_does_not_fit_names_its_column(stage: Stage, table: Table) -> None:
+    wrong = stage.source.withColumn("tiny", F.col("id") + 1000)
+    with pytest.raises(ebla.InvalidArgument, match="column 'tiny'") as caught:
+        feed(stage.session, wrong, table)
+    assert caught.value.column == "tiny"
+    assert verify(stage.session, stage.source, table, replicas=False).ok
+
+
+def test_verify_finds_what_is_missing_extra_and_different(stage: Stage, table: Table) -> None:
+    table.delete({"id": 11, "name": "n11"})
+    table.upsert({"id": -5, "name": "extra"})
+    table.update({"id": 12, "name": "n12", "text": "changed", "double": None})
+    table.update({"id": 13, "name": "n13", "double": 13 / 3})  # as it was
+    report = verify(stage.session, stage.source, table)
+    assert not report.ok
+    assert report.replicas_equal
+    assert (report.missing, report.extra, report.different) == (1, 1, 1)
+    by_kind = {sample.kind: sample for sample in report.samples}
+    assert by_kind["missing"].key == {"id": "11", "name": "n11"}
+    assert by_kind["extra"].key == {"id": "-5", "name": "extra"}
+    assert set(by_kind["different"].columns) == {"text"}
+    assert by_kind["different"].table == {"text": "changed"}
+    feed(stage.session, stage.source, table)
+    table.delete({"id": -5, "name": "extra"})
+    assert verify(stage.session, stage.source, table, replicas=False).ok
+
+
+def test_rows_that_share_a_key_are_counted_and_one_of_them_is_enough(stage: Stage, table: Table) -> None:
+    twice = stage.source.unionByName(stage.source.where("id < 3").withColumn("int", F.lit(99)))
+    report = verify(stage.session, twice, table, replicas=False)
+    assert report.ok
+    assert report.duplicates == 3
+
+
+def test_an_interrupted_feed_ends_its_job_and_spark_goes_on(stage: Stage, table: Table) -> None:
+    def interrupt(progress: FeedProgress) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        feed(stage.session, stage.source, table, on_progress=interrupt)
+    tracker = stage.session.sparkContext.statusTracker()
+    eventually(lambda: not tracker.getActiveJobsIds(), "no job of the feed is active")
+    assert stage.session.range(10).count() == 10
+
+
+def test_when_the_session_ends_nothing_of_it_is_left(stage: Stage) -> None:
+    """Last: it takes Spark away from the others."""
+    stage.end_spark()
+
+    def gone() -> bool:
+        own = [psutil.Process(), *(p for n in stage.cluster.state.nodes for p in stage.cluster.processes(n))]
+        running = {
+            child.pid
+            for process in own
+            for child in [process, *process.children(recursive=True)]
+            if "java" in child.name()
+        }
+        return not running
+
+    eventually(gone, "no Java process is left")
+    named = ray.util.list_named_actors(all_namespaces=True)
+    assert [actor for actor in named if "spark" in actor["name"].lower() or "raydp" in actor["name"]] == []
