@@ -24,6 +24,7 @@ from ebla.actors.messages import Empty, ScanBlock, ScanClose, ScanContinue, Scan
 from ebla.errors import ConnectionClosed, ScanInterrupted
 from ebla.locations import Route, TableRoutes, retriable, throttle_s
 from ebla.options import (
+    ASK_ATTEMPT_S,
     SCAN_BLOCKS_AHEAD,
     SCAN_TABLETS_MAX,
     SCAN_TRIES_MAX,
@@ -186,15 +187,12 @@ class ScanRun:
     async def _more(self, route: Route, address: str, scanner: str, number: int) -> ScanBlock:
         """The next block, from the server that holds the snapshot; asking again is harmless."""
         world = self.session.world
-        server = self.session.router.server(address)
         request = ScanContinue(scanner, number)
         tries = 0
         deadline = world.clock.monotonic() + self.deadline_s
         while True:
             try:
-                return await world.network.call(
-                    address, "scan_more", request, ScanBlock, 2 * server.attempt_s(0)
-                )
+                return await world.network.call(address, "scan_more", request, ScanBlock, ASK_ATTEMPT_S)
             except (NetworkError, Throttled) as error:
                 tries += 1
                 route.last = f"{address}: {type(error).__name__}: {error}"

@@ -23,6 +23,8 @@ from ebla.storage.rows import RowCodec
 from ebla.storage.tablet_store import TabletSnapshot
 
 ROWS_PER_READ = 8192
+ROWS_PER_BLOCK_MAX = 32 * ROWS_PER_READ  # looked at; a block of a scan that finds little may be empty
+BUSY_RETRY_S = 0.1
 
 
 @dataclass
@@ -81,7 +83,13 @@ class Scans:
             raise SnapshotExpired("the scan is no longer open on this server; scan again")
         if scanner.last is not None and request.block == scanner.last.block:
             return scanner.last
-        if scanner.busy or request.block != scanner.block:
+        if scanner.busy:
+            raise errors.Throttled(
+                "this scan's next block is still being read",
+                limit="one block at a time",
+                retry_after_s=BUSY_RETRY_S,
+            )
+        if request.block != scanner.block:
             raise errors.InvalidArgument(f"block {request.block} was asked for, {scanner.block} is next")
         return await self._next(scanner)
 
@@ -139,10 +147,13 @@ def read_block(scanner: Scanner, codec: RowCodec, seed: int) -> tuple[bytes, int
     """Arrow IPC bytes of about `block_bytes`, their row count, and the key to go on from (None: done)."""
     request = scanner.request
     batches: list[pa.RecordBatch] = []
-    size = rows = 0
+    size = rows = seen = 0
     start: bytes | None = scanner.start
-    while start is not None and size < request.block_bytes and scanner.left != 0:
+    while (
+        start is not None and size < request.block_bytes and scanner.left != 0 and seen < ROWS_PER_BLOCK_MAX
+    ):
         joined, start = scanner.snapshot.block(start, request.stop, ROWS_PER_READ)
+        seen += ROWS_PER_READ
         if not joined:
             continue
         batch = codec.decode(joined, seed, scanner.read_columns)
