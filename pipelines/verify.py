@@ -152,28 +152,31 @@ class _Comparison:
         self.values = [name for name in table.schema.names if name not in self.key]
         self.left = _in_types_of(source, spark_schema(table.schema))
         self.right = stored.withColumn(_UNFIT, F.lit(None).cast("string"))
-        left = self._digested(self.left).withColumn("~source", F.lit(True))
-        right = self._digested(self.right).withColumn("~table", F.lit(True))
-        self.joined = self._join(left, right)
+        self.left_digests = self._digested(self.left).withColumn("~source", F.lit(True))
+        self.right_digests = self._digested(self.right).withColumn("~table", F.lit(True))
+        self.joined = self._join(self.left_digests, self.right_digests)
 
     def counts(self) -> _Counts:
-        """One pass; a second one over the rows that differ if the source has duplicates."""
-        row = self.joined.agg(
-            F.count("l.~source").alias("source"),
-            F.count("r.~table").alias("table"),
-            F.count_if(F.isnull("r.~table")).alias("missing"),
-            F.count_if(F.isnull("l.~source")).alias("extra"),
-            F.count_if(self._differs()).alias("different"),
-        ).first()
+        """One pass. A key that the source repeats is judged in a second one: any of its rows will do."""
+        once = self.left_digests.groupBy(*map(_name, self.key)).agg(
+            F.count(F.lit(1)).alias("~rows"), *[F.min(_name(each)).alias(each) for each in _HASHES]
+        )
+        row = (
+            self._join(once, self.right_digests)
+            .agg(
+                F.coalesce(F.sum("l.~rows"), F.lit(0)).alias("source"),
+                F.count("l.~rows").alias("keys"),
+                F.count("r.~table").alias("table"),
+                F.count_if(F.isnull("r.~table")).alias("missing"),
+                F.count_if(F.isnull("l.~rows")).alias("extra"),
+                F.count_if(self._differs()).alias("different"),
+            )
+            .first()
+        )
         assert row is not None, "an aggregate has one row"
-        twice = (row.source - row.missing) - (row.table - row.extra)
-        missing, different = row.missing, row.different
-        if missing > 1:
-            keys = self._missing().distinct().count()
-            missing, twice = keys, twice + row.missing - keys
-        if twice and different:
-            different = self._different().count()
-        return _Counts(row.source, row.table, missing, row.extra, different, twice)
+        duplicates = row.source - row["keys"]
+        different = self._different().count() if duplicates else row.different
+        return _Counts(row.source, row.table, row.missing, row.extra, different, duplicates)
 
     def samples(self, counts: _Counts, wanted: int) -> tuple[Sample, ...]:
         found: list[Sample] = []

@@ -8,15 +8,9 @@ from __future__ import annotations
 
 def main() -> None:
     """The entry point."""
-    import signal
-    import sys
-    from types import FrameType
+    from ebla.cli.quiet import end_on_sigterm
 
-    def terminated(number: int, frame: FrameType | None) -> None:
-        """`ray job stop` and supervisors send SIGTERM: clean up on the way out, as with Ctrl-C."""
-        sys.exit(128 + number)
-
-    signal.signal(signal.SIGTERM, terminated)
+    end_on_sigterm()
 
     from ebla.cli.app import app
 

@@ -122,7 +122,7 @@ def reach(ui: Ui) -> str:
     _, target = choose(ui.common.address, local_directory())
     _probe(target)
     try:
-        return connect_ray(ui.common.address)
+        address = connect_ray(ui.common.address)
     except Unavailable as error:
         if target != "auto":
             raise
@@ -130,6 +130,8 @@ def reach(ui: Ui) -> str:
             "no Ray cluster runs on this machine: start one with `ebla up --local 4`, or name one with --address or "
             "RAY_ADDRESS"
         ) from error
+    quiet.end_on_sigterm()
+    return address
 
 
 def _probe(target: str) -> None:

@@ -213,7 +213,7 @@ def test_tasks_that_are_repeated_write_nothing_twice(stage: Stage, monkeypatch: 
     monkeypatch.setattr(tasks, "WriteTask", BreakingOff)
     target = table_for(stage.db, "repeated", stage.source, primary_key=["id"])
     report = feed(stage.session, stage.source, target, mode="insert", call_rows=500)
-    assert report.retries == report.partitions > 0
+    assert report.retries > 0
     assert (report.rows, report.rejected) == (ROWS, 0)
     assert verify(stage.session, stage.source, target, replicas=False).ok
 
