@@ -16,7 +16,16 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from ebla.cli.problems import FAILED, INTERRUPTED, USAGE, Refused, document, exit_status, next_step
+from ebla.cli.problems import (
+    FAILED,
+    INTERRUPTED,
+    TERMINATED,
+    USAGE,
+    Refused,
+    document,
+    exit_status,
+    next_step,
+)
 from ebla.cli.ui import Common, Ui, write_json
 from ebla.storage.errors import EblaError
 
@@ -150,6 +159,8 @@ class RootGroup(Group):
             status = super().main(given, *rest, **settings)
         except (KeyboardInterrupt, typer.Abort):
             status = INTERRUPTED
+        except SystemExit as end:
+            status = end.code
         except EblaError as error:
             status = _tell(error, as_json, verbose)
         except BrokenPipeError:
@@ -157,8 +168,8 @@ class RootGroup(Group):
             status = BROKEN_PIPE
         except Exception as error:
             status = _tell_usage(error, as_json)
-        if status == INTERRUPTED:
-            _tell_interrupted(as_json)
+        if status in (INTERRUPTED, TERMINATED):
+            _tell_interrupted(as_json, status)
         sys.exit(status if isinstance(status, int) else 0)
 
 
@@ -195,9 +206,9 @@ def _tell_usage(error: Exception, as_json: bool) -> int:
     return USAGE
 
 
-def _tell_interrupted(as_json: bool) -> None:
+def _tell_interrupted(as_json: bool, status: int) -> None:
     if as_json:
-        write_json(_plain("Interrupted", "interrupted", INTERRUPTED))
+        write_json(_plain("Interrupted", "interrupted", status))
     else:
         print("\nebla: interrupted", file=sys.stderr)
 

@@ -3,7 +3,7 @@
 0    done; for `check` and `verify`: all is well
 1    it could not be done, or all is not well
 2    the command line is wrong; nothing was begun
-130  interrupted with Ctrl-C
+    130  interrupted with Ctrl-C; 143 with SIGTERM
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from ebla.storage.errors import EblaError, InvalidArgument
 
-FAILED, USAGE, INTERRUPTED = 1, 2, 130
+FAILED, USAGE, INTERRUPTED, TERMINATED = 1, 2, 130, 143
 
 NEXT_STEPS = {
     "TimedOut": "`ebla check` shows what is missing; a longer `--timeout` waits longer",

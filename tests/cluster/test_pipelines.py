@@ -279,13 +279,14 @@ def test_when_the_session_ends_nothing_of_it_is_left(stage: Stage) -> None:
 
     def gone() -> bool:
         own = [psutil.Process(), *(p for n in stage.cluster.state.nodes for p in stage.cluster.processes(n))]
-        running = {
-            child.pid
-            for process in own
-            for child in [process, *process.children(recursive=True)]
-            if "java" in child.name()
-        }
-        return not running
+        try:
+            return not any(
+                "java" in child.name()
+                for process in own
+                for child in [process, *process.children(recursive=True)]
+            )
+        except psutil.NoSuchProcess:
+            return False  # one ended while we looked: look again
 
     eventually(gone, "no Java process is left")
     named = ray.util.list_named_actors(all_namespaces=True)
