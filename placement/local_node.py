@@ -94,6 +94,7 @@ def command(settings: NodeSettings, number: int, temporary: Path, head_address: 
     words += ["--num-cpus", str(settings.num_cpus), "--object-store-memory", str(settings.object_store_bytes)]
     words += ["--disable-usage-stats", "--metrics-export-port", "0", "--runtime-env-agent-port", "0"]
     words += ["--dashboard-agent-listen-port", "0", "--dashboard-agent-grpc-port", "0"]
+    words += ["--min-worker-port", "0", "--max-worker-port", "0"]  # else 10002 on, for every raylet alike
     if head_address is not None:
         return [*words, "--address", head_address]
     include = "true" if settings.dashboard else "false"

@@ -30,7 +30,7 @@ from ebla.storage.schema import TableSchema
 from ebla.storage.tablet_store import META, POSITION, ROWS
 
 STEP_ROWS = 1024  # read between two looks at the size: rows may be as large as 1 MiB
-BLOCK_ROWS = 8192
+BLOCK_ROWS = 4096  # what decoding makes of them stays in the cache of a core
 BLOCK_BYTES = 2_000_000
 
 

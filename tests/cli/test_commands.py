@@ -112,6 +112,14 @@ def test_ctrl_c_ends_with_status_130(ebla: Cli) -> None:
     assert ebla("table", "list", "--json", prepare=interrupted).json["error"]["kind"] == "Interrupted"
 
 
+def test_sigterm_ends_with_status_143_and_says_so(ebla: Cli) -> None:
+    async def terminated(stage: Stage) -> None:
+        raise SystemExit(143)
+
+    outcome = ebla("table", "list", "--json", prepare=terminated)
+    assert (outcome.status, outcome.json["error"]["kind"]) == (143, "Interrupted")
+
+
 def test_a_defect_is_never_hidden(ebla: Cli) -> None:
     async def broken(stage: Stage) -> None:
         raise ZeroDivisionError("a defect")
