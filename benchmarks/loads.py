@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import psutil
 import pyarrow as pa
-import ray
 
 import ebla
 from benchmarks.figures import Samples, Stopwatch, median
 from ebla.actors import messages as m
 from ebla.actors.ray_shell import Pong
 from ebla.actors.ray_world import RayNetwork
+from ebla.chaos.faults import RealFaults
 from ebla.connection import make_session, namespace_of
 from ebla.local_scan import scan as scan_here
 
@@ -155,13 +155,13 @@ def unavailability(db: Any, kills: int) -> tuple[float, list[float]]:
     all of them."""
     table = db.create_table("failover", schema=SCHEMA, primary_key=["k"], replicas=3)
     gaps: list[float] = []
+    faults = RealFaults()
     for kill in range(kills):
         table.upsert({"k": b"before", "v": b"%d" % kill})
         leader = next(t.leader for t in table.info().tablets)
         assert leader is not None
-        handle = ray.get_actor(leader, namespace=namespace_of("ebla"))
         last = time.perf_counter()
-        ray.kill(handle, no_restart=False)
+        faults.kill_actor(leader)
         table.upsert({"k": b"after", "v": b"%d" % kill})
         gaps.append(time.perf_counter() - last)
         _until_whole(table)

@@ -18,7 +18,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.csv
-from pyspark.errors import AnalysisException
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -160,9 +161,10 @@ def source(
     reader = spark.read.format(chosen).options(**{**_OPTIONS.get(chosen, {}), **(options or {})})
     try:
         return reader.load(name)
-    except AnalysisException as error:
+    except (PySparkException, Py4JJavaError) as error:
+        cause = getattr(error, "java_exception", None) or error
         raise SourceUnreadable(
-            f"Spark cannot read {name!r} as {chosen}: {_first_line(error)}", source=name
+            f"Spark cannot read {name!r} as {chosen}: {_first_line(cause)}", source=name
         ) from error
 
 
@@ -180,6 +182,6 @@ def guess_format(path: str) -> str:
     return found
 
 
-def _first_line(error: BaseException) -> str:
+def _first_line(error: object) -> str:
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__

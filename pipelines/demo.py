@@ -30,6 +30,7 @@ import ebla
 from ebla import health, survey
 from ebla.actors import messages as m
 from ebla.actors.world import Network
+from ebla.chaos.faults import RealFaults
 from ebla.options import MASTER
 from ebla.pipelines import datasets, report
 from ebla.pipelines.feed import FeedProgress, FeedReport, feed, table_for
@@ -62,7 +63,7 @@ class Disaster:
     """Kills node `number` when it is told to, in a thread, and brings it back."""
 
     def __init__(self, cluster: LocalCluster, number: int, table: Table, probe: Probe) -> None:
-        self.cluster = cluster
+        self.faults = RealFaults(cluster=cluster)
         self.number = number
         self.table = table
         self.probe = probe
@@ -113,9 +114,9 @@ class Disaster:
             self.led, self.held = led(info, self.number), held(info, self.number)
             self.led_by_probe = self.probe.led_by(slot(self.number))
             self.killed_s = time.monotonic()
-            self.cluster.kill_node(self.number)
+            self.faults.kill_node(self.number)
             time.sleep(max(0.0, self.killed_s + DEAD_S_MIN - time.monotonic()))
-            self.cluster.start_node(self.number)
+            self.faults.return_node(self.number)
             self.back_s = time.monotonic()
         except Exception as error:
             self._error = error
@@ -215,13 +216,11 @@ def _failures(found: report.DemoReport, rows: int) -> Iterator[str]:
 
 def _deployment(steps: Steps, ending: contextlib.ExitStack) -> tuple[LocalCluster, Database]:
     """Everything on this machine, in a directory that goes with it."""
-    environment = java.environment()
+    java.java_home()  # or NoJava, before anything is started
     directory = Path(tempfile.mkdtemp(prefix="ebla-demo-"))
     ending.callback(shutil.rmtree, directory, ignore_errors=True)
     with steps.step(f"starting a Ray cluster of {NODES} nodes") as told:
-        cluster = LocalCluster.start(
-            NODES, directory=directory / "cluster", dashboard=False, environment=environment, progress=told
-        )
+        cluster = LocalCluster.start(NODES, directory=directory / "cluster", dashboard=False, progress=told)
         ending.callback(cluster.stop)
         connect_ray(cluster.address, directory=cluster.directory)
         ending.callback(ray.shutdown)

@@ -13,6 +13,7 @@ promise it, so with `partitions` rows are sorted by key within each partition, a
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import re
@@ -202,7 +203,8 @@ def _arrow_type(name: str, kind: DataType) -> pa.DataType:
 
 
 class _Run:
-    """A Spark job in a thread of its own, so that whoever follows it may be interrupted at any moment."""
+    """A Spark job in a thread of its own, and a thread that watches it. Whoever follows them never calls into the JVM
+    himself: an interrupt in the middle of such a call would leave its answer to the next one."""
 
     def __init__(self, spark: SparkSession, work: DataFrame, job: str, counter: Any) -> None:
         self.seconds = 0.0
@@ -214,30 +216,30 @@ class _Run:
         self._rows: list[Row] = []
         self._error: Exception | None = None
         self._tally = tasks.Tally(0, None, None)
+        self._done = self._tasks = 0
+        self._alive_s = time.monotonic()
+        self._ended = threading.Event()
 
     def follow(self, tell: Callable[[FeedProgress], None] | None, total_rows: int | None) -> list[Row]:
         """The results, one row a partition."""
-        began = lately = time.monotonic()
-        thread = InheritableThread(target=self._collect, name=self._group, daemon=True)
-        thread.start()
+        began = time.monotonic()
+        collecting = InheritableThread(target=self._collect, name=self._group, daemon=True)
+        watching = threading.Thread(target=self._watch, name=f"{self._group} watch", daemon=True)
+        collecting.start()
+        watching.start()
         try:
-            while thread.is_alive():
-                thread.join(POLL_S)
+            while collecting.is_alive():
+                collecting.join(POLL_S)
                 self.seconds = time.monotonic() - began
-                self._tally = self._read()
                 if tell is not None:
                     tell(self._progress(total_rows))
-                if self._tally.fatal is not None:
-                    raise from_frame(self._tally.fatal)
-                lately = time.monotonic() if executors_alive(self._spark) else lately
-                if time.monotonic() - lately > LOST_S_MAX:
-                    raise Unavailable(
-                        "Spark has lost all of its executors, probably with the node of its application master; start "
-                        "another session and feed again: the table then ends equal to the source"
-                    )
+                self._raise_lost()
         except BaseException:
-            self._cancel(thread)
+            self._cancel(collecting)
             raise
+        finally:
+            self._ended.set()
+        watching.join(CANCEL_S_MAX)
         if self._error is not None:
             raise self._failure(self._error)
         refused = [row.error for row in self._rows if row.error is not None]
@@ -247,6 +249,29 @@ class _Run:
             tell(self._progress(total_rows, sum(row.rows + row.rejected for row in self._rows)))
         return self._rows
 
+    def _raise_lost(self) -> None:
+        if self._tally.fatal is not None:
+            raise from_frame(self._tally.fatal)
+        if time.monotonic() - self._alive_s > LOST_S_MAX:
+            raise Unavailable(
+                "Spark has lost all of its executors, probably with the node of its application master; start another "
+                "session and feed again: the table then ends equal to the source"
+            )
+
+    def _progress(self, total_rows: int | None, rows: int | None = None) -> FeedProgress:
+        seen = self._tally.rows if rows is None else rows
+        return FeedProgress(seen, total_rows, self._done, self._tasks, self.seconds)
+
+    def _cancel(self, collecting: threading.Thread) -> None:
+        asking = threading.Thread(
+            target=self._spark.sparkContext.cancelJobGroup, args=(self._group,), daemon=True
+        )
+        asking.start()
+        asking.join(CANCEL_S_MAX)
+        collecting.join(CANCEL_S_MAX)
+
+    # -- in the other threads
+
     def _collect(self) -> None:
         try:
             self._spark.sparkContext.setJobGroup(self._group, f"ebla {self._group}", interruptOnCancel=True)
@@ -254,9 +279,28 @@ class _Run:
         except Exception as error:
             self._error = error
 
-    def _cancel(self, thread: threading.Thread) -> None:
-        self._spark.sparkContext.cancelJobGroup(self._group)
-        thread.join(CANCEL_S_MAX)
+    def _watch(self) -> None:
+        ended = False
+        while not ended:
+            ended = self._ended.wait(POLL_S)  # and a last look
+            self._tally = self._read()
+            with contextlib.suppress(
+                Exception
+            ):  # a JVM that cannot be asked is not alive, and that is the answer
+                self._done, self._tasks = self._stages()
+                if executors_alive(self._spark):
+                    self._alive_s = time.monotonic()
+
+    def _stages(self) -> tuple[int, int]:
+        """Tasks that are done, and all of them."""
+        tracker = self._spark.sparkContext.statusTracker()
+        done = known = 0
+        for number in tracker.getJobIdsForGroup(self._group):
+            job = tracker.getJobInfo(number)
+            for stage in map(tracker.getStageInfo, job.stageIds if job else ()):
+                if stage is not None:
+                    done, known = done + stage.numCompletedTasks, known + stage.numTasks
+        return done, known
 
     def _read(self) -> tasks.Tally:
         """What the workers told; the last known if the counter is away."""
@@ -266,18 +310,8 @@ class _Run:
             return self._tally
         return tasks.Tally(rows, _frame(last), _frame(fatal))
 
-    def _progress(self, total_rows: int | None, rows: int | None = None) -> FeedProgress:
-        tracker = self._spark.sparkContext.statusTracker()
-        done = known = 0
-        for number in tracker.getJobIdsForGroup(self._group):
-            job = tracker.getJobInfo(number)
-            for stage in map(tracker.getStageInfo, job.stageIds if job else ()):
-                if stage is not None:
-                    done, known = done + stage.numCompletedTasks, known + stage.numTasks
-        return FeedProgress(self._tally.rows if rows is None else rows, total_rows, done, known, self.seconds)
-
     def _failure(self, error: Exception) -> FeedFailed:
-        last = self._read().last
+        last = self._tally.last
         cause = f"{last.kind}: {last.message}" if last else _spark_cause(error)
         return FeedFailed(
             f"Spark gave the feed up after {self._tally.rows} rows: {cause}. Feed again when that is mended: the table "

@@ -152,6 +152,7 @@ class Application:
 
     def launch(self) -> None:
         """The master and the driver's JVM, no executors yet. What is not up in START_S_MAX raises Unavailable."""
+        end_jvm()  # one of an earlier session has its options
         logging = self._directory / "log4j2.properties"
         logging.write_text(LOGGING)
         self._configs.setdefault("spark.log4j.config.file.name", str(logging))
@@ -191,8 +192,11 @@ class Application:
         self._set_environment({})
 
     def _stop_session(self) -> None:
+        """In another thread: an interrupt may have left this one's connection to the JVM in the middle of a call."""
         if self.session is not None:
-            self.session.stop()
+            stopping = threading.Thread(target=self.session.stop, name="stop Spark", daemon=True)
+            stopping.start()
+            stopping.join(STOP_S_MAX / 2)
 
     def _stop_master(self) -> None:
         handle: Any = None if self._cluster is None else self._cluster._spark_master_handle

@@ -185,37 +185,38 @@ class _Comparison:
                 Sample("missing", _texts(row)) for row in self._missing().distinct().limit(wanted).collect()
             ]
         if counts.extra:
-            extra = self.joined.where(F.isnull("l.~source")).select(*[F.col(f"r.`{k}`") for k in self.key])
-            found += [Sample("extra", _texts(row)) for row in extra.limit(wanted).collect()]
+            found += [Sample("extra", _texts(row)) for row in self._extra().limit(wanted).collect()]
         if counts.different:
             found += self._compared(self._different().limit(wanted))
         return tuple(found)
 
     def _missing(self) -> DataFrame:
-        return self.joined.where(F.isnull("r.~table")).select(*[F.col(f"l.`{k}`") for k in self.key])
+        return self.joined.where(F.isnull("r.~table")).select(*self._keys("l"))
+
+    def _extra(self) -> DataFrame:
+        return self.joined.where(F.isnull("l.~source")).select(*self._keys("r"))
+
+    def _keys(self, side: str) -> list[Column]:
+        return [F.col(f"{side}.{_name(name)}").alias(name) for name in self.key]
 
     def _different(self) -> DataFrame:
         """The keys of which no row of the source is as the table has it."""
         both = self.joined.where(F.col("l.~source") & F.col("r.~table"))
-        keys = [F.col(f"l.`{k}`").alias(k) for k in self.key]
-        alike = both.select(*keys, (~self._differs()).alias("~alike")).groupBy(*map(_name, self.key))
+        alike = both.select(*self._keys("l"), (~self._differs()).alias("~alike")).groupBy(
+            *map(_name, self.key)
+        )
         return alike.agg(F.max("~alike").alias("~alike")).where(~F.col("~alike")).drop("~alike")
 
     def _compared(self, keys: DataFrame) -> list[Sample]:
         """The rows in full, with the names of the columns that differ."""
         keys = keys.persist()  # a limit may choose others when it is run again
         wanted = F.broadcast(keys)
-        names = [*map(_name, self.key)]
         left = self.left.join(wanted, self.key, "left_semi")
         right = self.right.join(wanted, self.key, "left_semi")
         rows = self._join(left, right).select(
-            F.struct(*[F.col(f"l.{n}") for n in names]).alias("key"),
-            F.struct(*[F.col(f"l.{_name(n)}") for n in self.values]).alias("source")
-            if self.values
-            else F.lit(None),
-            F.struct(*[F.col(f"r.{_name(n)}") for n in self.values]).alias("table")
-            if self.values
-            else F.lit(None),
+            F.struct(*self._keys("l")).alias("key"),
+            F.struct(*[F.col(f"l.{_name(n)}") for n in [*self.key, *self.values]]).alias("source"),
+            F.struct(*[F.col(f"r.{_name(n)}") for n in [*self.key, *self.values]]).alias("table"),
             F.array(
                 *[
                     F.when(~F.col(f"l.{_name(n)}").eqNullSafe(F.col(f"r.{_name(n)}")), F.lit(n))

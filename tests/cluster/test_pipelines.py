@@ -30,7 +30,7 @@ from ebla.pipelines.feed import FeedProgress, feed, table_for
 from ebla.pipelines.read import preferred_hosts, read_table
 from ebla.pipelines.session import spark
 from ebla.pipelines.verify import verify
-from ebla.placement import java, launch
+from ebla.placement import launch
 from ebla.placement.config import configure
 from ebla.placement.local_cluster import LocalCluster
 from ebla.table import Database, Table
@@ -82,9 +82,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     root = tmp_path_factory.mktemp("pipelines")
     pq.write_table(everything(), root / "source.parquet", row_group_size=ROWS // 4)
     with ExitStack() as ending:
-        cluster = start_cluster(
-            root / "cluster", dashboard=False, auth="token", environment=java.environment()
-        )
+        cluster = start_cluster(root / "cluster", dashboard=False, auth="token")
         ending.callback(cluster.kill_everything)
         ending.callback(disconnect)
         connect(cluster)
@@ -136,6 +134,14 @@ def test_spark_sits_where_it_may(stage: Stage) -> None:
 def test_a_process_has_one_spark(stage: Stage) -> None:
     with pytest.raises(ebla.InvalidArgument, match="has a Spark session already"), spark():
         pass
+
+
+def test_a_source_that_cannot_be_read_is_named(stage: Stage, tmp_path: Path) -> None:
+    (tmp_path / "broken.parquet").write_bytes(b"this is not parquet")
+    for path in (tmp_path / "nothing.csv", tmp_path / "broken.parquet"):
+        with pytest.raises(datasets.SourceUnreadable, match=path.name) as caught:
+            datasets.source(stage.session, str(path))
+        assert caught.value.source == str(path)
 
 
 def test_a_feed_writes_every_row_and_the_table_is_verified_equal(stage: Stage, table: Table) -> None:

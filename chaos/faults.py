@@ -1,0 +1,108 @@
+"""Faults on a real Ray cluster of this machine: processes that are killed or stand still, nodes that go and come back.
+
+    with RealFaults("ebla", cluster) as faults:
+        faults.kill_actor("tablet-server/host-2")   # SIGKILL; Ray starts it again
+        faults.pause_actor("tablet-server/host-3")  # SIGSTOP: alive for the kernel, silent for everybody else
+        faults.resume_actor("tablet-server/host-3")
+        faults.kill_node(4)                         # SIGKILL of its raylet; its workers die by themselves
+        faults.return_node(4)
+
+A process is only signalled if it is the one that answered under the role's address, seen by its start time, so that a
+recycled pid is never hit. Whatever stands still goes on when the block ends. Everything here blocks, with a bound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from types import TracebackType
+
+import psutil
+
+from ebla.actors import messages as m
+from ebla.actors.ray_shell import Pong
+from ebla.actors.ray_world import RayNetwork
+from ebla.connection import namespace_of
+from ebla.placement.local_cluster import LocalCluster
+from ebla.storage.errors import InvalidArgument
+
+PING_S = 10.0
+END_S = 10.0  # the kernel ends a killed process at once, unless it waits for a disk
+
+
+class RealFaults:
+    """`cluster` is needed for faults of nodes only."""
+
+    def __init__(self, deployment: str = "ebla", cluster: LocalCluster | None = None) -> None:
+        self._network = RayNetwork(namespace_of(deployment))
+        self._cluster = cluster
+        self._paused: dict[str, psutil.Process] = {}
+
+    def __enter__(self) -> RealFaults:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for address in list(self._paused):
+            self.resume_actor(address)
+
+    # -- actors
+
+    def kill_actor(self, address: str) -> int:
+        """SIGKILL. Returns the pid, once the process has ended."""
+        process = self._paused.pop(address, None) or self._process(address)
+        process.send_signal(signal.SIGKILL)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.wait(END_S)
+        return process.pid
+
+    def pause_actor(self, address: str) -> int:
+        """SIGSTOP: no heartbeat, no answer, and no lease kept, while connections stay open. Returns the pid."""
+        process = self._process(address)
+        process.suspend()
+        self._paused[address] = process
+        return process.pid
+
+    def resume_actor(self, address: str) -> None:
+        """SIGCONT. One that Ray has ended meanwhile stays ended."""
+        process = self._paused.pop(address, None)
+        if process is None:
+            raise InvalidArgument(f"{address} was not paused; paused are {sorted(self._paused) or 'none'}")
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.resume()
+
+    # -- nodes
+
+    def kill_node(self, number: int) -> None:
+        """Returns when its processes have ended. Ray takes a few seconds to declare it dead."""
+        self._local().kill_node(number)
+
+    def return_node(self, number: int) -> None:
+        """Under its slot label, with the directories that it had; Ray then starts its roles again."""
+        self._local().start_node(number)
+
+    # -- who is hit
+
+    def _process(self, address: str) -> psutil.Process:
+        pong = asyncio.run(self._network.call(address, "ping", m.Empty(), Pong, PING_S))
+        try:
+            process = psutil.Process(pong.pid)
+        except psutil.NoSuchProcess as error:
+            raise InvalidArgument(
+                f"{address} runs as process {pong.pid} of another machine; faults reach this machine only",
+            ) from error
+        if process.create_time() > pong.started_us / 1e6 + 1.0:
+            raise InvalidArgument(
+                f"process {pong.pid} of this machine is not {address}; faults reach this machine only"
+            )
+        return process
+
+    def _local(self) -> LocalCluster:
+        if self._cluster is None:
+            raise InvalidArgument("nodes are killed through their LocalCluster; give it as `cluster`")
+        return self._cluster
