@@ -1,7 +1,8 @@
 """Calls to one server: what queues while calls are under way goes out together as the next one.
 
-An idle lane sends at the next turn of the event loop; a busy one lets work pile up. Nothing waits on purpose, and
-nothing is sent alone that could have gone along. A lane never has more than `calls_max` calls in flight.
+An idle lane sends at the next turn of the event loop; a busy one lets work pile up. Small work waits for the call that
+is under way, as long as that is not overdue; bulk work never waits on purpose. A lane never has more than `calls_max`
+calls in flight.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ebla.options import (
     CALL_LARGE_MIN_BYTES,
     CALL_SMALL_BYTES,
     LARGE_CALLS_MAX,
+    PATIENCE_S,
     SMALL_CALLS_MAX,
     SUSPECT_S,
 )
@@ -69,14 +71,26 @@ class Lane:
         self.calls_max = LARGE_CALLS_MAX if kind == BULK else SMALL_CALLS_MAX
         self.waiting: dict[Route, None] = {}
         self.flying: dict[int, list[Unit]] = {}
+        self._patience_s = 0.0 if kind == BULK else PATIENCE_S
         self._calls = 0
         self._sent = 0
+        self._sent_at = float("-inf")
         self._starting = False
 
     def add(self, route: Route) -> None:
         self.waiting[route] = None
-        if not self._starting and self._calls < self.calls_max:
+        self.look()
+
+    def look(self) -> None:
+        """Have another call made, if there is work for it and none under way that it should wait for."""
+        if not self.waiting or self._starting or self._calls >= self.calls_max:
+            return
+        if not self._calls or self._overdue():
             self._start()
+
+    def _overdue(self) -> bool:
+        """The last call has been under way for longer than other work should wait for it."""
+        return self.router.world.clock.monotonic() >= self._sent_at + self._patience_s
 
     def remove(self, route: Route) -> None:
         self.waiting.pop(route, None)
@@ -89,11 +103,13 @@ class Lane:
     async def _pump(self) -> None:
         self._starting = False
         while units := self._take():
-            if self.waiting and not self._starting and self._calls < self.calls_max:
-                self._start()
+            self._sent_at = self.router.world.clock.monotonic()
+            self.look()
             await self._send(units)
             # Those who were just answered have a turn to ask again before the next call leaves.
             await self.router.world.clock.sleep(0)
+            if self._calls > 1 and not self._overdue():
+                break  # what waits goes with the next of the others
         self._calls -= 1
 
     # -- packing

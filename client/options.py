@@ -38,7 +38,10 @@ UNIT_BYTES = 80_000  # rows of one tablet that travel, are logged and are answer
 CALL_SMALL_BYTES = 88_000
 CALL_LARGE_MIN_BYTES = 1_050_000
 CALL_LARGE_BYTES = 1_250_000
-SMALL_CALLS_MAX = 2  # in flight per server; what queues meanwhile goes as one
+# Small calls to a server go one at a time, each with everything that queued during the last: on the way, a call costs far
+# more than the rows in it. Only when one takes longer than PATIENCE_S do others go beside it.
+SMALL_CALLS_MAX = 4
+PATIENCE_S = 0.05
 LARGE_CALLS_MAX = 4
 UNANSWERED_BYTES_MAX = 24_000_000  # of one bulk call
 SLICE_ROWS_MAX = 16_384

@@ -249,6 +249,7 @@ class Router:
         busy = False
         for server in self._servers.values():
             for lane in server.lanes:
+                lane.look()
                 for units in lane.flying.values():
                     busy = True
                     for unit in units:

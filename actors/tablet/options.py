@@ -14,9 +14,10 @@ class TabletServerOptions(msgspec.Struct, frozen=True):
     host: str
     version: str = ""
 
-    # Raft. A leader's death is noticed after 1 to 2 election timeouts; ten heartbeats fit in one, so that a busy
-    # machine does not look dead. The lease is shorter than the timeout by the clock drift that is tolerated.
-    raft_heartbeat_s: float = 0.15
+    # Raft. A leader's death is noticed after 1 to 2 election timeouts; four heartbeats fit into one, so that a busy
+    # machine does not look dead, and more would cost an idle one a tenth of a core. The lease is shorter than the
+    # timeout by the clock drift that is tolerated.
+    raft_heartbeat_s: float = 0.25
     election_s_min: float = 1.0
     lease_s: float = 0.8
 

@@ -6,7 +6,7 @@ import asyncio
 
 from ebla.actors.messages import DELETE, INSERT, UPDATE, UPSERT
 from ebla.errors import AlreadyPresent, InvalidArgument, NotFound
-from ebla.options import Written
+from ebla.options import PATIENCE_S, SMALL_CALLS_MAX, Written
 from tests.client.tables import make, row
 from tests.client.toy import Bench, address, silence, simulate
 
@@ -37,18 +37,48 @@ def test_concurrent_gets_make_one_call_per_server() -> None:
     simulate(scenario)
 
 
-def test_a_server_never_has_more_than_two_small_calls_of_a_kind_in_flight() -> None:
+def test_small_work_waits_for_the_call_under_way_and_leaves_as_one() -> None:
     async def scenario(bench: Bench) -> None:
         table = await make(bench, buckets=1)
-        bench.toy.before[address("host-a"), "write"] = [silence(1.0)] * 3
+        bench.toy.before[address("host-a"), "write"] = [silence(0.03)] * 2
+        pending = [asyncio.ensure_future(table.upsert(row(0)))]
+        for n in range(1, 20):
+            await bench.world.clock.sleep(0.001)
+            pending.append(asyncio.ensure_future(table.upsert(row(n))))
+        assert bench.toy.count("write") == 1
+        await asyncio.gather(*pending)
+        assert bench.toy.count("write") == 2, "all that had queued went as one"
+        assert bench.toy.rows("t") == 20
+
+    simulate(scenario)
+
+
+def test_beside_a_call_that_is_overdue_others_go_but_never_more_than_a_few() -> None:
+    async def scenario(bench: Bench) -> None:
+        table = await make(bench, buckets=1)
+        bench.toy.before[address("host-a"), "write"] = [silence(1.2)] * SMALL_CALLS_MAX
         pending = []
-        for n in range(30):
+        for n in range(100):
             pending.append(asyncio.ensure_future(table.upsert(row(n))))
             await bench.world.clock.sleep(0.01)
-        assert bench.toy.count("write") == 2
+            assert bench.toy.count("write") <= 1 + (n + 1) * 0.01 / PATIENCE_S
+        assert bench.toy.count("write") == SMALL_CALLS_MAX
         await asyncio.gather(*pending)
-        assert bench.toy.count("write") == 3, "all that had queued went as one"
-        assert bench.toy.rows("t") == 30
+        assert bench.toy.count("write") == SMALL_CALLS_MAX + 1, "all that had queued went as one"
+        assert bench.toy.rows("t") == 100
+
+    simulate(scenario)
+
+
+def test_work_that_queued_behind_an_overdue_call_needs_no_other_work_to_be_sent() -> None:
+    async def scenario(bench: Bench) -> None:
+        table = await make(bench, buckets=1)
+        bench.toy.before[address("host-a"), "write"] = [silence(1.2)]
+        slow = asyncio.ensure_future(table.upsert(row(0)))
+        await bench.world.clock.sleep(0.001)
+        await table.upsert(row(1))
+        assert not slow.done()
+        await slow
 
     simulate(scenario)
 

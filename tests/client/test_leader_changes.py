@@ -8,7 +8,7 @@ import pytest
 
 from ebla.actors import errors
 from ebla.errors import NotFound, TimedOut
-from ebla.options import Written
+from ebla.options import PATIENCE_S, SMALL_CALLS_MAX, Written
 from tests.client.tables import arrow, make, row
 from tests.client.toy import HOSTS, Bench, address, refuse, refuse_later, silence, simulate
 
@@ -30,9 +30,12 @@ def test_a_late_refusal_of_a_former_leader_does_not_turn_the_route_again() -> No
     async def scenario(bench: Bench) -> None:
         table = await make(bench, buckets=1)
         unknown = errors.NotLeader("not any more", tablet="t000")
-        bench.toy.before[address("host-a"), "write"] = [refuse(unknown), refuse_later(0.5, unknown)]
+        bench.toy.before[address("host-a"), "write"] = [
+            refuse_later(0.2, unknown),
+            refuse_later(0.5, unknown),
+        ]
         first = asyncio.ensure_future(table.upsert(row(1)))
-        await bench.world.clock.sleep(0.0001)
+        await bench.world.clock.sleep(2 * PATIENCE_S)
         second = asyncio.ensure_future(table.upsert(row(2)))
         bench.toy.lead(bench.toy.tablets["t000"], "host-c")
         assert await asyncio.gather(first, second) == [Written(1)] * 2
@@ -209,17 +212,17 @@ def test_a_deadline_holds_even_while_the_only_try_is_unanswered() -> None:
 def test_a_deadline_holds_for_an_operation_that_was_never_sent() -> None:
     async def scenario(bench: Bench) -> None:
         table = await make(bench, buckets=1)
-        bench.toy.before[address("host-a"), "write"] = [silence(1.0), silence(1.0)]
+        bench.toy.before[address("host-a"), "write"] = [silence(1.2)] * SMALL_CALLS_MAX
         busy = []
-        for n in range(2):  # as many calls as may be under way
+        for n in range(SMALL_CALLS_MAX):  # as many calls as may be under way
             busy.append(asyncio.ensure_future(table.upsert(row(n))))
-            await bench.world.clock.sleep(0.01)
+            await bench.world.clock.sleep(1.1 * PATIENCE_S)
         began = bench.world.clock.monotonic()
         with pytest.raises(TimedOut):
-            await table.upsert(row(2), deadline_s=0.3)
+            await table.upsert(row(9), deadline_s=0.3)
         assert bench.world.clock.monotonic() - began < 0.6
-        assert await asyncio.gather(*busy) == [Written(1)] * 2
-        assert await table.get({"id": 2}) is None
+        assert await asyncio.gather(*busy) == [Written(1)] * SMALL_CALLS_MAX
+        assert await table.get({"id": 9}) is None
 
     simulate(scenario)
 
