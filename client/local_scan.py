@@ -12,6 +12,7 @@ What one tablet yields is of one moment. If it is lost after rows were handed ou
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
 from pathlib import Path
@@ -29,6 +30,7 @@ from ebla.storage.errors import EblaError, StorageError
 from ebla.table import Scan, Table
 
 SNAPSHOT_S = 10.0  # for the replica here to catch up and flush
+FIND_MAX = 8  # tablets asked for at once: an answer takes as long as reading several thousand rows
 SERVER = "tablet-server/"
 
 SlotsHere = Callable[[], Sequence[str]]
@@ -49,8 +51,14 @@ def scan(
     deadline_s: float | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """All tablets, one after the other, each in key order. `local=False` reads everything through the leaders."""
-    for bucket in buckets(table, where):
-        yield from scan_tablet(table, bucket, columns, where, local=local, deadline_s=deadline_s)
+    left = buckets(table, where)
+    while left:
+        some, left = left[:FIND_MAX], left[FIND_MAX:]
+        reads = [
+            scan_tablet(table, bucket, columns, where, local=local, deadline_s=deadline_s) for bucket in some
+        ]
+        for read, found in zip(reads, table._run(_find_all(reads)), strict=True):
+            yield from read.rows(found)
 
 
 def buckets(table: Table, where: expressions.Expression | None = None) -> list[int]:
@@ -94,7 +102,13 @@ class TabletRead:
         return self._scan.schema
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        found = self._table._run(self._scan.find(self._slots_here))
+        return self.rows(self._table._run(self.find()))
+
+    async def find(self) -> m.LocalSnapshot | None:
+        return await self._scan.find(self._slots_here)
+
+    def rows(self, found: m.LocalSnapshot | None) -> Iterator[pa.RecordBatch]:
+        """The rows where `find` found them."""
         self.path = None if found is None else Path(found.path)
         begun = False
         if found is not None:
@@ -108,6 +122,10 @@ class TabletRead:
                     raise
                 self.path = None
         yield from Scan(self._table._database, self._scan).batches()
+
+
+async def _find_all(reads: Sequence[TabletRead]) -> list[m.LocalSnapshot | None]:
+    return await asyncio.gather(*[read.find() for read in reads])
 
 
 class TabletScan(aio.Scan):

@@ -49,6 +49,9 @@ Change = Put | Delete | DeleteRange
 Batch = Sequence[Change]
 
 
+JOINED_STEP = 256  # items between two looks at the size of what was joined
+
+
 class Reader(Protocol):
     """Reads of one consistent state. Keys and values are bytes copies."""
 
@@ -63,10 +66,17 @@ class Reader(Protocol):
         """Ascending items with start <= key < stop, at most `limit`."""
 
     def joined(
-        self, database: str, start: bytes = b"", stop: bytes | None = None, *, limit: int
+        self,
+        database: str,
+        start: bytes = b"",
+        stop: bytes | None = None,
+        *,
+        limit: int,
+        bytes_max: int | None = None,
     ) -> tuple[list[bytes], bytes | None]:
         """Ascending `key + value` of up to `limit` items, and the key to go on from (None at the end).
 
+        With `bytes_max` it ends early, at the first multiple of JOINED_STEP items that together are as large.
         The form that bulk scans want: one bytes object a row, made without Python code per row.
         """
 

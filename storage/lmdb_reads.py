@@ -21,7 +21,7 @@ from typing import Concatenate, ParamSpec, TypeAlias, TypeVar
 
 import lmdb
 
-from ebla.storage.environment import Item
+from ebla.storage.environment import JOINED_STEP, Item
 from ebla.storage.errors import Corruption, DiskFailed, InvalidArgument, SnapshotExpired, StorageError
 
 T = TypeVar("T")
@@ -66,10 +66,16 @@ class LmdbReads(abc.ABC):
         return self._read(_items, database, start, stop, limit)
 
     def joined(
-        self, database: str, start: bytes = b"", stop: bytes | None = None, *, limit: int
+        self,
+        database: str,
+        start: bytes = b"",
+        stop: bytes | None = None,
+        *,
+        limit: int,
+        bytes_max: int | None = None,
     ) -> tuple[list[bytes], bytes | None]:
         assert limit > 0
-        return self._read(_joined, database, start, stop, limit)
+        return self._read(_joined, database, start, stop, limit, bytes_max)
 
     def last(self, database: str, stop: bytes | None = None) -> Item | None:
         return self._read(_last, database, stop)
@@ -327,11 +333,24 @@ def _items(
 
 
 def _joined(
-    transaction: Transaction, database: Database, start: bytes, stop: bytes | None, limit: int
+    transaction: Transaction,
+    database: Database,
+    start: bytes,
+    stop: bytes | None,
+    limit: int,
+    bytes_max: int | None,
 ) -> tuple[list[bytes], bytes | None]:
     cursor = transaction.cursor(database)
-    rows = list(map(b"".join, islice(_range(cursor, start, stop), limit)))
-    if len(rows) < limit or not cursor.next():
+    whole = map(b"".join, _range(cursor, start, stop))
+    step = limit if bytes_max is None else JOINED_STEP
+    rows: list[bytes] = []
+    size = wanted = 0
+    while len(rows) == wanted < limit and (bytes_max is None or size < bytes_max):
+        some = list(islice(whole, min(step, limit - wanted)))
+        rows += some
+        wanted = min(wanted + step, limit)
+        size += sum(map(len, some)) if bytes_max is not None else 0
+    if len(rows) < wanted or not cursor.next():
         return rows, None
     following = cursor.key()
     return rows, following if stop is None or following < stop else None

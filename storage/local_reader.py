@@ -29,7 +29,6 @@ from ebla.storage.rows import RowCodec
 from ebla.storage.schema import TableSchema
 from ebla.storage.tablet_store import META, POSITION, ROWS
 
-STEP_ROWS = 1024  # read between two looks at the size: rows may be as large as 1 MiB
 BLOCK_ROWS = 4096  # what decoding makes of them stays in the cache of a core
 BLOCK_BYTES = 2_000_000
 
@@ -98,18 +97,11 @@ def _position(snapshot: LmdbSnapshot, directory: Path) -> Position:
 
 def _blocks(snapshot: LmdbSnapshot, start: bytes, stop: bytes | None) -> Iterator[list[bytes]]:
     """Rows (key and value joined), up to BLOCK_ROWS or about BLOCK_BYTES at a time."""
-    rows: list[bytes] = []
-    size = 0
     following: bytes | None = start
     while following is not None:
-        some, following = snapshot.joined(ROWS, following, stop, limit=STEP_ROWS)
-        rows += some
-        size += sum(map(len, some))
-        if len(rows) >= BLOCK_ROWS or size >= BLOCK_BYTES:
+        rows, following = snapshot.joined(ROWS, following, stop, limit=BLOCK_ROWS, bytes_max=BLOCK_BYTES)
+        if rows:
             yield rows
-            rows, size = [], 0
-    if rows:
-        yield rows
 
 
 # LMDB allows an environment to be open once in a process, so scans of one tablet share it.

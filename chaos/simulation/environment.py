@@ -8,10 +8,10 @@ from __future__ import annotations
 import abc
 import asyncio
 from collections.abc import Callable, Sequence
-from itertools import islice
+from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ebla.storage.environment import Batch, Delete, DeleteRange, Item, Put
+from ebla.storage.environment import JOINED_STEP, Batch, Delete, DeleteRange, Item, Put
 from ebla.storage.errors import DiskFull, InvalidArgument, SnapshotExpired, StorageError
 
 if TYPE_CHECKING:
@@ -46,12 +46,23 @@ class _View(abc.ABC):
         return [(key, table[key]) for key in islice(table.irange(start, stop, (True, False)), limit)]
 
     def joined(
-        self, database: str, start: bytes = b"", stop: bytes | None = None, *, limit: int
+        self,
+        database: str,
+        start: bytes = b"",
+        stop: bytes | None = None,
+        *,
+        limit: int,
+        bytes_max: int | None = None,
     ) -> tuple[list[bytes], bytes | None]:
         assert limit > 0
         found = self.items(database, start, stop, limit=limit + 1)
-        following = found[limit][0] if len(found) > limit else None
-        return [key + value for key, value in found[:limit]], following
+        rows = [key + value for key, value in found[:limit]]
+        if bytes_max is not None:
+            sizes = list(accumulate(map(len, rows)))
+            steps = range(JOINED_STEP, len(rows), JOINED_STEP)
+            rows = rows[: next((step for step in steps if sizes[step - 1] >= bytes_max), len(rows))]
+        following = found[len(rows)][0] if len(found) > len(rows) else None
+        return rows, following
 
     def last(self, database: str, stop: bytes | None = None) -> Item | None:
         table = self._table(database)

@@ -6,11 +6,12 @@ import asyncio
 import os
 import threading
 from collections.abc import Awaitable, Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
 
-from ebla.storage.environment import Delete, DeleteRange, Put
+from ebla.storage.environment import JOINED_STEP, Delete, DeleteRange, Put
 from ebla.storage.errors import InvalidArgument, SnapshotExpired, StorageError
 from ebla.storage.lmdb_disk import LmdbDisk
 from ebla.storage.lmdb_environment import LmdbEnvironment
@@ -143,14 +144,30 @@ def test_joined_goes_on_where_it_stopped(tmp_path):
         await environment.commit([Put("t", [(key, b"=" + key) for key in keys], sorted_keys=True)])
         for start, stop in ((b"", None), (b"010", b"090"), (b"0105", b"0895"), (b"100", None), (b"5", b"5")):
             wanted = [key + b"=" + key for key in keys if start <= key and (stop is None or key < stop)]
-            for limit in (1, 7, 80, 100, 1000):
-                rows, following = environment.joined("t", start, stop, limit=limit)
+            for limit, bytes_max in product((1, 7, 80, 100, 1000), (None, 1, 600)):
+                rows, following = environment.joined("t", start, stop, limit=limit, bytes_max=bytes_max)
                 while following is not None:
                     assert rows[-1][:3] < following
-                    more, following = environment.joined("t", following, stop, limit=limit)
+                    more, following = environment.joined(
+                        "t", following, stop, limit=limit, bytes_max=bytes_max
+                    )
                     assert 0 < len(more) <= limit
                     rows += more
                 assert rows == wanted, (start, stop, limit)
+
+    with_environment(tmp_path, scenario)
+
+
+def test_joined_ends_early_when_rows_are_large(tmp_path):
+    async def scenario(environment):
+        await environment.commit([Put("t", [(b"%03d" % n, b"x" * 97) for n in range(900)], sorted_keys=True)])
+        for bytes_max, rows in (
+            (1, JOINED_STEP),
+            (6400, JOINED_STEP),
+            (6401, 2 * JOINED_STEP),
+            (1 << 20, 200),
+        ):
+            assert len(environment.joined("t", limit=1000, bytes_max=bytes_max)[0]) == rows
 
     with_environment(tmp_path, scenario)
 

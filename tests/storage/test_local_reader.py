@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from ebla.storage import local_reader
+from ebla.storage.environment import JOINED_STEP
 from ebla.storage.errors import Corruption, Damaged
 from tests.storage.local_owner import CODEC, SCHEMA, TABLET
 
@@ -140,7 +141,7 @@ def test_the_owner_may_outgrow_its_file_while_it_is_read(owner: Owner, scan: Sca
 
 def test_large_rows_come_in_small_blocks(owner: Owner, scan: Scan) -> None:
     owner("large 0 3000 5000")
-    assert max(batch.nbytes for batch in scan()) < 2 * local_reader.STEP_ROWS * 5000
+    assert max(batch.nbytes for batch in scan()) < local_reader.BLOCK_BYTES + 2 * JOINED_STEP * 5000
     assert sum(batch.num_rows for batch in scan()) == 3000
 
 
