@@ -163,9 +163,9 @@ def test_joined_ends_early_when_rows_are_large(tmp_path):
         await environment.commit([Put("t", [(b"%03d" % n, b"x" * 97) for n in range(900)], sorted_keys=True)])
         for bytes_max, rows in (
             (1, JOINED_STEP),
-            (6400, JOINED_STEP),
-            (6401, 2 * JOINED_STEP),
-            (1 << 20, 200),
+            (100 * JOINED_STEP, JOINED_STEP),
+            (100 * JOINED_STEP + 1, 2 * JOINED_STEP),
+            (1 << 20, 900),
         ):
             assert len(environment.joined("t", limit=1000, bytes_max=bytes_max)[0]) == rows
 
