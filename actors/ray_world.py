@@ -14,6 +14,7 @@ How Ray's failures become the two that callers know:
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import random
 import time
@@ -47,6 +48,7 @@ ACTOR: dict[str, Any] = {
     "lifetime": "detached",
     "num_cpus": 0,
 }
+COLLECT_AT = (20_000, 20, 20)  # new objects, and younger generations' runs, before the collector runs
 LOOKUPS_MAX = 4  # threads that ask the GCS for names; a GCS that hangs blocks no more than these
 
 
@@ -185,6 +187,7 @@ class RoleActor:
     """The base of every actor. A subclass, made by `actor_class`, adds the role's RPCs as methods."""
 
     def __init__(self, assignment: bytes) -> None:
+        _settle_garbage()
         told = msgspec.msgpack.decode(assignment, type=Assignment)
         self._address, self._started_us = told.address, time.time_ns() // 1000
         context = ray.get_runtime_context()
@@ -206,6 +209,14 @@ class RoleActor:
         """Stop gracefully and end for good: Ray does not start the actor again. The caller sees the actor's end."""
         await self._shell.stop()
         ray.actor.exit_actor()  # type: ignore[no-untyped-call]
+
+
+def _settle_garbage() -> None:
+    """Modules stay for the life of the process: the collector need not walk them again and again. What a role makes
+    is mostly values that die with their last reference, so the collector may come less often, too."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECT_AT)
 
 
 def actor_class(role: type[Role]) -> type[RoleActor]:

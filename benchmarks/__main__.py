@@ -84,24 +84,36 @@ class Bench:
 
     def latency(self) -> None:
         table = self.table("single")
-        loads.single_upserts(table, 100)
-        chain = self.floor.chain(SAMPLES).quantile_ms(0.5)
-        samples = loads.single_upserts(table, SAMPLES)
-        upsert = {"target": 1.6, "better": "lower", "of_floor": True, "peer": self.peer.get("upsert_ms")}
-        self.add(
-            "single-row upsert, p50",
-            samples.quantile_ms(0.5),
-            "ms",
-            floor=chain,
-            floor_name="chain",
-            **upsert,
+        self._paired(
+            "single-row upsert", table, loads.upsert_one, self.floor.chain, "chain", 1.6, "upsert_ms"
         )
-        self.add("single-row upsert, p99", samples.quantile_ms(0.99), "ms")
-        call = self.floor.call(SAMPLES).quantile_ms(0.5)
-        samples = loads.single_gets(table, SAMPLES)
-        get = {"target": 1.3, "better": "lower", "of_floor": True, "peer": self.peer.get("get_ms")}
-        self.add("get, p50", samples.quantile_ms(0.5), "ms", floor=call, floor_name="bare call", **get)
-        self.add("get, p99", samples.quantile_ms(0.99), "ms")
+        self._paired("get", table, loads.get_one, self.floor.call, "bare call", 1.3, "get_ms")
+
+    def _paired(
+        self,
+        name: str,
+        table: Any,
+        ours: Callable[[Any, int], None],
+        floor: Callable[[], None],
+        floor_name: str,
+        target: float,
+        peer: str,
+    ) -> None:
+        loads.paired(100, lambda number: ours(table, number), floor)
+        mine, bare = loads.paired(SAMPLES, lambda number: ours(table, number), floor)
+        self.add(
+            f"{name}, p50",
+            mine.quantile_ms(0.5),
+            "ms",
+            floor=bare.quantile_ms(0.5),
+            floor_name=floor_name,
+            target=target,
+            better="lower",
+            of_floor=True,
+            peer=self.peer.get(peer),
+        )
+        bare_ms = bare.quantile_ms(0.99)
+        self.add(f"{name}, p99", mine.quantile_ms(0.99), "ms", floor=bare_ms, floor_name=floor_name)
 
     def concurrency(self) -> None:
         self.table("many")

@@ -70,19 +70,11 @@ class Floor:
         ray.get(self.leader.chain.remote(PAYLOAD))
         ray.get(self.sink.put.remote(PAYLOAD))
 
-    def call(self, count: int) -> Samples:
-        return self._time(self.leader.echo, count)
+    def call(self) -> None:
+        ray.get(self.leader.echo.remote(PAYLOAD))
 
-    def chain(self, count: int) -> Samples:
-        return self._time(self.leader.chain, count)
-
-    def _time(self, method: Any, count: int) -> Samples:
-        samples = Samples()
-        for _ in range(count):
-            with Stopwatch() as watch:
-                ray.get(method.remote(PAYLOAD))
-            samples.seconds.append(watch.seconds)
-        return samples
+    def chain(self) -> None:
+        ray.get(self.leader.chain.remote(PAYLOAD))
 
     async def concurrent(self, method: str, count: int, width: int) -> float:
         """Calls per second, `width` of them under way."""

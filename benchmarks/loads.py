@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -41,24 +42,29 @@ def bulk_upsert(table: Any, rows: pa.Table) -> float:
     return rows.num_rows / watch.seconds
 
 
-def single_upserts(table: Any, count: int) -> Samples:
-    samples = Samples()
-    for number in range(count):
-        row = {"k": b"%016d" % number, "v": b"y" * VALUE_BYTES}
-        with Stopwatch() as watch:
-            table.upsert(row)
-        samples.seconds.append(watch.seconds)
-    return samples
+def upsert_one(table: Any, number: int) -> None:
+    table.upsert({"k": b"%016d" % number, "v": b"y" * VALUE_BYTES})
 
 
-def single_gets(table: Any, count: int) -> Samples:
-    samples = Samples()
-    for number in range(count):
-        with Stopwatch() as watch:
-            found = table.get({"k": b"%016d" % (number % 100)})
-        assert found is not None
-        samples.seconds.append(watch.seconds)
-    return samples
+def get_one(table: Any, number: int) -> None:
+    assert table.get({"k": b"%016d" % (number % 100)}) is not None
+
+
+def paired(
+    count: int, ours: Callable[[int], None], floor: Callable[[], None], turn: int = 20
+) -> tuple[Samples, Samples]:
+    """Both, `turn` calls of one and then of the other: the machine's moods strike both alike."""
+    mine, bare = Samples(), Samples()
+    for start in range(0, count, turn):
+        for number in range(start, start + turn):
+            with Stopwatch() as watch:
+                ours(number)
+            mine.seconds.append(watch.seconds)
+        for _ in range(turn):
+            with Stopwatch() as watch:
+                floor()
+            bare.seconds.append(watch.seconds)
+    return mine, bare
 
 
 async def concurrent(name: str, operation: str, count: int, width: int) -> float:
@@ -81,17 +87,24 @@ async def concurrent(name: str, operation: str, count: int, width: int) -> float
 
 
 def scan(table: Any) -> float:
-    with Stopwatch() as watch:
-        rows = sum(batch.num_rows for batch in table.scan().batches())
-    return rows / watch.seconds
+    """Through the leaders; rows per second, the median of five."""
+    rates = []
+    for _ in range(5):
+        with Stopwatch() as watch:
+            rows = sum(batch.num_rows for batch in table.scan().batches())
+        rates.append(rows / watch.seconds)
+    return median(rates)
 
 
 def local_scan(table: Any) -> float:
-    """Straight from a replica's disk on this machine, decoded and verified; rows per second."""
+    """Straight from a replica's disk on this machine, decoded and verified; rows per second, the median of five."""
     table.flush()
-    with Stopwatch() as watch:
-        rows = sum(batch.num_rows for batch in scan_here(table))
-    return rows / watch.seconds
+    rates = []
+    for _ in range(5):
+        with Stopwatch() as watch:
+            rows = sum(batch.num_rows for batch in scan_here(table))
+        rates.append(rows / watch.seconds)
+    return median(rates)
 
 
 class Memory:

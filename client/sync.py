@@ -17,6 +17,8 @@ from collections import deque
 from collections.abc import Coroutine
 from typing import Any, Generic, TypeVar
 
+import uvloop
+
 from ebla.errors import ConnectionClosed
 
 T = TypeVar("T")
@@ -71,7 +73,7 @@ class Bridge:
         self._closed = False
         self._gate = threading.Lock()
         self._waiters: dict[asyncio.Task[None], Waiter[Any]] = {}  # loop thread only
-        self.loop = asyncio.new_event_loop()
+        self.loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._main, name=f"ebla client {name}", daemon=True)
         self._thread.start()
 

@@ -11,6 +11,7 @@ The map doubles when a group does not fit. That needs every transaction of this 
 from __future__ import annotations
 
 import asyncio
+import os
 import queue
 import threading
 from collections.abc import Callable, Sequence
@@ -19,15 +20,20 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import lmdb
 
-from ebla.storage.environment import Batch
+from ebla.storage import pages
+from ebla.storage.environment import Batch, Put
 from ebla.storage.errors import DiskFailed, EblaError, StorageError
 from ebla.storage.lmdb_commit import MapFull, batch_bytes, commit_group
+from ebla.storage.lmdb_files import DATA_FILE
 from ebla.storage.lmdb_reads import Database, LmdbMapping
 
 T = TypeVar("T")
 
 GROUP_MAX = 4096  # batches in one transaction
 GROWTHS_MAX = 40  # doublings: from a page to more than any disk
+RELEASE_ITEMS = (
+    16_384  # written between two releases of mapped pages; each may have changed a page of its own
+)
 _MIB = 1 << 20
 
 
@@ -74,6 +80,7 @@ class LmdbEnvironment(LmdbMapping):
         self._closing = False
         self._scheduled = False
         self._scheduling = threading.Lock()
+        self._unreleased = 0
         self._thread: threading.Thread | None = None
         if own_thread:
             self._thread = threading.Thread(
@@ -149,6 +156,7 @@ class LmdbEnvironment(LmdbMapping):
         errors: list[EblaError | None] = []
         try:
             errors = self._commit(batches) if batches else []
+            self._release(batches)
             if ends:
                 self._shut()
         except BaseException as defect:
@@ -176,6 +184,13 @@ class LmdbEnvironment(LmdbMapping):
         if failed is not None:
             self._keeper.poison(failed)
         return errors
+
+    def _release(self, batches: Sequence[Batch]) -> None:
+        """Commits read the pages that they change. On this thread, which alone maps and unmaps the file."""
+        self._unreleased += sum(len(change.items) for b in batches for change in b if isinstance(change, Put))
+        if self._unreleased >= RELEASE_ITEMS:
+            self._unreleased = 0
+            pages.release(os.path.join(self.directory, DATA_FILE))
 
     def _commit_growing(self, batches: Sequence[Batch]) -> list[EblaError | None]:
         for _ in range(GROWTHS_MAX):

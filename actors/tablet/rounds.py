@@ -58,10 +58,14 @@ class Rounds:
         self._wake.set()
 
     def write(self, unwritten: Unwritten) -> None:
-        """Have the log writer sync this entry."""
+        """Have the log writer sync this entry: a follower's at once, a leader's when the round has sent it to the
+        followers, for they have the longer way."""
         self._unwritten.append(unwritten)
         self.unwritten_bytes += len(unwritten.entry.payload)
-        self._write_wake.set()
+        if unwritten.replica.leads:
+            self.touch(unwritten.replica)
+        else:
+            self._write_wake.set()
 
     # -- the round
 
@@ -75,6 +79,9 @@ class Rounds:
             if any(work.hard_state or work.configuration for _, work in taken):
                 await self._persist(taken)
             self._send(replicas)
+            if self._unwritten:
+                self._write_wake.set()
+                await self.world.clock.sleep(0)  # the disk is at work while entries are applied
             for replica in replicas:
                 self._apply(replica)
 
