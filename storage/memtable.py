@@ -5,27 +5,37 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
-KEY_OVERHEAD_BYTES = 120  # two bytes objects and a dict slot, measured on CPython 3.11; part of `bytes`
+KEY_OVERHEAD_BYTES = 120  # two bytes objects and a dict slot, measured on CPython 3.11
 
 
 class Memtable:
-    """Grows until frozen; a frozen one never changes and may be read from another thread."""
+    """Grows until frozen; a frozen one never changes and may be read from another thread.
+
+    `data_bytes` are the keys and values, `memory_bytes` what they take.
+    """
 
     def __init__(self) -> None:
         self.rows: dict[bytes, bytes | None] = {}
-        self.bytes = 0
+        self.data_bytes = 0
+        self.changes = 0
         self.frozen = False
         self._sorted: list[bytes] | None = None
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.data_bytes + KEY_OVERHEAD_BYTES * self.changes
 
     def put(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
         assert not self.frozen
         self.rows.update(zip(keys, values, strict=True))
-        self.bytes += sum(map(len, keys)) + sum(map(len, values)) + KEY_OVERHEAD_BYTES * len(keys)
+        self.data_bytes += sum(map(len, keys)) + sum(map(len, values))
+        self.changes += len(keys)
 
     def delete(self, keys: Sequence[bytes]) -> None:
         assert not self.frozen
         self.rows.update(dict.fromkeys(keys))
-        self.bytes += sum(map(len, keys)) + KEY_OVERHEAD_BYTES * len(keys)
+        self.data_bytes += sum(map(len, keys))
+        self.changes += len(keys)
 
     def freeze(self) -> None:
         self.frozen = True

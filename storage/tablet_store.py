@@ -53,7 +53,13 @@ class TabletStore:
 
     @property
     def memory_bytes(self) -> int:
-        return self.active.bytes + sum(memtable.bytes for memtable in self.frozen)
+        return self.active.memory_bytes + sum(memtable.memory_bytes for memtable in self.frozen)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the data on disk, and of the rows that wait for the next flush."""
+        waiting = self.active.data_bytes + sum(memtable.data_bytes for memtable in self.frozen)
+        return self.environment.size_bytes() + waiting
 
     # -- reads at the applied position
 

@@ -344,7 +344,7 @@ class Replica:
             commit_index=core.commit_index,
             applied_index=self.store.applied.index,
             flushed_index=self.store.flushed.index,
-            rows_bytes=self.store.environment.size_bytes(),
+            rows_bytes=self.store.size_bytes,
             error=self.error,
         )
 

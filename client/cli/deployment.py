@@ -285,6 +285,7 @@ def status(ui: Ui) -> None:
     health = _health(ui, report) if report.roles else None
     document = {
         **msgspec.to_builtins(report),
+        "hosts": msgspec.to_builtins(report.hosts.hosts),
         "up": bool(report.roles),
         "ray_address": address,
         "health": msgspec.to_builtins(health) if health else None,
