@@ -99,6 +99,7 @@ class BulkWrite:
         self._ordered = False
         self._cuttings: dict[int, Cutting] = {}
         self._held: dict[str, list[BatchUnit]] = {}  # by the server they will go to, until there is enough
+        self._groups: dict[Route, str] = {}  # ordered: one group for a tablet, whoever leads it later
         self._chains: dict[Route, deque[BatchUnit]] = {}  # ordered: what waits for the one in flight
         self._sent: dict[BatchUnit, None] = {}
         self._unanswered_bytes = 0
@@ -135,6 +136,8 @@ class BulkWrite:
             for at, stop in _spans(batch):
                 piece = batch.slice(at, stop - at)
                 keys = _located(start + at, self.codec.encode_keys, piece)
+                if self.kind != DELETE:
+                    _located(start + at, self.codec.check_sizes, piece, keys)
                 slices.append(Slice(start + at, piece, keys))
                 await self.session.world.clock.sleep(0)
             start += batch.num_rows
@@ -223,6 +226,8 @@ class BulkWrite:
 
     def _hold(self, unit: BatchUnit) -> None:
         target = unit.route.target
+        if self._ordered:
+            target = self._groups.setdefault(unit.route, target)
         held = self._held.setdefault(target, [])
         held.append(unit)
         if sum(one.bytes for one in held) >= CALL_LARGE_MIN_BYTES:

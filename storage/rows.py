@@ -100,6 +100,13 @@ class RowCodec:
         texts = [ragged.binary(rows.column(name)) for name in self.header.variable]
         return self._assemble(keys, texts, header, seeds)
 
+    def check_sizes(self, rows: pa.RecordBatch, keys: pa.BinaryArray) -> None:
+        """Raise as `encode` would for a row that is too large, without encoding any."""
+        sizes = ragged.lengths(keys).astype(np.int64) + self.header.tail_bytes
+        for name in self.header.variable:
+            sizes += ragged.lengths(ragged.binary(rows.column(name)))
+        _check_rows(sizes)
+
     def _assemble(
         self, keys: pa.BinaryArray, texts: list[pa.BinaryArray], header: Array, seeds: int | Array
     ) -> tuple[list[bytes], list[bytes]]:
