@@ -26,6 +26,7 @@ import msgspec
 import pyarrow as pa
 import ray
 import ray.exceptions
+from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark import InheritableThread
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -334,6 +335,8 @@ def _frame(data: bytes | None) -> ErrorFrame | None:
 
 def _spark_cause(error: Exception) -> str:
     """The line that matters in a Java stack that wraps a Python one."""
+    if isinstance(error, OSError | Py4JNetworkError):
+        return "the Java process of Spark's driver has ended"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     python = [line for line in lines if _PYTHON_ERROR.match(line)]
     return (python or lines or [type(error).__name__])[0]

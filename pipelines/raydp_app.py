@@ -29,6 +29,7 @@ from typing import Any
 import ray
 import raydp.context
 from pyspark import SparkConf, SparkContext
+from pyspark.accumulators import AccumulatorServer
 from pyspark.sql import SparkSession
 from ray.util.placement_group import PlacementGroup, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -153,6 +154,7 @@ class Application:
     def launch(self) -> None:
         """The master and the driver's JVM, no executors yet. What is not up in START_S_MAX raises Unavailable."""
         end_jvm()  # one of an earlier session has its options
+        setattr(AccumulatorServer, "handle_error", _ended_quietly)  # noqa: B010 - its type calls it a method
         logging = self._directory / "log4j2.properties"
         logging.write_text(LOGGING)
         self._configs.setdefault("spark.log4j.config.file.name", str(logging))
@@ -194,7 +196,7 @@ class Application:
     def _stop_session(self) -> None:
         """In another thread: an interrupt may have left this one's connection to the JVM in the middle of a call."""
         if self.session is not None:
-            stopping = threading.Thread(target=self.session.stop, name="stop Spark", daemon=True)
+            stopping = threading.Thread(target=_stopped, args=(self.session,), name="stop Spark", daemon=True)
             stopping.start()
             stopping.join(STOP_S_MAX / 2)
 
@@ -268,6 +270,15 @@ def end_jvm() -> None:
     if process is not None:
         process.kill()
         process.wait(STOP_S_MAX)
+
+
+def _ended_quietly(server: AccumulatorServer, request: Any, client: Any) -> None:
+    """A JVM that ended has closed its connection for counters; PySpark would print a traceback for that."""
+
+
+def _stopped(session: SparkSession) -> None:
+    with contextlib.suppress(Exception):  # its JVM may be gone, and then there is nothing left to stop
+        session.stop()
 
 
 @contextlib.contextmanager

@@ -8,12 +8,11 @@ import socket
 from pathlib import Path
 
 import ray
-import ray.exceptions
 
 from ebla.actors.errors import Unavailable
 from ebla.placement.local_cluster import LocalCluster
 from ebla.placement.local_node import DEFAULTS
-from ebla.placement.ray_private import quiet_driver, reread_environment
+from ebla.placement.ray_private import quiet_driver, refuses, reread_environment
 
 REMEDY = "start a cluster on this machine with `ebla up --local 4`, or name one with --address or RAY_ADDRESS"
 # In a driver too, a call in flight to an actor that dies fails in 0.1 s instead of 2 s.
@@ -70,6 +69,11 @@ def _probe(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=PROBE_S).close()
     except OSError as error:
         raise Unavailable(f"no Ray cluster answers at {address!r} ({error}); {REMEDY}") from error
+    if refuses(address, PROBE_S):
+        raise Unavailable(
+            f"the Ray cluster at {address!r} refuses this process: set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to the "
+            "file with the cluster's token (`ebla up --local` prints both)"
+        )
 
 
 def _init(address: str, namespace: str | None) -> None:
@@ -82,11 +86,6 @@ def _init(address: str, namespace: str | None) -> None:
             configure_logging=True,
         )
     except ConnectionError as error:
-        if _refused_token(error):
-            raise Unavailable(
-                f"the Ray cluster at {address!r} wants a token: set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to its "
-                "file (`ebla up --local` prints both)"
-            ) from error
         raise Unavailable(
             f"no Ray cluster answers at {address!r} ({_first_line(error)}); {REMEDY}"
         ) from error
@@ -94,12 +93,6 @@ def _init(address: str, namespace: str | None) -> None:
         raise Unavailable(
             f"cannot connect to the Ray cluster at {address!r}: {_first_line(error)}; {REMEDY}"
         ) from error
-
-
-def _refused_token(error: BaseException | None) -> bool:
-    while error is not None and not isinstance(error, ray.exceptions.AuthenticationError):
-        error = error.__cause__ or error.__context__
-    return error is not None
 
 
 def _first_line(error: BaseException) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import grpc
 import ray
 import ray._private.worker
 from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
@@ -11,6 +12,9 @@ from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-d
 from ebla.storage.errors import InvalidArgument
 
 VERSIONS = ("2.60.",)
+CHECK_ALIVE = (
+    "/ray.rpc.NodeInfoGcsService/CheckAlive"  # an empty request asks whether the GCS itself is there
+)
 
 
 def check_version() -> None:
@@ -34,6 +38,23 @@ def reread_environment() -> None:
     assert not ray.is_initialized(), "a connected process keeps its settings"
     Config.initialize("")
     AuthenticationTokenLoader.instance().reset_cache()
+
+
+def refuses(address: str, timeout_s: float) -> bool:
+    """Whether the cluster turns away what this process would show as its token. Ray itself tries for 20 s, and then
+    says that nobody answers."""
+    check_version()
+    loader = AuthenticationTokenLoader.instance()
+    try:
+        shown = tuple(loader.get_token_for_http_header().items()) if loader.has_token() else ()
+    except RuntimeError:  # the mode wants a token, and there is none
+        return True
+    try:
+        with grpc.insecure_channel(address) as channel:
+            channel.unary_unary(CHECK_ALIVE)(b"", timeout=timeout_s, metadata=shown)
+    except grpc.RpcError as error:
+        return bool(error.code() == grpc.StatusCode.UNAUTHENTICATED)
+    return False
 
 
 def quiet_driver() -> None:

@@ -23,9 +23,15 @@ def before_ray(verbose: int) -> None:
     logging.basicConfig(level=level, format="%(asctime)s %(name)s: %(message)s")
     if verbose:
         return
+    logging.getLogger().addFilter(_not_py4j)
     for name, value in SILENT.items():
         os.environ.setdefault(name, value)
     warnings.simplefilter("ignore")
+
+
+def _not_py4j(record: logging.LogRecord) -> bool:
+    """py4j reports every call into a JVM that has ended, at length; the command says once what that means."""
+    return "/py4j/" not in record.pathname
 
 
 def end_on_sigterm() -> None:

@@ -310,6 +310,16 @@ def test_a_cluster_with_tokens_serves_those_who_have_one(
         path = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
         assert _count([sys.executable, "-c", up, str(tmp_path), str(tmp_path / "data")], path) == "2"
         assert _submit(tokens) == "0"
+        for shown in ({"RAY_AUTH_MODE": "disabled"}, {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "f" * 64}):
+            status = [str(Path(sys.executable).parent / "ebla"), "status", "--address", tokens.address]
+            refused = subprocess.run(
+                status, env={**path, **shown}, capture_output=True, text=True, timeout=60
+            )
+            assert refused.returncode == 1
+            assert (
+                refused.stderr.count("\n") == 1
+                and "refuses this process: set RAY_AUTH_MODE=token" in refused.stderr
+            )
     finally:
         tokens.stop()
 
