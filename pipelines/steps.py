@@ -20,18 +20,21 @@ class Steps:
         self.seconds: dict[str, float] = {}
         self._console = console
         self._quiet = quiet
+        self._title: str | None = None  # of the step under way
 
     @contextmanager
     def step(self, title: str) -> Iterator[Told]:
-        """What is told within shows beside the title."""
+        """What is told within shows beside the title; what is told later shows nowhere."""
         began = time.monotonic()
+        self._title = title
         if self._quiet:
             yield lambda text: None
         elif self._console.is_terminal:
             with self._console.status(title) as status:
-                yield lambda text: status.update(f"{title}: {text}")
+                yield lambda text: status.update(f"{title}: {text}") if self._title == title else None
         else:
             yield self._lines(title)
+        self._title = None
         took = self.seconds[title] = time.monotonic() - began
         if not self._quiet:
             done = f"[green]✔[/green] {title} [dim]{took:.1f} s[/dim]"
@@ -46,7 +49,7 @@ class Steps:
 
         def tell(text: str) -> None:
             nonlocal last
-            if time.monotonic() - last >= LINE_EVERY_S:
+            if self._title == title and time.monotonic() - last >= LINE_EVERY_S:
                 last = time.monotonic()
                 self._console.print(f"  {title}: {text}", highlight=False, markup=False, soft_wrap=True)
 
