@@ -30,12 +30,17 @@ from ebla.options import (
     Written,
     check_choice,
     check_deadline,
+    check_int,
+    check_names,
+    check_properties,
+    check_text,
     check_write_id,
 )
 from ebla.partitions import PartitionBy, resolve
 from ebla.reader import Reader
 from ebla.scanner import Block, ScanPlan, ScanRun
 from ebla.session import Session
+from ebla.storage import python_values
 from ebla.storage.errors import InvalidArgument
 from ebla.storage.schema import TableSchema
 from ebla.writer import Writer, check_rows
@@ -69,31 +74,34 @@ class Database:
         Raises AlreadyPresent if there is a table of that name, InvalidArgument if the schema or the partitioning
         cannot be, Unavailable if there are fewer live hosts than `replicas`.
         """
-        if isinstance(primary_key, str):
-            raise InvalidArgument(f"primary_key is a list of columns: [{primary_key!r}]")
-        made = TableSchema.from_arrow(schema, primary_key)
-        made = TableSchema.from_arrow(schema, primary_key, resolve(partition_by, made))
+        check_text("name", name)
+        key = check_names("primary_key", primary_key)
+        made = TableSchema.from_arrow(schema, key)
+        made = TableSchema.from_arrow(schema, key, resolve(partition_by, made))
+        count = check_int("replicas", replicas, 1)
         request = m.CreateTableRequest(
-            self._session.new_request_id(), name, made, replicas, replication, dict(properties or {})
+            self._session.new_request_id(), name, made, count, replication, check_properties(properties)
         )
         deadline_s = check_deadline(wait_s or None, "wait_s")
         info = await self._session.ask_master("create_table", request, m.TableInfo, deadline_s=deadline_s)
         routes = self._session.adopt(info)
         if wait_s:
-            await self._session.running(routes, wait_s)
+            await self._session.running(routes, deadline_s)
         return Table(self._session, routes)
 
     async def table(self, name: str, *, deadline_s: float | None = None) -> Table:
         """An existing table; raises NotFound."""
-        return Table(self._session, await self._session.table(name, check_deadline(deadline_s)))
+        limit_s = check_deadline(deadline_s)
+        return Table(self._session, await self._session.table(check_text("name", name), limit_s))
 
     async def tables(self, prefix: str = "", *, deadline_s: float | None = None) -> list[m.TableSummary]:
-        reply = await self._ask("list_tables", m.ListTablesRequest(prefix), m.ListTablesReply, deadline_s)
+        request = m.ListTablesRequest(check_text("prefix", prefix))
+        reply = await self._ask("list_tables", request, m.ListTablesReply, deadline_s)
         return list(reply.tables)
 
     async def drop_table(self, name: str, *, deadline_s: float | None = None) -> None:
         """Drop the table and its rows, for good. The name is free when this returns; raises NotFound."""
-        request = m.DropTableRequest(self._session.new_request_id(), name)
+        request = m.DropTableRequest(self._session.new_request_id(), check_text("name", name))
         await self._ask("drop_table", request, m.Empty, deadline_s)
         self._session.forget(name)
 
@@ -238,7 +246,7 @@ class Table:
         found, places = await self._reader.get_many(keys, limit_s)
         if as_arrow:
             return found.take(pa.array(places[places >= 0]))
-        rows = found.to_pylist()
+        rows = python_values.rows(found)
         return [None if place < 0 else rows[place] for place in places.tolist()]
 
     def scan(
@@ -294,18 +302,18 @@ class Scan:
         deadline_s: float,
     ) -> None:
         schema = routes.schema
-        if isinstance(columns, str):
-            raise InvalidArgument(f"columns is a list of names: [{columns!r}]")
         names = (
-            tuple(schema.column(name).name for name in columns)
+            tuple(schema.column(name).name for name in check_names("columns", columns))
             if columns is not None
             else tuple(column.name for column in schema.columns)
         )
         if not names or len(set(names)) != len(names):
             raise InvalidArgument(f"columns must name one column at least, and each once, not {list(names)}")
-        if limit is not None and limit < 0:
-            raise InvalidArgument(f"limit must be 0 or more, not {limit}")
+        if limit is not None:
+            limit = check_int("limit", limit, 0)
         predicate = None if where is None else expressions.bind(where, schema)
+        if predicate is not None:
+            expressions.encode(predicate)  # what cannot be sent is refused here
         self._session = session
         self._routes = routes
         self._deadline_s = deadline_s
@@ -342,7 +350,7 @@ class Scan:
     async def __aiter__(self) -> AsyncGenerator[Row, None]:
         async with aclosing(self.batches()) as batches:
             async for batch in batches:
-                for row in batch.to_pylist():
+                for row in python_values.rows(batch):
                     yield row
 
     async def count(self) -> int:

@@ -10,14 +10,17 @@ import typing
 from collections.abc import Iterable
 from datetime import date, datetime, timedelta
 from decimal import Decimal
+from itertools import islice
 from typing import Any, NoReturn
 
 import msgspec
 import numpy as np
 
 from ebla.storage.errors import InvalidArgument
+from ebla.storage.python_values import shown
 
 ISIN_MAX = 10_000
+BITS_MAX = 1024  # of an int: more than any column holds
 DEPTH_MAX = 100  # of nested & | ~; a chain of one operator counts once
 _EPOCH = date(1970, 1, 1)
 _INT64 = range(-(1 << 63), 1 << 63)
@@ -114,7 +117,7 @@ class Reference:
 
     def __init__(self, name: str) -> None:
         if not isinstance(name, str):
-            raise InvalidArgument(f"a column is named by a str, not {name!r}")
+            raise InvalidArgument(f"a column is named by a str, not {shown(name)}")
         self.name = name
 
     def __eq__(self, value: object) -> Comparison:  # type: ignore[override]
@@ -136,12 +139,14 @@ class Reference:
         return self._compare(">=", value)
 
     def isin(self, values: Iterable[Any]) -> Membership:
-        if isinstance(values, (str, bytes)):
-            raise InvalidArgument(f"isin takes a list of values, not {values!r}", column=self.name)
-        given = tuple(_value(value, self.name) for value in values)
+        if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+            raise InvalidArgument(
+                f"isin takes a list of values, such as [1, 2], not {shown(values)}", column=self.name
+            )
+        given = tuple(_value(value, self.name) for value in islice(values, ISIN_MAX + 1))
         if len(given) > ISIN_MAX:
             raise InvalidArgument(
-                f"isin takes up to {ISIN_MAX} values, not {len(given)}; scan in several goes, or get the rows by key",
+                f"isin takes up to {ISIN_MAX} values, not more; scan in several goes, or get the rows by key",
                 column=self.name,
             )
         return Membership(self.name, given)
@@ -182,6 +187,11 @@ def _value(given: Any, column: str) -> Value:
     if isinstance(given, bool):
         return Value("bool", given)
     if isinstance(given, int):
+        if given.bit_length() > BITS_MAX:
+            raise InvalidArgument(
+                f"column {column!r} cannot be compared with {shown(given)}: no column holds so large a number",
+                column=column,
+            )
         return Value("int", int(given)) if given in _INT64 else Value("bigint", str(given))
     if isinstance(given, float):
         return Value("float", float(given))
@@ -205,7 +215,7 @@ def _value(given: Any, column: str) -> Value:
             column=column,
         )
     raise InvalidArgument(
-        f"column {column!r} cannot be compared with {given!r} ({type(given).__name__}); give a bool, int, float, "
+        f"column {column!r} cannot be compared with {shown(given)} ({type(given).__name__}); give a bool, int, float, "
         "str, bytes, date, datetime or Decimal",
         column=column,
     )
@@ -253,7 +263,7 @@ def _parts(kind: type[And] | type[Or], node: Any) -> tuple[Node, ...]:
 
 def _refuse_operand(given: Any) -> NoReturn:
     raise InvalidArgument(
-        f"{given!r} is no condition; make one with col(name), and put comparisons into parentheses around & | ~, as "
+        f"{shown(given)} is no condition; make one with col(name), and put comparisons into parentheses around & | ~, as "
         'in (col("a") == 1) & (col("b") == 2)'
     )
 

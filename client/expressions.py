@@ -60,6 +60,8 @@ __all__ = [
     "mask",
 ]
 
+ENCODED_BYTES_MAX = 4 << 20  # it goes to every tablet that is asked
+
 _decoder = msgspec.msgpack.Decoder(Node)
 
 _RELATIONS = {
@@ -74,16 +76,31 @@ _KINDS = {"float": "float", "double": "float", "bool": "bool", "string": "str", 
 
 
 def encode(expression: Expression) -> bytes:
-    return msgspec.msgpack.encode(condition(expression))
+    """Raises InvalidArgument if it cannot be sent."""
+    try:
+        data = msgspec.msgpack.encode(condition(expression))
+    except (OverflowError, UnicodeEncodeError, RecursionError) as error:
+        raise InvalidArgument(f"the condition cannot be sent: {error}; change its values") from error
+    _check_size(data)
+    return data
 
 
 def decode(data: bytes) -> Expression:
+    _check_size(data)
     try:
         node: Node = _decoder.decode(data)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise InvalidArgument(f"malformed predicate: {error}") from error
     check_depth(node)
     return node
+
+
+def _check_size(data: bytes) -> None:
+    if len(data) > ENCODED_BYTES_MAX:
+        raise InvalidArgument(
+            f"the condition takes {len(data)} bytes, over the limit of {ENCODED_BYTES_MAX}; scan in several goes, or get "
+            "the rows by key"
+        )
 
 
 def columns(expression: Expression) -> list[str]:
@@ -131,16 +148,16 @@ def _bound(column: Column, values: Sequence[Value]) -> tuple[Value, ...]:
     if column.type == "timestamp" and all(value.kind == "timestamp" for value in values):
         return tuple(values)
     given: list[Any] = []
+    last = len(values) - 1
     try:
         given += map(_unbound, values)
         array = convert.to_array(column, given)
     except (InvalidArgument, *_MALFORMED) as error:
         row = getattr(error, "row", None)
-        shown = (
-            repr(given[row]) if row is not None and row < len(given) else repr(values[len(given) - 1].data)
-        )
+        culprit = given[row] if row is not None and row < len(given) else values[min(len(given), last)].data
         raise InvalidArgument(
-            f"column {column.name!r} cannot be compared with {shown}: it takes {python_values.expected(column)}",
+            f"column {column.name!r} cannot be compared with {python_values.shown(culprit)}: it takes "
+            f"{python_values.expected(column)}; {python_values.remedy(column)}",
             column=column.name,
         ) from error
     if column.type == "timestamp":

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from ebla.storage.errors import InvalidArgument
+
+
+def listed(rows: Any) -> Any:
+    """One row alone, and rows in a sequence of any kind, as a list; everything else as it is."""
+    if isinstance(rows, Mapping):
+        return [rows]
+    if isinstance(rows, Sequence) and not isinstance(rows, (list, tuple, str, bytes, bytearray, memoryview)):
+        return list(rows)
+    return rows
+
+
+def count(rows: Any) -> int | None:
+    """How many rows there are; None if these are no rows."""
+    taken = isinstance(rows, (pa.RecordBatch, pa.Table, list, tuple)) or _is_frame(rows)
+    return len(rows) if taken else None
 
 
 def names(rows: Any) -> tuple[str, ...] | None:
@@ -16,8 +32,7 @@ def names(rows: Any) -> tuple[str, ...] | None:
         return tuple(rows.schema.names)
     if isinstance(rows, (list, tuple)):
         return tuple(rows[0]) if rows and isinstance(rows[0], Mapping) else ()
-    columns = getattr(rows, "columns", None)
-    return None if columns is None else tuple(columns)
+    return tuple(rows.columns) if _is_frame(rows) else None
 
 
 def check_uniform(rows: Any, wanted: tuple[str, ...]) -> None:
@@ -25,8 +40,8 @@ def check_uniform(rows: Any, wanted: tuple[str, ...]) -> None:
     for at, row in enumerate(rows if isinstance(rows, (list, tuple)) else ()):
         if isinstance(row, Mapping) and (len(row) != len(wanted) or any(name not in row for name in wanted)):
             raise InvalidArgument(
-                f"row {at} names the columns {', '.join(row)} and row 0 {', '.join(wanted)}; the rows of one update "
-                "name the same columns",
+                f"row {at} names the columns {', '.join(map(str, row))} and row 0 {', '.join(map(str, wanted))}; the "
+                "rows of one update name the same columns",
                 row=at,
             )
 
@@ -34,8 +49,12 @@ def check_uniform(rows: Any, wanted: tuple[str, ...]) -> None:
 def select(rows: Any, key: tuple[str, ...]) -> Any:
     """Only the key columns: what is given as keys may be whole rows."""
     if isinstance(rows, (pa.RecordBatch, pa.Table)):
-        return rows.select([name for name in rows.schema.names if name in key])
+        return rows.select([at for at, name in enumerate(rows.schema.names) if name in key])
     if isinstance(rows, (list, tuple)):
         return [{n: row[n] for n in key if n in row} if isinstance(row, Mapping) else row for row in rows]
-    columns = getattr(rows, "columns", None)
-    return rows if columns is None else rows[[name for name in columns if name in key]]
+    return rows.loc[:, [name in key for name in rows.columns]] if _is_frame(rows) else rows
+
+
+def _is_frame(rows: Any) -> bool:
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(rows, pandas.DataFrame)

@@ -63,7 +63,7 @@ class Route:
         self.target = ""
         self.failures = 0
         self.last = "nobody yet"
-        self.moved: asyncio.Future[None] | None = None  # set while on the way to another target
+        self.moved: asyncio.Future[EblaError | None] | None = None  # set while on the way to another target
         self.paused: dict[int, None] = {}  # kinds of work that a server asked us to hold back
         self.queues: tuple[deque[Unit], ...] = (deque(), deque(), deque())
         self.ops: deque[WriteOp] = deque()  # single rows, not yet made into a batch

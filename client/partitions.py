@@ -7,12 +7,13 @@ ebla.hash("carrier", buckets=4) + ebla.range(...)             both: every bucket
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ebla.storage.errors import InvalidArgument
 from ebla.storage.partition import hash_spec, range_spec
+from ebla.storage.python_values import shown
 from ebla.storage.schema import Hash, Partitioning, TableSchema
 
 
@@ -51,9 +52,19 @@ def hash(*columns: str, buckets: int) -> PartitionBy:
 def range(*columns: str, splits: Sequence[Any]) -> PartitionBy:
     """len(splits) + 1 tablets; `columns` begin the primary key, each split is the first key of its tablet (a tuple if
     there are several columns)."""
-    if not columns or not len(splits):
+    if isinstance(splits, (str, bytes)) or not isinstance(splits, Iterable):
+        raise InvalidArgument(
+            f"splits is a list of values, each the first key of its tablet, such as [10, 20], not {shown(splits)}"
+        )
+    values = tuple(splits)
+    if not columns or not values:
         raise InvalidArgument("a range needs columns and one split at least")
-    return PartitionBy(None, columns, tuple(splits))
+    for name in columns:
+        if not isinstance(name, str):
+            raise InvalidArgument(
+                f'range columns are names, such as range("id", splits=[10]), not {shown(name)}'
+            )
+    return PartitionBy(None, columns, values)
 
 
 def resolve(partition_by: PartitionBy | None, schema: TableSchema) -> Partitioning:
@@ -62,7 +73,7 @@ def resolve(partition_by: PartitionBy | None, schema: TableSchema) -> Partitioni
         return Partitioning()
     if not isinstance(partition_by, PartitionBy):
         raise InvalidArgument(
-            f"partition_by is made with ebla.hash(...), ebla.range(...) or their sum, not {partition_by!r}"
+            f"partition_by is made with ebla.hash(...), ebla.range(...) or their sum, not {shown(partition_by)}"
         )
     ranged = range_spec(partition_by.columns, partition_by.splits, schema) if partition_by.columns else None
     return Partitioning(partition_by.hashed, ranged)

@@ -44,7 +44,7 @@ class Reader:
     async def get_many(self, keys: Any, deadline_s: float) -> tuple[pa.RecordBatch, Array]:
         """The rows that exist, and for each key the position of its row among them, -1 if absent."""
         self.session.check_open()
-        keys = given.select([keys] if isinstance(keys, Mapping) else keys, self.table.schema.key)
+        keys = given.select(given.listed(keys), self.table.schema.key)
         batch = self._keys_only.arrow(keys)
         encoded = self._keys_only.encode_keys(batch)
         buckets = self.table.partitioner.assign(batch, encoded)

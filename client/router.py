@@ -76,7 +76,9 @@ class Router:
         deadline = clock.monotonic() + deadline_s
         while True:
             while route.moved is not None:
-                await asyncio.shield(route.moved)
+                fatal = await asyncio.shield(route.moved)
+                if fatal is not None:
+                    raise same(fatal)
             left_s = deadline - clock.monotonic()
             if self.closed is not None:
                 raise same(self.closed)
@@ -175,7 +177,7 @@ class Router:
             except EblaError as error:
                 route.last = f"the master: {type(error).__name__}: {error}"
         del self._moving[route]
-        _release(route)
+        _release(route, fatal)
         if fatal is not None:
             self._fail(route, fatal)
         else:
@@ -268,9 +270,9 @@ class Router:
         return bool(self._active)
 
 
-def _release(route: Route) -> None:
-    """The route is not on its way any more."""
+def _release(route: Route, fatal: EblaError | None = None) -> None:
+    """The route is not on its way any more; `fatal`: because there is nowhere to go."""
     moved, route.moved = route.moved, None
     assert moved is not None
     if not moved.done():
-        moved.set_result(None)
+        moved.set_result(fatal)

@@ -5,7 +5,8 @@
     order        within a tablet by key; blocks of different tablets in the order in which they arrive
     trouble      a tablet of which nothing was handed out yet is simply read again elsewhere; once rows of it were
                  handed out the snapshot cannot be found again, and the scan ends in ScanInterrupted. `collect`
-                 (to_arrow, to_pandas, count) keeps each tablet's rows back until they are whole, so it never does
+                 (to_arrow, to_pandas, count) keeps each tablet's rows back until they are whole, so it never does.
+                 If the table was dropped meanwhile, the scan ends in NotFound
 
 Whatever happens, scanners that were opened are closed. The deadline is for each block, not for the whole scan.
 """
@@ -19,7 +20,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from ebla import expressions
-from ebla.actors.errors import NetworkError, Throttled, TimedOut
+from ebla.actors.errors import NetworkError, NotFound, TabletNotFound, Throttled, TimedOut
 from ebla.actors.messages import Empty, ScanBlock, ScanClose, ScanContinue, ScanRequest
 from ebla.errors import ConnectionClosed, ScanInterrupted
 from ebla.locations import Route, TableRoutes, retriable, throttle_s
@@ -30,7 +31,7 @@ from ebla.options import (
     SCAN_TRIES_MAX,
 )
 from ebla.session import Session
-from ebla.storage.errors import EblaError
+from ebla.storage.errors import EblaError, StorageError
 
 
 @dataclass(frozen=True)
@@ -146,6 +147,8 @@ class ScanRun:
             except EblaError as error:
                 if self._ended or not retriable(error):
                     raise
+                if isinstance(error, (TabletNotFound, StorageError)):
+                    await self._require_table()
                 if read.delivered:
                     raise ScanInterrupted(
                         f"scan of {self.table.name!r}: the snapshot of tablet {route.tablet} was lost after "
@@ -157,6 +160,15 @@ class ScanRun:
                 if isinstance(error, TimedOut) or clock.monotonic() >= deadline:
                     raise
             read.held.clear()
+
+    async def _require_table(self) -> None:
+        """A tablet is lost on a server for good when its table was dropped: then say so. Raises NotFound."""
+        try:
+            await self.session.refresh(self.table)
+        except NotFound:
+            raise
+        except EblaError:
+            return  # the master cannot tell now; the tablet's servers may
 
     async def _read_snapshot(self, read: TabletRead) -> None:
         route, router = read.route, self.session.router

@@ -14,12 +14,12 @@ import msgspec
 
 from ebla.actors.errors import Internal, NetworkError, NotFound, SchemaMismatch, TimedOut, Unavailable
 from ebla.actors.messages import TableInfo, TableName
-from ebla.actors.world import new_id
+from ebla.actors.world import encode, new_id
 from ebla.errors import ConnectionClosed
 from ebla.locations import TableRoutes, backoff_s, retriable, same
 from ebla.options import MASTER, MASTER_ATTEMPT_S, ClientWorld
 from ebla.router import Router
-from ebla.storage.errors import EblaError
+from ebla.storage.errors import EblaError, InvalidArgument
 
 Reply = TypeVar("Reply")
 
@@ -128,6 +128,7 @@ class Session:
     ) -> Reply:
         """Repeats the same message until the master answers; a request that changes something carries its id."""
         self.check_open()
+        _check_sendable(method, message)
         clock = self.world.clock
         began = clock.monotonic()
         tries = 0
@@ -180,3 +181,11 @@ class Session:
     def failed(self, what: str, error: BaseException) -> None:
         """A background task met a defect: nobody may wait for what it would have done."""
         self.close(Internal(f"the connection to deployment {self.name!r} failed in {what}: {error!r}"))
+
+
+def _check_sendable(method: str, message: msgspec.Struct) -> None:
+    """What cannot be encoded, or would not be understood, ends this call only."""
+    try:
+        msgspec.msgpack.decode(encode(message), type=type(message))
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise InvalidArgument(f"this {method} cannot be sent: {error}; change its arguments") from error

@@ -22,6 +22,7 @@ from ebla.aio import Row, WriteIdLike, describe
 from ebla.options import WAIT_S, Written, check_deadline
 from ebla.partitions import PartitionBy
 from ebla.quick import MISS, QuickGets
+from ebla.storage import python_values
 from ebla.sync import Bridge
 
 T = TypeVar("T")
@@ -288,7 +289,7 @@ class Scan:
 
     def __iter__(self) -> Iterator[Row]:
         for batch in self.batches():
-            yield from batch.to_pylist()
+            yield from python_values.rows(batch)
 
     def _pull(self, source: AsyncGenerator[T, None]) -> Iterator[T]:
         """One hand-over per item; a loop that is left early ends the scan."""

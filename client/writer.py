@@ -18,7 +18,7 @@ from ebla.actors.errors import AlreadyPresent, NotFound
 from ebla.actors.messages import DELETE, INSERT, UPDATE
 from ebla.bulk import BulkWrite
 from ebla.locations import TableRoutes
-from ebla.options import WriteId, Written
+from ebla.options import INT_MAX, WriteId, Written
 from ebla.session import Session
 from ebla.storage.errors import InvalidArgument
 from ebla.storage.rows import RowCodec
@@ -58,10 +58,15 @@ class Writer:
     async def many(self, kind: int, rows: Any, write_id: WriteId | None, deadline_s: float) -> Written:
         """Every row is sent before an error about rows is raised."""
         self.session.check_open()
-        if isinstance(rows, Mapping):
-            rows = [rows]
-        if hasattr(rows, "__len__") and len(rows) == 0:
+        rows = given.listed(rows)
+        count = given.count(rows)
+        if count == 0:
             return Written(0)
+        if write_id is not None and write_id.sequence + (count or 0) > INT_MAX:
+            raise InvalidArgument(
+                f"the rows of this call are numbered from {write_id.sequence} on, and {count} of them go beyond {INT_MAX}; "
+                "begin anew with another client"
+            )
         names = given.names(rows)
         columns, codec = self._choose(kind, names)
         if kind == UPDATE and names is not None:

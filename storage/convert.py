@@ -130,6 +130,9 @@ def to_array(column: Column, values: Any) -> pa.Array:
         return _cast(column, values)
     if isinstance(values, np.ndarray) and values.dtype == object:
         values = values.tolist()
+    elif hasattr(values, "dtype"):
+        wild = python_values.wild_objects(values)
+        values = values if wild is None else wild
     if not hasattr(values, "dtype"):
         return _from_python(column, values if isinstance(values, list) else list(values))
     try:
@@ -157,16 +160,22 @@ def _from_python(column: Column, values: list[Any]) -> pa.Array:
         misplaced = python_values.first_unfit_time(column, values)
         if misplaced is not None:
             _refuse(column, values, misplaced)
+    elif column.type == "decimal":
+        exact, misplaced = python_values.exact_decimals(column, values)
+        if misplaced is not None:
+            _refuse(column, values, misplaced)
+        values = exact
     kind = python_values.exact_type(column)
     try:
         array = pa.array(values, kind)
     except _REFUSALS as error:
         bad = _first_bad(len(values), lambda start, stop: pa.array(values[start:stop], kind))
         _refuse(column, values, bad, error)
-    return _cast(column, array)
+    return _cast(column, array, values)
 
 
-def _cast(column: Column, array: Any) -> pa.Array:
+def _cast(column: Column, array: Any, given: list[Any] | None = None) -> pa.Array:
+    """`given`: the Python values that the array was made of, for messages."""
     kind = column.arrow_type()
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
@@ -187,7 +196,7 @@ def _cast(column: Column, array: Any) -> pa.Array:
             array = _exact_cast(array, kind)
         except _REFUSALS as error:
             bad = _first_bad(len(array), lambda start, stop: _exact_cast(array[start:stop], kind))
-            _refuse(column, array, bad, error)
+            _refuse(column, array if given is None else given, bad, error)
     if column.variable:
         try:
             array.validate(full=True)
@@ -241,14 +250,22 @@ def _remedy(column: Column, given: pa.DataType) -> str:
 
 
 def _refuse(column: Column, values: Any, row: int, error: Exception | None = None) -> None:
-    value = values[row].as_py() if isinstance(values, pa.Array) else values[row]
-    shown = repr(value)[:100]
     reason = f" ({error})" if error else ""
     raise InvalidArgument(
-        f"column {column.name!r}, row {row}: {shown} is not {python_values.expected(column)}{reason}; change the value",
+        f"column {column.name!r}, row {row}: {_shown(values, row)} is not {python_values.expected(column)}{reason}; "
+        f"{python_values.remedy(column)}",
         column=column.name,
         row=row,
     ) from error
+
+
+def _shown(values: Any, row: int) -> str:
+    if not isinstance(values, pa.Array):
+        return python_values.shown(values[row])
+    try:
+        return python_values.shown(values[row].as_py())
+    except python_values.UNREADABLE:  # Arrow holds what Python cannot
+        return f"a {values.type} that Python cannot express"
 
 
 def _first_bad(count: int, attempt: Callable[[int, int], Any]) -> int:

@@ -14,7 +14,8 @@ Records carry their own checksums (the layouts' business): LMDB does not notice 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -49,7 +50,12 @@ Change = Put | Delete | DeleteRange
 Batch = Sequence[Change]
 
 
-JOINED_STEP = 256  # items between two looks at the size of what was joined
+JOINED_STEP = 256  # items between two looks at the size of what was read
+SAMPLED = 16  # items of a step that stand for the others
+JOINED_STRIDE = (
+    17  # from each of them to the next: no power of two, since rows of a table may well have a period
+)
+JOINED_LARGE = 2048  # bytes; larger items are looked at one by one
 
 
 class Reader(Protocol):
@@ -61,9 +67,15 @@ class Reader(Protocol):
         """One entry per key, in order."""
 
     def items(
-        self, database: str, start: bytes = b"", stop: bytes | None = None, *, limit: int | None = None
+        self,
+        database: str,
+        start: bytes = b"",
+        stop: bytes | None = None,
+        *,
+        limit: int | None = None,
+        bytes_max: int | None = None,
     ) -> list[Item]:
-        """Ascending items with start <= key < stop, at most `limit`."""
+        """Ascending items with start <= key < stop, at most `limit`; `bytes_max` as in `joined`."""
 
     def joined(
         self,
@@ -76,7 +88,7 @@ class Reader(Protocol):
     ) -> tuple[list[bytes], bytes | None]:
         """Ascending `key + value` of up to `limit` items, and the key to go on from (None at the end).
 
-        With `bytes_max` it ends early, at the first multiple of JOINED_STEP items that together are as large.
+        With `bytes_max` it ends early, where the items together are about as large: see `within`.
         The form that bulk scans want: one bytes object a row, made without Python code per row.
         """
 
@@ -113,6 +125,35 @@ class Environment(Reader, Protocol):
 
     async def close(self) -> None:
         """Wait for commits under way, then close. Later calls raise."""
+
+
+def within(
+    found: Iterator[T], limit: int | None, bytes_max: int, size: Callable[[T], int], *, large: bool = True
+) -> list[T]:
+    """The first of `found`, up to `limit`, or until they are together about as large as `bytes_max`.
+
+    A large item counts, and may be the last, at once. The others are looked at after each JOINED_STEP, by sample, so
+    they may end a little early or late. `large` False promises that there are none, and spares a look at each.
+    """
+    taken: list[T] = []
+    total = 0
+    while total < bytes_max and (limit is None or len(taken) < limit):
+        begun = len(taken)
+        some = islice(found, JOINED_STEP if limit is None else min(JOINED_STEP, limit - begun))
+        if large:
+            for item in some:
+                taken.append(item)
+                if (alone := size(item)) > JOINED_LARGE:
+                    total += alone
+                    if total >= bytes_max:
+                        return taken
+        else:
+            taken += some
+        if len(taken) < begun + JOINED_STEP:
+            break
+        sample = map(size, taken[begun::JOINED_STRIDE])
+        total += JOINED_STEP // SAMPLED * sum(each for each in sample if each <= JOINED_LARGE)
+    return taken
 
 
 class Instance(NamedTuple):

@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from ebla.storage import convert, ragged
 from ebla.storage.errors import InvalidArgument
 from ebla.storage.fixed import Fixed
+from ebla.storage.python_values import shown
 from ebla.storage.ragged import Array
 from ebla.storage.scalars import scalar
 from ebla.storage.schema import KEY_BYTES_MAX, Column
@@ -126,7 +127,7 @@ class KeyCodec:
             return [part(to_raw(row[name])) for name, to_raw, part in self._encoders]
         except InvalidArgument:
             raise
-        except (KeyError, struct.error, TypeError, OverflowError) as error:
+        except (LookupError, struct.error, TypeError, ValueError, OverflowError) as error:
             self._explain(row)
             raise AssertionError(f"key {row!r} was refused without a reason") from error
 
@@ -153,7 +154,10 @@ class KeyCodec:
             place = stop
         return found
 
-    def _explain(self, row: Mapping[str, Any]) -> None:
+    def _explain(self, row: Any) -> None:
+        if not isinstance(row, Mapping):
+            names = ", ".join(f"{column.name!r}: ..." for column in self.columns)
+            raise InvalidArgument(f"a key is a dict of column to value, {{{names}}}, not {shown(row)}")
         for column in self.columns:
             value = row.get(column.name)
             if value is None:

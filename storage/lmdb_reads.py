@@ -21,7 +21,7 @@ from typing import Concatenate, ParamSpec, TypeAlias, TypeVar
 
 import lmdb
 
-from ebla.storage.environment import JOINED_STEP, Item
+from ebla.storage.environment import JOINED_LARGE, Item, within
 from ebla.storage.errors import Corruption, DiskFailed, InvalidArgument, SnapshotExpired, StorageError
 
 T = TypeVar("T")
@@ -61,9 +61,15 @@ class LmdbReads(abc.ABC):
         return self._read(_get_many, database, keys)
 
     def items(
-        self, database: str, start: bytes = b"", stop: bytes | None = None, *, limit: int | None = None
+        self,
+        database: str,
+        start: bytes = b"",
+        stop: bytes | None = None,
+        *,
+        limit: int | None = None,
+        bytes_max: int | None = None,
     ) -> list[Item]:
-        return self._read(_items, database, start, stop, limit)
+        return self._read(_items, database, start, stop, limit, bytes_max)
 
     def joined(
         self,
@@ -327,9 +333,27 @@ def _range(cursor: lmdb.Cursor[bytes], start: bytes, stop: bytes | None) -> Iter
 
 
 def _items(
-    transaction: Transaction, database: Database, start: bytes, stop: bytes | None, limit: int | None
+    transaction: Transaction,
+    database: Database,
+    start: bytes,
+    stop: bytes | None,
+    limit: int | None,
+    bytes_max: int | None,
 ) -> list[Item]:
-    return list(islice(_range(transaction.cursor(database), start, stop), limit))
+    found = _range(transaction.cursor(database), start, stop)
+    if bytes_max is None:
+        return list(islice(found, limit))
+    return within(found, limit, bytes_max, _size, large=_may_be_large(transaction, database))
+
+
+def _may_be_large(transaction: Transaction, database: Database) -> bool:
+    """Whether there may be items above JOINED_LARGE: LMDB keeps what takes half a page on pages of its own."""
+    stat = transaction.stat(database)
+    return bool(stat["overflow_pages"]) or stat["psize"] // 2 > JOINED_LARGE
+
+
+def _size(item: Item) -> int:
+    return len(item[0]) + len(item[1])
 
 
 def _joined(
@@ -342,15 +366,11 @@ def _joined(
 ) -> tuple[list[bytes], bytes | None]:
     cursor = transaction.cursor(database)
     whole = map(b"".join, _range(cursor, start, stop))
-    step = limit if bytes_max is None else JOINED_STEP
-    rows: list[bytes] = []
-    size = wanted = 0
-    while len(rows) == wanted < limit and (bytes_max is None or size < bytes_max):
-        some = list(islice(whole, min(step, limit - wanted)))
-        rows += some
-        wanted = min(wanted + step, limit)
-        size += sum(map(len, some)) if bytes_max is not None else 0
-    if len(rows) < wanted or not cursor.next():
+    if bytes_max is None:
+        rows = list(islice(whole, limit))
+    else:
+        rows = within(whole, limit, bytes_max, len, large=_may_be_large(transaction, database))
+    if not rows or not cursor.next():  # at the end it stays there; one that found nothing would begin anew
         return rows, None
     following = cursor.key()
     return rows, following if stop is None or following < stop else None

@@ -23,6 +23,7 @@ import xxhash
 from ebla.storage import ragged
 from ebla.storage.errors import InvalidArgument
 from ebla.storage.keys import KeyCodec
+from ebla.storage.python_values import shown
 from ebla.storage.ragged import Array
 from ebla.storage.schema import Hash, Range, TableSchema
 
@@ -50,6 +51,13 @@ NOWHERE = KeyBounds(b"", b"")
 
 def hash_spec(*columns: str, buckets: int) -> Hash:
     """Divide rows into `buckets` parts by a hash of these key columns."""
+    if isinstance(buckets, bool) or not isinstance(buckets, int):
+        raise InvalidArgument(f"buckets is a whole number, such as 16, not {shown(buckets)}")
+    for name in columns:
+        if not isinstance(name, str):
+            raise InvalidArgument(
+                f'hash columns are names, such as hash("id", buckets=16), not {shown(name)}'
+            )
     return Hash(columns, buckets)
 
 
@@ -76,7 +84,7 @@ def range_spec(columns: Sequence[str], splits: Sequence[Any], schema: TableSchem
         made = codec.encode_row(dict(zip(columns, values, strict=True)))
         if encoded and made <= encoded[-1]:
             raise InvalidArgument(
-                f"split {place} ({split!r}) does not lie above the one before; sort them", row=place
+                f"split {place} ({shown(split)}) does not lie above the one before; sort them", row=place
             )
         encoded.append(made)
     return Range(columns, tuple(encoded))

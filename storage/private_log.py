@@ -1,8 +1,8 @@
 """A tablet's own log: the entries that outlive the shared log, because data or a peer still needs them.
 
-It is written in batches, off the write path, when the shared log is about to be trimmed. It is always a prefix of
-what the tablet's log holds: `extend` replaces everything from its first entry on, so a conflict that was resolved
-in the shared log never leaves a stale tail here.
+It is written in batches, off the write path, when the shared log is about to be trimmed. What a newer leader has
+replaced since may stand here as a stale tail for as long as the shared log still says so: `extend` replaces
+everything from its first entry on, and `trim`, which comes before the shared log lets go, cuts the rest of it.
 
 Key: index u64 big endian. Value: storage/entries.py.
 """
@@ -77,6 +77,10 @@ class PrivateLog:
             found.append(from_record(self.tablet, index, data, self.environment.path))
         return found
 
-    async def trim(self, to_index: int) -> None:
-        """Drop every entry with index <= to_index."""
-        await self.environment.commit([DeleteRange(ENTRIES, b"", _INDEX.pack(to_index + 1))])
+    async def trim(self, to_index: int, valid_index: int) -> None:
+        """Keep only the entries with to_index < index <= valid_index: those before are not needed, those after it
+        are stale. Durable, both at once, when it returns."""
+        changes = [DeleteRange(ENTRIES, b"", _INDEX.pack(to_index + 1))]
+        changes.append(DeleteRange(ENTRIES, _INDEX.pack(max(to_index, valid_index) + 1), None))
+        await self.environment.commit(changes)
+        self.last_index = min(self.last_index, valid_index)

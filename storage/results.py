@@ -97,9 +97,23 @@ class Results:
             self._pending.answers.pop(client, None)
             self._pending.dropped[client] = None
 
-    def take_changes(self) -> list[Change]:
-        """What a flush writes beside the rows. The flush may fail: then the server stops, so nothing is lost."""
-        pending, self._pending = self._pending, Pending()
+    def take(self) -> Pending:
+        """What changed since the last flush, for the next one to write. A flush that fails gives it back."""
+        taken, self._pending = self._pending, Pending()
+        return taken
+
+    def give_back(self, taken: Pending) -> None:
+        """Whether it was written is not known, so the next flush writes it (again). What changed meanwhile is newer:
+        of a client that was dropped since, only what came after that counts."""
+        newer, self._pending = self._pending, taken
+        for client in newer.dropped:
+            taken.answers.pop(client, None)
+            taken.dropped[client] = None
+        for client, sequences in newer.answers.items():
+            taken.answers.setdefault(client, []).extend(sequences)
+
+    def changes(self, pending: Pending) -> list[Change]:
+        """`pending` as changes of the environment, to be written with the rows of the same position."""
         changes: list[Change] = [DeleteRange(RESULTS, client, _after(client)) for client in pending.dropped]
         items = []
         for client, sequences in pending.answers.items():

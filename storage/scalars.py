@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from ebla.storage import convert
 from ebla.storage.errors import InvalidArgument
-from ebla.storage.schema import Column
+from ebla.storage.schema import Column, known_zone
 
 Convert = Callable[[Any], Any]
 
@@ -133,7 +133,10 @@ def _time(column: Column, slow: Convert) -> Convert:
     def to_raw(value: Any) -> Any:
         if type(value) is not datetime or (value.tzinfo is not None) != zoned:
             return slow(value)
-        since = value - epoch
+        try:
+            since = value - epoch
+        except TypeError:  # its zone gives no offset
+            return slow(value)
         micros = since.microseconds
         if micros % step:
             return slow(value)
@@ -175,6 +178,8 @@ def _from_day(column: Column) -> Convert:
 
 
 def _from_time(column: Column) -> Convert:
+    if column.zone and not known_zone(column.zone):
+        return _from_unknown_zone(column)
     if column.unit == "ns":
         return _from_nanoseconds(column)
     epoch = _EPOCH_UTC if column.zone else _EPOCH
@@ -194,13 +199,29 @@ def _from_time(column: Column) -> Convert:
     return from_raw
 
 
+def _from_unknown_zone(column: Column) -> Convert:
+    """Bytes and Arrow need no rules of the zone: whoever only stores, copies and scans rows can do without them."""
+
+    def from_raw(raw: int) -> Any:
+        raise InvalidArgument(
+            f"column {column.name!r} holds times of the zone {column.zone!r}, which is not known here; install tzdata, "
+            "or read it as Arrow",
+            column=column.name,
+        )
+
+    return from_raw
+
+
 def _from_nanoseconds(column: Column) -> Convert:
     zone = pa.lib.string_to_tzinfo(column.zone) if column.zone else None
 
     def from_raw(raw: int) -> Any:
         import pandas  # only nanoseconds need it, and it is slow to import
 
-        return pandas.Timestamp(raw, unit="ns", tz=zone)
+        try:
+            return pandas.Timestamp(raw, unit="ns", tz=zone)
+        except (OverflowError, ValueError) as error:
+            raise _beyond(column, raw) from error
 
     return from_raw
 

@@ -7,8 +7,10 @@ Key columns are never null. Limits and their grounds are in LIMITS.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import msgspec
 import pyarrow as pa
@@ -35,6 +37,14 @@ _SIMPLE: dict[str, pa.DataType] = {
 }
 _NAMES = {kind: name for name, kind in _SIMPLE.items()}
 TIMESTAMP_UNITS = ("s", "ms", "us", "ns")
+_OFFSET = re.compile(r"[+-]([01][0-9]|2[0-3]):[0-5][0-9]")
+_NO_ZONES = (
+    "localtime",
+    "posixrules",
+    "Factory",
+    "posix/",
+    "right/",
+)  # files beside the zones: not the same everywhere
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -146,6 +156,14 @@ class TableSchema(msgspec.Struct, frozen=True):
         schema: pa.Schema, primary_key: Sequence[str], partitioning: Partitioning | None = None
     ) -> TableSchema:
         """Checked; raises InvalidArgument naming the column and the remedy."""
+        _require(
+            isinstance(schema, pa.Schema),
+            f'schema is a pyarrow.Schema, such as pa.schema([("id", pa.int64())]), not {type(schema).__name__}',
+        )
+        _require(
+            isinstance(primary_key, (list, tuple)) and all(isinstance(name, str) for name in primary_key),
+            f'primary_key is a list of column names, such as ["id"], not {primary_key!r:.100}',
+        )
         made = TableSchema(
             tuple(Column.from_arrow(field) for field in schema),
             tuple(primary_key),
@@ -171,6 +189,7 @@ class TableSchema(msgspec.Struct, frozen=True):
             _require(
                 0 < len(name) <= NAME_MAX, f"a column name has 1 to {NAME_MAX} characters: {name!r}", name
             )
+            _require(_unicode(name), f"column name {name!r} is not valid Unicode; rename the column", name)
             _require(names.count(name) == 1, f"column {name!r} appears twice; rename one", name)
         _require(len(self.key) > 0, "a table needs a primary key: name at least one column in primary_key")
         for name in self.key:
@@ -211,6 +230,12 @@ def _check_type(column: Column) -> None:
             f"column {column.name!r}: unit must be one of {TIMESTAMP_UNITS}",
             column.name,
         )
+        _require(
+            column.zone is None or known_zone(column.zone),
+            f"column {column.name!r}: time zone {column.zone!r:.100} is not known here; give 'UTC', an IANA name such "
+            "as 'Europe/Zurich', or an offset such as '+05:30' (a zone with a name needs the package tzdata)",
+            column.name,
+        )
     elif column.type == "decimal":
         precision, scale = column.precision or 0, column.scale or 0
         _require(
@@ -220,6 +245,28 @@ def _check_type(column: Column) -> None:
         )
     else:
         _require(column.type in _SIMPLE, f"column {column.name!r}: unknown type {column.type!r}", column.name)
+
+
+def known_zone(zone: str) -> bool:
+    """Can Python make times of it: UTC, an offset of hours and minutes, or a zone of the IANA database here?"""
+    if zone == "UTC" or _OFFSET.fullmatch(zone):
+        return True
+    if zone.startswith(_NO_ZONES):
+        return False
+    try:
+        ZoneInfo(zone)
+        pa.lib.string_to_tzinfo(zone)
+    except (LookupError, ValueError, OSError):  # unknown; not a name; a folder
+        return False
+    return True
+
+
+def _unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _require(holds: Any, message: str, column: str | None = None) -> None:

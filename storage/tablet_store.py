@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 import msgspec
 
 from ebla.storage.entries import START, Position
-from ebla.storage.environment import Change, Delete, Disk, Environment, Put, Snapshot
+from ebla.storage.environment import Change, Delete, Disk, Environment, Put, Snapshot, within
 from ebla.storage.errors import Damaged
 from ebla.storage.memtable import Memtable, merge
 from ebla.storage.records import seal, unseal
@@ -45,11 +46,15 @@ class TabletStore:
     async def open(disk: Disk, tablet: str, *, create: bool, retention_us: int) -> TabletStore:
         """`create` makes an empty one that stands at position START."""
         environment = await disk.open_environment(path_of(tablet), [ROWS, RESULTS, META], create=create)
-        if environment.get(META, POSITION) is None:
-            if not create:
-                raise Damaged(f"the data of tablet {tablet} has no position", path=environment.path)
-            await environment.commit([_put_position(START)])
-        return TabletStore(environment, Results(retention_us))
+        try:
+            if environment.get(META, POSITION) is None:
+                if not create:
+                    raise Damaged(f"the data of tablet {tablet} has no position", path=environment.path)
+                await environment.commit([_put_position(START)])
+            return TabletStore(environment, Results(retention_us))
+        except BaseException:
+            await environment.close()  # or it could be neither opened again nor removed
+            raise
 
     @property
     def memory_bytes(self) -> int:
@@ -105,10 +110,15 @@ class TabletStore:
             return target
         self._freeze()
         tables = list(self.frozen)
-        changes = self.results.take_changes()
-        changes.append(_put_position(target))
-        rows = await self.environment.run(_row_changes, tables)
-        await self.environment.commit([*rows, *changes])
+        answers = self.results.take()
+        try:
+            changes = [*self.results.changes(answers), _put_position(target)]
+            rows = await self.environment.run(_row_changes, tables)
+            await self.environment.commit([*rows, *changes])
+        except BaseException:
+            # No space, or cancelled: the next flush must not write the rows without the answers they belong to.
+            self.results.give_back(answers)
+            raise
         self.frozen = self.frozen[len(tables) :]
         self.flushed = target
         return target
@@ -135,22 +145,31 @@ class TabletSnapshot:
         self.tables = tables
         self.position = position
 
-    def block(self, start: bytes, stop: bytes | None, limit: int) -> tuple[list[bytes], bytes | None]:
+    def block(
+        self, start: bytes, stop: bytes | None, limit: int, bytes_max: int
+    ) -> tuple[list[bytes], bytes | None]:
         """Rows (key and value joined) with start <= key < stop, ascending, and the key to go on from, None at the
-        end. About `limit` rows: every source gives at most so many, and some are overwritten or deleted."""
+        end. About `limit` rows: every source gives at most so many, and some are overwritten or deleted. Or about
+        `bytes_max` bytes (less than twice that with rows of memtables), but one row at least if there is one."""
         overlays = [table.range(start, stop, limit) for table in self.tables]
         if not any(items for items, _ in overlays):
-            return self.base.joined(ROWS, start, stop, limit=limit)
-        stored = self.base.items(ROWS, start, stop, limit=limit)
+            return self.base.joined(ROWS, start, stop, limit=limit, bytes_max=bytes_max)
+        stored = self.base.items(ROWS, start, stop, limit=limit, bytes_max=bytes_max)
         ends = [following for _, following in overlays if following is not None]
-        if len(stored) == limit:
-            ends.append(stored[-1][0] + b"\0")
+        after = stored[-1][0] + b"\0" if stored else start
+        if stored and self.base.items(ROWS, after, stop, limit=1):
+            ends.append(after)
         until = min(ends, default=None)
         rows: dict[bytes, bytes | None] = {}
         rows.update(_below(stored, until))
         for items, _ in overlays:
             rows.update(_below(items, until))
-        return [key + value for key, value in sorted(rows.items()) if value is not None], until
+        ordered = sorted(rows.items())
+        if sum(_bytes(items) for items, _ in overlays) < bytes_max:
+            return [key + value for key, value in ordered if value is not None], until
+        left = iter(ordered)
+        found = within((key + value for key, value in left if value is not None), None, bytes_max, len)
+        return found, next(left, (until,))[0]
 
     def close(self) -> None:
         self.base.close()
@@ -159,6 +178,11 @@ class TabletSnapshot:
 def _below(items: list[Any], until: bytes | None) -> list[Any]:
     """The items with key < until, of ascending (key, value) pairs."""
     return items if until is None else items[: bisect_left(items, (until,))]
+
+
+def _bytes(items: list[Any]) -> int:
+    """Of the values, of (key, value) pairs."""
+    return sum(map(len, filter(None, map(itemgetter(1), items))))
 
 
 def _row_changes(tables: list[Memtable]) -> list[Change]:

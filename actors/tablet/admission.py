@@ -26,6 +26,8 @@ from ebla.storage.results import CLIENT_BYTES, Answer
 from ebla.storage.schema import KEY_BYTES_MAX
 
 BATCH_ROWS_MAX = 200_000
+READ_BYTES_MAX = 256 << 20  # of one tablet's part of an answer; it is in memory several times on its way
+READ_STEP_KEYS = 256  # looked up and verified at a time
 RETRY_AFTER_S = 0.05
 
 
@@ -119,18 +121,31 @@ class Admission:
 
 
 async def read(world: World, replica: Replica, schema_version: int, wanted: TabletKeys) -> list[bytes | None]:
-    """Values with their checksums (verified here), as of a moment between call and answer."""
+    """Values with their checksums (verified here), as of a moment between call and answer.
+
+    There is no turn of the event loop between the steps, so all of them see that moment.
+    """
     replica.require_running()
     check_schema(replica, schema_version)
     await readable(world, replica)
-    values = replica.store.get_many(wanted.keys)
-    joined = [key + value for key, value in zip(wanted.keys, values, strict=True) if value is not None]
-    if joined:
+    values: list[bytes | None] = []
+    size = 0
+    for start in range(0, len(wanted.keys), READ_STEP_KEYS):
+        keys = wanted.keys[start : start + READ_STEP_KEYS]
+        found = replica.store.get_many(keys)
+        joined = [key + value for key, value in zip(keys, found, strict=True) if value is not None]
         try:
             checksum.verify(joined, replica.rows.seed, replica.store.environment.path)
         except Corruption as error:
             replica.fail(error)
             replica.require_running()
+        values += found
+        size += sum(map(len, joined))
+        if size > READ_BYTES_MAX:
+            raise InvalidArgument(
+                f"the rows of {len(wanted.keys)} keys in tablet {replica.tablet} take more than the "
+                f"{READ_BYTES_MAX >> 20} MiB of one answer; ask for fewer keys at once"
+            )
     return values
 
 

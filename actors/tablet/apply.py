@@ -1,23 +1,33 @@
 """What a committed batch of rows does to a replica. Deterministic: every replica gets the same answer.
 
 A batch that was applied before (a retry that reached the log twice) changes nothing and gets the first answer.
+A batch that cannot be applied, because of what stands in it or because of what it would make of the rows, changes
+nothing and is answered by a typed error. It must never raise: a committed entry is met again at every start. Only
+damage of what is stored here raises (Corruption), and fails this replica alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from operator import add
 
 import msgspec
 
-from ebla.actors.errors import RequestReused, StaleRequest
+from ebla.actors.errors import RequestReused, SchemaMismatch, StaleRequest
 from ebla.actors.messages import DELETE, INSERT, UPDATE, UPSERT, RowBatch
 from ebla.storage.entries import Entry
-from ebla.storage.errors import EblaError
-from ebla.storage.results import Answer
+from ebla.storage.errors import Corruption, EblaError, InvalidArgument
+from ebla.storage.results import CLIENT_BYTES, Answer
 from ebla.storage.rows import RowCodec
+from ebla.storage.schema import KEY_BYTES_MAX, ROW_BYTES_MAX
 from ebla.storage.tablet_store import TabletStore
 
 PATCH_CODECS_MAX = 64  # column sets whose codec is kept ready
+READ_ROWS_MAX = 512  # old rows that are read at a time: each may be of ROW_BYTES_MAX
+PATCH_BYTES_MAX = 16 << 20  # old rows and patches that are worked on at a time
+UPDATE_BYTES_MAX = (
+    256 << 20
+)  # what one update may put into the memtable: a few bytes a row may mean any number
 
 decode_batch = msgspec.msgpack.Decoder(RowBatch).decode
 
@@ -53,10 +63,33 @@ class Rows:
         known = self.known_answer(batch)
         if known is not None:
             return known
-        rejected = self._change(batch)
+        try:
+            self._check(batch)
+            rejected = self._change(batch)
+        except (InvalidArgument, SchemaMismatch) as error:
+            return error  # nothing was changed, and no answer is kept: a later try runs afresh
         answer = Answer(batch.digest, entry.index, tuple(rejected))
         self.store.results.record(batch.client, batch.sequence, batch.first_incomplete, entry.time_us, answer)
         return answer
+
+    def _check(self, batch: RowBatch) -> None:
+        """What the leader's admission lets through keeps all of this. Whatever got past it ends here, on every
+        replica alike, and not in the flush that would have to write it."""
+        if batch.schema_version != self.codec.schema.version:
+            raise SchemaMismatch(
+                f"the table has schema version {self.codec.schema.version}, the request {batch.schema_version}",
+                wanted=batch.schema_version,
+                found=self.codec.schema.version,
+            )
+        if len(batch.client) != CLIENT_BYTES or batch.sequence < 0:
+            raise InvalidArgument(f"a request id is {CLIENT_BYTES} bytes and a sequence from 0 on")
+        if not UPSERT <= batch.kind <= DELETE:
+            raise InvalidArgument(f"kind must be {UPSERT} to {DELETE}, not {batch.kind}")
+        if len(batch.values) != (0 if batch.kind == DELETE else len(batch.keys)):
+            raise InvalidArgument(f"a batch of {len(batch.keys)} keys came with {len(batch.values)} values")
+        sizes = list(map(len, batch.keys))
+        if not sizes or not min(sizes) or max(sizes) > KEY_BYTES_MAX:
+            raise InvalidArgument(f"a batch has one row at least, a key 1 to {KEY_BYTES_MAX} bytes")
 
     def _change(self, batch: RowBatch) -> list[int]:
         if batch.kind == UPSERT:
@@ -72,8 +105,9 @@ class Rows:
     def _insert(self, keys: Sequence[bytes], values: Sequence[bytes]) -> list[int]:
         fresh: dict[bytes, bytes] = {}
         rejected: list[int] = []
-        for at, (key, old) in enumerate(zip(keys, self.store.get_many(keys), strict=True)):
-            if old is not None or key in fresh:
+        for at, there in enumerate(self._present(keys)):
+            key = keys[at]
+            if there or key in fresh:
                 rejected.append(at)
             else:
                 fresh[key] = values[at]
@@ -83,34 +117,85 @@ class Rows:
     def _delete(self, keys: Sequence[bytes]) -> list[int]:
         gone: dict[bytes, None] = {}
         rejected: list[int] = []
-        for at, (key, old) in enumerate(zip(keys, self.store.get_many(keys), strict=True)):
-            if old is None or key in gone:
+        for at, there in enumerate(self._present(keys)):
+            key = keys[at]
+            if not there or key in gone:
                 rejected.append(at)
             else:
                 gone[key] = None
         self.store.delete(list(gone))
         return rejected
 
+    def _present(self, keys: Sequence[bytes]) -> Iterator[bool]:
+        """Whether each key is there. Nothing is changed until the last one has been asked for."""
+        for start in range(0, len(keys), READ_ROWS_MAX):
+            for old in self.store.get_many(keys[start : start + READ_ROWS_MAX]):
+                yield old is not None
+
     def _update(self, batch: RowBatch) -> list[int]:
-        """Later patches of a key see the earlier ones: a batch is cut wherever a key comes again."""
+        """Later patches of a key see the earlier ones. Every new row is made before the first one is stored."""
         patch_codec = self._patch_codec(batch.columns)
+        fresh: dict[bytes, bytes] = {}
         rejected: list[int] = []
+        made_bytes = 0
         for run in _distinct_runs(batch.keys):
             keys = [batch.keys[at] for at in run]
-            old = self.store.get_many(keys)
-            present = [at for at, value in zip(run, old, strict=True) if value is not None]
-            rejected.extend(at for at, value in zip(run, old, strict=True) if value is None)
-            if not present:
-                continue
-            keys = [batch.keys[at] for at in present]
-            joined = [key + value for key, value in zip(keys, filter(None, old), strict=True)]
-            patches = [batch.values[at] for at in present]
-            self.store.put(keys, self.codec.patch(joined, keys, patches, patch_codec, self.seed))
+            stored = self.store.get_many(keys)
+            old = {at: fresh.get(key, value) for at, key, value in zip(run, keys, stored, strict=True)}
+            rejected.extend(at for at, value in old.items() if value is None)
+            present = {at: value for at, value in old.items() if value is not None}
+            for places in _pieces(batch, present):
+                for at, value in zip(places, self._patched(batch, places, present, patch_codec), strict=True):
+                    fresh[batch.keys[at]] = value
+                    made_bytes += len(value)
+                if made_bytes > UPDATE_BYTES_MAX:
+                    raise InvalidArgument(
+                        f"the rows that this update changes take more than {UPDATE_BYTES_MAX} bytes together in one "
+                        "tablet; update fewer rows at a time",
+                        row=places[-1],
+                    )
+        self.store.put(list(fresh), list(fresh.values()))
         return rejected
+
+    def _patched(
+        self, batch: RowBatch, places: list[int], old: dict[int, bytes], patch_codec: RowCodec
+    ) -> list[bytes]:
+        """The new values at these places of the batch. Raises InvalidArgument if it is the batch that is at fault,
+        Corruption if it is a row that is stored here."""
+        keys = [batch.keys[at] for at in places]
+        patches = [batch.values[at] for at in places]
+        joined = [key + old[at] for key, at in zip(keys, places, strict=True)]
+        try:
+            return self.codec.patch(joined, keys, patches, patch_codec, self.seed)
+        except InvalidArgument as error:
+            if error.row is None:
+                raise
+            at = places[error.row]
+            raise InvalidArgument(
+                f"row {at}: with this update the row would be over the limit of {ROW_BYTES_MAX} bytes; keep large "
+                "values in files or in Ray's object store, and their names in the table",
+                row=at,
+            ) from error
+        except Corruption:
+            self._check_patches(keys, patches, patch_codec)
+            raise
+
+    def _check_patches(self, keys: list[bytes], patches: list[bytes], patch_codec: RowCodec) -> None:
+        try:
+            patch_codec.decode(list(map(add, keys, patches)), self.seed, [])
+        except Corruption as error:
+            raise InvalidArgument(
+                f"these are no values of {', '.join(patch_codec.names)}: {error}"
+            ) from error
 
     def _patch_codec(self, columns: tuple[str, ...]) -> RowCodec:
         codec = self._patch_codecs.get(columns)
         if codec is None:
+            for place, name in enumerate(columns):
+                if name in columns[:place]:
+                    raise InvalidArgument(
+                        f"column {name!r} is to be updated twice; name it once", column=name
+                    )
             if len(self._patch_codecs) >= PATCH_CODECS_MAX:
                 self._patch_codecs.clear()
             codec = self._patch_codecs[columns] = RowCodec(self.codec.schema, columns)
@@ -118,13 +203,28 @@ class Rows:
 
 
 def _distinct_runs(keys: Sequence[bytes]) -> list[list[int]]:
-    """Positions in order, cut so that no run holds a key twice."""
+    """Positions in order, cut so that no run holds a key twice, nor more than READ_ROWS_MAX."""
     runs: list[list[int]] = [[]]
     seen: dict[bytes, None] = {}
     for at, key in enumerate(keys):
-        if key in seen:
+        if key in seen or len(seen) == READ_ROWS_MAX:
             runs.append([])
             seen.clear()
         seen[key] = None
         runs[-1].append(at)
     return runs
+
+
+def _pieces(batch: RowBatch, old: dict[int, bytes]) -> Iterator[list[int]]:
+    """The places of `old` in order, cut so that the rows and patches at them stay within PATCH_BYTES_MAX."""
+    places: list[int] = []
+    size = 0
+    for at, value in old.items():
+        row_bytes = len(batch.keys[at]) + len(value) + len(batch.values[at])
+        if places and size + row_bytes > PATCH_BYTES_MAX:
+            yield places
+            places, size = [], 0
+        places.append(at)
+        size += row_bytes
+    if places:
+        yield places

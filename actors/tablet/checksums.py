@@ -10,10 +10,10 @@ import asyncio
 
 from ebla.actors import errors
 from ebla.actors.messages import ChecksumQuery, ChecksumReply
-from ebla.actors.tablet.replica import RUNNING, Replica
+from ebla.actors.tablet.replica import Replica
 from ebla.actors.tablet.scans import digest
 from ebla.actors.world import World
-from ebla.storage.errors import Corruption, InvalidArgument, SnapshotExpired
+from ebla.storage.errors import Corruption, DiskFailed, InvalidArgument, StorageError
 from ebla.storage.tablet_store import TabletSnapshot
 
 KEPT_MAX = 64  # digests kept a server; the oldest go first
@@ -65,14 +65,15 @@ class Checksums:
         except Corruption as error:
             replica.fail(error)
             _refuse(future, errors.ReplicaFailed(str(error), tablet=replica.tablet, reason=str(error)))
-        except SnapshotExpired as error:
+        except DiskFailed:
+            raise  # the server ends
+        except StorageError as error:  # the snapshot gave way, or the tablet was deleted meanwhile
             _refuse(future, error)
         else:
             if not future.done():
                 future.set_result(ChecksumReply(replica.tablet, index, rows, value))
         finally:
-            if replica.state == RUNNING:
-                snapshot.close()
+            snapshot.close()
 
 
 def _refuse(future: asyncio.Future[ChecksumReply], error: Exception) -> None:

@@ -1,10 +1,13 @@
 """How a replica comes to be on this server, comes back at start, and goes.
 
 create   consensus state, then empty data, then the superblock: from that commit on the replica exists
-load     superblocks say what there is; each replica comes up on its own, a damaged one comes up failed
+load     superblocks say what there is; each replica comes up on its own, a damaged one comes up failed, and so
+         does one whose schema this version cannot use
 delete   superblock "deleting" first, then data, private log, consensus state, superblock; a crash between any
          two steps is finished at the next start. Only the master's evidence starts it (the table was dropped,
          or the tablet replaced), never ignorance.
+
+Whatever fails half-way (a full disk) leaves nothing open: the same request, sent again, is carried out.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from ebla.actors.tablet.raft.core import RaftCore
 from ebla.actors.tablet.raft.events import RaftLimits
 from ebla.actors.tablet.raft.log_index import LogIndex
 from ebla.actors.tablet.raft.messages import HardState
-from ebla.actors.tablet.replica import ConsensusState, Replica, Superblock
+from ebla.actors.tablet.replica import FAILED, ConsensusState, Replica, Superblock
 from ebla.actors.tablet.rounds import Rounds
 from ebla.actors.world import World
 from ebla.storage import checksum, private_log, tablet_store
@@ -68,6 +71,8 @@ class Lifecycle:
                 self._break(name, superblock)
             elif superblock.state == "deleting":
                 await self._remove(name)
+            elif superblock.state == "failed":
+                self._break(name, Damaged(superblock.reason))
             else:
                 ready.append(superblock)
         tails: dict[str, bootstrap.Tail] = {}
@@ -83,9 +88,12 @@ class Lifecycle:
             tablet = superblock.tablet
             if tablet in self.broken:
                 continue
+            private = privates[tablet]
             try:
-                self._add(await self._load(superblock, privates[tablet], tails.pop(tablet)))
-            except (Corruption, Damaged) as error:
+                self._add(await self._load(superblock, private, tails.pop(tablet)))
+            except (Corruption, Damaged, InvalidArgument) as error:
+                if private is not None:
+                    await private.environment.close()
                 self._break(tablet, error)
 
     def _break(self, tablet: str, error: EblaError) -> None:
@@ -99,14 +107,19 @@ class Lifecycle:
         self, superblock: Superblock, private: private_log.PrivateLog | None, tail: bootstrap.Tail
     ) -> Replica:
         tablet = superblock.tablet
-        store = await self._open_store(tablet, create=False)
+        codec = _codec(superblock.schema)
         consensus = self.consensus.get(tablet)
         if consensus is None:
             raise Damaged(f"the consensus metadata of tablet {tablet} is missing: its votes are forgotten")
-        log, index, time_us = bootstrap.rebuild(
-            tablet, self.world.disk, self.shared, private, tail, store.flushed
-        )
-        return self._replica(superblock, consensus, store, log, index, time_us)
+        store = await self._open_store(tablet, create=False)
+        try:
+            log, index, time_us = bootstrap.rebuild(
+                tablet, self.world.disk, self.shared, private, tail, store.flushed
+            )
+            return self._replica(superblock, consensus, store, codec, log, index, time_us)
+        except BaseException:
+            await store.close()
+            raise
 
     # -- create
 
@@ -114,6 +127,7 @@ class Lifecycle:
         """Idempotent. Durable when it returns: the replica exists, with term, vote and configuration."""
         tablet = request.tablet
         request.schema.validate()
+        codec = _codec(request.schema)
         if request.configuration.peer(self.me) is None:
             raise InvalidArgument(f"server {self.me} is not in the configuration of tablet {tablet}")
         async with self._transition(tablet):
@@ -124,28 +138,34 @@ class Lifecycle:
                 raise self.broken[tablet].refusal()
             consensus = ConsensusState(HardState(), request.configuration)
             superblock = Superblock.of(request)
+            if self._superblock(tablet) is not None:
+                await self._remove(tablet)  # a deletion that a full disk held up
             await self.world.faults.here("tablet.create.before_consensus")
             await self.consensus.save(tablet, consensus)
             await self.world.faults.here("tablet.create.before_data")
             store = await self._open_store(tablet, create=True)
-            if store.flushed != START:
-                raise Damaged(f"tablet {tablet} has data here but no superblock", path=store.environment.path)
-            await self.world.faults.here("tablet.create.before_superblock")
-            await self.superblocks.save(tablet, superblock)
+            try:
+                if store.flushed != START:
+                    raise Damaged(
+                        f"tablet {tablet} has data here but no superblock", path=store.environment.path
+                    )
+                await self.world.faults.here("tablet.create.before_superblock")
+                await self.superblocks.save(tablet, superblock)
+            except BaseException:
+                await store.close()
+                raise
             await self.world.faults.here("tablet.create.after_superblock")
             log = TabletLog(tablet, self.world.disk, self.shared)
-            replica = self._replica(superblock, consensus, store, log, LogIndex(0, 0), 0)
+            replica = self._replica(superblock, consensus, store, codec, log, LogIndex(0, 0), 0)
             self._add(replica)
             return replica
 
     # -- delete
 
     async def delete(self, tablet: str) -> None:
-        """Durable when it returns. Absent is ok."""
+        """Durable when it returns. Absent is ok. Until the mark is durable the replica serves as before."""
         async with self._transition(tablet):
-            replica = self.replicas.pop(tablet, None)
-            if replica is not None:
-                replica.close()
+            replica = self.replicas.get(tablet)
             superblock = replica.superblock if replica else self._superblock(tablet)
             if superblock is None:
                 return
@@ -154,12 +174,38 @@ class Lifecycle:
             await self.superblocks.save(tablet, marked)
             await self.world.faults.here("tablet.delete.after_mark")
             if replica is not None:
-                await replica.store.close()
-                if replica.log.private is not None:
-                    await replica.log.private.environment.close()
+                del self.replicas[tablet]
+                replica.close()
+                async with replica.upkeep:  # a flush or a move under way
+                    await replica.store.close()
+                    if replica.log.private is not None:
+                        await replica.log.private.environment.close()
             await self._remove(tablet)
             self.broken.pop(tablet, None)
         self._transitions.pop(tablet, None)
+
+    # -- failure
+
+    async def abandon(self, below_seq: int) -> None:
+        """Durable when it returns: whoever is failed and may need entries of the shared log below this stays failed.
+        Their entries would help to understand them, but must not fill the disk; and a voter that came back without
+        what it acknowledged could help to lose it."""
+        for replica in list(self.replicas.values()):
+            needed_seq = replica.log.oldest_shared_seq()
+            if replica.state == FAILED and needed_seq is not None and needed_seq < below_seq:
+                await self._abandon(replica.tablet, replica.error or "")
+        for broken in list(self.broken.values()):
+            await self._abandon(broken.tablet, broken.error)
+
+    async def _abandon(self, tablet: str, reason: str) -> None:
+        async with self._transition(tablet):
+            try:
+                superblock = self.superblocks.get(tablet)
+            except Corruption:
+                return  # it cannot come back
+            if superblock is not None and superblock.state == "ready":
+                marked = msgspec.structs.replace(superblock, state="failed", reason=reason)
+                await self.superblocks.save(tablet, marked)
 
     def _superblock(self, tablet: str) -> Superblock | None:
         """What to mark as being deleted; a damaged superblock is replaced by one that says only that."""
@@ -191,6 +237,7 @@ class Lifecycle:
         superblock: Superblock,
         consensus: ConsensusState,
         store: TabletStore,
+        codec: RowCodec,
         log: TabletLog,
         index: LogIndex,
         time_us: int,
@@ -212,10 +259,23 @@ class Lifecycle:
             self.world.clock.monotonic(),
             commit_index=store.flushed.index,
         )
-        rows = Rows(store, RowCodec(superblock.schema), checksum.seed(superblock.tablet))
+        rows = Rows(store, codec, checksum.seed(superblock.tablet))
         return Replica(superblock, core, log, rows, self.rounds.write, self.world.clock.wall_us, time_us)
 
     def _add(self, replica: Replica) -> None:
         self.replicas[replica.tablet] = replica
         replica.absorb()
         self.rounds.touch(replica)
+
+
+def _codec(schema: TableSchema) -> RowCodec:
+    """Raises InvalidArgument for whatever the schema names that cannot be used here, such as a time zone that this
+    machine does not know."""
+    try:
+        return RowCodec(schema)
+    except InvalidArgument:
+        raise
+    except Exception as error:
+        raise InvalidArgument(
+            f"rows of this schema cannot be kept here: {type(error).__name__}: {error}; change its columns"
+        ) from error

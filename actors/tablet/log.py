@@ -44,6 +44,7 @@ class TabletLog:
         self.dropped: Position = START
         self.slots: list[Slot] = []
         self.private_last = 0  # entries up to this index lie in the private log as well
+        self.size_bytes = 0  # payloads of all entries here
         self.cached_bytes = 0
         self._cache_from = 1  # no payload below this index is cached
 
@@ -83,16 +84,13 @@ class TabletLog:
         assert entry.index == self.last_index + 1, (self.tablet, entry.index, self.last_index)
         slot = Slot(0, entry.term, entry.chain, len(entry.payload), entry)
         self.slots.append(slot)
+        self.size_bytes += slot.size
         self.cached_bytes += slot.size
         return slot
 
     def truncate(self, from_index: int) -> None:
         """Forget from_index and everything after it: a newer leader has other entries there."""
-        keep = from_index - self.first_index
-        for slot in self.slots[keep:]:
-            if slot.entry is not None:
-                self.cached_bytes -= slot.size
-        del self.slots[keep:]
+        self._forget(from_index - self.first_index, len(self.slots))
         self.private_last = min(self.private_last, from_index - 1)
 
     def drop_to(self, index: int) -> None:
@@ -100,11 +98,24 @@ class TabletLog:
         if index <= self.dropped.index:
             return
         position = self.position(index)
-        for slot in self.slots[: index - self.dropped.index]:
+        self._forget(0, index - self.dropped.index)
+        self.dropped = position
+
+    def excess(self, entries_max: int, bytes_max: int, until: int) -> int:
+        """The index up to which entries must be dropped to keep within both limits; `until` at most."""
+        index, entries, size = self.dropped.index, len(self.slots), self.size_bytes
+        while index < until and (entries > entries_max or size > bytes_max):
+            index += 1
+            entries -= 1
+            size -= self.slot(index).size
+        return index
+
+    def _forget(self, start: int, stop: int) -> None:
+        for slot in self.slots[start:stop]:
+            self.size_bytes -= slot.size
             if slot.entry is not None:
                 self.cached_bytes -= slot.size
-        del self.slots[: index - self.dropped.index]
-        self.dropped = position
+        del self.slots[start:stop]
 
     def uncache(self, everywhere: int, applied: int) -> None:
         """Let payloads go that every peer holds; under pressure also those that are merely applied."""
@@ -161,7 +172,7 @@ class TabletLog:
     async def move(self, below_seq: int) -> None:
         """Copy the entries that the shared log is about to drop into the private log. Durable when it returns.
 
-        What is truncated while we write is stale in the private log; the next `extend` replaces it.
+        What is truncated while we write is stale in the private log, until the next `extend` or `trim_private`.
         """
         while batch := self._movable(max(self.first_index, self.private_last + 1), below_seq):
             if self.private is None:
@@ -187,6 +198,11 @@ class TabletLog:
         return batch
 
     async def trim_private(self) -> None:
-        """Drop from the private log what `drop_to` has dropped from memory."""
+        """Drop from the private log what `drop_to` and `truncate` have taken from memory.
+
+        Before the shared log is trimmed: what replaced a stale tail may be flushed and dropped by then, and nothing
+        else would tell a restart that the tail is stale. What is truncated while we write was replaced by entries
+        that the shared log has just got, and does not let go in the same round.
+        """
         if self.private is not None:
-            await self.private.trim(self.dropped.index)
+            await self.private.trim(self.dropped.index, self.private_last)

@@ -3,13 +3,16 @@
 flush   the replica with the largest memtable, whenever all of them together pass memtable_bytes
 trim    a tablet's log drops what is flushed here and held by every peer; what the shared log must let go and a
         peer still needs moves to the private log first
+
+A replica that is deleted meanwhile, or turns out to be damaged, is passed over: the others need their flushes. A
+full disk makes a pause. Only a disk that failed ends the server.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
+from ebla.actors import errors
 from ebla.actors.tablet.admission import Load
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.replica import RUNNING, Replica
@@ -17,7 +20,7 @@ from ebla.actors.tablet.rounds import Rounds
 from ebla.actors.tablet.scans import Scans
 from ebla.actors.world import World
 from ebla.storage.entries import Position
-from ebla.storage.errors import Corruption, DiskFull
+from ebla.storage.errors import Corruption, Damaged, DiskFull, InvalidArgument
 from ebla.storage.shared_log import SharedLog
 
 PERIOD_S = 0.25
@@ -35,6 +38,7 @@ class Maintenance:
         scans: Scans,
         load: Load,
         on_flushed: Callable[[Replica], None],
+        abandon: Callable[[int], Awaitable[None]],
     ) -> None:
         self.world = world
         self.options = options
@@ -44,24 +48,37 @@ class Maintenance:
         self.scans = scans
         self.load = load
         self.on_flushed = on_flushed
-        self._flushing: dict[str, asyncio.Lock] = {}
+        self.abandon = abandon
 
     def start(self) -> None:
         self.world.spawn(self._watch(), "maintenance")
 
     async def flush(self, replica: Replica) -> Position:
-        """Flush at least up to what is applied now. Durable when it returns."""
-        lock = self._flushing.setdefault(replica.tablet, asyncio.Lock())
-        async with lock:
+        """Flush at least up to what is applied now. Durable when it returns.
+
+        Raises TabletNotFound, ReplicaFailed (also for damage that it meets) or DiskFull; DiskFailed is the end.
+        """
+        async with replica.upkeep:
             replica.require_running()
             await self.world.faults.here("tablet.flush.before_commit")
-            flushed = await replica.store.flush()
+            try:
+                flushed = await replica.store.flush()
+            except (Corruption, Damaged, InvalidArgument) as error:  # the last: rows that no disk would take
+                replica.fail(error)
+                self.on_flushed(replica)
+                replica.require_running()
+                raise
             await self.world.faults.here("tablet.flush.after_commit")
         self.on_flushed(replica)
         return flushed
 
-    def forget(self, tablet: str) -> None:
-        self._flushing.pop(tablet, None)
+    async def flush_if_running(self, replica: Replica) -> Position | None:
+        """As `flush`, for a replica that may be gone or failed, before or meanwhile: then None."""
+        try:
+            return await self.flush(replica)
+        except (errors.TabletNotFound, errors.ReplicaFailed):
+            self.world.faults.reached("tablet.flush.replica_gone")
+            return None
 
     def measure(self) -> None:
         """Bring the load that admission looks at up to date."""
@@ -85,7 +102,7 @@ class Maintenance:
     async def _flush_largest(self) -> None:
         running = [replica for replica in self.replicas.values() if replica.state == RUNNING]
         largest = max(running, key=lambda replica: replica.store.memory_bytes)
-        await self.flush(largest)
+        await self.flush_if_running(largest)
         self.measure()
 
     async def _trim(self) -> None:
@@ -97,13 +114,12 @@ class Maintenance:
 
     def _drop(self, replica: Replica) -> None:
         """Forget entries that are flushed here and held everywhere, and under pressure those that are only flushed."""
+        options, log = self.options, replica.log
         flushed = replica.store.flushed.index
-        index = min(flushed, replica.core.all_replicated_index)
-        log = replica.log
-        retained = log.last_index - log.dropped.index
-        over = retained - self.options.log_retained_entries_max
-        if over > 0:
-            index = max(index, min(flushed, log.dropped.index + over))
+        index = max(
+            min(flushed, replica.core.all_replicated_index),
+            log.excess(options.log_retained_entries_max, options.log_retained_bytes_max, flushed),
+        )
         if index > log.dropped.index:
             log.drop_to(index)
             replica.core.log.drop_to(index)
@@ -112,16 +128,22 @@ class Maintenance:
         """Let go of the older half. What is still needed of it moves to private logs, durably, first."""
         below = self.shared.first_seq + (self.rounds.synced_seq - self.shared.first_seq) // 2
         for replica in list(self.replicas.values()):
-            if replica.state != RUNNING:
-                continue  # a failed replica's entries may be needed to understand it, but must not fill the disk
-            try:
-                await replica.log.move(below)
-                await replica.log.trim_private()
-            except Corruption as error:
-                replica.fail(error)
+            async with replica.upkeep:
+                if replica.state == RUNNING:
+                    try:
+                        await self._move(replica, below)
+                    except (Corruption, Damaged) as error:
+                        replica.fail(error)
+        await self.abandon(below)
         await self.world.faults.here("tablet.shared_log.before_trim")
         needed = [
             replica.log.oldest_shared_seq() for replica in self.replicas.values() if replica.state == RUNNING
         ]
         await self.shared.trim(min([below, *(seq for seq in needed if seq is not None)]))
         await self.world.faults.here("tablet.shared_log.after_trim")
+
+    async def _move(self, replica: Replica, below_seq: int) -> None:
+        await replica.log.move(below_seq)
+        await self.world.faults.here("tablet.private_log.before_trim")
+        await replica.log.trim_private()
+        await self.world.faults.here("tablet.private_log.after_trim")

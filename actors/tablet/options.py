@@ -53,6 +53,8 @@ class TabletServerOptions(msgspec.Struct, frozen=True):
             "memtable_bytes",
             "unapplied_bytes_max",
             "shared_log_bytes",
+            "log_retained_bytes_max",
+            "log_retained_entries_max",
             "scanner_ttl_s",
         ):
             if getattr(self, name) <= 0:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 
@@ -39,6 +40,8 @@ from ebla.storage.results import Answer as Stored
 from ebla.storage.schema import TableSchema
 from ebla.storage.tablet_store import TabletSnapshot
 
+T = TypeVar("T")
+
 RUNNING, FAILED, DELETED = "running", "failed", "deleted"
 SENDS_MAX = 8  # rounds of messages that one event may lead to
 APPLY_ENTRIES_MAX = 256  # per turn, so that one tablet's replay does not hold up the others
@@ -47,7 +50,8 @@ _decode_configuration = msgspec.msgpack.Decoder(Configuration).decode
 
 
 class Superblock(msgspec.Struct, frozen=True):
-    """What a replica is, and whether it is all there. `state`: ready, or deleting (finished at start)."""
+    """What a replica is, and whether it is all there. `state`: ready, deleting (finished at start), or failed: parts
+    of its log are let go, for the `reason`, and it must not come back as one that never had them."""
 
     tablet: str
     table: str
@@ -55,6 +59,7 @@ class Superblock(msgspec.Struct, frozen=True):
     schema: TableSchema
     bucket: int
     state: str = "ready"
+    reason: str = ""
 
     @staticmethod
     def of(request: CreateTabletRequest) -> Superblock:
@@ -122,6 +127,7 @@ class Replica:
         self.waiters: dict[int, Waiter] = {}
         self.unapplied_bytes = 0
         self.checkpoints: list[TabletSnapshot] = []  # as of checkpoint entries that were applied just now
+        self.upkeep = asyncio.Lock()  # one flush or move at a time, and a deletion waits for it
         self.hard_in_flight = False  # the round is persisting a hard state of ours
         self._batches: dict[int, RowBatch] = {}  # decoded at admission, wanted again at apply
         self._durable_waiters: list[tuple[int, asyncio.Future[None]]] = []
@@ -252,10 +258,10 @@ class Replica:
     def _apply(self, entry: Entry) -> None:
         outcome: Stored | EblaError | None = None
         if entry.kind == WRITE:
-            batch = self._batches.pop(entry.index, None) or decode_batch(entry.payload)
+            batch = self._batches.pop(entry.index, None) or self._decoded(entry, decode_batch)
             outcome = self.rows.apply(entry, batch)
         elif entry.kind == CONFIG:
-            self.work.configuration = _decode_configuration(entry.payload)
+            self.work.configuration = self._decoded(entry, _decode_configuration)
         self.store.applied = Position(entry.index, entry.term, entry.chain)
         self.store.results.sweep(entry.index, entry.time_us)
         if entry.kind == CHECKPOINT:
@@ -263,6 +269,15 @@ class Replica:
         waiter = self.waiters.pop(entry.index, None)
         if waiter is not None:
             self._answer(waiter, entry.term, outcome)
+
+    def _decoded(self, entry: Entry, decode: Callable[[bytes], T]) -> T:
+        """No leader proposes what it cannot read: what it means cannot be guessed, so the replica stops."""
+        try:
+            return decode(entry.payload)
+        except msgspec.MsgspecError as error:
+            raise Corruption(
+                f"entry {entry.index} of tablet {self.tablet} cannot be read: {error}"
+            ) from error
 
     def _answer(self, waiter: Waiter, term: int, outcome: Stored | EblaError | None) -> None:
         self.unapplied_bytes -= waiter.bytes

@@ -148,6 +148,9 @@ class Rounds:
             more = replica.apply()
         except Corruption as error:
             replica.fail(error)
+            for snapshot in replica.checkpoints:
+                snapshot.close()
+            replica.checkpoints.clear()
             return
         for snapshot in replica.checkpoints:
             self.on_checkpoint(replica, snapshot)

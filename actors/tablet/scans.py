@@ -2,6 +2,10 @@
 
 A scanner pins one position of a replica's rows and answers in Arrow IPC blocks. It ends with its last block, when it
 is closed, or when nobody asked for `scanner_ttl_s`. Decoding, filtering and digesting run beside the event loop.
+
+    whole      only a block that reaches the end of the range says that it is the last
+    repeated   the answer to a lost request is given again; of an ended scan as long as there is room for it
+    bounded    rows are read by number and by bytes, whatever their size, and so is what one block looks at
 """
 
 from __future__ import annotations
@@ -23,8 +27,15 @@ from ebla.storage.rows import RowCodec
 from ebla.storage.tablet_store import TabletSnapshot
 
 ROWS_PER_READ = 8192
-ROWS_PER_BLOCK_MAX = 32 * ROWS_PER_READ  # looked at; a block of a scan that finds little may be empty
+READ_BYTES = 2_000_000
+READS_PER_BLOCK_MAX = 32  # a block of a scan that finds little may be empty
+READ_GROWTH = 8  # from one read of a scan with a limit to the next: some rows are overwritten or deleted
+BLOCK_BYTES_MAX = 16_000_000
 BUSY_RETRY_S = 0.1
+
+# Last blocks of ended scans, for requests that are repeated because the answer was lost.
+ENDED_MAX = 256
+ENDED_BYTES_MAX = 32_000_000
 
 
 @dataclass
@@ -43,12 +54,22 @@ class Scanner:
     busy: bool = False
 
 
+@dataclass(frozen=True)
+class Ended:
+    """The last block of a scan that has ended, and when."""
+
+    last: ScanBlock
+    at: float
+
+
 class Scans:
     def __init__(self, world: World, scanners_max: int, ttl_s: float) -> None:
         self.world = world
         self.scanners_max = scanners_max
         self.ttl_s = ttl_s
         self._open: dict[str, Scanner] = {}
+        self._ended: dict[str, Ended] = {}  # oldest first
+        self._ended_bytes = 0
 
     async def open(self, replica: Replica, request: ScanRequest) -> ScanBlock:
         """The first block; the rest by `more`."""
@@ -80,7 +101,10 @@ class Scans:
     async def more(self, request: ScanContinue) -> ScanBlock:
         scanner = self._open.get(request.scanner)
         if scanner is None:
-            raise SnapshotExpired("the scan is no longer open on this server; scan again")
+            ended = self._ended.get(request.scanner)
+            if ended is not None and ended.last.block == request.block:
+                return ended.last
+            raise _gone()
         if scanner.last is not None and request.block == scanner.last.block:
             return scanner.last
         if scanner.busy:
@@ -94,6 +118,7 @@ class Scans:
         return await self._next(scanner)
 
     def close(self, scanner_id: str) -> None:
+        self._forget(scanner_id)
         scanner = self._open.pop(scanner_id, None)
         if scanner is not None and not scanner.busy:
             scanner.snapshot.close()
@@ -109,6 +134,9 @@ class Scans:
         for scanner in list(self._open.values()):
             if not scanner.busy and now - scanner.used_at > self.ttl_s:
                 self.close(scanner.id)
+        for scanner_id, ended in list(self._ended.items()):
+            if now - ended.at > self.ttl_s:
+                self._forget(scanner_id)
 
     async def _next(self, scanner: Scanner) -> ScanBlock:
         replica = scanner.replica
@@ -129,9 +157,15 @@ class Scans:
         scanner.used_at = self.world.clock.monotonic()
         block = scanner.block
         index = scanner.snapshot.position.index
-        if following is None or scanner.id not in self._open:
+        if following is None:
             self._finish(scanner)
-            return ScanBlock(None, block, data, rows, index)
+            last = ScanBlock(None, block, data, rows, index)
+            self._remember(scanner, last)
+            return last
+        if scanner.id not in self._open:  # closed meanwhile, with rows left to read
+            self._finish(scanner)
+            replica.require_running()
+            raise _gone()
         scanner.start = following
         scanner.block += 1
         scanner.last = ScanBlock(scanner.id, block, data, rows, index)
@@ -142,18 +176,39 @@ class Scans:
         self._open.pop(scanner.id, None)
         scanner.snapshot.close()
 
+    def _remember(self, scanner: Scanner, last: ScanBlock) -> None:
+        """Nobody can ask again for the first block: the scanner's name came with it."""
+        if last.block == 0:
+            return
+        self._ended[scanner.id] = Ended(last, scanner.used_at)
+        self._ended_bytes += len(last.data)
+        while len(self._ended) > ENDED_MAX or self._ended_bytes > ENDED_BYTES_MAX:
+            self._forget(next(iter(self._ended)))
+
+    def _forget(self, scanner_id: str) -> None:
+        ended = self._ended.pop(scanner_id, None)
+        if ended is not None:
+            self._ended_bytes -= len(ended.last.data)
+
+
+def _gone() -> SnapshotExpired:
+    return SnapshotExpired("the scan is no longer open on this server; scan again")
+
 
 def read_block(scanner: Scanner, codec: RowCodec, seed: int) -> tuple[bytes, int, bytes | None]:
     """Arrow IPC bytes of about `block_bytes`, their row count, and the key to go on from (None: done)."""
     request = scanner.request
     batches: list[pa.RecordBatch] = []
-    size = rows = seen = 0
+    block_bytes = min(request.block_bytes, BLOCK_BYTES_MAX)
+    size = rows = reads = 0
     start: bytes | None = scanner.start
-    while (
-        start is not None and size < request.block_bytes and scanner.left != 0 and seen < ROWS_PER_BLOCK_MAX
-    ):
-        joined, start = scanner.snapshot.block(start, request.stop, ROWS_PER_READ)
-        seen += ROWS_PER_READ
+    step = ROWS_PER_READ
+    if scanner.left is not None and scanner.predicate is None:
+        step = min(max(1, scanner.left), ROWS_PER_READ)
+    while start is not None and size < block_bytes and scanner.left != 0 and reads < READS_PER_BLOCK_MAX:
+        joined, start = scanner.snapshot.block(start, request.stop, step, READ_BYTES)
+        step = min(step * READ_GROWTH, ROWS_PER_READ)
+        reads += 1
         if not joined:
             continue
         batch = codec.decode(joined, seed, scanner.read_columns)
@@ -186,7 +241,7 @@ def digest(snapshot: TabletSnapshot, seed: int, path: str, cancelled: Callable[[
     rows = 0
     start: bytes | None = b""
     while start is not None and not cancelled():
-        joined, start = snapshot.block(start, None, ROWS_PER_READ)
+        joined, start = snapshot.block(start, None, ROWS_PER_READ, READ_BYTES)
         checksum.verify(joined, seed, path)
         rows += len(joined)
         state.update(b"".join(joined))

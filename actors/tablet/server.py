@@ -32,7 +32,7 @@ from ebla.actors.tablet.reporter import Reporter
 from ebla.actors.tablet.rounds import Rounds
 from ebla.actors.tablet.scans import Scans
 from ebla.actors.world import Role, World, new_id, rpc
-from ebla.storage.errors import Corruption, EblaError
+from ebla.storage.errors import Corruption, DiskFull, EblaError
 from ebla.storage.records import RecordStore
 from ebla.storage.results import Answer as Stored
 from ebla.storage.shared_log import SharedLog
@@ -69,16 +69,6 @@ class TabletServer(Role):
             self.world, self.instance.uuid, self.shared, self.consensus, self.checksums.applied
         )
         self.scans = Scans(self.world, self.options.scanners_max, self.options.scanner_ttl_s)
-        self.maintenance = Maintenance(
-            self.world,
-            self.options,
-            self.replicas,
-            self.shared,
-            self.rounds,
-            self.scans,
-            self.load,
-            self._changed,
-        )
         self.admission = Admission(self.world, self.options, self.rounds, self.load)
         self.lifecycle = Lifecycle(
             self.world,
@@ -89,6 +79,17 @@ class TabletServer(Role):
             self.consensus,
             self.shared,
             self.rounds,
+        )
+        self.maintenance = Maintenance(
+            self.world,
+            self.options,
+            self.replicas,
+            self.shared,
+            self.rounds,
+            self.scans,
+            self.load,
+            self._changed,
+            self.lifecycle.abandon,
         )
         await self.lifecycle.load()
         self.reporters = [
@@ -119,8 +120,10 @@ class TabletServer(Role):
                 await self._hand_over(replica, None, 1.0)
         self.running = False
         for replica in list(self.replicas.values()):
-            if replica.state == RUNNING:
-                await self.maintenance.flush(replica)
+            try:
+                await self.maintenance.flush_if_running(replica)
+            except DiskFull:
+                return
 
     async def _tick(self) -> None:
         period = self.options.raft_heartbeat_s / 3
@@ -266,7 +269,6 @@ class TabletServer(Role):
         self._require(request.dest_uuid)
         self.scans.close_tablet(request.tablet)
         await self.lifecycle.delete(request.tablet)
-        self.maintenance.forget(request.tablet)
         for reporter in self.reporters:
             reporter.changed(request.tablet)
         return m.Empty()
@@ -289,9 +291,15 @@ class TabletServer(Role):
     @rpc
     async def flush(self, request: m.FlushRequest) -> m.FlushReply:
         self._require_running()
-        wanted = [self._replica(request.tablet)] if request.tablet else list(self.replicas.values())
-        running = [replica for replica in wanted if request.tablet or replica.state == RUNNING]
-        return m.FlushReply({r.tablet: (await self.maintenance.flush(r)).index for r in running})
+        if request.tablet:
+            position = await self.maintenance.flush(self._replica(request.tablet))
+            return m.FlushReply({request.tablet: position.index})
+        flushed: dict[str, int] = {}
+        for replica in list(self.replicas.values()):
+            done = await self.maintenance.flush_if_running(replica)
+            if done is not None:
+                flushed[replica.tablet] = done.index
+        return m.FlushReply(flushed)
 
     @rpc
     async def step_down(self, request: m.StepDownRequest) -> m.StepDownReply:

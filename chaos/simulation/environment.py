@@ -8,10 +8,10 @@ from __future__ import annotations
 import abc
 import asyncio
 from collections.abc import Callable, Sequence
-from itertools import accumulate, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ebla.storage.environment import JOINED_STEP, Batch, Delete, DeleteRange, Item, Put
+from ebla.storage.environment import Batch, Delete, DeleteRange, Item, Put, within
 from ebla.storage.errors import DiskFull, InvalidArgument, SnapshotExpired, StorageError
 
 if TYPE_CHECKING:
@@ -38,12 +38,21 @@ class _View(abc.ABC):
         return list(map(self._table(database).get, keys))
 
     def items(
-        self, database: str, start: bytes = b"", stop: bytes | None = None, *, limit: int | None = None
+        self,
+        database: str,
+        start: bytes = b"",
+        stop: bytes | None = None,
+        *,
+        limit: int | None = None,
+        bytes_max: int | None = None,
     ) -> list[Item]:
         table = self._table(database)
         if stop is not None and stop <= start:
             return []
-        return [(key, table[key]) for key in islice(table.irange(start, stop, (True, False)), limit)]
+        found = ((key, table[key]) for key in table.irange(start, stop, (True, False)))
+        if bytes_max is None:
+            return list(islice(found, limit))
+        return within(found, limit, bytes_max, lambda item: len(item[0]) + len(item[1]))
 
     def joined(
         self,
@@ -55,14 +64,9 @@ class _View(abc.ABC):
         bytes_max: int | None = None,
     ) -> tuple[list[bytes], bytes | None]:
         assert limit > 0
-        found = self.items(database, start, stop, limit=limit + 1)
-        rows = [key + value for key, value in found[:limit]]
-        if bytes_max is not None:
-            sizes = list(accumulate(map(len, rows)))
-            steps = range(JOINED_STEP, len(rows), JOINED_STEP)
-            rows = rows[: next((step for step in steps if sizes[step - 1] >= bytes_max), len(rows))]
-        following = found[len(rows)][0] if len(found) > len(rows) else None
-        return rows, following
+        found = self.items(database, start, stop, limit=limit, bytes_max=bytes_max)
+        after = self.items(database, found[-1][0] + b"\0", stop, limit=1) if found else []
+        return [key + value for key, value in found], after[0][0] if after else None
 
     def last(self, database: str, stop: bytes | None = None) -> Item | None:
         table = self._table(database)

@@ -143,11 +143,12 @@ def _plan(
 
 
 async def _as_table(ui: Ui, scanned: Scan, name: str, limited: bool) -> None:
+    from ebla.storage import python_values
+
     found = await scanned.to_arrow()
     if ui.json:
-        write_json(
-            {"table": name, "columns": found.schema.names, "count": len(found), "rows": found.to_pylist()}
-        )
+        document = {"table": name, "columns": found.schema.names, "count": len(found)}
+        write_json({**document, "rows": python_values.rows(found)})
         return
     rendered, left_out = rows_table(found, ui.out.width)
     ui.print(rendered)
@@ -167,11 +168,10 @@ def rows_table(found: pa.Table, width: int) -> tuple[Any, list[str]]:
     import pyarrow as pa
 
     from ebla.cli.render import listing
+    from ebla.storage import python_values
 
-    texts = {
-        name: [_text(value) for value in found.column(place).to_pylist()]
-        for place, name in enumerate(found.schema.names)
-    }
+    values = python_values.rows(found)
+    texts = {name: [_text(row[name]) for row in values] for name in found.schema.names}
     shown: list[str] = []
     used = 0
     for name, cells in texts.items():
@@ -253,10 +253,12 @@ def _csv(schema: pa.Schema, file: BinaryIO) -> Writer:
 
 
 def _json(schema: pa.Schema, file: BinaryIO) -> Writer:
+    from ebla.storage import python_values
+
     encoder = msgspec.json.Encoder()
 
     def write(batch: pa.RecordBatch) -> None:
-        file.write(encoder.encode_lines(batch.to_pylist()))
+        file.write(encoder.encode_lines(python_values.rows(batch)))
 
     return write, file.flush
 

@@ -1,0 +1,300 @@
+"""Arguments that cannot be: one clear InvalidArgument each, and nothing is asked, changed or closed."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import ebla
+from ebla import aio, expressions
+from ebla.actors import messages as m
+from ebla.errors import InvalidArgument
+from ebla.options import INT_MAX, WriteId, Written, check_deadline
+from ebla.quick import QuickGets
+from ebla.storage.schema import Column, TableSchema
+from tests.client import test_real_roles
+from tests.client.loopback import Loopback
+from tests.client.tables import SCHEMA, make, row
+from tests.client.test_quick import BlockingNetwork
+from tests.client.toy import HOSTS, Bench, address, simulate
+
+CLIENT = b"c" * 16
+TWICE = pa.table([pa.array([1]), pa.array([2])], names=["id", "id"])
+VALUES = pa.schema(
+    [("id", pa.int64()), ("money", pa.decimal128(10, 2)), ("at", pa.timestamp("us", "UTC")), ("s", pa.string())]
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def loopback() -> Iterator[Loopback]:
+    with Loopback() as running:
+        running.db.create_table("t", schema=SCHEMA, primary_key=["id"])
+        running.db.create_table("values", schema=VALUES, primary_key=["id"])
+        yield running
+
+
+Call = Callable[[ebla.Table], Any]
+
+CALLS: list[tuple[str, Call]] = [
+    ("a key is a dict", lambda t: t.get("a")),  # type: ignore[arg-type]
+    ("a key is a dict", lambda t: t.get(None)),  # type: ignore[arg-type]
+    ("a key is a dict", lambda t: t.get([1])),  # type: ignore[arg-type]
+    ("'id' needs a value", lambda t: t.get({})),
+    ("'id', row 0", lambda t: t.get({"id": 10**5000})),
+    ("'id', row 0", lambda t: t.get({"id": "\ud800"})),
+    ("row 0 is str", lambda t: t.get_many(["a"])),
+    ("rows are NoneType", lambda t: t.get_many(None)),
+    ("rows are int", lambda t: t.get_many(5)),
+    ("'id' appears twice", lambda t: t.get_many(TWICE)),
+    ("'id' appears twice", lambda t: t.delete(TWICE)),
+    ("'id' appears twice", lambda t: t.delete(pd.DataFrame([[1, 2]], columns=["id", "id"]))),
+    ("'id' appears twice", lambda t: t.upsert(TWICE)),
+    ("rows are NoneType", lambda t: t.upsert(None)),
+    ("rows are set", lambda t: t.upsert({1, 2})),
+    ("rows are ndarray", lambda t: t.update(np.array(5))),
+    ("rows are str", lambda t: t.upsert("")),
+    ("there is no column", lambda t: t.upsert({"id": 1, "\ud800": 2})),
+    ("there is no column", lambda t: t.upsert([{"id": 1, "\ud800": 2}])),
+    ("'v', row 1: '.ud800'", lambda t: t.upsert([row(1), row(2, v="\ud800")])),
+    ("'v', row 0: '.ud800'", lambda t: t.upsert(row(2, v="\ud800"))),
+    ("row 1 names", lambda t: t.update([{"id": 1, "n": 1}, {"id": 2, 3: 1}])),
+    ("write_id is a pair.*not 5", lambda t: t.upsert(row(1), write_id=5)),  # type: ignore[arg-type]
+    ("write_id is a pair", lambda t: t.upsert(row(1), write_id=(CLIENT,))),  # type: ignore[arg-type]
+    ("is 16 bytes", lambda t: t.upsert(row(1), write_id=("c" * 16, 1))),  # type: ignore[arg-type]
+    ("whole number.*not True", lambda t: t.upsert(row(1), write_id=(CLIENT, True))),
+    ("whole number.*not -1", lambda t: t.upsert(row(1), write_id=(CLIENT, -1))),
+    ("whole number", lambda t: t.upsert(row(1), write_id=(CLIENT, 1 << 63))),
+    ("another client", lambda t: t.upsert([row(1), row(2)], write_id=(CLIENT, INT_MAX - 1))),
+    ("if_present must be", lambda t: t.insert(row(1), if_present=None)),  # type: ignore[arg-type]
+    ("deadline_s is a number.*'x'", lambda t: t.upsert(row(1), deadline_s="x")),  # type: ignore[arg-type]
+    ("deadline_s is a number.*'x'", lambda t: t.get({"id": 1}, deadline_s="x")),  # type: ignore[arg-type]
+    ("deadline_s is a number", lambda t: t.scan(deadline_s=True)),
+    ("deadline_s must be positive", lambda t: t.get({"id": 1}, deadline_s=float("nan"))),
+    ("columns is a list.*not 5", lambda t: t.scan(columns=5)),  # type: ignore[arg-type]
+    ("columns is a list", lambda t: t.scan(columns="id")),
+    ("each of columns is a str", lambda t: t.scan(columns=[None])),  # type: ignore[list-item]
+    ("not valid Unicode", lambda t: t.scan(columns=["\ud800"])),
+    ("limit must be a whole number.*'3'", lambda t: t.scan(limit="3")),  # type: ignore[arg-type]
+    ("limit must be a whole number", lambda t: t.scan(limit=1.0)),  # type: ignore[arg-type]
+    ("limit must be a whole number", lambda t: t.scan(limit=True)),
+    ("limit must be a whole number, 0 or more", lambda t: t.scan(limit=-1)),
+    ("limit must be a whole number, 0 to 9223372036854775807", lambda t: t.scan(limit=2**70)),
+    ("limit must be a whole number", lambda t: t.scan(limit=2**63)),
+    ("limit must be a whole number", lambda t: t.scan(limit=10**5000)),
+    ("isin takes a list.*not 5", lambda t: t.scan(where=ebla.col("id").isin(5))),  # type: ignore[arg-type]
+    ("isin takes a list", lambda t: t.scan(where=ebla.col("v").isin("abc"))),
+    ("isin takes up to", lambda t: t.scan(where=ebla.col("id").isin(iter(int, 1)))),
+    ("'id' cannot be compared", lambda t: t.scan(where=ebla.col("id") == 10**5000)),
+    ("'id' cannot be compared", lambda t: t.scan(where=ebla.col("id") == 2**70)),
+    ("'v' cannot be compared", lambda t: t.scan(where=ebla.col("v") == "\ud800")),
+    ("no condition", lambda t: t.scan(where="id == 1")),  # type: ignore[arg-type]
+    ("over the limit", lambda t: t.scan(where=ebla.col("v") == "x" * (5 << 20))),
+    ("over the limit", lambda t: t.scan(where=ebla.col("v").isin(["x" * 500] * 9000))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "call"), CALLS)
+def test_a_bad_argument_is_refused_by_name_and_the_connection_goes_on(
+    loopback: Loopback, words: str, call: Call
+) -> None:
+    table = loopback.db.table("t")
+    asked = len(loopback.toy.batches())
+    with pytest.raises(InvalidArgument, match=words):
+        call(table)
+    assert len(loopback.toy.batches()) == asked
+    assert table.get_many([{"id": -1}]) == [None]
+
+
+@pytest.mark.parametrize("text", ["1e-999999999", "1e999999999", "NaN", "Infinity", "1e-77"])
+@pytest.mark.parametrize(
+    "condition",
+    [
+        lambda value: ebla.col("money") == value,
+        lambda value: ebla.col("money") < value,
+        lambda value: ebla.col("money").isin([Decimal(1), value]),
+        lambda value: ~(ebla.col("money") != value),
+        lambda value: ebla.col("id") == value,
+    ],
+)
+def test_a_condition_with_a_decimal_out_of_range_is_refused(
+    loopback: Loopback, text: str, condition: Any
+) -> None:
+    table = loopback.db.table("values")
+    with pytest.raises(InvalidArgument, match="cannot be compared with Decimal"):
+        table.scan(where=condition(Decimal(text)))
+
+
+@pytest.mark.parametrize("value", [Decimal("1e-999999999"), Decimal("NaN")])
+def test_a_decimal_out_of_range_is_refused_by_every_verb(loopback: Loopback, value: Decimal) -> None:
+    table = loopback.db.table("values")
+    bad = {"id": 1, "money": value}
+    frame = pd.DataFrame({"id": [1], "money": pd.Series([value], dtype=object)})
+    for verb in (table.upsert, table.insert, table.update):
+        for rows in (bad, [bad], frame):
+            with pytest.raises(InvalidArgument, match="'money', row 0"):
+                verb(rows)
+    assert table.scan().count() == 0
+
+
+def test_a_number_for_a_time_is_refused_with_what_to_give_instead(loopback: Loopback) -> None:
+    table = loopback.db.table("values")
+    for rows in ({"id": 1, "at": 0}, [{"id": 1, "at": 0}]):
+        with pytest.raises(InvalidArgument, match=r"0 is not a datetime.*such as datetime.datetime.now"):
+            table.upsert(rows)
+
+
+def test_a_stored_time_that_python_cannot_hold_is_named_by_every_read_of_python_values() -> None:
+    with Loopback() as loopback:
+        schema = pa.schema([("id", pa.int64()), ("day", pa.date32())])
+        table = loopback.db.create_table("far", schema=schema, primary_key=["id"])
+        table.upsert(pa.table({"id": [1], "day": pa.array([2**31 - 1], pa.int32()).view(pa.date32())}))
+        for read in (
+            lambda: table.get({"id": 1}),
+            lambda: table.get_many([{"id": 1}]),
+            lambda: list(table),
+            lambda: list(table.scan()),
+        ):
+            with pytest.raises(InvalidArgument, match=r"'day'.*Arrow"):
+                read()
+        assert table.get_many([{"id": 1}], as_arrow=True).num_rows == table.scan().to_arrow().num_rows == 1
+
+
+@pytest.mark.parametrize("key", ["a", None, [1]])
+def test_the_quick_way_of_a_get_refuses_like_the_ordinary_one(loopback: Loopback, key: Any) -> None:
+    table = loopback.db.table("t")
+    network = BlockingNetwork(loopback)
+    table._quick = QuickGets(network, table._awaited._routes)
+    with pytest.raises(InvalidArgument, match="a key is a dict"):
+        table.get(key)
+    assert network.calls == 0 and table._quick.get({"id": -1}, 5.0) == (None, 5.0)
+
+
+# -- what the master is asked --------------------------------------------------------------------------------
+
+
+def make_table(**changed: Any) -> Callable[[aio.Database], Any]:
+    arguments = {"schema": SCHEMA, "primary_key": ["id"], **changed}
+    return lambda db: db.create_table(arguments.pop("name", "t"), **arguments)
+
+
+ASKED: list[tuple[str, Callable[[aio.Database], Any]]] = [
+    ("name is a str, not 5", make_table(name=5)),
+    ("name is a str, not None", lambda db: db.table(None)),  # type: ignore[arg-type]
+    ("name is not valid Unicode", make_table(name="\ud800")),
+    ("name is not valid Unicode", lambda db: db.table("\ud800")),
+    ("name is not valid Unicode", lambda db: db.drop_table("\ud800")),
+    ("name is a str", lambda db: db.drop_table(["t"])),  # type: ignore[arg-type]
+    ("prefix is a str, not 5", lambda db: db.tables(5)),  # type: ignore[arg-type]
+    ("deadline_s is a number", lambda db: db.tables(deadline_s="x")),  # type: ignore[arg-type]
+    ("schema is a pyarrow.Schema", make_table(schema=None)),
+    ("schema is a pyarrow.Schema", make_table(schema={"id": "int64"})),
+    ("primary_key is a list", make_table(primary_key=None)),
+    ("primary_key is a list", make_table(primary_key=5)),
+    ("each of primary_key is a str", make_table(primary_key=[5])),
+    ("time zone 'Mars/Base'", make_table(schema=SCHEMA.append(pa.field("at", pa.timestamp("us", "Mars/Base"))))),
+    ("replicas must be a whole number", make_table(replicas="3")),
+    ("replicas must be a whole number", make_table(replicas=True)),
+    ("replicas must be a whole number", make_table(replicas=2**70)),
+    ("create_table cannot be sent.*replication", make_table(replication=5)),
+    ("create_table cannot be sent", make_table(replication="\ud800")),
+    ("properties is a dict", make_table(properties=5)),
+    ("properties.'a'. is a str, not 5", make_table(properties={"a": 5})),
+    ("not valid Unicode", make_table(properties={"a": "\ud800"})),
+    ("wait_s is a number", make_table(wait_s="x")),
+    ("wait_s must be positive", make_table(wait_s=-1)),
+    ("splits is a list", lambda db: make_table(partition_by=ebla.range("id", splits=5))(db)),  # type: ignore[arg-type]
+    ("splits is a list", lambda db: make_table(partition_by=ebla.range("id", splits="abc"))(db)),
+    ("range columns are names", lambda db: make_table(partition_by=ebla.range(5, splits=[1]))(db)),  # type: ignore[arg-type]
+    ("'id' needs a value", lambda db: make_table(partition_by=ebla.range("id", splits=[None]))(db)),
+    ("buckets is a whole number", lambda db: make_table(partition_by=ebla.hash("id", buckets=2.5))(db)),  # type: ignore[arg-type]
+    ("buckets is a whole number", lambda db: make_table(partition_by=ebla.hash("id", buckets="2"))(db)),  # type: ignore[arg-type]
+    ("buckets is a whole number", lambda db: make_table(partition_by=ebla.hash("id", buckets=None))(db)),  # type: ignore[arg-type]
+    ("buckets must be", lambda db: make_table(partition_by=ebla.hash("id", buckets=2**70))(db)),
+    ("hash columns are names", lambda db: make_table(partition_by=ebla.hash(["id"], buckets=2))(db)),  # type: ignore[arg-type]
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "call"), ASKED)
+def test_a_bad_argument_is_refused_before_the_master_is_asked(
+    words: str, call: Callable[[aio.Database], Any]
+) -> None:
+    async def scenario(bench: Bench) -> None:
+        with pytest.raises(InvalidArgument, match=words):
+            await call(bench.db)
+        assert bench.toy.calls == []
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize("zone", ["Mars/Base", "+99:99"])
+def test_the_master_refuses_a_time_zone_that_a_client_let_pass_and_every_server_lives(zone: str) -> None:
+    async def scenario(stage: test_real_roles.Stage) -> None:
+        columns = (Column("id", "int64", False), Column("at", "timestamp", unit="us", zone=zone))
+        request = m.CreateTableRequest("r", "t", TableSchema(columns, ("id",)), 3, "raft", {})
+        with pytest.raises(InvalidArgument, match="'at': time zone"):
+            await stage.session.ask_master("create_table", request, m.TableInfo, deadline_s=5.0)
+        assert all(stage.cluster.alive(address(host)) for host in HOSTS)
+        assert await (await stage.table()).upsert(row(1)) == Written(1)
+
+    test_real_roles.simulate(scenario)
+
+
+# -- what is taken -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("given", "used"), [(5, 5.0), (np.float32(2), 2.0), (Fraction(1, 2), 0.5), (None, 60.0),
+    (float("inf"), float("inf")), (10**400, float("inf"))], ids=["int", "float32", "Fraction", "None", "inf", "huge"])  # fmt: skip
+def test_a_deadline_is_any_positive_number(given: Any, used: float) -> None:
+    assert check_deadline(given) == used
+
+
+def test_an_endless_deadline_is_taken_everywhere() -> None:
+    async def scenario(bench: Bench) -> None:
+        table = await make(bench)
+        for deadline_s in (float("inf"), 10**400):
+            assert await table.upsert(row(1), deadline_s=deadline_s) == Written(1)
+            assert await table.upsert([row(1), row(2)], deadline_s=deadline_s) == Written(2)
+            assert await table.get({"id": 1}, deadline_s=deadline_s) == row(1)
+            assert await table.scan(deadline_s=deadline_s).count() == 2
+            await table.flush(deadline_s=deadline_s)
+        made = await bench.db.create_table("u", schema=SCHEMA, primary_key=("id",), wait_s=10**400)
+        assert made.name == "u"
+
+    simulate(scenario)
+
+
+def test_the_largest_numbers_and_numbers_of_numpy_are_taken(loopback: Loopback) -> None:
+    table = loopback.db.create_table("largest", schema=SCHEMA, primary_key=["id"])
+    assert table.upsert([row(1), row(2)], write_id=WriteId(CLIENT, INT_MAX - 2)) == Written(2)
+    assert table.scan(limit=INT_MAX).count() == 2
+    assert table.scan(limit=np.int64(1)).count() == 1  # type: ignore[arg-type]
+    assert table.scan(limit=0).count() == 0
+    assert table.scan(columns=(name for name in ("id",))).count() == 2  # type: ignore[arg-type]
+
+
+def test_rows_in_any_sequence_are_rows(loopback: Loopback) -> None:
+    """An update from a sequence that is no list changes the named columns only."""
+    table = loopback.db.create_table("sequences", schema=SCHEMA, primary_key=["id"])
+    assert table.upsert(deque([row(1), row(2)])) == Written(2)
+    assert table.update(deque([{"id": 1, "n": 7}])) == Written(1)
+    assert table.get_many(deque([{"id": 1}, {"id": 3}])) == [row(1, n=7), None]
+    assert table.delete(deque([{"id": 1}])) == Written(1)
+    assert table.upsert(deque()) == table.upsert([]) == Written(0)
+
+
+def test_a_condition_of_the_largest_size_is_taken_and_a_larger_one_refused_by_the_server_too() -> None:
+    at = datetime(2024, 5, 17, tzinfo=UTC)
+    fine = ebla.col("v").isin(["x" * 300] * 10_000)
+    assert expressions.decode(expressions.encode(fine)) == fine
+    assert expressions.decode(expressions.encode(ebla.col("at") == at)) == (ebla.col("at") == at)
+    with pytest.raises(InvalidArgument, match="over the limit"):
+        expressions.decode(b"\x00" * (expressions.ENCODED_BYTES_MAX + 1))

@@ -1,0 +1,244 @@
+"""Reads are bounded by bytes as well as by number, whatever the size of the rows, and miss none of them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from ebla import expressions
+from ebla.actors.messages import ScanRequest
+from ebla.actors.tablet.scans import READ_BYTES, Scanner, digest, read_block
+from ebla.chaos.simulation.disk import DurableState, MemoryDisk
+from ebla.chaos.simulation.loop import SimulatedLoop
+from ebla.storage import checksum
+from ebla.storage.entries import Position
+from ebla.storage.environment import JOINED_LARGE, JOINED_STEP, Put
+from ebla.storage.lmdb_disk import LmdbDisk
+from ebla.storage.rows import RowCodec
+from ebla.storage.schema import TableSchema
+from ebla.storage.tablet_store import TabletSnapshot, TabletStore
+
+TABLET = "0123456789abcdef0123456789abcdef"
+SEED = checksum.seed(TABLET)
+SCHEMA = TableSchema.from_arrow(pa.schema([("k", pa.int64()), ("v", pa.binary())]), ["k"])
+CODEC = RowCodec(SCHEMA)
+PATH = "data/one"
+
+
+def answers(disk: Any, items: list[tuple[bytes, bytes]], ask: Callable[[Any], Any]) -> Any:
+    async def asking() -> Any:
+        await disk.open_instance("one")
+        environment = await disk.open_environment(PATH, ["t"], create=True)
+        await environment.commit([Put("t", items, sorted_keys=True)])
+        found = ask(environment)
+        await disk.close()
+        return found
+
+    return asking()
+
+
+def mixed(seed: int, sizes: list[int], count: int) -> list[tuple[bytes, bytes]]:
+    """Runs of rows of like size, as in a table that is ordered by kind."""
+    chance = random.Random(seed)
+    items: list[tuple[bytes, bytes]] = []
+    while len(items) < count:
+        size = chance.choice(sizes)
+        for _ in range(chance.randint(1, 400)):
+            items.append((b"%06d" % len(items), bytes(chance.randint(size // 2, size))))
+    return items
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_reads_bounded_by_bytes_answer_alike_on_both_disks_and_miss_nothing(
+    tmp_path: Path, seed: int
+) -> None:
+    sizes = [[20], [20, 1000], [20, JOINED_LARGE - 6, JOINED_LARGE + 100], [9000], [10, 60_000], [1900, 2100]]
+    items = mixed(seed, sizes[seed], 1500)
+
+    def ask(environment: Any) -> list[Any]:
+        found = []
+        for bytes_max in (1, 10_000, 500_000, 1 << 30):
+            for limit in (100, 700, 5000):
+                at: bytes | None = b""
+                rows: list[bytes] = []
+                while at is not None:
+                    found.append(environment.items("t", at, limit=limit, bytes_max=bytes_max))
+                    some, at = environment.joined("t", at, limit=limit, bytes_max=bytes_max)
+                    assert some and some == [key + value for key, value in found[-1]]
+                    rows += some
+                assert rows == [key + value for key, value in items]
+        found.append(environment.items("t", b"000500", b"000900", bytes_max=5000))
+        return found
+
+    memory_loop = SimulatedLoop(1)
+    real = asyncio.run(answers(LmdbDisk(tmp_path), items, ask))
+
+    async def in_memory() -> Any:
+        return await answers(MemoryDisk(DurableState(), random.Random(1)), items, ask)
+
+    assert memory_loop.run_until_complete(in_memory()) == real
+    memory_loop.close()
+
+
+@pytest.mark.parametrize("small", [0, 1, 1000])
+def test_a_read_ends_within_a_row_of_its_bound_where_rows_are_large(tmp_path: Path, small: int) -> None:
+    """However many small rows came before."""
+    items = [(b"%06d" % n, bytes(20 if n < small else 300_000)) for n in range(small + 60)]
+
+    def ask(environment: Any) -> tuple[int, int]:
+        rows, _ = environment.joined("t", limit=5000, bytes_max=2_000_000)
+        found = environment.items("t", limit=5000, bytes_max=2_000_000)
+        return sum(map(len, rows)), sum(len(key) + len(value) for key, value in found)
+
+    for size in asyncio.run(answers(LmdbDisk(tmp_path), items, ask)):
+        assert 2_000_000 <= size + 50_000 <= 2_400_000
+
+
+def test_small_rows_are_read_in_whole_steps(tmp_path: Path) -> None:
+    items = [(b"%06d" % n, bytes(94)) for n in range(2000)]
+
+    def ask(environment: Any) -> list[int]:
+        return [len(environment.joined("t", limit=1900, bytes_max=b)[0]) for b in (1, 100_000, 1 << 30)]
+
+    wanted = [JOINED_STEP, -(-100_000 // (100 * JOINED_STEP)) * JOINED_STEP, 1900]
+    assert asyncio.run(answers(LmdbDisk(tmp_path), items, ask)) == wanted
+
+
+# -- of a tablet ---------------------------------------------------------------------------------------------
+
+
+def encode(k: int, size: int) -> tuple[bytes, bytes]:
+    return CODEC.encode_row({"k": k, "v": b"x" * size}, SEED)
+
+
+async def with_store(root: Path, scenario: Callable[[TabletStore], Awaitable[None]]) -> None:
+    disk = LmdbDisk(root)
+    await disk.open_instance("one")
+    await scenario(await TabletStore.open(disk, TABLET, create=True, retention_us=10**9))
+    await disk.close()
+
+
+def fill(store: TabletStore, items: list[tuple[bytes, bytes]]) -> None:
+    store.put([key for key, _ in items], [value for _, value in items])
+    index = store.applied.index + 1
+    store.applied = Position(index, 1, index)
+
+
+class Measured:
+    """A snapshot that notes how much each of its blocks read."""
+
+    def __init__(self, snapshot: TabletSnapshot) -> None:
+        self.snapshot = snapshot
+        self.position = snapshot.position
+        self.sizes: list[int] = []
+        self.counts: list[int] = []
+
+    def block(self, *arguments: Any) -> tuple[list[bytes], bytes | None]:
+        rows, following = self.snapshot.block(*arguments)
+        self.sizes.append(sum(map(len, rows)))
+        self.counts.append(len(rows))
+        return rows, following
+
+
+def scanner(snapshot: Any, **options: Any) -> Scanner:
+    request = ScanRequest(TABLET, SCHEMA.version, ("k", "v"), **options)
+    predicate = None
+    if request.predicate is not None:
+        predicate = expressions.bind(expressions.decode(request.predicate), SCHEMA)
+    return Scanner("s", None, request, snapshot, predicate, ["k", "v"], b"", request.limit, 0.0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("flushed", [True, False])
+def test_a_scan_of_large_rows_reads_no_more_than_its_blocks_take(tmp_path: Path, flushed: bool) -> None:
+    """From the disk, and from memory."""
+
+    async def scenario(store: TabletStore) -> None:
+        fill(store, [encode(k, 256 << 10) for k in range(100)])
+        if flushed:
+            await store.flush()
+        snapshot = store.snapshot()
+        measured = Measured(snapshot)
+        _, rows, following = read_block(scanner(measured, limit=1), CODEC, SEED)
+        assert (rows, following, measured.counts) == (1, None, [1])
+
+        measured = Measured(snapshot)
+        whole = scanner(measured)
+        at: bytes | None = b""
+        seen = 0
+        while at is not None:
+            whole.start = at
+            data, rows, at = read_block(whole, CODEC, SEED)
+            seen += rows
+            assert len(data) < 4_000_000
+        assert seen == 100 and max(measured.sizes) <= READ_BYTES + (300 << 10)
+
+        everything = scanner(Measured(snapshot), block_bytes=1 << 40)
+        data, rows, at = read_block(everything, CODEC, SEED)
+        assert len(data) < 20_000_000 and at is not None, "whatever the caller asks for"
+
+        measured = Measured(snapshot)
+        assert digest(measured, SEED, "here", lambda: False)[0] == 100  # type: ignore[arg-type]
+        assert max(measured.sizes) <= READ_BYTES + (300 << 10)
+        snapshot.close()
+
+    asyncio.run(with_store(tmp_path, scenario))
+
+
+def test_a_block_of_a_scan_that_finds_nothing_looks_at_a_bounded_number_of_bytes(tmp_path: Path) -> None:
+    async def scenario(store: TabletStore) -> None:
+        for start in range(0, 500, 100):
+            fill(store, [encode(k, 256 << 10) for k in range(start, start + 100)])
+            await store.flush()
+        snapshot = store.snapshot()
+        measured = Measured(snapshot)
+        nothing = expressions.encode(expressions.bind(expressions.col("k") < -1, SCHEMA))
+        _, rows, following = read_block(scanner(measured, predicate=nothing), CODEC, SEED)
+        assert rows == 0 and following is not None and sum(measured.sizes) < 80_000_000
+        snapshot.close()
+
+    asyncio.run(with_store(tmp_path, scenario))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_blocks_of_a_snapshot_give_every_row_once_whatever_their_bounds(tmp_path: Path, seed: int) -> None:
+    """Rows on the disk under rows, newer rows and deletions in two memtables."""
+
+    async def scenario(store: TabletStore) -> None:
+        chance = random.Random(seed)
+        model: dict[bytes, bytes] = {}
+        for turn in range(3):
+            items = [
+                encode(k, chance.choice([5, 5, 50, 3000, 30_000]))
+                for k in sorted(chance.sample(range(600), 250))
+            ]
+            fill(store, items)
+            model.update(items)
+            gone = [encode(k, 0)[0] for k in chance.sample(range(600), 60)]
+            store.delete(gone)
+            for key in gone:
+                model.pop(key, None)
+            if turn == 0:
+                await store.flush()
+            else:
+                store.snapshot().close()  # what was active is frozen now
+        snapshot = store.snapshot()
+        assert len(snapshot.tables) == 2
+        wanted = [key + model[key] for key in sorted(model)]
+        for limit in (1, 7, 300, 5000):
+            for bytes_max in (1, 40_000, 1 << 30):
+                at: bytes | None = b""
+                rows: list[bytes] = []
+                while at is not None:
+                    some, at = snapshot.block(at, None, limit, bytes_max)
+                    rows += some
+                    assert sum(map(len, some)) < 2 * bytes_max + 62_000
+                assert rows == wanted, (limit, bytes_max)
+        snapshot.close()
+
+    asyncio.run(with_store(tmp_path, scenario))

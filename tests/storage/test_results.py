@@ -1,0 +1,122 @@
+"""Answers on a real disk, through flushes that fail."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from ebla.storage.entries import Position
+from ebla.storage.environment import Batch, Delete, Put
+from ebla.storage.errors import Damaged, DiskFull
+from ebla.storage.lmdb_disk import LmdbDisk
+from ebla.storage.results import SWEEP_ENTRIES, Answer, Results
+from ebla.storage.tablet_store import TabletStore
+
+TABLET = "0123456789abcdef0123456789abcdef"
+IDLE, BUSY = b"client-that-idle", b"client-that-busy"
+RETENTION_US = 1000
+
+
+async def opened(root: Path, *, create: bool) -> tuple[LmdbDisk, TabletStore]:
+    disk = LmdbDisk(root)
+    await disk.open_instance("u" * 32)
+    return disk, await TabletStore.open(disk, TABLET, create=create, retention_us=RETENTION_US)
+
+
+async def fail_once(store: TabletStore, during: Sequence[tuple[bytes, int]] = ()) -> None:
+    """One flush that meets a full disk, and what is applied while it is under way."""
+    commit = store.environment.commit
+
+    async def full(batch: Batch) -> None:
+        for client, sequence in during:
+            record(store.results, client, sequence)
+        raise DiskFull("no space left")
+
+    store.environment.commit = full  # type: ignore[method-assign]
+    with pytest.raises(DiskFull):
+        await store.flush()
+    store.environment.commit = commit  # type: ignore[method-assign]
+
+
+def record(results: Results, client: bytes, sequence: int, time_us: int = 1) -> None:
+    results.record(client, sequence, 0, time_us, Answer(sequence, sequence, ()))
+
+
+def answers(results: Results) -> dict[bytes, list[int]]:
+    return {client: sorted(known.answers) for client, known in sorted(results.clients.items())}
+
+
+def test_answers_that_a_failed_flush_took_are_written_by_the_next(tmp_path: Path) -> None:
+    async def main() -> None:
+        disk, store = await opened(tmp_path, create=True)
+        store.put([b"k"], [b"v"])
+        record(store.results, BUSY, 1)
+        store.applied = Position(1, 1, 1)
+        await fail_once(store, [(BUSY, 2), (IDLE, 1)])
+        record(store.results, BUSY, 3)
+        store.applied = Position(4, 1, 4)
+        assert await store.flush() == store.applied
+        await disk.close()
+        disk, store = await opened(tmp_path, create=False)
+        assert answers(store.results) == {BUSY: [1, 2, 3], IDLE: [1]}
+        assert store.flushed == Position(4, 1, 4)
+        await disk.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("returns", [False, True])
+def test_clients_that_a_failed_flush_was_to_drop_are_dropped_by_the_next(
+    tmp_path: Path, returns: bool
+) -> None:
+    async def main() -> None:
+        disk, store = await opened(tmp_path, create=True)
+        record(store.results, IDLE, 1)
+        record(store.results, IDLE, 2)
+        store.applied = Position(1, 1, 1)
+        await store.flush()
+        store.results.sweep(SWEEP_ENTRIES, RETENTION_US + 2)
+        store.applied = Position(SWEEP_ENTRIES, 1, 2)
+        await fail_once(store, [(IDLE, 3)] if returns else [])
+        store.applied = Position(SWEEP_ENTRIES + 1, 1, 3)
+        await store.flush()
+        await disk.close()
+        disk, store = await opened(tmp_path, create=False)
+        assert answers(store.results) == ({IDLE: [3]} if returns else {})
+        await disk.close()
+
+    asyncio.run(main())
+
+
+def test_a_client_that_is_dropped_while_its_answers_are_given_back_stays_dropped() -> None:
+    results = Results(RETENTION_US)
+    record(results, IDLE, 1)
+    taken = results.take()
+    results.sweep(SWEEP_ENTRIES, RETENTION_US + 2)
+    record(results, IDLE, 5)
+    results.give_back(taken)
+    pending = results.take()
+    assert pending.answers == {IDLE: [5]}
+    assert list(pending.dropped) == [IDLE]
+    assert len(results.changes(pending)) == 3  # the client's range, its floor, what came after
+
+
+def test_an_environment_that_cannot_be_opened_as_a_store_is_not_left_open(tmp_path: Path) -> None:
+    async def main() -> None:
+        disk, store = await opened(tmp_path, create=True)
+        position = store.environment.get("meta", b"position")
+        assert position is not None
+        await store.environment.commit([Delete("meta", [b"position"])])
+        await store.close()
+        with pytest.raises(Damaged):
+            await TabletStore.open(disk, TABLET, create=False, retention_us=RETENTION_US)
+        environment = await disk.open_environment(f"data/{TABLET}", ["rows", "results", "meta"], create=False)
+        await environment.commit([Put("meta", [(b"position", position)])])
+        await environment.close()
+        store = await TabletStore.open(disk, TABLET, create=False, retention_us=RETENTION_US)
+        await disk.close()
+
+    asyncio.run(main())

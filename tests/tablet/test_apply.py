@@ -1,0 +1,248 @@
+"""What committed batches do to rows: never half of one, never the end of a server, whatever stands in them."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import msgspec
+import pytest
+
+from ebla.actors import errors
+from ebla.actors import messages as m
+from ebla.actors.tablet import apply
+from ebla.actors.tablet.raft.messages import WRITE
+from ebla.chaos.simulation import loop
+from ebla.chaos.simulation.disk import DurableState, MemoryDisk
+from ebla.storage import checksum, ragged
+from ebla.storage.entries import START, make_entry
+from ebla.storage.results import Answer
+from ebla.storage.rows import RowCodec
+from ebla.storage.schema import ROW_BYTES_MAX
+from ebla.storage.tablet_store import TabletStore
+from tests.tablet.harness import CLIENT, CODEC, HOSTS, SCHEMA, TABLET, Group, address, row, simulate
+
+SEED = checksum.seed(TABLET)
+PATCH_V = RowCodec(SCHEMA, ("v",))
+# As the patch of a row it is within the limit; the row that it makes has one more column.
+TOO_LONG = "y" * (ROW_BYTES_MAX - 8 - PATCH_V.header.tail_bytes)
+
+
+async def everybody_is_well(group: Group) -> None:
+    await group.settle()
+    assert all(group.cluster.alive(address(host)) for host in HOSTS)
+    assert [group.replica(host).state for host in HOSTS] == ["running"] * 3
+    positions = [group.replica(host).store.applied for host in HOSTS]
+    assert positions[0] == positions[1] == positions[2]
+
+
+def test_an_update_that_makes_a_row_too_large_changes_nothing_and_harms_no_server() -> None:
+    async def scenario(group: Group) -> None:
+        await group.upsert(row(1, "old"), row(2, "old"))
+        with pytest.raises(errors.InvalidArgument, match="row 1: with this update") as refused:
+            changes = [{"k": 2, "v": "new"}, {"k": 1, "v": TOO_LONG}]
+            await group.write(m.UPDATE, changes, columns=("v",), sequence=50)
+        assert refused.value.row == 1
+        assert await group.get(1, 2) == [row(1, "old"), row(2, "old")]
+        await everybody_is_well(group)
+        group.crash_all()
+        await group.restart()
+        assert await group.get(1, 2) == [row(1, "old"), row(2, "old")]
+        await everybody_is_well(group)
+
+    simulate(scenario)
+
+
+def test_an_update_that_was_refused_runs_afresh_when_it_is_sent_again() -> None:
+    async def scenario(group: Group) -> None:
+        await group.upsert(row(1, "old"))
+        batch = group.batch(m.UPDATE, [{"k": 1, "v": TOO_LONG}], 50, columns=("v",))
+        for _ in range(2):
+            with pytest.raises(errors.InvalidArgument):
+                await group.write_bytes(batch)
+        await group.write(m.DELETE, [{"k": 1}])
+        assert (await group.write_bytes(batch)).rejected == (0,)
+
+    simulate(scenario)
+
+
+def test_an_update_of_more_old_bytes_than_arrow_can_hold_is_applied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ragged, "BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(apply, "PATCH_BYTES_MAX", 1 << 18, raising=False)
+
+    async def scenario(group: Group) -> None:
+        for k in range(40):
+            await group.upsert(row(k, "x" * 60_000))
+        result = await group.write(m.UPDATE, [{"k": k, "n": k} for k in range(41)], columns=("n",))
+        assert result.rejected == (40,)
+        assert await group.get(0, 39) == [row(0, "x" * 60_000, 0), row(39, "x" * 60_000, 39)]
+        await everybody_is_well(group)
+
+    simulate(scenario)
+
+
+def test_an_update_whose_rows_would_fill_the_memory_is_refused_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apply, "UPDATE_BYTES_MAX", 100_000)
+
+    async def scenario(group: Group) -> None:
+        rows = [row(k, "x" * 30_000) for k in range(4)]
+        await group.upsert(*rows)
+        with pytest.raises(errors.InvalidArgument, match="fewer rows at a time"):
+            await group.write(m.UPDATE, [{"k": k, "n": 7} for k in range(4)], columns=("n",))
+        assert await group.get(0, 1, 2, 3) == rows
+        await everybody_is_well(group)
+
+    simulate(scenario)
+
+
+def bad_batches() -> dict[str, m.RowBatch]:
+    """What no honest client sends, each with sound checksums."""
+    key, value = CODEC.encode_row(row(1, "bad"), SEED)
+    good = m.RowBatch(CLIENT, 900, 0, m.UPSERT, SCHEMA.version, 1, [key], [value])
+    _, patch = PATCH_V.encode_row({"k": 1, "v": "bad"}, SEED)
+    update: dict[str, Any] = {"kind": m.UPDATE, "values": [patch], "columns": ("v",)}
+    changes: dict[str, dict[str, Any]] = {
+        "a kind of write that does not exist": {"kind": 9},
+        "another schema version": {"schema_version": 7},
+        "a key without bytes": {"keys": [b""]},
+        "a key that no disk takes": {"keys": [b"k" * 600]},
+        "a negative sequence": {"sequence": -1, "client": b"client-number-02"},
+        "a client of another length": {"client": b"short"},
+        "no rows": {"keys": [], "values": []},
+        "fewer values than keys": {"keys": [key, b"k2"]},
+        "values to delete": {"kind": m.DELETE},
+        "a column that does not exist": {**update, "columns": ("nowhere",)},
+        "a column of the key": {**update, "columns": ("k",)},
+        "a column twice": {**update, "columns": ("n", "n")},
+        "a patch of other columns": {**update, "columns": ("v", "n")},
+        "a patch cut short": {**update, "values": [checksum.seal(key, b"", SEED)]},
+    }
+    return {name: msgspec.structs.replace(good, **change) for name, change in changes.items()}
+
+
+@pytest.mark.parametrize("name", bad_batches())
+def test_whatever_got_into_the_log_no_server_dies_of_it(name: str) -> None:
+    batch = bad_batches()[name]
+
+    async def scenario(group: Group) -> None:
+        await group.upsert(row(1, "old"))
+        leader = group.server(await group.leader())
+        payload = msgspec.msgpack.encode(batch)
+        future = leader.replicas[TABLET].propose_write(leader.world.clock.monotonic(), payload, batch)
+        leader.rounds.touch(leader.replicas[TABLET])
+        with pytest.raises((errors.InvalidArgument, errors.SchemaMismatch)):
+            await future
+        await group.upsert(row(2))
+        for host in HOSTS:
+            await group.ask(host, "flush", m.FlushRequest(), m.FlushReply)
+        await everybody_is_well(group)
+        group.crash_all()
+        await group.restart()
+        assert await group.get(1, 2) == [row(1, "old"), row(2)]
+        await everybody_is_well(group)
+
+    simulate(scenario)
+
+
+def test_an_entry_that_cannot_be_read_fails_the_replica_and_not_the_server() -> None:
+    async def scenario(group: Group) -> None:
+        other = "f" * 32
+        await group.create(other)
+        await group.upsert(row(1), tablet=other)
+        leader = group.server(await group.leader())
+        leader.replicas[TABLET].propose(leader.world.clock.monotonic(), WRITE, b"\xc1 is no batch")
+        leader.replicas[TABLET].absorb()
+        leader.rounds.touch(leader.replicas[TABLET])
+        await group.sleep(2)
+        failed = [replica for host in HOSTS if (replica := group.replica(host)).state == "failed"]
+        assert len(failed) == 2, "the last one hears no more that it is committed"
+        assert all("cannot be read" in str(replica.error) for replica in failed)
+        await group.upsert(row(2), tablet=other)
+        assert await group.get(1, 2, tablet=other) == [row(1), row(2)]
+
+    simulate(scenario)
+
+
+class Bench:
+    """Rows on their own, one batch after the other."""
+
+    def __init__(self, store: TabletStore) -> None:
+        self.rows = apply.Rows(store, CODEC, SEED)
+        self.sequence = 0
+
+    def apply(self, kind: int, rows: list[dict[str, Any]], columns: tuple[str, ...] = ()) -> Any:
+        self.sequence += 1
+        codec = RowCodec(SCHEMA, columns) if kind == m.UPDATE else CODEC
+        pairs = [codec.encode_row(r, SEED) for r in rows]
+        keys = [key for key, _ in pairs] if kind != m.DELETE else [CODEC.encode_key(r) for r in rows]
+        values = [value for _, value in pairs] if kind != m.DELETE else []
+        batch = m.RowBatch(CLIENT, self.sequence, self.sequence, kind, 0, 1, keys, values, columns)
+        entry = make_entry(TABLET, START, 1, WRITE, 1, b"")
+        return self.rows.apply(entry, batch)
+
+    def all(self, keys: int) -> dict[int, dict[str, Any]]:
+        encoded = [CODEC.encode_key({"k": k}) for k in range(keys)]
+        found = zip(range(keys), encoded, self.rows.store.get_many(encoded), strict=True)
+        return {k: CODEC.decode_row(key, value, SEED) for k, key, value in found if value is not None}
+
+
+def _expected(model: dict[int, dict[str, Any]], kind: int, rows: list[dict[str, Any]]) -> tuple[int, ...]:
+    """One row after the other, as the manual says it; the positions that are refused."""
+    rejected = []
+    for at, given in enumerate(rows):
+        k = given["k"]
+        if kind == m.UPSERT or (kind == m.INSERT and k not in model):
+            model[k] = dict(given)
+        elif kind == m.UPDATE and k in model:
+            model[k] = {**model[k], **given}
+        elif kind == m.DELETE and k in model:
+            del model[k]
+        else:
+            rejected.append(at)
+    return tuple(rejected)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_batches_cut_into_many_pieces_do_what_row_after_row_would(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(apply, "READ_ROWS_MAX", 3, raising=False)
+    monkeypatch.setattr(apply, "PATCH_BYTES_MAX", 120, raising=False)
+    chance = random.Random(seed)
+
+    async def main() -> None:
+        disk = MemoryDisk(DurableState(), random.Random(1))
+        await disk.open_instance("u" * 32)
+        bench = Bench(await TabletStore.open(disk, TABLET, create=True, retention_us=10**12))
+        model: dict[int, dict[str, Any]] = {}
+        for _ in range(150):
+            kind = chance.choice((m.UPSERT, m.INSERT, m.UPDATE, m.DELETE))
+            columns = chance.choice((("v",), ("n",), ("n", "v"))) if kind == m.UPDATE else ("v", "n")
+            given = {"v": lambda: "x" * chance.randrange(80), "n": lambda: chance.randrange(9)}
+            rows = [
+                {"k": chance.randrange(12), **{name: given[name]() for name in columns}}
+                for _ in range(chance.randrange(1, 15))
+            ]
+            rejected = _expected(model, kind, rows)
+            answer = bench.apply(kind, rows, columns if kind == m.UPDATE else ())
+            assert isinstance(answer, Answer), answer
+            assert answer.rejected == rejected
+            assert bench.all(12) == model
+
+    loop.run(main(), seed=1)
+
+
+def test_a_patch_of_a_damaged_row_fails_the_replica_and_blames_nobody_else() -> None:
+    async def scenario(group: Group) -> None:
+        await group.upsert(row(1, "good"))
+        await group.settle()
+        (first, _) = await group.followers()
+        await group.ask(first, "flush", m.FlushRequest(), m.FlushReply)
+        group.cluster.state(address(first)).rot(f"data/{TABLET}", "rows", CODEC.encode_key({"k": 1}))
+        result = await group.write(m.UPDATE, [{"k": 1, "v": "new"}], columns=("v",))
+        assert result.rejected == ()
+        await group.settle()
+        assert group.replica(first).state == "failed"
+        assert await group.get(1) == [row(1, "new")]
+
+    simulate(scenario)

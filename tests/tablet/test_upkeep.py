@@ -1,0 +1,228 @@
+"""Flushes and trims beside full disks, damage, and tablets that go meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ebla.actors import errors
+from ebla.actors import messages as m
+from ebla.actors.tablet.server import TabletServer
+from ebla.storage.environment import Batch
+from ebla.storage.errors import Corruption, DiskFull
+from tests.tablet.harness import HOSTS, TABLET, Group, address, row, simulate
+from tests.tablet.test_replicas import CrashAt
+
+OTHER = "f" * 32
+
+
+def damage_commits(server: TabletServer, tablet: str) -> None:
+    """What LMDB answers when it meets a damaged page while it changes the tree."""
+    environment = server.replicas[tablet].store.environment
+
+    async def commit(batch: Batch) -> None:
+        raise Corruption("damaged inside", path=environment.path)
+
+    environment.commit = commit  # type: ignore[method-assign]
+
+
+async def delete(group: Group, host: str, tablet: str = TABLET) -> None:
+    request = m.DeleteTabletRequest(group.server(host).instance.uuid, tablet, "dropped")
+    await group.ask(host, "delete_tablet", request, m.Empty)
+
+
+def test_a_flush_on_a_full_disk_forgets_no_answer() -> None:
+    async def scenario(group: Group) -> None:
+        upsert = group.batch(m.UPSERT, [row(1, "first")], 1)
+        insert = group.batch(m.INSERT, [row(7, "mine")], 2)
+        first = [await group.write_bytes(upsert), await group.write_bytes(insert)]
+        await group.settle()
+        for host in HOSTS:
+            group.cluster.state(address(host)).fill()
+            with pytest.raises(DiskFull):
+                await group.ask(host, "flush", m.FlushRequest(), m.FlushReply)
+            group.cluster.state(address(host)).free()
+        await group.upsert(row(1, "second"), sequence=3)
+        await group.settle()
+        for host in HOSTS:
+            await group.ask(host, "flush", m.FlushRequest(), m.FlushReply)
+        group.crash_all()
+        await group.restart()
+        assert [await group.write_bytes(upsert), await group.write_bytes(insert)] == first
+        assert await group.get(1, 7) == [row(1, "second"), row(7, "mine")]
+
+    simulate(scenario)
+
+
+def test_a_flush_that_is_cancelled_forgets_no_answer() -> None:
+    async def scenario(group: Group) -> None:
+        batch = group.batch(m.INSERT, [row(7, "mine")], 77)
+        first = await group.write_bytes(batch)
+        await group.settle()
+        for host in HOSTS:
+            group.cluster.state(address(host)).commit_s = (0.05, 0.06)
+            flush = asyncio.ensure_future(group.replica(host).store.flush())
+            await group.sleep(0.01)
+            group.cluster.state(address(host)).fill()  # what is under way is not written either
+            flush.cancel()
+            await group.sleep(0.1)
+            group.cluster.state(address(host)).free()
+        await group.upsert(row(1))
+        await group.settle()
+        for host in HOSTS:
+            await group.ask(host, "flush", m.FlushRequest(), m.FlushReply)
+        group.crash_all()
+        await group.restart()
+        assert await group.write_bytes(batch) == first
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_tablet_may_be_deleted_while_it_is_flushed_and_others_wait_to_flush_it(seed: int) -> None:
+    async def scenario(group: Group) -> None:
+        (host, _) = await group.followers()
+        group.cluster.state(address(host)).commit_s = (0.05, 0.06)
+        for k in range(10):
+            await group.upsert(*[row(k * 50 + i, "x" * 200) for i in range(50)])
+        asked = [asyncio.ensure_future(flush(group, host)) for _ in range(2)]
+        await group.sleep(0.01 * seed)
+        await delete(group, host)
+        outcomes = await asyncio.gather(*asked, return_exceptions=True)
+        assert all(outcome is None or type(outcome) is errors.TabletNotFound for outcome in outcomes)
+        await group.sleep(1)
+        assert group.cluster.alive(address(host))
+        assert not group.server(host).world.disk.exists(f"data/{TABLET}")
+
+    async def flush(group: Group, host: str) -> None:
+        await group.ask(host, "flush", m.FlushRequest(TABLET), m.FlushReply)
+
+    simulate(scenario, seed=seed, memtable_bytes=20_000)
+
+
+def test_a_deletion_waits_for_the_flush_under_way() -> None:
+    async def scenario(group: Group) -> None:
+        await group.upsert(row(1))
+        await group.settle()
+        (host, _) = await group.followers()
+        gate = asyncio.Event()
+        store = group.replica(host).store
+        environment, commit = store.environment, store.environment.commit
+
+        async def slow(batch: Batch) -> None:
+            await gate.wait()
+            await commit(batch)
+
+        environment.commit = slow  # type: ignore[method-assign]
+        flush = asyncio.ensure_future(group.ask(host, "flush", m.FlushRequest(TABLET), m.FlushReply))
+        await group.sleep(0.1)
+        deletion = asyncio.ensure_future(delete(group, host))
+        await group.sleep(0.5)
+        assert not deletion.done()
+        gate.set()
+        await deletion
+        assert (await flush).flushed.keys() == {TABLET}
+        assert TABLET not in group.server(host).replicas
+
+    simulate(scenario)
+
+
+def test_damage_met_by_a_flush_fails_that_replica_and_the_server_goes_on() -> None:
+    plan = CrashAt()
+
+    async def scenario(group: Group) -> None:
+        await group.create(OTHER)
+        (host, _) = await group.followers()
+        damage_commits(group.server(host), TABLET)
+        for k in range(10):
+            await group.upsert(*[row(k * 50 + i, "x" * 200) for i in range(50)])
+            await group.upsert(row(k), tablet=OTHER)
+        await group.sleep(2)
+        assert group.cluster.alive(address(host))
+        assert group.replica(host).state == "failed"
+        assert group.replica(host, OTHER).state == "running"
+        reply = await group.ask(host, "flush", m.FlushRequest(), m.FlushReply)
+        assert list(reply.flushed) == [OTHER]
+        assert plan.hits["tablet.flush.replica_gone"] > 0
+
+    simulate(scenario, memtable_bytes=20_000, faults=plan.of)
+
+
+@pytest.mark.parametrize("method", ["flush", "local_snapshot"])
+def test_whoever_asks_for_a_flush_that_meets_damage_is_told_that_the_replica_failed(method: str) -> None:
+    async def scenario(group: Group) -> None:
+        await group.upsert(row(1))
+        await group.settle()
+        (host, _) = await group.followers()
+        damage_commits(group.server(host), TABLET)
+        with pytest.raises(errors.ReplicaFailed, match="damaged inside"):
+            if method == "flush":
+                await group.ask(host, "flush", m.FlushRequest(TABLET), m.FlushReply)
+            else:
+                request = m.LocalSnapshotRequest(TABLET, 0, 1.0)
+                await group.ask(host, "local_snapshot", request, m.LocalSnapshot)
+        assert group.replica(host).state == "failed"
+        await group.upsert(row(2))
+
+    simulate(scenario)
+
+
+def test_a_graceful_stop_passes_over_a_damaged_replica_and_a_full_disk() -> None:
+    async def scenario(group: Group) -> None:
+        await group.create(OTHER)
+        await group.upsert(row(1))
+        await group.upsert(row(2), tablet=OTHER)
+        await group.settle()
+        first, second = await group.followers()
+        damage_commits(group.server(first), TABLET)
+        await group.cluster.stop(address(first))
+        group.cluster.state(address(second)).fill()
+        await group.cluster.stop(address(second))
+        group.cluster.state(address(second)).free()
+        await group.restart(first, second)
+        assert await group.get(1) == [row(1)]
+        assert await group.get(2, tablet=OTHER) == [row(2)]
+
+    simulate(scenario)
+
+
+def test_a_log_keeps_no_more_bytes_for_an_absent_peer_than_it_may() -> None:
+    async def scenario(group: Group) -> None:
+        (away, _) = await group.followers()
+        await group.settle()
+        last = group.replica(away).log.last_index
+        group.cluster.crash(address(away))
+        for k in range(60):
+            await group.upsert(row(k, "x" * 3000))
+        await group.sleep(1)
+        log = group.replica(await group.leader()).log
+        assert log.size_bytes == sum(slot.size for slot in log.slots)
+        assert log.size_bytes <= 50_000 + 30_000  # and what is not flushed yet
+        assert log.dropped.index > last
+        assert len(await group.scan()) == 60
+
+    simulate(scenario, log_retained_bytes_max=50_000, memtable_bytes=30_000)
+
+
+def test_a_failed_replica_whose_entries_were_let_go_does_not_come_back_as_one_that_forgot() -> None:
+    async def scenario(group: Group) -> None:
+        await group.create(OTHER)
+        await group.upsert(*[row(k) for k in range(20)])
+        await group.settle()
+        (host, _) = await group.followers()
+        group.replica(host).fail(Corruption("rot was found"))
+        seen = group.server(host).shared.next_seq
+        for k in range(60):
+            await group.upsert(row(k, "x" * 3000), tablet=OTHER)
+        await group.sleep(2)
+        assert group.server(host).shared.first_seq > seen, "its entries do not fill the disk"
+        await group.restart(host)
+        server = group.server(host)
+        assert list(server.lifecycle.broken) == [TABLET]
+        assert "rot was found" in server.lifecycle.broken[TABLET].error
+        assert list(server.replicas) == [OTHER]
+        await delete(group, host)
+        assert not server.world.disk.exists(f"data/{TABLET}")
+
+    simulate(scenario, shared_log_bytes=40_000, memtable_bytes=30_000)
