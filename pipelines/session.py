@@ -11,9 +11,7 @@ When the block is left, by whatever way, Spark's processes end and their places 
 from __future__ import annotations
 
 import os
-import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -34,6 +32,7 @@ from ebla.actors.errors import Unavailable
 from ebla.pipelines import raydp_app
 from ebla.pipelines.executors import executors_alive
 from ebla.placement import java
+from ebla.placement.interrupts import uninterrupted
 from ebla.placement.slots import NODE_ID_LABEL, SLOT_LABEL, Survey, survey
 from ebla.storage.errors import InvalidArgument
 
@@ -87,7 +86,7 @@ def spark(
         _await_executors(session, executors, told)
         yield session
     finally:
-        with _uninterrupted():
+        with uninterrupted():
             application.stop()
 
 
@@ -208,16 +207,3 @@ def _defaults(slots: int, ui: bool) -> dict[str, str]:
         "spark.sql.shuffle.partitions": str(2 * slots),
         "spark.default.parallelism": str(2 * slots),
     }
-
-
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """A second Ctrl-C does not stop the cleaning up, which is bounded."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, previous)

@@ -20,7 +20,6 @@ import secrets
 import shutil
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -29,6 +28,7 @@ import msgspec
 import psutil
 
 from ebla.placement import local_node, local_processes
+from ebla.placement.interrupts import uninterrupted
 from ebla.placement.local_node import NodeSettings
 from ebla.placement.local_processes import ProcessRecord, mark_of
 from ebla.storage.errors import EblaError, InvalidArgument
@@ -127,7 +127,7 @@ class LocalCluster:
             try:
                 cluster._bring_up(nodes, timeout_s)
             except BaseException:
-                with _uninterrupted():
+                with uninterrupted():
                     cluster._end(signal.SIGKILL)
                 raise
         return cluster
@@ -164,12 +164,12 @@ class LocalCluster:
 
     def stop(self) -> None:
         """End every process of the cluster, verify that none is left, and remove its temporary files."""
-        with _locked(self.directory), _uninterrupted():
+        with _locked(self.directory), uninterrupted():
             self._end(signal.SIGTERM)
 
     def kill_everything(self) -> None:
         """As a power cut: SIGKILL of every process. What the cluster knew of itself is gone, the data is not."""
-        with _locked(self.directory), _uninterrupted():
+        with _locked(self.directory), uninterrupted():
             self._end(signal.SIGKILL)
 
     # -- single nodes
@@ -200,7 +200,7 @@ class LocalCluster:
             try:
                 self._await_started([number], timeout_s)
             except BaseException:
-                with _uninterrupted():
+                with uninterrupted():
                     local_processes.kill([self._mark(number)], self._recorded(number))
                 raise
 
@@ -392,16 +392,3 @@ def _locked(directory: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
-
-
-@contextlib.contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Ctrl-C does not stop the cleaning up, which is bounded."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, previous)
