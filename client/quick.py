@@ -1,24 +1,35 @@
-"""One get, in its caller's own thread, when nothing else is on its way: it saves two changes of thread.
+"""One get or one upsert, in its caller's own thread, when nothing else is on its way: it saves two changes of thread.
 
-Only the first try of a lone get goes this way. Whatever stands against it (another get of this table is under way, the
-tablet's server is not known yet, the answer is a refusal or does not come) sends it the ordinary way, where gets of
-many threads share calls and refusals are followed. A get may be asked twice; it changes nothing.
+Only the first try of a lone call goes this way. Whatever stands against it (another call of this table is under way,
+the tablet's server is not known yet, the answer is a refusal or does not come) sends it the ordinary way, where calls of
+many threads travel together and refusals are followed. A get may be asked twice; it changes nothing. An upsert that
+was sent goes on as the very same request, bytes and id, so it is applied once.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import msgspec
 
 from ebla.actors.errors import from_triple
-from ebla.actors.messages import ReadReply, ReadRequest, TabletKeys
-from ebla.locations import TableRoutes
+from ebla.actors.messages import (
+    UPSERT,
+    ReadReply,
+    ReadRequest,
+    TabletKeys,
+    TabletWrite,
+    WriteReply,
+    WriteRequest,
+)
+from ebla.locations import Route, TableRoutes, retriable
+from ebla.options import ATTEMPT_GRACE_S, ATTEMPT_S, WriteId, Written
 from ebla.storage.errors import EblaError
 from ebla.storage.rows import RowCodec
+from ebla.units import Ids, encode_batch
 
 TRY_S = 1.0  # then the ordinary way takes over, which knows whom else to ask
 MISS: Any = object()
@@ -70,3 +81,54 @@ class QuickGets:
         assert reply.values[0] is not None
         value = reply.values[0][0]
         return None if value is None else self._codec.decode_row(encoded, value, route.seed)
+
+
+class QuickUpserts:
+    """Of one table. They are a client of their own, with one request under way at a time.
+
+    `resend(route, batch, deadline_s)` brings a request that was sent already to its end, the ordinary way.
+    """
+
+    def __init__(
+        self, network: Any, table: TableRoutes, ids: Ids, resend: Callable[[Route, bytes, float], Written]
+    ) -> None:
+        self._network: Blocking | None = network if hasattr(network, "call_blocking") else None
+        self._table = table
+        self._codec = RowCodec(table.schema)
+        self._ids = ids
+        self._resend = resend
+        self._gate = threading.Lock()
+
+    def upsert(self, row: Mapping[str, Any], deadline_s: float) -> Any:
+        """Written, or MISS if nothing was sent and it must go the ordinary way."""
+        network, table = self._network, self._table
+        if network is None or not self._gate.acquire(blocking=False):
+            return MISS
+        try:
+            key = self._codec.encode_key(row)
+            route = table.routes[table.partitioner.assign_row(row, key)]
+            if not route.running or not network.known(route.target):
+                return MISS
+            value = self._codec.encode_row(row, route.seed)[1]
+            number = self._ids.take()  # everything before it has been answered, or given up for good
+            batch = encode_batch(route, WriteId(self._ids.client, number), number, UPSERT, (), [key], [value])
+            return self._send(network, route, batch, deadline_s)
+        finally:
+            self._gate.release()
+
+    def _send(self, network: Blocking, route: Route, batch: bytes, deadline_s: float) -> Written:
+        start = time.monotonic()
+        try_s = min(deadline_s, ATTEMPT_S)
+        request = WriteRequest((TabletWrite(route.tablet, batch),), try_s)
+        try:
+            reply: WriteReply = network.call_blocking(
+                route.target, "write", request, WriteReply, try_s + ATTEMPT_GRACE_S
+            )
+            if reply.errors[0] is None:
+                return Written(1)
+            error = from_triple(reply.errors[0])
+        except EblaError as failure:
+            error = failure
+        if not retriable(error):
+            raise error
+        return self._resend(route, batch, max(0.001, deadline_s - (time.monotonic() - start)))

@@ -19,11 +19,14 @@ import pyarrow as pa
 from ebla import aio, expressions
 from ebla.actors import messages as m
 from ebla.aio import Row, WriteIdLike, describe
+from ebla.locations import Route
 from ebla.options import WAIT_S, Written, check_deadline
 from ebla.partitions import PartitionBy
-from ebla.quick import MISS, QuickGets
+from ebla.quick import MISS, QuickGets, QuickUpserts
 from ebla.storage import python_values
 from ebla.sync import Bridge
+from ebla.units import Ids
+from ebla.writer import send_again
 
 T = TypeVar("T")
 
@@ -145,7 +148,7 @@ class Table:
         self._name = name
         self._made = made
         self._run = database._run
-        self._quick: QuickGets | None = None
+        self._quick: tuple[QuickGets, QuickUpserts] | None = None
 
     @property
     def _awaited(self) -> aio.Table:
@@ -175,6 +178,11 @@ class Table:
     def upsert(
         self, rows: Any, *, deadline_s: float | None = None, write_id: WriteIdLike | None = None
     ) -> Written:
+        if type(rows) is dict and write_id is None:
+            limit_s = check_deadline(deadline_s)
+            written = self._quick_calls()[1].upsert(rows, limit_s)
+            if written is not MISS:
+                return written  # type: ignore[no-any-return]
         return self._run(self._awaited.upsert(rows, deadline_s=deadline_s, write_id=write_id))
 
     def insert(
@@ -217,13 +225,20 @@ class Table:
 
     def get(self, key: Mapping[str, Any], *, deadline_s: float | None = None) -> Row | None:
         limit_s = check_deadline(deadline_s)
-        found, left_s = self._quick_gets().get(key, limit_s)
+        found, left_s = self._quick_calls()[0].get(key, limit_s)
         return self._run(self._awaited.get(key, deadline_s=left_s)) if found is MISS else found
 
-    def _quick_gets(self) -> QuickGets:
+    def _quick_calls(self) -> tuple[QuickGets, QuickUpserts]:
         if self._quick is None:
-            awaited = self._awaited
-            self._quick = QuickGets(awaited._session.world.network, awaited._routes)
+            awaited, world = self._awaited, self._awaited._session.world
+
+            def resend(route: Route, batch: bytes, deadline_s: float) -> Written:
+                return self._run(send_again(awaited._session, route, batch, deadline_s))
+
+            self._quick = (
+                QuickGets(world.network, awaited._routes),
+                QuickUpserts(world.network, awaited._routes, Ids(world.random), resend),
+            )
         self._database._connected().bridge.check_open()
         return self._quick
 

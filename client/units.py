@@ -268,5 +268,20 @@ class BatchUnit:
         return first
 
 
+class Alone:
+    """The owner of a batch that is a call by itself."""
+
+    def __init__(self) -> None:
+        self.future: asyncio.Future[Written] = asyncio.get_running_loop().create_future()
+
+    def answered(self, unit: BatchUnit, result: WriteResult) -> None:
+        if not self.future.done():
+            self.future.set_result(REJECTED if result.rejected else APPLIED)
+
+    def failed(self, unit: BatchUnit, error: EblaError) -> None:
+        if not self.future.done():
+            self.future.set_exception(same(error))
+
+
 def rejected_positions(positions: Array, rejected: Sequence[int]) -> list[int]:
     return [int(p) for p in positions[list(rejected)]]

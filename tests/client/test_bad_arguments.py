@@ -19,12 +19,11 @@ from ebla import aio, expressions
 from ebla.actors import messages as m
 from ebla.errors import InvalidArgument
 from ebla.options import INT_MAX, WriteId, Written, check_deadline
-from ebla.quick import QuickGets
 from ebla.storage.schema import Column, TableSchema
 from tests.client import test_real_roles
 from tests.client.loopback import Loopback
 from tests.client.tables import SCHEMA, make, row
-from tests.client.test_quick import BlockingNetwork
+from tests.client.test_quick import BlockingNetwork, quick_of, upserts_of
 from tests.client.toy import HOSTS, Bench, address, simulate
 
 CLIENT = b"c" * 16
@@ -172,10 +171,10 @@ def test_a_stored_time_that_python_cannot_hold_is_named_by_every_read_of_python_
 def test_the_quick_way_of_a_get_refuses_like_the_ordinary_one(loopback: Loopback, key: Any) -> None:
     table = loopback.db.table("t")
     network = BlockingNetwork(loopback)
-    table._quick = QuickGets(network, table._awaited._routes)
+    table._quick = quick_of(table, network), upserts_of(loopback, table, network)
     with pytest.raises(InvalidArgument, match="a key is a dict"):
         table.get(key)
-    assert network.calls == 0 and table._quick.get({"id": -1}, 5.0) == (None, 5.0)
+    assert network.calls == 0 and table._quick[0].get({"id": -1}, 5.0) == (None, 5.0)
 
 
 # -- what the master is asked --------------------------------------------------------------------------------

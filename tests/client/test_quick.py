@@ -1,17 +1,21 @@
-"""A lone get in its caller's own thread, and when it must go the ordinary way."""
+"""A lone get or upsert in its caller's own thread, and when it must go the ordinary way."""
 
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from ebla.actors.errors import NotDelivered, NotLeader
-from ebla.quick import MISS, QuickGets
+from ebla.actors.errors import NotDelivered, NotLeader, OutcomeUnknown, RequestReused
+from ebla.options import Written
+from ebla.quick import MISS, QuickGets, QuickUpserts
 from ebla.storage.errors import InvalidArgument
 from ebla.table import Table
+from ebla.units import Ids
+from ebla.writer import send_again
 from tests.client.loopback import Loopback
 from tests.client.tables import row
 from tests.client.test_sync import table_of
@@ -89,3 +93,86 @@ def test_a_key_that_cannot_be_is_told_by_the_ordinary_way(loopback: Loopback) ->
     assert quick_of(table, BlockingNetwork(loopback)).get({"id": "x"}, 5.0)[0] is MISS
     with pytest.raises(InvalidArgument):
         table.get({"id": "x"})
+
+
+# -- upserts
+
+
+def upserts_of(loopback: Loopback, table: Table, network: Any) -> QuickUpserts:
+    session = table._awaited._session
+
+    def resend(route: Any, batch: bytes, deadline_s: float) -> Written:
+        return loopback.bridge.run(send_again(session, route, batch, deadline_s))
+
+    return QuickUpserts(network, table._awaited._routes, Ids(random.Random(1)), resend)
+
+
+def requests(loopback: Loopback) -> list[tuple[bytes, int, int]]:
+    return [(batch.client, batch.sequence, batch.first_incomplete) for _, batch in loopback.toy.batches()]
+
+
+def test_a_lone_upsert_is_one_call_in_its_own_thread(loopback: Loopback) -> None:
+    table = table_of(loopback)
+    network = BlockingNetwork(loopback)
+    quick = upserts_of(loopback, table, network)
+    assert [quick.upsert(row(n), 5.0) for n in range(3)] == [Written(1)] * 3
+    assert [table.get({"id": n}) for n in range(3)] == [row(n) for n in range(3)]
+    assert network.calls == 3 and loopback.toy.count("write") == 3
+    assert [(number, oldest) for _, number, oldest in requests(loopback)] == [(1, 1), (2, 2), (3, 3)]
+
+
+@pytest.mark.parametrize("error", [NotDelivered("gone"), NotLeader("not I")])
+def test_an_upsert_that_was_not_applied_goes_on_the_ordinary_way(
+    loopback: Loopback, error: Exception
+) -> None:
+    table = table_of(loopback)
+    network = BlockingNetwork(loopback)
+    network.fail = error
+    assert upserts_of(loopback, table, network).upsert(row(1), 5.0) == Written(1)
+    assert table.get({"id": 1}) == row(1) and network.calls == 1
+
+
+def test_an_upsert_whose_answer_is_lost_is_sent_again_as_the_same_request(loopback: Loopback) -> None:
+    table = table_of(loopback)
+    network = BlockingNetwork(loopback)
+    quick = upserts_of(loopback, table, network)
+    sound = network.call_blocking
+
+    def lossy(*arguments: Any) -> Any:
+        sound(*arguments)
+        raise OutcomeUnknown("the answer was lost")
+
+    network.call_blocking = lossy  # type: ignore[method-assign]
+    assert quick.upsert(row(1), 5.0) == Written(1)
+    sent = requests(loopback)
+    assert len(sent) == 2 and sent[0] == sent[1]
+    assert table.get({"id": 1}) == row(1)
+
+
+def test_a_final_refusal_of_an_upsert_is_raised(loopback: Loopback) -> None:
+    network = BlockingNetwork(loopback)
+    network.fail = RequestReused("used before")
+    with pytest.raises(RequestReused):
+        upserts_of(loopback, table_of(loopback), network).upsert(row(1), 5.0)
+    assert loopback.toy.count("write") == 0
+
+
+def test_a_second_upsert_at_the_same_time_goes_the_ordinary_way(loopback: Loopback) -> None:
+    network = BlockingNetwork(loopback)
+    quick = upserts_of(loopback, table_of(loopback), network)
+    seen: list[Any] = []
+    network.meanwhile = lambda: seen.append(quick.upsert(row(2), 5.0))
+    assert quick.upsert(row(1), 5.0) == Written(1)
+    assert seen == [MISS] and network.calls == 1
+
+
+def test_a_row_that_does_not_fit_is_refused_alike_by_both_ways(loopback: Loopback) -> None:
+    table = table_of(loopback)
+    network = BlockingNetwork(loopback)
+    for wrong in ({"id": "x"}, {"id": 1, "nope": 2}, {"v": "no key"}, {"id": 1, "n": 1 << 40}):
+        with pytest.raises(InvalidArgument) as quickly:
+            upserts_of(loopback, table, network).upsert(wrong, 5.0)
+        with pytest.raises(InvalidArgument) as ordinarily:
+            table.upsert(wrong)
+        assert str(quickly.value) == str(ordinarily.value)
+    assert network.calls == 0
