@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 from ebla.storage.entries import Entry, Position, Record, from_record, to_record
 from ebla.storage.environment import Change, DeleteRange, Disk, Environment, Put
-from ebla.storage.errors import Corruption
+from ebla.storage.errors import Corruption, StorageError
 
 ENTRIES = "entries"
 READ_ITEMS = 256
@@ -37,7 +37,11 @@ class PrivateLog:
         environment = await disk.open_environment(
             path_of(tablet), [ENTRIES], create=create, map_bytes=1 << 28
         )
-        return PrivateLog(tablet, environment)
+        try:
+            return PrivateLog(tablet, environment)
+        except StorageError:
+            await environment.close()  # a damaged tablet must still be deletable
+            raise
 
     def recover(self) -> Iterator[tuple[int, Record | Corruption]]:
         """Every entry by ascending index, or what is wrong with it."""

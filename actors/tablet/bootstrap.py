@@ -19,7 +19,7 @@ from ebla.actors.tablet.raft.log_index import LogIndex
 from ebla.actors.tablet.raft.messages import CONFIG
 from ebla.storage.entries import Position, Record
 from ebla.storage.environment import Disk
-from ebla.storage.errors import Corruption, Damaged
+from ebla.storage.errors import Corruption, Damaged, StorageError
 from ebla.storage.private_log import PrivateLog, path_of
 from ebla.storage.shared_log import Found, SharedLog
 
@@ -82,9 +82,13 @@ async def open_private(disk: Disk, tablet: str) -> tuple[PrivateLog | None, Tail
     if not disk.exists(path_of(tablet)):
         return None, tail
     private = await PrivateLog.open(disk, tablet, create=False)
-    for index, outcome in private.recover():
-        damage = outcome if isinstance(outcome, Corruption) else None
-        tail.add(index, 0, None if damage else outcome, damage)  # type: ignore[arg-type]
+    try:
+        for index, outcome in private.recover():
+            damage = outcome if isinstance(outcome, Corruption) else None
+            tail.add(index, 0, None if damage else outcome, damage)  # type: ignore[arg-type]
+    except StorageError:
+        await private.environment.close()  # a damaged tablet must still be deletable
+        raise
     return private, tail
 
 

@@ -1,0 +1,50 @@
+"""A private log whose tree is damaged lets go of its environment, so that its tablet can still be deleted."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from ebla.actors.tablet.bootstrap import open_private
+from ebla.storage.entries import START, Position, make_entry
+from ebla.storage.errors import StorageError
+from ebla.storage.lmdb_disk import LmdbDisk
+from ebla.storage.private_log import PrivateLog, path_of
+
+TABLET = "0" * 32
+PAGE_BYTES = 4096
+
+
+def test_a_damaged_private_log_can_be_removed(tmp_path: Path) -> None:
+    async def write() -> Path:
+        disk = LmdbDisk(tmp_path)
+        await disk.open_instance("1" * 32)
+        log = await PrivateLog.open(disk, TABLET, create=True)
+        entries, previous = [], START
+        for _ in range(200):
+            entry = make_entry(TABLET, previous, 1, 0, 0, b"x" * 500)
+            entries.append((entry, previous))
+            previous = Position(entry.index, entry.term, entry.chain)
+        await log.extend(entries)
+        file = Path(log.environment.directory) / "data.mdb"
+        await disk.close()
+        return file
+
+    async def read() -> None:
+        disk = LmdbDisk(tmp_path)
+        await disk.open_instance("1" * 32)
+        with pytest.raises(StorageError, match="damaged inside"):
+            await open_private(disk, TABLET)
+        await disk.remove(path_of(TABLET))
+        assert not disk.exists(path_of(TABLET))
+        await disk.close()
+
+    file = asyncio.run(write())
+    data = bytearray(file.read_bytes())
+    for start in range(0, len(data), PAGE_BYTES):
+        if b"x" * 100 in data[start : start + PAGE_BYTES]:  # a page of entries: its kind is overwritten
+            data[start + 8 : start + 16] = b"\xff" * 8
+    file.write_bytes(bytes(data))
+    asyncio.run(read())
