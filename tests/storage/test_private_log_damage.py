@@ -44,7 +44,12 @@ def test_a_damaged_private_log_can_be_removed(tmp_path: Path) -> None:
     file = asyncio.run(write())
     data = bytearray(file.read_bytes())
     for start in range(0, len(data), PAGE_BYTES):
-        if b"x" * 100 in data[start : start + PAGE_BYTES]:  # a page of entries: its kind is overwritten
+        nodes = int.from_bytes(
+            data[start + 14 : start + 16], "little"
+        )  # where a page's nodes begin; before them, leftovers
+        if (
+            b"x" * 100 in data[start + nodes : start + PAGE_BYTES]
+        ):  # a page of entries: its kind is overwritten
             data[start + 8 : start + 16] = b"\xff" * 8
     file.write_bytes(bytes(data))
     asyncio.run(read())
