@@ -104,13 +104,9 @@ class RayNetwork:
                     f"{address} was not found within {timeout_s:.3g} s: is the Ray cluster reachable?",
                     address=address,
                 ) from error
-            raise OutcomeUnknown(
-                f"{address} did not answer {method} within {timeout_s:.3g} s", address=address
-            ) from None
+            raise _silent(address, method, timeout_s) from None
         except ray.exceptions.RayError as error:
-            # Also for ActorUnavailableError: the name may have been given to a new actor meanwhile.
-            self._handles.pop(address, None)
-            raise OutcomeUnknown(f"{method} at {address}: {_short(error)}", address=address) from error
+            raise self._lost(address, method, error) from error
 
     def known(self, address: str) -> bool:
         """Whether a call needs no lookup."""
@@ -127,12 +123,9 @@ class RayNetwork:
             reference = self._submit(handle, address, method, encode(message))
             return decode_answer(ray.get(reference, timeout=timeout_s), reply)
         except ray.exceptions.GetTimeoutError:
-            raise OutcomeUnknown(
-                f"{address} did not answer {method} within {timeout_s:.3g} s", address=address
-            ) from None
+            raise _silent(address, method, timeout_s) from None
         except ray.exceptions.RayError as error:
-            self._handles.pop(address, None)
-            raise OutcomeUnknown(f"{method} at {address}: {_short(error)}", address=address) from error
+            raise self._lost(address, method, error) from error
 
     def forget(self) -> None:
         """Look every name up again, for a process that has connected to another Ray cluster."""
@@ -149,6 +142,11 @@ class RayNetwork:
             raise NotDelivered(
                 f"{PENDING_MAX} calls to {address} are pending already; back off", address=address
             ) from error
+
+    def _lost(self, address: str, method: str, error: ray.exceptions.RayError) -> OutcomeUnknown:
+        """Look the name up again: it may have been given to a new actor, also where Ray says `unavailable`."""
+        self._handles.pop(address, None)
+        return OutcomeUnknown(f"{method} at {address}: {_short(error)}", address=address)
 
     async def _find(self, address: str) -> Any:
         """One lookup at a time per address, shared by the callers of every loop."""
@@ -255,6 +253,10 @@ def remote_class(role: type[Role]) -> Any:
     Ray restarts it for ever and repeats no call: a call that failed may have run, and its caller knows what to do.
     """
     return ray.remote(**ACTOR)(actor_class(role))
+
+
+def _silent(address: str, method: str, timeout_s: float) -> OutcomeUnknown:
+    return OutcomeUnknown(f"{address} did not answer {method} within {timeout_s:.3g} s", address=address)
 
 
 def _short(error: BaseException) -> str:

@@ -52,9 +52,8 @@ Batch = Sequence[Change]
 
 JOINED_STEP = 256  # items between two looks at the size of what was read
 SAMPLED = 16  # items of a step that stand for the others
-JOINED_STRIDE = (
-    17  # from each of them to the next: no power of two, since rows of a table may well have a period
-)
+# From each of them to the next: no power of two, since rows of a table may well have a period.
+JOINED_STRIDE = 17
 JOINED_LARGE = 2048  # bytes; larger items are looked at one by one
 
 

@@ -31,9 +31,8 @@ T = TypeVar("T")
 
 GROUP_MAX = 4096  # batches in one transaction
 GROWTHS_MAX = 40  # doublings: from a page to more than any disk
-RELEASE_ITEMS = (
-    16_384  # written between two releases of mapped pages; each may have changed a page of its own
-)
+# Written between two releases of mapped pages; each may have changed a page of its own.
+RELEASE_ITEMS = 16_384
 _MIB = 1 << 20
 
 

@@ -14,18 +14,16 @@ import asyncio
 import msgspec
 
 from ebla.actors import errors
-from ebla.actors.messages import DELETE, UPDATE, UPSERT, RowBatch, TabletKeys, TabletWrite
-from ebla.actors.tablet.apply import decode_batch
+from ebla.actors.messages import RowBatch, TabletKeys, TabletWrite
+from ebla.actors.tablet.batches import check_batch, check_version, decode_batch
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.replica import Replica
 from ebla.actors.tablet.rounds import Rounds
 from ebla.actors.world import World
 from ebla.storage import checksum
 from ebla.storage.errors import Corruption, DiskFull, EblaError, InvalidArgument
-from ebla.storage.results import CLIENT_BYTES, Answer
-from ebla.storage.schema import KEY_BYTES_MAX
+from ebla.storage.results import Answer
 
-BATCH_ROWS_MAX = 200_000
 READ_BYTES_MAX = 256 << 20  # of one tablet's part of an answer; it is in memory several times on its way
 READ_STEP_KEYS = 256  # looked up and verified at a time
 RETRY_AFTER_S = 0.05
@@ -90,26 +88,7 @@ class Admission:
             raise InvalidArgument(f"malformed batch for tablet {write.tablet}: {error}") from error
 
     def _check(self, replica: Replica, batch: RowBatch) -> None:
-        schema = replica.superblock.schema
-        check_schema(replica, batch.schema_version)
-        if len(batch.client) != CLIENT_BYTES:
-            raise InvalidArgument(f"client must be {CLIENT_BYTES} bytes, not {len(batch.client)}")
-        if not 0 < len(batch.keys) <= BATCH_ROWS_MAX:
-            raise InvalidArgument(f"a batch has 1 to {BATCH_ROWS_MAX} rows, this one {len(batch.keys)}")
-        if not UPSERT <= batch.kind <= DELETE:
-            raise InvalidArgument(f"kind must be {UPSERT} to {DELETE}, not {batch.kind}")
-        wanted = 0 if batch.kind == DELETE else len(batch.keys)
-        if len(batch.values) != wanted:
-            raise InvalidArgument(f"a batch of {len(batch.keys)} keys came with {len(batch.values)} values")
-        longest = max(map(len, batch.keys))
-        if longest > KEY_BYTES_MAX:
-            raise InvalidArgument(f"a key may be {KEY_BYTES_MAX} bytes long, one has {longest}")
-        for name in batch.columns if batch.kind == UPDATE else ():
-            if name in schema.key:
-                raise InvalidArgument(
-                    f"key column {name!r} cannot be updated; delete and insert", column=name
-                )
-            schema.column(name)
+        check_batch(replica.superblock.schema, batch)
         if batch.values:
             joined = list(map(b"".join, zip(batch.keys, batch.values, strict=True)))
             try:
@@ -126,7 +105,7 @@ async def read(world: World, replica: Replica, schema_version: int, wanted: Tabl
     There is no turn of the event loop between the steps, so all of them see that moment.
     """
     replica.require_running()
-    check_schema(replica, schema_version)
+    check_version(replica.superblock.schema, schema_version)
     await readable(world, replica)
     values: list[bytes | None] = []
     size = 0
@@ -158,13 +137,3 @@ async def readable(world: World, replica: Replica) -> int:
         await waiting
         replica.require_running()
     return index
-
-
-def check_schema(replica: Replica, version: int) -> None:
-    found = replica.superblock.schema.version
-    if version != found:
-        raise errors.SchemaMismatch(
-            f"tablet {replica.tablet} has schema version {found}, the request {version}; open the table again",
-            wanted=version,
-            found=found,
-        )

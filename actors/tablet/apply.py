@@ -11,25 +11,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from operator import add
 
-import msgspec
-
 from ebla.actors.errors import RequestReused, SchemaMismatch, StaleRequest
 from ebla.actors.messages import DELETE, INSERT, UPDATE, UPSERT, RowBatch
+from ebla.actors.tablet.batches import check_batch
 from ebla.storage.entries import Entry
 from ebla.storage.errors import Corruption, EblaError, InvalidArgument
-from ebla.storage.results import CLIENT_BYTES, Answer
+from ebla.storage.results import Answer
 from ebla.storage.rows import RowCodec
-from ebla.storage.schema import KEY_BYTES_MAX, ROW_BYTES_MAX
+from ebla.storage.schema import ROW_BYTES_MAX
 from ebla.storage.tablet_store import TabletStore
 
 PATCH_CODECS_MAX = 64  # column sets whose codec is kept ready
 READ_ROWS_MAX = 512  # old rows that are read at a time: each may be of ROW_BYTES_MAX
 PATCH_BYTES_MAX = 16 << 20  # old rows and patches that are worked on at a time
-UPDATE_BYTES_MAX = (
-    256 << 20
-)  # what one update may put into the memtable: a few bytes a row may mean any number
-
-decode_batch = msgspec.msgpack.Decoder(RowBatch).decode
+# What one update may put into the memtable: a few bytes a row may mean any number.
+UPDATE_BYTES_MAX = 256 << 20
 
 
 class Rows:
@@ -64,32 +60,13 @@ class Rows:
         if known is not None:
             return known
         try:
-            self._check(batch)
+            check_batch(self.codec.schema, batch)
             rejected = self._change(batch)
         except (InvalidArgument, SchemaMismatch) as error:
             return error  # nothing was changed, and no answer is kept: a later try runs afresh
         answer = Answer(batch.digest, entry.index, tuple(rejected))
         self.store.results.record(batch.client, batch.sequence, batch.first_incomplete, entry.time_us, answer)
         return answer
-
-    def _check(self, batch: RowBatch) -> None:
-        """What the leader's admission lets through keeps all of this. Whatever got past it ends here, on every
-        replica alike, and not in the flush that would have to write it."""
-        if batch.schema_version != self.codec.schema.version:
-            raise SchemaMismatch(
-                f"the table has schema version {self.codec.schema.version}, the request {batch.schema_version}",
-                wanted=batch.schema_version,
-                found=self.codec.schema.version,
-            )
-        if len(batch.client) != CLIENT_BYTES or batch.sequence < 0:
-            raise InvalidArgument(f"a request id is {CLIENT_BYTES} bytes and a sequence from 0 on")
-        if not UPSERT <= batch.kind <= DELETE:
-            raise InvalidArgument(f"kind must be {UPSERT} to {DELETE}, not {batch.kind}")
-        if len(batch.values) != (0 if batch.kind == DELETE else len(batch.keys)):
-            raise InvalidArgument(f"a batch of {len(batch.keys)} keys came with {len(batch.values)} values")
-        sizes = list(map(len, batch.keys))
-        if not sizes or not min(sizes) or max(sizes) > KEY_BYTES_MAX:
-            raise InvalidArgument(f"a batch has one row at least, a key 1 to {KEY_BYTES_MAX} bytes")
 
     def _change(self, batch: RowBatch) -> list[int]:
         if batch.kind == UPSERT:
@@ -191,11 +168,6 @@ class Rows:
     def _patch_codec(self, columns: tuple[str, ...]) -> RowCodec:
         codec = self._patch_codecs.get(columns)
         if codec is None:
-            for place, name in enumerate(columns):
-                if name in columns[:place]:
-                    raise InvalidArgument(
-                        f"column {name!r} is to be updated twice; name it once", column=name
-                    )
             if len(self._patch_codecs) >= PATCH_CODECS_MAX:
                 self._patch_codecs.clear()
             codec = self._patch_codecs[columns] = RowCodec(self.codec.schema, columns)

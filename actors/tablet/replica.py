@@ -19,7 +19,8 @@ import msgspec
 
 from ebla.actors import errors
 from ebla.actors.messages import CreateTabletRequest, ReplicaReport, RowBatch
-from ebla.actors.tablet.apply import Rows, decode_batch
+from ebla.actors.tablet.apply import Rows
+from ebla.actors.tablet.batches import decode_batch
 from ebla.actors.tablet.log import Slot, TabletLog
 from ebla.actors.tablet.raft.core import RaftCore
 from ebla.actors.tablet.raft.events import Effects, Pending, Send

@@ -21,6 +21,7 @@ from collections.abc import Awaitable
 from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.tablet.admission import Admission, Load, read, readable
+from ebla.actors.tablet.batches import check_version
 from ebla.actors.tablet.checksums import Checksums
 from ebla.actors.tablet.lifecycle import Lifecycle
 from ebla.actors.tablet.maintenance import Maintenance
@@ -217,10 +218,7 @@ class TabletServer(Role):
     async def scan(self, request: m.ScanRequest) -> m.ScanBlock:
         replica = self._replica(request.tablet)
         replica.require_running()
-        if request.schema_version != replica.superblock.schema.version:
-            raise errors.SchemaMismatch(
-                f"tablet {request.tablet} has schema version {replica.superblock.schema.version}; open the table again"
-            )
+        check_version(replica.superblock.schema, request.schema_version)
         if request.at_leader:
             await readable(self.world, replica)
         return await self.scans.open(replica, request)

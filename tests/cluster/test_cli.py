@@ -5,7 +5,6 @@ The tests run in this order on one deployment; its data directory outlives three
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import psutil
 import pytest
 
 from ebla.placement.local_cluster import LocalCluster
+from tests.cli.stage import Outcome
 from tests.cluster.conftest import eventually
 
 pytestmark = pytest.mark.cluster
@@ -29,18 +29,6 @@ CREATE = (
     "table create flights -c carrier:string -c flight:int32 -c distance:int32:null -c at:timestamp[us,UTC]:null "
     "-k carrier,flight --hash flight:2"
 )
-
-
-@dataclass
-class Outcome:
-    status: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        """Nothing else is on stdout."""
-        return json.loads(self.out)
 
 
 @dataclass
