@@ -24,10 +24,7 @@ import pyarrow as pa
 from ebla import expressions
 from ebla.actors import messages as m
 from ebla.actors.messages import DELETE, INSERT, UPDATE, UPSERT
-from ebla.locations import TableRoutes
-from ebla.options import (
-    WAIT_S,
-    Written,
+from ebla.arguments import (
     check_choice,
     check_deadline,
     check_int,
@@ -35,6 +32,11 @@ from ebla.options import (
     check_properties,
     check_text,
     check_write_id,
+)
+from ebla.locations import TableRoutes
+from ebla.options import (
+    WAIT_S,
+    Written,
 )
 from ebla.partitions import PartitionBy, resolve
 from ebla.reader import Reader

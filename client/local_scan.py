@@ -21,8 +21,8 @@ import pyarrow as pa
 
 from ebla import aio, expressions
 from ebla.actors import messages as m
+from ebla.arguments import check_deadline
 from ebla.locations import Route, TableRoutes
-from ebla.options import check_deadline
 from ebla.scanner import Block, ScanPlan, ScanRun
 from ebla.session import Session
 from ebla.storage import local_reader

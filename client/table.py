@@ -19,8 +19,9 @@ import pyarrow as pa
 from ebla import aio, expressions
 from ebla.actors import messages as m
 from ebla.aio import Row, WriteIdLike, describe
+from ebla.arguments import check_deadline
 from ebla.locations import Route
-from ebla.options import WAIT_S, Written, check_deadline
+from ebla.options import WAIT_S, Written
 from ebla.partitions import PartitionBy
 from ebla.quick import MISS, QuickGets, QuickUpserts
 from ebla.storage import python_values
