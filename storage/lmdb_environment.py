@@ -6,6 +6,10 @@ reach the loop in one call. A caller that is cancelled while it waits has commit
 
 The map doubles when a group does not fit. That needs every transaction of this process ended: snapshots get
 `growth_grace_s` to be closed and then expire.
+
+Memory: LMDB keeps a page in memory for every page that its largest commit changed, and counts what it has mapped. So
+the environment is closed and opened again after a large commit, as soon as no snapshot is open, and mapped pages are
+let go of as commits go by.
 """
 
 from __future__ import annotations
@@ -16,6 +20,8 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import lmdb
@@ -24,7 +30,7 @@ from ebla.storage import pages
 from ebla.storage.environment import Batch, Put
 from ebla.storage.errors import DiskFailed, EblaError, StorageError
 from ebla.storage.lmdb_commit import MapFull, batch_bytes, commit_group
-from ebla.storage.lmdb_files import DATA_FILE
+from ebla.storage.lmdb_files import DATA_FILE, map_environment
 from ebla.storage.lmdb_reads import Database, LmdbMapping
 
 T = TypeVar("T")
@@ -33,6 +39,8 @@ GROUP_MAX = 4096  # batches in one transaction
 GROWTHS_MAX = 40  # doublings: from a page to more than any disk
 # Written between two releases of mapped pages; each may have changed a page of its own.
 RELEASE_ITEMS = 16_384
+# LMDB keeps the pages of an environment's largest commit until that is closed: after one of so many items, it is.
+RENEW_ITEMS = 4096
 _MIB = 1 << 20
 
 
@@ -80,6 +88,7 @@ class LmdbEnvironment(LmdbMapping):
         self._scheduled = False
         self._scheduling = threading.Lock()
         self._unreleased = 0
+        self._swollen = False  # LMDB holds the pages of a large commit
         self._thread: threading.Thread | None = None
         if own_thread:
             self._thread = threading.Thread(
@@ -155,7 +164,7 @@ class LmdbEnvironment(LmdbMapping):
         errors: list[EblaError | None] = []
         try:
             errors = self._commit(batches) if batches else []
-            self._release(batches)
+            self._release(sum(len(change.items) for b in batches for change in b if isinstance(change, Put)))
             if ends:
                 self._shut()
         except BaseException as defect:
@@ -184,12 +193,28 @@ class LmdbEnvironment(LmdbMapping):
             self._keeper.poison(failed)
         return errors
 
-    def _release(self, batches: Sequence[Batch]) -> None:
-        """Commits read the pages that they change. On this thread, which alone maps and unmaps the file."""
-        self._unreleased += sum(len(change.items) for b in batches for change in b if isinstance(change, Put))
+    def _release(self, items: int) -> None:
+        """Let go of memory after a commit of so many items, which read and changed about as many pages. On this
+        thread, which alone maps and unmaps the file."""
+        self._unreleased += items
+        self._swollen |= items >= RENEW_ITEMS
+        if self._swollen and not self._keeper.failed:
+            self._swollen = not self._renew()
         if self._unreleased >= RELEASE_ITEMS:
             self._unreleased = 0
             pages.release(os.path.join(self.directory, DATA_FILE))
+
+    def _renew(self) -> bool:
+        """Whether LMDB has let go of what a large commit took. A disk that does not give the environment back is a
+        failed one; what was committed before stays committed."""
+        try:
+            renewed = self.renew(partial(map_environment, Path(self.directory)))
+        except lmdb.Error as error:
+            self._keeper.poison(DiskFailed(f"cannot open {self.path} again: {error}", path=self.path))
+            return False
+        if renewed:
+            pages.trim()
+        return renewed
 
     def _commit_growing(self, batches: Sequence[Batch]) -> list[EblaError | None]:
         for _ in range(GROWTHS_MAX):

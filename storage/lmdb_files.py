@@ -98,7 +98,7 @@ class EnvironmentFiles:
         if os.path.lexists(beside):
             remove_tree(beside)
         beside.mkdir()
-        made = _map(beside, map_bytes)
+        made = map_environment(beside, map_bytes)
         try:
             identity = made.open_db(IDENTITY_DATABASE)
             for name in databases:
@@ -120,7 +120,7 @@ class EnvironmentFiles:
         data = place / DATA_FILE
         if not data.is_file() or data.stat().st_size == 0:
             raise Damaged(f"environment {path} has lost its {DATA_FILE}; rebuild it from a peer", path=path)
-        opened = _map(place, max(map_bytes, data.stat().st_size))
+        opened = map_environment(place, max(map_bytes, data.stat().st_size))
         try:
             identity = self._identify(opened, path, data)
             opened.reader_check()
@@ -176,7 +176,7 @@ def _databases(opened: lmdb.Environment, identity: Identity, wanted: Sequence[st
     return {name: known[name] for name in wanted}
 
 
-def _map(directory: Path, map_bytes: int) -> lmdb.Environment:
+def map_environment(directory: Path, map_bytes: int) -> lmdb.Environment:
     """Always with every sync: `nosync` may break the tree at a power cut, `nometasync` loses the last commit."""
     return lmdb.open(
         str(directory),

@@ -205,6 +205,18 @@ class LmdbMapping(LmdbReads):
         for snapshot in left:
             snapshot.close()
 
+    def renew(self, again: Callable[[int], lmdb.Environment]) -> bool:
+        """Close the environment and open it `again`, with as large a map. Nothing is done, and False returned, while
+        a snapshot is open. After an lmdb.Error nothing can be read or written here any more."""
+        with self.gate.closed():
+            if self._snapshots or self._closed:
+                return False
+            map_bytes = self.lmdb.info()["map_size"]
+            self.lmdb.close()
+            self.lmdb = again(map_bytes)
+            self.databases = {name: self.lmdb.open_db(name.encode(), create=False) for name in self.databases}
+            return True
+
     def _shut(self) -> None:
         """Close the environment; later calls raise."""
         with self.gate.closed():

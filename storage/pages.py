@@ -28,6 +28,12 @@ def release(file: str) -> int:
     return released
 
 
+def trim() -> None:
+    """Give freed memory back to the system, where the C library knows how (glibc's malloc_trim)."""
+    if hasattr(_libc, "malloc_trim"):
+        _libc.malloc_trim(0)
+
+
 def _ranges(file: str) -> Iterator[tuple[int, int]]:
     """Where the file is mapped readable and shared, but not writable."""
     try:

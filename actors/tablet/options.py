@@ -24,9 +24,9 @@ class TabletServerOptions(msgspec.Struct, frozen=True):
     # Heartbeats to the master: half of Kudu's 1 s, the catalog is small and calls are local.
     heartbeat_s: float = 0.5
 
-    # Memory. Flush begins at memtable_bytes over all replicas; at twice that, writers are throttled. 48 MiB keeps a
-    # server at about 400 MiB under full load, 160 of them before its first row.
-    memtable_bytes: int = 48 << 20
+    # Memory. Flush begins at memtable_bytes over all replicas; at twice that, writers are throttled. 32 MiB keeps a
+    # server below 400 MB under full load, 160 of them before its first row.
+    memtable_bytes: int = 32 << 20
     unapplied_bytes_max: int = 32 << 20
 
     # The shared log is trimmed beyond this; entries that must live on move to private logs.

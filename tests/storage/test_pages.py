@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+
+import pytest
 
 from ebla.storage import pages
 from ebla.storage.environment import Put
+from ebla.storage.errors import DiskFailed
 from ebla.storage.lmdb_disk import LmdbDisk
-from ebla.storage.lmdb_environment import RELEASE_ITEMS
+from ebla.storage.lmdb_environment import RELEASE_ITEMS, RENEW_ITEMS, LmdbEnvironment
 
 VALUE = b"x" * 1000
 
@@ -47,6 +51,66 @@ def test_pages_that_were_read_are_let_go_by_the_commits_that_follow(tmp_path: Pa
         await disk.close()
 
     asyncio.run(scenario())
+
+
+def anonymous_kb() -> int:
+    """How much memory of its own this process holds."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon:"))
+
+
+def with_environment(
+    root: Path, scenario: Callable[[LmdbDisk, LmdbEnvironment], Awaitable[None]], path: str
+) -> None:
+    async def main() -> None:
+        disk = LmdbDisk(root)
+        await disk.open_instance("0" * 32)
+        await scenario(disk, await disk.open_environment(path, ["t", "u"], create=True))
+        await disk.close()
+
+    asyncio.run(main())
+
+
+def test_the_memory_of_a_large_commit_is_given_back_and_all_of_it_can_be_read(tmp_path: Path) -> None:
+    async def scenario(disk: LmdbDisk, environment: LmdbEnvironment) -> None:
+        rows = items(0, 64_000)
+        await environment.commit([Put("u", [(b"before", b"1")])])
+        before_kb = anonymous_kb()
+        await environment.commit([Put("t", rows, sorted_keys=True)])
+        assert anonymous_kb() - before_kb < len(rows) * len(VALUE) // 1024 / 4
+        assert environment.items("t") == rows
+        await environment.commit([Put("u", [(b"after", b"2")])])
+        assert environment.items("u") == [(b"after", b"2"), (b"before", b"1")]
+
+    with_environment(tmp_path, scenario, "data/one")
+
+
+def test_an_environment_is_not_opened_again_under_a_snapshot_but_once_that_is_closed(tmp_path: Path) -> None:
+    async def scenario(disk: LmdbDisk, environment: LmdbEnvironment) -> None:
+        first = environment.lmdb
+        snapshot = environment.snapshot()
+        await environment.commit([Put("t", items(0, RENEW_ITEMS))])
+        assert environment.lmdb is first
+        assert snapshot.items("t") == []
+        snapshot.close()
+        await environment.commit([Put("t", items(RENEW_ITEMS, 1))])
+        assert environment.lmdb is not first
+        assert environment.items("t") == items(0, RENEW_ITEMS + 1)
+
+    with_environment(tmp_path, scenario, "data/one")
+
+
+@pytest.mark.parametrize("path", ["wals/shared", "data/one"])
+def test_a_disk_that_does_not_give_an_environment_back_has_failed(tmp_path: Path, path: str) -> None:
+    async def scenario(disk: LmdbDisk, environment: LmdbEnvironment) -> None:
+        (tmp_path / path / "data.mdb").unlink()
+        await environment.commit([Put("t", items(0, RENEW_ITEMS))])
+        with pytest.raises(DiskFailed, match="cannot open"):
+            await environment.commit([Put("t", items(0, 1))])
+        with pytest.raises(DiskFailed, match="cannot open"):
+            environment.items("t")
+
+    with_environment(tmp_path, scenario, path)
 
 
 def test_a_file_that_is_not_mapped_is_left_alone(tmp_path: Path) -> None:
