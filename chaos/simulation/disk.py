@@ -6,8 +6,12 @@ show are those the system must live with; everything else is outside the model:
     crash       what `commit` returned is there; of what was in flight, a prefix by coin; snapshots are gone
     failed sync `fail_next_commit`: DiskFailed, the whole disk poisoned, also for the next incarnation
     full        `fill` .. `free`: commits raise DiskFull and change nothing; reads go on
+    slow        `commit_s`: a sync takes that long
     rot         `rot`: one stored value is another value, silently
+    misdirected `misdirect`: what was written to one key is found under another
+    stale       `make_stale`: a write to a record was lost, an older value is there
     lost        `lose_environment`, `DurableState()` anew: the directory, or all of it, is gone
+    old copy    `copy`, later put back in its place: a restored backup
 
 A batch becomes visible to reads when it is durable, a moment before its `commit` returns, as in LMDB.
 """
@@ -72,8 +76,32 @@ class DurableState:
         value = table[key]
         table[key] = bytes([value[0] ^ 1]) + value[1:] if value else b"\x00"
 
+    def misdirect(self, path: str, database: str, key: bytes, other: bytes) -> None:
+        """What is stored under `key` is now what was written under `other`."""
+        table = self.environments[path][database]
+        table[key] = table[other]
+
+    def make_stale(self, path: str, database: str, key: bytes, old: DurableState) -> bool:
+        """Put back the value that an old copy has under `key`. False if there is none, or it is the same."""
+        was = old.environments.get(path, {}).get(database, {}).get(key)
+        table = self.environments[path][database]
+        if was is None or was == table[key]:
+            return False
+        table[key] = was
+        return True
+
     def lose_environment(self, path: str) -> None:
         del self.environments[path]
+
+    def copy(self) -> DurableState:
+        """A backup of the bytes; nobody holds it, and it has no failures armed."""
+        made = DurableState()
+        made.uuid, made.seqno = self.uuid, self.seqno
+        made.environments = {
+            path: {name: table.copy() for name, table in tables.items()}
+            for path, tables in self.environments.items()
+        }
+        return made
 
 
 class MemoryDisk:

@@ -7,9 +7,10 @@ threads, executors, sockets, signals. Two ways to end badly are made loud instea
     Deadlock    nothing is scheduled and the main coroutine is not done
     Livelock    the run took more than `steps_max` callbacks
 
-A *domain* is what can die as one (a simulated node). Every task started inside a domain belongs to it, whoever
-starts it. Once the domain is dead its tasks never take another step: like SIGKILL, and unlike cancellation, no
-`except` and no `finally` of theirs runs.
+A *domain* is what can die, or stand still, as one (a simulated node). Every task started inside a domain belongs to
+it, whoever starts it. Once the domain is dead its tasks never take another step: like SIGKILL, and unlike
+cancellation, no `except` and no `finally` of theirs runs. While it is paused they take none either, and what was due
+meanwhile happens when it resumes: like SIGSTOP.
 """
 
 from __future__ import annotations
@@ -55,6 +56,26 @@ class Domain:
         self.context = contextvars.copy_context()
         self.context.run(_domain.set, self)
         self.unfinished: dict[_Mortal[Any], None] = {}
+        self._paused = False
+        self._held: list[asyncio.Future[None]] = []
+
+    @property
+    def paused(self) -> bool:
+        return self._paused
+
+    def pause(self) -> None:
+        self._paused = True
+
+    def resume(self) -> None:
+        """What stood still goes on, in the order in which it was held up."""
+        self._paused = False
+        held, self._held = self._held, []
+        for waiting in held:
+            if not waiting.done():
+                waiting.set_result(None)
+
+    def hold(self, until: asyncio.Future[None]) -> None:
+        self._held.append(until)
 
     def bury(self) -> None:
         """The run is over: let the garbage go. What the dead do while being closed reaches nobody."""
@@ -76,12 +97,15 @@ class _Mortal(Coroutine[Any, Any, T]):
         self.coroutine = coroutine
         self._domain = domain
         self._loop = loop
+        self._next: tuple[Callable[[Any], Any], Any] | None = None  # the step that a pause holds up
         domain.unfinished[self] = None
 
     def send(self, value: Any) -> Any:
-        return self._step(self.coroutine.send, value)
+        held, self._next = self._next, None
+        return self._step(*(held or (self.coroutine.send, value)))
 
     def throw(self, kind: Any, value: Any = None, traceback: Any = None) -> Any:
+        self._next = None  # cancelled while it was held up: what it waited for is not delivered any more
         return self._step(self.coroutine.throw, kind if value is None else value)
 
     def close(self) -> None:
@@ -92,6 +116,12 @@ class _Mortal(Coroutine[Any, Any, T]):
         raise AssertionError("a mortal coroutine is driven by its task only")
 
     def _step(self, resume: Callable[[Any], Any], argument: Any) -> Any:
+        if self._domain.paused and self._domain.alive:
+            self._next = resume, argument
+            until = self._loop.create_future()
+            self._domain.hold(until)
+            until._asyncio_future_blocking = True
+            return until
         if self._domain.alive:
             try:
                 waits_for = resume(argument)

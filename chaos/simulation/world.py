@@ -11,7 +11,8 @@
     loop.run(scenario(), seed=7)
 
 A role that fails (a background task raises, `world.fail`, a defect in a handler) ends the run with RoleFailed,
-unless the scenario said `expect_failure(address)`; then the node crashes and `failures` remembers why.
+unless the scenario said `expect_failure(address)`, or its `tolerates` accepts the error; then the node crashes and
+`failures` remembers why.
 """
 
 from __future__ import annotations
@@ -94,14 +95,20 @@ class Node:
 class SimulatedCluster:
     """See the module. Made inside a running SimulatedLoop, whose seed it shares."""
 
-    def __init__(self, faults: Callable[[str], Faults] | None = None) -> None:
+    def __init__(
+        self,
+        faults: Callable[[str], Faults] | None = None,
+        tolerates: Callable[[str, BaseException], bool] = lambda address, error: False,
+    ) -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SimulatedLoop), "a simulated cluster runs in chaos.simulation.loop.run"
         self.loop = loop
         self.network = SimulatedNetwork(loop)
         self.failures: list[Failure] = []
         self._faults = faults or (lambda address: NoFaults())
+        self._tolerates = tolerates
         self._nodes: dict[str, Node] = {}
+        self._zombies: dict[str, Node] = {}
         self._states: dict[str, DurableState] = {}
         self._clocks: dict[str, NodeClock] = {}
         self._make: dict[str, MakeRole] = {}
@@ -130,16 +137,44 @@ class SimulatedCluster:
     def crash(self, address: str) -> None:
         """SIGKILL. Its tasks never run again; its disk keeps what it must."""
         node = self._nodes[address]
-        if not node.domain.alive:
-            return
+        if node.domain.alive:
+            self.network.died(address)
+            self._kill(node)
+
+    def _kill(self, node: Node) -> None:
+        address = node.address
         self.loop.trace("crash", address)
         node.domain.alive = False
         node.disk.crash()
-        self.network.died(address)
         node.ended.set_result(None)
         if node.starting is not None and not node.starting.done():
             node.starting.set_exception(NodeCrashed(f"{address} crashed before it had started"))
             node.starting.exception()  # somebody may wait for it; nobody has to
+
+    def pause(self, address: str) -> None:
+        """SIGSTOP. Its connections stay open, its clock goes on."""
+        self.loop.trace("pause", address)
+        self._nodes[address].domain.pause()
+
+    def resume(self, address: str) -> None:
+        """SIGCONT, for the node at this address and for one that was superseded there."""
+        self.loop.trace("resume", address)
+        for node in (self._zombies.get(address), self._nodes.get(address)):
+            if node is not None:
+                node.domain.resume()
+
+    def supersede(self, address: str) -> None:
+        """Ray believes that the node is dead, and it is not: calls reach it no more, and the address is free for a
+        second incarnation, while the first one runs on and can still call others. `end_zombie` ends it."""
+        assert self.alive(address) and address not in self._zombies
+        self.loop.trace("supersede", address)
+        self.network.unregister(address)
+        self._zombies[address] = self._nodes.pop(address)
+
+    def end_zombie(self, address: str) -> None:
+        node = self._zombies.pop(address)
+        if node.domain.alive:
+            self._kill(node)
 
     async def stop(self, address: str) -> None:
         """SIGTERM: the role stops in its own order, then its tasks are cancelled and the disk is closed."""
@@ -170,6 +205,9 @@ class SimulatedCluster:
     def alive(self, address: str) -> bool:
         return address in self._nodes and self._nodes[address].domain.alive
 
+    def paused(self, address: str) -> bool:
+        return self.alive(address) and self._nodes[address].domain.paused
+
     def role(self, address: str) -> Any:
         return self._nodes[address].role
 
@@ -181,6 +219,11 @@ class SimulatedCluster:
         """The directory is gone for good (the node must be down)."""
         assert not self.alive(address)
         self._states[address] = DurableState()
+
+    def put_disk(self, address: str, state: DurableState) -> None:
+        """Another directory in place of the present one, such as an old copy (the node must be down)."""
+        assert not self.alive(address)
+        self._states[address] = state
 
     def clock(self, address: str) -> NodeClock:
         if address not in self._clocks:
@@ -264,8 +307,11 @@ class SimulatedCluster:
             return
         self.failures.append(Failure(node.address, self.loop.time(), where, error))
         self.loop.trace("fail", node.address, where, type(error).__name__)
-        self.crash(node.address)
-        if node.address not in self._expected:
+        if self._nodes.get(node.address) is node:
+            self.crash(node.address)
+        else:
+            self._kill(node)
+        if node.address not in self._expected and not self._tolerates(node.address, error):
             failed = RoleFailed(f"{node.address} failed in {where} at {self.loop.time():.6f} s: {error!r}")
             failed.__cause__ = error
             self.loop.abort(failed)

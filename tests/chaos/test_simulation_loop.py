@@ -166,3 +166,55 @@ def test_derived_chances_are_independent_and_repeatable():
     first, again, other = run(main(), 1), run(main(), 1), run(main(), 2)
     assert first == again and first[0] == first[1]
     assert len(set(first)) == 4 and not set(first) & set(other)
+
+
+def test_a_paused_domain_stands_still_and_what_was_due_meanwhile_happens_when_it_resumes():
+    async def main():
+        loop, did = asyncio.get_running_loop(), []
+        domain = loop.domain("node")
+
+        async def ticks():
+            for tick in range(4):
+                await asyncio.sleep(1)
+                did.append((tick, loop.time()))
+
+        async def limited():
+            try:
+                async with asyncio.timeout(2):
+                    await asyncio.sleep(1.5)
+                    did.append(("slept", loop.time()))
+            except TimeoutError:
+                did.append(("timed out", loop.time()))
+
+        tasks = [loop.create_task(each, context=domain.context.copy()) for each in (ticks(), limited())]
+        await asyncio.sleep(1.2)
+        domain.pause()
+        await asyncio.sleep(8.8)
+        assert did == [(0, 1.0)]
+        domain.resume()
+        await asyncio.gather(*tasks)
+        return did
+
+    assert run(main()) == [(0, 1.0), ("timed out", 10.0), (1, 10.0), (2, 11.0), (3, 12.0)]
+
+
+def test_a_domain_may_die_while_it_is_paused():
+    async def main():
+        loop, did = asyncio.get_running_loop(), []
+        domain = loop.domain("node")
+
+        async def victim():
+            try:
+                await asyncio.sleep(1)
+            finally:
+                did.append("cleaned up")
+
+        loop.create_task(victim(), context=domain.context.copy())
+        domain.pause()
+        await asyncio.sleep(2)
+        domain.alive = False
+        domain.resume()
+        await asyncio.sleep(2)
+        return list(did)
+
+    assert run(main()) == []
