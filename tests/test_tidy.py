@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from ebla.actors.fault_points import MARKS, POINTS
+
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("actors", "chaos", "client", "placement", "pipelines", "storage")
 LINES_MAX = 400
@@ -138,3 +140,27 @@ def test_every_fault_point_says_whose_it_is_and_before_or_after_what() -> None:
     named = re.compile(r"(master|tablet)\.[a-z_{}.]+\.(before|after)_[a-z_]+")
     assert [point for point in points if not named.fullmatch(point)] == []
     assert len(points) == len(dict.fromkeys(points)), "a point's name is its place: use each once"
+
+
+def fault_calls(name: str) -> Iterator[str]:
+    """Patterns of the names that the code gives to `faults.here` or `faults.reached`."""
+    for module, tree, _ in modules("actors", "storage"):
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                continue
+            if node.func.attr != name or "faults" not in ast.unparse(node.func.value):
+                continue
+            told = node.args[0]
+            if isinstance(told, ast.Constant):
+                yield re.escape(told.value)
+            else:
+                assert isinstance(told, ast.JoinedStr), f"{module} names a fault point that cannot be read"
+                parts = [re.escape(p.value) if isinstance(p, ast.Constant) else "[a-z_]+" for p in told.values]
+                yield "".join(parts)
+
+
+@pytest.mark.parametrize(("name", "known"), [("here", POINTS), ("reached", MARKS)])
+def test_every_fault_point_and_mark_is_on_the_list_and_in_the_code(name: str, known: tuple[str, ...]) -> None:
+    patterns = list(fault_calls(name))
+    assert [p for p in patterns if not any(re.fullmatch(p, each) for each in known)] == []
+    assert [each for each in known if not any(re.fullmatch(p, each) for p in patterns)] == []

@@ -283,13 +283,15 @@ class Replica:
     def _answer(self, waiter: Waiter, term: int, outcome: Stored | EblaError | None) -> None:
         self.unapplied_bytes -= waiter.bytes
         if waiter.future.done():
-            return
+            return  # whoever asked has given up
         if waiter.term != term or outcome is None:
             waiter.future.set_exception(self._unknown())
         elif isinstance(outcome, EblaError):
             waiter.future.set_exception(outcome)
         else:
             waiter.future.set_result(outcome)
+            return
+        waiter.future.exception()  # looked at, so that asyncio does not complain if its time ran out meanwhile
 
     # -- ends
 

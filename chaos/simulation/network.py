@@ -62,6 +62,7 @@ class SimulatedNetwork:
         self.random = loop.derive("network")
         self.latency_s = LATENCY_S
         self.slow_probability = SLOW_PROBABILITY
+        self.slow_s = SLOW_S
         self.drop_probability = 0.0
         self.repeat_probability = 0.0
         self._endpoints: dict[str, Endpoint] = {}
@@ -77,8 +78,16 @@ class SimulatedNetwork:
         if not one_way:
             self._cuts[b, a] = None
 
+    def mend(self, a: str, b: str) -> None:
+        """Undo `cut(a, b)`, both ways."""
+        self._cuts.pop((a, b), None)
+        self._cuts.pop((b, a), None)
+
     def isolate(self, name: str) -> None:
         self._isolated[name] = None
+
+    def rejoin(self, name: str) -> None:
+        self._isolated.pop(name, None)
 
     def heal(self) -> None:
         """Undo every cut and isolation."""
@@ -183,7 +192,7 @@ class SimulatedNetwork:
 
     def _delay_s(self) -> float:
         if self.random.random() < self.slow_probability:
-            return self.random.uniform(self.latency_s[1], SLOW_S)
+            return self.random.uniform(self.latency_s[1], self.slow_s)
         return self.random.uniform(*self.latency_s)
 
     def _trace(self, what: str, exchange: Exchange, data: bytes) -> None:

@@ -208,6 +208,10 @@ class SimulatedCluster:
     def paused(self, address: str) -> bool:
         return self.alive(address) and self._nodes[address].domain.paused
 
+    def maker(self, address: str) -> MakeRole:
+        """What was last started at this address."""
+        return self._make[address]
+
     def role(self, address: str) -> Any:
         return self._nodes[address].role
 

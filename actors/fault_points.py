@@ -1,0 +1,50 @@
+"""The names of every fault point and mark, so that a run can tell which of them it never came to.
+
+A fault point lies before or after a durable step; a simulated node may be crashed there. A mark is a rare path that was
+taken. Both are told to the world (`Faults` in actors/world.py); the tests hold this list against the code.
+"""
+
+from __future__ import annotations
+
+CHANGES = ("create_table", "drop_table", "report", "assign", "forget")  # of the master's catalog
+
+MASTER_POINTS = (
+    "master.format.before_mark",
+    *(f"master.{change}.{side}_edit" for change in CHANGES for side in ("before", "after")),
+    "master.checkpoint.before_save",
+    "master.checkpoint.before_purge",
+    "master.create_tablet.before_rpc",
+    "master.delete_tablet.before_rpc",
+)
+
+TABLET_POINTS = (
+    "tablet.create.before_consensus",
+    "tablet.create.before_data",
+    "tablet.create.before_superblock",
+    "tablet.create.after_superblock",
+    "tablet.delete.before_mark",
+    "tablet.delete.after_mark",
+    "tablet.delete.after_data",
+    "tablet.delete.after_log",
+    "tablet.hard_state.before_commit",
+    "tablet.hard_state.after_commit",
+    "tablet.log.before_commit",
+    "tablet.log.after_commit",
+    "tablet.flush.before_commit",
+    "tablet.flush.after_commit",
+    "tablet.shared_log.before_trim",
+    "tablet.shared_log.after_trim",
+    "tablet.private_log.before_trim",
+    "tablet.private_log.after_trim",
+)
+
+POINTS = MASTER_POINTS + TABLET_POINTS
+
+MARKS = (
+    "tablet.flush.replica_gone",
+    "tablet.maintenance.disk_full",
+    "tablet.hard_state.disk_full",
+    "tablet.log.disk_full",
+    "tablet.replicate.damaged",
+    "tablet.heartbeat.failed",
+)

@@ -1,0 +1,138 @@
+"""A whole deployment in virtual time: a master, a tablet server per host, and clients with the real client library.
+
+What Ray does for real roles, this does for simulated ones: a role that has ended is started again after a while, over
+what its disk kept, unless somebody holds it down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from ebla import aio
+from ebla.actors.master.options import MasterOptions
+from ebla.actors.master.server import Master
+from ebla.actors.tablet.options import TabletServerOptions
+from ebla.actors.tablet.server import TabletServer
+from ebla.actors.world import Faults, Role, World
+from ebla.chaos.plans import MASTER
+from ebla.chaos.simulation.world import SimulatedCluster
+from ebla.options import MASTER as MASTER_ADDRESS
+from ebla.options import ClientWorld
+from ebla.session import Session
+
+RESTART_S = (0.3, 1.5)  # Ray's, measured: about a second on a quiet machine
+LOOK_S = 0.25
+BOOT_S_MAX = 60.0
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How large a deployment is, and the options of its roles that differ from the defaults."""
+
+    hosts: int = 3
+    clients: int = 2
+    server: Mapping[str, Any] = field(default_factory=dict)
+    master: Mapping[str, Any] = field(default_factory=dict)
+
+    def host_names(self) -> tuple[str, ...]:
+        return tuple(f"host-{number}" for number in range(1, self.hosts + 1))
+
+
+def address_of(host: str) -> str:
+    return MASTER_ADDRESS if host == MASTER else f"tablet-server/{host}"
+
+
+class Deployment:
+    """See the module. Made inside a running SimulatedLoop."""
+
+    def __init__(
+        self,
+        shape: Shape,
+        faults: Callable[[str], Faults] | None = None,
+        tolerates: Callable[[str, BaseException], bool] = lambda address, error: False,
+    ) -> None:
+        self.shape = shape
+        self.cluster = SimulatedCluster(faults, tolerates)
+        self.hosts = shape.host_names()
+        self.random: Random = self.cluster.loop.derive("deployment")
+        self._held_down: Counter[str] = Counter()
+        self._supervisor: asyncio.Task[None] | None = None
+        self._sessions: list[Session] = []
+
+    async def boot(self) -> None:
+        """Returns when every server is known to the master."""
+        await self.cluster.start(MASTER_ADDRESS, self._make_master)
+        for host in self.hosts:
+            await self.cluster.start(address_of(host), self.maker(host))
+        self._supervisor = asyncio.ensure_future(self._supervise())
+        master: Master = self.cluster.role(MASTER_ADDRESS)
+        for _ in range(int(BOOT_S_MAX / LOOK_S)):
+            uuids = [self.cluster.role(address_of(host)).instance.uuid for host in self.hosts]
+            now = master.world.clock.monotonic()
+            if all(master.servers.is_alive(uuid, now) for uuid in uuids):
+                return
+            await asyncio.sleep(LOOK_S)
+        raise AssertionError(f"the deployment did not come up within {BOOT_S_MAX:g} s")
+
+    def _make_master(self, world: World) -> Role:
+        return Master(world, MasterOptions(**{"bg_s": 0.1, "settle_s": 0.5, **self.shape.master}))
+
+    def maker(self, host: str) -> Callable[[World], Role]:
+        options = TabletServerOptions(masters=(MASTER_ADDRESS,), host=host, **self.shape.server)
+        return lambda world: TabletServer(world, options)
+
+    # -- clients
+
+    def connect(self, name: str) -> tuple[aio.Database, World]:
+        """A client on a host of its own (`client/<name>`), which may be crashed like any node."""
+        world = self.cluster.client_world(f"client/{name}")
+        session = Session(ClientWorld(world.clock, world.network, world.random, world.spawn))
+        self._sessions.append(session)
+        return aio.Database(session), world
+
+    # -- roles that end and return
+
+    def hold_down(self, host: str) -> None:
+        """Crash the host's role, and keep it from being started until as many `let_up` came."""
+        address = address_of(host)
+        self._held_down[address] += 1
+        if self.cluster.alive(address):
+            self.cluster.crash(address)
+
+    async def stop_and_hold_down(self, host: str) -> None:
+        """As `hold_down`, by SIGTERM."""
+        address = address_of(host)
+        self._held_down[address] += 1
+        if self.cluster.alive(address) and not self.cluster.paused(address):
+            await self.cluster.stop(address)
+
+    def let_up(self, host: str) -> None:
+        self._held_down[address_of(host)] -= 1
+
+    def let_up_all(self) -> None:
+        self._held_down.clear()
+
+    async def _supervise(self) -> None:
+        due: dict[str, float] = {}
+        while True:
+            await asyncio.sleep(LOOK_S)
+            now = self.cluster.loop.time()
+            for address in (MASTER_ADDRESS, *map(address_of, self.hosts)):
+                if self.cluster.alive(address) or self._held_down[address] > 0:
+                    due.pop(address, None)
+                elif due.setdefault(address, now + self.random.uniform(*RESTART_S)) <= now:
+                    del due[address]
+                    self.cluster.launch(address, self.cluster.maker(address))
+
+    # -- the end
+
+    def close(self) -> None:
+        if self._supervisor is not None:
+            self._supervisor.cancel()
+        for session in self._sessions:
+            session.close()

@@ -1,0 +1,213 @@
+"""What must hold in a deployment at every moment, one function each, and the memory that some of them need.
+
+now      one state of everything, looked at once
+since    what was seen before must still be so; the memory is outside of every node, so no fault touches it
+
+    one_leader_per_term            a term of a tablet has one leader, ever
+    leaders_have_what_is_committed a leader's log holds every entry that was committed before its term
+    logs_match                     two logs with one entry in common are equal up to it (entries chain their history)
+    committed_never_changes        an entry once seen committed is the one at its index, in every replica, for ever
+    terms_and_votes_only_grow      on disk: the term never falls, and a vote in a term is never changed
+    indexes_are_in_order           flushed <= applied <= committed <= last, and durable <= last
+    one_reader_at_a_time           no two replicas of a tablet believe at one instant that they may serve reads
+    catalog_is_well_formed         the master's maps agree with each other
+    nothing_is_deleted_unasked     a tablet's data leaves a disk only if the catalog has ended the tablet
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ebla.actors.errors import NotLeader, Unavailable
+from ebla.actors.master.catalog import LIVE
+from ebla.actors.master.server import Master
+from ebla.actors.tablet.replica import RUNNING, Replica
+from ebla.actors.tablet.server import TabletServer
+from ebla.chaos.simulation.deployment import Deployment, address_of
+from ebla.options import MASTER
+from ebla.storage.errors import StorageError
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One running replica, and whose it is."""
+
+    server: TabletServer
+    replica: Replica
+    paused: bool
+
+    @property
+    def tablet(self) -> str:
+        return self.replica.tablet
+
+    @property
+    def uuid(self) -> str:
+        return self.server.instance.uuid
+
+    def __str__(self) -> str:
+        return f"{self.server.world.address}'s replica of {self.tablet}"
+
+
+@dataclass
+class Memory:
+    leaders: dict[tuple[str, int], str] = field(default_factory=dict)
+    committed: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)  # index -> (term, chain)
+    committed_in: dict[tuple[str, int], int] = field(default_factory=dict)  # the term it was first seen in
+    looked_at: dict[int, int] = field(default_factory=dict)  # id of a replica object -> commit index looked at
+    hard_states: dict[tuple[str, str], tuple[int, str | None]] = field(default_factory=dict)
+    data: dict[tuple[str, str], None] = field(default_factory=dict)  # (uuid, tablet) seen on a disk
+    kept: list[Replica] = field(default_factory=list)  # so that an id stays the id of one object
+
+
+class Watch:
+    """Looks at a deployment whenever it is asked to. `looks` counts."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self.deployment = deployment
+        self.memory = Memory()
+        self.looks = 0
+
+    def look(self) -> None:
+        """Raises AssertionError with the first thing that is not as it must be."""
+        self.looks += 1
+        by_tablet: dict[str, list[Seen]] = {}
+        for seen in self._replicas():
+            by_tablet.setdefault(seen.tablet, []).append(seen)
+        for group in by_tablet.values():
+            for seen in group:
+                indexes_are_in_order(seen)
+                terms_and_votes_only_grow(seen, self.memory)
+                one_leader_per_term(seen, self.memory)
+                committed_never_changes(seen, self.memory)
+            logs_match(group)
+            one_reader_at_a_time(group)
+        master = self._master()
+        if master is not None:
+            catalog_is_well_formed(master)
+            nothing_is_deleted_unasked(self.deployment, master, self.memory)
+
+    def _replicas(self) -> Iterator[Seen]:
+        cluster = self.deployment.cluster
+        for address in map(address_of, self.deployment.hosts):
+            server = cluster.role(address) if cluster.alive(address) else None
+            if isinstance(server, TabletServer) and server.running:
+                for replica in server.replicas.values():
+                    if replica.state == RUNNING:
+                        yield Seen(server, replica, cluster.paused(address))
+
+    def _master(self) -> Master | None:
+        cluster = self.deployment.cluster
+        role = cluster.role(MASTER) if cluster.alive(MASTER) else None
+        return role if isinstance(role, Master) and role._running else None
+
+
+# -- now -----------------------------------------------------------------------------------------------------
+
+
+def indexes_are_in_order(seen: Seen) -> None:
+    core, store = seen.replica.core, seen.replica.store
+    order = store.flushed.index, store.applied.index, core.commit_index, core.last_index
+    assert list(order) == sorted(order), f"{seen}: flushed, applied, committed, last are {order}"
+    assert core.durable_index <= core.last_index, f"{seen}: {core.durable_index} entries durable of {order[3]}"
+
+
+def logs_match(group: list[Seen]) -> None:
+    for number, one in enumerate(group):
+        for other in group[:number]:
+            a, b = one.replica.log, other.replica.log
+            for index in range(min(a.last_index, b.last_index), max(a.dropped.index, b.dropped.index), -1):
+                mine, theirs = a.position(index), b.position(index)
+                if mine.term == theirs.term:
+                    assert mine.chain == theirs.chain, f"{one} and {other} differ before {index}"
+                    break
+
+
+def one_reader_at_a_time(group: list[Seen]) -> None:
+    readers = []
+    for seen in group:
+        if seen.paused or seen.replica.core.role != "leader":
+            continue
+        try:
+            seen.replica.core.read_index(seen.server.world.clock.monotonic())
+        except (NotLeader, Unavailable):
+            continue
+        readers.append(str(seen))
+    assert len(readers) <= 1, f"two serve reads at once: {readers}"
+
+
+def catalog_is_well_formed(master: Master) -> None:
+    master.catalog.check()
+
+
+# -- since ---------------------------------------------------------------------------------------------------
+
+
+def one_leader_per_term(seen: Seen, memory: Memory) -> None:
+    core = seen.replica.core
+    if core.role != "leader":
+        return
+    known = memory.leaders.get((seen.tablet, core.term))
+    if known is None:
+        memory.leaders[seen.tablet, core.term] = seen.uuid
+        leaders_have_what_is_committed(seen, memory)
+    else:
+        assert known == seen.uuid, f"term {core.term} of {seen.tablet} has two leaders: {known}, {seen.uuid}"
+
+
+def leaders_have_what_is_committed(seen: Seen, memory: Memory) -> None:
+    log, term = seen.replica.log, seen.replica.core.term
+    for index, (_, chain) in memory.committed.get(seen.tablet, {}).items():
+        if index <= log.dropped.index or memory.committed_in[seen.tablet, index] >= term:
+            continue
+        assert index <= log.last_index, f"{seen} leads term {term} without the committed entry {index}"
+        assert log.position(index).chain == chain, f"{seen} leads term {term} with another entry {index}"
+
+
+def committed_never_changes(seen: Seen, memory: Memory) -> None:
+    replica, log = seen.replica, seen.replica.log
+    if id(replica) not in memory.looked_at:
+        memory.kept.append(replica)
+    known = memory.committed.setdefault(seen.tablet, {})
+    first = max(memory.looked_at.get(id(replica), 0), log.dropped.index) + 1
+    last = min(replica.core.commit_index, log.last_index)
+    for index in range(first, last + 1):
+        position = log.position(index)
+        entry = position.term, position.chain
+        before = known.setdefault(index, entry)
+        memory.committed_in.setdefault((seen.tablet, index), replica.core.term)
+        assert before == entry, f"{seen}: entry {index} was committed as {before}, here it is {entry}"
+    memory.looked_at[id(replica)] = max(last, memory.looked_at.get(id(replica), 0))
+
+
+def terms_and_votes_only_grow(seen: Seen, memory: Memory) -> None:
+    try:
+        record = seen.server.consensus.get(seen.tablet)
+    except StorageError:
+        return  # damaged, or the disk is gone: nothing is served from it
+    if record is None:
+        return
+    state = record.hard_state
+    term, vote = memory.hard_states.get((seen.uuid, seen.tablet), (0, None))
+    assert state.term >= term, f"{seen}: the term on disk fell from {term} to {state.term}"
+    if state.term == term and vote is not None:
+        assert state.vote == vote, f"{seen}: the vote in term {term} was {vote} and is {state.vote}"
+    memory.hard_states[seen.uuid, seen.tablet] = state.term, state.vote
+
+
+def nothing_is_deleted_unasked(deployment: Deployment, master: Master, memory: Memory) -> None:
+    present: dict[tuple[str, str], None] = {}
+    uuids: dict[str, None] = {}
+    for address in map(address_of, deployment.hosts):
+        state = deployment.cluster.state(address)
+        if state.uuid is not None:
+            uuids[state.uuid] = None
+            for path in state.environments:
+                if path.startswith("data/"):
+                    present[state.uuid, path.removeprefix("data/")] = None
+    for uuid, tablet in memory.data:
+        record = master.catalog.tablets.get(tablet)
+        gone = uuid in uuids and (uuid, tablet) not in present
+        alive = record is not None and record.state in LIVE
+        assert not (gone and alive), f"the data of tablet {tablet} has left server {uuid}, and nobody ended it"
+    memory.data = present

@@ -1,0 +1,273 @@
+"""Carries out a plan of faults on a simulated deployment, and undoes every one of them at its end.
+
+One method per kind of chaos/plans.py. A fault that finds nothing to hit (the host is down already) does nothing; what
+had an effect is counted in `effects`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from random import Random
+
+from ebla.actors.tablet.server import TabletServer
+from ebla.chaos.plans import Fault, Plan
+from ebla.chaos.simulation.deployment import Deployment, address_of
+from ebla.chaos.simulation.disk import COMMIT_S, DurableState
+from ebla.chaos.simulation.network import SLOW_PROBABILITY, SLOW_S
+from ebla.chaos.simulation.points import Points
+from ebla.storage.errors import Corruption, Damaged, DirectoryLocked, DiskFailed, DiskFull
+
+COPY_S = 3.0  # how old an old version is
+BELIEVED_DEAD_S = 2.0  # after which a paused node is superseded
+ZOMBIE_S = 1.0  # that a superseded node lives on beside its successor
+SLOW_SHARE = 0.2  # of the messages, under `delay`
+
+
+class Nemesis:
+    def __init__(self, deployment: Deployment, plan: Plan, points: Points) -> None:
+        self.deployment = deployment
+        self.cluster = deployment.cluster
+        self.network = deployment.cluster.network
+        self.plan = plan
+        self.points = points
+        self.effects: Counter[str] = Counter()
+        self._zombies: dict[str, None] = {}
+        self._damaged: dict[str, None] = {}
+        self._shares: dict[str, list[float]] = {"lose": [], "repeat": [], "delay": []}
+
+    def tolerates(self, address: str, error: BaseException) -> bool:
+        """Whether a role may end with this error, seen what was done to it."""
+        if isinstance(error, DirectoryLocked):
+            return address in self._zombies
+        if isinstance(error, DiskFull):
+            return self.cluster.state(address).full  # a start on a full disk; Ray tries again
+        if isinstance(error, DiskFailed):
+            return self.cluster.state(address).failed is not None
+        return isinstance(error, Corruption | Damaged) and address in self._damaged
+
+    async def run(self) -> None:
+        """Act one. Returns when the last fault was undone."""
+        began = self.cluster.loop.time()
+        await asyncio.gather(*(self._at(began, fault) for fault in self.plan.faults))
+
+    async def _at(self, began: float, fault: Fault) -> None:
+        await asyncio.sleep(max(0.0, began + fault.at_s - self.cluster.loop.time()))
+        self.cluster.loop.trace("fault", fault)
+        await getattr(self, f"_{fault.kind}")(fault)
+
+    async def heal(self) -> None:
+        """Everything is whole again, before act two; a server whose directory is of no use any more gets an empty one,
+        as an operator would see to."""
+        self.network.heal()
+        self.deployment.let_up_all()
+        for host in self.deployment.hosts:
+            address = address_of(host)
+            if address in self._damaged and not self._serves(address):
+                self.deployment.hold_down(host)
+                self.cluster.put_disk(address, DurableState())
+                self.deployment.let_up(host)
+
+    def _serves(self, address: str) -> bool:
+        role = self.cluster.role(address) if self.cluster.alive(address) else None
+        return isinstance(role, TabletServer) and role.running
+
+    # -- processes
+
+    def _hit(self, fault: Fault) -> tuple[str, str, bool]:
+        """The host, its address, and whether there is somebody to hit."""
+        host = fault.where[0]
+        address = address_of(host)
+        hit = self.cluster.alive(address)
+        self.effects[fault.kind] += hit
+        return host, address, hit
+
+    async def _crash(self, fault: Fault) -> None:
+        host, _, _ = self._hit(fault)
+        self.deployment.hold_down(host)
+        await asyncio.sleep(fault.for_s)
+        self.deployment.let_up(host)
+
+    async def _crash_point(self, fault: Fault) -> None:
+        host = fault.where[0]
+        address = address_of(host)
+        passed = asyncio.get_running_loop().create_future()
+
+        def crash() -> None:
+            self.effects[fault.kind] += 1
+            self.deployment.hold_down(host)
+            passed.set_result(None)
+
+        self.points.arm(address, fault.point, crash)
+        await asyncio.wait([passed], timeout=fault.for_s)
+        self.points.disarm(address, fault.point)
+        if passed.done():
+            await asyncio.sleep(fault.for_s)
+            self.deployment.let_up(host)
+
+    async def _stop(self, fault: Fault) -> None:
+        host, _, _ = self._hit(fault)
+        await self.deployment.stop_and_hold_down(host)
+        await asyncio.sleep(fault.for_s)
+        self.deployment.let_up(host)
+
+    async def _pause(self, fault: Fault) -> None:
+        _, address, hit = self._hit(fault)
+        if hit:
+            self.cluster.pause(address)
+            await asyncio.sleep(fault.for_s)
+            if self.cluster.alive(address):
+                self.cluster.resume(address)
+
+    async def _zombie(self, fault: Fault) -> None:
+        _, address, hit = self._hit(fault)
+        if not hit or address in self._zombies:
+            return
+        self.cluster.pause(address)
+        await asyncio.sleep(BELIEVED_DEAD_S)
+        if not self.cluster.paused(address):
+            return
+        self._zombies[address] = None
+        self.cluster.supersede(address)
+        await asyncio.sleep(fault.for_s)
+        self.cluster.resume(address)
+        await asyncio.sleep(ZOMBIE_S)
+        self.cluster.end_zombie(address)
+        del self._zombies[address]
+
+    # -- the network
+
+    async def _isolate(self, fault: Fault) -> None:
+        name = address_of(fault.where[0])
+        self.effects[fault.kind] += 1
+        self.network.isolate(name)
+        await asyncio.sleep(fault.for_s)
+        self.network.rejoin(name)
+
+    async def _cut(self, fault: Fault) -> None:
+        await self._cut_off(fault, one_way=False)
+
+    async def _cut_one_way(self, fault: Fault) -> None:
+        await self._cut_off(fault, one_way=True)
+
+    async def _cut_off(self, fault: Fault, one_way: bool) -> None:
+        a, b = map(address_of, fault.where)
+        self.effects[fault.kind] += 1
+        self.network.cut(a, b, one_way=one_way)
+        await asyncio.sleep(fault.for_s)
+        self.network.mend(a, b)
+
+    async def _lose(self, fault: Fault) -> None:
+        await self._everywhere(fault)
+
+    async def _repeat(self, fault: Fault) -> None:
+        await self._everywhere(fault)
+
+    async def _delay(self, fault: Fault) -> None:
+        await self._everywhere(fault)
+
+    async def _everywhere(self, fault: Fault) -> None:
+        self.effects[fault.kind] += 1
+        self._shares[fault.kind].append(fault.amount)
+        self._set_shares()
+        await asyncio.sleep(fault.for_s)
+        self._shares[fault.kind].remove(fault.amount)
+        self._set_shares()
+
+    def _set_shares(self) -> None:
+        self.network.drop_probability = max(self._shares["lose"], default=0.0)
+        self.network.repeat_probability = max(self._shares["repeat"], default=0.0)
+        late = self._shares["delay"]
+        self.network.slow_probability = SLOW_SHARE if late else SLOW_PROBABILITY
+        self.network.slow_s = max(late, default=SLOW_S)
+
+    # -- disks
+
+    async def _slow_disk(self, fault: Fault) -> None:
+        state = self.cluster.state(address_of(fault.where[0]))
+        self.effects[fault.kind] += 1
+        state.commit_s = COMMIT_S[0], fault.amount
+        await asyncio.sleep(fault.for_s)
+        state.commit_s = COMMIT_S
+
+    async def _full_disk(self, fault: Fault) -> None:
+        state = self.cluster.state(address_of(fault.where[0]))
+        self.effects[fault.kind] += 1
+        state.fill()
+        await asyncio.sleep(fault.for_s)
+        state.free()
+
+    async def _fail_sync(self, fault: Fault) -> None:
+        host, address, hit = self._hit(fault)
+        if hit:
+            self._damaged[address] = None
+            self.cluster.state(address).fail_next_commit()
+            await asyncio.sleep(fault.for_s)
+            await self._replace(host)
+
+    async def _lose_disk(self, fault: Fault) -> None:
+        host, address, _ = self._hit(fault)
+        self._damaged[address] = None
+        self.deployment.hold_down(host)
+        await asyncio.sleep(fault.for_s)
+        self.deployment.let_up(host)
+        await self._replace(host)
+
+    async def _replace(self, host: str) -> None:
+        """The directory is set aside, the server starts as a new one."""
+        self.deployment.hold_down(host)
+        self.cluster.put_disk(address_of(host), DurableState())
+        self.deployment.let_up(host)
+
+    async def _rot(self, fault: Fault) -> None:
+        self._damage(fault, None)
+
+    async def _misdirect(self, fault: Fault) -> None:
+        self._damage(fault, None)
+
+    async def _stale(self, fault: Fault) -> None:
+        old = self.cluster.state(address_of(fault.where[0])).copy()
+        await asyncio.sleep(COPY_S)
+        self._damage(fault, old)
+
+    def _damage(self, fault: Fault, old: DurableState | None) -> None:
+        """Of all records on the disk, one that the fault's seed picks."""
+        address = address_of(fault.where[0])
+        state = self.cluster.state(address)
+        chance = Random(int(fault.amount))
+        tables = [
+            (path, name)
+            for path in sorted(state.environments)
+            for name, table in sorted(state.environments[path].items())
+            if len(table) > 1
+        ]
+        if not tables:
+            return
+        path, name = chance.choice(tables)
+        keys = list(state.environments[path][name])
+        key, other = chance.sample(keys, 2)
+        self._damaged[address] = None
+        if fault.kind == "rot":
+            state.rot(path, name, key)
+        elif fault.kind == "misdirect":
+            state.misdirect(path, name, key, other)
+        else:
+            assert old is not None
+            self.effects[fault.kind] += state.make_stale(path, name, key, old)
+            return
+        self.effects[fault.kind] += 1
+
+    # -- clocks
+
+    async def _clock_rate(self, fault: Fault) -> None:
+        clock = self.cluster.clock(address_of(fault.where[0]))
+        self.effects[fault.kind] += 1
+        clock.set_rate(fault.amount)
+        await asyncio.sleep(fault.for_s)
+        clock.set_rate(1.0)
+
+    async def _clock_jump(self, fault: Fault) -> None:
+        clock = self.cluster.clock(address_of(fault.where[0]))
+        self.effects[fault.kind] += 1
+        clock.wall_offset_us += int(fault.amount * 1e6)
+        await asyncio.sleep(fault.for_s)

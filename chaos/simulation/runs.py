@@ -1,0 +1,220 @@
+"""One run: a scenario, a plan of faults, two acts, and a judgement.
+
+    act one   clients ask, the nemesis carries out its plan, invariants are looked at all along
+    act two   everything is made whole; what was asked must be answered, replicas must agree, the last reads are made
+
+A run is a value of its scenario and plan: the same in any process, which its digest shows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from ebla.chaos.history import INFO, OK, History
+from ebla.chaos.plans import Plan, generate
+from ebla.chaos.scenarios import Scenario
+from ebla.chaos.simulation import loop
+from ebla.chaos.simulation.deployment import Deployment
+from ebla.chaos.simulation.invariants import Watch
+from ebla.chaos.simulation.nemesis import Nemesis
+from ebla.chaos.simulation.points import Points
+from ebla.chaos.workloads.base import Client, Stage, Workload
+from ebla.options import MASTER
+from ebla.storage.errors import EblaError
+from ebla.survey import digests, table_infos
+from ebla.verdicts import Unanswered
+
+ANSWER_S_MAX = 60.0  # after healing, until everything asked is answered
+AGREE_S_MAX = 60.0  # and until all replicas of all tablets agree
+LOOK_S = 0.25
+STEPS_MAX = 3_000_000
+
+
+class Violation(AssertionError):
+    """Something that must never be; the message says what."""
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run came to. `violation`: empty if all held. `void`: too little happened to judge."""
+
+    scenario: str
+    seed: int
+    digest: str
+    violation: str
+    void: bool
+    virtual_s: float
+    steps: int
+    answered: int
+    unknown: int
+    healed_s: float
+    effects: dict[str, int]
+    fired: dict[str, int]
+    crashed: dict[str, int]
+    reached: dict[str, int]
+
+
+@dataclass
+class Run:
+    """A run under way, and after it everything that a story is told from."""
+
+    scenario: Scenario
+    plan: Plan
+    points: Points = field(default_factory=Points)
+    histories: dict[str, History] = field(default_factory=dict)
+    violation: str = ""
+    healed_s: float = 0.0
+    loop: Any = None
+    nemesis: Nemesis | None = None
+
+    def go(self) -> Report:
+        """Runs to the end; never raises for what the system did wrong."""
+        try:
+            loop.run(self._acts(), self.plan.seed, steps_max=STEPS_MAX)
+        except (Violation, AssertionError, loop.Deadlock, loop.Livelock) as error:
+            self.violation = f"{type(error).__name__}: {error}"
+        return self._report()
+
+    async def _acts(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        deployment = Deployment(self.scenario.shape, self.points.of, self._tolerates)
+        self.nemesis = nemesis = Nemesis(deployment, self.plan, self.points)
+        await deployment.boot()
+        watch = Watch(deployment)
+        watching = asyncio.ensure_future(self._watch(watch))
+        workloads = self.scenario.workloads()
+        stage = Stage()
+        tasks = await self._start_clients(deployment, workloads, stage)
+        await asyncio.gather(nemesis.run(), asyncio.sleep(self.scenario.duration_s))
+        stage.stopping = True
+        await nemesis.heal()
+        began = self.loop.time()
+        await self._all_answered(tasks)
+        await self._agree(deployment)
+        self.healed_s = self.loop.time() - began
+        await self._conclude(deployment, workloads, stage)
+        watch.look()
+        watching.cancel()
+        deployment.close()
+
+    def _tolerates(self, address: str, error: BaseException) -> bool:
+        return self.nemesis is not None and self.nemesis.tolerates(address, error)
+
+    async def _watch(self, watch: Watch) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                watch.look()
+            except AssertionError as error:
+                self.loop.abort(error)
+                return
+
+    async def _start_clients(
+        self, deployment: Deployment, workloads: list[Workload], stage: Stage
+    ) -> list[asyncio.Task[None]]:
+        tasks = []
+        for workload in workloads:
+            self.histories[workload.name] = History()
+            await workload.prepare(self._client(deployment, workload, stage, "setup")[0])
+        for number in range(1, deployment.shape.clients + 1):
+            for workload in workloads:
+                client, world = self._client(deployment, workload, stage, f"c{number}")
+                tasks.append(world.spawn(workload.run(client), f"{workload.name} {number}"))
+        return tasks
+
+    def _client(
+        self, deployment: Deployment, workload: Workload, stage: Stage, name: str
+    ) -> tuple[Client, Any]:
+        db, world = deployment.connect(f"{workload.name}-{name}")
+        client = Client(
+            db, world.clock, world.random, self.histories[workload.name], self.loop.time, stage
+        )
+        return client, world
+
+    async def _all_answered(self, tasks: list[asyncio.Task[None]]) -> None:
+        _, pending = await asyncio.wait(tasks, timeout=ANSWER_S_MAX)
+        if pending:
+            names = sorted(task.get_name() for task in pending)
+            raise Violation(f"{ANSWER_S_MAX:g} s after everything was healed nobody has answered {names}")
+
+    async def _agree(self, deployment: Deployment) -> None:
+        """Every replica that can must give the same digest, and every tablet must have a majority of them."""
+        _, world = deployment.connect("auditor")
+        until = self.loop.time() + AGREE_S_MAX
+        while True:
+            problem = await self._disagreement(world)
+            if not problem:
+                return
+            if self.loop.time() > until:
+                raise Violation(f"{AGREE_S_MAX:g} s after everything was healed: {problem}")
+            await asyncio.sleep(1.0)
+
+    async def _disagreement(self, world: Any) -> str:
+        try:
+            infos = await table_infos(world.network, MASTER)
+        except EblaError as error:
+            return str(error)
+        found = await digests(world.network, infos, timeout_s=5.0)
+        for info in infos:
+            for tablet in info.tablets:
+                told = found.get(tablet.tablet)
+                if told is None or told.error is not None:
+                    return f"tablet {tablet.tablet} of {info.name} gives no digest: {told and told.error}"
+                known = {
+                    uuid: (reply.rows, reply.digest)
+                    for uuid, reply in told.replicas.items()
+                    if not isinstance(reply, Unanswered)
+                }
+                if len(known) <= info.replicas // 2:
+                    return f"tablet {tablet.tablet} of {info.name} has {len(known)} replicas that answer"
+                if len(set(known.values())) > 1:
+                    raise Violation(
+                        f"replicas of tablet {tablet.tablet} of {info.name} differ at index {told.index}: {known}"
+                    )
+        return ""
+
+    async def _conclude(self, deployment: Deployment, workloads: list[Workload], stage: Stage) -> None:
+        for workload in workloads:
+            client, _ = self._client(deployment, workload, stage, "last")
+            await workload.conclude(client)
+            verdict = workload.judge(self.histories[workload.name])
+            if verdict.valid is False:
+                raise Violation(f"{workload.name}: {verdict.problem}")
+
+    def _report(self) -> Report:
+        events = [event.type for history in self.histories.values() for event in history.events]
+        answered = events.count(OK)
+        return Report(
+            scenario=self.scenario.name,
+            seed=self.plan.seed,
+            digest=self.loop.digest() if self.loop else "",
+            violation=self.violation,
+            void=answered < self.scenario.operations_min,
+            virtual_s=self.loop.time() if self.loop else 0.0,
+            steps=self.loop.steps if self.loop else 0,
+            answered=answered,
+            unknown=events.count(INFO),
+            healed_s=self.healed_s,
+            effects=dict(self.nemesis.effects) if self.nemesis else {},
+            fired=dict(self.points.fired),
+            crashed=dict(self.points.crashed),
+            reached=dict(self.points.reached),
+        )
+
+
+def plan_of(scenario: Scenario, seed: int) -> Plan:
+    return generate(
+        scenario.name,
+        seed,
+        scenario.mix,
+        scenario.shape.host_names(),
+        scenario.points,
+        scenario.duration_s,
+    )
+
+
+def run_seed(scenario: Scenario, seed: int) -> Report:
+    return Run(scenario, plan_of(scenario, seed)).go()

@@ -1,0 +1,126 @@
+"""What every workload is made of: a client that asks, notes what it was told, and stops when the stage says so.
+
+A workload is a class with four verbs, the same in simulation and on Ray:
+
+    prepare    make its table, before anything goes wrong
+    run        one client's loop, until `client.stopping`
+    conclude   the last reads, when everything is whole again
+    judge      a verdict over its history
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Protocol, TypeVar
+
+from ebla import aio
+from ebla.actors.world import Clock
+from ebla.chaos.checkers.verdict import Verdict
+from ebla.chaos.history import FAIL, INFO, INVOKE, OK, History
+from ebla.storage.errors import EblaError
+
+T = TypeVar("T")
+
+PREPARE_S = 60.0
+DEADLINES_S = (1.0, 5.0, 20.0)  # one is picked for each operation: users differ
+PAUSE_S = 0.06  # between two operations of one client, at most
+
+
+class NoAnswer(Exception):
+    """The operation ended without an answer; the history says how."""
+
+
+@dataclass
+class Client:
+    """One client's loop in one workload. `process` is its present number in the history."""
+
+    db: aio.Database
+    clock: Clock
+    random: Random
+    history: History
+    now_s: Callable[[], float]  # the stage's time, for the history
+    stage: Stage
+    process: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.process = self.history.new_process()
+
+    @property
+    def stopping(self) -> bool:
+        return self.stage.stopping
+
+    async def ask(
+        self,
+        operation: str,
+        key: Any,
+        value: Any,
+        call: Awaitable[T],
+        answer: Callable[[T], Any] = lambda told: None,
+        *,
+        reads: bool = False,
+    ) -> T:
+        """Note, wait for `call`, note what came: `answer` turns it into the history's value. Raises NoAnswer."""
+        process = self.process
+        self._note(process, INVOKE, operation, key, value)
+        try:
+            told = await call
+        except EblaError as error:
+            unknown = error.possibly_applied and not reads
+            kind = INFO if unknown else FAIL
+            self._note(process, kind, operation, key, value, f"{type(error).__name__}: {error}")
+            if unknown:
+                self.process = self.history.new_process()
+            raise NoAnswer from error
+        self._note(process, OK, operation, key, answer(told))
+        return told
+
+    def _note(
+        self, process: int, kind: str, operation: str, key: Any, value: Any, error: str | None = None
+    ) -> None:
+        self.history.note(self.now_s(), process, kind, operation, key, value, error)
+
+    def deadline_s(self) -> float:
+        return self.random.choice(DEADLINES_S)
+
+    async def pause(self) -> None:
+        await self.clock.sleep(self.random.uniform(0.0, PAUSE_S))
+
+
+@dataclass
+class Stage:
+    """What the clients of a run share: whether it is time to stop."""
+
+    stopping: bool = False
+
+
+class Workload(Protocol):
+    name: str
+
+    async def prepare(self, client: Client) -> None: ...
+    async def run(self, client: Client) -> None: ...
+    async def conclude(self, client: Client) -> None: ...
+    def judge(self, history: History) -> Verdict: ...
+
+
+async def until_stopped(client: Client, step: Callable[[], Awaitable[None]]) -> None:
+    """Steps with pauses between them. One that went without an answer is noted by then; the next one follows."""
+    while not client.stopping:
+        try:
+            await step()
+        except NoAnswer:
+            await client.clock.sleep(client.random.uniform(0.0, PAUSE_S))
+        await client.pause()
+
+
+async def persist(client: Client, attempt: Callable[[], Awaitable[T]], tries_max: int = 20) -> T:
+    """In act two everything must be answered sooner or later."""
+    for _ in range(tries_max - 1):
+        try:
+            return await attempt()
+        except NoAnswer:
+            await client.clock.sleep(1.0)
+    return await attempt()
+
+

@@ -1,0 +1,86 @@
+"""Registers: a few keys that everybody reads, writes, inserts, updates and deletes. Judged for linearizability per key."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+import ebla
+from ebla import aio
+from ebla.chaos.checkers.linearizability import check_registers
+from ebla.chaos.checkers.verdict import Verdict
+from ebla.chaos.history import History
+from ebla.chaos.workloads.base import PREPARE_S, Client, until_stopped
+
+SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
+
+
+class Registers:
+    """`keys` at a time; each is retired after `operations` of it, so that judging stays cheap."""
+
+    name = "registers"
+
+    def __init__(self, keys: int = 5, tablets: int = 2, operations: int = 80) -> None:
+        self.keys = keys
+        self.tablets = tablets
+        self.operations = operations
+        self._asked: dict[int, int] = {}
+        self._live = list(range(keys))
+        self._next_value = 0
+
+    async def prepare(self, client: Client) -> None:
+        await client.db.create_table(
+            self.name,
+            schema=SCHEMA,
+            primary_key=["k"],
+            partition_by=ebla.hash("k", buckets=self.tablets),
+            wait_s=PREPARE_S,
+        )
+
+    async def run(self, client: Client) -> None:
+        table = await client.db.table(self.name)
+
+        async def step() -> None:
+            await self._step(client, table, self._key(client))
+
+        await until_stopped(client, step)
+
+    async def conclude(self, client: Client) -> None:
+        """Every live register is read once more."""
+        table = await client.db.table(self.name)
+        for key in self._live:
+            await self._read(client, table, key)
+
+    def judge(self, history: History) -> Verdict:
+        return check_registers(history)
+
+    def _key(self, client: Client) -> int:
+        place = client.random.randrange(self.keys)
+        key = self._live[place]
+        asked = self._asked[key] = self._asked.get(key, 0) + 1
+        if asked >= self.operations:
+            self._live[place] = max(self._live) + 1
+        return key
+
+    async def _step(self, client: Client, table: aio.Table, key: int) -> None:
+        what = client.random.choices(("read", "write", "insert", "update", "delete"), (8, 5, 2, 2, 2))[0]
+        if what == "read":
+            await self._read(client, table, key)
+            return
+        self._next_value += 1
+        value = self._next_value
+        row, limit_s = {"k": key, "v": value}, client.deadline_s()
+        if what == "write":
+            await client.ask(what, key, value, table.upsert(row, deadline_s=limit_s))
+        elif what == "insert":
+            call = table.insert(row, if_present="ignore", deadline_s=limit_s)
+            await client.ask(what, key, value, call, lambda written: written.rows == 1)
+        elif what == "update":
+            call = table.update(row, if_absent="ignore", deadline_s=limit_s)
+            await client.ask(what, key, value, call, lambda written: written.rows == 1)
+        else:
+            call = table.delete({"k": key}, if_absent="ignore", deadline_s=limit_s)
+            await client.ask(what, key, None, call, lambda written: written.rows == 1)
+
+    async def _read(self, client: Client, table: aio.Table, key: int) -> None:
+        call = table.get({"k": key}, deadline_s=client.deadline_s())
+        await client.ask("read", key, None, call, lambda row: None if row is None else row["v"], reads=True)
