@@ -45,6 +45,5 @@ MARKS = (
     "tablet.maintenance.disk_full",
     "tablet.hard_state.disk_full",
     "tablet.log.disk_full",
-    "tablet.replicate.damaged",
     "tablet.heartbeat.failed",
 )

@@ -20,14 +20,12 @@ from types import TracebackType
 
 import psutil
 
-from ebla.actors import messages as m
-from ebla.actors.ray_shell import Pong
 from ebla.actors.ray_world import RayNetwork
+from ebla.chaos.ray import victims
 from ebla.connection import namespace_of
 from ebla.placement.local_cluster import LocalCluster
 from ebla.storage.errors import InvalidArgument
 
-PING_S = 10.0
 END_S = 10.0  # the kernel ends a killed process at once, unless it waits for a disk
 
 
@@ -89,18 +87,7 @@ class RealFaults:
     # -- who is hit
 
     def _process(self, address: str) -> psutil.Process:
-        pong = asyncio.run(self._network.call(address, "ping", m.Empty(), Pong, PING_S))
-        try:
-            process = psutil.Process(pong.pid)
-        except psutil.NoSuchProcess as error:
-            raise InvalidArgument(
-                f"{address} runs as process {pong.pid} of another machine; faults reach this machine only",
-            ) from error
-        if process.create_time() > pong.started_us / 1e6 + 1.0:
-            raise InvalidArgument(
-                f"process {pong.pid} of this machine is not {address}; faults reach this machine only"
-            )
-        return process
+        return victims.process_of(asyncio.run(victims.ask(self._network, address)))
 
     def _local(self) -> LocalCluster:
         if self._cluster is None:

@@ -1,6 +1,6 @@
 """Plans of faults: plain data that says what goes wrong, where, when and for how long.
 
-The same plan runs in simulation (chaos/simulation/nemesis.py) and on a real Ray cluster (chaos/ray_nemesis.py), is kept
+The same plan runs in simulation (chaos/simulation/nemesis.py) and on a real Ray cluster (chaos/ray/nemesis.py), is kept
 as JSON when it finds a defect, and shrinks by dropping faults. Hosts are named as they are in both: `host-1`, ...
 
     kind            where    amount               what
@@ -10,7 +10,11 @@ as JSON when it finds a defect, and shrinks by dropping faults. Hosts are named 
     pause           host     -                    SIGSTOP for `for_s`
     zombie          host     -                    paused and believed dead; its address is given to a second incarnation,
                                                   then it runs on for a second beside it
+    node_loss       host     -                    SIGKILL of its Ray node and all its roles, back after `for_s`
+    node_pause      host     -                    SIGSTOP of its Ray node and all its roles for `for_s`
+    blackout        -        -                    SIGKILL of every host at once, all started again after `for_s`
     isolate         host     -                    cut off from every other host and client for `for_s`
+    split           hosts    -                    these hosts on one side, all others on the other side
     cut             2 hosts  -                    the two do not hear each other (a partial partition)
     cut_one_way     2 hosts  -                    the second does not hear the first
     lose            -        share of messages    messages lost
@@ -26,7 +30,8 @@ as JSON when it finds a defect, and shrinks by dropping faults. Hosts are named 
     clock_rate      host     seconds per second   its monotonic clock runs fast or slow for `for_s`
     clock_jump      host     seconds              its wall clock jumps
 
-`master` is a host like the others for crash, stop, pause and isolate.
+`master` is a host like the others for crash, stop, pause and isolate. The first host is spared NODES: on Ray its node
+is the head, whose loss is the cluster's.
 
 The budget: faults of disks that destroy data (DESTROY) hit one host per plan, because three replicas bear the loss of
 one. Everything else may hit everybody, at the same time too.
@@ -41,7 +46,8 @@ import msgspec
 
 DESTROY = ("fail_sync", "rot", "misdirect", "stale", "lose_disk")
 PAIRS = ("cut", "cut_one_way")
-EVERYWHERE = ("lose", "repeat", "delay")
+EVERYWHERE = ("lose", "repeat", "delay", "blackout")
+NODES = ("node_loss", "node_pause")
 MASTER_TOO = ("crash", "stop", "pause", "isolate")
 RATE_RANGE = (0.9, 1.1)  # two clocks may drift apart by 22 %; leases bear 25 % (see RaftLimits)
 HOLD_S = (0.3, 6.0)
@@ -128,12 +134,16 @@ def _fault(
 def _where(chance: Random, kind: str, hosts: Sequence[str], damaged: str) -> tuple[str, ...]:
     if kind in EVERYWHERE:
         return ()
+    if kind == "split":
+        return tuple(sorted(chance.sample(list(hosts), chance.randint(1, len(hosts) - 1))))
     if kind in PAIRS:
         return tuple(chance.sample(list(hosts), 2))
     if kind in DESTROY:
         return (damaged,)
     if kind in MASTER_TOO and chance.random() < 0.2:
         return (MASTER,)
+    if kind in NODES:
+        return (chance.choice(list(hosts[1:])),)
     return (chance.choice(list(hosts)),)
 
 

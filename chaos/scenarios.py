@@ -10,8 +10,13 @@ from dataclasses import dataclass, field
 
 from ebla.actors.fault_points import POINTS
 from ebla.chaos.simulation.deployment import Shape
+from ebla.chaos.workloads.bank import Bank
 from ebla.chaos.workloads.base import Workload
+from ebla.chaos.workloads.chains import Chains
+from ebla.chaos.workloads.churn import Churn
 from ebla.chaos.workloads.registers import Registers
+from ebla.chaos.workloads.stamps import Stamps
+from ebla.chaos.workloads.tokens import Tokens
 from ebla.storage.errors import InvalidArgument
 
 # Small limits, so that what happens every few gigabytes in production happens every few seconds here.
@@ -20,6 +25,7 @@ SMALL = {
     "shared_log_bytes": 30_000,
     "log_retained_entries_max": 400,
 }
+SMALL_MASTER = {"checkpoint_edits": 12, "forget_min_s": 2.0}
 
 
 @dataclass(frozen=True)
@@ -30,30 +36,85 @@ class Scenario:
     name: str
     mix: Mapping[str, float]
     workloads: Callable[[], list[Workload]]
-    shape: Shape = field(default_factory=lambda: Shape(server=SMALL))
+    shape: Shape = field(default_factory=lambda: Shape(server=SMALL, master=SMALL_MASTER))
     duration_s: float = 10.0
+    replicas: int = 3
+    look_s: float = 0.1  # between two looks at the invariants
     operations_min: int = 20
     points: tuple[str, ...] = POINTS
 
 
-def _registers() -> list[Workload]:
-    return [Registers()]
+def _everything() -> list[Workload]:
+    return [Registers(), Tokens(), Bank(), Chains(), Stamps(), Churn()]
 
+
+PROCESSES = {"crash": 2.0, "crash_point": 6.0, "stop": 1.0, "pause": 2.0, "zombie": 1.0, "blackout": 0.5}
+NETWORK = {
+    "isolate": 2.0,
+    "split": 1.0,
+    "cut": 2.0,
+    "cut_one_way": 2.0,
+    "lose": 1.0,
+    "repeat": 1.0,
+    "delay": 1.0,
+}
+CLOCKS = {"clock_rate": 2.0, "clock_jump": 1.0}
+DISKS = {
+    "rot": 2.0,
+    "misdirect": 1.0,
+    "stale": 0.5,
+    "fail_sync": 0.5,
+    "full_disk": 1.0,
+    "slow_disk": 1.0,
+    "lose_disk": 0.3,
+}
+ELECTIONS = {
+    "crash": 4.0,
+    "crash_point": 6.0,
+    "blackout": 3.0,
+    "isolate": 4.0,
+    "split": 4.0,
+    "slow_disk": 3.0,
+    "lose": 1.0,
+}
+LEASES = {
+    "pause": 3.0,
+    "isolate": 4.0,
+    "cut_one_way": 4.0,
+    "crash": 4.0,
+    "clock_rate": 4.0,
+    "delay": 3.0,
+    "slow_disk": 2.0,
+}
 
 _ALL = (
-    Scenario("calm", {}, _registers),
-    Scenario("crashes", {"crash": 3.0, "crash_point": 6.0, "stop": 1.0, "slow_disk": 1.0}, _registers),
-    Scenario("pauses", {"pause": 4.0, "zombie": 1.0, "clock_rate": 2.0, "clock_jump": 1.0}, _registers),
+    Scenario("calm", {}, _everything, duration_s=4.0),
+    Scenario("registers", {**PROCESSES, **NETWORK, **CLOCKS, "slow_disk": 1.0}, lambda: [Registers()]),
+    Scenario("tokens", {**PROCESSES, **NETWORK}, lambda: [Tokens()]),
     Scenario(
-        "network",
-        {"isolate": 2.0, "cut": 2.0, "cut_one_way": 2.0, "lose": 1.0, "repeat": 1.0, "delay": 1.0},
-        _registers,
+        "bank",
+        {**PROCESSES, **NETWORK},
+        lambda: [Bank(), Stamps()],
+        Shape(server={**SMALL, "scan_read_rows": 5, "scan_block_bytes_max": 64}, master=SMALL_MASTER),
+    ),
+    Scenario("chains", {**PROCESSES, "slow_disk": 1.0, "full_disk": 1.0}, lambda: [Chains()]),
+    Scenario(
+        "logs", {**PROCESSES, "slow_disk": 1.0}, lambda: [Chains(tablets=2), Registers(keys=2, tablets=6)]
     ),
     Scenario(
-        "disks",
-        {"rot": 1.0, "misdirect": 0.5, "fail_sync": 0.5, "full_disk": 1.0, "slow_disk": 1.0, "lose_disk": 0.3},
-        _registers,
+        "churn", {**PROCESSES, **NETWORK, "slow_disk": 1.0}, lambda: [Churn(), Registers()], look_s=0.05
     ),
+    Scenario("elections", ELECTIONS, lambda: [Chains(tablets=2), Registers(keys=2, tablets=3)]),
+    Scenario("leases", LEASES, lambda: [Registers(keys=2, tablets=3)], look_s=0.02),
+    Scenario(
+        "five",
+        ELECTIONS,
+        lambda: [Chains(tablets=2), Registers(keys=2)],
+        Shape(hosts=5, server={**SMALL, "append_bytes_max": 1}, master=SMALL_MASTER),
+        replicas=5,
+    ),
+    Scenario("disks", DISKS, lambda: [Registers(), Chains()]),
+    Scenario("everything", {**PROCESSES, **NETWORK, **CLOCKS, **DISKS}, _everything, duration_s=6.0),
 )
 
 SCENARIOS = {scenario.name: scenario for scenario in _ALL}

@@ -247,6 +247,7 @@ class Lifecycle:
             heartbeat_s=options.raft_heartbeat_s,
             election_s_min=options.election_s_min,
             lease_s=options.lease_s,
+            append_bytes_max=options.append_bytes_max,
         )
         core = RaftCore(
             superblock.tablet,

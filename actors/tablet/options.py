@@ -42,6 +42,11 @@ class TabletServerOptions(msgspec.Struct, frozen=True):
     # Scans hold LMDB pages: idle ones end after scanner_ttl_s.
     scanners_max: int = 256
     scanner_ttl_s: float = 60.0
+    scan_read_rows: int = 8192  # read at a time, between two looks at how large the block is
+    scan_block_bytes_max: int = 16_000_000
+
+    # One message to a peer; a single larger entry travels alone.
+    append_bytes_max: int = 1 << 20
 
     def validate(self) -> None:
         if not 0 < self.lease_s < self.election_s_min:
@@ -56,6 +61,9 @@ class TabletServerOptions(msgspec.Struct, frozen=True):
             "log_retained_bytes_max",
             "log_retained_entries_max",
             "scanner_ttl_s",
+            "scan_read_rows",
+            "scan_block_bytes_max",
+            "append_bytes_max",
         ):
             if getattr(self, name) <= 0:
                 raise InvalidArgument(f"{name} must be above 0")

@@ -19,6 +19,7 @@ import xxhash
 from ebla import expressions
 from ebla.actors import errors
 from ebla.actors.messages import ScanBlock, ScanContinue, ScanRequest
+from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.replica import Replica
 from ebla.actors.world import World, new_id
 from ebla.storage import checksum
@@ -26,11 +27,10 @@ from ebla.storage.errors import Corruption, SnapshotExpired
 from ebla.storage.rows import RowCodec
 from ebla.storage.tablet_store import TabletSnapshot
 
-ROWS_PER_READ = 8192
+DIGEST_ROWS = 8192
 READ_BYTES = 2_000_000
 READS_PER_BLOCK_MAX = 32  # a block of a scan that finds little may be empty
 READ_GROWTH = 8  # from one read of a scan with a limit to the next: some rows are overwritten or deleted
-BLOCK_BYTES_MAX = 16_000_000
 BUSY_RETRY_S = 0.1
 
 # Last blocks of ended scans, for requests that are repeated because the answer was lost.
@@ -49,6 +49,8 @@ class Scanner:
     start: bytes
     left: int | None
     used_at: float
+    read_rows: int
+    block_bytes: int
     block: int = 0
     last: ScanBlock | None = None
     busy: bool = False
@@ -63,19 +65,20 @@ class Ended:
 
 
 class Scans:
-    def __init__(self, world: World, scanners_max: int, ttl_s: float) -> None:
+    def __init__(self, world: World, options: TabletServerOptions) -> None:
         self.world = world
-        self.scanners_max = scanners_max
-        self.ttl_s = ttl_s
+        self.options = options
         self._open: dict[str, Scanner] = {}
         self._ended: dict[str, Ended] = {}  # oldest first
         self._ended_bytes = 0
 
     async def open(self, replica: Replica, request: ScanRequest) -> ScanBlock:
         """The first block; the rest by `more`."""
-        if len(self._open) >= self.scanners_max:
+        if len(self._open) >= self.options.scanners_max:
             raise errors.Throttled(
-                f"{self.scanners_max} scans are open on this server", limit="scanners_max", retry_after_s=0.2
+                f"{self.options.scanners_max} scans are open on this server",
+                limit="scanners_max",
+                retry_after_s=0.2,
             )
         codec = replica.rows.codec
         predicate = None
@@ -94,6 +97,8 @@ class Scans:
             start=request.start,
             left=request.limit,
             used_at=self.world.clock.monotonic(),
+            read_rows=self.options.scan_read_rows,
+            block_bytes=min(request.block_bytes, self.options.scan_block_bytes_max),
         )
         self._open[scanner.id] = scanner
         return await self._next(scanner)
@@ -132,10 +137,10 @@ class Scans:
         """End what nobody has asked for lately."""
         now = self.world.clock.monotonic()
         for scanner in list(self._open.values()):
-            if not scanner.busy and now - scanner.used_at > self.ttl_s:
+            if not scanner.busy and now - scanner.used_at > self.options.scanner_ttl_s:
                 self.close(scanner.id)
         for scanner_id, ended in list(self._ended.items()):
-            if now - ended.at > self.ttl_s:
+            if now - ended.at > self.options.scanner_ttl_s:
                 self._forget(scanner_id)
 
     async def _next(self, scanner: Scanner) -> ScanBlock:
@@ -199,15 +204,16 @@ def read_block(scanner: Scanner, codec: RowCodec, seed: int) -> tuple[bytes, int
     """Arrow IPC bytes of about `block_bytes`, their row count, and the key to go on from (None: done)."""
     request = scanner.request
     batches: list[pa.RecordBatch] = []
-    block_bytes = min(request.block_bytes, BLOCK_BYTES_MAX)
     size = rows = reads = 0
     start: bytes | None = scanner.start
-    step = ROWS_PER_READ
+    step = scanner.read_rows
     if scanner.left is not None and scanner.predicate is None:
-        step = min(max(1, scanner.left), ROWS_PER_READ)
-    while start is not None and size < block_bytes and scanner.left != 0 and reads < READS_PER_BLOCK_MAX:
+        step = min(max(1, scanner.left), scanner.read_rows)
+    while (
+        start is not None and size < scanner.block_bytes and scanner.left != 0 and reads < READS_PER_BLOCK_MAX
+    ):
         joined, start = scanner.snapshot.block(start, request.stop, step, READ_BYTES)
-        step = min(step * READ_GROWTH, ROWS_PER_READ)
+        step = min(step * READ_GROWTH, scanner.read_rows)
         reads += 1
         if not joined:
             continue
@@ -241,7 +247,7 @@ def digest(snapshot: TabletSnapshot, seed: int, path: str, cancelled: Callable[[
     rows = 0
     start: bytes | None = b""
     while start is not None and not cancelled():
-        joined, start = snapshot.block(start, None, ROWS_PER_READ, READ_BYTES)
+        joined, start = snapshot.block(start, None, DIGEST_ROWS, READ_BYTES)
         checksum.verify(joined, seed, path)
         rows += len(joined)
         state.update(b"".join(joined))

@@ -69,7 +69,7 @@ class TabletServer(Role):
         self.rounds = Rounds(
             self.world, self.instance.uuid, self.shared, self.consensus, self.checksums.applied
         )
-        self.scans = Scans(self.world, self.options.scanners_max, self.options.scanner_ttl_s)
+        self.scans = Scans(self.world, self.options)
         self.admission = Admission(self.world, self.options, self.rounds, self.load)
         self.lifecycle = Lifecycle(
             self.world,
@@ -154,7 +154,6 @@ class TabletServer(Role):
             try:
                 outcomes.append((replica, replica.receive(now, envelope.source_uuid, request)))
             except Corruption:
-                self.world.faults.reached("tablet.replicate.damaged")
                 outcomes.append("damaged")
             self.rounds.touch(replica)
         answers: list[Answer | None] = []

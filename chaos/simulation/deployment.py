@@ -7,6 +7,7 @@ what its disk kept, unless somebody holds it down.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.server import TabletServer
 from ebla.actors.world import Faults, Role, World
 from ebla.chaos.plans import MASTER
-from ebla.chaos.simulation.world import SimulatedCluster
+from ebla.chaos.simulation.world import NodeCrashed, SimulatedCluster
 from ebla.options import MASTER as MASTER_ADDRESS
 from ebla.options import ClientWorld
 from ebla.session import Session
@@ -109,7 +110,8 @@ class Deployment:
         address = address_of(host)
         self._held_down[address] += 1
         if self.cluster.alive(address) and not self.cluster.paused(address):
-            await self.cluster.stop(address)
+            with contextlib.suppress(NodeCrashed):  # by another fault, while it stopped
+                await self.cluster.stop(address)
 
     def let_up(self, host: str) -> None:
         self._held_down[address_of(host)] -= 1

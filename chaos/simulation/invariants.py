@@ -54,7 +54,9 @@ class Memory:
     leaders: dict[tuple[str, int], str] = field(default_factory=dict)
     committed: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)  # index -> (term, chain)
     committed_in: dict[tuple[str, int], int] = field(default_factory=dict)  # the term it was first seen in
-    looked_at: dict[int, int] = field(default_factory=dict)  # id of a replica object -> commit index looked at
+    looked_at: dict[int, int] = field(
+        default_factory=dict
+    )  # id of a replica object -> commit index looked at
     hard_states: dict[tuple[str, str], tuple[int, str | None]] = field(default_factory=dict)
     data: dict[tuple[str, str], None] = field(default_factory=dict)  # (uuid, tablet) seen on a disk
     kept: list[Replica] = field(default_factory=list)  # so that an id stays the id of one object
@@ -109,7 +111,9 @@ def indexes_are_in_order(seen: Seen) -> None:
     core, store = seen.replica.core, seen.replica.store
     order = store.flushed.index, store.applied.index, core.commit_index, core.last_index
     assert list(order) == sorted(order), f"{seen}: flushed, applied, committed, last are {order}"
-    assert core.durable_index <= core.last_index, f"{seen}: {core.durable_index} entries durable of {order[3]}"
+    assert core.durable_index <= core.last_index, (
+        f"{seen}: {core.durable_index} entries durable of {order[3]}"
+    )
 
 
 def logs_match(group: list[Seen]) -> None:
@@ -209,5 +213,7 @@ def nothing_is_deleted_unasked(deployment: Deployment, master: Master, memory: M
         record = master.catalog.tablets.get(tablet)
         gone = uuid in uuids and (uuid, tablet) not in present
         alive = record is not None and record.state in LIVE
-        assert not (gone and alive), f"the data of tablet {tablet} has left server {uuid}, and nobody ended it"
+        assert not (gone and alive), (
+            f"the data of tablet {tablet} has left server {uuid}, and nobody ended it"
+        )
     memory.data = present

@@ -173,6 +173,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     _scheduled: list[Any]
     _selector: _Selector
     _clock_resolution: float
+    _asyncgens: Any
 
     def __init__(self, seed: int = 0, steps_max: int = STEPS_MAX) -> None:
         super().__init__()
@@ -181,6 +182,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.steps = 0
         self.steps_max = steps_max
         self.domains: list[Domain] = []
+        self.over = False
         self._now = 0.0
         self._timers = 0
         self._abort: BaseException | None = None
@@ -218,7 +220,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def reset(self) -> None:
         """After the run: forget the abort and the ceiling, so that what is left can be cancelled."""
-        self._abort, self.steps = None, 0
+        self._abort, self.steps_max = None, self.steps + STEPS_MAX
 
     def time(self) -> float:
         return self._now
@@ -243,6 +245,12 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def _process_events(self, event_list: list[Any]) -> None:
         assert not event_list
+
+    def _asyncgen_finalizer_hook(self, generator: Any) -> None:
+        """A generator that was left half-way is closed soon, as asyncio does; after the run nobody cares."""
+        self._asyncgens.discard(generator)
+        if not self.over:
+            self.call_soon(self.create_task, generator.aclose())
 
     def call_soon_threadsafe(self, *arguments: Any, **options: Any) -> NoReturn:  # type: ignore[override]
         raise NotSimulated("call_soon_threadsafe: there are no threads in a simulation")
@@ -295,6 +303,7 @@ def _end(loop: SimulatedLoop) -> None:
     with contextlib.suppress(Deadlock, Livelock):
         loop.reset()
         loop.run_until_complete(_settle(left))
+    loop.over = True
     for domain in loop.domains:
         domain.bury()
     asyncio.set_event_loop(None)

@@ -17,10 +17,16 @@ from ebla.chaos.simulation.disk import COMMIT_S, DurableState
 from ebla.chaos.simulation.network import SLOW_PROBABILITY, SLOW_S
 from ebla.chaos.simulation.points import Points
 from ebla.storage.errors import Corruption, Damaged, DirectoryLocked, DiskFailed, DiskFull
+from ebla.storage.tablet_store import ROWS
 
 COPY_S = 3.0  # how old an old version is
 BELIEVED_DEAD_S = 2.0  # after which a paused node is superseded
 ZOMBIE_S = 1.0  # that a superseded node lives on beside its successor
+ARMED_S = 8.0  # that a crash waits for its node at a fault point
+NEVER_STALE = (
+    "consensus-meta",
+    "tablet-meta",
+)  # a vote that is older than itself is beyond the budget: see disk.py
 SLOW_SHARE = 0.2  # of the messages, under `delay`
 
 
@@ -99,10 +105,18 @@ class Nemesis:
             passed.set_result(None)
 
         self.points.arm(address, fault.point, crash)
-        await asyncio.wait([passed], timeout=fault.for_s)
+        await asyncio.wait([passed], timeout=ARMED_S)
         self.points.disarm(address, fault.point)
         if passed.done():
             await asyncio.sleep(fault.for_s)
+            self.deployment.let_up(host)
+
+    async def _blackout(self, fault: Fault) -> None:
+        self.effects[fault.kind] += 1
+        for host in self.deployment.hosts:
+            self.deployment.hold_down(host)
+        await asyncio.sleep(fault.for_s)
+        for host in self.deployment.hosts:
             self.deployment.let_up(host)
 
     async def _stop(self, fault: Fault) -> None:
@@ -143,6 +157,16 @@ class Nemesis:
         self.network.isolate(name)
         await asyncio.sleep(fault.for_s)
         self.network.rejoin(name)
+
+    async def _split(self, fault: Fault) -> None:
+        self.effects[fault.kind] += 1
+        others = [host for host in self.deployment.hosts if host not in fault.where]
+        pairs = [(address_of(a), address_of(b)) for a in fault.where for b in others]
+        for pair in pairs:
+            self.network.cut(*pair)
+        await asyncio.sleep(fault.for_s)
+        for pair in pairs:
+            self.network.mend(*pair)
 
     async def _cut(self, fault: Fault) -> None:
         await self._cut_off(fault, one_way=False)
@@ -239,11 +263,12 @@ class Nemesis:
             (path, name)
             for path in sorted(state.environments)
             for name, table in sorted(state.environments[path].items())
-            if len(table) > 1
+            if len(table) > 1 and not (old is not None and (path in NEVER_STALE or name == ROWS))
         ]
+        rows = [(path, name) for path, name in tables if name == ROWS and old is None]
         if not tables:
             return
-        path, name = chance.choice(tables)
+        path, name = chance.choice(rows if rows and chance.random() < 0.5 else tables)
         keys = list(state.environments[path][name])
         key, other = chance.sample(keys, 2)
         self._damaged[address] = None

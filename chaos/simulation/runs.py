@@ -30,7 +30,6 @@ from ebla.verdicts import Unanswered
 
 ANSWER_S_MAX = 60.0  # after healing, until everything asked is answered
 AGREE_S_MAX = 60.0  # and until all replicas of all tablets agree
-LOOK_S = 0.25
 STEPS_MAX = 3_000_000
 
 
@@ -86,7 +85,7 @@ class Run:
         watch = Watch(deployment)
         watching = asyncio.ensure_future(self._watch(watch))
         workloads = self.scenario.workloads()
-        stage = Stage()
+        stage = Stage(replicas=self.scenario.replicas)
         tasks = await self._start_clients(deployment, workloads, stage)
         await asyncio.gather(nemesis.run(), asyncio.sleep(self.scenario.duration_s))
         stage.stopping = True
@@ -105,7 +104,7 @@ class Run:
 
     async def _watch(self, watch: Watch) -> None:
         while True:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(self.scenario.look_s)
             try:
                 watch.look()
             except AssertionError as error:
@@ -130,7 +129,7 @@ class Run:
     ) -> tuple[Client, Any]:
         db, world = deployment.connect(f"{workload.name}-{name}")
         client = Client(
-            db, world.clock, world.random, self.histories[workload.name], self.loop.time, stage
+            db, world.clock, world.network, world.random, self.histories[workload.name], self.loop.time, stage
         )
         return client, world
 

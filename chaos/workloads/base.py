@@ -16,7 +16,7 @@ from random import Random
 from typing import Any, Protocol, TypeVar
 
 from ebla import aio
-from ebla.actors.world import Clock
+from ebla.actors.world import Clock, Network
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import FAIL, INFO, INVOKE, OK, History
 from ebla.storage.errors import EblaError
@@ -38,6 +38,7 @@ class Client:
 
     db: aio.Database
     clock: Clock
+    network: Network
     random: Random
     history: History
     now_s: Callable[[], float]  # the stage's time, for the history
@@ -63,21 +64,21 @@ class Client:
     ) -> T:
         """Note, wait for `call`, note what came: `answer` turns it into the history's value. Raises NoAnswer."""
         process = self.process
-        self._note(process, INVOKE, operation, key, value)
+        self.note(process, INVOKE, operation, key, value)
         try:
             told = await call
         except EblaError as error:
             unknown = error.possibly_applied and not reads
             kind = INFO if unknown else FAIL
-            self._note(process, kind, operation, key, value, f"{type(error).__name__}: {error}")
+            self.note(process, kind, operation, key, value, f"{type(error).__name__}: {error}")
             if unknown:
                 self.process = self.history.new_process()
             raise NoAnswer from error
-        self._note(process, OK, operation, key, answer(told))
+        self.note(process, OK, operation, key, answer(told))
         return told
 
-    def _note(
-        self, process: int, kind: str, operation: str, key: Any, value: Any, error: str | None = None
+    def note(
+        self, process: int, kind: str, operation: str, key: Any, value: Any = None, error: str | None = None
     ) -> None:
         self.history.note(self.now_s(), process, kind, operation, key, value, error)
 
@@ -90,9 +91,10 @@ class Client:
 
 @dataclass
 class Stage:
-    """What the clients of a run share: whether it is time to stop."""
+    """What the clients of a run share: whether it is time to stop, and how many replicas tables have."""
 
     stopping: bool = False
+    replicas: int = 3
 
 
 class Workload(Protocol):
@@ -122,5 +124,3 @@ async def persist(client: Client, attempt: Callable[[], Awaitable[T]], tries_max
         except NoAnswer:
             await client.clock.sleep(1.0)
     return await attempt()
-
-

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 import ebla
 from ebla import aio
-from ebla.chaos.checkers.linearizability import check_registers
+from ebla.chaos.checkers.register import check_register
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import History
 from ebla.chaos.workloads.base import PREPARE_S, Client, until_stopped
@@ -33,6 +33,7 @@ class Registers:
             schema=SCHEMA,
             primary_key=["k"],
             partition_by=ebla.hash("k", buckets=self.tablets),
+            replicas=client.stage.replicas,
             wait_s=PREPARE_S,
         )
 
@@ -51,7 +52,7 @@ class Registers:
             await self._read(client, table, key)
 
     def judge(self, history: History) -> Verdict:
-        return check_registers(history)
+        return check_register(history)
 
     def _key(self, client: Client) -> int:
         place = client.random.randrange(self.keys)

@@ -1,0 +1,132 @@
+"""Groups of rows that one atomic batch after another stamps with a growing value: never torn, never older.
+
+    stamp         key = the group, value v: all its rows are v
+    read-stamps   key = the group -> the values of its rows in one snapshot; an empty list before the first stamp
+
+Each group has one writer, whose values grow, and whose next acknowledged stamp shuts the door on earlier ones that
+ended unknown. So in every read all values are equal, not older than the newest stamp that was acknowledged before the
+read began nor than what a read that ended before it saw, and of a stamp that was attempted before the read ended.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Hashable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+from ebla.chaos.checkers.verdict import (
+    Recorded,
+    Verdict,
+    broken,
+    canonical,
+    listed,
+    nothing,
+    operations_of,
+    together,
+    told,
+)
+from ebla.chaos.history import Operation
+from ebla.storage.errors import InvalidArgument
+
+STAMP, READ = "stamp", "read-stamps"
+NAMES = (STAMP, READ)
+
+Problem = tuple[str, list[Operation]]
+
+
+def check_stamp(recorded: Recorded, rows: int | None = None) -> Verdict:
+    """`rows` is how many rows a group has. Without it, as many as the longest read of the group shows."""
+    groups: dict[Hashable, list[Operation]] = {}
+    for operation in operations_of(recorded, NAMES):
+        groups.setdefault(canonical(operation.key), []).append(operation)
+    verdicts = [_check_group(operations, rows) for operations in groups.values()]
+    if not verdicts:
+        return nothing("no group was used")
+    return together([each for each in verdicts if each.judged] or verdicts, "groups")
+
+
+def _check_group(operations: Sequence[Operation], rows: int | None) -> Verdict:
+    stamps = [each for each in operations if each.name == STAMP]
+    reads = [each for each in operations if each.name == READ and each.known]
+    _check_growth([each for each in stamps if not each.failed])
+    if not reads:
+        return nothing(f"no read of group {operations[0].key!r} was answered")
+    judged = len(reads) + sum(each.known for each in stamps)
+    for read in reads:
+        if not isinstance(read.answer, list | tuple):
+            raise InvalidArgument(f"{told(read)}: the answer must be the list of the rows' values")
+    size = rows if rows is not None else max(len(read.answer) for read in reads)
+    torn = next(_torn(reads, size), None)
+    problem = torn or next(_impossible(stamps, reads), None) or next(_older(stamps, reads), None)
+    return broken(*problem, judged) if problem else Verdict(True, judged=judged)
+
+
+def _check_growth(stamps: Sequence[Operation]) -> None:
+    for earlier, later in pairwise(stamps):
+        if not earlier.argument < later.argument:
+            raise InvalidArgument(f"{told(later)} follows {told(earlier)}: the stamps of a group must grow")
+
+
+def _seen(read: Operation) -> Any:
+    """The value that a whole read shows; None before the first stamp."""
+    return read.answer[0] if read.answer else None
+
+
+# -- the rules, the simplest to tell first
+
+
+def _torn(reads: Sequence[Operation], size: int) -> Iterator[Problem]:
+    for read in reads:
+        values = list(dict.fromkeys(map(canonical, read.answer)))
+        if len(values) > 1:
+            yield f"group {read.key!r} is torn: {_brief(read)} shows {listed(values)} in one snapshot", [read]
+        if len(read.answer) not in (0, size):
+            shows = f"{_brief(read)} shows {len(read.answer)} of {size} rows"
+            yield f"group {read.key!r} is torn: {shows} in one snapshot", [read]
+
+
+def _impossible(stamps: Sequence[Operation], reads: Sequence[Operation]) -> Iterator[Problem]:
+    """What is seen was attempted by then, and did not surely fail."""
+    attempted = {each.argument: each for each in stamps if not each.failed}
+    failed = {each.argument: each for each in stamps if each.failed}
+    for read in reads:
+        value = _seen(read)
+        if value is None:
+            continue
+        stamp = attempted.get(value)
+        if stamp is None and value in failed:
+            why = f"{told(failed[value])} surely did not take place"
+            yield f"{_brief(read)} shows {value!r} in group {read.key!r}, but {why}", [failed[value], read]
+        elif stamp is None:
+            yield f"{_brief(read)} shows {value!r} in group {read.key!r}, which nobody wrote", [read]
+        elif stamp.began > (read.ended or 0):
+            yield f"{_brief(read)} shows {value!r} before {told(stamp)} began", [stamp, read]
+
+
+def _older(stamps: Sequence[Operation], reads: Sequence[Operation]) -> Iterator[Problem]:
+    """Nothing older than what was acknowledged, or read, before the read began."""
+    proofs = [(each.ended or 0, each.argument, each) for each in stamps if each.known]
+    proofs += [(each.ended or 0, _seen(each), each) for each in reads if _seen(each) is not None]
+    proofs.sort(key=lambda proof: proof[0])
+    newest: list[tuple[int, Any, Operation]] = []  # each newer than those before it
+    for proof in proofs:
+        if not newest or newest[-1][1] < proof[1]:
+            newest.append(proof)
+    for read in reads:
+        before = bisect_left(newest, read.began, key=lambda proof: proof[0])
+        if not before:
+            continue
+        _, value, proof_of = newest[before - 1]
+        seen = _seen(read)
+        if seen is None or seen < value:
+            what = told(proof_of) if proof_of.name == STAMP else f"{_brief(proof_of)} showed {value!r}, which"
+            yield (
+                f"{_brief(read)} shows {seen!r} in group {read.key!r}, but {what} ended before that began",
+                [proof_of, read],
+            )
+
+
+def _brief(read: Operation) -> str:
+    end = read.end.index if read.end else "none"
+    return f"read-stamps by process {read.invoke.process} (events {read.began} and {end})"

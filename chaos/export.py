@@ -1,0 +1,276 @@
+"""Histories as text, for people and for other checkers.
+
+    to_json_lines     one event a line with all its fields; `read_json_lines` gives the same history back
+    to_edn            Jepsen's form: one operation map a line, `:value [key value]` where the operation has a key
+    to_knossos        one register key, in the words of Knossos' cas-register
+    to_elle           registers as transactions, in the words of Elle's rw-register
+
+A second opinion is only worth something if it cannot cry wolf: what the other checker has no word for is told to it
+as something that permits more, never less. Porcupine has no file format of its own; its users read lines of JSON.
+
+In EDN an answered operation repeats its argument as the value, as Jepsen expects; an answer next to an argument stands
+under `:answer`. Times are nanoseconds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from math import isfinite
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from ebla.chaos.checkers.verdict import canonical, told
+from ebla.chaos.history import ENDS, FAIL, INVOKE, OK, Event, History, Operation
+from ebla.storage.errors import InvalidArgument
+
+PAIRS = "pairs"  # stands in JSON for a map whose keys are not all text
+LONG_MAX = 2**63 - 1  # EDN's integers are of 64 bits, unless marked
+ELEMENT = ("add", "remove")  # their key is what they are about, not an object of its own
+KEYWORD = re.compile(r"[a-zA-Z*!_?<>=+-][a-zA-Z0-9*!_?<>=+.-]*")
+NO_NAMES: Mapping[str, str] = MappingProxyType({})
+
+
+class Keyword(str):
+    """A word that EDN writes with a colon before it."""
+
+
+ABSENT = Keyword("absent")
+
+
+# -- JSON lines
+
+
+def to_json_lines(history: History) -> str:
+    """Every event with all its fields, in the order of `Event`. A map whose keys are not all text is written as
+    {"pairs": [[key, value], ...]}, since JSON would turn the keys into text."""
+    lines = [
+        msgspec.json.encode(
+            msgspec.structs.replace(event, key=_to_json(event.key), value=_to_json(event.value))
+        )
+        for event in history.events
+    ]
+    return b"".join(line + b"\n" for line in lines).decode()
+
+
+def read_json_lines(text: str | Iterable[str]) -> History:
+    """The history that was written. Raises InvalidArgument, with the number of the line, where it is not one."""
+    history = History()
+    decoder = msgspec.json.Decoder(Event)
+    for number, line in enumerate(text.split("\n") if isinstance(text, str) else text, 1):
+        if not line.strip():
+            continue
+        try:
+            event = decoder.decode(line)
+        except (msgspec.DecodeError, UnicodeEncodeError) as error:
+            raise InvalidArgument(f"line {number} is not an event of a history: {error}") from error
+        if event.type != INVOKE and event.type not in ENDS:
+            raise InvalidArgument(f"line {number}: type is {event.type!r}; use {INVOKE}, {', '.join(ENDS)}")
+        if event.index != len(history):
+            raise InvalidArgument(
+                f"line {number}: index is {event.index}, but {len(history)} events came before; "
+                "give the whole history, in its order"
+            )
+        value = msgspec.structs.replace(event, key=_from_json(event.key), value=_from_json(event.value))
+        history.events.append(value)
+        history.processes = max(history.processes, event.process + 1)
+    return history
+
+
+def _to_json(value: Any) -> Any:
+    if isinstance(value, dict):
+        if all(isinstance(key, str) for key in value) and value.keys() != {PAIRS}:
+            return {key: _to_json(each) for key, each in value.items()}
+        return {PAIRS: [[_to_json(key), _to_json(each)] for key, each in value.items()]}
+    if isinstance(value, list | tuple):
+        return [_to_json(each) for each in value]
+    return value
+
+
+def _from_json(value: Any) -> Any:
+    if isinstance(value, dict):
+        if value.keys() == {PAIRS}:
+            return {_from_json(key): _from_json(each) for key, each in value[PAIRS]}
+        return {key: _from_json(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_from_json(each) for each in value]
+    return value
+
+
+# -- EDN
+
+
+def to_edn(history: History, names: Mapping[str, str] = NO_NAMES) -> str:
+    """One map a line. `names` renames operations for a checker that knows them by others: Jepsen's set-full and
+    bank, for instance, call {"read-set": "read"} and {"read-bank": "read"} by that name."""
+    lines = []
+    asked: dict[int, Event] = {}
+    for event in history.events:
+        if event.type == INVOKE:
+            asked[event.process] = event
+        invoke = asked.get(event.process) if event.type == INVOKE else asked.pop(event.process, None)
+        if invoke is None:
+            raise InvalidArgument(f"event {event.index}: {event.type} {event.operation} was not asked for")
+        word = names.get(event.operation, event.operation)
+        lines.append(_map(event, event.index, event.type, word, *_value(event, invoke)))
+    return "".join(lines)
+
+
+def _value(event: Event, invoke: Event) -> tuple[Any, Any]:
+    """What an event's `:value` and `:answer` are."""
+    if event.operation in ELEMENT:
+        return event.key, event.value if event.type == OK else None
+    value, answer = invoke.value, None
+    if event.type == OK and invoke.value is None:
+        value = event.value
+    elif event.type == OK:
+        answer = event.value
+    return value if event.key is None else [event.key, value], answer
+
+
+def _map(event: Event, index: int, type: str, word: str, value: Any, answer: Any = None) -> str:
+    fields: dict[str, Any] = {
+        "index": index,
+        "time": event.time_us * 1000,
+        "process": event.process,
+        "type": Keyword(type),
+        "f": Keyword(word),
+        "value": value,
+    }
+    if answer is not None:
+        fields["answer"] = answer
+    if event.error is not None:
+        fields["error"] = event.error
+    return edn({Keyword(name): each for name, each in fields.items()}) + "\n"
+
+
+def edn(value: Any) -> str:
+    """A plain value in EDN."""
+    if value is None:
+        return "nil"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value) if -LONG_MAX <= value <= LONG_MAX else f"{value}N"
+    if isinstance(value, float) and isfinite(value):
+        return repr(value)
+    if isinstance(value, Keyword):
+        if not KEYWORD.fullmatch(value):
+            raise InvalidArgument(
+                f"operation {str(value)!r} cannot be an EDN keyword; use letters, digits and -"
+            )
+        return f":{value}"
+    if isinstance(value, str):
+        return '"' + "".join(_ESCAPES.get(letter, letter) for letter in value) + '"'
+    if isinstance(value, list | tuple):
+        return f"[{' '.join(edn(each) for each in value)}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{edn(key)} {edn(each)}" for key, each in value.items()) + "}"
+    raise InvalidArgument(f"{value!r} is not plain: use None, bool, int, float, str, list and dict")
+
+
+_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+# -- Knossos
+
+
+def to_knossos(history: History, key: Any) -> str:
+    """The operations on register `key`, as Knossos' cas-register knows them.
+
+    It reads nil as "unknown", so that absence is the value `:absent`, which the first operation writes. An insert is
+    a compare-and-set from there; an update or a delete that changed something is a write, and one that found nothing
+    a read of `:absent`.
+    """
+    name = canonical(key)
+    first = Event(0, 0, history.processes, INVOKE, "write")
+    lines = [_map(first, 0, INVOKE, "write", ABSENT), _map(first, 1, OK, "write", ABSENT)]
+    for event, type, (word, value) in _by_event(history, name):
+        lines.append(_map(event, len(lines), type, word, value))
+    if len(lines) == 2:
+        raise InvalidArgument(f"the history has no operation on register {key!r}")
+    return "".join(lines)
+
+
+def _by_event(history: History, key: Hashable) -> Iterator[tuple[Event, str, tuple[str, Any]]]:
+    """Both events of the key's operations, in the order of the history, in the words of a cas-register."""
+    found: dict[int, tuple[Event, str, tuple[str, Any]]] = {}
+    for operation in history.operations("read", "write", "insert", "update", "delete"):
+        if canonical(operation.key) != key:
+            continue
+        word, value = _as_cas(operation)
+        asked = None if word == "read" else value
+        found[operation.began] = operation.invoke, INVOKE, (word, asked)
+        if operation.end is not None:
+            refused_insert = operation.known and operation.name == "insert" and operation.answer is False
+            type = FAIL if refused_insert else operation.end.type
+            found[operation.end.index] = operation.end, type, (word, value)
+    yield from (found[index] for index in sorted(found))
+
+
+def _as_cas(operation: Operation) -> tuple[str, Any]:
+    """The operation's word, and its value once it is answered."""
+    name, argument = operation.name, operation.argument
+    if name == "read":
+        if not operation.known:
+            return "read", None
+        return "read", ABSENT if operation.answer is None else operation.answer
+    if name == "insert":
+        return "cas", [ABSENT, argument]
+    if operation.known and operation.answer is False:
+        return "read", ABSENT
+    return "write", ABSENT if name == "delete" else argument
+
+
+# -- Elle
+
+
+def to_elle(history: History) -> str:
+    """Registers as transactions of Elle's rw-register: `[[:r key value]]` and `[[:w key value]]`.
+
+    Elle tells writes apart by their values, so each value is written once a key, and it has no word for a delete. A
+    refused insert says no more than that something was there, which Elle has no word for either: it is left out.
+    """
+    written: dict[tuple[Hashable, Hashable], Operation] = {}
+    found: dict[int, tuple[Event, str, list[Any]]] = {}
+    for operation in history.operations("read", "write", "insert", "update", "delete"):
+        if operation.name == "delete":
+            raise InvalidArgument(
+                f"{told(operation)}: Elle's registers have no deletes; give a history without"
+            )
+        if operation.name != "read":
+            earlier = written.setdefault((canonical(operation.key), canonical(operation.argument)), operation)
+            if earlier is not operation:
+                raise InvalidArgument(
+                    f"{told(operation)} writes what {told(earlier)} wrote; Elle needs fresh values"
+                )
+        steps = _as_transaction(operation)
+        if not steps:
+            continue
+        asked = [[step, key, None if step == "r" else value] for step, key, value in steps]
+        found[operation.began] = operation.invoke, INVOKE, asked
+        if operation.end is not None:
+            found[operation.end.index] = (
+                operation.end,
+                operation.end.type,
+                steps if operation.known else asked,
+            )
+    lines = []
+    for number, index in enumerate(sorted(found)):
+        event, type, steps = found[index]
+        lines.append(_map(event, number, type, "txn", steps))
+    return "".join(lines)
+
+
+def _as_transaction(operation: Operation) -> list[list[Any]]:
+    read, write = Keyword("r"), Keyword("w")
+    key = operation.key
+    if operation.name == "read":
+        return [[read, key, operation.answer if operation.known else None]]
+    if operation.known and operation.answer is False:
+        return [[read, key, None]] if operation.name == "update" else []
+    if operation.known and operation.name == "insert":
+        return [[read, key, None], [write, key, operation.argument]]
+    return [[write, key, operation.argument]]

@@ -1,0 +1,167 @@
+"""Many runs on all cores: which seeds fail, what of the code they never came to, and whether a seed is one history.
+
+    for report in soak.runs([("crashes", 0), ("crashes", 1), ...]): ...
+
+Every worker is a process with a hash seed of its own. A share of the runs is made twice, in two workers, and their digests
+are compared: what depends on the order of a set, on an address or on real time shows there.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+
+import msgspec
+
+from ebla.actors.fault_points import MARKS, POINTS
+from ebla.chaos import plans
+from ebla.chaos.plans import Plan
+from ebla.chaos.planted import planted
+from ebla.chaos.scenarios import SCENARIOS, scenario
+from ebla.chaos.simulation.runs import Report, Run, plan_of
+
+PAIRS_EVERY = 20  # one run of so many is made twice
+AHEAD_MAX = 4  # runs handed to a worker before it has finished one
+SHRINK_RUNS_MAX = 60
+
+
+class Task(msgspec.Struct, frozen=True):
+    """One run to make: a plan, and the planted defect to make it with ("" for none)."""
+
+    plan: Plan
+    defect: str = ""
+
+
+@dataclass
+class Soak:
+    """What all runs so far came to."""
+
+    runs: int = 0
+    void: int = 0
+    answered: int = 0
+    unknown: int = 0
+    virtual_s: float = 0.0
+    pairs: int = 0
+    different: list[Plan] = field(default_factory=list)  # plans with two digests
+    failed: list[tuple[Plan, str]] = field(default_factory=list)
+    per_scenario: Counter[str] = field(default_factory=Counter)
+    fired: Counter[str] = field(default_factory=Counter)
+    crashed: Counter[str] = field(default_factory=Counter)
+    reached: Counter[str] = field(default_factory=Counter)
+    effects: Counter[str] = field(default_factory=Counter)
+
+    def add(self, plan: Plan, report: Report) -> None:
+        self.runs += 1
+        self.per_scenario[report.scenario] += 1
+        self.void += report.void and not report.violation
+        self.answered += report.answered
+        self.unknown += report.unknown
+        self.virtual_s += report.virtual_s
+        self.fired.update(report.fired)
+        self.crashed.update(report.crashed)
+        self.reached.update(report.reached)
+        self.effects.update(report.effects)
+        if report.violation:
+            self.failed.append((plan, report.violation))
+
+    def never(self) -> list[str]:
+        """Fault points that no run passed and marks that none reached, of those the runs could have come to."""
+        return [p for p in POINTS if not self.fired[p]] + [m for m in MARKS if not self.reached[m]]
+
+    @property
+    def good(self) -> bool:
+        return not (self.failed or self.different)
+
+
+def carry_out(task: Task) -> Report:
+    """One run, in this process."""
+    logging.getLogger("ebla").setLevel(logging.CRITICAL)  # the story tells it
+    with planted(task.defect):
+        return Run(scenario(task.plan.scenario), task.plan).go()
+
+
+def tasks(names: Sequence[str], seeds: Iterable[int]) -> Iterator[Task]:
+    """Every seed in every scenario, the scenarios in turn."""
+    chosen = [scenario(name) for name in names or SCENARIOS]
+    for seed in seeds:
+        for each in chosen:
+            yield Task(plan_of(each, seed))
+
+
+@contextmanager
+def workers(count: int) -> Iterator[list[ProcessPoolExecutor]]:
+    """Processes, each with another order of its sets."""
+    before = os.environ.get("PYTHONHASHSEED")
+    with ExitStack() as stack:
+        found = []
+        try:
+            for number in range(count):
+                os.environ["PYTHONHASHSEED"] = str(number + 1)
+                pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+                pool.submit(os.getpid).result()  # started under this hash seed
+                stack.callback(pool.shutdown, cancel_futures=True)
+                found.append(pool)
+        finally:
+            if before is None:
+                os.environ.pop("PYTHONHASHSEED", None)
+            else:
+                os.environ["PYTHONHASHSEED"] = before
+        yield found
+
+
+def runs(
+    asked: Iterable[Task], pools: Sequence[ProcessPoolExecutor], soak: Soak, pairs_every: int = PAIRS_EVERY
+) -> Iterator[tuple[Plan, Report]]:
+    """Make the runs, add them to `soak`, and give each out as it ends."""
+    source = enumerate(asked)
+    under_way: dict[Future[Report], tuple[int, Plan]] = {}
+    load = Counter(dict.fromkeys(range(len(pools)), 0))
+    firsts: dict[Plan, str] = {}
+
+    def hand_out(number: int, task: Task) -> None:
+        load[number] += 1
+        under_way[pools[number].submit(carry_out, task)] = number, task.plan
+
+    def fill() -> None:
+        while min(load.values()) < AHEAD_MAX:
+            at, task = next(source, (0, None))
+            if task is None:
+                return
+            number = min(load, key=lambda each: load[each])
+            hand_out(number, task)
+            if len(pools) > 1 and at % pairs_every == 0:
+                hand_out((number + 1) % len(pools), task)
+                firsts[task.plan] = ""
+
+    fill()
+    while under_way:
+        done, _ = wait(under_way, return_when=FIRST_COMPLETED)
+        for future in done:
+            number, plan = under_way.pop(future)
+            load[number] -= 1
+            report = future.result()
+            if firsts.get(plan):
+                soak.pairs += 1
+                if firsts.pop(plan) != report.digest:
+                    soak.different.append(plan)
+                continue
+            if plan in firsts:
+                firsts[plan] = report.digest
+            soak.add(plan, report)
+            yield plan, report
+        fill()
+
+
+def shrink(task: Task) -> Plan:
+    """The failing plan without the faults that the failure does not need."""
+
+    def fails(plan: Plan) -> bool:
+        return bool(carry_out(msgspec.structs.replace(task, plan=plan)).violation)
+
+    return plans.shrink(task.plan, fails, SHRINK_RUNS_MAX)

@@ -1,0 +1,102 @@
+"""Bank: accounts in one tablet. Each client moves money between two accounts of its own in one atomic batch, with the
+filter and the limit of its scans changing; whoever reads all accounts in one snapshot finds all the money.
+
+A client whose transfer has an unknown outcome reads its accounts before it goes on; it may find them changed later still,
+so it repeats the transfer under the same write id until it knows.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+import ebla
+from ebla import aio
+from ebla.chaos.checkers.bank import check_bank
+from ebla.chaos.checkers.verdict import Verdict
+from ebla.chaos.history import History
+from ebla.chaos.workloads.base import PREPARE_S, Client, persist, until_stopped
+
+SCHEMA = pa.schema([("account", pa.int64()), ("balance", pa.int64())])
+START = 100
+ATTEMPTS_MAX = 200
+
+
+class Bank:
+    """Two accounts per client."""
+
+    name = "bank"
+
+    def __init__(self, clients: int = 2) -> None:
+        self.balances = dict.fromkeys(range(2 * clients), START)
+        self._owners = 0
+
+    async def prepare(self, client: Client) -> None:
+        table = await client.db.create_table(
+            self.name,
+            schema=SCHEMA,
+            primary_key=["account"],
+            replicas=client.stage.replicas,
+            wait_s=PREPARE_S,
+        )
+        await table.upsert([{"account": a, "balance": b} for a, b in self.balances.items()])
+
+    async def run(self, client: Client) -> None:
+        table = await client.db.table(self.name)
+        number, self._owners = self._owners, self._owners + 1
+        mine = {account: START for account in (2 * number, 2 * number + 1) if account in self.balances}
+        write_client = client.random.getrandbits(128).to_bytes(16, "big")
+        sequence = 1
+
+        async def step() -> None:
+            nonlocal sequence
+            if not mine or client.random.random() < 0.4:
+                await self._read(client, table)
+                return
+            await self._transfer(client, table, mine, (write_client, sequence))
+            sequence += 2
+
+        await until_stopped(client, step)
+
+    async def conclude(self, client: Client) -> None:
+        table = await client.db.table(self.name)
+        await persist(client, lambda: self._read(client, table))
+
+    def judge(self, history: History) -> Verdict:
+        return check_bank(history, self.balances)
+
+    async def _transfer(
+        self, client: Client, table: aio.Table, mine: dict[int, int], write_id: tuple[bytes, int]
+    ) -> None:
+        source, target = client.random.sample(sorted(mine), 2)
+        amount = client.random.randint(0, mine[source])
+        rows = [
+            {"account": source, "balance": mine[source] - amount},
+            {"account": target, "balance": mine[target] + amount},
+        ]
+
+        async def until_known() -> None:
+            for _ in range(ATTEMPTS_MAX):
+                try:
+                    await table.upsert(rows, deadline_s=client.deadline_s(), write_id=write_id)
+                except ebla.EblaError as error:
+                    if not (error.retriable or error.possibly_applied):
+                        raise
+                    await client.pause()
+                else:
+                    return
+            raise ebla.TimedOut(f"no answer to a transfer in {ATTEMPTS_MAX} attempts")
+
+        value = {"from": source, "to": target, "amount": amount}
+        await client.ask("transfer", source, value, until_known())
+        mine[source] -= amount
+        mine[target] += amount
+
+    async def _read(self, client: Client, table: aio.Table) -> None:
+        where = ebla.col("account") >= 0 if client.random.random() < 0.5 else None
+        limit = 10_000 if client.random.random() < 0.5 else None
+        scan = table.scan(where=where, limit=limit, deadline_s=client.deadline_s()).to_arrow()
+        await client.ask("read-bank", None, None, scan, _balances, reads=True)
+
+
+def _balances(found: pa.Table) -> dict[int, int]:
+    return dict(zip(found["account"].to_pylist(), found["balance"].to_pylist(), strict=True))

@@ -1,0 +1,59 @@
+"""Chains: each client inserts nodes that point to its last acknowledged one, so a lost write breaks a chain in two."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+import ebla
+from ebla import aio
+from ebla.chaos.checkers.chains import check_list
+from ebla.chaos.checkers.verdict import Verdict
+from ebla.chaos.history import History
+from ebla.chaos.workloads.base import PREPARE_S, Client, persist, until_stopped
+
+SCHEMA = pa.schema([("node", pa.int64()), ("previous", pa.int64()), ("load", pa.binary())])
+
+
+class Chains:
+    name = "chains"
+
+    def __init__(self, tablets: int = 3) -> None:
+        self.tablets = tablets
+
+    async def prepare(self, client: Client) -> None:
+        await client.db.create_table(
+            self.name,
+            schema=SCHEMA,
+            primary_key=["node"],
+            partition_by=ebla.hash("node", buckets=self.tablets),
+            replicas=client.stage.replicas,
+            wait_s=PREPARE_S,
+        )
+
+    async def run(self, client: Client) -> None:
+        table = await client.db.table(self.name)
+        last: list[int | None] = [None]
+
+        async def step() -> None:
+            node = client.random.getrandbits(48)
+            row = {"node": node, "previous": last[0], "load": b"x" * client.random.randrange(300)}
+            call = table.upsert(row, deadline_s=client.deadline_s())
+            await client.ask("append", node, last[0], call)
+            last[0] = node
+
+        await until_stopped(client, step)
+
+    async def conclude(self, client: Client) -> None:
+        table = await client.db.table(self.name)
+        await persist(client, lambda: self._read(client, table))
+
+    def judge(self, history: History) -> Verdict:
+        return check_list(history)
+
+    async def _read(self, client: Client, table: aio.Table) -> None:
+        scan = table.scan(["node", "previous"], deadline_s=client.deadline_s()).to_arrow()
+        await client.ask("read-list", None, None, scan, _nodes, reads=True)
+
+
+def _nodes(found: pa.Table) -> dict[int, int | None]:
+    return dict(zip(found["node"].to_pylist(), found["previous"].to_pylist(), strict=True))

@@ -1,0 +1,173 @@
+"""Churn: tables come and go, leaders hand over, memtables are flushed, replicas are compared, and everything is looked
+at, while the other workloads run.
+
+The names of tables are a set that creations add to, drops remove from, and `tables()` reads: judged as one. Every new
+table gets rows, which must all be found. A flush or a hand-over that is refused is no error; a replica whose digest
+differs is.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+import ebla
+from ebla.actors import messages as m
+from ebla.chaos.checkers.sets import check_set
+from ebla.chaos.checkers.verdict import Verdict
+from ebla.chaos.history import History
+from ebla.chaos.workloads.base import Client, NoAnswer, persist, until_stopped
+from ebla.survey import digests
+from ebla.verdicts import Unanswered
+
+SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
+ROWS = 25
+TABLES_MAX = 4  # of one client, at a time
+DIGEST_S = 5.0
+
+
+class Churn:
+    name = "churn"
+
+    def __init__(self) -> None:
+        self._next = 0
+        self.problems: list[str] = []
+
+    async def prepare(self, client: Client) -> None:
+        """Nothing: tables are what it is about."""
+
+    async def run(self, client: Client) -> None:
+        mine: list[str] = []
+
+        async def step() -> None:
+            verb = client.random.choices(
+                (
+                    self._create,
+                    self._drop,
+                    self._list,
+                    self._hand_over,
+                    self._flush,
+                    self._compare,
+                    self._look,
+                ),
+                (4, 3, 2, 4, 2, 2, 1),
+            )[0]
+            await verb(client, mine)
+
+        await until_stopped(client, step)
+
+    async def conclude(self, client: Client) -> None:
+        await persist(client, lambda: self._list(client, []))
+
+    def judge(self, history: History) -> Verdict:
+        if self.problems:
+            return Verdict(False, "; ".join(self.problems[:3]), (), len(self.problems))
+        return check_set(history)
+
+    # -- tables
+
+    async def _create(self, client: Client, mine: list[str]) -> None:
+        if len(mine) >= TABLES_MAX:
+            return
+        self._next += 1
+        name = f"{self.name}-{self._next}"
+        made = client.db.create_table(
+            name,
+            schema=SCHEMA,
+            primary_key=["k"],
+            partition_by=client.random.choice([None, ebla.hash("k", buckets=2), ebla.hash("k", buckets=3)]),
+            replicas=client.stage.replicas,
+            wait_s=0.0,
+        )
+        table = await client.ask("add", name, None, made, lambda table: True)
+        mine.append(name)
+        try:
+            await table.upsert(
+                [{"k": k, "v": name} for k in range(ROWS)], deadline_s=10.0 + client.deadline_s()
+            )
+            found = await table.scan(deadline_s=10.0 + client.deadline_s()).count()
+        except ebla.EblaError as error:
+            raise NoAnswer from error
+        if found != ROWS:
+            self.problems.append(f"{name} was given {ROWS} rows and has {found}")
+
+    async def _drop(self, client: Client, mine: list[str]) -> None:
+        if not mine:
+            return
+        name = mine.pop(client.random.randrange(len(mine)))
+        call = client.db.drop_table(name, deadline_s=client.deadline_s())
+        await client.ask("remove", name, None, call, lambda _: True)
+
+    async def _list(self, client: Client, mine: list[str]) -> None:
+        call = client.db.tables(f"{self.name}-", deadline_s=client.deadline_s())
+        await client.ask(
+            "read-set", None, None, call, lambda found: sorted(table.name for table in found), reads=True
+        )
+
+    # -- operators
+
+    async def _hand_over(self, client: Client, mine: list[str]) -> None:
+        """Some tablet's leader steps down, for a successor that the operator names, or whoever is best."""
+        tablet = await self._some_tablet(client)
+        if tablet is None or tablet.leader is None:
+            return
+        others = [replica.uuid for replica in tablet.replicas if replica.address != tablet.leader]
+        successor = client.random.choice([None, *others])
+        request = m.StepDownRequest(tablet.tablet, successor, 2.0)
+        await self._tell(client, tablet.leader, "step_down", request, m.StepDownReply)
+
+    async def _flush(self, client: Client, mine: list[str]) -> None:
+        tablet = await self._some_tablet(client)
+        if tablet is None:
+            return
+        address = client.random.choice([replica.address for replica in tablet.replicas])
+        everything = client.random.random() < 0.3
+        request = m.FlushRequest(None if everything else tablet.tablet)
+        await self._tell(client, address, "flush", request, m.FlushReply)
+
+    async def _compare(self, client: Client, mine: list[str]) -> None:
+        """As `ebla check --checksum` does. A replica may have no digest now; it may not have another one."""
+        info = await self._some_table(client)
+        if info is None:
+            return
+        try:
+            found = await digests(client.network, [info], timeout_s=DIGEST_S)
+        except ebla.EblaError as error:
+            raise NoAnswer from error
+        for tablet, told in found.items():
+            known = {
+                uuid: (reply.rows, reply.digest)
+                for uuid, reply in told.replicas.items()
+                if not isinstance(reply, Unanswered)
+            }
+            if len(set(known.values())) > 1:
+                self.problems.append(f"replicas of {tablet} differ at index {told.index}: {known}")
+
+    async def _look(self, client: Client, mine: list[str]) -> None:
+        try:
+            await client.db.servers(deadline_s=client.deadline_s())
+            await client.db.status(deadline_s=client.deadline_s())
+        except ebla.EblaError as error:
+            raise NoAnswer from error
+
+    async def _tell(
+        self, client: Client, address: str, method: str, request: object, reply: type[object]
+    ) -> None:
+        try:
+            await client.network.call(address, method, request, reply, 5.0)  # type: ignore[arg-type]
+        except ebla.EblaError as error:
+            raise NoAnswer from error
+
+    async def _some_table(self, client: Client) -> m.TableInfo | None:
+        try:
+            tables = await client.db.tables(deadline_s=client.deadline_s())
+            if not tables:
+                return None
+            name = client.random.choice(tables).name
+            return await (await client.db.table(name, deadline_s=client.deadline_s())).info()
+        except ebla.EblaError as error:
+            raise NoAnswer from error
+
+    async def _some_tablet(self, client: Client) -> m.TabletLocation | None:
+        info = await self._some_table(client)
+        tablets = [tablet for tablet in info.tablets if tablet.replicas] if info else []
+        return client.random.choice(tablets) if tablets else None

@@ -1,0 +1,104 @@
+"""Stamps: all rows of a group get one number in one atomic batch, and a scan must never find two.
+
+Groups are rows of one tablet. Each has one writer, whose numbers grow; it repeats a stamp with an unknown outcome under
+the same write id until it is known. Rows are flushed while this goes on.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+import ebla
+from ebla import aio
+from ebla.chaos.checkers.stamps import check_stamp
+from ebla.chaos.checkers.verdict import Verdict
+from ebla.chaos.history import History
+from ebla.chaos.workloads.base import PREPARE_S, Client, NoAnswer, persist, until_stopped
+
+SCHEMA = pa.schema([("place", pa.int64()), ("stamp", pa.int64()), ("group", pa.int32())])
+ATTEMPTS_MAX = 200
+
+
+class Stamps:
+    name = "stamps"
+
+    def __init__(self, groups: int = 2, rows: int = 12) -> None:
+        self.groups = groups
+        self.rows = rows
+        self._writers = 0
+
+    async def prepare(self, client: Client) -> None:
+        table = await client.db.create_table(
+            self.name,
+            schema=SCHEMA,
+            primary_key=["place"],
+            replicas=client.stage.replicas,
+            wait_s=PREPARE_S,
+        )
+        for group in range(self.groups):
+            await client.ask("stamp", group, 0, table.upsert(self._rows(group, 0)))
+
+    async def run(self, client: Client) -> None:
+        table = await client.db.table(self.name)
+        number, self._writers = self._writers, self._writers + 1
+        write_client = client.random.getrandbits(128).to_bytes(16, "big")
+        stamp = 0
+
+        async def step() -> None:
+            nonlocal stamp
+            chosen = client.random.random()
+            if number < self.groups and chosen < 0.5:
+                stamp += 1
+                await self._stamp(client, table, number, stamp, write_client)
+            elif chosen < 0.6:
+                await self._flush(client, table)
+            else:
+                await self._read(client, table, client.random.randrange(self.groups))
+
+        await until_stopped(client, step)
+
+    async def conclude(self, client: Client) -> None:
+        table = await client.db.table(self.name)
+        for group in range(self.groups):
+            await persist(client, lambda group=group: self._read(client, table, group))  # type: ignore[misc]
+
+    def judge(self, history: History) -> Verdict:
+        return check_stamp(history)
+
+    def _rows(self, group: int, stamp: int) -> list[dict[str, int]]:
+        first = group * self.rows
+        return [{"place": place, "stamp": stamp, "group": group} for place in range(first, first + self.rows)]
+
+    async def _stamp(
+        self, client: Client, table: aio.Table, group: int, stamp: int, write_client: bytes
+    ) -> None:
+        async def until_known() -> None:
+            write_id = (write_client, 1 + stamp * self.rows)
+            for _ in range(ATTEMPTS_MAX):
+                try:
+                    await table.upsert(
+                        self._rows(group, stamp), deadline_s=client.deadline_s(), write_id=write_id
+                    )
+                except ebla.EblaError as error:
+                    if not (error.retriable or error.possibly_applied):
+                        raise
+                    await client.pause()
+                else:
+                    return
+            raise ebla.TimedOut(f"no answer to a stamp in {ATTEMPTS_MAX} attempts")
+
+        await client.ask("stamp", group, stamp, until_known())
+
+    async def _flush(self, client: Client, table: aio.Table) -> None:
+        try:
+            await table.flush(deadline_s=client.deadline_s())
+        except ebla.EblaError as error:
+            raise NoAnswer from error
+
+    async def _read(self, client: Client, table: aio.Table, group: int) -> None:
+        scan = table.scan(
+            ["stamp"], where=ebla.col("group") == group, deadline_s=client.deadline_s()
+        ).to_arrow()
+        await client.ask(
+            "read-stamps", group, None, scan, lambda found: found["stamp"].to_pylist(), reads=True
+        )

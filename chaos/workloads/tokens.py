@@ -1,0 +1,100 @@
+"""Tokens: everybody adds tokens of his own to one set, takes some of them away again, and reads the whole set.
+
+Every token is added once, so an insert that finds it present, or a delete that finds it absent, was applied twice; the
+count is an exactly-once counter. Judged as Jepsen's set-full.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+import ebla
+from ebla import aio
+from ebla.chaos.checkers.sets import check_set
+from ebla.chaos.checkers.verdict import Verdict
+from ebla.chaos.history import History
+from ebla.chaos.workloads.base import PREPARE_S, Client, NoAnswer, persist, until_stopped
+
+SCHEMA = pa.schema([("token", pa.int64()), ("v", pa.string())])
+BULK_MAX = 40
+
+
+class Tokens:
+    name = "tokens"
+
+    def __init__(self) -> None:
+        self._next = 0
+
+    async def prepare(self, client: Client) -> None:
+        await client.db.create_table(
+            self.name,
+            schema=SCHEMA,
+            primary_key=["token"],
+            replicas=client.stage.replicas,
+            wait_s=PREPARE_S,
+        )
+
+    async def run(self, client: Client) -> None:
+        table = await client.db.table(self.name)
+        mine: list[int] = []
+
+        async def step() -> None:
+            await self._step(client, table, mine)
+
+        await until_stopped(client, step)
+
+    async def conclude(self, client: Client) -> None:
+        table = await client.db.table(self.name)
+        await persist(client, lambda: self._read(client, table))
+
+    def judge(self, history: History) -> Verdict:
+        return check_set(history)
+
+    async def _step(self, client: Client, table: aio.Table, mine: list[int]) -> None:
+        what = client.random.choices(("add", "bulk", "remove", "read-set", "count"), (6, 1, 2, 2, 2))[0]
+        if what == "add":
+            await self._add(client, table, mine)
+        elif what == "bulk":
+            await self._bulk(client, table, mine)
+        elif what == "remove" and mine:
+            token = mine.pop(client.random.randrange(len(mine)))
+            call = table.delete({"token": token}, if_absent="ignore", deadline_s=client.deadline_s())
+            await client.ask("remove", token, None, call, lambda written: written.rows == 1)
+        elif what == "count":
+            await client.ask("count", None, None, table.scan(["token"]).count(), int, reads=True)
+        else:
+            await self._read(client, table)
+
+    async def _add(self, client: Client, table: aio.Table, mine: list[int]) -> None:
+        token = self._take()
+        row = {"token": token, "v": "v" * client.random.randrange(60)}
+        call = table.insert(row, if_present="ignore", deadline_s=client.deadline_s())
+        await client.ask("add", token, None, call, lambda written: written.rows == 1)
+        mine.append(token)
+
+    async def _bulk(self, client: Client, table: aio.Table, mine: list[int]) -> None:
+        """Many at once, as another path of the client library; every one its own operation of the history."""
+        rows = [{"token": self._take(), "v": "bulk"} for _ in range(client.random.randint(2, BULK_MAX))]
+        marks = [(client.history.new_process(), row["token"]) for row in rows]
+        for process, token in marks:
+            client.note(process, "invoke", "add", token)
+        try:
+            written = await table.insert(rows, if_present="ignore", deadline_s=client.deadline_s())
+        except ebla.EblaError as error:
+            kind = "info" if error.possibly_applied else "fail"
+            for process, token in marks:
+                client.note(process, kind, "add", token, None, f"{type(error).__name__}: {error}")
+            raise NoAnswer from error
+        for place, (process, token) in enumerate(marks):
+            client.note(process, "ok", "add", token, place not in written.rejected)
+            mine.append(token)
+
+    async def _read(self, client: Client, table: aio.Table) -> None:
+        scan = table.scan(["token"], deadline_s=client.deadline_s()).to_arrow()
+        await client.ask(
+            "read-set", None, None, scan, lambda found: sorted(found["token"].to_pylist()), reads=True
+        )
+
+    def _take(self) -> int:
+        self._next += 1
+        return self._next
