@@ -13,6 +13,7 @@ as JSON when it finds a defect, and shrinks by dropping faults. Hosts are named 
     node_loss       host     -                    SIGKILL of its Ray node and all its roles, back after `for_s`
     node_pause      host     -                    SIGSTOP of its Ray node and all its roles for `for_s`
     blackout        -        -                    SIGKILL of every host at once, all started again after `for_s`
+    client_crash    -        -                    SIGKILL of a process of clients, on Ray only
     isolate         host     -                    cut off from every other host and client for `for_s`
     split           hosts    -                    these hosts on one side, all others on the other side
     cut             2 hosts  -                    the two do not hear each other (a partial partition)
@@ -21,6 +22,7 @@ as JSON when it finds a defect, and shrinks by dropping faults. Hosts are named 
     repeat          -        share of messages    messages delivered twice, out of order
     delay           -        seconds at most      messages late
     slow_disk       host     seconds at most      every sync takes that long
+    slow_disks      -        seconds at most      the same on every host
     full_disk       host     -                    no space for `for_s`
     fail_sync       host     -                    a sync fails: the server ends, and returns as a new one after `for_s`
     rot             host     seed                 one stored record is another one
@@ -46,11 +48,11 @@ import msgspec
 
 DESTROY = ("fail_sync", "rot", "misdirect", "stale", "lose_disk")
 PAIRS = ("cut", "cut_one_way")
-EVERYWHERE = ("lose", "repeat", "delay", "blackout")
+EVERYWHERE = ("lose", "repeat", "delay", "blackout", "client_crash")
 NODES = ("node_loss", "node_pause")
 MASTER_TOO = ("crash", "stop", "pause", "isolate")
 RATE_RANGE = (0.9, 1.1)  # two clocks may drift apart by 22 %; leases bear 25 % (see RaftLimits)
-HOLD_S = (0.3, 6.0)
+HOLD_S = (0.1, 6.0)
 MASTER = "master"
 
 
@@ -100,8 +102,10 @@ def generate(
     hosts: Sequence[str],
     points: Sequence[str],
     duration_s: float,
+    hold_s: tuple[float, float] = HOLD_S,
 ) -> Plan:
-    """A plan of this seed. `mix`: how many faults of each kind to expect per ten seconds. Each seed leaves some kinds
+    """A plan of this seed. `mix`: how many faults of each kind to expect per ten seconds; `hold_s`: how
+    long they last. Each seed leaves some kinds
     out and doubles others, so that rare combinations come up (swarm testing)."""
     chance = Random(f"plan:{scenario}:{seed}")
     damaged = chance.choice(list(hosts))
@@ -109,7 +113,7 @@ def generate(
     for kind, rate in mix.items():
         expected = rate * duration_s / 10 * chance.choice((0.0, 0.5, 1.0, 2.0))
         count = int(expected) + (chance.random() < expected % 1)
-        faults += [_fault(chance, kind, hosts, damaged, points, duration_s) for _ in range(count)]
+        faults += [_fault(chance, kind, hosts, damaged, points, duration_s, hold_s) for _ in range(count)]
     return Plan(scenario, seed, tuple(sorted(faults, key=lambda fault: fault.at_s)))
 
 
@@ -120,9 +124,10 @@ def _fault(
     damaged: str,
     points: Sequence[str],
     duration_s: float,
+    hold_s: tuple[float, float],
 ) -> Fault:
     at_s = round(chance.uniform(0.0, duration_s), 3)
-    for_s = round(HOLD_S[0] * (HOLD_S[1] / HOLD_S[0]) ** chance.random(), 3)
+    for_s = round(hold_s[0] * (hold_s[1] / hold_s[0]) ** chance.random(), 3)
     point = chance.choice(list(points)) if kind == "crash_point" else ""
     if point.startswith(MASTER):
         where: tuple[str, ...] = (MASTER,)
@@ -152,7 +157,8 @@ def _amount(chance: Random, kind: str) -> float:
         "lose": (0.01, 0.3),
         "repeat": (0.01, 0.5),
         "delay": (0.01, 1.0),
-        "slow_disk": (0.02, 1.0),
+        "slow_disk": (0.02, 3.0),
+        "slow_disks": (0.02, 1.0),
         "clock_rate": RATE_RANGE,
         "clock_jump": (-3600.0, 3600.0),
         "rot": (1, 1e9),

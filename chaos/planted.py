@@ -23,19 +23,19 @@ from ebla.actors.tablet.raft import core as raft_core
 from ebla.actors.tablet.raft import election
 from ebla.actors.tablet.raft.core import RaftCore
 from ebla.actors.tablet.raft.election import ElectionTimer
+from ebla.actors.tablet.raft.events import Send
 from ebla.actors.tablet.raft.leadership import Leadership
 from ebla.actors.tablet.raft.log_index import LogIndex
 from ebla.actors.tablet.raft.matching import Agreement, Disagreement, compare
-from ebla.actors.tablet.raft.messages import AppendReply, AppendRequest, HardState
+from ebla.actors.tablet.raft.messages import AppendReply, AppendRequest, HardState, TimeoutNow
 from ebla.actors.tablet.raft.progress import Progress, majority_least
 from ebla.actors.tablet.raft.state import RaftState
 from ebla.actors.tablet.replica import Replica
 from ebla.chaos.simulation.disk import MemoryDisk
-from ebla.storage import tablet_store
+from ebla.storage import checksum, tablet_store
 from ebla.storage.environment import Put
 from ebla.storage.errors import InvalidArgument
 from ebla.storage.results import Results
-from ebla.storage.rows import RowCodec
 from ebla.storage.tablet_store import TabletSnapshot, TabletStore
 
 Swap = tuple[Any, str, Any]  # where, which name, what instead
@@ -219,7 +219,7 @@ def _lead_on_after_abdicating() -> list[Swap]:
         if lead is None or lead.transfer is None or not lead.successor_ready(self._now):
             return
         successor, lead.transfer = lead.transfer.successor, None
-        self._letters.append(raft_core.Send(successor, raft_core.TimeoutNow(self.term, self.me)))
+        self._letters.append(Send(successor, TimeoutNow(self.term, self.me)))
 
     return [(RaftCore, "_continue_transfer", carry_on)]
 
@@ -272,17 +272,11 @@ def _flush_claims_what_came_meanwhile() -> list[Swap]:
 
 
 def _believe_every_checksum() -> list[Swap]:
-    arrow, single = RowCodec.decode, RowCodec.decode_row
-
-    def decode(self: RowCodec, rows: Any, seed: int | None, *rest: Any, **more: Any) -> Any:
-        return arrow(self, rows, None, *rest, **more)
-
-    def decode_row(
-        self: RowCodec, key: bytes, value: bytes, seed: int | None, *rest: Any, **more: Any
-    ) -> Any:
-        return single(self, key, value, None, *rest, **more)
-
-    return [(RowCodec, "decode", decode), (RowCodec, "decode_row", decode_row)]
+    return [
+        (checksum, "verify", lambda joined, seed, path=None: None),
+        (checksum, "verify_row", lambda key, value, seed, path=None: None),
+        (checksum, "verified_block", lambda joined, seed, path=None: b"".join(joined)),
+    ]
 
 
 def _two_incarnations_write_one_directory() -> list[Swap]:
@@ -345,8 +339,8 @@ _ALL = (
     Defect(
         "vote-not-durable",
         "a vote is answered before it is on disk",
-        "elections",
-        200,
+        "votes",
+        400,
         _vote_before_it_is_durable,
     ),
     Defect(
@@ -375,15 +369,15 @@ _ALL = (
         "stale-durability",
         "a sync that ended before a truncation counts for what came after it",
         "elections",
-        400,
+        200,
         _believe_an_old_notice_of_durability,
     ),
     Defect("no-lease", "a leader reads without a lease", "registers", 60, _ignore_the_lease),
     Defect(
         "read-before-own-term",
         "a new leader reads before it has committed in its term",
-        "leases",
-        100,
+        "reads",
+        200,
         _read_before_the_own_term_commits,
     ),
     Defect(
@@ -396,7 +390,7 @@ _ALL = (
     Defect(
         "vote-after-restart",
         "a restarted replica votes at once, though a lease may stand on its word",
-        "leases",
+        "restarts",
         400,
         _vote_right_after_a_restart,
     ),

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from ebla.actors.fault_points import POINTS
+from ebla.chaos.plans import HOLD_S
 from ebla.chaos.simulation.deployment import Shape
 from ebla.chaos.workloads.bank import Bank
 from ebla.chaos.workloads.base import Workload
@@ -39,6 +40,7 @@ class Scenario:
     shape: Shape = field(default_factory=lambda: Shape(server=SMALL, master=SMALL_MASTER))
     duration_s: float = 10.0
     replicas: int = 3
+    hold_s: tuple[float, float] = HOLD_S  # how long a fault lasts
     look_s: float = 0.1  # between two looks at the invariants
     operations_min: int = 20
     points: tuple[str, ...] = POINTS
@@ -71,10 +73,10 @@ DISKS = {
 ELECTIONS = {
     "crash": 4.0,
     "crash_point": 6.0,
-    "blackout": 3.0,
+    "blackout": 2.0,
     "isolate": 4.0,
     "split": 4.0,
-    "slow_disk": 3.0,
+    "slow_disk": 6.0,
     "lose": 1.0,
 }
 LEASES = {
@@ -95,7 +97,10 @@ _ALL = (
         "bank",
         {**PROCESSES, **NETWORK},
         lambda: [Bank(), Stamps()],
-        Shape(server={**SMALL, "scan_read_rows": 5, "scan_block_bytes_max": 64}, master=SMALL_MASTER),
+        Shape(
+            server={**SMALL, "scan_read_rows": 5, "scan_block_bytes_max": 64, "memtable_bytes": 1500},
+            master=SMALL_MASTER,
+        ),
     ),
     Scenario("chains", {**PROCESSES, "slow_disk": 1.0, "full_disk": 1.0}, lambda: [Chains()]),
     Scenario(
@@ -105,11 +110,29 @@ _ALL = (
         "churn", {**PROCESSES, **NETWORK, "slow_disk": 1.0}, lambda: [Churn(), Registers()], look_s=0.05
     ),
     Scenario("elections", ELECTIONS, lambda: [Chains(tablets=2), Registers(keys=2, tablets=3)]),
-    Scenario("leases", LEASES, lambda: [Registers(keys=2, tablets=3)], look_s=0.02),
+    Scenario("leases", LEASES, lambda: [Registers(keys=3, tablets=8)], look_s=0.02),
+    Scenario(
+        "restarts",
+        {"cut": 8.0, "crash": 16.0},
+        lambda: [Registers(keys=2, tablets=12)],
+        hold_s=(0.03, 3.0),
+        look_s=0.02,
+    ),
+    Scenario(
+        "reads",
+        {"crash": 6.0, "slow_disks": 6.0, "isolate": 2.0, "cut": 2.0},
+        lambda: [Registers(keys=6, tablets=6)],
+    ),
+    Scenario(
+        "votes",
+        {"crash_point": 12.0, "crash": 3.0, "isolate": 6.0, "split": 6.0, "slow_disk": 4.0},
+        lambda: [Registers(keys=2, tablets=12)],
+        points=("tablet.hard_state.before_commit", "tablet.hard_state.after_commit"),
+    ),
     Scenario(
         "five",
         ELECTIONS,
-        lambda: [Chains(tablets=2), Registers(keys=2)],
+        lambda: [Chains(tablets=4), Registers(keys=2)],
         Shape(hosts=5, server={**SMALL, "append_bytes_max": 1}, master=SMALL_MASTER),
         replicas=5,
     ),

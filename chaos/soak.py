@@ -12,19 +12,23 @@ import logging
 import multiprocessing
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, as_completed, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from time import monotonic
+from typing import TypeVar
 
 import msgspec
 
 from ebla.actors.fault_points import MARKS, POINTS
 from ebla.chaos import plans
 from ebla.chaos.plans import Plan
-from ebla.chaos.planted import planted
+from ebla.chaos.planted import Defect, defect, planted
 from ebla.chaos.scenarios import SCENARIOS, scenario
 from ebla.chaos.simulation.runs import Report, Run, plan_of
+
+T = TypeVar("T")
 
 PAIRS_EVERY = 20  # one run of so many is made twice
 AHEAD_MAX = 4  # runs handed to a worker before it has finished one
@@ -81,9 +85,19 @@ class Soak:
 
 def carry_out(task: Task) -> Report:
     """One run, in this process."""
-    logging.getLogger("ebla").setLevel(logging.CRITICAL)  # the story tells it
     with planted(task.defect):
-        return Run(scenario(task.plan.scenario), task.plan).go()
+        return quiet(Run(scenario(task.plan.scenario), task.plan).go)
+
+
+def quiet(work: Callable[[], T]) -> T:
+    """Without what roles write into their logs: the story tells it."""
+    log = logging.getLogger("ebla")
+    before = log.level
+    log.setLevel(logging.CRITICAL + 1)
+    try:
+        return work()
+    finally:
+        log.setLevel(before)
 
 
 def tasks(names: Sequence[str], seeds: Iterable[int]) -> Iterator[Task]:
@@ -165,3 +179,38 @@ def shrink(task: Task) -> Plan:
         return bool(carry_out(msgspec.structs.replace(task, plan=plan)).violation)
 
     return plans.shrink(task.plan, fails, SHRINK_RUNS_MAX)
+
+
+class Hunt(msgspec.Struct, frozen=True):
+    """Whether the simulation found a planted defect: by which seed, after how long, and how it showed."""
+
+    defect: str
+    scenario: str
+    seed: int | None
+    seconds: float
+    violation: str
+
+
+def hunt(wanted: Defect, seeds: int) -> Hunt:
+    """Seed after seed of the defect's scenario, until one ends in a violation."""
+    began = monotonic()
+    for seed in range(seeds):
+        report = carry_out(Task(plan_of(scenario(wanted.scenario), seed), wanted.name))
+        if report.violation:
+            return Hunt(wanted.name, wanted.scenario, seed, monotonic() - began, report.violation)
+    return Hunt(wanted.name, wanted.scenario, None, monotonic() - began, "")
+
+
+def hunts(
+    defects: Sequence[Defect], pools: Sequence[ProcessPoolExecutor], seeds: int | None = None
+) -> Iterator[Hunt]:
+    """Every hunt as it ends. At most `seeds` of each, or its own limit."""
+    asked = [
+        pools[number % len(pools)].submit(_hunt, each.name, min(seeds or each.seeds_max, each.seeds_max))
+        for number, each in enumerate(defects)
+    ]
+    yield from (future.result() for future in as_completed(asked))
+
+
+def _hunt(name: str, seeds: int) -> Hunt:
+    return hunt(defect(name), seeds)

@@ -224,10 +224,12 @@ class TabletServer(Role):
 
     @rpc
     async def scan_more(self, request: m.ScanContinue) -> m.ScanBlock:
+        self._require_running()
         return await self.scans.more(request)
 
     @rpc
     async def scan_close(self, request: m.ScanClose) -> m.Empty:
+        self._require_running()
         self.scans.close(request.scanner)
         return m.Empty()
 
@@ -322,7 +324,8 @@ class TabletServer(Role):
 
     @rpc
     async def checksum(self, query: m.ChecksumQuery) -> m.ChecksumReply:
-        return await self.checksums.answer(self._replica(query.tablet), query)
+        replica = self._replica(query.tablet)
+        return await self.checksums.answer(replica, query)
 
     # -- helpers
 

@@ -26,6 +26,7 @@ from ebla.chaos.checkers.verdict import (
     Recorded,
     Verdict,
     broken,
+    joined,
     listed,
     nothing,
     operations_of,
@@ -183,7 +184,7 @@ def _story(result: Linearization, accounts: Sequence[Account]) -> str:
 
 
 def _few(balances: Mapping[Any, int]) -> str:
-    return "{" + listed(f"{account!r}: {balance}" for account, balance in balances.items()) + "}"
+    return "{" + joined([f"{account!r}: {balance}" for account, balance in balances.items()]) + "}"
 
 
 def _brief(read: Operation) -> str:

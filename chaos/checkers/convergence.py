@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ebla.chaos.checkers.verdict import Verdict, listed, nothing
+from ebla.chaos.checkers.verdict import Verdict, joined, nothing
 
 
 def check_convergence(digests: Mapping[str, str]) -> Verdict:
@@ -17,5 +17,5 @@ def check_convergence(digests: Mapping[str, str]) -> Verdict:
     if len(holders) == 1:
         return Verdict(True, judged=len(digests))
     groups = sorted(holders.items(), key=lambda each: -len(each[1]))
-    told = "; ".join(f"{listed(replicas)} hold {digest}" for digest, replicas in groups)
+    told = "; ".join(f"{joined(replicas)} hold {digest}" for digest, replicas in groups)
     return Verdict(False, f"the replicas differ: {told}", judged=len(digests))

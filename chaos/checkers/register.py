@@ -34,7 +34,7 @@ from ebla.chaos.checkers.verdict import (
     Verdict,
     broken,
     canonical,
-    listed,
+    joined,
     nothing,
     operations_of,
     places,
@@ -199,7 +199,7 @@ def _story(result: Linearization, judged: int) -> str:
     state = "absent" if result.state is ABSENT else OTHER[1] if result.state == OTHER else repr(result.state)
     after = f", after {told(result.last.operation)}" if result.last else ""
     first, *others = [told(call.operation) for call in result.stuck]
-    also = f", nor can {listed(others)}" if others else ""
+    also = f", nor can {joined(others)}" if others else ""
     kept = ""
     if result.kept_for is not None and result.kept_for not in result.stuck:
         kept = f": {told(result.kept_for.operation)} has yet to see the value, and nobody writes it again"

@@ -49,7 +49,7 @@ def together(parts: Sequence[Verdict], what: str = "parts") -> Verdict:
     for valid in (False, None):
         worst = [part for part in parts if part.valid is valid]
         if worst:
-            more = f"; {len(worst) - 1} more {what} likewise" if len(worst) > 1 else ""
+            more = f"; likewise {len(worst) - 1} more of the {what}" if len(worst) > 1 else ""
             events = dict.fromkeys(event for part in worst for event in part.events)
             return Verdict(valid, worst[0].problem + more, tuple(sorted(events)), judged)
     return Verdict(True, judged=judged) if parts else nothing("there are no parts")
@@ -97,9 +97,12 @@ def _when(operation: Operation) -> str:
     return f"events {operation.began} and {operation.end.index}{outcome}"
 
 
-def listed(things: Iterable[object]) -> str:
-    """`1, 2, 3 and 7 more`"""
-    words = [thing if isinstance(thing, str) else repr(thing) for thing in things]
+def listed(values: Iterable[object]) -> str:
+    """`1, 'two', 3 and 7 more`"""
+    return joined([repr(value) for value in values])
+
+
+def joined(words: Sequence[str]) -> str:
     if len(words) <= LISTED_MAX:
         return ", ".join(words)
     return f"{', '.join(words[:LISTED_MAX])} and {len(words) - LISTED_MAX} more"

@@ -5,10 +5,12 @@ since    what was seen before must still be so; the memory is outside of every n
 
     one_leader_per_term            a term of a tablet has one leader, ever
     leaders_have_what_is_committed a leader's log holds every entry that was committed before its term
+    leaders_commit_their_own_term  a leader's commit index only moves to entries of its term (the rest follows from it)
     logs_match                     two logs with one entry in common are equal up to it (entries chain their history)
     committed_never_changes        an entry once seen committed is the one at its index, in every replica, for ever
     terms_and_votes_only_grow      on disk: the term never falls, and a vote in a term is never changed
     indexes_are_in_order           flushed <= applied <= committed <= last, and durable <= last
+    durable_is_on_disk             what a replica calls durable is in a log that was synced
     one_reader_at_a_time           no two replicas of a tablet believe at one instant that they may serve reads
     catalog_is_well_formed         the master's maps agree with each other
     nothing_is_deleted_unasked     a tablet's data leaves a disk only if the catalog has ended the tablet
@@ -52,6 +54,9 @@ class Seen:
 @dataclass
 class Memory:
     leaders: dict[tuple[str, int], str] = field(default_factory=dict)
+    led_from: dict[tuple[str, int], int] = field(
+        default_factory=dict
+    )  # the commit index when first seen leading
     committed: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)  # index -> (term, chain)
     committed_in: dict[tuple[str, int], int] = field(default_factory=dict)  # the term it was first seen in
     looked_at: dict[int, int] = field(
@@ -79,8 +84,10 @@ class Watch:
         for group in by_tablet.values():
             for seen in group:
                 indexes_are_in_order(seen)
+                durable_is_on_disk(seen)
                 terms_and_votes_only_grow(seen, self.memory)
                 one_leader_per_term(seen, self.memory)
+                leaders_commit_their_own_term(seen, self.memory)
                 committed_never_changes(seen, self.memory)
             logs_match(group)
             one_reader_at_a_time(group)
@@ -113,6 +120,16 @@ def indexes_are_in_order(seen: Seen) -> None:
     assert list(order) == sorted(order), f"{seen}: flushed, applied, committed, last are {order}"
     assert core.durable_index <= core.last_index, (
         f"{seen}: {core.durable_index} entries durable of {order[3]}"
+    )
+
+
+def durable_is_on_disk(seen: Seen) -> None:
+    log, index = seen.replica.log, seen.replica.core.durable_index
+    if index < log.first_index or index <= log.private_last:
+        return
+    seq = log.slot(index).seq
+    assert 0 < seq < seen.server.rounds.synced_seq, (
+        f"{seen} calls entry {index} durable, which was not synced"
     )
 
 
@@ -157,6 +174,16 @@ def one_leader_per_term(seen: Seen, memory: Memory) -> None:
         leaders_have_what_is_committed(seen, memory)
     else:
         assert known == seen.uuid, f"term {core.term} of {seen.tablet} has two leaders: {known}, {seen.uuid}"
+
+
+def leaders_commit_their_own_term(seen: Seen, memory: Memory) -> None:
+    core, log = seen.replica.core, seen.replica.log
+    if core.role != "leader":
+        return
+    before = memory.led_from.setdefault((seen.tablet, core.term), core.commit_index)
+    if core.commit_index > max(before, log.dropped.index):
+        term = log.position(core.commit_index).term
+        assert term == core.term, f"{seen} leads term {core.term} and committed up to an entry of term {term}"
 
 
 def leaders_have_what_is_committed(seen: Seen, memory: Memory) -> None:

@@ -22,7 +22,6 @@ import contextvars
 import gc
 import hashlib
 import heapq
-import math
 import random
 from asyncio import events
 from collections.abc import Callable, Coroutine, Generator
@@ -135,33 +134,10 @@ class _Mortal(Coroutine[Any, Any, T]):
         return never
 
 
-class _Timer(events.TimerHandle):
-    """A timer that comes after those set before it for the same moment."""
-
-    __slots__ = ("sequence",)
-    _scheduled: bool
-
-    def __init__(self, sequence: int, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.sequence = sequence
-
-    def __lt__(self, other: object) -> bool:
-        if isinstance(other, _Timer):
-            return (self.when(), self.sequence) < (other.when(), other.sequence)
-        return NotImplemented
-
-
-class _Selector:
-    """Where a real loop would wait for sockets: time jumps instead."""
-
-    def __init__(self, loop: SimulatedLoop) -> None:
-        self._loop = loop
+class _Nowhere:
+    """The selector that asyncio wants a loop to have. There is nothing to select from."""
 
     def select(self, timeout: float | None) -> list[Any]:
-        if timeout is None:
-            raise Deadlock("nothing is scheduled and the main coroutine still waits")
-        if timeout > 0:
-            self._loop.advance()
         return []
 
 
@@ -169,10 +145,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     """See the module. `random` is the root of all chance in the run; derive from it with `derive`."""
 
     # What BaseEventLoop keeps without telling the type checker; stable from Python 3.11 to 3.13.
-    _ready: Any
-    _scheduled: list[Any]
-    _selector: _Selector
-    _clock_resolution: float
+    _ready: collections.deque[Any]
     _asyncgens: Any
 
     def __init__(self, seed: int = 0, steps_max: int = STEPS_MAX) -> None:
@@ -184,11 +157,12 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.domains: list[Domain] = []
         self.over = False
         self._now = 0.0
-        self._timers = 0
+        self._timers: list[tuple[float, int, Any]] = []  # a heap; of one moment the first set comes first
+        self._timers_set = 0
         self._abort: BaseException | None = None
         self._digest = hashlib.blake2b(digest_size=16)
         self.story: collections.deque[str] = collections.deque(maxlen=STORY_MAX)
-        self._selector = _Selector(self)
+        self._selector = _Nowhere()
         self.set_task_factory(_start_task)
 
     def derive(self, *names: object) -> random.Random:
@@ -225,23 +199,35 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         return self._now
 
-    def advance(self) -> None:
-        self._now = max(self._now, self._scheduled[0].when())
-        self._clock_resolution = math.ulp(self._now)  # due is what is due now, however late in history
-
     def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
-        self._timers += 1
-        timer = _Timer(self._timers, when, callback, args, self, context)
-        heapq.heappush(self._scheduled, timer)
-        timer._scheduled = True
+        self._timers_set += 1
+        timer = events.TimerHandle(when, callback, args, self, context)
+        heapq.heappush(self._timers, (when, self._timers_set, timer))
         return timer
 
+    def _timer_handle_cancelled(self, handle: Any) -> None:
+        """It is passed over when its time comes."""
+
     def _run_once(self) -> None:
-        self.raise_aborted()
-        self.steps += max(1, len(self._ready))
+        """All callbacks that are ready now; if there are none, time jumps to the next timer first."""
+        if self._abort is not None:
+            raise self._abort
+        ready, timers = self._ready, self._timers
+        if not ready:
+            while timers and timers[0][2]._cancelled:
+                heapq.heappop(timers)
+            if not timers:
+                raise Deadlock("nothing is scheduled and the main coroutine still waits")
+            self._now = max(self._now, timers[0][0])
+        while timers and timers[0][0] <= self._now:
+            ready.append(heapq.heappop(timers)[2])
+        self.steps += len(ready)
         if self.steps > self.steps_max:
             raise Livelock(f"no end after {self.steps_max} steps, at {self._now:.3f} s of virtual time")
-        super()._run_once()  # type: ignore[misc]
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle._cancelled:
+                handle._run()
 
     def _process_events(self, event_list: list[Any]) -> None:
         assert not event_list

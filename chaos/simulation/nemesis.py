@@ -111,6 +111,13 @@ class Nemesis:
             await asyncio.sleep(fault.for_s)
             self.deployment.let_up(host)
 
+    async def _node_loss(self, fault: Fault) -> None:
+        """A simulated host is one node with one role, and the role's data is where it was."""
+        await self._crash(fault)
+
+    async def _node_pause(self, fault: Fault) -> None:
+        await self._pause(fault)
+
     async def _blackout(self, fault: Fault) -> None:
         self.effects[fault.kind] += 1
         for host in self.deployment.hosts:
@@ -208,11 +215,19 @@ class Nemesis:
     # -- disks
 
     async def _slow_disk(self, fault: Fault) -> None:
-        state = self.cluster.state(address_of(fault.where[0]))
+        await self._slow(fault, fault.where)
+
+    async def _slow_disks(self, fault: Fault) -> None:
+        await self._slow(fault, self.deployment.hosts)
+
+    async def _slow(self, fault: Fault, hosts: tuple[str, ...]) -> None:
         self.effects[fault.kind] += 1
-        state.commit_s = COMMIT_S[0], fault.amount
+        states = [self.cluster.state(address_of(host)) for host in hosts]
+        for state in states:
+            state.commit_s = COMMIT_S[0], fault.amount
         await asyncio.sleep(fault.for_s)
-        state.commit_s = COMMIT_S
+        for state in states:
+            state.commit_s = COMMIT_S
 
     async def _full_disk(self, fault: Fault) -> None:
         state = self.cluster.state(address_of(fault.where[0]))

@@ -9,6 +9,7 @@ A run is a value of its scenario and plan: the same in any process, which its di
 from __future__ import annotations
 
 import asyncio
+import collections
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,6 +69,8 @@ class Run:
     healed_s: float = 0.0
     loop: Any = None
     nemesis: Nemesis | None = None
+    deployment: Deployment | None = None
+    whole_story: bool = False  # keep every line of it, for whoever wants to read it
 
     def go(self) -> Report:
         """Runs to the end; never raises for what the system did wrong."""
@@ -79,7 +82,10 @@ class Run:
 
     async def _acts(self) -> None:
         self.loop = asyncio.get_running_loop()
+        if self.whole_story:
+            self.loop.story = collections.deque(self.loop.story)
         deployment = Deployment(self.scenario.shape, self.points.of, self._tolerates)
+        self.deployment = deployment
         self.nemesis = nemesis = Nemesis(deployment, self.plan, self.points)
         await deployment.boot()
         watch = Watch(deployment)
@@ -128,8 +134,9 @@ class Run:
         self, deployment: Deployment, workload: Workload, stage: Stage, name: str
     ) -> tuple[Client, Any]:
         db, world = deployment.connect(f"{workload.name}-{name}")
+        chance = self.loop.derive("client", workload.name, name)
         client = Client(
-            db, world.clock, world.network, world.random, self.histories[workload.name], self.loop.time, stage
+            db, world.clock, world.network, chance, self.histories[workload.name], self.loop.time, stage
         )
         return client, world
 
@@ -212,6 +219,7 @@ def plan_of(scenario: Scenario, seed: int) -> Plan:
         scenario.shape.host_names(),
         scenario.points,
         scenario.duration_s,
+        scenario.hold_s,
     )
 
 

@@ -205,6 +205,10 @@ class SimulatedCluster:
     def alive(self, address: str) -> bool:
         return address in self._nodes and self._nodes[address].domain.alive
 
+    def known(self, address: str) -> bool:
+        """Whether there is, or was, a node at this address."""
+        return address in self._nodes
+
     def paused(self, address: str) -> bool:
         return self.alive(address) and self._nodes[address].domain.paused
 

@@ -74,8 +74,9 @@ class Tokens:
 
     async def _bulk(self, client: Client, table: aio.Table, mine: list[int]) -> None:
         """Many at once, as another path of the client library; every one its own operation of the history."""
-        rows = [{"token": self._take(), "v": "bulk"} for _ in range(client.random.randint(2, BULK_MAX))]
-        marks = [(client.history.new_process(), row["token"]) for row in rows]
+        tokens = [self._take() for _ in range(client.random.randint(2, BULK_MAX))]
+        rows = [{"token": token, "v": "bulk"} for token in tokens]
+        marks = [(client.history.new_process(), token) for token in tokens]
         for process, token in marks:
             client.note(process, "invoke", "add", token)
         try:

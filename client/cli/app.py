@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ebla.cli import check, deployment, feeding, nodes, scanning, tables, tablets
+from ebla.cli import chaos, check, deployment, feeding, nodes, scanning, tables, tablets
 from ebla.cli.commands import Address, Json, Name, RootGroup, Verbose, group
 from ebla.cli.ui import Common, Ui
 
@@ -15,6 +15,7 @@ app.info.cls = RootGroup
 
 table = group("Tables: create, list, describe, drop and scan them.")
 tablet = group("Tablets: the parts of a table, each replicated on its own.")
+simulation = group("Chaos: whole deployments under faults, in simulation.")
 
 
 def _version(wanted: bool) -> None:
@@ -50,8 +51,10 @@ check.register(app)
 feeding.register(app)
 app.add_typer(table, name="table")
 app.add_typer(tablet, name="tablet")
+app.add_typer(simulation, name="chaos")
 tables.register(table)
 scanning.register(table)
 tablets.register(tablet)
+chaos.register(simulation)
 
 __all__ = ["Ui", "app"]

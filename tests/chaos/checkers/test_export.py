@@ -1,0 +1,302 @@
+"""Exported histories say what was recorded, in the words that other checkers expect."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ebla.chaos.checkers import check_register
+from ebla.chaos.checkers.linearizability import REFUSED, UNKNOWN, Call, linearize
+from ebla.chaos.checkers.verdict import canonical
+from ebla.chaos.export import edn, read_json_lines, to_edn, to_elle, to_json_lines, to_knossos
+from ebla.chaos.history import FAIL, INFO, INVOKE, OK, Event, History, pair
+from ebla.storage.errors import InvalidArgument
+from tests.chaos.checkers.edn_reader import Keyword, read_edn
+from tests.chaos.checkers.histories import Play, Script, changed, draw_register, register
+
+SCALARS = (
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=8) | st.floats(-1e6, 1e6)
+)
+PLAIN = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(max_size=5) | st.just("pairs"), inner, max_size=3)
+        | st.dictionaries(st.integers(-99, 99) | st.none() | st.text(max_size=3), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+def words(text: str) -> list[dict[str, Any]]:
+    """The maps of an EDN text, with their keywords as text keys."""
+    return [{str(key): value for key, value in each.items()} for each in read_edn(text)]
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> History:
+    """Any values and errors at all, in a history that `pair` accepts."""
+    history, asked = History(), {}
+    for _ in range(draw(st.integers(0, 12))):
+        process = draw(st.integers(0, 3))
+        time_s = len(history) * 0.125
+        if process in asked:
+            name, key = asked.pop(process)
+            type = draw(st.sampled_from([OK, FAIL, INFO]))
+            error = draw(st.none() | st.text(max_size=9))
+            history.note(time_s, process, type, name, key, draw(PLAIN), error)
+        else:
+            asked[process] = name, key = draw(st.sampled_from(["read", "write", "read-set"])), draw(PLAIN)
+            history.note(time_s, process, INVOKE, name, key, draw(PLAIN))
+        history.processes = max(history.processes, process + 1)
+    return history
+
+
+# -- JSON lines
+
+
+@settings(max_examples=100, deadline=None)
+@given(histories())
+def test_a_history_comes_back_from_json_lines_as_it_was(history: History) -> None:
+    back = read_json_lines(to_json_lines(history))
+    assert repr(back) == repr(history), "also True stays apart from 1, and 1 from 1.0"
+    assert back == history
+
+
+def test_a_line_of_json_is_one_event_with_all_its_fields() -> None:
+    h = Script()
+    h.begin(0, "write", "k", 5)
+    h.info(0)
+    first, second = [json.loads(line) for line in to_json_lines(h.history).splitlines()]
+    assert list(first) == ["index", "time_us", "process", "type", "operation", "key", "value", "error"]
+    assert list(first.values()) == [0, 0, 0, "invoke", "write", "k", 5, None]
+    assert list(second.values()) == [1, 1000, 0, "info", "write", "k", 5, "no answer"]
+
+
+def test_lines_may_come_from_a_file_one_by_one() -> None:
+    h = Script()
+    h.did(0, "read-bank", answer={1: 5, 2: 7})
+    text = to_json_lines(h.history)
+    assert '{"pairs":[[1,5],[2,7]]}' in text, "JSON itself has no maps from numbers"
+    assert read_json_lines(iter(text.splitlines(keepends=True))) == h.history
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("nonsense", "line 2 is not an event"),
+        ('{"index": 1, "time_us": 0, "process": 0, "type": "ok"}', "line 2 is not an event.*operation"),
+        (
+            '{"index": 1, "time_us": 0, "process": 0, "type": "done", "operation": "read"}',
+            "line 2: type is 'done'; use invoke, ok, fail, info",
+        ),
+        (
+            '{"index": 4, "time_us": 0, "process": 0, "type": "ok", "operation": "read"}',
+            "line 2: index is 4, but 1 events came before",
+        ),
+    ],
+)
+def test_a_line_that_is_no_event_is_refused_by_its_number(line: str, reason: str) -> None:
+    first = '{"index": 0, "time_us": 0, "process": 0, "type": "invoke", "operation": "read"}'
+    with pytest.raises(InvalidArgument, match=reason):
+        read_json_lines(f"{first}\n{line}\n")
+
+
+# -- EDN
+
+
+def test_keyed_operations_have_tuples_of_key_and_value() -> None:
+    h = Script()
+    h.did(0, "write", "k", 5)
+    h.did(1, "read", "k", answer=5)
+    assert to_edn(h.history) == (
+        '{:index 0, :time 0, :process 0, :type :invoke, :f :write, :value ["k" 5]}\n'
+        '{:index 1, :time 1000000, :process 0, :type :ok, :f :write, :value ["k" 5]}\n'
+        '{:index 2, :time 2000000, :process 1, :type :invoke, :f :read, :value ["k" nil]}\n'
+        '{:index 3, :time 3000000, :process 1, :type :ok, :f :read, :value ["k" 5]}\n'
+    )
+
+
+def test_an_answer_next_to_an_argument_has_a_place_of_its_own() -> None:
+    h = Script()
+    h.did(0, "insert", "k", 5, answer=False)
+    h.begin(0, "insert", "k", 6)
+    h.info(0)
+    events = words(to_edn(h.history))
+    assert [(each["value"], each.get("answer"), each.get("error")) for each in events] == [
+        (["k", 5], None, None),
+        (["k", 5], False, None),
+        (["k", 6], None, None),
+        (["k", 6], None, "no answer"),
+    ]
+
+
+def test_sets_and_banks_are_written_as_jepsens_checkers_read_them() -> None:
+    h = Script()
+    h.did(0, "add", 7, answer=True)
+    h.did(0, "read-set", answer=[7])
+    h.did(0, "transfer", value={"from": "a", "to": "b", "amount": 3})
+    h.did(0, "read-bank", answer={"a": 7, "b": 13})
+    events = words(to_edn(h.history, {"read-set": "read", "read-bank": "read"}))
+    assert [(each["f"], each["value"]) for each in events if each["type"] == Keyword("ok")] == [
+        (Keyword("add"), 7),
+        (Keyword("read"), [7]),
+        (Keyword("transfer"), {"from": "a", "to": "b", "amount": 3}),
+        (Keyword("read"), {"a": 7, "b": 13}),
+    ]
+
+
+@settings(max_examples=200, deadline=None)
+@given(PLAIN)
+def test_plain_values_come_back_from_edn(value: Any) -> None:
+    assert repr(read_edn(edn(value))) == repr([value])
+
+
+@settings(max_examples=50, deadline=None)
+@given(histories())
+def test_every_event_is_one_map_in_edn(history: History) -> None:
+    events = words(to_edn(history))
+    assert [(each["index"], each["process"], each["type"]) for each in events] == [
+        (event.index, event.process, Keyword(event.type)) for event in history.events
+    ]
+    assert [each["time"] for each in events] == [event.time_us * 1000 for event in history.events]
+
+
+def test_what_is_not_plain_cannot_be_exported() -> None:
+    for value in ({1}, b"bytes", float("inf")):
+        with pytest.raises(InvalidArgument, match="is not plain"):
+            edn(value)
+    with pytest.raises(InvalidArgument, match="'two words' cannot be an EDN keyword"):
+        to_edn(History([Event(0, 0, 0, INVOKE, "two words")]))
+    with pytest.raises(InvalidArgument, match="event 0: ok read was not asked for"):
+        to_edn(History([Event(0, 0, 0, OK, "read")]))
+    assert edn(2**70) == f"{2**70}N"
+
+
+# -- Knossos
+
+
+def cas_register(text: str) -> bool | None:
+    """Judge as Knossos does: an answer's value replaces the invocation's, failures are dropped, nil reads fit."""
+    events = []
+    for each in words(text):
+        value = canonical(each["value"])
+        events.append(
+            Event(
+                each["index"], each["time"], each["process"], str(each["type"]), str(each["f"]), None, value
+            )
+        )
+
+    def read(state: Any, argument: Any, answer: Any) -> Any:
+        return state if argument is None or argument == state else REFUSED
+
+    def write(state: Any, argument: Any, answer: Any) -> Any:
+        return argument
+
+    def cas(state: Any, argument: Any, answer: Any) -> Any:
+        _, (old, new) = argument
+        return new if state == old else state if answer is UNKNOWN else REFUSED
+
+    steps = {"read": read, "write": write, "cas": cas}
+    calls = []
+    for operation in pair(events):
+        if operation.failed or (operation.name == "read" and not operation.known):
+            continue
+        argument = operation.answer if operation.known else operation.argument
+        answer = None if operation.known else UNKNOWN
+        calls.append(Call(steps[operation.name], argument, answer, operation.name == "read", operation))
+    return linearize(calls, None).found
+
+
+def test_absence_is_a_value_for_knossos_which_reads_nil_as_unknown() -> None:
+    h = Script()
+    h.did(0, "read", "k", answer=None)
+    h.did(0, "insert", "k", 1, answer=True)
+    h.did(0, "insert", "k", 2, answer=False)
+    h.did(0, "update", "k", 3, answer=True)
+    h.did(0, "delete", "k", answer=True)
+    h.did(0, "delete", "k", answer=False)
+    h.did(0, "read", "other", answer=None)
+    lines = to_knossos(h.history, "k").splitlines()
+    assert lines[0] == "{:index 0, :time 0, :process 1, :type :invoke, :f :write, :value :absent}"
+    absent = Keyword("absent")
+    ends = [(each["type"], each["f"], each["value"]) for each in words("\n".join(lines))[3::2]]
+    assert ends == [
+        (Keyword("ok"), Keyword("read"), absent),
+        (Keyword("ok"), Keyword("cas"), [absent, 1]),
+        (Keyword("fail"), Keyword("cas"), [absent, 2]),
+        (Keyword("ok"), Keyword("write"), 3),
+        (Keyword("ok"), Keyword("write"), absent),
+        (Keyword("ok"), Keyword("read"), absent),
+    ]
+    assert [each["index"] for each in words("\n".join(lines))] == list(range(14))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from([0.0, 0.2]))
+def test_knossos_never_finds_fault_with_a_history_that_is_right(seed: int, unknown: float) -> None:
+    history = Play(seed, register, {}, draw_register(2, 4), unknown).run(slots=4, count=30)
+    assert check_register(history).valid is True
+    for key in dict.fromkeys(event.key for event in history.events):
+        assert cas_register(to_knossos(history, key)) is True
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2**32))
+def test_knossos_sees_every_wrong_read_that_we_see(seed: int) -> None:
+    history = Play(seed, register, {}, draw_register(1, 4, ("read", "write")), 0.1).run(slots=4, count=30)
+    reads = [event for event in history.events if event.type == OK and event.operation == "read"]
+    if reads:
+        history = changed(history, reads[-1].index, seed % 5)
+        assert check_register(history).valid == cas_register(to_knossos(history, 0))
+
+
+def test_a_key_that_was_never_used_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="no operation on register 'k'"):
+        to_knossos(History(), "k")
+
+
+# -- Elle
+
+
+def test_registers_are_transactions_for_elle() -> None:
+    h = Script()
+    h.did(0, "insert", "k", 1, answer=True)
+    h.did(0, "insert", "k", 2, answer=False)
+    h.did(0, "read", "k", answer=1)
+    h.did(0, "update", "x", 3, answer=False)
+    h.begin(0, "write", "k", 4)
+    h.info(0)
+    assert to_elle(h.history).splitlines()[:2] == [
+        '{:index 0, :time 0, :process 0, :type :invoke, :f :txn, :value [[:r "k" nil] [:w "k" 1]]}',
+        '{:index 1, :time 1000000, :process 0, :type :ok, :f :txn, :value [[:r "k" nil] [:w "k" 1]]}',
+    ]
+    read, write = Keyword("r"), Keyword("w")
+    events = words(to_elle(h.history))
+    assert [(each["type"], each["value"]) for each in events[2:]] == [
+        (Keyword("invoke"), [[read, "k", None]]),
+        (Keyword("ok"), [[read, "k", 1]]),
+        (Keyword("invoke"), [[read, "x", None]]),
+        (Keyword("ok"), [[read, "x", None]]),
+        (Keyword("invoke"), [[write, "k", 4]]),
+        (Keyword("info"), [[write, "k", 4]]),
+    ]
+    assert [each["index"] for each in events] == list(range(8))
+
+
+def test_what_elle_cannot_tell_apart_or_has_no_word_for_is_refused() -> None:
+    h = Script()
+    h.did(0, "write", "k", 1)
+    h.did(0, "write", "other", 1)
+    to_elle(h.history)
+    h.did(0, "write", "k", 1)
+    with pytest.raises(InvalidArgument, match="Elle needs fresh values"):
+        to_elle(h.history)
+    h = Script()
+    h.did(0, "delete", "k", answer=False)
+    with pytest.raises(InvalidArgument, match="no deletes"):
+        to_elle(h.history)
