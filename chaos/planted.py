@@ -43,13 +43,14 @@ Swap = tuple[Any, str, Any]  # where, which name, what instead
 
 @dataclass(frozen=True)
 class Defect:
-    """`what` is wrong, and the scenario that shows it within `seeds_max` seeds."""
+    """`what` is wrong, and the scenario that shows it within `seeds_max` seeds; `seed` is one that did."""
 
     name: str
     what: str
     scenario: str
     seeds_max: int
     swaps: Callable[[], list[Swap]]
+    seed: int = 0
 
 
 @contextmanager

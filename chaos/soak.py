@@ -182,23 +182,24 @@ def shrink(task: Task) -> Plan:
 
 
 class Hunt(msgspec.Struct, frozen=True):
-    """Whether the simulation found a planted defect: by which seed, after how long, and how it showed."""
+    """Whether the simulation found a planted defect: by which seed, after how many, and how it showed."""
 
     defect: str
     scenario: str
     seed: int | None
+    tried: int
     seconds: float
     violation: str
 
 
-def hunt(wanted: Defect, seeds: int) -> Hunt:
+def hunt(wanted: Defect, seeds: Iterable[int]) -> Hunt:
     """Seed after seed of the defect's scenario, until one ends in a violation."""
-    began = monotonic()
-    for seed in range(seeds):
+    began, tried = monotonic(), 0
+    for tried, seed in enumerate(seeds, 1):
         report = carry_out(Task(plan_of(scenario(wanted.scenario), seed), wanted.name))
         if report.violation:
-            return Hunt(wanted.name, wanted.scenario, seed, monotonic() - began, report.violation)
-    return Hunt(wanted.name, wanted.scenario, None, monotonic() - began, "")
+            return Hunt(wanted.name, wanted.scenario, seed, tried, monotonic() - began, report.violation)
+    return Hunt(wanted.name, wanted.scenario, None, tried, monotonic() - began, "")
 
 
 def hunts(
@@ -213,4 +214,4 @@ def hunts(
 
 
 def _hunt(name: str, seeds: int) -> Hunt:
-    return hunt(defect(name), seeds)
+    return hunt(defect(name), range(seeds))

@@ -251,7 +251,7 @@ class _Search:
 
         False if nothing here makes the next answer right.
         """
-        waits = self.next_answer()
+        waits = self._next_answer()
         if waits is None or not choices:
             return not self.left
         call = self.calls[waits]
@@ -265,7 +265,7 @@ class _Search:
             choices[:] = [choices[at] for at in order]
         return any(helps)
 
-    def next_answer(self) -> int | None:
+    def _next_answer(self) -> int | None:
         """The call whose answer is the first that waits."""
         place = self.next[0]
         while self.begins[place]:
@@ -275,7 +275,7 @@ class _Search:
     def _guess(self, frame: _Frame) -> None:
         """Add the unknown calls that might take place next and change something; the most useful is tried first."""
         frame.guessed = True
-        waits = self.next_answer()
+        waits = self._next_answer()
         if waits is None or self._must_stay(frame.state):
             return
         until = self.event[self.answer_at[waits]]
@@ -316,9 +316,8 @@ class _Search:
         call = self.calls[number]
         if call.must:
             self.left -= 1
-            self._unlink(
-                self.answer_at[number]
-            )  # before its beginning, whose `next` must be right afterwards
+            self._unlink(self.answer_at[number])
+        # Last, so that its `next` is right for a walk that goes on from here.
         self._unlink(self.begin_at[number])
         self.trail.append(number)
         self.in_order += call.position is not None

@@ -259,42 +259,44 @@ class Nemesis:
         self.deployment.let_up(host)
 
     async def _rot(self, fault: Fault) -> None:
-        self._damage(fault, None)
+        """One bit of a record, of rows every other time."""
+        address, state, chance = self._victim(fault)
+        tables = _tables(state, 1)
+        rows = [each for each in tables if each[1] == ROWS]
+        if tables:
+            path, name = chance.choice(rows if rows and chance.random() < 0.5 else tables)
+            state.rot(path, name, chance.choice(list(state.environments[path][name])))
+            self._has_damaged(fault, address)
 
     async def _misdirect(self, fault: Fault) -> None:
-        self._damage(fault, None)
+        address, state, chance = self._victim(fault)
+        tables = _tables(state, 2)
+        if tables:
+            path, name = chance.choice(tables)
+            state.misdirect(path, name, *chance.sample(list(state.environments[path][name]), 2))
+            self._has_damaged(fault, address)
 
     async def _stale(self, fault: Fault) -> None:
-        old = self.cluster.state(address_of(fault.where[0])).copy()
+        """A record is what it was a while ago; of votes and rows see the budget in docs/testing.md."""
+        old = self._victim(fault)[1].copy()
         await asyncio.sleep(COPY_S)
-        self._damage(fault, old)
-
-    def _damage(self, fault: Fault, old: DurableState | None) -> None:
-        """Of all records on the disk, one that the fault's seed picks."""
-        address = address_of(fault.where[0])
-        state = self.cluster.state(address)
-        chance = Random(int(fault.amount))
-        tables = [
-            (path, name)
-            for path in sorted(state.environments)
-            for name, table in sorted(state.environments[path].items())
-            if len(table) > 1 and not (old is not None and (path in NEVER_STALE or name == ROWS))
+        address, state, chance = self._victim(fault)
+        records = [
+            (path, name, key)
+            for path, name in _tables(state, 1)
+            if path not in NEVER_STALE and name != ROWS
+            for key, value in old.environments.get(path, {}).get(name, {}).items()
+            if state.environments[path][name].get(key, value) != value
         ]
-        rows = [(path, name) for path, name in tables if name == ROWS and old is None]
-        if not tables:
-            return
-        path, name = chance.choice(rows if rows and chance.random() < 0.5 else tables)
-        keys = list(state.environments[path][name])
-        key, other = chance.sample(keys, 2)
+        if records and state.make_stale(*chance.choice(records), old):
+            self._has_damaged(fault, address)
+
+    def _victim(self, fault: Fault) -> tuple[str, DurableState, Random]:
+        address = address_of(fault.where[0])
+        return address, self.cluster.state(address), Random(int(fault.amount))
+
+    def _has_damaged(self, fault: Fault, address: str) -> None:
         self._damaged[address] = None
-        if fault.kind == "rot":
-            state.rot(path, name, key)
-        elif fault.kind == "misdirect":
-            state.misdirect(path, name, key, other)
-        else:
-            assert old is not None
-            self.effects[fault.kind] += state.make_stale(path, name, key, old)
-            return
         self.effects[fault.kind] += 1
 
     # -- clocks
@@ -311,3 +313,13 @@ class Nemesis:
         self.effects[fault.kind] += 1
         clock.wall_offset_us += int(fault.amount * 1e6)
         await asyncio.sleep(fault.for_s)
+
+
+def _tables(state: DurableState, records_min: int) -> list[tuple[str, str]]:
+    """(environment, database) of those with so many records."""
+    return [
+        (path, name)
+        for path in sorted(state.environments)
+        for name, table in sorted(state.environments[path].items())
+        if len(table) >= records_min
+    ]

@@ -14,7 +14,7 @@ from ebla import aio
 from ebla.chaos.checkers.bank import check_bank
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import History
-from ebla.chaos.workloads.base import PREPARE_S, Client, persist, until_stopped
+from ebla.chaos.workloads.base import PREPARE_S, Client, NoAnswer, persist, until_stopped
 
 SCHEMA = pa.schema([("account", pa.int64()), ("balance", pa.int64())])
 START = 100
@@ -52,8 +52,12 @@ class Bank:
             if not mine or client.random.random() < 0.4:
                 await self._read(client, table)
                 return
-            await self._transfer(client, table, mine, (write_client, sequence))
             sequence += 2
+            try:
+                await self._transfer(client, table, mine, (write_client, sequence))
+            except NoAnswer:
+                mine.clear()  # what they hold is not known any more
+                raise
 
         await until_stopped(client, step)
 

@@ -63,7 +63,7 @@ class Stamps:
             await persist(client, lambda group=group: self._read(client, table, group))  # type: ignore[misc]
 
     def judge(self, history: History) -> Verdict:
-        return check_stamp(history)
+        return check_stamp(history, self.rows)
 
     def _rows(self, group: int, stamp: int) -> list[dict[str, int]]:
         first = group * self.rows

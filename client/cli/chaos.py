@@ -76,11 +76,13 @@ def simulate(
     Exit status 0: no run failed, and seeds that were run twice gave the same history.
     """
     from ebla.chaos import soak
+    from ebla.chaos.scenarios import SCENARIOS
+    from ebla.chaos.scenarios import scenario as named
 
     told = soak.Soak()
     began_s = time.monotonic()
     limit = None if minutes is None else began_s + 60 * minutes
-    names = [soak.scenario(name).name for name in scenario or soak.SCENARIOS]
+    names = [named(name).name for name in scenario or SCENARIOS]
     numbers = range(first, first + seeds) if limit is None else _until(limit, first)
     with ui.working("simulating") as progress, soak.workers(workers or os.cpu_count() or 1) as pools:
         total = len(names) * seeds if limit is None else None
@@ -188,13 +190,14 @@ def replay(
     """
     from ebla.chaos import soak
     from ebla.chaos.planted import planted
+    from ebla.chaos.scenarios import scenario as named
     from ebla.chaos.simulation.runs import Run
 
     chosen = _plan(scenario, seed, plan)
     with planted(defect):
         if shrink:
             chosen = soak.shrink(soak.Task(chosen, defect))
-        run = Run(soak.scenario(chosen.scenario), chosen, whole_story=story)
+        run = Run(named(chosen.scenario), chosen, whole_story=story)
         report = soak.quiet(run.go)
     if export is not None:
         _export(ui, export, run)
@@ -215,7 +218,9 @@ def replay(
 
 
 def _plan(scenario: str | None, seed: int | None, path: Path | None) -> Plan:
-    from ebla.chaos import plans, soak
+    from ebla.chaos import plans
+    from ebla.chaos.scenarios import scenario as named
+    from ebla.chaos.simulation.runs import plan_of
 
     if path is not None:
         try:
@@ -224,7 +229,7 @@ def _plan(scenario: str | None, seed: int | None, path: Path | None) -> Plan:
             raise InvalidArgument(f"{path} is not a plan of faults: {error}") from error
     if scenario is None or seed is None:
         raise Refused("which run?", hint="give --scenario and --seed, or --plan")
-    return soak.plan_of(soak.scenario(scenario), seed)
+    return plan_of(named(scenario), seed)
 
 
 def _told(run: Run, messages: bool, whole: bool) -> list[Any]:

@@ -1,0 +1,55 @@
+"""The simulation can lose: every planted defect is found, and without a defect the same runs hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+
+import pytest
+
+from ebla.chaos import soak
+from ebla.chaos.planted import DEFECTS, Defect, defect, planted
+from ebla.chaos.scenarios import scenario
+from ebla.chaos.simulation.runs import plan_of
+from ebla.storage.errors import InvalidArgument
+
+
+@pytest.fixture(scope="module")
+def pools() -> Iterator[list[ProcessPoolExecutor]]:
+    with soak.workers(2) as found:
+        yield found
+
+
+def search(name: str) -> soak.Hunt:
+    """The seed that found it last time, then from the beginning: what a change moves is found again by itself."""
+    wanted = defect(name)
+    return soak.hunt(wanted, [wanted.seed, *range(wanted.seeds_max)])
+
+
+def test_every_planted_defect_is_found(pools: list[ProcessPoolExecutor]) -> None:
+    asked = [pools[number % 2].submit(search, name) for number, name in enumerate(DEFECTS)]
+    missed = [hunt.defect for future in asked if (hunt := future.result()).seed is None]
+    assert missed == []
+
+
+def test_there_are_defects_of_every_part_and_each_has_its_own_name() -> None:
+    assert len(DEFECTS) >= 20
+    assert all(
+        isinstance(each, Defect) and each.what and each.seeds_max > each.seed for each in DEFECTS.values()
+    )
+    with pytest.raises(InvalidArgument, match="there are acknowledge-before-commit"):
+        defect("unheard-of")
+
+
+def test_a_planted_defect_is_gone_when_its_block_ends() -> None:
+    before = {name: [vars(where)[what] for where, what, _ in each.swaps()] for name, each in DEFECTS.items()}
+    for name, each in DEFECTS.items():
+        with planted(name):
+            assert [vars(where)[what] for where, what, _ in each.swaps()] != before[name]
+        assert [vars(where)[what] for where, what, _ in each.swaps()] == before[name]
+
+
+def test_the_run_that_found_a_defect_holds_without_it() -> None:
+    wanted = defect("no-lease")
+    task = soak.Task(plan_of(scenario(wanted.scenario), wanted.seed))
+    assert soak.carry_out(task).violation == ""

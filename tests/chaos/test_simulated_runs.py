@@ -1,0 +1,87 @@
+"""Whole deployments under faults: hundreds of seeds hold, and every seed is one history."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+
+from ebla.chaos import soak
+from ebla.chaos.history import History
+from ebla.chaos.plans import Fault, Plan
+from ebla.chaos.scenarios import SCENARIOS, scenario
+from ebla.chaos.simulation.runs import Run, plan_of
+from ebla.chaos.simulation.story import replicas, story
+
+SEEDS = 34  # of each scenario: more than 500 runs
+
+
+def test_hundreds_of_runs_hold_and_each_seed_is_one_history() -> None:
+    told = soak.Soak()
+    with soak.workers(2) as pools:
+        for _ in soak.runs(soak.tasks((), range(SEEDS)), pools, told):
+            pass
+    assert told.failed == []
+    assert told.different == []
+    assert told.runs == SEEDS * len(SCENARIOS) >= 500
+    assert told.pairs >= 20
+    assert told.void <= told.runs // 50
+    assert told.never() == [], "fault points and marks that no run came to"
+
+
+def test_every_kind_of_fault_has_an_effect_and_is_undone() -> None:
+    """Each on its own, long before the end; the deployment must be whole afterwards."""
+    effects: Counter[str] = Counter()
+    kinds = dict.fromkeys(kind for each in SCENARIOS.values() for kind in each.mix)
+    calm = scenario("chains")
+    for number, kind in enumerate(kinds):
+        hosts = ("host-1", "host-2") if kind.startswith("cut") else ("host-1",)
+        point = "tablet.log.before_commit" if kind == "crash_point" else ""
+        amount = {"clock_rate": 1.05}.get(kind, 0.2 if number % 2 else 7.0 if kind != "lose" else 0.2)
+        fault = Fault(2.0, kind, hosts, 1.0, amount, point)
+        run = Run(calm, Plan("chains", number, (fault,)))
+        report = run.go()
+        assert report.violation == "", kind
+        effects.update(report.effects)
+    assert [kind for kind in kinds if not effects[kind]] == []
+
+
+def test_a_run_tells_its_story() -> None:
+    plan = plan_of(scenario("elections"), 5)
+    run = Run(scenario("elections"), plan, whole_story=True)
+    report = soak.quiet(run.go)
+    lines = story(run, messages=True, around_s=None)
+    assert [line.at_s for line in lines] == sorted(line.at_s for line in lines)
+    said = Counter(line.kind for line in lines)
+    assert said["fault"] == len(plan.faults)
+    assert said["message"] > 1000
+    assert said["registers"] == len(run.histories["registers"])
+    assert len(list(replicas(run))) >= 3
+    assert msgspec.json.decode(msgspec.json.encode(report), type=type(report)) == report
+
+
+def test_a_run_in_which_too_little_happened_is_void() -> None:
+    quiet = msgspec.structs.replace(plan_of(scenario("registers"), 1), faults=())
+    down = [Fault(0.0, "crash", (host,), 30.0) for host in ("host-1", "host-2", "host-3")]
+    report = soak.quiet(Run(scenario("registers"), msgspec.structs.replace(quiet, faults=tuple(down))).go)
+    assert report.violation == ""
+    assert report.void
+
+
+def test_a_violation_in_a_history_is_the_verdict_of_the_run() -> None:
+    """The judgement is not decoration: a history that is wrong fails the run."""
+    calm = scenario("registers")
+    run = Run(calm, Plan("registers", 0, ()))
+    honest = History.note
+
+    def lying(self: History, time_s, process, type, operation, key=None, value=None, error=None):
+        if type == "ok" and operation == "read" and value is not None:
+            value = value + 1_000_000
+        return honest(self, time_s, process, type, operation, key, value, error)
+
+    History.note = lying
+    try:
+        report = soak.quiet(run.go)
+    finally:
+        History.note = honest
+    assert report.violation.startswith("Violation: registers")
