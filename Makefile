@@ -1,11 +1,12 @@
 # make venv    .venv, ready to use           make demo    the main job, end to end, in under 4 minutes
 # make test    everything that CI runs       make bench   the figures, into benchmarks/RESULTS.md
+# make soak    MINUTES=60 of simulated deployments under faults; the report is soak/soak.html
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 SOURCES := $(shell find client actors placement storage pipelines chaos -name '*.py' 2>/dev/null | LC_ALL=C sort)
 
-.PHONY: venv test lint types demo bench clean
+.PHONY: venv test lint types demo bench soak clean
 
 venv: .venv/linked
 
@@ -42,7 +43,11 @@ demo: venv
 bench: venv
 	$(BIN)/python -m benchmarks
 
+MINUTES ?= 60
+soak: venv
+	$(BIN)/ebla chaos simulate --minutes $(MINUTES) --keep soak
+
 clean:
-	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build soak *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 FORCE:

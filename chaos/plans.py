@@ -13,7 +13,7 @@ as JSON when it finds a defect, and shrinks by dropping faults. Hosts are named 
     node_loss       host     -                    SIGKILL of its Ray node and all its roles, back after `for_s`
     node_pause      host     -                    SIGSTOP of its Ray node and all its roles for `for_s`
     blackout        -        -                    SIGKILL of every host at once, all started again after `for_s`
-    client_crash    -        -                    SIGKILL of a process of clients, on Ray only
+    client_crash    -        -                    SIGKILL of a client; another one comes after `for_s`
     isolate         host     -                    cut off from every other host and client for `for_s`
     split           hosts    -                    these hosts on one side, all others on the other side
     cut             2 hosts  -                    the two do not hear each other (a partial partition)

@@ -50,7 +50,15 @@ def _everything() -> list[Workload]:
     return [Registers(), Tokens(), Bank(), Chains(), Stamps(), Churn()]
 
 
-PROCESSES = {"crash": 2.0, "crash_point": 6.0, "stop": 1.0, "pause": 2.0, "zombie": 1.0, "blackout": 0.5}
+PROCESSES = {
+    "crash": 2.0,
+    "crash_point": 6.0,
+    "stop": 1.0,
+    "pause": 2.0,
+    "zombie": 1.0,
+    "blackout": 0.5,
+    "client_crash": 0.5,
+}
 NETWORK = {
     "isolate": 2.0,
     "split": 1.0,

@@ -44,6 +44,14 @@ class Shape:
         return tuple(f"host-{number}" for number in range(1, self.hosts + 1))
 
 
+@dataclass(frozen=True)
+class ClientProcess:
+    """A client's loop, and how another one is started in its place."""
+
+    task: Any
+    start_successor: Callable[[], None]
+
+
 def address_of(host: str) -> str:
     return MASTER_ADDRESS if host == MASTER else f"tablet-server/{host}"
 
@@ -64,6 +72,7 @@ class Deployment:
         self._held_down: Counter[str] = Counter()
         self._supervisor: asyncio.Task[None] | None = None
         self._sessions: list[Session] = []
+        self.clients: dict[str, ClientProcess] = {}  # by address, in the order of their starts
 
     async def boot(self) -> None:
         """Returns when every server is known to the master."""

@@ -118,6 +118,16 @@ class Nemesis:
     async def _node_pause(self, fault: Fault) -> None:
         await self._pause(fault)
 
+    async def _client_crash(self, fault: Fault) -> None:
+        """A client dies with whatever it had asked; another one comes in its place."""
+        alive = [address for address in self.deployment.clients if self.cluster.alive(address)]
+        if alive:
+            victim = self.deployment.random.choice(alive)
+            self.effects[fault.kind] += 1
+            self.cluster.crash(victim)
+            await asyncio.sleep(fault.for_s)
+            self.deployment.clients[victim].start_successor()
+
     async def _blackout(self, fault: Fault) -> None:
         self.effects[fault.kind] += 1
         for host in self.deployment.hosts:

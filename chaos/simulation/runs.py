@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import collections
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -19,7 +20,7 @@ from ebla.chaos.history import INFO, OK, History
 from ebla.chaos.plans import Plan, generate
 from ebla.chaos.scenarios import Scenario
 from ebla.chaos.simulation import loop
-from ebla.chaos.simulation.deployment import Deployment
+from ebla.chaos.simulation.deployment import ClientProcess, Deployment
 from ebla.chaos.simulation.invariants import Watch
 from ebla.chaos.simulation.nemesis import Nemesis
 from ebla.chaos.simulation.points import Points
@@ -92,12 +93,12 @@ class Run:
         watching = asyncio.ensure_future(self._watch(watch))
         workloads = self.scenario.workloads()
         stage = Stage(replicas=self.scenario.replicas)
-        tasks = await self._start_clients(deployment, workloads, stage)
+        await self._start_clients(deployment, workloads, stage)
         await asyncio.gather(nemesis.run(), asyncio.sleep(self.scenario.duration_s))
         stage.stopping = True
         await nemesis.heal()
         began = self.loop.time()
-        await self._all_answered(tasks)
+        await self._all_answered(deployment)
         await self._agree(deployment)
         self.healed_s = self.loop.time() - began
         await self._conclude(deployment, workloads, stage)
@@ -117,18 +118,19 @@ class Run:
                 self.loop.abort(error)
                 return
 
-    async def _start_clients(
-        self, deployment: Deployment, workloads: list[Workload], stage: Stage
-    ) -> list[asyncio.Task[None]]:
-        tasks = []
+    async def _start_clients(self, deployment: Deployment, workloads: list[Workload], stage: Stage) -> None:
         for workload in workloads:
             self.histories[workload.name] = History()
             await workload.prepare(self._client(deployment, workload, stage, "setup")[0])
         for number in range(1, deployment.shape.clients + 1):
             for workload in workloads:
-                client, world = self._client(deployment, workload, stage, f"c{number}")
-                tasks.append(world.spawn(workload.run(client), f"{workload.name} {number}"))
-        return tasks
+                self._start_client(deployment, workload, stage, f"c{number}")
+
+    def _start_client(self, deployment: Deployment, workload: Workload, stage: Stage, name: str) -> None:
+        client, world = self._client(deployment, workload, stage, name)
+        task = world.spawn(workload.run(client), f"{workload.name} {name}")
+        successor = partial(self._start_client, deployment, workload, stage, f"{name}x")
+        deployment.clients[world.address] = ClientProcess(task, successor)
 
     def _client(
         self, deployment: Deployment, workload: Workload, stage: Stage, name: str
@@ -140,11 +142,13 @@ class Run:
         )
         return client, world
 
-    async def _all_answered(self, tasks: list[asyncio.Task[None]]) -> None:
-        _, pending = await asyncio.wait(tasks, timeout=ANSWER_S_MAX)
-        if pending:
-            names = sorted(task.get_name() for task in pending)
-            raise Violation(f"{ANSWER_S_MAX:g} s after everything was healed nobody has answered {names}")
+    async def _all_answered(self, deployment: Deployment) -> None:
+        """By clients that are alive; nobody waits for the others."""
+        alive = {a: c for a, c in deployment.clients.items() if deployment.cluster.alive(a)}
+        _, pending = await asyncio.wait([client.task for client in alive.values()], timeout=ANSWER_S_MAX)
+        left = [address for address, client in alive.items() if client.task in pending]
+        if left:
+            raise Violation(f"{ANSWER_S_MAX:g} s after everything was healed nobody has answered {left}")
 
     async def _agree(self, deployment: Deployment) -> None:
         """Every replica that can must give the same digest, and every tablet must have a majority of them."""

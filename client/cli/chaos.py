@@ -21,8 +21,8 @@ from ebla.storage.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from ebla.chaos.plans import Plan
+    from ebla.chaos.report.soak_page import Figures
     from ebla.chaos.simulation.runs import Run
-    from ebla.chaos.soak import Soak
 
 COVERAGE_RUNS = 1000  # from so many runs on, a fault point that none of them passed is a failure
 
@@ -68,7 +68,9 @@ def simulate(
     workers: Workers = None,
     keep: Annotated[
         Path | None,
-        typer.Option("--keep", metavar="DIR", help="Write the plans of failing runs there, shrunk."),
+        typer.Option(
+            "--keep", metavar="DIR", help="Leave a report there, and the plans of failing runs, shrunk."
+        ),
     ] = None,
 ) -> None:
     """Run whole deployments in virtual time under faults, one history per seed, and judge every one of them.
@@ -76,6 +78,7 @@ def simulate(
     Exit status 0: no run failed, and seeds that were run twice gave the same history.
     """
     from ebla.chaos import soak
+    from ebla.chaos.report import soak_page
     from ebla.chaos.scenarios import SCENARIOS
     from ebla.chaos.scenarios import scenario as named
 
@@ -91,12 +94,14 @@ def simulate(
                 ui.warn(f"{plan.scenario} seed {plan.seed}: {report.violation.splitlines()[0][:400]}")
                 ui.note(f"see it with: ebla chaos replay -s {plan.scenario} --seed {plan.seed} --story")
             progress.step(f"{told.answered:,} operations", told.runs, total)
-    seconds = time.monotonic() - began_s
+    covered = not scenario and told.runs >= COVERAGE_RUNS
     if keep is not None:
-        _keep(ui, keep, told)
-    never = told.never() if not scenario and told.runs >= COVERAGE_RUNS else []
-    ui.show(_document(told, seconds, never), *_table(told, seconds, never))
-    if not told.good or never:
+        told.failed = [(soak.shrink(soak.Task(plan)), why) for plan, why in told.failed]
+    found = soak_page.figures(told, time.monotonic() - began_s, covered)
+    if keep is not None:
+        ui.note(f"the report is {soak_page.write(found, keep)}")
+    ui.show(msgspec.to_builtins(found), *_table(found))
+    if not found.good:
         raise typer.Exit(1)
 
 
@@ -107,58 +112,21 @@ def _until(limit: float, first: int) -> Any:
         seed += 1
 
 
-def _keep(ui: Ui, directory: Path, told: Soak) -> None:
-    from ebla.chaos import plans, soak
-
-    directory.mkdir(parents=True, exist_ok=True)
-    for plan, _ in told.failed:
-        shrunk = soak.shrink(soak.Task(plan))
-        path = directory / f"{plan.scenario}-{plan.seed}.json"
-        path.write_bytes(plans.encode(shrunk))
-        ui.note(f"{path}: {len(shrunk.faults)} of {len(plan.faults)} faults are needed")
-
-
-def _document(told: Soak, seconds: float, never: list[str]) -> dict[str, Any]:
-    return {
-        "runs": told.runs,
-        "void": told.void,
-        "failed": [
-            {"scenario": plan.scenario, "seed": plan.seed, "violation": why} for plan, why in told.failed
-        ],
-        "pairs": told.pairs,
-        "different": [{"scenario": plan.scenario, "seed": plan.seed} for plan in told.different],
-        "answered": told.answered,
-        "unknown": told.unknown,
-        "virtual_s": round(told.virtual_s, 3),
-        "seconds": round(seconds, 3),
-        "scenarios": dict(told.per_scenario),
-        "faults": dict(told.effects),
-        "points": dict(told.fired),
-        "crashed_at": dict(told.crashed),
-        "marks": dict(told.reached),
-        "never": never,
-    }
-
-
-def _table(told: Soak, seconds: float, never: list[str]) -> list[Any]:
+def _table(found: Figures) -> list[Any]:
+    seconds = max(found.seconds, 0.001)
+    crashes = f"{sum(found.crashed.values()):,} at {len(found.crashed)} of {len(found.points)}"
     rows = [
-        ("runs", f"{told.runs:,} in {seconds:,.0f} s, {told.runs / max(seconds, 0.001):.1f} a second"),
-        (
-            "of virtual time",
-            f"{told.virtual_s / 3600:.2f} h, {told.virtual_s / max(seconds, 0.001):,.0f} x real time",
-        ),
-        ("operations answered", f"{told.answered:,}, and {told.unknown:,} with an unknown outcome"),
-        ("faults that had an effect", f"{sum(told.effects.values()):,} of {len(told.effects)} kinds"),
-        (
-            "crashes at fault points",
-            f"{sum(told.crashed.values()):,} at {len(told.crashed)} of {len(told.fired)}",
-        ),
-        ("run twice, equal", f"{told.pairs - len(told.different)} of {told.pairs}"),
-        ("void", f"{told.void:,}"),
-        ("failed", f"{len(told.failed):,}"),
+        ("runs", f"{found.runs:,} in {seconds:,.0f} s, {found.runs / seconds:.1f} a second"),
+        ("of virtual time", f"{found.virtual_s / 3600:.2f} h, {found.virtual_s / seconds:,.0f} x real time"),
+        ("operations answered", f"{found.answered:,}, and {found.unknown:,} with an unknown outcome"),
+        ("faults that had an effect", f"{sum(found.faults.values()):,} of {len(found.faults)} kinds"),
+        ("crashes at fault points", crashes),
+        ("run twice, equal", f"{found.pairs - len(found.different)} of {found.pairs}"),
+        ("void", f"{found.void:,}"),
+        ("failed", f"{len(found.failed):,}"),
     ]
-    if never:
-        rows.append(("never came to", ", ".join(never)))
+    if found.never:
+        rows.append(("never came to", ", ".join(found.never)))
     return [listing(("", ""), rows)]
 
 

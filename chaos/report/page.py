@@ -1,0 +1,94 @@
+"""A run on a real cluster as one page: verdict, figures, what was done and whether it was seen, the picture.
+
+The page stands alone: the picture is inside, and nothing is fetched from anywhere.
+"""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+from ebla.chaos.ray.report import RunReport
+from ebla.chaos.report.plot import png
+from ebla.chaos.report.style import PAGES
+
+PAGE, PICTURE = "report.html", "availability.png"
+MEANS = {
+    "valid": "Everything that was acknowledged is there, once, and every answer can be explained.",
+    "violation": "Something was promised and not kept. The reasons are below.",
+    "void": "Too little happened to judge. This is not a pass.",
+}
+
+_TEMPLATE = PAGES.from_string(
+    """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>{{ r.scenario }}, seed {{ r.seed }}: {{ r.verdict }}</title>
+{{ style }}</head><body>
+<h1>{{ r.scenario }}, seed {{ r.seed }} <span class="verdict {{ r.verdict }}">{{ r.verdict }}</span></h1>
+<p class="sub">{{ means }}</p>
+{% for reason in r.reasons %}<p class="false">{{ reason }}</p>{% endfor %}
+<div class="figures">
+{% for value, label in figures %}<span><b>{{ value }}</b>{{ label }}</span>{% endfor %}
+</div>
+<img alt="Operations each second, faults, and windows without acknowledged writes" src="data:image/png;base64,{{ picture }}">
+<h2>Faults</h2>
+<table><tr><th class="n">at</th><th>fault</th><th>where</th><th>outcome</th><th class="n">recovered</th><th>what was seen</th></tr>
+{% for f in r.faults %}<tr><td class="n">{{ "%.1f s" | format(f.at_s - r.act_s[0]) if f.at_s is not none }}</td>
+<td>{{ f.fault.kind }}</td><td>{{ f.fault.where | join(" ") }}</td><td class="{{ f.outcome }}">{{ f.outcome }}</td>
+<td class="n">{{ "%.2f s" | format(f.recovery_s) if f.recovery_s is not none }}</td>
+<td>{{ f.effects | join("; ") }}{{ f.reason }}</td></tr>
+{% else %}<tr><td colspan="6">none: a calm run</td></tr>{% endfor %}</table>
+{% if r.skipped %}<h2>Skipped</h2><table>
+{% for kind, reason in r.skipped.items() %}<tr><td>{{ kind }}</td><td>{{ reason }}</td></tr>{% endfor %}</table>{% endif %}
+<h2>Judged</h2>
+<table><tr><th>history</th><th class="n">operations</th><th>verdict</th></tr>
+{% for j in r.judged %}<tr><td>{{ j.workload }}</td><td class="n">{{ "{:,}".format(j.judged) }}</td>
+<td class="{{ (j.valid | string).lower() }}">{{ {true: "valid", false: "VIOLATION"}.get(j.valid, "undecided") }}
+{{ j.problem }}</td></tr>{% endfor %}</table>
+<h2>Windows of a second or more without an acknowledged write</h2>
+<table><tr><th>table</th><th class="n">windows</th><th class="n">longest</th></tr>
+{% for name, found in r.unavailable.items() %}<tr><td>{{ name }}</td><td class="n">{{ found | length }}</td>
+<td class="n">{{ "%.1f s" | format(found | map(attribute="length_s") | max) if found }}</td></tr>{% endfor %}</table>
+{% if r.recoveries %}<h2>From a fault that came alone to the first acknowledged write</h2>
+<table><tr><th>fault</th><th class="n">count</th><th class="n">median</th><th class="n">p99</th><th class="n">longest</th></tr>
+{% for kind, x in r.recoveries.items() %}<tr><td>{{ kind }}</td><td class="n">{{ x.faults }}</td>
+{% for value in (x.median_s, x.p99_s, x.max_s) %}<td class="n">{{ "%.2f s" | format(value) }}</td>{% endfor %}</tr>
+{% endfor %}</table>{% endif %}
+</body></html>
+"""
+)
+
+
+def html(report: RunReport, picture: bytes) -> str:
+    return _TEMPLATE.render(
+        r=report,
+        means=MEANS[report.verdict],
+        figures=_figures(report),
+        picture=base64.b64encode(picture).decode(),
+    )
+
+
+def write(report: RunReport, directory: Path) -> Path:
+    """The page and its picture; the page's path."""
+    picture = png(report)
+    (directory / PICTURE).write_bytes(picture)
+    page = directory / PAGE
+    page.write_text(html(report, picture))
+    return page
+
+
+def _figures(report: RunReport) -> list[tuple[str, str]]:
+    seconds = max(1e-9, report.act_s[1] - report.act_s[0])
+    longest = max((w.length_s for found in report.unavailable.values() for w in found), default=0.0)
+    observed = sum(each.outcome == "observed" for each in report.faults)
+    return [
+        (f"{report.acknowledged:,}", "operations acknowledged"),
+        (f"{report.acknowledged / seconds:,.0f}/s", "on average"),
+        (f"{report.unknown:,}", "with an unknown outcome"),
+        (f"{observed} of {len(report.faults)}", "faults seen to have their effect"),
+        (f"{longest:.1f} s", "longest without an acknowledged write in a table"),
+        (
+            "never" if report.healed_s is None else f"{report.healed_s:.1f} s",
+            "until whole after the last fault",
+        ),
+    ]
