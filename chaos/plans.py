@@ -157,7 +157,7 @@ def _amount(chance: Random, kind: str) -> float:
         "lose": (0.01, 0.3),
         "repeat": (0.01, 0.5),
         "delay": (0.01, 1.0),
-        "slow_disk": (0.02, 3.0),
+        "slow_disk": (0.02, 4.0),
         "slow_disks": (0.02, 1.0),
         "clock_rate": RATE_RANGE,
         "clock_jump": (-3600.0, 3600.0),

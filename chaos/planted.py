@@ -22,7 +22,6 @@ from ebla.actors.tablet.log import TabletLog
 from ebla.actors.tablet.raft import core as raft_core
 from ebla.actors.tablet.raft import election
 from ebla.actors.tablet.raft.core import RaftCore
-from ebla.actors.tablet.raft.election import ElectionTimer
 from ebla.actors.tablet.raft.events import Send
 from ebla.actors.tablet.raft.leadership import Leadership
 from ebla.actors.tablet.raft.log_index import LogIndex
@@ -57,7 +56,7 @@ class Defect:
 def planted(name: str) -> Iterator[None]:
     """Everything in this process has the defect until the block ends. "" plants nothing."""
     with ExitStack() as stack:
-        for where, attribute, instead in DEFECTS[name].swaps() if name else ():
+        for where, attribute, instead in defect(name).swaps() if name else ():
             stack.callback(setattr, where, attribute, vars(where)[attribute])
             setattr(where, attribute, instead)
         yield
@@ -204,16 +203,6 @@ def _count_the_lease_from_the_answer() -> list[Swap]:
     return [(Progress, "answered", answered)]
 
 
-def _vote_right_after_a_restart() -> list[Swap]:
-    honest = ElectionTimer.__init__
-
-    def begin(self: ElectionTimer, limits: Any, random: Any, now: float, **more: Any) -> None:
-        honest(self, limits, random, now, **more)
-        self.withheld_until = now
-
-    return [(ElectionTimer, "__init__", begin)]
-
-
 def _lead_on_after_abdicating() -> list[Swap]:
     def carry_on(self: RaftCore) -> None:
         lead = self._lead
@@ -254,7 +243,10 @@ def _store_rows_without_their_answers() -> list[Swap]:
 
 
 def _trim_the_shared_log_early() -> list[Swap]:
-    return [(TabletLog, "oldest_shared_seq", lambda self: None)]
+    async def move(self: TabletLog, below_seq: int) -> None:
+        return None
+
+    return [(TabletLog, "oldest_shared_seq", lambda self: None), (TabletLog, "move", move)]
 
 
 def _flush_claims_what_came_meanwhile() -> list[Swap]:
@@ -314,6 +306,7 @@ _ALL = (
         "chains",
         20,
         _acknowledge_before_commit,
+        seed=6,
     ),
     Defect(
         "follower-counts-twice",
@@ -321,6 +314,7 @@ _ALL = (
         "five",
         60,
         _count_a_follower_twice,
+        seed=1,
     ),
     Defect(
         "older-term-by-counting",
@@ -328,6 +322,7 @@ _ALL = (
         "five",
         400,
         _commit_an_older_term_by_counting,
+        seed=17,
     ),
     Defect(
         "commit-uncompared",
@@ -335,8 +330,11 @@ _ALL = (
         "registers",
         60,
         _commit_what_was_not_compared,
+        seed=7,
     ),
-    Defect("forget-the-vote", "a restart forgets whom it voted for", "elections", 200, _forget_the_vote),
+    Defect(
+        "forget-the-vote", "a restart forgets whom it voted for", "elections", 200, _forget_the_vote, seed=37
+    ),
     Defect(
         "vote-not-durable",
         "a vote is answered before it is on disk",
@@ -350,6 +348,7 @@ _ALL = (
         "elections",
         100,
         _acknowledge_before_the_sync,
+        seed=7,
     ),
     Defect(
         "vote-for-older-log",
@@ -357,21 +356,24 @@ _ALL = (
         "registers",
         60,
         _vote_for_an_older_log,
+        seed=1,
     ),
-    Defect("vote-twice", "two votes in one term", "elections", 60, _vote_twice),
+    Defect("vote-twice", "two votes in one term", "elections", 60, _vote_twice, seed=10),
     Defect(
         "truncate-without-conflict",
         "a late, shorter message truncates what a later one brought",
         "registers",
         60,
         _truncate_without_a_conflict,
+        seed=1,
     ),
     Defect(
         "stale-durability",
         "a sync that ended before a truncation counts for what came after it",
-        "elections",
+        "truncations",
         200,
         _believe_an_old_notice_of_durability,
+        seed=39,
     ),
     Defect("no-lease", "a leader reads without a lease", "registers", 60, _ignore_the_lease),
     Defect(
@@ -380,6 +382,7 @@ _ALL = (
         "reads",
         200,
         _read_before_the_own_term_commits,
+        seed=33,
     ),
     Defect(
         "lease-from-answer",
@@ -387,13 +390,7 @@ _ALL = (
         "leases",
         400,
         _count_the_lease_from_the_answer,
-    ),
-    Defect(
-        "vote-after-restart",
-        "a restarted replica votes at once, though a lease may stand on its word",
-        "restarts",
-        400,
-        _vote_right_after_a_restart,
+        seed=52,
     ),
     Defect(
         "lead-after-abdicating",
@@ -401,15 +398,24 @@ _ALL = (
         "churn",
         200,
         _lead_on_after_abdicating,
+        seed=10,
     ),
-    Defect("unpinned-scan", "a scan reads rows that are flushed meanwhile", "bank", 60, _scan_what_changes),
-    Defect("apply-twice", "a retry is applied again", "tokens", 20, _apply_a_retry_again),
+    Defect(
+        "unpinned-scan",
+        "a scan reads rows that are flushed meanwhile",
+        "bank",
+        60,
+        _scan_what_changes,
+        seed=2,
+    ),
+    Defect("apply-twice", "a retry is applied again", "tokens", 20, _apply_a_retry_again, seed=2),
     Defect(
         "answers-not-stored",
         "a flush stores rows without the answers that belong to them",
-        "tokens",
-        60,
+        "retries",
+        100,
         _store_rows_without_their_answers,
+        seed=35,
     ),
     Defect(
         "log-trimmed-early",
@@ -424,6 +430,7 @@ _ALL = (
         "chains",
         60,
         _flush_claims_what_came_meanwhile,
+        seed=2,
     ),
     Defect("no-checksums", "records are believed as they are read", "disks", 60, _believe_every_checksum),
     Defect(
@@ -432,6 +439,7 @@ _ALL = (
         "registers",
         60,
         _two_incarnations_write_one_directory,
+        seed=7,
     ),
     Defect(
         "edit-not-durable",
@@ -439,6 +447,7 @@ _ALL = (
         "churn",
         200,
         _acknowledge_edits_before_they_are_durable,
+        seed=15,
     ),
 )
 

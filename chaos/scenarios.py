@@ -121,10 +121,23 @@ _ALL = (
     Scenario("leases", LEASES, lambda: [Registers(keys=3, tablets=8)], look_s=0.02),
     Scenario(
         "restarts",
-        {"cut": 8.0, "crash": 16.0},
+        {"cut": 8.0, "crash": 12.0},
         lambda: [Registers(keys=2, tablets=12)],
-        hold_s=(0.03, 3.0),
+        Shape(restart_s=(0.0, 0.1), server=SMALL, master=SMALL_MASTER),
+        hold_s=(0.1, 4.0),
         look_s=0.02,
+    ),
+    Scenario(
+        "truncations",
+        {"isolate": 6.0, "split": 3.0, "slow_disk": 8.0},
+        lambda: [Chains(tablets=3), Registers(keys=3, tablets=3)],
+        hold_s=(1.0, 4.0),
+    ),
+    Scenario(
+        "retries",
+        {"blackout": 3.0, "crash": 4.0, "lose": 4.0, "repeat": 2.0, "pause": 2.0},
+        lambda: [Tokens()],
+        Shape(server={**SMALL, "memtable_bytes": 1500}, master=SMALL_MASTER),
     ),
     Scenario(
         "reads",

@@ -33,10 +33,13 @@ BOOT_S_MAX = 60.0
 
 @dataclass(frozen=True)
 class Shape:
-    """How large a deployment is, and the options of its roles that differ from the defaults."""
+    """How large a deployment is, and the options of its roles that differ from the defaults.
+
+    `restart_s`: after how long a role that has ended is started again."""
 
     hosts: int = 3
     clients: int = 2
+    restart_s: tuple[float, float] = RESTART_S
     server: Mapping[str, Any] = field(default_factory=dict)
     master: Mapping[str, Any] = field(default_factory=dict)
 
@@ -136,7 +139,7 @@ class Deployment:
             for address in (MASTER_ADDRESS, *map(address_of, self.hosts)):
                 if self.cluster.alive(address) or self._held_down[address] > 0:
                     due.pop(address, None)
-                elif due.setdefault(address, now + self.random.uniform(*RESTART_S)) <= now:
+                elif due.setdefault(address, now + self.random.uniform(*self.shape.restart_s)) <= now:
                     del due[address]
                     self.cluster.launch(address, self.cluster.maker(address))
 

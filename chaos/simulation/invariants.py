@@ -5,6 +5,7 @@ since    what was seen before must still be so; the memory is outside of every n
 
     one_leader_per_term            a term of a tablet has one leader, ever
     leaders_have_what_is_committed a leader's log holds every entry that was committed before its term
+    entries_can_be_read            an entry that a replica says it has lies in a log that has not let go of it
     leaders_commit_their_own_term  a leader's commit index only moves to entries of its term (the rest follows from it)
     logs_match                     two logs with one entry in common are equal up to it (entries chain their history)
     committed_never_changes        an entry once seen committed is the one at its index, in every replica, for ever
@@ -85,6 +86,7 @@ class Watch:
             for seen in group:
                 indexes_are_in_order(seen)
                 durable_is_on_disk(seen)
+                entries_can_be_read(seen)
                 terms_and_votes_only_grow(seen, self.memory)
                 one_leader_per_term(seen, self.memory)
                 leaders_commit_their_own_term(seen, self.memory)
@@ -131,6 +133,13 @@ def durable_is_on_disk(seen: Seen) -> None:
     assert 0 < seq < seen.server.rounds.synced_seq, (
         f"{seen} calls entry {index} durable, which was not synced"
     )
+
+
+def entries_can_be_read(seen: Seen) -> None:
+    log = seen.replica.log
+    first = max(log.first_index, log.private_last + 1)
+    if first <= log.last_index and 0 < log.slot(first).seq < seen.server.shared.first_seq:
+        raise AssertionError(f"{seen} needs entry {first}, which the shared log has let go of")
 
 
 def logs_match(group: list[Seen]) -> None:

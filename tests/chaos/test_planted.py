@@ -26,6 +26,7 @@ def search(name: str) -> soak.Hunt:
     return soak.hunt(wanted, [wanted.seed, *range(wanted.seeds_max)])
 
 
+@pytest.mark.timeout(900)
 def test_every_planted_defect_is_found(pools: list[ProcessPoolExecutor]) -> None:
     asked = [pools[number % 2].submit(search, name) for number, name in enumerate(DEFECTS)]
     missed = [hunt.defect for future in asked if (hunt := future.result()).seed is None]

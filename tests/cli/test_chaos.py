@@ -1,0 +1,90 @@
+"""`ebla chaos`, as a user types it. Nothing of it needs a cluster."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from typer.testing import CliRunner, Result
+
+from ebla.chaos import plans
+from ebla.chaos.export import read_json_lines
+from ebla.chaos.planted import DEFECTS
+from ebla.chaos.scenarios import SCENARIOS
+from ebla.cli.app import app
+
+FOUND = DEFECTS["apply-twice"]
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(app, ["chaos", *words])
+
+
+def test_the_scenarios_are_listed() -> None:
+    listed = json.loads(run("scenarios", "--json").stdout)["scenarios"]
+    assert [each["name"] for each in listed] == list(SCENARIOS)
+    assert "zombie" in run("scenarios").stdout
+
+
+def test_seeds_are_simulated_and_a_report_is_left(tmp_path: Path) -> None:
+    done = run("simulate", "-s", "chains", "-n", "3", "--json", "--keep", str(tmp_path))
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert (told["runs"], told["failed"], told["pairs"]) == (3, [], 1)
+    assert told["answered"] > 100
+    assert json.loads((tmp_path / "soak.json").read_text()) == told
+    assert "all held" in (tmp_path / "soak.html").read_text()
+
+
+def test_a_run_is_made_again_and_told_and_exported(tmp_path: Path) -> None:
+    first, again = (
+        json.loads(
+            run("replay", "-s", "registers", "--seed", "4", "--json", "--export", str(tmp_path)).stdout
+        )
+        for _ in range(2)
+    )
+    assert first == again and first["violation"] == ""
+    history = read_json_lines((tmp_path / "registers.jsonl").read_text())
+    assert sum(event.type == "ok" for event in history.events) == first["answered"]
+    assert (tmp_path / "registers.edn").read_text().startswith("{:index 0")
+    told = run("replay", "-s", "registers", "--seed", "4", "--story", "--whole").stdout
+    assert "everything held" in told and "starts" in told
+
+
+def test_a_violation_is_told_shrunk_and_is_exit_status_one(tmp_path: Path) -> None:
+    words = ("replay", "-s", FOUND.scenario, "--seed", str(FOUND.seed), "--defect", FOUND.name)
+    done = run(*words, "--json")
+    assert done.exit_code == 1
+    told = json.loads(done.stdout)
+    assert "twice" in told["violation"]
+    path = tmp_path / "plan.json"
+    path.write_bytes(plans.encode(plans.decode(json.dumps(told["plan"]).encode())))
+    shrunk = run("replay", "--plan", str(path), "--defect", FOUND.name, "--shrink", "--json")
+    assert shrunk.exit_code == 1
+    assert len(json.loads(shrunk.stdout)["plan"]["faults"]) < len(told["plan"]["faults"])
+    story = run(*words, "--story").stdout
+    assert ("remembers" in story and "is believed dead" in story) or "crashes" in story
+
+
+def test_a_planted_defect_is_hunted() -> None:
+    done = run("planted", "-d", "vote-for-older-log", "--json")
+    assert done.exit_code == 0
+    (hunt,) = json.loads(done.stdout)["defects"]
+    assert hunt["seed"] is not None and hunt["violation"]
+    missed = run("planted", "-d", "lease-from-answer", "-n", "1", "--json")
+    assert missed.exit_code == 1
+
+
+def test_what_cannot_be_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    bad = tmp_path / "plan.json"
+    bad.write_text("{}")
+    for words, remedy in (
+        (("simulate", "-s", "nonsense"), "there are calm"),
+        (("replay",), "--scenario and --seed"),
+        (("replay", "--plan", str(bad)), "not a plan of faults"),
+        (("replay", "-s", "calm", "--seed", "1", "--defect", "nonsense"), "no planted defect"),
+        (("planted", "-d", "nonsense"), "no planted defect"),
+    ):
+        done = run(*words)
+        assert done.exit_code in (1, 2), words
+        assert remedy in done.stderr, (words, done.stderr)
