@@ -267,7 +267,7 @@ class LocalCluster:
         settings, cluster = self.state.settings, self.state.cluster
         with open(log, "wb") as output:
             child = subprocess.Popen(
-                local_node.command(settings, number, temporary, self.state.address),
+                self._command(number, temporary),
                 env=local_node.environment(settings, cluster, number, os.environ),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -278,6 +278,9 @@ class LocalCluster:
         self._children[number] = child
         launcher = local_processes.record(psutil.Process(child.pid))
         self._set_node(NodeState(number, incarnation, str(temporary), str(log), launcher))
+
+    def _command(self, number: int, temporary: Path) -> list[str]:
+        return local_node.command(self.state.settings, number, temporary, self.state.address)
 
     def _await_started(self, numbers: Sequence[int], timeout_s: float) -> None:
         deadline_s = time.monotonic() + timeout_s

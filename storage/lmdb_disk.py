@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import threading
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -35,6 +36,7 @@ T = TypeVar("T")
 
 HOT = ("wals/shared",)
 GROWTH_GRACE_S = 5.0
+MARK_S_MAX = 5.0  # a disk that does not even take its mark within this time is left as it is
 SWITCH_INTERVAL_S = 0.0005  # Python's 5 ms made a 0.2 ms commit take 10 ms beside a busy loop
 
 
@@ -57,6 +59,7 @@ class LmdbDisk:
         self._on_failed = on_failed
         self._instance: Instance | None = None
         self.failed: DiskFailed | None = None
+        self._marked = threading.Event()  # what `failed` says is on disk, as far as it can be
         self._environments: dict[str, LmdbEnvironment] = {}
         self._opening: dict[str, None] = {}
         self._commits = ThreadPoolExecutor(2, "ebla-commit")
@@ -123,16 +126,23 @@ class LmdbDisk:
         self._directory.close()
 
     def check(self) -> None:
+        """Whoever learns that the disk failed may end the process, so nobody does before the next one would find out."""
         if self.failed is not None:
+            self._marked.wait(MARK_S_MAX)
             raise DiskFailed(self.failed.message, path=self.failed.path)
         if self._instance is None:
             raise StorageError(f"{self.root} is not open: call open_instance first, and not after close")
 
     def poison(self, error: DiskFailed) -> None:
         """From any thread: nothing on this disk is believed any more. The first reason stands."""
-        if self.failed is None:
+        if self.failed is not None:
+            self._marked.wait(MARK_S_MAX)
+        else:
             self.failed = error
-            self._directory.mark_failed(error.message)
+            try:
+                self._directory.mark_failed(error.message)
+            finally:
+                self._marked.set()
             if self._on_failed is not None and not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(self._on_failed, error)
 

@@ -15,7 +15,7 @@ app.info.cls = RootGroup
 
 table = group("Tables: create, list, describe, drop and scan them.")
 tablet = group("Tablets: the parts of a table, each replicated on its own.")
-simulation = group("Chaos: whole deployments under faults, in simulation.")
+disasters = group("Chaos: whole deployments under faults, in simulation and on real Ray.")
 
 
 def _version(wanted: bool) -> None:
@@ -51,10 +51,10 @@ check.register(app)
 feeding.register(app)
 app.add_typer(table, name="table")
 app.add_typer(tablet, name="tablet")
-app.add_typer(simulation, name="chaos")
+app.add_typer(disasters, name="chaos")
 tables.register(table)
 scanning.register(table)
 tablets.register(tablet)
-chaos.register(simulation)
+chaos.register(disasters)
 
 __all__ = ["Ui", "app"]

@@ -1,6 +1,7 @@
-"""`ebla chaos scenarios | simulate | replay | planted`: the deterministic simulation, from the command line.
+"""`ebla chaos scenarios | simulate | replay | planted | run`: deployments under faults, from the command line.
 
-Nothing here needs Ray: a run is a value of its scenario and seed, and the same everywhere.
+All but `run` is the deterministic simulation: nothing of it needs Ray, and a run is a value of its scenario and seed,
+the same everywhere. `run` carries a plan out on a real Ray cluster of its own.
 """
 
 from __future__ import annotations
@@ -264,8 +265,41 @@ def planted(
         raise typer.Exit(1)
 
 
+def run_on_ray(
+    ui: Ui,
+    scenario: Annotated[str, typer.Option("--scenario", "-s", help="The scenario.")] = "crashes",
+    duration: Annotated[
+        float, typer.Option("--duration", metavar="S", help="Of act one, in seconds.")
+    ] = 60.0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Decides the plan, and what clients ask.")] = 0,
+    plan: Annotated[
+        Path | None,
+        typer.Option("--plan", exists=True, dir_okay=False, help="A plan that was kept, instead."),
+    ] = None,
+    hosts: Annotated[
+        int | None,
+        typer.Option("--hosts", help="Ray nodes (default: as the scenario says).", show_default=False),
+    ] = None,
+    keep: Annotated[
+        Path | None, typer.Option("--keep", metavar="DIR", help="Leave the report, histories and logs there.")
+    ] = None,
+) -> None:
+    """Kill, pause and cut a real Ray cluster of this machine while clients use it, and judge what they were told.
+
+    The cluster is started for the run and gone afterwards. Exit status 0: judged and valid. 1: something was promised and
+    not kept. 2: void, too little happened to judge.
+    """
+    from ebla.chaos.ray.__main__ import main
+
+    words = ["--scenario", scenario, "--duration", str(duration), "--seed", str(seed)]
+    for option, value in (("--plan", plan), ("--hosts", hosts), ("--keep", keep)):
+        words += [option, str(value)] if value is not None else []
+    raise typer.Exit(main([*words, *(["--json"] if ui.json else [])]))
+
+
 def register(app: typer.Typer) -> None:
     command(app)(scenarios)
     command(app)(simulate)
     command(app)(replay)
     command(app)(planted)
+    command(app, "run")(run_on_ray)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from ebla.storage.environment import Put
+from ebla.storage.errors import DiskFailed
 from ebla.storage.instance import FAILED
 from ebla.storage.lmdb_disk import LmdbDisk
 from tests.storage.test_lmdb_disk import on_disk
@@ -179,3 +182,43 @@ def test_a_reader_in_another_process_follows_while_the_owner_writes_and_grows(tm
         reader.finish()
 
     on_disk(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("learn", ["check", "poison"])
+def test_nobody_learns_of_a_failed_disk_before_its_mark_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, learn: str
+) -> None:
+    """Whoever learns of it ends the process, and without the mark the next one would believe the disk."""
+    waiting = threading.Event()
+
+    class Marked(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            waiting.set()
+            return super().wait(timeout)
+
+    disk = LmdbDisk(tmp_path / "disk")
+    mark, marking = disk._directory.mark_failed, threading.Event()
+
+    def mark_late(reason: str) -> None:
+        marking.set()
+        waiting.wait(10.0)
+        mark(reason)
+
+    monkeypatch.setattr(disk, "_marked", Marked())
+    monkeypatch.setattr(disk._directory, "mark_failed", mark_late)
+    disk.root.mkdir()
+    first = threading.Thread(target=disk.poison, args=(DiskFailed("a sync failed"),))
+    disk._loop = asyncio.new_event_loop()
+    first.start()
+    try:
+        marking.wait(10.0)
+        if learn == "poison":
+            disk.poison(DiskFailed("another sync failed"))
+        else:
+            with pytest.raises(DiskFailed, match="a sync failed"):
+                disk.check()
+        assert (disk.root / FAILED).exists()
+    finally:
+        waiting.set()
+        first.join()
+        disk._loop.close()

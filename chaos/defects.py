@@ -1,0 +1,271 @@
+"""What planted defects swap in the production classes: each a known way to get a replicated database wrong.
+
+chaos/planted.py names them and says which scenario finds them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from ebla.actors import errors
+from ebla.actors.master import edit_log
+from ebla.actors.master.edit_log import LocalEditLog
+from ebla.actors.master.edits import encode as encode_edits
+from ebla.actors.tablet.apply import Rows
+from ebla.actors.tablet.log import TabletLog
+from ebla.actors.tablet.raft import core as raft_core
+from ebla.actors.tablet.raft import election
+from ebla.actors.tablet.raft.core import RaftCore
+from ebla.actors.tablet.raft.events import Send
+from ebla.actors.tablet.raft.leadership import Leadership
+from ebla.actors.tablet.raft.log_index import LogIndex
+from ebla.actors.tablet.raft.matching import Agreement, Disagreement, compare
+from ebla.actors.tablet.raft.messages import AppendReply, AppendRequest, HardState, TimeoutNow
+from ebla.actors.tablet.raft.progress import Progress, majority_least
+from ebla.actors.tablet.raft.state import RaftState
+from ebla.actors.tablet.replica import Replica
+from ebla.chaos.simulation.disk import MemoryDisk
+from ebla.storage import checksum, tablet_store
+from ebla.storage.environment import Put
+from ebla.storage.results import Results
+from ebla.storage.tablet_store import TabletSnapshot, TabletStore
+
+Swap = tuple[Any, str, Any]  # where, which name, what instead
+
+
+# -- consensus -----------------------------------------------------------------------------------------------
+
+
+def acknowledge_before_commit() -> list[Swap]:
+    def replicated_index(self: Leadership, own_durable: int) -> int:
+        return own_durable
+
+    return [(Leadership, "replicated_index", replicated_index)]
+
+
+def count_a_follower_twice() -> list[Swap]:
+    def replicated_index(self: Leadership, own_durable: int) -> int:
+        held = [own_durable if uuid == self.me else self.peers[uuid].match for uuid in self._voters]
+        best = sorted(held)[-1]
+        return int(majority_least([*sorted(held)[1:], best], self._majority))
+
+    return [(Leadership, "replicated_index", replicated_index)]
+
+
+def commit_an_older_term_by_counting() -> list[Swap]:
+    def advance(self: RaftCore) -> None:
+        if self._lead is not None:
+            self._commit_to(max(self.commit_index, self._lead.replicated_index(self.durable_index)))
+
+    return [(RaftCore, "_advance_commit", advance)]
+
+
+def commit_what_was_not_compared() -> list[Swap]:
+    honest = RaftCore._receive_append
+
+    def receive(self: RaftCore, request: AppendRequest) -> Any:
+        outcome = honest(self, request)
+        if not isinstance(outcome, AppendReply):
+            self._commit_to(max(self.commit_index, min(request.commit_index, self.log.last_index)))
+        return outcome
+
+    return [(RaftCore, "_receive_append", receive)]
+
+
+def forget_the_vote() -> list[Swap]:
+    honest = RaftState.__init__
+
+    def begin(self: RaftState, tablet: str, me: str, hard_state: HardState, *rest: Any, **more: Any) -> None:
+        honest(self, tablet, me, HardState(hard_state.term), *rest, **more)
+
+    return [(RaftState, "__init__", begin)]
+
+
+def vote_before_it_is_durable() -> list[Swap]:
+    def durable(self: Replica) -> None:
+        return None
+
+    return [(Replica, "hard_state_durable", durable)]
+
+
+def acknowledge_before_the_sync() -> list[Swap]:
+    def durable(self: Replica, index: int) -> None:
+        return None
+
+    def answer(self: RaftCore, pending: Any) -> AppendReply:
+        if pending.term != self.term:
+            return self._refuse_append(hint=0)
+        return AppendReply(self.term, True, pending.until, pending.until, self.durable_index)
+
+    return [(Replica, "entries_durable", durable), (RaftCore, "answer", answer)]
+
+
+def vote_for_an_older_log() -> list[Swap]:
+    honest = election.judge
+
+    def judge(*arguments: Any, **more: Any) -> str:
+        reason = honest(*arguments, **more)
+        return election.GRANTED if reason == election.LOG_BEHIND else reason
+
+    return [(election, "judge", judge)]
+
+
+def vote_twice() -> list[Swap]:
+    honest = election.judge
+
+    def judge(request: Any, state: HardState, log: LogIndex, *, leader_alive: bool) -> str:
+        return honest(request, HardState(state.term), log, leader_alive=leader_alive)
+
+    return [(election, "judge", judge)]
+
+
+def truncate_without_a_conflict() -> list[Swap]:
+    def careless(log: LogIndex, commit_index: int, request: AppendRequest) -> Agreement | Disagreement:
+        outcome = compare(log, commit_index, request)
+        after = request.previous_index + len(request.entries) + 1
+        if isinstance(outcome, Disagreement) or outcome.first_new is not None or not request.entries:
+            return outcome
+        if log.dropped_index < after - 1 < log.last_index:
+            return Agreement(outcome.until, after - 1, after - 1)
+        return outcome
+
+    return [(raft_core, "compare", careless)]
+
+
+def believe_an_old_notice_of_durability() -> list[Swap]:
+    def durable(self: RaftCore, index: int, term: int, log_epoch: int | None = None) -> None:
+        self.durable_index = max(self.durable_index, min(index, self.log.last_index))
+        self._advance_commit()
+
+    return [(RaftCore, "durable", durable)]
+
+
+# -- reads ---------------------------------------------------------------------------------------------------
+
+
+def ignore_the_lease() -> list[Swap]:
+    def read_index(self: RaftCore, now: float) -> int:
+        if self._lead is None:
+            raise self._not_leader("serves no linearizable reads", leader=self.leader)
+        return self.commit_index
+
+    return [(RaftCore, "read_index", read_index)]
+
+
+def read_before_the_own_term_commits() -> list[Swap]:
+    def read_index(self: RaftCore, now: float) -> int:
+        self._pass_time(now)
+        lead = self._lead
+        if lead is None:
+            raise self._not_leader("serves no linearizable reads", leader=self.leader)
+        if now >= lead.lease_until(now):
+            raise errors.Unavailable("no lease")
+        return self.commit_index
+
+    return [(RaftCore, "read_index", read_index)]
+
+
+def count_the_lease_from_the_answer() -> list[Swap]:
+    honest = Progress.answered
+
+    def answered(self: Progress, now: float, sent_at: float, plan: Any, answer: AppendReply) -> None:
+        honest(self, now, now, plan, answer)
+
+    return [(Progress, "answered", answered)]
+
+
+def lead_on_after_abdicating() -> list[Swap]:
+    def carry_on(self: RaftCore) -> None:
+        lead = self._lead
+        if lead is None or lead.transfer is None or not lead.successor_ready(self._now):
+            return
+        successor, lead.transfer = lead.transfer.successor, None
+        self._letters.append(Send(successor, TimeoutNow(self.term, self.me)))
+
+    return [(RaftCore, "_continue_transfer", carry_on)]
+
+
+def scan_what_changes() -> list[Swap]:
+    honest = TabletStore.snapshot
+
+    class Unpinned:
+        def __init__(self, environment: Any) -> None:
+            self.items, self.joined = environment.items, environment.joined
+
+        def close(self) -> None: ...
+
+    def snapshot(self: TabletStore) -> TabletSnapshot:
+        made = honest(self)
+        made.base.close()
+        return TabletSnapshot(self.environment, Unpinned(self.environment), made.tables, made.position)  # type: ignore[arg-type]
+
+    return [(TabletStore, "snapshot", snapshot)]
+
+
+# -- exactly once, and storage -------------------------------------------------------------------------------
+
+
+def apply_a_retry_again() -> list[Swap]:
+    return [(Rows, "known_answer", lambda self, batch: None)]
+
+
+def store_rows_without_their_answers() -> list[Swap]:
+    return [(Results, "changes", lambda self, pending: [])]
+
+
+def trim_the_shared_log_early() -> list[Swap]:
+    async def move(self: TabletLog, below_seq: int) -> None:
+        return None
+
+    return [(TabletLog, "oldest_shared_seq", lambda self: None), (TabletLog, "move", move)]
+
+
+def flush_claims_what_came_meanwhile() -> list[Swap]:
+    honest = TabletStore.flush
+
+    async def flush(self: TabletStore) -> Any:
+        before = self.applied
+        await self.environment.run(lambda: None)
+        await honest(self)
+        if self.applied != before:
+            await self.environment.commit([tablet_store._put_position(self.applied)])
+            self.flushed = self.applied
+        return self.flushed
+
+    return [(TabletStore, "flush", flush)]
+
+
+def believe_every_checksum() -> list[Swap]:
+    return [
+        (checksum, "verify", lambda joined, seed, path=None: None),
+        (checksum, "verify_row", lambda key, value, seed, path=None: None),
+        (checksum, "verified_block", lambda joined, seed, path=None: b"".join(joined)),
+    ]
+
+
+def two_incarnations_write_one_directory() -> list[Swap]:
+    honest = MemoryDisk.open_instance
+
+    async def open_instance(self: MemoryDisk, new_uuid: str) -> Any:
+        self.state.holder = None
+        return await honest(self, new_uuid)
+
+    return [(MemoryDisk, "open_instance", open_instance), (MemoryDisk, "_check_not_gone", lambda self: None)]
+
+
+# -- the master ----------------------------------------------------------------------------------------------
+
+
+def acknowledge_edits_before_they_are_durable() -> list[Swap]:
+    async def append(self: LocalEditLog, edits: Any) -> None:
+        payload = encode_edits(edits)
+        txid = self._txid + 1
+        chain = edit_log.chained(self._chain, txid, payload)
+        record = [(edit_log._u64(txid), edit_log._u64(chain) + payload)]
+        head = [(edit_log._HEAD, edit_log._sealed(edit_log._HEAD, txid, chain))]
+        changes = [Put(edit_log.DATABASE, record), Put(edit_log.DATABASE, head)]
+        self._txid, self._chain = txid, chain
+        self._committing = asyncio.ensure_future(self._environment.commit(changes))  # type: ignore[attr-defined]
+
+    return [(LocalEditLog, "append", append)]

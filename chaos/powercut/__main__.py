@@ -1,0 +1,165 @@
+"""`python -m ebla.chaos.powercut`: record lives, replay power cuts of them, damage what they leave.
+
+Exit status 0 if nothing was lost and nothing wrong came out, 1 if something was, 2 if this machine cannot record. What
+failed is kept with its recording, and told with the command that repeats it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import msgspec
+import typer
+import xxhash
+from rich.console import Console
+from rich.progress import Progress
+
+from ebla.chaos.powercut import runs
+from ebla.chaos.powercut.events import Plan
+from ebla.chaos.powercut.report import SHOWN_MAX, Figures
+from ebla.chaos.powercut.slots import CannotRecord
+
+SHOWN_FAILURES_MAX = 20
+console = Console()
+
+
+def main(
+    cuts: Annotated[int, typer.Option(help="Power cuts to replay.")] = 2000,
+    flips: Annotated[int, typer.Option(help="Single bits to turn.")] = 2000,
+    spoils: Annotated[int, typer.Option(help="Other damages: bytes, sectors, swapped and stale pages.")] = 0,
+    lives: Annotated[int, typer.Option(min=1, help="Recordings; each has one of a recovery as well.")] = 6,
+    seed: Annotated[int, typer.Option(help="Of the recordings; cases count on from 0.")] = 1,
+    jobs: Annotated[int, typer.Option(help="Processes that run cases.")] = max(1, (os.cpu_count() or 2) // 2),
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the figures as JSON, and nothing else.")
+    ] = False,
+    keep: Annotated[Path, typer.Option(help="Where recordings with failures are kept.")] = Path(
+        "powercut-failures"
+    ),
+    recording: Annotated[Path | None, typer.Option(help="One that was kept: repeat cases of it.")] = None,
+    cut: Annotated[int | None, typer.Option(help="With --recording: the seed of a power cut.")] = None,
+    flip: Annotated[int | None, typer.Option(help="With --recording: the seed of a turned bit.")] = None,
+    spoil: Annotated[int | None, typer.Option(help="With --recording: the seed of another damage.")] = None,
+) -> None:
+    """Power cuts and damage, for real."""
+    figures = Figures()
+    try:
+        if recording is not None:
+            _repeat(figures, recording, cut, flip, spoil, quiet=as_json)
+        else:
+            _run(figures, _Wanted(cuts, flips, spoils, lives, seed, jobs, keep), quiet=as_json)
+    except CannotRecord as error:
+        Console(stderr=True).print(f"cannot record here: {error}", style="red")
+        raise typer.Exit(2) from error
+    if as_json:
+        print(json.dumps(figures.as_dict(), indent=2))
+    else:
+        _show(figures)
+    raise typer.Exit(1 if figures.failures else 0)
+
+
+class _Wanted(NamedTuple):
+    cuts: int
+    flips: int
+    spoils: int
+    lives: int
+    seed: int
+    jobs: int
+    keep: Path
+
+
+def _run(figures: Figures, wanted: _Wanted, *, quiet: bool) -> None:
+    total = wanted.cuts + wanted.flips + wanted.spoils
+    with (
+        tempfile.TemporaryDirectory(prefix="ebla-recordings-") as directory,
+        Progress(console=console, disable=quiet) as progress,
+    ):
+        recording = progress.add_task("recording", total=2 * wanted.lives)
+        lives, recoveries = [], []
+        for life in range(wanted.lives):
+            plan = Plan(seed=wanted.seed + life, data_dirs=life % 3, bulk=life == wanted.lives - 1)
+            lives.append(runs.record(plan, Path(directory) / f"life-{plan.seed}.recording"))
+            progress.advance(recording)
+            recoveries.append(
+                runs.record_recovery(
+                    lives[-1], plan.seed * 1000, Path(directory) / f"recovery-{plan.seed}.recording"
+                )
+            )
+            progress.advance(recording)
+        cases = progress.add_task("cases", total=total)
+        for file, share in _shares([*lives, *recoveries], wanted.cuts):
+            for cut in runs.replay(file, share, jobs=wanted.jobs):
+                figures.add_cut(file, cut)
+                progress.advance(cases)
+        for kind, count in ((runs.flip, wanted.flips), (runs.spoil, wanted.spoils)):
+            for file, share in _shares(lives, count):
+                for flip in kind(file, share, jobs=wanted.jobs):
+                    figures.add_flip(file, flip)
+                    progress.advance(cases)
+        _keep(figures, wanted.keep)
+
+
+def _shares(files: list[Path], count: int) -> Iterator[tuple[Path, range]]:
+    """Each file with its part of the seeds."""
+    for at, file in enumerate(files):
+        share = range(count * at // len(files), count * (at + 1) // len(files))
+        if share:
+            yield file, share
+
+
+def _keep(figures: Figures, keep: Path) -> None:
+    """Recordings of what failed outlive the run. No two recordings are alike, so their names tell them apart."""
+    kept: dict[str, Path] = {}
+    for failure in figures.failures:
+        file = Path(failure.recording)
+        if failure.recording not in kept:
+            digest = xxhash.xxh3_64_hexdigest(file.read_bytes())[:8]
+            kept[failure.recording] = keep / f"{file.stem}-{digest}{file.suffix}"
+            keep.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, kept[failure.recording])
+    figures.failures = [
+        msgspec.structs.replace(failure, recording=str(kept[failure.recording]))
+        for failure in figures.failures
+    ]
+
+
+def _repeat(
+    figures: Figures, recording: Path, cut: int | None, flip: int | None, spoil: int | None, *, quiet: bool
+) -> None:
+    show = Console(quiet=quiet)
+    for seed, kind in ((flip, runs.flip), (spoil, runs.spoil)):
+        if seed is not None:
+            for found in kind(recording, range(seed, seed + 1)):
+                figures.add_flip(recording, found)
+                show.print(found)
+    if cut is not None:
+        for done in runs.replay(recording, range(cut, cut + 1)):
+            figures.add_cut(recording, done)
+            show.print(done)
+
+
+def _show(figures: Figures) -> None:
+    for table in figures.tables():
+        console.print(table)
+    for check, count in figures.audits.most_common():
+        console.print(f"{count} of the damages that came out wrong would be found by: {check}")
+    for failure in figures.failures[:SHOWN_FAILURES_MAX]:
+        console.print(f"[red]{failure.why[:SHOWN_MAX]}[/red]\n  again: {failure.again}", highlight=False)
+    if len(figures.failures) > SHOWN_FAILURES_MAX:
+        console.print(f"... and {len(figures.failures) - SHOWN_FAILURES_MAX} more failures")
+    console.print(
+        "[green]nothing was lost[/green]" if not figures.failures else "[red]promises were broken[/red]"
+    )
+
+
+app = typer.Typer(add_completion=False)
+app.command()(main)
+
+if __name__ == "__main__":
+    app(prog_name="python -m ebla.chaos.powercut")

@@ -1,0 +1,105 @@
+"""Which pages of an LMDB file are alive, and what lies where on them (format 1, 64-bit, this machine's byte order).
+
+A page is alive if it is reached from the newest root, or is one of the two roots: the older one too, since a bit can
+make it look newer. Used to aim damage, not to judge it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+HEADER_BYTES, NODE_BYTES, POINTER_BYTES = 16, 8, 2
+BRANCH, LEAF, OVERFLOW = 0x01, 0x02, 0x04
+_BIG, _DATABASE = 0x01, 0x02  # flags of a leaf's node
+_NONE = (1 << 64) - 1
+_META = struct.Struct("=IIQQ")  # magic, version, address, map size
+_TREE = struct.Struct("=IHHQQQQQ")  # page bytes, flags, depth, branch, leaf and overflow pages, entries, root
+_HEADER = struct.Struct("=QHHHH")  # page number, unused, flags, lower, upper
+_NODE = struct.Struct("=HHHH")  # low and high half of the size, flags, key bytes
+_MAGIC, _VERSION = 0xBEEFC0DE, 1
+_TREES_AT = HEADER_BYTES + _META.size
+_TXNID_AT = _TREES_AT + 2 * _TREE.size + 8
+META_BYTES = _TXNID_AT + 8
+FREE, MAIN = "free list", "names"
+UNUSED = "unused"
+PARTS = ("root", "page header", "page pointers", "child pointer", "node header", "key", "value")
+
+
+@dataclass(frozen=True)
+class Page:
+    """`kind`: newest root, older root, branch, leaf, overflow. `count` pages belong together."""
+
+    number: int
+    kind: str
+    database: str
+    count: int = 1
+
+
+class File:
+    """One data.mdb, as bytes."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        magic, version, _, _ = _META.unpack_from(data, HEADER_BYTES)
+        assert (magic, version) == (_MAGIC, _VERSION), "a healthy LMDB file of format 1"
+        self.page_bytes = _TREE.unpack_from(data, _TREES_AT)[0]
+        self.newest = max((0, 1), key=self._txnid)
+
+    def _txnid(self, page: int) -> int:
+        return int.from_bytes(self.data[page * self.page_bytes + _TXNID_AT :][:8], "little")
+
+    def live(self) -> list[Page]:
+        found = [Page(self.newest, "newest root", ""), Page(1 - self.newest, "older root", "")]
+        start = self.newest * self.page_bytes + _TREES_AT
+        for at, name in enumerate((FREE, MAIN)):
+            found += self._tree(_TREE.unpack_from(self.data, start + at * _TREE.size)[-1], name)
+        return found
+
+    def _tree(self, root: int, name: str) -> Iterator[Page]:
+        if root == _NONE:
+            return
+        start = root * self.page_bytes
+        _, _, flags, lower, _ = _HEADER.unpack_from(self.data, start)
+        yield Page(root, "branch" if flags & BRANCH else "leaf", name)
+        for place in self._pointers(start, lower):
+            low, high, node_flags, key_bytes = _NODE.unpack_from(self.data, place)
+            if flags & BRANCH:
+                yield from self._tree(low | high << 16 | node_flags << 32, name)
+                continue
+            value = place + NODE_BYTES + key_bytes
+            if node_flags & _BIG:
+                (first,) = struct.unpack_from("=Q", self.data, value)
+                yield Page(first, "overflow", name, self._overflow_pages(first))
+            elif node_flags & _DATABASE and name == MAIN:
+                named = self.data[place + NODE_BYTES : value].decode()
+                yield from self._tree(_TREE.unpack_from(self.data, value)[-1], named)
+
+    def _pointers(self, start: int, lower: int) -> list[int]:
+        count = (lower - HEADER_BYTES) // POINTER_BYTES
+        return [
+            start + offset for offset in struct.unpack_from(f"={count}H", self.data, start + HEADER_BYTES)
+        ]
+
+    def _overflow_pages(self, number: int) -> int:
+        return int.from_bytes(self.data[number * self.page_bytes + 12 :][:4], "little")
+
+    def part(self, page: Page, offset: int) -> str:
+        """What the byte at this place of the page (or of the pages that belong to it) is for."""
+        start = page.number * self.page_bytes
+        if page.kind.endswith("root"):
+            return "root" if HEADER_BYTES <= offset < META_BYTES else UNUSED
+        if offset < HEADER_BYTES:
+            return "page header"
+        if page.kind == "overflow":
+            return "value"
+        _, _, flags, lower, upper = _HEADER.unpack_from(self.data, start)
+        if offset < upper:
+            return "page pointers" if offset < lower else UNUSED
+        place = max(place for place in self._pointers(start, lower) if place <= start + offset)
+        key_bytes = _NODE.unpack_from(self.data, place)[3]
+        inside = start + offset - place
+        if inside < NODE_BYTES:
+            return "child pointer" if flags & BRANCH else "node header"
+        return "key" if inside < NODE_BYTES + key_bytes else "value"

@@ -1,0 +1,89 @@
+"""Run a case in a forked child with a directory of its own: what ends the child, such as SIGBUS, ends nothing else.
+
+Only a process that has no threads of its own making and no environment open forks (cases.py).
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import select
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO, cast
+
+LATE = "it does not end"
+_READ_BYTES = 1 << 16
+
+
+Case = Callable[[Path, BinaryIO], object]
+
+
+def run(case: Case, scratch: Path, *, timeout_s: float, cpu_s: int) -> tuple[bytes, str]:
+    """What `case` writes, given an empty directory, and how the child ended if it did not end well. One that goes in
+    circles is ended after `cpu_s` seconds of work, however slow the machine is; one that waits, after `timeout_s`."""
+    base = Path(tempfile.mkdtemp(dir=scratch))
+    words = base.with_suffix(".stderr")
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s))
+        _be(case, base, writing, words)
+    os.close(writing)
+    try:
+        answer, late = _read(reading, time.monotonic() + timeout_s)
+        if late:
+            os.kill(child, signal.SIGKILL)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if status == 0:
+            return answer, ""
+        late = late or -status in (signal.SIGXCPU, signal.SIGKILL)  # the latter beyond the limit
+        return answer, LATE if late else f"{_ending(status)}: {_last_line(words)}"
+    finally:
+        os.close(reading)
+        words.unlink(missing_ok=True)
+        shutil.rmtree(base, ignore_errors=True)
+
+
+def _be(case: Case, base: Path, writing: int, words: Path) -> None:
+    """The child: never returns."""
+    status = 1
+    try:
+        os.dup2(os.open(words, os.O_WRONLY | os.O_CREAT), sys.stderr.fileno())
+        with os.fdopen(writing, "wb", buffering=0) as pipe:
+            case(base, cast(BinaryIO, pipe))
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+    finally:
+        os._exit(status)
+
+
+def _read(reading: int, until: float) -> tuple[bytes, bool]:
+    found: list[bytes] = []
+    while (left_s := until - time.monotonic()) > 0:
+        if select.select([reading], [], [], left_s)[0]:
+            data = os.read(reading, _READ_BYTES)
+            if not data:
+                return b"".join(found), False
+            found.append(data)
+    return b"".join(found), True
+
+
+def _ending(status: int) -> str:
+    return signal.Signals(-status).name if status < 0 else f"exit status {status}"
+
+
+def _last_line(words: Path) -> str:
+    """Of what the child had to say."""
+    if not words.exists():
+        return ""
+    return words.read_text(errors="replace").strip().rpartition("\n")[2]

@@ -1,0 +1,209 @@
+"""One process of clients: it connects to the deployment as any application would, runs workloads, notes what it was
+told, and judges it. chaos/ray/crowd.py starts several of them.
+
+    python -m ebla.chaos.ray.clients        not for people: it is driven by lines on its standard input
+
+    in     Order, then the verbs `run`, `stop`, `conclude`, and `adopt N` for a group that was killed
+    out    a Told for each: prepared, running, answered, concluded, adopted; `failed` ends it at any moment
+
+Every process has tables of its own (`registers-1`, ...), so that what the clients of a workload share in its object they
+share truly. Histories are written line by line as they grow, and so survive a SIGKILL of this process; their times are
+of CLOCK_MONOTONIC, which is the same for all processes of a machine. It ends with its standard input.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from io import TextIOWrapper
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+
+from ebla import aio
+from ebla.actors.ray_world import RayNetwork
+from ebla.chaos.export import read_json_lines, to_json_lines
+from ebla.chaos.history import Event, History
+from ebla.chaos.ray.network_faults import sample
+from ebla.chaos.ray.orders import ORDER_BYTES_MAX, Judged, Order, Told
+from ebla.chaos.ray.pulse import Pulse
+from ebla.chaos.ray.scenarios import scenario
+from ebla.chaos.workloads.base import Client, NoAnswer, Stage, Workload
+from ebla.connection import make_session, namespace_of
+from ebla.placement.connection import connect_ray, disconnect_ray
+from ebla.session import Session
+from ebla.storage.errors import EblaError
+
+
+class Recorded(History):
+    """A history that is also written to a file, line by line."""
+
+    def __init__(self, path: Path) -> None:
+        """Goes on where a process that was killed has left off; half a line at the end never happened."""
+        super().__init__()
+        self.path = path
+        if path.exists():
+            whole, _, _ = path.read_text().rpartition("\n")
+            found = read_json_lines(whole)
+            self.events, self.processes = found.events, found.processes
+            path.write_text(whole + "\n" if whole else "")
+        self._file = open(path, "ab", buffering=0)  # noqa: SIM115 (open as long as the process lives)
+
+    def note(self, *arguments: Any, **named: Any) -> Event:
+        event = super().note(*arguments, **named)
+        self._file.write(to_json_lines(History([event])).encode())
+        return event
+
+
+class Clients:
+    """All clients of one process."""
+
+    def __init__(self, order: Order) -> None:
+        self.order = order
+        self.stage = Stage()
+        self.histories: dict[str, Recorded] = {}
+        self.workloads = self._make(order.group)
+        if order.group == 1:
+            self.workloads.append(self._recorded(Pulse()))
+        self._sessions: list[Session] = []
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def _make(self, group: int) -> list[Workload]:
+        made = list(scenario(self.order.scenario).workloads())
+        for workload in made:
+            workload.name = f"{workload.name}-{group}"
+        return [self._recorded(workload) for workload in made]
+
+    def _recorded(self, workload: Workload) -> Workload:
+        self.histories[workload.name] = Recorded(Path(self.order.results) / f"{workload.name}.jsonl")
+        return workload
+
+    # -- the verbs, in their order
+
+    async def prepare(self) -> Told:
+        for workload in self.workloads:
+            await workload.prepare(self._client(workload, self._session(), 0))
+        network = RayNetwork(namespace_of(self.order.deployment))
+        return Told(
+            "prepared", calls=tuple(await sample(network, self.order.sample) if self.order.sample else ())
+        )
+
+    async def run(self) -> Told:
+        for number in range(1, self.order.clients + 1):
+            session = self._session()
+            for workload in self.workloads:
+                if isinstance(workload, Pulse) and number > 1:
+                    continue
+                client = self._client(workload, session, number)
+                name = f"{workload.name} client {number}"
+                self._tasks.append(asyncio.get_running_loop().create_task(workload.run(client), name=name))
+        return Told("running")
+
+    async def stop(self) -> Told:
+        """Every operation under way must come to an end, and so must its client."""
+        self.stage.stopping = True
+        _, pending = await asyncio.wait(self._tasks, timeout=self.order.answer_s_max)
+        problems = [f"{task.get_name()} was not answered" for task in self._tasks if task in pending]
+        for task in self._tasks:
+            if task not in pending and (error := task.exception()) is not None:
+                trace = "".join(traceback.format_exception(error))
+                print(f"{task.get_name()}:\n{trace}", file=sys.stderr, flush=True)
+                problems.append(f"{task.get_name()} ended with {type(error).__name__}: {error}")
+        return Told("answered", tuple(problems))
+
+    async def conclude(self) -> Told:
+        return await self._concluded("concluded", self.workloads)
+
+    async def adopt(self, group: int) -> Told:
+        """The last reads and the judgement for a group whose process was killed. What its clients had asked last has no
+        end in its histories."""
+        return await self._concluded("adopted", self._make(group))
+
+    async def _concluded(self, what: str, workloads: Sequence[Workload]) -> Told:
+        problems, verdicts = [], []
+        until_s = self._now_s() + self.order.answer_s_max
+        for workload in workloads:
+            history = self.histories[workload.name]
+            try:
+                async with asyncio.timeout(max(1.0, until_s - self._now_s())):
+                    await workload.conclude(self._client(workload, self._session(), 0))
+            except (NoAnswer, EblaError, TimeoutError) as error:
+                why = error.__cause__ or error
+                problems.append(f"{workload.name}: the last reads were not answered: {why!r}")
+            found = await asyncio.to_thread(workload.judge, history)
+            path = str(history.path)
+            verdicts.append(
+                Judged(workload.name, path, found.valid, found.problem, found.events, found.judged)
+            )
+        return Told(what, tuple(problems), tuple(verdicts))
+
+    def close(self) -> None:
+        for session in self._sessions:
+            session.close()
+
+    def _session(self) -> Session:
+        session = make_session(self.order.deployment)
+        self._sessions.append(session)
+        return session
+
+    def _client(self, workload: Workload, session: Session, number: int) -> Client:
+        chance = Random(f"{self.order.seed}:{workload.name}:{number}")
+        world = session.world
+        history = self.histories[workload.name]
+        return Client(
+            aio.Database(session), world.clock, world.network, chance, history, self._now_s, self.stage
+        )
+
+    def _now_s(self) -> float:
+        return time.monotonic() - self.order.epoch_s
+
+
+async def _serve(lines: asyncio.StreamReader, answers: TextIOWrapper) -> None:
+    def tell(told: Told) -> None:
+        answers.write(msgspec.json.encode(told).decode() + "\n")
+        answers.flush()
+
+    order = msgspec.json.decode(await lines.readline(), type=Order)
+    connect_ray(order.address, directory=Path(order.cluster))
+    clients = Clients(order)
+    try:
+        tell(await clients.prepare())
+        verbs = {"run": clients.run, "stop": clients.stop, "conclude": clients.conclude}
+        while words := (await lines.readline()).decode().split():
+            verb, *group = words
+            tell(await (clients.adopt(int(group[0])) if verb == "adopt" else verbs[verb]()))
+        clients.close()
+    except Exception as error:
+        tell(Told("failed", (f"{type(error).__name__}: {error}",)))
+        raise
+
+
+async def _main(answers: TextIOWrapper) -> None:
+    loop = asyncio.get_running_loop()
+    lines = asyncio.StreamReader(limit=ORDER_BYTES_MAX)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin.buffer)
+    serving = loop.create_task(_serve(lines, answers))
+    while not serving.done():  # with its input, at whatever moment: whoever started it is gone
+        await asyncio.wait([serving], timeout=0.5)
+        if lines.at_eof() and not serving.done():
+            os._exit(1)
+    await serving
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever started it
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what Ray prints is not an answer
+    asyncio.run(_main(answers))
+    disconnect_ray()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""The processes of clients (chaos/ray/clients.py), as the run drives them: all at the same time, verb by verb."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+import msgspec
+import psutil
+
+from ebla.chaos.ray.orders import ORDER_BYTES_MAX, Order, Told
+from ebla.storage.errors import EblaError
+
+END_S = 10.0
+
+
+class ClientsFailed(EblaError):
+    """A process of clients did not do what it was told; the message says which and why."""
+
+
+class _Group:
+    def __init__(self, order: Order, process: asyncio.subprocess.Process) -> None:
+        self.order = order
+        self.process = process
+
+    @property
+    def lives(self) -> bool:
+        return self.process.returncode != -signal.SIGKILL
+
+    async def tell(self, line: bytes) -> None:
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self.process.stdin.write(line + b"\n")
+            await self.process.stdin.drain()
+
+    async def hear(self, what: str, within_s: float) -> Told:
+        assert self.process.stdout is not None
+        name = f"the process of clients {self.order.group}"
+        try:
+            async with asyncio.timeout(within_s):
+                line = await self.process.stdout.readline()
+        except TimeoutError:
+            raise ClientsFailed(f"{name} has not {what} within {within_s:g} s") from None
+        if not line:
+            status = await self.process.wait()
+            raise ClientsFailed(f"{name} ended with status {status} before it had {what}")
+        told = msgspec.json.decode(line, type=Told)
+        if told.what != what:
+            raise ClientsFailed(f"{name} failed before it had {what}: {'; '.join(told.problems)}")
+        return told
+
+
+class Crowd:
+    """Ends its processes when the block ends. `killed_s`: when a group was killed on purpose."""
+
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        self._environment = {**os.environ, **(environment or {})}
+        self.killed_s: dict[int, float] = {}
+        self._groups: list[_Group] = []
+
+    async def __aenter__(self) -> Crowd:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for group in self._groups:
+            if group.process.stdin is not None:
+                group.process.stdin.close()
+        for group in self._groups:
+            try:
+                async with asyncio.timeout(END_S if error is None else 0.0):
+                    await group.process.wait()
+            except TimeoutError:
+                with contextlib.suppress(ProcessLookupError):
+                    group.process.kill()
+                await group.process.wait()
+
+    async def start(self, order: Order) -> None:
+        with open(Path(order.results) / f"clients-{order.group}.err", "wb") as errors:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "ebla.chaos.ray.clients",
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=errors,
+                env=self._environment,
+                start_new_session=True,
+                limit=ORDER_BYTES_MAX * 16,
+            )
+        group = _Group(order, process)
+        self._groups.append(group)
+        await group.tell(msgspec.json.encode(order))
+
+    def victim(self) -> psutil.Process | None:
+        """A process to be killed now: one that lives and does not take the pulse."""
+        living = [group for group in self._living() if group.order.group > 1]
+        if not living:
+            return None
+        self.killed_s[living[-1].order.group] = time.monotonic() - living[-1].order.epoch_s
+        return psutil.Process(living[-1].process.pid)
+
+    async def await_prepared(self, within_s: float) -> list[Told]:
+        return list(await asyncio.gather(*(group.hear("prepared", within_s) for group in self._groups)))
+
+    async def run(self) -> None:
+        await self._all(b"run", "running", END_S)
+
+    async def stop(self, within_s: float) -> list[Told]:
+        return await self._all(b"stop", "answered", within_s)
+
+    async def conclude(self, within_s: float) -> list[Told]:
+        """Whoever lives concludes for itself; the first process does so for those that were killed."""
+        told = await self._all(b"conclude", "concluded", within_s)
+        first = self._groups[0]
+        for group in self._groups:
+            if not group.lives:
+                await first.tell(f"adopt {group.order.group}".encode())
+                told.append(await first.hear("adopted", within_s))
+        return told
+
+    async def _all(self, verb: bytes, what: str, within_s: float) -> list[Told]:
+        living = self._living()
+        for group in living:
+            await group.tell(verb)
+        return list(await asyncio.gather(*(group.hear(what, within_s) for group in living)))
+
+    def _living(self) -> list[_Group]:
+        """All but those that were killed on purpose: any other end is a failure, which `hear` tells."""
+        return [group for group in self._groups if group.lives]

@@ -1,0 +1,98 @@
+"""Faults of one server's disk: slow, full, failing (through chaos/ray/disk_shim.py), or gone."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ebla.actors.ray_shell import FAILED, RUNNING
+from ebla.chaos.plans import Fault
+from ebla.chaos.ray import victims
+from ebla.chaos.ray.disk_shim import DiskShim
+from ebla.chaos.ray.process_faults import SIGNAL_S
+from ebla.chaos.ray.stage import RayStage, address_of
+from ebla.chaos.ray.struck import Missed, Struck, Unobserved, Violated
+
+SYNC_S_MAX = 10.0  # a server that takes part in writes syncs many times a second
+REFUSED_S_MAX = 30.0
+
+
+async def slow_disk(stage: RayStage, fault: Fault, struck: Struck) -> None:
+    """Every sync takes `amount` seconds longer."""
+    await _tampered(stage, fault, struck, "slow_disk", round(fault.amount * 1e6), "syncs were slow")
+
+
+async def full_disk(stage: RayStage, fault: Fault, struck: Struck) -> None:
+    await _tampered(stage, fault, struck, "full_disk", 0, "writes found no space")
+
+
+async def _tampered(stage: RayStage, fault: Fault, struck: Struck, kind: str, amount: int, what: str) -> None:
+    shim, process = _shim(stage), await stage.victim(struck.host)
+    struck.now(process.pid)
+    before = shim.hits(process.pid)
+    shim.arm(process.pid, kind, amount)
+    try:
+        await asyncio.sleep(fault.for_s)
+        hits = shim.hits(process.pid) - before
+    finally:
+        shim.disarm(process.pid)
+    if not hits:
+        raise Unobserved(f"process {process.pid} did not touch its disk for {fault.for_s:g} s")
+    struck.saw(f"{hits} {what} in process {process.pid} of {address_of(struck.host)}")
+    await stage.back(struck, None)
+
+
+async def fail_sync(stage: RayStage, fault: Fault, struck: Struck) -> None:
+    """One sync fails. The server ends, and refuses to start where it was; after `for_s` its directory is set aside, as
+    its operator is told to do, and it returns as a new one."""
+    shim, process = _shim(stage), await stage.victim(struck.host)
+    struck.now(process.pid)
+    before = shim.hits(process.pid)
+    shim.arm(process.pid, "fail_sync", 1)
+    try:
+        if not await victims.until(lambda: shim.hits(process.pid) > before, SYNC_S_MAX):
+            raise Unobserved(f"process {process.pid} synced nothing for {SYNC_S_MAX:g} s")
+        struck.saw(f"a sync of process {process.pid} failed with EIO")
+    finally:
+        shim.disarm(process.pid)
+    if not await victims.until_gone(process, SIGNAL_S):
+        raise Unobserved(f"process {process.pid} goes on after a sync that failed")
+    struck.saw(f"process {process.pid} of {address_of(struck.host)} is gone")
+    stage.destroyed[struck.host] = None
+    refused = await stage.heard(struck.host, process.pid, REFUSED_S_MAX, (FAILED, RUNNING))
+    if refused is None:
+        raise Unobserved(f"{address_of(struck.host)} gives no answer after {REFUSED_S_MAX:g} s")
+    if refused.state == RUNNING or refused.error is None:
+        raise Violated(f"{address_of(struck.host)} serves again from a disk whose sync has failed")
+    struck.saw(f"it refuses to start: {refused.error.kind}")
+    await asyncio.sleep(fault.for_s)
+    await _replace(stage, struck, refused.pid)
+
+
+async def lose_disk(stage: RayStage, fault: Fault, struck: Struck) -> None:
+    """The directory goes with the process that held it. Ray starts the role again at once: `for_s` does not count."""
+    process = await stage.victim(struck.host)
+    struck.now(process.pid)
+    process.suspend()  # so that it writes nothing more, and nobody else starts meanwhile
+    try:
+        if not await victims.until_still(process, SIGNAL_S):
+            raise Unobserved(f"process {process.pid} goes on in spite of its SIGSTOP")
+        lost = stage.set_aside(struck.host)
+    finally:
+        process.kill()
+    await victims.until_gone(process, SIGNAL_S)
+    struck.saw(f"process {process.pid} is gone, its directory is {lost.name}")
+    await stage.back(struck, process.pid)
+
+
+async def _replace(stage: RayStage, struck: Struck, pid: int) -> None:
+    refusing = victims.process_of(await victims.ask(stage.network, address_of(struck.host)))
+    stage.set_aside(struck.host)
+    refusing.kill()
+    await victims.until_gone(refusing, SIGNAL_S)
+    await stage.back(struck, pid)
+
+
+def _shim(stage: RayStage) -> DiskShim:
+    if stage.needs.shim is None:
+        raise Missed("the processes of this cluster were started without the means to fail a disk")
+    return stage.needs.shim

@@ -1,0 +1,69 @@
+"""Is the deployment whole again? `ebla check --checksum`'s own code says so, but for hosts that lost their disks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterator
+
+from ebla import survey
+from ebla.chaos.ray.stage import RayStage, address_of
+from ebla.health import judge
+from ebla.options import MASTER
+from ebla.verdicts import CHECKSUM_MISMATCH, HEALTHY, ClusterHealth, TabletHealth
+
+AGREE_S_MAX = 90.0
+DIGEST_S_MAX = 30.0
+LOOK_S = 0.5
+LINE_MAX = 100
+
+
+async def until_whole(stage: RayStage, told: Callable[[str], None], within_s: float = AGREE_S_MAX) -> str:
+    """Empty when everything is healthy and all replicas hold equal rows; else what is wrong. Different rows are told at
+    once: they do not pass."""
+    addresses = [address_of(host) for host in stage.hosts]
+    destroyed = [address_of(host) for host in stage.destroyed]
+    until_s = stage.now_s() + within_s
+    while True:
+        seen = await survey.survey(stage.network, [MASTER], addresses)
+        wrong = list(problems(judge(seen), destroyed))
+        if not wrong:
+            digests = await survey.digests(stage.network, seen.tables, timeout_s=DIGEST_S_MAX)
+            compared = judge(seen, digests)
+            different = [tablet for tablet in compared.tablets if tablet.status == CHECKSUM_MISMATCH]
+            if different:
+                return f"tablet {different[0].tablet} of {different[0].table}: {different[0].reasons[0]}"
+            wrong = list(problems(compared, destroyed))
+        if not wrong:
+            return ""
+        told(wrong[0][:LINE_MAX])
+        if stage.now_s() > until_s:
+            return f"not healthy {within_s:g} s after everything was undone: {'; '.join(wrong[:3])}"
+        await asyncio.sleep(LOOK_S)
+
+
+def problems(health: ClusterHealth, destroyed: Collection[str]) -> Iterator[str]:
+    """What keeps it from being healthy. A replica that went with its disk is not built again yet: without it a tablet
+    must still be led and have a majority of equals."""
+    for master in health.masters:
+        if master.status != HEALTHY:
+            yield f"{master.address}: {master.error}"
+    for server in health.servers:
+        if server.address not in destroyed and (server.status != HEALTHY or server.failed):
+            yield f"{server.address} is {server.status}: {server.error or f'{server.failed} failed replicas'}"
+    for tablet in health.tablets:
+        yield from _of_tablet(tablet, destroyed)
+
+
+def _of_tablet(tablet: TabletHealth, destroyed: Collection[str]) -> Iterator[str]:
+    if tablet.status == HEALTHY:
+        return
+    name = f"tablet {tablet.tablet} of {tablet.table}"
+    lost = [replica for replica in tablet.replicas if replica.address in destroyed]
+    if not lost:
+        yield f"{name} is {tablet.status}: {'; '.join(tablet.reasons)}"
+        return
+    for replica in tablet.replicas:
+        if replica not in lost and replica.status != HEALTHY:
+            yield f"{name}: the replica at {replica.address} is {replica.status}: {replica.error}"
+    if tablet.leader is None or 2 * tablet.healthy <= tablet.wanted:
+        yield f"{name} is {tablet.status} with {tablet.healthy} of {tablet.wanted} replicas: {tablet.reasons}"

@@ -1,0 +1,87 @@
+"""Can this machine do it? Every kind of fault has an answer: nothing, or the reason why not, which the report repeats.
+
+Some kinds need the cluster to be started for them (`prepare`): a network per node, a library that makes disks fail, or
+settings of Ray's own. That is done if the plan asks for such a fault, and only then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from ebla.chaos.plans import PAIRS, Fault
+from ebla.chaos.ray import disk_shim, namespaces, network_faults
+from ebla.chaos.ray.disk_shim import DiskShim
+from ebla.chaos.ray.namespaces import Namespaces
+from ebla.chaos.ray.stage import Needs
+
+IN_SIMULATION = {
+    "crash_point": "no such tool: fault points of roles are passed in simulation only",
+    "repeat": "no such tool: Ray delivers a call once or not at all; clients repeat what was lost (`lose`)",
+    "rot": "no such tool: records are damaged in simulation and by chaos/powercut",
+    "misdirect": "no such tool: records are damaged in simulation and by chaos/powercut",
+    "stale": "no such tool: records are damaged in simulation and by chaos/powercut",
+    "clock_rate": "no such tool: the processes of a machine share its clock; clocks are bent in simulation",
+    "clock_jump": "no such tool: the processes of a machine share its clock; clocks are bent in simulation",
+}
+PROCESSES = (
+    "crash",
+    "stop",
+    "pause",
+    "zombie",
+    "blackout",
+    "client_crash",
+    "node_loss",
+    "node_pause",
+    "lose_disk",
+)
+NETWORK = ("isolate", "split", *PAIRS)
+DISKS = ("slow_disk", "full_disk", "fail_sync")
+CALLS = ("lose", "delay")
+KINDS = (*PROCESSES, *NETWORK, *DISKS, *CALLS, *IN_SIMULATION)
+# A node that stands still is dead after 4 x 1.5 s, instead of 17 s, so that a zombie fits into a run.
+QUICK_HEALTH = {"RAY_health_check_timeout_ms": "1000", "RAY_health_check_failure_threshold": "4"}
+
+
+@dataclass
+class Prepared:
+    """`reasons`: by kind, why its faults are skipped."""
+
+    needs: Needs = field(default_factory=Needs)
+    reasons: dict[str, str] = field(default_factory=dict)
+
+
+def prepare(faults: Sequence[Fault], hosts: int, directory: Path) -> Prepared:
+    """Whatever these faults need and this machine has. `release` gives it back."""
+    kinds = dict.fromkeys(fault.kind for fault in faults)
+    reasons = {kind: IN_SIMULATION[kind] for kind in kinds if kind in IN_SIMULATION}
+    reasons |= {kind: f"no such fault: {kind}" for kind in kinds if kind not in KINDS}
+    if not psutil.LINUX:
+        what = "no such tool: faults of processes are signals, and their effect is read from Linux's /proc"
+        reasons |= {kind: what for kind in kinds if kind in PROCESSES}
+    shim: DiskShim | None = None
+    if any(kind in DISKS for kind in kinds):
+        built = disk_shim.build(directory / "shim")
+        if isinstance(built, DiskShim):
+            shim = built
+        else:
+            reasons |= {kind: built for kind in kinds if kind in DISKS}
+    network: Namespaces | None = None
+    if any(kind in NETWORK for kind in kinds):
+        why = namespaces.why_not()
+        if why is None:
+            network = Namespaces.create(hosts)
+        else:
+            reasons |= {kind: why for kind in kinds if kind in NETWORK}
+    environment = network_faults.environment(faults)
+    if "zombie" in kinds:
+        environment |= QUICK_HEALTH
+    return Prepared(Needs(network, shim, environment), reasons)
+
+
+def release(needs: Needs) -> None:
+    if needs.namespaces is not None:
+        needs.namespaces.remove()

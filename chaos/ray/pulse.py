@@ -1,0 +1,97 @@
+"""The pulse of a deployment: one writer per tablet of a side table, one small row after the other.
+
+Each tablet holds one row with a number that grows. The time between two acknowledgements is how long the tablet was
+unavailable; and what is read in the end must be the number that was acknowledged last, or one whose outcome nobody knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pyarrow as pa
+
+import ebla
+from ebla import aio
+from ebla.chaos.checkers.verdict import Verdict, broken, nothing
+from ebla.chaos.history import FAIL, INFO, INVOKE, OK, History, Operation
+from ebla.chaos.workloads.base import PREPARE_S, Client, persist
+from ebla.storage.errors import EblaError
+
+SCHEMA = pa.schema([pa.field("tablet", pa.int32(), nullable=False), ("n", pa.int64())])
+PERIOD_S = 0.05
+WRITE_S_MAX = 30.0
+
+
+class Pulse:
+    """A workload (chaos/workloads/base.py) whose one client writes to all tablets at the same time."""
+
+    name = "pulse"
+
+    def __init__(self, tablets: int = 6) -> None:
+        self.tablets = tablets
+
+    async def prepare(self, client: Client) -> None:
+        await client.db.create_table(
+            self.name,
+            schema=SCHEMA,
+            primary_key=["tablet"],
+            partition_by=ebla.range("tablet", splits=list(range(1, self.tablets))),
+            wait_s=PREPARE_S,
+        )
+
+    async def run(self, client: Client) -> None:
+        table = await client.db.table(self.name)
+        await asyncio.gather(*(self._write(client, table, tablet) for tablet in range(self.tablets)))
+
+    async def conclude(self, client: Client) -> None:
+        table = await client.db.table(self.name)
+        for tablet in range(self.tablets):
+            await persist(client, lambda tablet=tablet: self._read(client, table, tablet))  # type: ignore[misc]
+
+    def judge(self, history: History) -> Verdict:
+        return check_pulse(history)
+
+    async def _write(self, client: Client, table: aio.Table, tablet: int) -> None:
+        process, number = client.history.new_process(), 0
+        while not client.stopping:
+            number += 1
+            client.note(process, INVOKE, "write", tablet, number)
+            try:
+                await table.upsert({"tablet": tablet, "n": number}, deadline_s=WRITE_S_MAX)
+            except EblaError as error:
+                kind = INFO if error.possibly_applied else FAIL
+                client.note(process, kind, "write", tablet, number, f"{type(error).__name__}: {error}")
+                process = client.history.new_process()
+            else:
+                client.note(process, OK, "write", tablet, number)
+            await client.clock.sleep(PERIOD_S)
+
+    async def _read(self, client: Client, table: aio.Table, tablet: int) -> None:
+        call = table.get({"tablet": tablet}, deadline_s=client.deadline_s())
+        await client.ask("read", tablet, None, call, _number, reads=True)
+
+
+def _number(row: dict[str, Any] | None) -> int:
+    return 0 if row is None else int(row["n"])
+
+
+def check_pulse(history: History) -> Verdict:
+    """Every tablet's last reads against its writes, of which no two were under way at the same time."""
+    by_tablet: dict[int, list[Operation]] = {}
+    for operation in history.operations("write", "read"):
+        by_tablet.setdefault(operation.key, []).append(operation)
+    judged = 0
+    for tablet, operations in by_tablet.items():
+        last, unknown = 0, list[int]()
+        for operation in operations:
+            judged += operation.known
+            if operation.name == "read":
+                if operation.known and operation.answer not in (last, *unknown):
+                    problem = f"tablet {tablet} holds {operation.answer}, neither {last} nor any of {unknown}"
+                    return broken(problem, [operation], judged)
+            elif operation.known:
+                last = operation.argument
+            elif not operation.failed:
+                unknown.append(operation.argument)  # may still take place, also after a later one
+    return Verdict(True, judged=judged) if judged else nothing("nothing was written")

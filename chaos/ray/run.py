@@ -1,0 +1,299 @@
+"""One run on real Ray: a scenario, a plan of faults, two acts, and a judgement. The shape of chaos/simulation/runs.py.
+
+    act one   clients ask from processes of their own, the nemesis carries out its plan
+    act two   everything is made whole; what was asked must be answered, every replica of every tablet must hold equal
+              rows (`ebla check --checksum`), the last reads are made, and every history is judged
+
+A run is void, and proves nothing, if too few operations were acknowledged, if a fault was carried out and its effect was
+not seen, or if none of the plan's faults could be carried out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from ebla.actors import messages as m
+from ebla.chaos.export import read_json_lines
+from ebla.chaos.history import History
+from ebla.chaos.plans import Plan
+from ebla.chaos.ray import figures, health, probes
+from ebla.chaos.ray.crowd import ClientsFailed, Crowd
+from ebla.chaos.ray.nemesis import Nemesis
+from ebla.chaos.ray.orders import Judged, Order
+from ebla.chaos.ray.orders import Told as Answer
+from ebla.chaos.ray.pulse import Pulse
+from ebla.chaos.ray.report import VALID, VIOLATION, VOID, RunReport, observed
+from ebla.chaos.ray.scenarios import RayScenario, plan_of, scenario
+from ebla.chaos.ray.stage import NAME, RayStage, address_of, host_names, staged
+from ebla.chaos.ray.struck import SKIPPED, UNOBSERVED, VIOLATED, FaultReport
+from ebla.options import MASTER
+from ebla.pipelines.steps import Steps, Told
+from ebla.storage.errors import InvalidArgument
+
+GROUPS = 2  # processes of clients
+CLIENTS = 2  # in each of them, every one with a connection of its own
+PREPARE_S_MAX = 120.0
+CALM_S = 3.0  # after the last fault, so that its recovery is seen
+ANSWER_S_MAX = 60.0  # after healing, until everything asked is answered
+CONCLUDE_S_MAX = 180.0  # for a process's last reads, which have ANSWER_S_MAX, and its judgement
+SLACK_S = 10.0
+SHARE_MIN = 0.6  # of the operations must be acknowledged
+LOG_BYTES_MAX = 1 << 20  # of each log that is kept
+
+
+@dataclass(frozen=True)
+class Request:
+    """`plan`: None for the one of this seed. The cluster and its data are in `directory`; what is to be kept, the
+    histories, logs and the report, goes to `results`."""
+
+    scenario: str
+    directory: Path
+    results: Path
+    duration_s: float = 60.0
+    seed: int = 0
+    hosts: int | None = None
+    plan: Plan | None = None
+    groups: int = GROUPS
+    clients: int = CLIENTS
+
+
+@dataclass
+class Seen:
+    """What is known when the cluster is gone."""
+
+    faults: list[FaultReport] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    judged: list[Judged] = field(default_factory=list)
+    act_s: tuple[float, float] = (0.0, 0.0)
+    healed_s: float | None = None
+    killed_s: dict[int, float] = field(default_factory=dict)  # groups of clients
+
+
+def run(request: Request, steps: Steps, told: Told = lambda text: None) -> RunReport:
+    """Nothing of it runs when this returns or raises. `told`: of every fault, when it is over."""
+    wanted = scenario(request.scenario)
+    hosts = request.hosts or wanted.hosts
+    plan = request.plan or plan_of(request.scenario, request.seed, host_names(hosts), request.duration_s)
+    request.results.mkdir(parents=True, exist_ok=True)
+    if any(request.results.glob("*.jsonl")):
+        raise InvalidArgument(f"{request.results} holds the histories of another run; name another directory")
+    with contextlib.ExitStack() as ending:
+        with steps.step("looking at what this machine can do"):
+            prepared = probes.prepare(plan.faults, hosts, request.directory)
+            ending.callback(probes.release, prepared.needs)
+        with steps.step(f"starting a Ray cluster of {hosts} nodes with a deployment on it") as line:
+            stage = ending.enter_context(staged(hosts, request.directory, prepared.needs, line))
+        ending.callback(_keep_logs, stage, request.results)
+        seen = asyncio.run(_Run(request, plan, stage, prepared.reasons, steps, told).acts())
+        with steps.step("ending everything"):
+            ending.close()
+    with steps.step("reading the histories"):
+        return _report(request, wanted, hosts, plan, seen, steps)
+
+
+class _Run:
+    def __init__(
+        self,
+        request: Request,
+        plan: Plan,
+        stage: RayStage,
+        reasons: Mapping[str, str],
+        steps: Steps,
+        told: Told,
+    ) -> None:
+        self.request = request
+        self.plan = plan
+        self.stage = stage
+        self.reasons = reasons
+        self.steps = steps
+        self.told = told
+        self.seen = Seen()
+
+    async def acts(self) -> Seen:
+        stage, steps = self.stage, self.steps
+        async with Crowd(stage.needs.environment) as crowd:
+            stage.crowd = crowd
+            with steps.step(f"{self.request.groups} processes of clients make their tables"):
+                for group in range(1, self.request.groups + 1):
+                    await crowd.start(self._order(group))
+                prepared = await crowd.await_prepared(PREPARE_S_MAX)
+            nemesis = Nemesis(stage, self.plan, self.reasons, await self._tablets(), self.told)
+            nemesis.measured([call for told in prepared for call in told.calls])
+            try:
+                await self._act_one(crowd, nemesis)
+                await self._act_two(crowd)
+            except ClientsFailed as error:
+                self.seen.problems.append(str(error))
+            self.seen.faults = nemesis.reports()
+            self.seen.killed_s = crowd.killed_s
+        return self.seen
+
+    def _order(self, group: int) -> Order:
+        stage = self.stage
+        addresses = tuple(address_of(host) for host in stage.hosts)
+        calls = any(fault.kind in probes.CALLS for fault in self.plan.faults)
+        return Order(
+            scenario=self.request.scenario,
+            seed=self.plan.seed,
+            group=group,
+            clients=self.request.clients,
+            deployment=NAME,
+            address=stage.cluster.address,
+            cluster=str(stage.cluster.directory),
+            results=str(self.request.results),
+            epoch_s=stage.epoch,
+            answer_s_max=ANSWER_S_MAX,
+            sample=addresses if calls and group == 1 else (),
+        )
+
+    async def _tablets(self) -> dict[str, int]:
+        table = m.TableName(Pulse.name)
+        info = await self.stage.network.call(MASTER, "get_table", table, m.TableInfo, SLACK_S)
+        return {tablet.tablet: tablet.bucket for tablet in info.tablets}
+
+    async def _act_one(self, crowd: Crowd, nemesis: Nemesis) -> None:
+        stage = self.stage
+        with self.steps.step(f"act one: {len(self.plan.faults)} faults in {self.request.duration_s:g} s"):
+            await crowd.run()
+            began_s = stage.now_s()
+            duration_s = self.request.duration_s
+            await asyncio.gather(nemesis.run(duration_s), asyncio.sleep(duration_s))
+            await nemesis.heal()
+            await asyncio.sleep(CALM_S)
+            self.seen.act_s = began_s, stage.now_s()
+
+    async def _act_two(self, crowd: Crowd) -> None:
+        stage, seen = self.stage, self.seen
+        with self.steps.step("act two: everything asked is answered"):
+            stopped = await crowd.stop(ANSWER_S_MAX + SLACK_S)
+            seen.problems += _problems(stopped)
+        with self.steps.step("all replicas hold equal rows") as line:
+            problem = await health.until_whole(stage, line)
+            if problem:
+                seen.problems.append(problem)
+            else:
+                seen.healed_s = stage.now_s() - seen.act_s[1]
+        with self.steps.step("the last reads, and the judgement"):
+            concluded = await crowd.conclude(CONCLUDE_S_MAX)
+            seen.problems += _problems(concluded)
+            seen.judged = [verdict for told in concluded for verdict in told.verdicts]
+
+
+def _problems(told: Sequence[Answer]) -> list[str]:
+    return [problem for each in told for problem in each.problems]
+
+
+# -- the report ----------------------------------------------------------------------------------------------
+
+
+def _report(
+    request: Request, wanted: RayScenario, hosts: int, plan: Plan, seen: Seen, steps: Steps
+) -> RunReport:
+    paths = sorted(request.results.glob("*.jsonl"))
+    histories = {path.stem: _history(path) for path in paths}
+    pulse = figures.acknowledged_by_key(histories.get(Pulse.name, History()))
+    times = {name: figures.acknowledged(history) for name, history in histories.items()}
+    faults = figures.with_figures(seen.faults, pulse, times)
+    seconds = figures.per_second(histories.values(), seen.act_s[1])
+    acknowledged, failed, unknown = (
+        sum(getattr(second, name) for second in seconds) for name in ("acknowledged", "failed", "unknown")
+    )
+    broken = list(violations(seen))
+    empty = list(voids(request, wanted, seen.judged, faults, acknowledged, failed + unknown))
+    report = RunReport(
+        scenario=request.scenario,
+        seed=plan.seed,
+        hosts=hosts,
+        duration_s=request.duration_s,
+        plan=plan,
+        verdict=VIOLATION if broken else VOID if empty else VALID,
+        reasons=(*broken, *empty),
+        faults=faults,
+        skipped={each.fault.kind: each.reason for each in faults if each.outcome == SKIPPED},
+        judged=tuple(seen.judged),
+        acknowledged=acknowledged,
+        failed=failed,
+        unknown=unknown,
+        per_second=seconds,
+        act_s=seen.act_s,
+        healed_s=seen.healed_s,
+        unavailable={name: _windows(seen, name, each) for name, each in times.items()},
+        recoveries=figures.recoveries(faults),
+        histories=tuple(map(str, paths)),
+        results=str(request.results),
+        phases=dict(steps.seconds),
+    )
+    (request.results / "report.json").write_bytes(msgspec.json.format(msgspec.json.encode(report)))
+    return report
+
+
+def _windows(seen: Seen, name: str, times: Sequence[float]) -> tuple[figures.Window, ...]:
+    """While the clients of the table lived."""
+    began_s, ended_s = seen.act_s
+    for group, killed_s in seen.killed_s.items():
+        if name.endswith(f"-{group}"):
+            ended_s = min(ended_s, killed_s)
+    return figures.windows(times, began_s, ended_s)
+
+
+def _history(path: Path) -> History:
+    """A process that was killed may have left half a line at the end."""
+    whole, _, _ = path.read_text().rpartition("\n")
+    return read_json_lines(whole)
+
+
+def violations(seen: Seen) -> Iterator[str]:
+    yield from seen.problems
+    for fault in seen.faults:
+        if fault.outcome == VIOLATED:
+            yield f"{fault.fault}: {fault.reason}"
+    for each in seen.judged:
+        if each.valid is False:
+            yield f"{each.workload}: {each.problem}"
+
+
+def voids(
+    request: Request,
+    wanted: RayScenario,
+    judged: Sequence[Judged],
+    faults: tuple[FaultReport, ...],
+    acknowledged: int,
+    others: int,
+) -> Iterator[str]:
+    least = wanted.operations_min * request.duration_s
+    if acknowledged < least:
+        yield f"void: {acknowledged} operations were acknowledged, of at least {least:.0f}"
+    if acknowledged < SHARE_MIN * (acknowledged + others):
+        yield f"void: {acknowledged} of {acknowledged + others} operations were acknowledged, fewer than 60 %"
+    for each in faults:
+        if each.outcome == UNOBSERVED:
+            yield f"void: {each.fault}: its effect was not seen: {each.reason}"
+    if faults and not observed(faults):
+        yield "void: no fault of the plan was carried out"
+    if not judged:
+        yield "void: nothing was judged"
+    for verdict in judged:
+        if verdict.valid is None:
+            yield f"void: {verdict.workload}: {verdict.problem}"
+
+
+def _keep_logs(stage: RayStage, results: Path) -> None:
+    """What roles have said on their standard error, which goes with the cluster: the end of each."""
+    for path in sorted(Path(stage.cluster.state.temporary).glob("*/session_2*/logs/worker-*.err")):
+        with contextlib.suppress(OSError):
+            size = path.stat().st_size
+            if not size:
+                continue
+            kept = results / "logs" / path.parents[2].name / path.name
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            with open(path, "rb") as source, open(kept, "wb") as target:
+                source.seek(max(0, size - LOG_BYTES_MAX), os.SEEK_SET)
+                shutil.copyfileobj(source, target)

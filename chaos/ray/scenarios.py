@@ -1,0 +1,135 @@
+"""What is run on real Ray: which workloads, and which faults to expect. Rates are lower than in simulation, because
+what Ray and processes do takes seconds here: a role is back after one or two, a node after ten.
+
+Whoever names a scenario of the simulation (chaos/scenarios.py) gets its workloads and its mix of faults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from ebla.chaos import scenarios as simulated
+from ebla.chaos.plans import MASTER, NODES, Fault, Plan, generate
+from ebla.chaos.ray.probes import NETWORK
+from ebla.chaos.workloads.bank import Bank
+from ebla.chaos.workloads.base import Workload
+from ebla.chaos.workloads.chains import Chains
+from ebla.chaos.workloads.churn import Churn
+from ebla.chaos.workloads.registers import Registers
+from ebla.chaos.workloads.stamps import Stamps
+from ebla.chaos.workloads.tokens import Tokens
+from ebla.storage.errors import InvalidArgument
+
+HOSTS = 3
+HOSTS_PARTED = 4  # the head is not cut off: three more make a group that is parted in every way
+TRIES_MAX = 50
+FIRST_S = 2.0
+FOR_S = 1.0
+TAIL_S = 2.0  # at the end of the act without new faults
+
+
+@dataclass(frozen=True)
+class RayScenario:
+    """`mix`: faults to expect per ten seconds, by kind. `every_s`: where it is set, the kinds come in turn, one fault
+    after so many seconds, so that each comes alone and its recovery can be measured. `operations_min`: acknowledged ones
+    per second of act one, with fewer a run is void."""
+
+    name: str
+    mix: Mapping[str, float]
+    workloads: Callable[[], list[Workload]]
+    hosts: int = HOSTS
+    operations_min: float = 10.0
+    every_s: float | None = None
+
+
+def _everything() -> list[Workload]:
+    return [Registers(), Tokens(), Bank(), Chains(), Stamps(), Churn()]
+
+
+def _some() -> list[Workload]:
+    return [Registers(), Tokens(), Bank(), Chains()]
+
+
+PARTED = {"isolate": 0.5, "split": 0.5, "cut": 0.5, "cut_one_way": 0.5}
+DISKS = {"slow_disk": 0.5, "full_disk": 0.5, "fail_sync": 0.15, "lose_disk": 0.15}
+
+_ALL = (
+    RayScenario("calm", {}, _everything),
+    RayScenario("crashes", {"crash": 2.0}, _everything),
+    RayScenario("kills", {"crash": 1.0}, _some, every_s=6.0),
+    RayScenario("losses", {"node_loss": 1.0}, _some, every_s=16.0),
+    RayScenario("stops", {"stop": 0.7, "crash": 0.5, "client_crash": 0.1}, _some),
+    RayScenario("blackouts", {"blackout": 0.5}, _some),
+    RayScenario("pauses", {"pause": 1.5}, _everything),
+    RayScenario("nodes", {"node_loss": 0.5, "node_pause": 0.3}, _some),
+    RayScenario("zombies", {"zombie": 0.3}, _some),
+    RayScenario("partitions", PARTED, _some, HOSTS_PARTED),
+    RayScenario("calls", {"lose": 1.0, "delay": 1.0, "crash": 0.5}, _some),
+    RayScenario("disks", DISKS, _some),
+    RayScenario(
+        "everything",
+        {"crash": 0.5, "stop": 0.2, "pause": 0.5, "node_loss": 0.2, "zombie": 0.1, **PARTED, **DISKS},
+        _everything,
+        HOSTS_PARTED,
+    ),
+)
+
+SCENARIOS = {each.name: each for each in _ALL}
+
+
+def scenario(name: str) -> RayScenario:
+    if name in SCENARIOS:
+        return SCENARIOS[name]
+    if name in simulated.SCENARIOS:
+        other = simulated.SCENARIOS[name]
+        least = HOSTS_PARTED if any(kind in NETWORK for kind in other.mix) else HOSTS
+        return RayScenario(name, other.mix, other.workloads, max(least, other.shape.hosts))
+    known = dict.fromkeys([*SCENARIOS, *simulated.SCENARIOS])
+    raise InvalidArgument(f"there is no scenario {name!r}; there are {', '.join(known)}")
+
+
+def plan_of(name: str, seed: int, hosts: Sequence[str], duration_s: float) -> Plan:
+    """The plan of this seed. A seed whose swarm leaves out every fault takes the next one's faults, so that a run of a
+    scenario with faults has some."""
+    wanted = scenario(name)
+    least = HOSTS_PARTED if any(kind in NETWORK for kind in wanted.mix) else HOSTS
+    if len(hosts) < least:
+        raise InvalidArgument(f"scenario {name} needs {least} hosts, not {len(hosts)}; raise --hosts")
+    until_s = max(1.0, duration_s - TAIL_S)
+    if wanted.every_s is not None:
+        return Plan(name, seed, _in_turn(wanted, wanted.every_s, seed, hosts, until_s))
+    for turn in range(TRIES_MAX):
+        faults = _faults(wanted, seed + turn * 1_000_003, hosts, until_s)
+        if faults or not wanted.mix:
+            break
+    return Plan(name, seed, faults)
+
+
+def _in_turn(
+    wanted: RayScenario, every_s: float, seed: int, hosts: Sequence[str], until_s: float
+) -> tuple[Fault, ...]:
+    """Kind after kind, host after host: whoever was hit before leads less than the next one."""
+    kinds = list(wanted.mix)
+    found: list[Fault] = []
+    at_s = min(FIRST_S, until_s)
+    while at_s <= until_s:
+        kind = kinds[len(found) % len(kinds)]
+        among = hosts[1:] if kind in NODES else hosts
+        found.append(Fault(at_s, kind, (among[(seed + len(found)) % len(among)],), FOR_S))
+        at_s += every_s
+    return tuple(found)
+
+
+def _faults(wanted: RayScenario, seed: int, hosts: Sequence[str], until_s: float) -> tuple[Fault, ...]:
+    """The head's network cannot be cut: its processes share it with the clients."""
+    nodes = {kind: rate for kind, rate in wanted.mix.items() if kind in NETWORK}
+    roles = {kind: rate for kind, rate in wanted.mix.items() if kind not in NETWORK}
+    faults = list(generate(wanted.name, seed, roles, hosts, ("",), until_s).faults)
+    if nodes:
+        for fault in generate(wanted.name, seed, nodes, hosts[1:], ("",), until_s).faults:
+            where = tuple(hosts[-1] if host == MASTER else host for host in fault.where)
+            faults.append(msgspec.structs.replace(fault, where=where))
+    return tuple(sorted(faults, key=lambda fault: fault.at_s))

@@ -1,0 +1,105 @@
+"""Damage is aimed at what is alive, and what comes out of it is judged without mercy."""
+
+from __future__ import annotations
+
+import lmdb
+import pytest
+
+from ebla.chaos.powercut.btree import FREE, MAIN, UNUSED, File, Page
+from ebla.chaos.powercut.flips import compare
+from ebla.chaos.powercut.survey import Ended, Refused, Wrong
+from ebla.storage.entries import Position
+
+LARGE = 9000  # takes three pages of its own
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    path = tmp_path_factory.mktemp("lmdb")
+    with lmdb.open(str(path), map_size=1 << 24, max_dbs=4) as environment:
+        rows = environment.open_db(b"rows")
+        for _ in range(3):  # so that there is a free list
+            with environment.begin(write=True) as transaction:
+                for row in range(1000):
+                    transaction.put(b"key-%05d" % row, b"value-%05d" % row * 3, db=rows)
+                transaction.put(b"large", b"L" * LARGE, db=rows)
+    return (path / "data.mdb").read_bytes()
+
+
+def test_the_live_pages_of_a_file_are_found(data: bytes) -> None:
+    live = File(data).live()
+    kinds = {(page.kind, page.database) for page in live}
+    assert {("newest root", ""), ("older root", ""), ("leaf", FREE), ("leaf", MAIN)} <= kinds
+    assert {("branch", "rows"), ("leaf", "rows"), ("overflow", "rows")} <= kinds
+    assert len({page.number for page in live}) == len(live) < len(data) // 4096
+    (large,) = [page for page in live if page.kind == "overflow"]
+    assert large.count == -(-(LARGE + 16) // 4096)
+
+
+def test_every_byte_of_a_record_is_told_for_what_it_is(data: bytes) -> None:
+    file = File(data)
+    parts: dict[str, bytearray] = {}
+    for page in file.live():
+        if page.database == "rows" and page.kind != "branch":
+            start = page.number * file.page_bytes
+            for offset in range(page.count * file.page_bytes):
+                parts.setdefault(file.part(page, offset), bytearray()).append(data[start + offset])
+    values = parts["value"]
+    assert all(b"value-%05d" % row * 3 in values for row in range(1000))
+    assert b"L" * LARGE in values
+    assert all(b"key-%05d" % row in parts["key"] for row in range(1000))
+    assert UNUSED in parts
+
+
+def test_a_root_is_the_part_of_its_page_that_a_commit_writes(data: bytes) -> None:
+    file = File(data)
+    parts = [file.part(Page(0, "newest root", ""), offset) for offset in range(4096)]
+    assert parts.count("root") == 152 - 16
+    assert set(parts[32:152]) == {"root"}
+
+
+WANTED = {"row t 1": {"k": 1}, "row t 2": None, "scan t": {1: "a", 2: "b"}, "digest t": (2, "x")}
+
+
+@pytest.mark.parametrize(
+    ("changed", "outcome", "noticed"),
+    [
+        ({}, "right", False),
+        ({"row t 1": Refused("bad")}, "refused", True),
+        ({"role": Ended("bad")}, "ended", True),
+        ({"row t 1": None}, "missing", False),
+        ({"row t 1": None, "scan t": Refused("bad")}, "missing", True),
+        ({"row t 1": {"k": 2}}, "wrong", False),
+        ({"row t 2": {"k": 2}}, "wrong", False),
+        ({"scan t": {1: "a"}}, "missing", False),
+        ({"scan t": {1: "a", 2: "c"}}, "wrong", False),
+        ({"scan t": {1: "a", 2: "b", 3: "c"}}, "wrong", False),
+        ({"scan t": Wrong("keys twice")}, "wrong", False),
+        ({"scan t": {}, "role": Ended("bad")}, "missing", True),
+        ({"row t 1": None, "digest t": (1, "y")}, "missing", True),
+        ({"digest t": (1, "y")}, "refused", True),
+    ],
+)
+def test_the_worst_answer_counts(changed: dict[str, object], outcome: str, noticed: bool) -> None:
+    judgement = compare(WANTED, {**WANTED, **changed})
+    assert (judgement.outcome, judgement.noticed) == (outcome, noticed)
+
+
+def test_an_answer_that_was_not_reached_is_no_answer() -> None:
+    assert compare(WANTED, {"start": Refused("bad")}).outcome == "refused"
+
+
+def test_a_replica_that_is_no_longer_known_is_told_apart() -> None:
+    assert compare({"superblock t": "is"}, {"superblock t": None}).outcome == "unknown"
+
+
+def test_a_log_that_ends_earlier_has_lost_something() -> None:
+    long, short = Position(9, 1, 9), Position(8, 1, 8)
+    assert compare({"log t": long}, {"log t": short}).outcome == "missing"
+    assert compare({"log t": short}, {"log t": long}).outcome == "wrong"
+
+
+def test_a_log_may_hold_more_than_it_must() -> None:
+    assert compare({"entries t": {2: "b"}}, {"entries t": {1: "a", 2: "b"}}).outcome == "right"
+    assert compare({"entries t": {1: "a", 2: "b"}}, {"entries t": {2: "b"}}).outcome == "missing"
+    assert compare({"entries t": {2: "b"}}, {"entries t": {2: "c"}}).outcome == "wrong"
