@@ -53,7 +53,7 @@ _ALL = (
         "five",
         60,
         defects.count_a_follower_twice,
-        seed=1,
+        seed=7,
     ),
     Defect(
         "older-term-by-counting",
@@ -74,10 +74,10 @@ _ALL = (
     Defect(
         "forget-the-vote",
         "a restart forgets whom it voted for",
-        "elections",
+        "votes",
         200,
         defects.forget_the_vote,
-        seed=37,
+        seed=3,
     ),
     Defect(
         "vote-not-durable",
@@ -139,10 +139,10 @@ _ALL = (
     Defect(
         "lead-after-abdicating",
         "a leader that ordered its successor to take over reads on",
-        "churn",
-        200,
+        "handovers",
+        100,
         defects.lead_on_after_abdicating,
-        seed=10,
+        seed=28,
     ),
     Defect(
         "unpinned-scan",
@@ -174,7 +174,7 @@ _ALL = (
         "chains",
         60,
         defects.flush_claims_what_came_meanwhile,
-        seed=2,
+        seed=37,
     ),
     Defect(
         "no-checksums", "records are believed as they are read", "disks", 60, defects.believe_every_checksum

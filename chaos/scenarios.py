@@ -14,7 +14,7 @@ from ebla.chaos.simulation.deployment import Shape
 from ebla.chaos.workloads.bank import Bank
 from ebla.chaos.workloads.base import Workload
 from ebla.chaos.workloads.chains import Chains
-from ebla.chaos.workloads.churn import Churn
+from ebla.chaos.workloads.churn import HAND_OVERS, Churn
 from ebla.chaos.workloads.registers import Registers
 from ebla.chaos.workloads.stamps import Stamps
 from ebla.chaos.workloads.tokens import Tokens
@@ -116,6 +116,12 @@ _ALL = (
     ),
     Scenario(
         "churn", {**PROCESSES, **NETWORK, "slow_disk": 1.0}, lambda: [Churn(), Registers()], look_s=0.05
+    ),
+    Scenario(
+        "handovers",
+        {"cut": 3.0, "lose": 3.0, "delay": 3.0, "isolate": 2.0},
+        lambda: [Churn(HAND_OVERS), Registers(keys=2, tablets=6)],
+        look_s=0.02,
     ),
     Scenario("elections", ELECTIONS, lambda: [Chains(tablets=2), Registers(keys=2, tablets=3)]),
     Scenario("leases", LEASES, lambda: [Registers(keys=3, tablets=8)], look_s=0.02),

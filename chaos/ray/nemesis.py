@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import psutil
 
-from ebla.chaos.plans import MASTER, Fault, Plan
+from ebla.chaos.plans import EVERYWHERE, MASTER, PAIRS, Fault, Plan
 from ebla.chaos.ray import disk_faults, network_faults, node_faults, process_faults, victims
 from ebla.chaos.ray.probes import CALLS
 from ebla.chaos.ray.stage import HEAD, RayStage
@@ -89,9 +89,8 @@ class Nemesis:
         if fault.kind in self._reasons:
             struck.skipped(self._reasons[fault.kind])
             return
-        unknown = [host for host in fault.where if host not in self._busy]
-        if unknown:
-            struck.missed(f"there is no host {', '.join(unknown)}; the hosts are {', '.join(self._busy)}")
+        if wrong := misplaced(fault, tuple(self._busy)):
+            struck.missed(wrong)
             return
         await asyncio.sleep(max(0.0, began_s + fault.at_s - self.stage.now_s()))
         async with contextlib.AsyncExitStack() as held:
@@ -146,3 +145,14 @@ class Nemesis:
                 await stage.start_node(number)
         if any(struck.fault.kind == "stop" and struck.undone_s is None for struck in self.struck):
             await stage.relaunch()
+
+
+def misplaced(fault: Fault, hosts: Sequence[str]) -> str:
+    """Why the fault names nobody here that it could hit; empty if it does."""
+    unknown = [host for host in fault.where if host not in hosts]
+    if unknown:
+        return f"there is no host {', '.join(unknown)}; the hosts are {', '.join(hosts)}"
+    least = 0 if fault.kind in EVERYWHERE else 2 if fault.kind in PAIRS else 1
+    if len(fault.where) < least:
+        return f"{fault.kind} needs {least} of the hosts {', '.join(hosts)}"
+    return ""

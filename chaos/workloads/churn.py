@@ -23,12 +23,16 @@ SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
 ROWS = 25
 TABLES_MAX = 4  # of one client, at a time
 DIGEST_S = 5.0
+# How often to create, drop, list, hand over, flush, compare and look, against each other.
+WEIGHTS = (4, 3, 2, 4, 2, 2, 1)
+HAND_OVERS = (1, 1, 1, 30, 0, 0, 0)
 
 
 class Churn:
     name = "churn"
 
-    def __init__(self) -> None:
+    def __init__(self, weights: tuple[int, ...] = WEIGHTS) -> None:
+        self.weights = weights
         self._next = 0
         self.problems: list[str] = []
 
@@ -49,7 +53,7 @@ class Churn:
                     self._compare,
                     self._look,
                 ),
-                (4, 3, 2, 4, 2, 2, 1),
+                self.weights,
             )[0]
             await verb(client, mine)
 

@@ -14,7 +14,7 @@ from ebla.chaos.scenarios import SCENARIOS, scenario
 from ebla.chaos.simulation.runs import Run, plan_of
 from ebla.chaos.simulation.story import replicas, story
 
-SEEDS = 30  # of each scenario: more than 500 runs
+SEEDS = 12  # of each scenario
 
 
 @pytest.mark.timeout(900)
@@ -25,8 +25,8 @@ def test_hundreds_of_runs_hold_and_each_seed_is_one_history() -> None:
             pass
     assert told.failed == []
     assert told.different == []
-    assert told.runs == SEEDS * len(SCENARIOS) >= 500
-    assert told.pairs >= 20
+    assert told.runs == SEEDS * len(SCENARIOS) >= 200
+    assert told.pairs >= 10
     assert told.void <= told.runs // 50
     assert told.never() == [], "fault points and marks that no run came to"
 

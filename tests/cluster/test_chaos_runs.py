@@ -23,7 +23,7 @@ from ebla.chaos.plans import NODES, Fault, Plan
 from ebla.chaos.ray import disk_shim, figures, probes, report
 from ebla.chaos.ray.__main__ import main
 from ebla.chaos.ray.clients import Recorded
-from ebla.chaos.ray.nemesis import KINDS
+from ebla.chaos.ray.nemesis import KINDS, misplaced
 from ebla.chaos.ray.orders import Judged
 from ebla.chaos.ray.pulse import check_pulse
 from ebla.chaos.ray.run import Request, Seen, run, violations, voids
@@ -90,6 +90,17 @@ def test_every_kind_is_carried_out_or_refused_with_a_reason(tmp_path: Path) -> N
         **dict.fromkeys(probes.IN_SIMULATION, "no such tool"),
         "earthquake": "no such fault",
     }
+
+
+def test_a_fault_that_names_nobody_hits_nobody() -> None:
+    hosts = (*host_names(3), "master")
+    assert misplaced(Fault(0.0, "crash", ("host-9",)), hosts) == (
+        "there is no host host-9; the hosts are host-1, host-2, host-3, master"
+    )
+    assert misplaced(Fault(0.0, "crash"), hosts).startswith("crash needs 1 of the hosts")
+    assert misplaced(Fault(0.0, "cut", ("host-2",)), hosts).startswith("cut needs 2 of the hosts")
+    assert not misplaced(Fault(0.0, "blackout"), hosts)
+    assert not misplaced(Fault(0.0, "pause", ("master",)), hosts)
 
 
 def test_a_machine_without_the_tools_skips_what_needs_them(
