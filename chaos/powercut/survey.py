@@ -6,7 +6,7 @@ answers must be what the first answers, or a refusal.
     superblock, vote, log, entries   of each tablet, as a start brings them up
     row               single reads of every key that was ever written, and of keys that never were
     scan, digest      the whole tablet; what `ebla check --checksum` compares
-    answers           that retries would get
+    answer            that a retry gets
     later             the rows again, after writes and a flush of every tablet have gone over the same files; of a
                       follower, once a leader has told it what is committed
     catalog, edits    the master's
@@ -174,8 +174,12 @@ class Survey:
             self._tell(f"scan {tablet}", await scan(self.machine, tablet))
         with self._answer(f"digest {tablet}"):
             self._tell(f"digest {tablet}", await self._digest(tablet))
-        if (replica := self.machine.server.replicas.get(tablet)) is not None:
-            self._tell(f"answers {tablet}", replica.store.results.clients)
+        for lane in lanes:
+            if lane.last is not None:
+                name = f"answer {tablet} {lane.client.decode()}"
+                with self._answer(name):
+                    again = await write(self.machine, tablet, lane.last[0], tries_max=TRIES_MAX)
+                    self._tell(name, again)
 
     async def _digest(self, tablet: str) -> tuple[int, str]:
         started = await self.machine.ask(SERVER, "checksum_start", m.ChecksumStart(tablet), m.ChecksumStarted)

@@ -22,7 +22,7 @@ from ebla.chaos.powercut.flips import FAILURES
 from ebla.chaos.powercut.planted import PLANTED
 
 STEPS = 50
-CUTS, RECOVERY_CUTS, BITS = 100, 30, 100
+CUTS, RECOVERY_CUTS, BITS = 90, 30, 90
 PLANTED_STEPS, PLANTED_CUTS = 12, 60
 
 
