@@ -151,7 +151,9 @@ def scanner(snapshot: Any, **options: Any) -> Scanner:
     predicate = None
     if request.predicate is not None:
         predicate = expressions.bind(expressions.decode(request.predicate), SCHEMA)
-    return Scanner("s", None, request, snapshot, predicate, ["k", "v"], b"", request.limit, 0.0)  # type: ignore[arg-type]
+    start, left, used_at = b"", request.limit, 0.0
+    limits = 8192, min(request.block_bytes, 16_000_000)
+    return Scanner("s", None, request, snapshot, predicate, ["k", "v"], start, left, used_at, *limits)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("flushed", [True, False])

@@ -105,12 +105,13 @@ def test_a_bit_that_turns_in_a_value_never_comes_out_as_a_wrong_one(bits: list[F
     assert sum(one.found.outcome == "refused" for one in hit) > len(hit) // 4
 
 
-def test_what_comes_out_wrong_of_a_broken_tree_could_be_found_in_the_file(bits: list[Flip]) -> None:
-    """LMDB does not notice that a pointer or a key in its own pages has turned, and not every read does. A check of
-    the file as a whole would: this is the bound that storage has today."""
+def test_what_comes_out_wrong_of_a_broken_tree_could_have_been_found(bits: list[Flip]) -> None:
+    """LMDB does not notice that a pointer or a key in its own pages has turned, and not every read does. A look at the
+    rows beside one that is absent would, or a walk over the file: that is the bound of what may come out wrong."""
     broken = [one for one in bits if one.found.outcome in ("missing", "wrong")]
-    assert [one for one in broken if not {"count", "structure", "digest"} & set(one.found.audits)] == []
-    assert len(broken) < BITS // 10
+    found_by = {"neighbours", "count", "structure", "digest"}
+    assert [one for one in broken if not found_by & set(one.found.audits)] == []
+    assert len(broken) < BITS // 8
 
 
 def test_a_run_tells_its_figures_and_a_failure_is_repeated_by_what_it_prints(tmp_path: Path) -> None:
