@@ -12,7 +12,7 @@ from ebla.actors.fault_points import POINTS
 from ebla.chaos.plans import HOLD_S
 from ebla.chaos.simulation.deployment import Shape
 from ebla.chaos.workloads.bank import Bank
-from ebla.chaos.workloads.base import Workload
+from ebla.chaos.workloads.base import PAUSE_S, Workload
 from ebla.chaos.workloads.chains import Chains
 from ebla.chaos.workloads.churn import HAND_OVERS, Churn
 from ebla.chaos.workloads.registers import Registers
@@ -41,6 +41,7 @@ class Scenario:
     duration_s: float = 10.0
     replicas: int = 3
     hold_s: tuple[float, float] = HOLD_S  # how long a fault lasts
+    pause_s: float = PAUSE_S  # of a client between two operations, at most
     look_s: float = 0.1  # between two looks at the invariants
     operations_min: int = 20
     points: tuple[str, ...] = POINTS
@@ -98,7 +99,7 @@ LEASES = {
 }
 
 _ALL = (
-    Scenario("calm", {}, _everything, duration_s=4.0),
+    Scenario("calm", {}, _everything, duration_s=3.0, pause_s=0.1),
     Scenario("registers", {**PROCESSES, **NETWORK, **CLOCKS, "slow_disk": 1.0}, lambda: [Registers()]),
     Scenario("tokens", {**PROCESSES, **NETWORK}, lambda: [Tokens()]),
     Scenario(
@@ -112,7 +113,10 @@ _ALL = (
     ),
     Scenario("chains", {**PROCESSES, "slow_disk": 1.0, "full_disk": 1.0}, lambda: [Chains()]),
     Scenario(
-        "logs", {**PROCESSES, "slow_disk": 1.0}, lambda: [Chains(tablets=2), Registers(keys=2, tablets=6)]
+        "logs",
+        {**PROCESSES, "slow_disk": 1.0},
+        lambda: [Chains(tablets=2), Registers(keys=2, tablets=6)],
+        pause_s=0.1,
     ),
     Scenario(
         "churn", {**PROCESSES, **NETWORK, "slow_disk": 1.0}, lambda: [Churn(), Registers()], look_s=0.05
@@ -163,8 +167,10 @@ _ALL = (
         Shape(hosts=5, server={**SMALL, "append_bytes_max": 1}, master=SMALL_MASTER),
         replicas=5,
     ),
-    Scenario("disks", DISKS, lambda: [Registers(), Chains()]),
-    Scenario("everything", {**PROCESSES, **NETWORK, **CLOCKS, **DISKS}, _everything, duration_s=6.0),
+    Scenario("disks", DISKS, lambda: [Registers(), Chains()], pause_s=0.12),
+    Scenario(
+        "everything", {**PROCESSES, **NETWORK, **CLOCKS, **DISKS}, _everything, duration_s=6.0, pause_s=0.2
+    ),
 )
 
 SCENARIOS = {scenario.name: scenario for scenario in _ALL}

@@ -10,7 +10,8 @@ full disk makes a pause. Only a disk that failed ends the server.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import itertools
+from collections.abc import Awaitable, Callable, Iterable
 
 from ebla.actors import errors
 from ebla.actors.tablet.admission import Load
@@ -23,7 +24,8 @@ from ebla.storage.entries import Position
 from ebla.storage.errors import Corruption, Damaged, DiskFull, InvalidArgument
 from ebla.storage.shared_log import SharedLog
 
-PERIOD_S = 0.25
+LOOK_S = 0.025  # between two looks at the replicas that something happened to
+FULL_EVERY = 40  # one look of so many is at all of them
 DISK_FULL_PAUSE_S = 1.0
 
 
@@ -49,6 +51,7 @@ class Maintenance:
         self.load = load
         self.on_flushed = on_flushed
         self.abandon = abandon
+        self._measured: dict[str, tuple[int, int]] = {}  # tablet: bytes in its memtables, bytes not applied
 
     def start(self) -> None:
         self.world.spawn(self._watch(), "maintenance")
@@ -69,6 +72,7 @@ class Maintenance:
                 replica.require_running()
                 raise
             await self.world.faults.here("tablet.flush.after_commit")
+        self.rounds.touched[replica.tablet] = replica
         self.on_flushed(replica)
         return flushed
 
@@ -80,20 +84,25 @@ class Maintenance:
             self.world.faults.reached("tablet.flush.replica_gone")
             return None
 
-    def measure(self) -> None:
-        """Bring the load that admission looks at up to date."""
-        running = [replica for replica in self.replicas.values() if replica.state == RUNNING]
-        self.load.memtable_bytes = sum(replica.store.memory_bytes for replica in running)
-        self.load.unapplied_bytes = self.rounds.unwritten_bytes + sum(r.unapplied_bytes for r in running)
+    def measure(self, replicas: Iterable[Replica]) -> None:
+        """Bring the load that admission looks at up to date, where it may have changed."""
+        for replica in replicas:
+            if replica.state == RUNNING:
+                self._measured[replica.tablet] = replica.store.memory_bytes, replica.unapplied_bytes
+            else:
+                self._measured.pop(replica.tablet, None)
+        self.load.memtable_bytes = sum(held for held, _ in self._measured.values())
+        self.load.unapplied_bytes = self.rounds.unwritten_bytes + sum(u for _, u in self._measured.values())
 
     async def _watch(self) -> None:
-        while True:
-            await self.world.clock.sleep(PERIOD_S / 10)
-            self.measure()
+        for number in itertools.count():
+            await self.world.clock.sleep(LOOK_S)
+            replicas = self._take_touched(everything=number % FULL_EVERY == 0)
+            self.measure(replicas)
             try:
                 if self.load.memtable_bytes > self.options.memtable_bytes:
                     await self._flush_largest()
-                await self._trim()
+                await self._trim(replicas)
             except DiskFull:
                 self.world.faults.reached("tablet.maintenance.disk_full")
                 await self.world.clock.sleep(DISK_FULL_PAUSE_S)
@@ -103,10 +112,18 @@ class Maintenance:
         running = [replica for replica in self.replicas.values() if replica.state == RUNNING]
         largest = max(running, key=lambda replica: replica.store.memory_bytes)
         await self.flush_if_running(largest)
-        self.measure()
+        self.measure([largest])
 
-    async def _trim(self) -> None:
-        for replica in list(self.replicas.values()):
+    def _take_touched(self, *, everything: bool) -> list[Replica]:
+        """Replicas that something happened to since the last look: an idle one costs nothing."""
+        touched, self.rounds.touched = self.rounds.touched, {}
+        if everything:
+            self._measured.clear()  # also of those that are gone
+            return list(self.replicas.values())
+        return list(touched.values())
+
+    async def _trim(self, replicas: Iterable[Replica]) -> None:
+        for replica in replicas:
             if replica.state == RUNNING:
                 self._drop(replica)
         if self.shared.bytes > self.options.shared_log_bytes:

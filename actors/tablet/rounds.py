@@ -43,6 +43,7 @@ class Rounds:
         self.unwritten_bytes = 0
         self.synced_seq = shared.next_seq  # everything below is on disk
         self._links: dict[tuple[str, str], Link] = {}
+        self.touched: dict[str, Replica] = {}  # since maintenance last took them
         self._dirty: dict[str, Replica] = {}
         self._wake = asyncio.Event()
         self._unwritten: list[Unwritten] = []
@@ -54,7 +55,7 @@ class Rounds:
 
     def touch(self, replica: Replica) -> None:
         """Something happened to the replica: it takes part in the next round."""
-        self._dirty[replica.tablet] = replica
+        self._dirty[replica.tablet] = self.touched[replica.tablet] = replica
         self._wake.set()
 
     def write(self, unwritten: Unwritten) -> None:

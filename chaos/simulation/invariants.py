@@ -3,6 +3,8 @@
 now      one state of everything, looked at once
 since    what was seen before must still be so; the memory is outside of every node, so no fault touches it
 
+What is a function of a replica's state alone is looked at when that state has changed since the last look.
+
     one_leader_per_term            a term of a tablet has one leader, ever
     leaders_have_what_is_committed a leader's log holds every entry that was committed before its term
     entries_can_be_read            an entry that a replica says it has lies in a log that has not let go of it
@@ -26,7 +28,7 @@ from ebla.actors.errors import NotLeader, Unavailable
 from ebla.actors.master.catalog import LIVE
 from ebla.actors.master.server import Master
 from ebla.actors.tablet.replica import RUNNING, Replica
-from ebla.actors.tablet.server import TabletServer
+from ebla.actors.tablet.server import RECORDS, TabletServer
 from ebla.chaos.simulation.deployment import Deployment, address_of
 from ebla.options import MASTER
 from ebla.storage.errors import StorageError
@@ -52,6 +54,9 @@ class Seen:
         return f"{self.server.world.address}'s replica of {self.tablet}"
 
 
+Facts = tuple[object, ...]
+
+
 @dataclass
 class Memory:
     leaders: dict[tuple[str, int], str] = field(default_factory=dict)
@@ -63,6 +68,9 @@ class Memory:
     looked_at: dict[int, int] = field(
         default_factory=dict
     )  # id of a replica object -> commit index looked at
+    facts: dict[int, Facts] = field(
+        default_factory=dict
+    )  # id of a replica object -> its state at the last look
     hard_states: dict[tuple[str, str], tuple[int, str | None]] = field(default_factory=dict)
     data: dict[tuple[str, str], None] = field(default_factory=dict)  # (uuid, tablet) seen on a disk
     kept: list[Replica] = field(default_factory=list)  # so that an id stays the id of one object
@@ -83,7 +91,8 @@ class Watch:
         for seen in self._replicas():
             by_tablet.setdefault(seen.tablet, []).append(seen)
         for group in by_tablet.values():
-            for seen in group:
+            changed = [seen for seen in group if self._has_changed(seen)]
+            for seen in changed:
                 indexes_are_in_order(seen)
                 durable_is_on_disk(seen)
                 entries_can_be_read(seen)
@@ -91,12 +100,21 @@ class Watch:
                 one_leader_per_term(seen, self.memory)
                 leaders_commit_their_own_term(seen, self.memory)
                 committed_never_changes(seen, self.memory)
-            logs_match(group)
+            if changed:
+                logs_match(group)
             one_reader_at_a_time(group)
         master = self._master()
         if master is not None:
             catalog_is_well_formed(master)
             nothing_is_deleted_unasked(self.deployment, master, self.memory)
+
+    def _has_changed(self, seen: Seen) -> bool:
+        replica, facts = seen.replica, facts_of(seen)
+        before = self.memory.facts.get(id(replica))
+        if before is None:
+            self.memory.kept.append(replica)
+        self.memory.facts[id(replica)] = facts
+        return facts != before
 
     def _replicas(self) -> Iterator[Seen]:
         cluster = self.deployment.cluster
@@ -111,6 +129,29 @@ class Watch:
         cluster = self.deployment.cluster
         role = cluster.role(MASTER) if cluster.alive(MASTER) else None
         return role if isinstance(role, Master) and role._running else None
+
+
+def facts_of(seen: Seen) -> Facts:
+    """All that the invariants of one replica read. An entry's chain stands for the whole log before it."""
+    core, store, log = seen.replica.core, seen.replica.store, seen.replica.log
+    try:
+        record = seen.server.consensus.environment.get(RECORDS, seen.tablet.encode())
+    except StorageError:
+        record = None  # the disk is gone: nothing is served from it
+    return (
+        core.role,
+        core.term,
+        core.commit_index,
+        core.durable_index,
+        core.last_index,
+        log.last,
+        log.dropped,
+        log.private_last,
+        store.flushed,
+        store.applied,
+        seen.server.shared.first_seq,
+        record,
+    )
 
 
 # -- now -----------------------------------------------------------------------------------------------------
@@ -154,10 +195,11 @@ def logs_match(group: list[Seen]) -> None:
 
 
 def one_reader_at_a_time(group: list[Seen]) -> None:
+    leaders = [seen for seen in group if seen.replica.core.role == "leader" and not seen.paused]
+    if len(leaders) < 2:
+        return
     readers = []
-    for seen in group:
-        if seen.paused or seen.replica.core.role != "leader":
-            continue
+    for seen in leaders:
         try:
             seen.replica.core.read_index(seen.server.world.clock.monotonic())
         except (NotLeader, Unavailable):
@@ -206,8 +248,6 @@ def leaders_have_what_is_committed(seen: Seen, memory: Memory) -> None:
 
 def committed_never_changes(seen: Seen, memory: Memory) -> None:
     replica, log = seen.replica, seen.replica.log
-    if id(replica) not in memory.looked_at:
-        memory.kept.append(replica)
     known = memory.committed.setdefault(seen.tablet, {})
     first = max(memory.looked_at.get(id(replica), 0), log.dropped.index) + 1
     last = min(replica.core.commit_index, log.last_index)

@@ -100,8 +100,10 @@ class _Mortal(Coroutine[Any, Any, T]):
         domain.unfinished[self] = None
 
     def send(self, value: Any) -> Any:
+        if self._next is None:
+            return self._step(self.coroutine.send, value)
         held, self._next = self._next, None
-        return self._step(*(held or (self.coroutine.send, value)))
+        return self._step(*held)
 
     def throw(self, kind: Any, value: Any = None, traceback: Any = None) -> Any:
         self._next = None  # cancelled while it was held up: what it waited for is not delivered any more
@@ -198,6 +200,15 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def time(self) -> float:
         return self._now
+
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
+        """As asyncio's, without its checks for debugging: a run is millions of these."""
+        handle = events.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
+        return self.call_at(self._now + delay, callback, *args, context=context)
 
     def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
         self._timers_set += 1

@@ -95,6 +95,8 @@ class SimulatedNetwork:
         self._isolated.clear()
 
     def connected(self, sender: str, receiver: str) -> bool:
+        if not self._cuts and not self._isolated:
+            return True
         senders, receivers = _names(sender), _names(receiver)
         if any((a, b) in self._cuts for a in senders for b in receivers):
             return False
@@ -191,9 +193,11 @@ class SimulatedNetwork:
         self.loop.call_later(self._delay_s(), act, *arguments)
 
     def _delay_s(self) -> float:
-        if self.random.random() < self.slow_probability:
-            return self.random.uniform(self.latency_s[1], self.slow_s)
-        return self.random.uniform(*self.latency_s)
+        chance = self.random.random
+        low, high = self.latency_s
+        if chance() < self.slow_probability:
+            low, high = high, self.slow_s
+        return low + (high - low) * chance()
 
     def _trace(self, what: str, exchange: Exchange, data: bytes) -> None:
         self.loop.trace(

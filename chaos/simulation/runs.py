@@ -92,7 +92,7 @@ class Run:
         watch = Watch(deployment)
         watching = asyncio.ensure_future(self._watch(watch))
         workloads = self.scenario.workloads()
-        stage = Stage(replicas=self.scenario.replicas)
+        stage = Stage(replicas=self.scenario.replicas, pause_s=self.scenario.pause_s)
         await self._start_clients(deployment, workloads, stage)
         await asyncio.gather(nemesis.run(), asyncio.sleep(self.scenario.duration_s))
         stage.stopping = True

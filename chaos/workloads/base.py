@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 PREPARE_S = 60.0
 DEADLINES_S = (1.0, 5.0, 20.0)  # one is picked for each operation: users differ
-PAUSE_S = 0.06  # between two operations of one client, at most
+PAUSE_S = 0.06
 
 
 class NoAnswer(Exception):
@@ -86,15 +86,17 @@ class Client:
         return self.random.choice(DEADLINES_S)
 
     async def pause(self) -> None:
-        await self.clock.sleep(self.random.uniform(0.0, PAUSE_S))
+        await self.clock.sleep(self.random.uniform(0.0, self.stage.pause_s))
 
 
 @dataclass
 class Stage:
-    """What the clients of a run share: whether it is time to stop, and how many replicas tables have."""
+    """What the clients of a run share: whether it is time to stop, how many replicas tables have, and how long a client
+    pauses between two operations, at most."""
 
     stopping: bool = False
     replicas: int = 3
+    pause_s: float = PAUSE_S
 
 
 class Workload(Protocol):
@@ -112,7 +114,7 @@ async def until_stopped(client: Client, step: Callable[[], Awaitable[None]]) -> 
         try:
             await step()
         except NoAnswer:
-            await client.clock.sleep(client.random.uniform(0.0, PAUSE_S))
+            await client.pause()
         await client.pause()
 
 
