@@ -29,6 +29,7 @@ from ebla.actors.master.catalog import LIVE
 from ebla.actors.master.server import Master
 from ebla.actors.tablet.replica import RUNNING, Replica
 from ebla.actors.tablet.server import RECORDS, TabletServer
+from ebla.chaos.simulation.applied import AppliedLog
 from ebla.chaos.simulation.deployment import Deployment, address_of
 from ebla.options import MASTER
 from ebla.storage.errors import StorageError
@@ -59,6 +60,7 @@ Facts = tuple[object, ...]
 
 @dataclass
 class Memory:
+    applied: AppliedLog
     leaders: dict[tuple[str, int], str] = field(default_factory=dict)
     led_from: dict[tuple[str, int], int] = field(
         default_factory=dict
@@ -79,9 +81,9 @@ class Memory:
 class Watch:
     """Looks at a deployment whenever it is asked to. `looks` counts."""
 
-    def __init__(self, deployment: Deployment) -> None:
+    def __init__(self, deployment: Deployment, applied: AppliedLog) -> None:
         self.deployment = deployment
-        self.memory = Memory()
+        self.memory = Memory(applied)
         self.looks = 0
 
     def look(self) -> None:
@@ -257,6 +259,7 @@ def committed_never_changes(seen: Seen, memory: Memory) -> None:
         before = known.setdefault(index, entry)
         memory.committed_in.setdefault((seen.tablet, index), replica.core.term)
         assert before == entry, f"{seen}: entry {index} was committed as {before}, here it is {entry}"
+    memory.applied.take(replica, first, last)
     memory.looked_at[id(replica)] = max(last, memory.looked_at.get(id(replica), 0))
 
 

@@ -20,11 +20,13 @@ from ebla.chaos.history import INFO, OK, History
 from ebla.chaos.plans import Plan, generate
 from ebla.chaos.scenarios import Scenario
 from ebla.chaos.simulation import loop
+from ebla.chaos.simulation.applied import AppliedLog
 from ebla.chaos.simulation.deployment import ClientProcess, Deployment
 from ebla.chaos.simulation.invariants import Watch
 from ebla.chaos.simulation.nemesis import Nemesis
 from ebla.chaos.simulation.points import Points
 from ebla.chaos.workloads.base import Client, Stage, Workload
+from ebla.chaos.workloads.registers import Registers
 from ebla.options import MASTER
 from ebla.storage.errors import EblaError
 from ebla.survey import digests, table_infos
@@ -71,6 +73,7 @@ class Run:
     loop: Any = None
     nemesis: Nemesis | None = None
     deployment: Deployment | None = None
+    applied: AppliedLog = field(default_factory=lambda: AppliedLog((Registers.name,)))
     whole_story: bool = False  # keep every line of it, for whoever wants to read it
 
     def go(self) -> Report:
@@ -89,7 +92,7 @@ class Run:
         self.deployment = deployment
         self.nemesis = nemesis = Nemesis(deployment, self.plan, self.points)
         await deployment.boot()
-        watch = Watch(deployment)
+        watch = Watch(deployment, self.applied)
         watching = asyncio.ensure_future(self._watch(watch))
         workloads = self.scenario.workloads()
         stage = Stage(replicas=self.scenario.replicas, pause_s=self.scenario.pause_s)
@@ -104,6 +107,7 @@ class Run:
         await self._conclude(deployment, workloads, stage)
         watch.look()
         watching.cancel()
+        self._judge(workloads)
         deployment.close()
 
     def _tolerates(self, address: str, error: BaseException) -> bool:
@@ -190,7 +194,14 @@ class Run:
         for workload in workloads:
             client, _ = self._client(deployment, workload, stage, "last")
             await workload.conclude(client)
-            verdict = workload.judge(self.histories[workload.name])
+
+    def _judge(self, workloads: list[Workload]) -> None:
+        for workload in workloads:
+            history = self.histories[workload.name]
+            if isinstance(workload, Registers):
+                verdict = workload.judge(history, self.applied.of(workload.name))
+            else:
+                verdict = workload.judge(history)
             if verdict.valid is False:
                 raise Violation(f"{workload.name}: {verdict.problem}")
 

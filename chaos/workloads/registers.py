@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+
 import pyarrow as pa
 
 import ebla
@@ -12,6 +15,18 @@ from ebla.chaos.history import History
 from ebla.chaos.workloads.base import PREPARE_S, Client, until_stopped
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What is known of a table's replicated log: at which index of its tablet's log each value was first written, and
+    whether that is all of the log. Deletions have no value."""
+
+    indexes: Mapping[Hashable, int] = field(default_factory=dict)
+    complete: bool = False
+
+
+NOTHING_KNOWN = Applied()
 
 
 class Registers:
@@ -51,8 +66,8 @@ class Registers:
         for key in self._live:
             await self._read(client, table, key)
 
-    def judge(self, history: History) -> Verdict:
-        return check_register(history)
+    def judge(self, history: History, applied: Applied = NOTHING_KNOWN) -> Verdict:
+        return check_register(history, _order(history, applied))
 
     def _key(self, client: Client) -> int:
         place = client.random.randrange(self.keys)
@@ -85,3 +100,14 @@ class Registers:
     async def _read(self, client: Client, table: aio.Table, key: int) -> None:
         call = table.get({"k": key}, deadline_s=client.deadline_s())
         await client.ask("read", key, None, call, lambda row: None if row is None else row["v"], reads=True)
+
+
+def _order(history: History, applied: Applied) -> dict[int, int | None]:
+    """By its invocation's index, where the log has each write; None where it is known to have none."""
+    order: dict[int, int | None] = {}
+    for operation in history.operations():
+        if operation.name in ("write", "insert", "update"):
+            index = applied.indexes.get(operation.argument)
+            if index is not None or applied.complete:
+                order[operation.began] = index
+    return order

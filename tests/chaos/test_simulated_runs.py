@@ -13,8 +13,9 @@ from ebla.chaos.plans import Fault, Plan
 from ebla.chaos.scenarios import SCENARIOS, scenario
 from ebla.chaos.simulation.runs import Run, plan_of
 from ebla.chaos.simulation.story import replicas, story
+from ebla.chaos.workloads.registers import Applied, Registers
 
-SEEDS = 12  # of each scenario
+SEEDS = 28  # of each scenario
 
 
 @pytest.mark.timeout(900)
@@ -25,8 +26,8 @@ def test_hundreds_of_runs_hold_and_each_seed_is_one_history() -> None:
             pass
     assert told.failed == []
     assert told.different == []
-    assert told.runs == SEEDS * len(SCENARIOS) >= 200
-    assert told.pairs >= 10
+    assert told.runs == SEEDS * len(SCENARIOS) >= 500
+    assert told.pairs >= 25
     assert told.void <= told.runs // 50
     assert told.never() == [], "fault points and marks that no run came to"
 
@@ -60,6 +61,20 @@ def test_a_run_tells_its_story() -> None:
     assert said["registers"] == len(run.histories["registers"])
     assert len(list(replicas(run))) >= 3
     assert msgspec.json.decode(msgspec.json.encode(report), type=type(report)) == report
+
+
+def test_the_replicated_log_bears_witness_against_an_acknowledged_write_that_it_does_not_have() -> None:
+    registers = Registers()
+    run = Run(scenario("registers"), plan_of(scenario("registers"), 4))
+    assert soak.quiet(run.go).violation == ""
+    history, applied = run.histories["registers"], run.applied.of("registers")
+    assert applied.complete
+    assert registers.judge(history, applied).valid is True
+    written = next(each for each in history.operations("write") if each.known)
+    without = {value: index for value, index in applied.indexes.items() if value != written.argument}
+    verdict = registers.judge(history, Applied(without, complete=True))
+    assert verdict.valid is False
+    assert "the log shows that it was never applied" in verdict.problem
 
 
 def test_a_run_in_which_too_little_happened_is_void() -> None:

@@ -1,0 +1,72 @@
+"""What the replicated log says of a table's writes, seen from outside of every node: hints for a checker.
+
+Clients learn too little to judge an unknown write quickly, and too little to notice that two answers which look
+well were given in another order than the log's. The simulation reads every committed entry once, when an invariant
+first sees it committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from operator import add
+
+from ebla.actors.messages import DELETE, UPDATE
+from ebla.actors.tablet.batches import decode_batch
+from ebla.actors.tablet.replica import Replica
+from ebla.chaos.workloads.registers import Applied
+from ebla.storage.entries import WRITE
+from ebla.storage.errors import StorageError
+from ebla.storage.rows import RowCodec
+
+
+@dataclass
+class _Tablet:
+    codec: RowCodec
+    seen: dict[int, None] = field(default_factory=dict)  # indexes that were read
+    last: int = 0  # the highest index that any replica has committed
+    values: dict[Hashable, int] = field(default_factory=dict)
+
+
+class AppliedLog:
+    """Collects for the tables that are named; `column` is the one whose values tell writes apart."""
+
+    def __init__(self, tables: tuple[str, ...], column: str = "v") -> None:
+        self.tables = tables
+        self.column = column
+        self._tablets: dict[str, dict[str, _Tablet]] = {}  # by table, by tablet
+
+    def take(self, replica: Replica, first: int, last: int) -> None:
+        """Entries first..last are committed."""
+        block = replica.superblock
+        if block.table_name not in self.tables:
+            return
+        of_table = self._tablets.setdefault(block.table_name, {})
+        if replica.tablet not in of_table:
+            of_table[replica.tablet] = _Tablet(RowCodec(block.schema))
+        tablet = of_table[replica.tablet]
+        tablet.last = max(tablet.last, replica.core.commit_index)
+        for index in range(first, last + 1):
+            if index not in tablet.seen:
+                self._read(replica, tablet, index)
+
+    def _read(self, replica: Replica, tablet: _Tablet, index: int) -> None:
+        try:
+            (entry,) = replica.log.load(index, index)
+        except StorageError:
+            return  # the disk is gone, or the record is damaged: another replica may show it
+        tablet.seen[index] = None
+        if entry.kind != WRITE:
+            return
+        batch = decode_batch(entry.payload)
+        if batch.kind == DELETE:
+            return
+        codec = RowCodec(tablet.codec.schema, batch.columns) if batch.kind == UPDATE else tablet.codec
+        rows = codec.decode(list(map(add, batch.keys, batch.values)), None, [self.column])
+        for value in rows.column(self.column).to_pylist():
+            tablet.values[value] = min(index, tablet.values.get(value, index))  # a retry is a second entry
+
+    def of(self, table: str) -> Applied:
+        tablets = self._tablets.get(table, {}).values()
+        indexes = {value: index for tablet in tablets for value, index in tablet.values.items()}
+        return Applied(indexes, all(len(tablet.seen) == tablet.last for tablet in tablets))
