@@ -1,7 +1,8 @@
 """`python -m ebla.chaos.powercut`: record lives, replay power cuts of them, damage what they leave.
 
-Exit status 0 if nothing was lost and nothing wrong came out, 1 if something was, 2 if this machine cannot record. What
-failed is kept with its recording, and told with the command that repeats it.
+Exit status 0 if nothing was lost and nothing wrong came out, 1 if something was, 2 if it could not be tried (this
+machine cannot record, the file is no recording), 130 if interrupted. What failed is kept with its recording, and told
+with the command that repeats it.
 """
 
 from __future__ import annotations
@@ -21,21 +22,27 @@ from rich.console import Console
 from rich.progress import Progress
 
 from ebla.chaos.powercut import runs
-from ebla.chaos.powercut.events import Plan
+from ebla.chaos.powercut.events import Plan, load
 from ebla.chaos.powercut.report import SHOWN_MAX, Figures
 from ebla.chaos.powercut.slots import CannotRecord
+from ebla.storage.errors import EblaError, InvalidArgument
 
 SHOWN_FAILURES_MAX = 20
+INTERRUPTED = 130
 console = Console()
 
 
 def main(
-    cuts: Annotated[int, typer.Option(help="Power cuts to replay.")] = 2000,
-    flips: Annotated[int, typer.Option(help="Single bits to turn.")] = 2000,
-    spoils: Annotated[int, typer.Option(help="Other damages: bytes, sectors, swapped and stale pages.")] = 0,
+    cuts: Annotated[int, typer.Option(min=0, help="Power cuts to replay.")] = 2000,
+    flips: Annotated[int, typer.Option(min=0, help="Single bits to turn.")] = 2000,
+    spoils: Annotated[
+        int, typer.Option(min=0, help="Other damages: bytes, sectors, swapped and stale pages.")
+    ] = 0,
     lives: Annotated[int, typer.Option(min=1, help="Recordings; each has one of a recovery as well.")] = 6,
     seed: Annotated[int, typer.Option(help="Of the recordings; cases count on from 0.")] = 1,
-    jobs: Annotated[int, typer.Option(help="Processes that run cases.")] = max(1, (os.cpu_count() or 2) // 2),
+    jobs: Annotated[int, typer.Option(min=1, help="Processes that run cases.")] = max(
+        1, (os.cpu_count() or 2) // 2
+    ),
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the figures as JSON, and nothing else.")
     ] = False,
@@ -48,14 +55,20 @@ def main(
     spoil: Annotated[int | None, typer.Option(help="With --recording: the seed of another damage.")] = None,
 ) -> None:
     """Power cuts and damage, for real."""
-    figures = Figures()
+    figures, told = Figures(), Console(stderr=True)
     try:
         if recording is not None:
             _repeat(figures, recording, cut, flip, spoil, quiet=as_json)
+        elif not cuts + flips + spoils:
+            raise InvalidArgument("no cut, no flip and no other damage is wanted; raise --cuts or --flips")
         else:
             _run(figures, _Wanted(cuts, flips, spoils, lives, seed, jobs, keep), quiet=as_json)
-    except CannotRecord as error:
-        Console(stderr=True).print(f"cannot record here: {error}", style="red")
+    except KeyboardInterrupt as interrupt:
+        told.print("interrupted; every process was ended, and every directory removed")
+        raise typer.Exit(INTERRUPTED) from interrupt
+    except EblaError as error:
+        what = "cannot record here" if isinstance(error, CannotRecord) else "nothing was tried"
+        told.print(f"{what}: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(2) from error
     if as_json:
         print(json.dumps(figures.as_dict(), indent=2))
@@ -132,6 +145,9 @@ def _keep(figures: Figures, keep: Path) -> None:
 def _repeat(
     figures: Figures, recording: Path, cut: int | None, flip: int | None, spoil: int | None, *, quiet: bool
 ) -> None:
+    if cut is None and flip is None and spoil is None:
+        raise InvalidArgument("which case of the recording? Give --cut, --flip or --spoil with a seed")
+    load(recording)  # what is no recording is told here, not by a process that ends
     show = Console(quiet=quiet)
     for seed, kind in ((flip, runs.flip), (spoil, runs.spoil)):
         if seed is not None:
@@ -149,6 +165,9 @@ def _show(figures: Figures) -> None:
         console.print(table)
     for check, count in figures.audits.most_common():
         console.print(f"{count} of the damages that came out wrong would be found by: {check}")
+    for outcome, signs in figures.notices.items():
+        for sign, count in signs.most_common():
+            console.print(f"{count} of those that came out {outcome} were given away by: {sign}")
     for failure in figures.failures[:SHOWN_FAILURES_MAX]:
         console.print(f"[red]{failure.why[:SHOWN_MAX]}[/red]\n  again: {failure.again}", highlight=False)
     if len(figures.failures) > SHOWN_FAILURES_MAX:

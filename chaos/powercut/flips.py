@@ -11,8 +11,10 @@ everything (survey.py). The worst answer counts:
     missing   something that had been written was silently answered as absent
     wrong     something was answered that is not what had been written
 
-The last two, and the hung, are failures. Of them is told whether something else in the same survey refused
-(`noticed`), and which checks that storage does not make would have found the damage (audit.py).
+The last two, and the hung, are failures. Of them is told what else in the same survey gave the damage away
+(`noticed_by`): another answer that was refused, the end of the process, or the digest of the tablet, which
+`ebla check --checksum` compares with those of the other replicas. And which checks that storage does not make would
+have found it (audit.py).
 """
 
 from __future__ import annotations
@@ -42,13 +44,16 @@ FAILURES = (HUNG, MISSING, WRONG)
 TIMEOUT_S, CPU_S = 20.0, 3  # a survey takes a twentieth of a second
 
 
+REFUSAL, END, CHECK = "a refusal of something else", "the end of the process", "ebla check --checksum"
+
+
 class Judgement(msgspec.Struct, frozen=True):
     """`read` names the answers that were missing or wrong."""
 
     outcome: str
     why: str = ""
     read: tuple[str, ...] = ()
-    noticed: bool = False
+    noticed_by: tuple[str, ...] = ()
     audits: tuple[str, ...] = ()
 
 
@@ -101,7 +106,7 @@ class Bench:
             self._baselines[master] = self._baseline(master)
         answers, status = self._survey(master, damage)
         if status:
-            answers["process"] = Hung(status) if status == forks.LATE else Ended(status)
+            answers["process"] = Hung(status) if status.startswith(forks.LATE) else Ended(status)
         judgement = compare(self._baselines[master], answers)
         if judgement.outcome in (MISSING, WRONG):
             return msgspec.structs.replace(judgement, audits=self._audits(node, damage, judgement.read))
@@ -177,7 +182,9 @@ def compare(baseline: Answers, found: Answers) -> Judgement:
             outcome = UNKNOWN
         worse[outcome].append(name)
         shown.setdefault(outcome, f"{name}: {str(answer)[:300]} instead of {str(wanted)[:300]}")
-    noticed = bool(refused or ended or differ)
+    differ |= any(isinstance(value, Refused) for name, value in found.items() if name.startswith("digest"))
+    signs = ((REFUSAL, bool(refused)), (END, bool(ended)), (CHECK, differ))
+    noticed = tuple(sign for sign, seen in signs if seen)
     for outcome in (WRONG, MISSING):
         if worse[outcome]:
             return Judgement(outcome, shown[outcome], tuple(worse[WRONG] + worse[MISSING]), noticed)
@@ -186,9 +193,9 @@ def compare(baseline: Answers, found: Answers) -> Judgement:
     if worse[UNKNOWN]:
         return Judgement(UNKNOWN, shown[UNKNOWN], tuple(worse[UNKNOWN]), noticed)
     if ended:
-        return Judgement(ENDED, ended[0], noticed=True)
+        return Judgement(ENDED, ended[0], noticed_by=noticed)
     if refused or differ:
-        return Judgement(REFUSED, refused[0] if refused else "the digest differs", noticed=True)
+        return Judgement(REFUSED, refused[0] if refused else "the digest differs", noticed_by=noticed)
     return Judgement(RIGHT)
 
 

@@ -5,7 +5,9 @@ Only a process that has no threads of its own making and no environment open for
 
 from __future__ import annotations
 
+import faulthandler
 import os
+import re
 import resource
 import select
 import shutil
@@ -20,6 +22,7 @@ from typing import BinaryIO, cast
 
 LATE = "it does not end"
 _READ_BYTES = 1 << 16
+_FRAME = re.compile(r'File "(.+)", line \d+ in (\w+)')
 
 
 Case = Callable[[Path, BinaryIO], object]
@@ -34,7 +37,7 @@ def run(case: Case, scratch: Path, *, timeout_s: float, cpu_s: int) -> tuple[byt
     child = os.fork()
     if child == 0:
         os.close(reading)
-        resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s))
+        resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
         _be(case, base, writing, words)
     os.close(writing)
     try:
@@ -44,8 +47,9 @@ def run(case: Case, scratch: Path, *, timeout_s: float, cpu_s: int) -> tuple[byt
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         if status == 0:
             return answer, ""
-        late = late or -status in (signal.SIGXCPU, signal.SIGKILL)  # the latter beyond the limit
-        return answer, LATE if late else f"{_ending(status)}: {_last_line(words)}"
+        if late or -status in (signal.SIGXCPU, signal.SIGKILL):  # the latter beyond the limit
+            return answer, f"{LATE}{_place(words)}"
+        return answer, f"{_ending(status)}: {_last_line(words)}"
     finally:
         os.close(reading)
         words.unlink(missing_ok=True)
@@ -57,6 +61,7 @@ def _be(case: Case, base: Path, writing: int, words: Path) -> None:
     status = 1
     try:
         os.dup2(os.open(words, os.O_WRONLY | os.O_CREAT), sys.stderr.fileno())
+        faulthandler.register(signal.SIGXCPU, all_threads=False, chain=True)
         with os.fdopen(writing, "wb", buffering=0) as pipe:
             case(base, cast(BinaryIO, pipe))
         status = 0
@@ -80,6 +85,12 @@ def _read(reading: int, until: float) -> tuple[bytes, bool]:
 
 def _ending(status: int) -> str:
     return signal.Signals(-status).name if status < 0 else f"exit status {status}"
+
+
+def _place(words: Path) -> str:
+    """Where one that goes in circles was last seen."""
+    found = _FRAME.search(words.read_text(errors="replace")) if words.exists() else None
+    return f": {found[2]} in {Path(found[1]).name}" if found else ""
 
 
 def _last_line(words: Path) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from ebla.chaos.powercut.cuts import DIED, KEPT, LOST, UNBORN, Cut
 from ebla.chaos.powercut.damage import BIT
 from ebla.chaos.powercut.flips import FAILURES, OUTCOMES, Flip
 
+SILENT = "nothing"
 SHOWN_MAX = 200  # characters of a reason
 
 
@@ -22,6 +23,7 @@ class Failure(msgspec.Struct, frozen=True):
     seed: int
     why: str
     found_by: tuple[str, ...] = ()  # checks that storage does not make
+    noticed_by: tuple[str, ...] = ()  # what gave it away nevertheless
 
     @property
     def again(self) -> str:
@@ -37,6 +39,7 @@ class Figures:
         self.areas: dict[str, Counter[str]] = {}  # of single bits, by what was hit
         self.parts: dict[str, Counter[str]] = {}
         self.audits: Counter[str] = Counter()  # of the failures, by what would have found them
+        self.notices: defaultdict[str, Counter[str]] = defaultdict(Counter)  # and by what gave them away
         self.points: Counter[str] = Counter()
         self.answers = 0
         self.cuts_that_took = 0
@@ -63,8 +66,12 @@ class Figures:
             kind = "flip" if flip.damage == BIT else "spoil"
             place = f"{flip.damage} in {flip.area}, {flip.page}, {flip.part}"
             why = f"{outcome}: {place}: {flip.found.why}"
-            self.failures.append(Failure(str(recording), kind, flip.seed, why, flip.found.audits))
-            self.audits.update(flip.found.audits or ["nothing"])
+            found = flip.found
+            self.failures.append(
+                Failure(str(recording), kind, flip.seed, why, found.audits, found.noticed_by)
+            )
+            self.audits.update(found.audits or ["nothing"])
+            self.notices[outcome].update(found.noticed_by or [SILENT])
 
     # -- as text
 
@@ -110,6 +117,7 @@ class Figures:
             "bits_by_area": {area: dict(outcomes) for area, outcomes in sorted(self.areas.items())},
             "bits_by_part": {part: dict(outcomes) for part, outcomes in sorted(self.parts.items())},
             "failures_that_a_check_would_find": dict(self.audits),
+            "failures_noticed_by": {outcome: dict(signs) for outcome, signs in self.notices.items()},
             "failures": [
                 {**msgspec.structs.asdict(failure), "again": failure.again} for failure in self.failures
             ],

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import queue
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,7 @@ from ebla.chaos.powercut.cuts import Cut
 from ebla.chaos.powercut.events import Plan
 from ebla.chaos.powercut.flips import Flip
 from ebla.chaos.powercut.slots import CannotRecord
+from ebla.placement.interrupts import uninterrupted
 from ebla.storage.errors import EblaError
 
 T = TypeVar("T", Cut, Flip)
@@ -88,7 +90,11 @@ def _cases(recording: Path, kind: str, seeds: range, jobs: int, result: type[T])
     with _scratch() as scratch:
         start: list[str] = [sys.executable, "-m", "ebla.chaos.powercut.cases", str(recording), kind]
         processes = [
-            subprocess.Popen([*start, str(first), str(stop - first), str(scratch)], stdout=subprocess.PIPE)
+            subprocess.Popen(
+                [*start, str(first), str(stop - first), str(scratch)],
+                stdout=subprocess.PIPE,
+                start_new_session=True,  # a group of its own: the cases that it forks end with it
+            )
             for first, stop in pairwise(bounds)
         ]
         try:
@@ -98,9 +104,11 @@ def _cases(recording: Path, kind: str, seeds: range, jobs: int, result: type[T])
                 if process.wait() != 0:
                     raise CaseFailed(f"the cases of {recording} ended with status {process.returncode}")
         finally:
-            for process in processes:
-                process.kill()
-                process.wait()
+            with uninterrupted():
+                for process in processes:
+                    if process.poll() is None:
+                        os.killpg(process.pid, signal.SIGKILL)
+                        process.wait()
 
 
 def _lines(processes: list[subprocess.Popen[bytes]]) -> Iterator[bytes]:
@@ -135,4 +143,5 @@ def _scratch() -> Iterator[Path]:
     try:
         yield directory
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        with uninterrupted():
+            shutil.rmtree(directory, ignore_errors=True)

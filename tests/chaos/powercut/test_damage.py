@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import lmdb
 import pytest
 
 from ebla.chaos.powercut.btree import FREE, MAIN, UNUSED, File, Page
-from ebla.chaos.powercut.flips import compare
+from ebla.chaos.powercut.flips import CHECK, END, REFUSAL, compare
+from ebla.chaos.powercut.forks import LATE
 from ebla.chaos.powercut.survey import Ended, Refused, Wrong
 from ebla.storage.entries import Position
 
@@ -82,7 +87,31 @@ WANTED = {"row t 1": {"k": 1}, "row t 2": None, "scan t": {1: "a", 2: "b"}, "dig
 )
 def test_the_worst_answer_counts(changed: dict[str, object], outcome: str, noticed: bool) -> None:
     judgement = compare(WANTED, {**WANTED, **changed})
-    assert (judgement.outcome, judgement.noticed) == (outcome, noticed)
+    assert (judgement.outcome, bool(judgement.noticed_by)) == (outcome, noticed)
+
+
+def test_what_gives_a_silent_loss_away_is_named() -> None:
+    def signs(**changed: object) -> tuple[str, ...]:
+        names = {"digest": "digest t", "scan": "scan t", "role": "role"}
+        return compare(
+            WANTED, {**WANTED, "row t 1": None, **{names[name]: each for name, each in changed.items()}}
+        ).noticed_by
+
+    assert signs() == ()
+    assert signs(digest=(1, "y")) == (CHECK,)
+    assert signs(digest=Refused("bad")) == (REFUSAL, CHECK), "the check is told what the replica refuses"
+    assert signs(scan=Refused("bad"), role=Ended("bad")) == (REFUSAL, END)
+
+
+def test_a_case_that_goes_in_circles_is_ended_and_told_where_it_was(tmp_path: Path) -> None:
+    code = "import sys; from pathlib import Path; from ebla.chaos.powercut import forks\n"
+    code += "def in_circles(base, pipe):\n    while True: pass\n"
+    code += "print(forks.run(in_circles, Path(sys.argv[1]), timeout_s=60.0, cpu_s=1)[1])"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == f"{LATE}: in_circles in <string>"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_answer_that_was_not_reached_is_no_answer() -> None:
