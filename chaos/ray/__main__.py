@@ -1,21 +1,26 @@
-"""Chaos on a real Ray cluster of this machine.
+"""Chaos on a real Ray cluster of this machine: what `ebla chaos run` does, and the same by itself.
 
     python -m ebla.chaos.ray --scenario crashes --duration 60 --seed 7
 
-The cluster, its data and its processes are the command's own, and gone when it ends; Ctrl-C ends it at any moment.
-Exit status: 0 judged and valid, 1 something was violated, 2 void (too little happened to judge, or it could not be
-begun), 130 interrupted. Histories and the roles' logs are kept with --keep, and where the run was not valid.
+The cluster, its data and its processes are the command's own, and gone when it ends; Ctrl-C ends it at any moment, and
+is heard once: what follows is bounded, and leaves nothing behind. Exit status: 0 judged and valid, 1 something was
+violated, 2 void (too little happened to judge, or it could not be begun), 130 interrupted. The report, the histories
+and the roles' logs are always kept, in the directory of --keep or in one that is told; the data is, where the run was
+not valid.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import math
 import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from rich.console import Console
@@ -25,43 +30,90 @@ from ebla.chaos.ray import report
 from ebla.chaos.ray.run import CLIENTS, GROUPS, Request, run
 from ebla.chaos.ray.scenarios import HOSTS, SCENARIOS, scenario
 from ebla.chaos.report import page
+from ebla.cli.problems import document, next_step
+from ebla.cli.ui import write_json
 from ebla.pipelines.steps import Steps
 from ebla.storage.errors import EblaError, InvalidArgument
 
 HOSTS_MAX = 8
 INTERRUPTED = 130
+PLAIN_WIDTH = 140  # of what is no terminal
+RESULTS = "results"
 
 
 def main(words: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(words)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     steps = Steps(Console(stderr=True), quiet=given.json)
+    with _interrupted_once(steps):
+        try:
+            return _run(given, steps)
+        except KeyboardInterrupt:
+            steps.end("interrupted; everything was ended" + (f", see {given.keep}" if given.keep else ""))
+            return INTERRUPTED
+        except EblaError as error:
+            return _refused(error, steps, given.json)
+        except OSError as error:
+            why = f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
+            return _refused(InvalidArgument(f"{why}; name places that can be used"), steps, given.json)
+
+
+def _run(given: argparse.Namespace, steps: Steps) -> int:
+    plan = _plan(given)
     directory = Path(tempfile.mkdtemp(prefix="ebla-chaos-"))
-    kept = False
+    remove: list[Path] = [directory]
     try:
-        request = _request(given, directory)
+        request = _request(given, plan, directory)
         found = run(request, steps, _silent if given.json else steps.end)
         shown = page.write(found, request.results)
-        kept = given.keep is None and found.verdict != report.VALID
-    except KeyboardInterrupt:
-        steps.end("interrupted; everything was ended and removed")
-        return INTERRUPTED
-    except (EblaError, msgspec.ValidationError, OSError) as error:
-        steps.end(f"void: the run did not come about: {error}")
-        return report.STATUS[report.VOID]
+        if found.verdict != report.VALID:
+            remove = []
+            steps.end(f"the data of the run is kept in {directory}")
+        elif given.keep is None:
+            remove = [path for path in directory.iterdir() if path.name != RESULTS]
     finally:
-        if not kept:
-            shutil.rmtree(directory, ignore_errors=True)
-    if kept:
-        steps.end(f"histories, logs and data are kept in {directory}")
-    if kept or given.keep:
-        steps.end(f"the report is {shown}")
+        for path in remove:
+            shutil.rmtree(path, ignore_errors=True)
     if given.json:
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(found)).decode() + "\n")
+        write_json(msgspec.to_builtins(found) | {"page": str(shown)})
     else:
         console = Console()
-        Console(width=None if console.is_terminal else 140).print(report.view(found))
+        Console(width=None if console.is_terminal else PLAIN_WIDTH).print(report.view(found))
+        steps.end(f"the report is {shown}")
     return found.status
+
+
+@contextlib.contextmanager
+def _interrupted_once(steps: Steps) -> Iterator[None]:
+    """The first Ctrl-C (or SIGTERM) ends the run. Those after it would only leave behind what is being ended."""
+
+    def end(*_: Any) -> None:
+        for each in before:
+            signal.signal(each, signal.SIG_IGN)
+        steps.end("ending everything; this takes a few seconds")
+        raise KeyboardInterrupt
+
+    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        for each in before:
+            signal.signal(each, end)
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def _refused(error: EblaError, steps: Steps, as_json: bool) -> int:
+    """Nothing was judged: void, whatever kind of error it was."""
+    status = report.STATUS[report.VOID]
+    if as_json:
+        told = document(error)
+        told["error"]["exit_status"] = status
+        write_json(told)
+    else:
+        steps.end(f"void, the run did not come about: {error}")
+        if step := next_step(error):
+            steps.end(f"  next: {step}")
+    return status
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -79,16 +131,24 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--groups", type=int, default=GROUPS, help="processes of clients")
     parser.add_argument("--clients", type=int, default=CLIENTS, help="clients in each of them")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="put the histories and logs there")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="put the report, histories and logs there")
     parser.add_argument("--json", action="store_true", help="print the report as one JSON document")
     return parser
 
 
-def _request(given: argparse.Namespace, directory: Path) -> Request:
-    plan: Plan | None = decode(given.plan.read_bytes()) if given.plan else None
+def _plan(given: argparse.Namespace) -> Plan | None:
+    if given.plan is None:
+        return None
+    try:
+        return decode(given.plan.read_bytes())
+    except msgspec.MsgspecError as error:
+        raise InvalidArgument(f"{given.plan} is not a plan of faults: {error}") from error
+
+
+def _request(given: argparse.Namespace, plan: Plan | None, directory: Path) -> Request:
     name = plan.scenario if plan else given.scenario
     scenario(name)  # or InvalidArgument, before anything is started
-    if given.duration <= 0:
+    if not 0 < given.duration < math.inf:
         raise InvalidArgument(f"--duration must be above 0 s, not {given.duration:g}")
     if given.hosts is not None and not HOSTS <= given.hosts <= HOSTS_MAX:
         raise InvalidArgument(f"--hosts must be between {HOSTS} and {HOSTS_MAX}, not {given.hosts}")
@@ -97,7 +157,7 @@ def _request(given: argparse.Namespace, directory: Path) -> Request:
     return Request(
         scenario=name,
         directory=directory,
-        results=given.keep.absolute() if given.keep else directory / "results",
+        results=given.keep.absolute() if given.keep else directory / RESULTS,
         duration_s=given.duration,
         seed=plan.seed if plan else given.seed,
         hosts=given.hosts,

@@ -21,6 +21,27 @@ async def slow_disk(stage: RayStage, fault: Fault, struck: Struck) -> None:
     await _tampered(stage, fault, struck, "slow_disk", round(fault.amount * 1e6), "syncs were slow")
 
 
+async def slow_disks(stage: RayStage, fault: Fault, struck: Struck) -> None:
+    """The same on every host at once; missed if one of them is away."""
+    shim, pids = _shim(stage), [(await stage.victim(host)).pid for host in stage.hosts]
+    struck.now(*pids)
+    before = {pid: shim.hits(pid) for pid in pids}
+    try:
+        for pid in before:
+            shim.arm(pid, "slow_disk", round(fault.amount * 1e6))
+        await asyncio.sleep(fault.for_s)
+        hits = {pid: shim.hits(pid) - count for pid, count in before.items()}
+    finally:
+        for pid in before:
+            shim.disarm(pid)
+    slowed = sum(count > 0 for count in hits.values())
+    if not slowed:
+        raise Unobserved(f"no server touched its disk for {fault.for_s:g} s")
+    struck.saw(f"{sum(hits.values())} syncs were slow in {slowed} of {len(hits)} processes")
+    for host in stage.hosts:
+        await stage.back(struck, None, host)
+
+
 async def full_disk(stage: RayStage, fault: Fault, struck: Struck) -> None:
     await _tampered(stage, fault, struck, "full_disk", 0, "writes found no space")
 

@@ -17,10 +17,13 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from subprocess import CompletedProcess
 
 VARIABLE = "EBLA_CHAOS_DISK"
 BUILD_S = 60.0
+REASON_MAX = 300  # characters of what went wrong
 COMPILERS = ("cc", "gcc", "clang")
 
 SOURCE = r"""
@@ -172,7 +175,7 @@ class DiskShim:
 def build(directory: Path) -> DiskShim | str:
     """The library, built in `directory` and tried; or why it cannot be had here."""
     if not sys.platform.startswith("linux"):
-        return "failing disks need Linux"
+        return "no such tool: disks that fail on command need Linux"
     compiler = next((path for name in COMPILERS if (path := shutil.which(name))), None)
     if compiler is None:
         return f"no such tool: a C compiler ({', '.join(COMPILERS)})"
@@ -181,18 +184,26 @@ def build(directory: Path) -> DiskShim | str:
     source = directory / "disk_shim.c"
     source.write_text(SOURCE)
     command = [compiler, "-shared", "-fPIC", "-O2", "-o", str(shim.library), str(source), "-ldl"]
-    built = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_S, check=False)
-    if built.returncode:
-        return f"the C compiler refuses the library: {built.stderr.strip().splitlines()[-1:]}"
-    for order, expected in EXPECTED.items():
-        told = subprocess.run(
-            [sys.executable, "-c", TRIAL, order],
-            env={**os.environ, **shim.environment},
-            capture_output=True,
-            text=True,
-            timeout=BUILD_S,
-            check=False,
-        )
-        if told.stdout.strip() != expected:
-            return f"processes here do not take the library: {order} gave {told.stdout + told.stderr!r}"
+    try:
+        built = _run(command)
+        if built.returncode:
+            return f"the C compiler refuses the library: {built.stderr.strip()[-REASON_MAX:]}"
+        for order, expected in EXPECTED.items():
+            told = _run([sys.executable, "-c", TRIAL, order], shim.environment)
+            if told.stdout.strip() != expected:
+                why = (told.stdout + told.stderr).strip()[-REASON_MAX:]
+                return f"processes here do not take the library: {order} gave {why or 'nothing'}"
+    except subprocess.TimeoutExpired as error:
+        return f"the library was not built and tried within {error.timeout:g} s"
     return shim
+
+
+def _run(command: Sequence[str], environment: Mapping[str, str] | None = None) -> CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        env={**os.environ, **(environment or {})},
+        capture_output=True,
+        text=True,
+        timeout=BUILD_S,
+        check=False,
+    )

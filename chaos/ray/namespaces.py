@@ -24,6 +24,7 @@ import msgspec
 import psutil
 
 from ebla.placement import local_node
+from ebla.placement.interrupts import uninterrupted
 from ebla.placement.local_cluster import LocalCluster
 from ebla.storage.errors import EblaError
 
@@ -42,16 +43,17 @@ class NetworkFailed(EblaError):
 def why_not() -> str | None:
     """Why this machine cannot part nodes from each other; None if it can."""
     if not hasattr(os, "geteuid") or os.geteuid() != 0:
-        return "cutting networks needs root"
+        return "no permission: cutting networks needs root"
     if shutil.which("ip") is None:
         return "no such tool: ip (iproute2)"
     trial = Namespaces(os.getpid(), OCTETS[-1])
     try:
-        trial.make([HEAD + 1])
+        try:
+            trial.make([HEAD + 1])
+        finally:
+            trial.remove()
     except NetworkFailed as error:
         return f"this kernel has no network namespaces, veth or bridges for us: {error}"
-    finally:
-        trial.remove()
     return None
 
 
@@ -115,14 +117,14 @@ class Namespaces:
 
     def remove(self) -> None:
         """What is there of it; what runs in a namespace keeps it alive, unnamed, until it ends."""
-        for name, pid in NAMESPACE.findall(_ip("netns", "list")):
-            if int(pid) == self.pid:
-                _ip("netns", "del", name)
-        for link, pid in LINK.findall(_ip("-o", "link")):
-            if int(pid) == self.pid:
-                _ip(
-                    "link", "del", link, fail=False
-                )  # a cable goes with its namespace, at the kernel's leisure
+        with uninterrupted():
+            for name, pid in NAMESPACE.findall(_ip("netns", "list")):
+                if int(pid) == self.pid:
+                    _ip("netns", "del", name)
+            for link, pid in LINK.findall(_ip("-o", "link")):
+                if int(pid) == self.pid:
+                    # A cable goes with its namespace, at the kernel's leisure.
+                    _ip("link", "del", link, fail=False)
 
     # -- cutting and mending
 
@@ -175,6 +177,11 @@ class NamespacedCluster(LocalCluster):
         return next((n for n in sorted(self.state.nodes) if local_node.slot_of(n) == slot), None)
 
 
+def remove_own() -> None:
+    """Whatever this process has made, if it was interrupted while it made it, too."""
+    Namespaces(os.getpid(), OCTETS[0]).remove()
+
+
 def sweep() -> None:
     """Remove what processes that are gone have left behind."""
     found = NAMESPACE.findall(_ip("netns", "list")) + LINK.findall(_ip("-o", "link"))
@@ -184,7 +191,11 @@ def sweep() -> None:
 
 
 def _ip(*words: str, fail: bool = True) -> str:
-    done = subprocess.run(["ip", *words], capture_output=True, text=True, timeout=COMMAND_S, check=False)
+    command = ["ip", *words]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_S, check=False)
+    except subprocess.TimeoutExpired:
+        raise NetworkFailed(f"ip {' '.join(words)}: not done after {COMMAND_S:g} s") from None
     if done.returncode and fail:
         raise NetworkFailed(f"ip {' '.join(words)}: {done.stderr.strip() or f'status {done.returncode}'}")
     return done.stdout

@@ -21,6 +21,7 @@ from ebla.chaos.ray.stage import HEAD, RayStage
 from ebla.chaos.ray.struck import OBSERVED, FaultReport, Missed, Struck, Unobserved, Violated
 from ebla.storage.errors import EblaError
 
+EVERY_HOST = ("blackout", "slow_disks")
 FAULT_S_MAX = 180.0  # for one fault from its beginning to its end
 
 Strike = Callable[[RayStage, Fault, Struck], Awaitable[None]]
@@ -40,6 +41,7 @@ KINDS: dict[str, Strike] = {
     "cut": network_faults.cut,
     "cut_one_way": network_faults.cut_one_way,
     "slow_disk": disk_faults.slow_disk,
+    "slow_disks": disk_faults.slow_disks,
     "full_disk": disk_faults.full_disk,
     "fail_sync": disk_faults.fail_sync,
     "lose_disk": disk_faults.lose_disk,
@@ -88,9 +90,11 @@ class Nemesis:
             return
         if fault.kind in self._reasons:
             struck.skipped(self._reasons[fault.kind])
+            self._tell(struck)
             return
         if wrong := misplaced(fault, tuple(self._busy)):
             struck.missed(wrong)
+            self._tell(struck)
             return
         await asyncio.sleep(max(0.0, began_s + fault.at_s - self.stage.now_s()))
         async with contextlib.AsyncExitStack() as held:
@@ -98,12 +102,13 @@ class Nemesis:
                 await held.enter_async_context(self._busy[host])
             if self.stage.now_s() > began_s + max(duration_s, fault.at_s + 1.0):
                 struck.missed("the act was over when the host had got over its last fault")
+                self._tell(struck)
                 return
             await self._strike(struck)
             self._tell(struck)
 
     def _hit(self, fault: Fault) -> tuple[str, ...]:
-        return tuple(self._busy) if fault.kind == "blackout" else fault.where
+        return tuple(self._busy) if fault.kind in EVERY_HOST else fault.where
 
     async def _strike(self, struck: Struck) -> None:
         led = [tablet for host in self._hit(struck.fault) for tablet in await self.stage.leads(host)]
@@ -122,7 +127,7 @@ class Nemesis:
         except psutil.NoSuchProcess as error:
             if not struck.effects:
                 struck.missed(f"process {error.pid} ended by itself")
-        except (EblaError, OSError) as error:
+        except (EblaError, OSError, psutil.Error) as error:
             struck.failed(f"{type(error).__name__}: {error}")
 
     def _tell(self, struck: Struck) -> None:
@@ -152,7 +157,7 @@ def misplaced(fault: Fault, hosts: Sequence[str]) -> str:
     unknown = [host for host in fault.where if host not in hosts]
     if unknown:
         return f"there is no host {', '.join(unknown)}; the hosts are {', '.join(hosts)}"
-    least = 0 if fault.kind in EVERYWHERE else 2 if fault.kind in PAIRS else 1
+    least = 0 if fault.kind in (*EVERYWHERE, *EVERY_HOST) else 2 if fault.kind in PAIRS else 1
     if len(fault.where) < least:
         return f"{fault.kind} needs {least} of the hosts {', '.join(hosts)}"
     return ""

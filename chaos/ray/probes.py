@@ -1,12 +1,13 @@
 """Can this machine do it? Every kind of fault has an answer: nothing, or the reason why not, which the report repeats.
 
-Some kinds need the cluster to be started for them (`prepare`): a network per node, a library that makes disks fail, or
+Some kinds need the cluster to be started for them (`prepared`): a network per node, a library that makes disks fail, or
 settings of Ray's own. That is done if the plan asks for such a fault, and only then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,7 +40,7 @@ PROCESSES = (
     "lose_disk",
 )
 NETWORK = ("isolate", "split", *PAIRS)
-DISKS = ("slow_disk", "full_disk", "fail_sync")
+DISKS = ("slow_disk", "slow_disks", "full_disk", "fail_sync")
 CALLS = ("lose", "delay")
 KINDS = (*PROCESSES, *NETWORK, *DISKS, *CALLS, *IN_SIMULATION)
 # A node that stands still is dead after 4 x 1.5 s, instead of 17 s, so that a zombie fits into a run.
@@ -54,8 +55,9 @@ class Prepared:
     reasons: dict[str, str] = field(default_factory=dict)
 
 
-def prepare(faults: Sequence[Fault], hosts: int, directory: Path) -> Prepared:
-    """Whatever these faults need and this machine has. `release` gives it back."""
+@contextlib.contextmanager
+def prepared(faults: Sequence[Fault], hosts: int, directory: Path) -> Iterator[Prepared]:
+    """Whatever these faults need and this machine has, until the block ends."""
     kinds = dict.fromkeys(fault.kind for fault in faults)
     reasons = {kind: IN_SIMULATION[kind] for kind in kinds if kind in IN_SIMULATION}
     reasons |= {kind: f"no such fault: {kind}" for kind in kinds if kind not in KINDS}
@@ -69,19 +71,16 @@ def prepare(faults: Sequence[Fault], hosts: int, directory: Path) -> Prepared:
             shim = built
         else:
             reasons |= {kind: built for kind in kinds if kind in DISKS}
-    network: Namespaces | None = None
-    if any(kind in NETWORK for kind in kinds):
-        why = namespaces.why_not()
-        if why is None:
-            network = Namespaces.create(hosts)
-        else:
-            reasons |= {kind: why for kind in kinds if kind in NETWORK}
     environment = network_faults.environment(faults)
     if "zombie" in kinds:
         environment |= QUICK_HEALTH
-    return Prepared(Needs(network, shim, environment), reasons)
-
-
-def release(needs: Needs) -> None:
-    if needs.namespaces is not None:
-        needs.namespaces.remove()
+    with contextlib.ExitStack() as ending:
+        network: Namespaces | None = None
+        if any(kind in NETWORK for kind in kinds):
+            why = namespaces.why_not()
+            if why is None:
+                ending.callback(namespaces.remove_own)
+                network = Namespaces.create(hosts)
+            else:
+                reasons |= {kind: why for kind in kinds if kind in NETWORK}
+        yield Prepared(Needs(network, shim, environment), reasons)

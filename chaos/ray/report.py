@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import msgspec
 from rich.console import Group
+from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from ebla.chaos.plans import Plan
 from ebla.chaos.ray.figures import Recovery, Second, Window
@@ -14,6 +14,7 @@ from ebla.chaos.ray.orders import Judged
 from ebla.chaos.ray.struck import OBSERVED, FaultReport
 
 VALID, VIOLATION, VOID = "valid", "violation", "void"
+PLAN, JSON = "plan.json", "report.json"  # beside the page, the picture and the histories
 STATUS = {VALID: 0, VIOLATION: 1, VOID: 2}  # of the command
 
 
@@ -56,18 +57,17 @@ def view(report: RunReport) -> Group:
     parts: list[object] = [_faults(report), _judged(report)]
     if report.recoveries:
         parts.append(_recoveries(report))
-    seconds = max(1e-9, report.act_s[1] - report.act_s[0])
     whole = "not whole again" if report.healed_s is None else f"whole {report.healed_s:.1f} s after act one"
     parts.append(
-        f"{report.acknowledged:,} operations acknowledged ({report.acknowledged / seconds:,.0f}/s), "
+        f"{report.acknowledged:,} operations acknowledged ({rate(report):,.0f}/s), "
         f"{report.failed:,} failed, {report.unknown:,} unknown; {whole}"
     )
-    longest = max((w.length_s for found in report.unavailable.values() for w in found), default=0.0)
-    if longest:
+    if longest := longest_window(report):
         parts.append(f"longest time without an acknowledged write in a table: {longest:.1f} s")
+    parts += [f"[yellow]skipped[/yellow] {kind}: {escape(why)}" for kind, why in report.skipped.items()]
     colour = {VALID: "green", VIOLATION: "red", VOID: "yellow"}[report.verdict]
     parts.append(f"[bold {colour}]{report.verdict}[/]")
-    parts += [f"  {reason}" for reason in report.reasons]
+    parts += [Text(f"  {reason}") for reason in report.reasons]
     return Group(*parts)  # type: ignore[arg-type]
 
 
@@ -84,7 +84,7 @@ def _faults(report: RunReport) -> Table:
             " ".join(each.fault.where),
             each.outcome,
             f"{each.recovery_s:.2f} s" if each.recovery_s is not None else "",
-            "; ".join((*each.effects, *([each.reason] if each.reason else []))),
+            Text("; ".join(told(each))),
         )
     return table
 
@@ -96,7 +96,7 @@ def _judged(report: RunReport) -> Table:
     words = {True: "valid", False: "VIOLATION", None: "undecided"}
     for each in report.judged:
         problem = f": {each.problem}" if each.problem else ""
-        table.add_row(each.workload, f"{each.judged:,}", words[each.valid] + problem)
+        table.add_row(each.workload, f"{each.judged:,}", Text(words[each.valid] + problem))
     return table
 
 
@@ -110,9 +110,20 @@ def _recoveries(report: RunReport) -> Table:
     return table
 
 
-def outcomes(faults: tuple[FaultReport, ...]) -> Counter[str]:
-    return Counter(each.outcome for each in faults)
+def told(fault: FaultReport) -> list[str]:
+    """What was seen of a fault, and why that was not all."""
+    return [*fault.effects, *([fault.reason] if fault.reason else [])]
+
+
+def rate(report: RunReport) -> float:
+    """Acknowledged operations each second of act one."""
+    return report.acknowledged / max(1e-9, report.act_s[1] - report.act_s[0])
+
+
+def longest_window(report: RunReport) -> float:
+    """Seconds without an acknowledged write, in the table that had to wait longest."""
+    return max((each.length_s for found in report.unavailable.values() for each in found), default=0.0)
 
 
 def observed(faults: tuple[FaultReport, ...]) -> int:
-    return outcomes(faults)[OBSERVED]
+    return sum(each.outcome == OBSERVED for each in faults)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +22,8 @@ from pathlib import Path
 import msgspec
 
 from ebla.actors import messages as m
-from ebla.chaos.export import read_json_lines
+from ebla.chaos import plans
+from ebla.chaos.export import read_json_lines, to_edn
 from ebla.chaos.history import History
 from ebla.chaos.plans import Plan
 from ebla.chaos.ray import figures, health, probes
@@ -30,7 +32,7 @@ from ebla.chaos.ray.nemesis import Nemesis
 from ebla.chaos.ray.orders import Judged, Order
 from ebla.chaos.ray.orders import Told as Answer
 from ebla.chaos.ray.pulse import Pulse
-from ebla.chaos.ray.report import VALID, VIOLATION, VOID, RunReport, observed
+from ebla.chaos.ray.report import JSON, PLAN, VALID, VIOLATION, VOID, RunReport, observed
 from ebla.chaos.ray.scenarios import RayScenario, plan_of, scenario
 from ebla.chaos.ray.stage import NAME, RayStage, address_of, host_names, staged
 from ebla.chaos.ray.struck import SKIPPED, UNOBSERVED, VIOLATED, FaultReport
@@ -46,6 +48,7 @@ ANSWER_S_MAX = 60.0  # after healing, until everything asked is answered
 CONCLUDE_S_MAX = 180.0  # for a process's last reads, which have ANSWER_S_MAX, and its judgement
 SLACK_S = 10.0
 SHARE_MIN = 0.6  # of the operations must be acknowledged
+HISTORY = LINES, EDN = ".jsonl", ".edn"
 LOG_BYTES_MAX = 1 << 20  # of each log that is kept
 
 
@@ -83,12 +86,12 @@ def run(request: Request, steps: Steps, told: Told = lambda text: None) -> RunRe
     hosts = request.hosts or wanted.hosts
     plan = request.plan or plan_of(request.scenario, request.seed, host_names(hosts), request.duration_s)
     request.results.mkdir(parents=True, exist_ok=True)
-    if any(request.results.glob("*.jsonl")):
+    if any(request.results.glob(f"*{LINES}")):
         raise InvalidArgument(f"{request.results} holds the histories of another run; name another directory")
+    (request.results / PLAN).write_bytes(plans.encode(plan))
     with contextlib.ExitStack() as ending:
         with steps.step("looking at what this machine can do"):
-            prepared = probes.prepare(plan.faults, hosts, request.directory)
-            ending.callback(probes.release, prepared.needs)
+            prepared = ending.enter_context(probes.prepared(plan.faults, hosts, request.directory))
         with steps.step(f"starting a Ray cluster of {hosts} nodes with a deployment on it") as line:
             stage = ending.enter_context(staged(hosts, request.directory, prepared.needs, line))
         ending.callback(_keep_logs, stage, request.results)
@@ -197,14 +200,14 @@ def _problems(told: Sequence[Answer]) -> list[str]:
 def _report(
     request: Request, wanted: RayScenario, hosts: int, plan: Plan, seen: Seen, steps: Steps
 ) -> RunReport:
-    paths = sorted(request.results.glob("*.jsonl"))
-    histories = {path.stem: _history(path) for path in paths}
+    histories = dict(read_histories(request.results))
     pulse = figures.acknowledged_by_key(histories.get(Pulse.name, History()))
     times = {name: figures.acknowledged(history) for name, history in histories.items()}
     faults = figures.with_figures(seen.faults, pulse, times)
     seconds = figures.per_second(histories.values(), seen.act_s[1])
+    in_act_one = seconds[math.floor(seen.act_s[0]) :]
     acknowledged, failed, unknown = (
-        sum(getattr(second, name) for second in seconds) for name in ("acknowledged", "failed", "unknown")
+        sum(getattr(second, name) for second in in_act_one) for name in ("acknowledged", "failed", "unknown")
     )
     broken = list(violations(seen))
     empty = list(voids(request, wanted, seen.judged, faults, acknowledged, failed + unknown))
@@ -227,12 +230,22 @@ def _report(
         healed_s=seen.healed_s,
         unavailable={name: _windows(seen, name, each) for name, each in times.items()},
         recoveries=figures.recoveries(faults),
-        histories=tuple(map(str, paths)),
+        histories=tuple(str(request.results / f"{name}{end}") for name in histories for end in HISTORY),
         results=str(request.results),
         phases=dict(steps.seconds),
     )
-    (request.results / "report.json").write_bytes(msgspec.json.format(msgspec.json.encode(report)))
+    (request.results / JSON).write_bytes(msgspec.json.format(msgspec.json.encode(report)))
     return report
+
+
+def read_histories(results: Path) -> Iterator[tuple[str, History]]:
+    """What the clients wrote down, by table; each is written beside it as EDN, too. A process that was killed may have
+    left half a line at the end."""
+    for path in sorted(results.glob(f"*{LINES}")):
+        whole, _, _ = path.read_text().rpartition("\n")
+        history = read_json_lines(whole)
+        path.with_suffix(EDN).write_text(to_edn(history))
+        yield path.stem, history
 
 
 def _windows(seen: Seen, name: str, times: Sequence[float]) -> tuple[figures.Window, ...]:
@@ -242,12 +255,6 @@ def _windows(seen: Seen, name: str, times: Sequence[float]) -> tuple[figures.Win
         if name.endswith(f"-{group}"):
             ended_s = min(ended_s, killed_s)
     return figures.windows(times, began_s, ended_s)
-
-
-def _history(path: Path) -> History:
-    """A process that was killed may have left half a line at the end."""
-    whole, _, _ = path.read_text().rpartition("\n")
-    return read_json_lines(whole)
 
 
 def violations(seen: Seen) -> Iterator[str]:

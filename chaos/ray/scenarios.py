@@ -21,6 +21,7 @@ from ebla.chaos.workloads.churn import Churn
 from ebla.chaos.workloads.registers import Registers
 from ebla.chaos.workloads.stamps import Stamps
 from ebla.chaos.workloads.tokens import Tokens
+from ebla.cli.problems import did_you_mean
 from ebla.storage.errors import InvalidArgument
 
 HOSTS = 3
@@ -88,7 +89,8 @@ def scenario(name: str) -> RayScenario:
         least = HOSTS_PARTED if any(kind in NETWORK for kind in other.mix) else HOSTS
         return RayScenario(name, other.mix, other.workloads, max(least, other.shape.hosts))
     known = dict.fromkeys([*SCENARIOS, *simulated.SCENARIOS])
-    raise InvalidArgument(f"there is no scenario {name!r}; there are {', '.join(known)}")
+    close = did_you_mean(name, known)
+    raise InvalidArgument(f"there is no scenario {name!r}{close}; there are {', '.join(known)}")
 
 
 def plan_of(name: str, seed: int, hosts: Sequence[str], duration_s: float) -> Plan:

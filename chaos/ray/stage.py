@@ -85,6 +85,7 @@ def staged(hosts: int, directory: Path, needs: Needs, told: Told = lambda text: 
     """A deployment that is up, and this process connected to it. Nothing of it runs when the block has ended."""
     with contextlib.ExitStack() as ending:
         told(f"starting a Ray cluster of {hosts} nodes")
+        ending.callback(end_leftovers, directory / "cluster")
         cluster = NamespacedCluster.start(
             hosts,
             directory=directory / "cluster",
@@ -102,6 +103,13 @@ def staged(hosts: int, directory: Path, needs: Needs, told: Told = lambda text: 
         if not report.ready:
             raise Unavailable(f"the deployment did not come up: {'; '.join(report.warnings)}")
         yield RayStage(cluster, config, needs)
+
+
+def end_leftovers(directory: Path) -> None:
+    """For an interruption between the start of the cluster and the moment at which this process knows of it."""
+    left = NamespacedCluster.find(directory)
+    if left is not None:
+        left.kill_everything()
 
 
 @contextlib.contextmanager

@@ -6,13 +6,16 @@ The page stands alone: the picture is inside, and nothing is fetched from anywhe
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from pathlib import Path
 
-from ebla.chaos.ray.report import RunReport
+from ebla.chaos.ray.figures import Window
+from ebla.chaos.ray.report import PLAN, RunReport, longest_window, observed, rate, told
 from ebla.chaos.report.plot import png
-from ebla.chaos.report.style import PAGES
+from ebla.chaos.report.style import PAGES, STYLE
 
 PAGE, PICTURE = "report.html", "availability.png"
+WINDOWS_MAX = 8  # that are listed, of one table
 MEANS = {
     "valid": "Everything that was acknowledged is there, once, and every answer can be explained.",
     "violation": "Something was promised and not kept. The reasons are below.",
@@ -33,12 +36,14 @@ _TEMPLATE = PAGES.from_string(
 <img alt="Operations each second, faults, and windows without acknowledged writes" src="data:image/png;base64,{{ picture }}">
 <h2>Faults</h2>
 <table><tr><th class="n">at</th><th>fault</th><th>where</th><th>outcome</th><th class="n">recovered</th><th>what was seen</th></tr>
-{% for f in r.faults %}<tr><td class="n">{{ "%.1f s" | format(f.at_s - r.act_s[0]) if f.at_s is not none }}</td>
+{% for f in r.faults %}<tr><td class="n">{{ "%.1f s" | format(f.at_s - r.act_s[0]) if f.at_s is not none else "" }}</td>
 <td>{{ f.fault.kind }}</td><td>{{ f.fault.where | join(" ") }}</td><td class="{{ f.outcome }}">{{ f.outcome }}</td>
-<td class="n">{{ "%.2f s" | format(f.recovery_s) if f.recovery_s is not none }}</td>
-<td>{{ f.effects | join("; ") }}{{ f.reason }}</td></tr>
+<td class="n">{{ "%.2f s" | format(f.recovery_s) if f.recovery_s is not none else "" }}</td>
+<td>{{ told(f) | join("; ") }}</td></tr>
 {% else %}<tr><td colspan="6">none: a calm run</td></tr>{% endfor %}</table>
-{% if r.skipped %}<h2>Skipped</h2><table>
+{% if r.skipped %}<h2>Skipped</h2>
+<p class="sub">Faults of these kinds were in the plan and were not carried out: the verdict says nothing about them.</p>
+<table><tr><th>fault</th><th>why</th></tr>
 {% for kind, reason in r.skipped.items() %}<tr><td>{{ kind }}</td><td>{{ reason }}</td></tr>{% endfor %}</table>{% endif %}
 <h2>Judged</h2>
 <table><tr><th>history</th><th class="n">operations</th><th>verdict</th></tr>
@@ -46,14 +51,20 @@ _TEMPLATE = PAGES.from_string(
 <td class="{{ (j.valid | string).lower() }}">{{ {true: "valid", false: "VIOLATION"}.get(j.valid, "undecided") }}
 {{ j.problem }}</td></tr>{% endfor %}</table>
 <h2>Windows of a second or more without an acknowledged write</h2>
-<table><tr><th>table</th><th class="n">windows</th><th class="n">longest</th></tr>
-{% for name, found in r.unavailable.items() %}<tr><td>{{ name }}</td><td class="n">{{ found | length }}</td>
-<td class="n">{{ "%.1f s" | format(found | map(attribute="length_s") | max) if found }}</td></tr>{% endfor %}</table>
+<table><tr><th>table</th><th class="n">windows</th><th class="n">longest</th><th>from and for how long</th></tr>
+{% for name, found in r.unavailable.items() if found %}<tr><td>{{ name }}</td><td class="n">{{ found | length }}</td>
+<td class="n">{{ "%.1f s" | format(found | map(attribute="length_s") | max) }}</td>
+<td>{{ windows(found) }}</td></tr>
+{% else %}<tr><td colspan="4">none in any of {{ r.unavailable | length }} tables</td></tr>{% endfor %}</table>
 {% if r.recoveries %}<h2>From a fault that came alone to the first acknowledged write</h2>
 <table><tr><th>fault</th><th class="n">count</th><th class="n">median</th><th class="n">p99</th><th class="n">longest</th></tr>
 {% for kind, x in r.recoveries.items() %}<tr><td>{{ kind }}</td><td class="n">{{ x.faults }}</td>
 {% for value in (x.median_s, x.p99_s, x.max_s) %}<td class="n">{{ "%.2f s" | format(value) }}</td>{% endfor %}</tr>
 {% endfor %}</table>{% endif %}
+<h2>To see it again</h2>
+<p class="sub">This plan, its histories (JSON lines and EDN), report.json and the roles' logs are in {{ r.results }};
+the times of every page are seconds since the beginning of act one. The same faults again:
+<code>ebla chaos run --plan {{ r.results }}/{{ plan_file }} --duration {{ "%g" | format(r.duration_s) }} --hosts {{ r.hosts }}</code></p>
 </body></html>
 """
 )
@@ -61,9 +72,13 @@ _TEMPLATE = PAGES.from_string(
 
 def html(report: RunReport, picture: bytes) -> str:
     return _TEMPLATE.render(
+        style=STYLE,
         r=report,
         means=MEANS[report.verdict],
         figures=_figures(report),
+        told=told,
+        windows=lambda found: _windows(found, report.act_s[0]),
+        plan_file=PLAN,
         picture=base64.b64encode(picture).decode(),
     )
 
@@ -77,18 +92,20 @@ def write(report: RunReport, directory: Path) -> Path:
     return page
 
 
+def _windows(found: Sequence[Window], began_s: float) -> str:
+    shown = [f"{each.began_s - began_s:.1f} s: {each.length_s:.1f} s" for each in found[:WINDOWS_MAX]]
+    more = len(found) - len(shown)
+    return ", ".join([*shown, *([f"and {more} more"] if more else [])])
+
+
 def _figures(report: RunReport) -> list[tuple[str, str]]:
-    seconds = max(1e-9, report.act_s[1] - report.act_s[0])
-    longest = max((w.length_s for found in report.unavailable.values() for w in found), default=0.0)
-    observed = sum(each.outcome == "observed" for each in report.faults)
+    healed_s = report.healed_s
     return [
         (f"{report.acknowledged:,}", "operations acknowledged"),
-        (f"{report.acknowledged / seconds:,.0f}/s", "on average"),
+        (f"{rate(report):,.0f}/s", "on average"),
+        (f"{report.failed:,}", "failed"),
         (f"{report.unknown:,}", "with an unknown outcome"),
-        (f"{observed} of {len(report.faults)}", "faults seen to have their effect"),
-        (f"{longest:.1f} s", "longest without an acknowledged write in a table"),
-        (
-            "never" if report.healed_s is None else f"{report.healed_s:.1f} s",
-            "until whole after the last fault",
-        ),
+        (f"{observed(report.faults)} of {len(report.faults)}", "faults seen to have their effect"),
+        (f"{longest_window(report):.1f} s", "longest without an acknowledged write in a table"),
+        ("never" if healed_s is None else f"{healed_s:.1f} s", "after act one, until whole"),
     ]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from jinja2 import Environment
+from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-PAGES = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+# What a template names must be given: a page without its figures, or its style, is an error.
+PAGES = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
 
 STYLE = Markup(
     """<style>
@@ -17,6 +18,7 @@ STYLE = Markup(
  table { border-collapse: collapse; width: 100% } td, th { text-align: left; padding: .25rem .8rem .25rem 0;
  border-bottom: 1px solid #d8dee4; vertical-align: top } th { color: #57606a; font-weight: 600 } .n { text-align: right }
  .figures { display: flex; flex-wrap: wrap; gap: .5rem 2.5rem; margin: 1.2rem 0 } .figures b { display: block; font-size: 1.3rem }
- .unobserved, .false { color: #b3261e } .skipped, .missed { color: #57606a }
+ .unobserved, .violated, .false { color: #b3261e } .skipped, .missed, .none { color: #57606a } td.observed, td.true { color: #1a7f37 }
+ tr > :last-child { padding-right: 0 } .n { white-space: nowrap } .quiet { color: #57606a }
 </style>"""
 )

@@ -15,7 +15,7 @@ import msgspec
 import typer
 
 from ebla.cli.commands import command
-from ebla.cli.problems import Refused
+from ebla.cli.problems import Refused, Usage
 from ebla.cli.render import listing
 from ebla.cli.ui import Ui
 from ebla.storage.errors import InvalidArgument
@@ -280,18 +280,33 @@ def run_on_ray(
         int | None,
         typer.Option("--hosts", help="Ray nodes (default: as the scenario says).", show_default=False),
     ] = None,
+    groups: Annotated[int, typer.Option("--groups", help="Processes of clients.")] = 2,
+    clients: Annotated[int, typer.Option("--clients", help="Clients in each of them.")] = 2,
     keep: Annotated[
-        Path | None, typer.Option("--keep", metavar="DIR", help="Leave the report, histories and logs there.")
+        Path | None,
+        typer.Option(
+            "--keep",
+            metavar="DIR",
+            help="Leave the report, histories and logs there (default: a directory that is told).",
+            show_default=False,
+        ),
     ] = None,
 ) -> None:
     """Kill, pause and cut a real Ray cluster of this machine while clients use it, and judge what they were told.
 
-    The cluster is started for the run and gone afterwards. Exit status 0: judged and valid. 1: something was promised and
-    not kept. 2: void, too little happened to judge.
+    The cluster is started for the run and gone afterwards, after Ctrl-C too. Faults that this machine cannot carry out
+    are skipped, and the report says why. Scenarios are those of `ebla chaos scenarios`, and calm, crashes, kills, losses,
+    stops, blackouts, pauses, nodes, zombies, partitions, calls, disks, everything.
+
+    Exit status 0: judged and valid. 1: something was promised and not kept. 2: void, too little happened to judge, or it
+    could not be begun. 130: interrupted.
     """
+    if ui.common.address is not None or ui.common.name is not None:
+        raise Usage("chaos run starts a cluster of its own; leave --address and --name away")
     from ebla.chaos.ray.__main__ import main
 
     words = ["--scenario", scenario, "--duration", str(duration), "--seed", str(seed)]
+    words += ["--groups", str(groups), "--clients", str(clients)]
     for option, value in (("--plan", plan), ("--hosts", hosts), ("--keep", keep)):
         words += [option, str(value)] if value is not None else []
     raise typer.Exit(main([*words, *(["--json"] if ui.json else [])]))

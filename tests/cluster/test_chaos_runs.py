@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,12 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+from ebla.chaos import plans
+from ebla.chaos import scenarios as simulation
 from ebla.chaos.checkers.verdict import Verdict
-from ebla.chaos.export import read_json_lines
+from ebla.chaos.export import read_json_lines, to_edn
 from ebla.chaos.history import INFO, INVOKE, OK, History
-from ebla.chaos.plans import NODES, Fault, Plan
-from ebla.chaos.ray import disk_shim, figures, probes, report
-from ebla.chaos.ray.__main__ import main
+from ebla.chaos.plans import MASTER, NODES, Fault, Plan
+from ebla.chaos.ray import disk_shim, figures, namespaces, probes, report
 from ebla.chaos.ray.clients import Recorded
 from ebla.chaos.ray.nemesis import KINDS, misplaced
 from ebla.chaos.ray.orders import Judged
@@ -30,6 +31,7 @@ from ebla.chaos.ray.run import Request, Seen, run, violations, voids
 from ebla.chaos.ray.scenarios import SCENARIOS, plan_of, scenario
 from ebla.chaos.ray.stage import host_names
 from ebla.chaos.ray.struck import MISSED, OBSERVED, SKIPPED, UNOBSERVED, VIOLATED, FaultReport
+from ebla.chaos.simulation.runs import plan_of as simulated_plan_of
 from ebla.pipelines.steps import Steps
 from ebla.placement.local_cluster import LocalCluster
 from ebla.storage.errors import InvalidArgument
@@ -72,8 +74,12 @@ def test_a_real_cluster_keeps_its_promises_under_a_plan_of_faults(tmp_path: Path
     assert all(verdict.valid and verdict.judged for verdict in found.judged)
     recovered = [each for each in found.faults if each.recovery_s is not None]
     assert recovered, "no host that was hit led a tablet"
-    for path in found.histories:
-        assert read_json_lines(Path(path).read_text()).events, path
+    for path in map(Path, found.histories):
+        if path.suffix == ".jsonl":
+            history = read_json_lines(path.read_text())
+            assert history.events, path
+            assert path.with_suffix(".edn").read_text() == to_edn(history)
+    assert plans.decode((tmp_path / "results" / report.PLAN).read_bytes()) == plan
     kept = (tmp_path / "results" / "report.json").read_bytes()
     assert msgspec.json.decode(kept, type=report.RunReport) == found
     assert LocalCluster.find(tmp_path / "cluster") is None
@@ -82,10 +88,13 @@ def test_a_real_cluster_keeps_its_promises_under_a_plan_of_faults(tmp_path: Path
 # -- plans on real Ray ---------------------------------------------------------------------------------------
 
 
-def test_every_kind_is_carried_out_or_refused_with_a_reason(tmp_path: Path) -> None:
+def test_every_kind_of_the_simulation_is_carried_out_or_refused_with_a_reason(tmp_path: Path) -> None:
     assert sorted((*KINDS, *probes.CALLS, *probes.IN_SIMULATION)) == sorted(probes.KINDS)
+    simulated = {kind for each in simulation.SCENARIOS.values() for kind in each.mix}
+    assert simulated <= set(probes.KINDS)
     faults = [Fault(0.0, kind, ("host-2",)) for kind in (*probes.IN_SIMULATION, "earthquake")]
-    reasons = probes.prepare(faults, 3, tmp_path).reasons
+    with probes.prepared(faults, 3, tmp_path) as prepared:
+        reasons = prepared.reasons
     assert {kind: reason.split(":")[0] for kind, reason in reasons.items()} == {
         **dict.fromkeys(probes.IN_SIMULATION, "no such tool"),
         "earthquake": "no such fault",
@@ -109,13 +118,39 @@ def test_a_machine_without_the_tools_skips_what_needs_them(
     monkeypatch.setattr(shutil, "which", lambda name: None)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     faults = [Fault(0.0, kind, ("host-2", "host-3")) for kind in ("cut", "full_disk", "crash")]
-    prepared = probes.prepare(faults, 4, tmp_path)
-    assert prepared.reasons["cut"] == "no such tool: ip (iproute2)"
-    assert prepared.reasons["full_disk"].startswith("no such tool: a C compiler")
-    assert sorted(prepared.reasons) == ["cut", "full_disk"]
-    assert prepared.needs.variables() == {}
+    with probes.prepared(faults, 4, tmp_path) as prepared:
+        assert prepared.reasons["cut"] == "no such tool: ip (iproute2)"
+        assert prepared.reasons["full_disk"].startswith("no such tool: a C compiler")
+        assert sorted(prepared.reasons) == ["cut", "full_disk"]
+        assert prepared.needs.variables() == {}
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert "needs root" in probes.prepare(faults, 4, tmp_path).reasons["cut"]
+    with probes.prepared(faults, 4, tmp_path) as prepared:
+        assert prepared.reasons["cut"] == "no permission: cutting networks needs root"
+
+
+def test_a_tool_that_does_not_come_to_an_end_is_no_such_tool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(words: Sequence[str], **_: object) -> None:
+        raise subprocess.TimeoutExpired(words, 3.0)
+
+    monkeypatch.setattr(subprocess, "run", late)
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    assert disk_shim.build(tmp_path) == "the library was not built and tried within 3 s"
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert "not done after" in str(namespaces.why_not())
+
+
+def test_a_plan_of_the_simulation_is_carried_out_on_ray_with_the_same_workloads_and_checkers() -> None:
+    for name in ("registers", "bank", "chains"):
+        here, there = scenario(name), simulation.SCENARIOS[name]
+        assert [type(each) for each in here.workloads()] == [type(each) for each in there.workloads()]
+        plan = plans.decode(plans.encode(simulated_plan_of(there, 3)))
+        hosts = (*host_names(here.hosts), MASTER)
+        assert plan.faults
+        for fault in plan.faults:
+            assert fault.kind in probes.KINDS
+            assert not misplaced(fault, hosts), fault
 
 
 @settings(deadline=None)
@@ -141,16 +176,6 @@ def test_faults_whose_recovery_is_measured_come_one_at_a_time_and_to_every_host_
 def test_a_scenario_with_partitions_needs_a_host_beside_the_head_and_the_group() -> None:
     with pytest.raises(InvalidArgument, match="partitions needs 4 hosts, not 3; raise --hosts"):
         plan_of("partitions", 0, host_names(3), 60.0)
-
-
-def test_an_unknown_scenario_ends_the_command_before_anything_is_started(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["chaos", "--scenario", "earthquakes"])
-    assert main() == report.STATUS[report.VOID]
-    assert "there is no scenario 'earthquakes'; there are calm, crashes" in capfd.readouterr().err
-    with pytest.raises(InvalidArgument):
-        scenario("earthquakes")
 
 
 # -- when a run counts ---------------------------------------------------------------------------------------

@@ -1,0 +1,191 @@
+"""`ebla chaos run` as its user meets it: what it refuses, what it leaves, and the report. Nothing here needs a cluster."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from ebla.chaos.plans import Fault, Plan
+from ebla.chaos.ray import __main__ as command
+from ebla.chaos.ray import figures, probes, report, stage
+from ebla.chaos.ray.__main__ import main
+from ebla.chaos.ray.orders import Judged
+from ebla.chaos.ray.run import Request
+from ebla.chaos.ray.struck import OBSERVED, FaultReport
+from ebla.chaos.report import page
+from ebla.chaos.report.style import STYLE
+from ebla.cli.app import app
+from ebla.placement import local_node, local_processes
+from ebla.placement.local_cluster import STATE, LocalCluster, LocalState, NodeState
+
+LISTS = (("netns", "list"), ("-o", "link"))
+HIT = Fault(1.0, "crash", ("host-2",))
+REPORT = report.RunReport(
+    scenario="crashes",
+    seed=7,
+    hosts=3,
+    duration_s=10.0,
+    plan=Plan("crashes", 7, (HIT,)),
+    verdict=report.VALID,
+    reasons=(),
+    faults=(FaultReport(number=0, fault=HIT, outcome=OBSERVED, effects=("gone",), reason="late", at_s=3.0),),
+    skipped={"rot": "no such tool: [simulated] disks"},
+    judged=(Judged("bank-1", "bank-1.jsonl", True, "", (), 1234),),
+    acknowledged=4321,
+    failed=17,
+    unknown=3,
+    per_second=tuple(figures.Second(400, 0, 1) for _ in range(12)),
+    act_s=(2.0, 12.0),
+    healed_s=1.5,
+    unavailable={"bank-1": (figures.Window(5.0, 1.75),), "pulse": ()},
+    recoveries={},
+    histories=(),
+    results="results",
+    phases={},
+)
+
+
+def test_the_page_has_its_style_and_tells_what_was_skipped_and_how_to_see_it_again() -> None:
+    html = page.html(REPORT, b"")
+    for said in (
+        str(STYLE),
+        "<b>17</b>failed",
+        "gone; late",
+        "the verdict says nothing about them",
+        "no such tool: [simulated] disks",
+        "3.0 s: 1.8 s",
+        "--plan results/plan.json --duration 10 --hosts 3",
+    ):
+        assert said in html, said
+    console = Console(width=140, record=True, file=io.StringIO())
+    console.print(report.view(REPORT))
+    assert "skipped rot: no such tool: [simulated] disks" in console.export_text()
+
+
+def test_ctrl_c_is_heard_once_and_everything_is_removed(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    made: list[Path] = []
+
+    def interrupted(request: Request, *_: object) -> report.RunReport:
+        made.append(request.directory)
+        (request.directory / "data").mkdir()
+        try:
+            signal.raise_signal(signal.SIGINT)
+        finally:
+            signal.raise_signal(signal.SIGINT)  # whoever presses it again while things are ended
+            signal.raise_signal(signal.SIGTERM)
+            made.append(request.results)
+        raise AssertionError("it was not heard")
+
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(command, "run", interrupted)
+    assert main([]) == 130
+    assert len(made) == 2, "the ending came to its end"
+    assert not made[0].exists()
+    assert "interrupted; everything was ended" in capfd.readouterr().err
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+@pytest.mark.parametrize("verdict", [report.VALID, report.VIOLATION, report.VOID])
+def test_a_verdict_is_an_exit_status_and_its_report_is_kept(
+    verdict: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def judged(request: Request, *_: object) -> report.RunReport:
+        (request.directory / "data").mkdir()
+        request.results.mkdir()
+        return msgspec.structs.replace(REPORT, verdict=verdict, results=str(request.results))
+
+    monkeypatch.setattr(command, "run", judged)
+    assert main(["--json"]) == report.STATUS[verdict]
+    told = json.loads(capfd.readouterr().out)
+    shown = Path(told["page"])
+    try:
+        assert (told["verdict"], shown.name, shown.is_file()) == (verdict, "report.html", True)
+        assert (shown.parents[1] / "data").exists() == (verdict != report.VALID)
+    finally:
+        shutil.rmtree(shown.parents[1])
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--scenario", "crashs"), "there is no scenario 'crashs'; did you mean 'crashes'?"),
+        (("--duration", "0"), "--duration must be above 0 s"),
+        (("--duration", "inf"), "--duration must be above 0 s"),
+        (("--hosts", "2"), "--hosts must be between 3 and 8, not 2"),
+        (("--scenario", "partitions", "--hosts", "3"), "partitions needs 4 hosts, not 3; raise --hosts"),
+        (("--plan", "PLAN"), "is not a plan of faults"),
+        (("--keep", "PLAN/below"), "Not a directory: "),
+        (("--address", "here:1"), "leave --address and --name away"),
+    ],
+)
+def test_what_cannot_be_begun_is_told_with_a_status_of_its_own(
+    words: tuple[str, ...], why: str, tmp_path: Path
+) -> None:
+    (tmp_path / "plan").write_text("{not a plan")
+    given = [word.replace("PLAN", str(tmp_path / "plan")) for word in words]
+    done = CliRunner().invoke(app, ["chaos", "run", "--json", *given])
+    told = json.loads(done.stdout)["error"]
+    assert (done.exit_code, told["exit_status"]) == (2, 2), done.stderr
+    assert why in told["message"]
+
+
+def test_an_unknown_scenario_ends_the_command_before_anything_is_started(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["chaos", "--scenario", "earthquakes"])
+    assert main() == report.STATUS[report.VOID]
+    assert "there is no scenario 'earthquakes'; there are calm, crashes" in capfd.readouterr().err
+
+
+# -- what an interrupted run leaves --------------------------------------------------------------------------
+
+
+def test_namespaces_do_not_outlive_an_interrupted_run(tmp_path: Path) -> None:
+    def left() -> list[str]:
+        """Whatever carries this process's pid."""
+        if shutil.which("ip") is None:
+            return []
+        told = [subprocess.run(["ip", *words], capture_output=True, text=True).stdout for words in LISTS]
+        return [line for line in "".join(told).splitlines() if re.search(rf"\b(ebla-chaos-|eb){pid}", line)]
+
+    pid = os.getpid()
+    with (
+        pytest.raises(KeyboardInterrupt),
+        probes.prepared([Fault(0.0, "cut", ("host-2", "host-3"))], 3, tmp_path) as prepared,
+    ):
+        assert bool(left()) == ("cut" not in prepared.reasons)
+        raise KeyboardInterrupt
+    assert left() == []
+
+
+def test_a_cluster_that_nobody_knows_of_yet_is_ended_all_the_same(tmp_path: Path) -> None:
+    directory = tmp_path / "cluster"
+    directory.mkdir()
+    mark = {**os.environ, local_processes.MARK: local_processes.mark_of("feedbeef", 1)}
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=mark) as orphan:
+        launcher = local_processes.record(psutil.Process(orphan.pid))
+        auth = local_node.choose_auth(None, directory, os.environ)
+        settings = local_node.NodeSettings(1, 1 << 20, False, auth, {})
+        node = NodeState(1, 1, str(tmp_path / "ray"), str(tmp_path / "log"), launcher)
+        state = LocalState("feedbeef", settings, str(tmp_path / "ray"), {1: node}, 1)
+        (directory / STATE).write_bytes(msgspec.json.encode(state))
+        assert local_processes.find(launcher) is not None
+        stage.end_leftovers(directory)
+        assert local_processes.find(launcher) is None
+    assert LocalCluster.find(directory) is None
+    stage.end_leftovers(directory)
