@@ -17,6 +17,7 @@ from ebla.actors.tablet.log import TabletLog
 from ebla.actors.tablet.raft import core as raft_core
 from ebla.actors.tablet.raft import election
 from ebla.actors.tablet.raft.core import RaftCore
+from ebla.actors.tablet.raft.election import ElectionTimer
 from ebla.actors.tablet.raft.events import Send
 from ebla.actors.tablet.raft.leadership import Leadership
 from ebla.actors.tablet.raft.log_index import LogIndex
@@ -139,6 +140,16 @@ def believe_an_old_notice_of_durability() -> list[Swap]:
         self._advance_commit()
 
     return [(RaftCore, "durable", durable)]
+
+
+def vote_right_after_a_restart() -> list[Swap]:
+    honest = vars(ElectionTimer)["__init__"]
+
+    def forgetful(self: ElectionTimer, limits: Any, random: Any, now: float, **which: bool) -> None:
+        honest(self, limits, random, now, **which)
+        self.withheld_until = now
+
+    return [(ElectionTimer, "__init__", forgetful)]
 
 
 # -- reads ---------------------------------------------------------------------------------------------------

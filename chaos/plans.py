@@ -43,6 +43,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
+from types import MappingProxyType
 
 import msgspec
 
@@ -103,17 +104,19 @@ def generate(
     points: Sequence[str],
     duration_s: float,
     hold_s: tuple[float, float] = HOLD_S,
+    holds_s: Mapping[str, tuple[float, float]] = MappingProxyType({}),
 ) -> Plan:
-    """A plan of this seed. `mix`: how many faults of each kind to expect per ten seconds; `hold_s`: how
-    long they last. Each seed leaves some kinds
-    out and doubles others, so that rare combinations come up (swarm testing)."""
+    """A plan of this seed. `mix`: how many faults of each kind to expect per ten seconds; `hold_s`: how long they last,
+    unless `holds_s` says otherwise of a kind. Each seed leaves some kinds out and doubles others, so that rare
+    combinations come up (swarm testing)."""
     chance = Random(f"plan:{scenario}:{seed}")
     damaged = chance.choice(list(hosts))
     faults: list[Fault] = []
     for kind, rate in mix.items():
         expected = rate * duration_s / 10 * chance.choice((0.0, 0.5, 1.0, 2.0))
         count = int(expected) + (chance.random() < expected % 1)
-        faults += [_fault(chance, kind, hosts, damaged, points, duration_s, hold_s) for _ in range(count)]
+        held_s = holds_s.get(kind, hold_s)
+        faults += [_fault(chance, kind, hosts, damaged, points, duration_s, held_s) for _ in range(count)]
     return Plan(scenario, seed, tuple(sorted(faults, key=lambda fault: fault.at_s)))
 
 

@@ -137,6 +137,13 @@ _ALL = (
         seed=52,
     ),
     Defect(
+        "vote-right-after-a-restart",
+        "a restarted replica helps a challenger of the leader that it listened to before",
+        "restarts",
+        100,
+        defects.vote_right_after_a_restart,
+    ),
+    Defect(
         "lead-after-abdicating",
         "a leader that ordered its successor to take over reads on",
         "handovers",

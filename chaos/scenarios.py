@@ -41,6 +41,7 @@ class Scenario:
     duration_s: float = 10.0
     replicas: int = 3
     hold_s: tuple[float, float] = HOLD_S  # how long a fault lasts
+    holds_s: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # the same, of some kinds
     pause_s: float = PAUSE_S  # of a client between two operations, at most
     look_s: float = 0.1  # between two looks at the invariants
     operations_min: int = 20
@@ -131,10 +132,10 @@ _ALL = (
     Scenario("leases", LEASES, lambda: [Registers(keys=3, tablets=8)], look_s=0.02),
     Scenario(
         "restarts",
-        {"cut": 8.0, "crash": 12.0},
+        {"cut": 4.0, "crash": 24.0},
         lambda: [Registers(keys=2, tablets=12)],
-        Shape(restart_s=(0.0, 0.1), server=SMALL, master=SMALL_MASTER),
-        hold_s=(0.1, 4.0),
+        Shape(restart_s=(0.0, 0.03), server=SMALL, master=SMALL_MASTER),
+        holds_s={"cut": (2.0, 6.0), "crash": (0.02, 0.4)},
         look_s=0.02,
     ),
     Scenario(

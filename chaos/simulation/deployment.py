@@ -133,8 +133,9 @@ class Deployment:
 
     async def _supervise(self) -> None:
         due: dict[str, float] = {}
+        look_s = min(LOOK_S, self.shape.restart_s[1])
         while True:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(look_s)
             now = self.cluster.loop.time()
             for address in (MASTER_ADDRESS, *map(address_of, self.hosts)):
                 if self.cluster.alive(address) or self._held_down[address] > 0:

@@ -235,6 +235,7 @@ def plan_of(scenario: Scenario, seed: int) -> Plan:
         scenario.points,
         scenario.duration_s,
         scenario.hold_s,
+        scenario.holds_s,
     )
 
 
