@@ -64,6 +64,7 @@ class Nemesis:
         self._reasons = reasons
         self._tablets = tablets
         self._told = told
+        self._began_s: float | None = None  # act one
         self._busy = {host: asyncio.Lock() for host in (*stage.hosts, MASTER)}
 
     def reports(self) -> list[FaultReport]:
@@ -81,7 +82,7 @@ class Nemesis:
 
     async def run(self, duration_s: float) -> None:
         """Act one. Returns when the last fault was undone."""
-        began_s = self.stage.now_s()
+        began_s = self._began_s = self.stage.now_s()
         await asyncio.gather(*(self._at(began_s, duration_s, struck) for struck in self.struck))
 
     async def _at(self, began_s: float, duration_s: float, struck: Struck) -> None:
@@ -131,9 +132,11 @@ class Nemesis:
             struck.failed(f"{type(error).__name__}: {error}")
 
     def _tell(self, struck: Struck) -> None:
-        when = f"at {struck.at_s:.1f} s: " if struck.at_s is not None else ""
+        when = ""
+        if struck.at_s is not None and self._began_s is not None:
+            when = f"at {struck.at_s - self._began_s:.1f} s: "
         what = struck.effects[0] if struck.outcome == OBSERVED else f"{struck.outcome}: {struck.reason}"
-        self._told(f"{when}{struck.fault.kind} {' '.join(struck.fault.where)}: {what}")
+        self._told(f"{when}{' '.join((struck.fault.kind, *struck.fault.where))}: {what}")
 
     async def heal(self) -> None:
         """Before act two: what a fault left behind because it failed half-way is made whole."""

@@ -79,7 +79,7 @@ def _faults(report: RunReport) -> Table:
         table.add_column(column, overflow="fold")
     for each in report.faults:
         table.add_row(
-            f"{each.at_s - report.act_s[0]:.1f} s" if each.at_s is not None else "",
+            when(report, each),
             each.fault.kind,
             " ".join(each.fault.where),
             each.outcome,
@@ -108,6 +108,14 @@ def _recoveries(report: RunReport) -> Table:
         row = (f"{found.median_s:.2f} s", f"{found.p99_s:.2f} s", f"{found.max_s:.2f} s")
         table.add_row(kind, str(found.faults), *row)
     return table
+
+
+def when(report: RunReport, fault: FaultReport) -> str:
+    """In act one. What came before it is in force as long as the run lasts."""
+    if fault.at_s is None:
+        return ""
+    at_s = fault.at_s - report.act_s[0]
+    return f"{at_s:.1f} s" if at_s >= 0 else "all along"
 
 
 def told(fault: FaultReport) -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ebla.chaos.ray.figures import Window
-from ebla.chaos.ray.report import PLAN, RunReport, longest_window, observed, rate, told
+from ebla.chaos.ray.report import PLAN, RunReport, longest_window, observed, rate, told, when
 from ebla.chaos.report.plot import png
 from ebla.chaos.report.style import PAGES, STYLE
 
@@ -36,7 +36,7 @@ _TEMPLATE = PAGES.from_string(
 <img alt="Operations each second, faults, and windows without acknowledged writes" src="data:image/png;base64,{{ picture }}">
 <h2>Faults</h2>
 <table><tr><th class="n">at</th><th>fault</th><th>where</th><th>outcome</th><th class="n">recovered</th><th>what was seen</th></tr>
-{% for f in r.faults %}<tr><td class="n">{{ "%.1f s" | format(f.at_s - r.act_s[0]) if f.at_s is not none else "" }}</td>
+{% for f in r.faults %}<tr><td class="n">{{ when(r, f) }}</td>
 <td>{{ f.fault.kind }}</td><td>{{ f.fault.where | join(" ") }}</td><td class="{{ f.outcome }}">{{ f.outcome }}</td>
 <td class="n">{{ "%.2f s" | format(f.recovery_s) if f.recovery_s is not none else "" }}</td>
 <td>{{ told(f) | join("; ") }}</td></tr>
@@ -48,10 +48,9 @@ _TEMPLATE = PAGES.from_string(
 <h2>Judged</h2>
 <table><tr><th>history</th><th class="n">operations</th><th>verdict</th></tr>
 {% for j in r.judged %}<tr><td>{{ j.workload }}</td><td class="n">{{ "{:,}".format(j.judged) }}</td>
-<td class="{{ (j.valid | string).lower() }}">{{ {true: "valid", false: "VIOLATION"}.get(j.valid, "undecided") }}
-{{ j.problem }}</td></tr>{% endfor %}</table>
+<td class="{{ (j.valid | string).lower() }}">{{ {true: "valid", false: "VIOLATION"}.get(j.valid, "undecided") }}{{ ": " + j.problem if j.problem else "" }}</td></tr>{% endfor %}</table>
 <h2>Windows of a second or more without an acknowledged write</h2>
-<table><tr><th>table</th><th class="n">windows</th><th class="n">longest</th><th>from and for how long</th></tr>
+<table><tr><th>table</th><th class="n">windows</th><th class="n">longest</th><th>when</th></tr>
 {% for name, found in r.unavailable.items() if found %}<tr><td>{{ name }}</td><td class="n">{{ found | length }}</td>
 <td class="n">{{ "%.1f s" | format(found | map(attribute="length_s") | max) }}</td>
 <td>{{ windows(found) }}</td></tr>
@@ -77,6 +76,7 @@ def html(report: RunReport, picture: bytes) -> str:
         means=MEANS[report.verdict],
         figures=_figures(report),
         told=told,
+        when=when,
         windows=lambda found: _windows(found, report.act_s[0]),
         plan_file=PLAN,
         picture=base64.b64encode(picture).decode(),
@@ -93,7 +93,7 @@ def write(report: RunReport, directory: Path) -> Path:
 
 
 def _windows(found: Sequence[Window], began_s: float) -> str:
-    shown = [f"{each.began_s - began_s:.1f} s: {each.length_s:.1f} s" for each in found[:WINDOWS_MAX]]
+    shown = [f"at {each.began_s - began_s:.1f} s for {each.length_s:.1f} s" for each in found[:WINDOWS_MAX]]
     more = len(found) - len(shown)
     return ", ".join([*shown, *([f"and {more} more"] if more else [])])
 

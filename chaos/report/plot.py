@@ -26,6 +26,7 @@ def png(report: RunReport) -> bytes:
     rates, times = figure.subplots(2, 1, sharex=True, height_ratios=(2.6, INCH_PER_LANE * lanes + 0.3))
     _rates(rates, report)
     _lanes(times, report, faults, tables)
+    rates.set_xlim(-1.0, max(1.0, len(report.per_second) - report.act_s[0]))
     for axes in (rates, times):
         axes.axvspan(0.0, report.act_s[1] - report.act_s[0], color="#f3f5f7", zorder=0)
         axes.spines[["top", "right"]].set_visible(False)
@@ -49,16 +50,19 @@ def _rates(axes: Any, report: RunReport) -> None:
         below = [a + b for a, b in zip(below, counts, strict=True)]
     axes.set_ylabel("operations each second", fontsize=8, color=INK)
     axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), fontsize=8, frameon=False, ncols=3)
-    axes.margins(x=0.01)
 
 
 def _lanes(axes: Any, report: RunReport, faults: list[FaultReport], tables: list[Any]) -> None:
     began, labels = report.act_s[0], []
     for lane, each in enumerate(faults):
         assert each.at_s is not None
-        until = each.undone_s if each.undone_s is not None else each.at_s + each.fault.for_s
+        since, until = each.at_s, each.undone_s
+        if since < began:
+            since, until = report.act_s  # all along
+        elif until is None:
+            until = since + each.fault.for_s
         colour = AMBER if each.outcome == OBSERVED else GREY
-        axes.barh(lane, max(0.15, until - each.at_s), 0.6, left=each.at_s - began, color=colour)
+        axes.barh(lane, max(0.15, until - since), 0.6, left=since - began, color=colour)
         mark = "" if each.outcome == OBSERVED else f" ({each.outcome})"
         labels.append(" ".join((each.fault.kind, *each.fault.where)) + mark)
     for lane, (name, found) in enumerate(tables, len(faults)):
@@ -67,4 +71,4 @@ def _lanes(axes: Any, report: RunReport, faults: list[FaultReport], tables: list
         labels.append(f"no writes in {name}")
     axes.set_yticks(range(len(labels)), labels, fontsize=8)
     axes.invert_yaxis()
-    axes.set_xlabel("seconds since the first fault could happen (shaded: act one)", fontsize=8, color=INK)
+    axes.set_xlabel("seconds since the beginning of act one (shaded)", fontsize=8, color=INK)

@@ -15,7 +15,7 @@ STYLE = Markup(
  .verdict { display: inline-block; padding: .1rem .7rem; border-radius: 1rem; color: #fff }
  .valid { background: #1a7f37 } .violation { background: #b3261e } .void { background: #9a6700 }
  .sub { color: #57606a } img { width: 100%; height: auto }
- table { border-collapse: collapse; width: 100% } td, th { text-align: left; padding: .25rem .8rem .25rem 0;
+ table { border-collapse: collapse; min-width: 60% } td, th { text-align: left; padding: .25rem .8rem .25rem 0;
  border-bottom: 1px solid #d8dee4; vertical-align: top } th { color: #57606a; font-weight: 600 } .n { text-align: right }
  .figures { display: flex; flex-wrap: wrap; gap: .5rem 2.5rem; margin: 1.2rem 0 } .figures b { display: block; font-size: 1.3rem }
  .unobserved, .violated, .false { color: #b3261e } .skipped, .missed, .none { color: #57606a } td.observed, td.true { color: #1a7f37 }

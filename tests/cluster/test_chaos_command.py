@@ -41,7 +41,10 @@ REPORT = report.RunReport(
     plan=Plan("crashes", 7, (HIT,)),
     verdict=report.VALID,
     reasons=(),
-    faults=(FaultReport(number=0, fault=HIT, outcome=OBSERVED, effects=("gone",), reason="late", at_s=3.0),),
+    faults=(
+        FaultReport(number=0, fault=HIT, outcome=OBSERVED, effects=("gone",), reason="late", at_s=3.0),
+        FaultReport(number=1, fault=Fault(1.0, "lose"), outcome=OBSERVED, effects=("9 lost",), at_s=0.5),
+    ),
     skipped={"rot": "no such tool: [simulated] disks"},
     judged=(Judged("bank-1", "bank-1.jsonl", True, "", (), 1234),),
     acknowledged=4321,
@@ -64,9 +67,11 @@ def test_the_page_has_its_style_and_tells_what_was_skipped_and_how_to_see_it_aga
         str(STYLE),
         "<b>17</b>failed",
         "gone; late",
+        '<td class="n">1.0 s</td>',
+        '<td class="n">all along</td>',
         "the verdict says nothing about them",
         "no such tool: [simulated] disks",
-        "3.0 s: 1.8 s",
+        "at 3.0 s for 1.8 s",
         "--plan results/plan.json --duration 10 --hosts 3",
     ):
         assert said in html, said
