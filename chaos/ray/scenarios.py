@@ -90,7 +90,7 @@ def scenario(name: str) -> RayScenario:
         return RayScenario(name, other.mix, other.workloads, max(least, other.shape.hosts))
     known = dict.fromkeys([*SCENARIOS, *simulated.SCENARIOS])
     close = did_you_mean(name, known)
-    raise InvalidArgument(f"there is no scenario {name!r}{close}; there are {', '.join(known)}")
+    raise InvalidArgument(f"there is no scenario {name!r}; there are {', '.join(known)}{close}")
 
 
 def plan_of(name: str, seed: int, hosts: Sequence[str], duration_s: float) -> Plan:

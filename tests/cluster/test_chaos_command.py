@@ -24,6 +24,7 @@ from ebla.chaos.ray import figures, probes, report, stage
 from ebla.chaos.ray.__main__ import main
 from ebla.chaos.ray.orders import Judged
 from ebla.chaos.ray.run import Request
+from ebla.chaos.ray.scenarios import SCENARIOS
 from ebla.chaos.ray.struck import OBSERVED, FaultReport
 from ebla.chaos.report import page
 from ebla.chaos.report.style import STYLE
@@ -128,7 +129,8 @@ def test_a_verdict_is_an_exit_status_and_its_report_is_kept(
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("--scenario", "crashs"), "there is no scenario 'crashs'; did you mean 'crashes'?"),
+        (("--scenario", "crashs"), "there is no scenario 'crashs'; there are calm, crashes"),
+        (("--scenario", "crashs"), "five; did you mean 'crashes'?"),
         (("--duration", "0"), "--duration must be above 0 s"),
         (("--duration", "inf"), "--duration must be above 0 s"),
         (("--hosts", "2"), "--hosts must be between 3 and 8, not 2"),
@@ -147,6 +149,12 @@ def test_what_cannot_be_begun_is_told_with_a_status_of_its_own(
     told = json.loads(done.stdout)["error"]
     assert (done.exit_code, told["exit_status"]) == (2, 2), done.stderr
     assert why in told["message"]
+
+
+def test_the_help_names_every_scenario_of_its_own() -> None:
+    told = " ".join(CliRunner().invoke(app, ["chaos", "run", "--help"]).stdout.replace("│", " ").split())
+    named = told.partition("`ebla chaos scenarios`, and ")[2].partition(".")[0].split(", ")
+    assert named == list(SCENARIOS)
 
 
 def test_an_unknown_scenario_ends_the_command_before_anything_is_started(
