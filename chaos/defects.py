@@ -202,14 +202,15 @@ def scan_what_changes() -> list[Swap]:
 
     class Unpinned:
         def __init__(self, environment: Any) -> None:
-            self.items, self.joined = environment.items, environment.joined
+            self.items, self.joined, self.around = environment.items, environment.joined, environment.around
 
         def close(self) -> None: ...
 
     def snapshot(self: TabletStore) -> TabletSnapshot:
         made = honest(self)
         made.base.close()
-        return TabletSnapshot(self.environment, Unpinned(self.environment), made.tables, made.position)  # type: ignore[arg-type]
+        unpinned: Any = Unpinned(self.environment)
+        return TabletSnapshot(self.environment, unpinned, made.tables, made.position, self.seed)
 
     return [(TabletStore, "snapshot", snapshot)]
 

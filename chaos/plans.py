@@ -54,6 +54,7 @@ NODES = ("node_loss", "node_pause")
 MASTER_TOO = ("crash", "stop", "pause", "isolate")
 RATE_RANGE = (0.9, 1.1)  # two clocks may drift apart by 22 %; leases bear 25 % (see RaftLimits)
 HOLD_S = (0.1, 6.0)
+OVERTIME_S = 0.5  # a fault ends this long after act one at the latest
 MASTER = "master"
 
 
@@ -130,7 +131,8 @@ def _fault(
     hold_s: tuple[float, float],
 ) -> Fault:
     at_s = round(chance.uniform(0.0, duration_s), 3)
-    for_s = round(hold_s[0] * (hold_s[1] / hold_s[0]) ** chance.random(), 3)
+    for_s = hold_s[0] * (hold_s[1] / hold_s[0]) ** chance.random()
+    for_s = round(min(for_s, duration_s + OVERTIME_S - at_s), 3)
     point = chance.choice(list(points)) if kind == "crash_point" else ""
     if point.startswith(MASTER):
         where: tuple[str, ...] = (MASTER,)

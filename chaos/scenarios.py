@@ -38,7 +38,7 @@ class Scenario:
     mix: Mapping[str, float]
     workloads: Callable[[], list[Workload]]
     shape: Shape = field(default_factory=lambda: Shape(server=SMALL, master=SMALL_MASTER))
-    duration_s: float = 10.0
+    duration_s: float = 8.0
     replicas: int = 3
     hold_s: tuple[float, float] = HOLD_S  # how long a fault lasts
     holds_s: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # the same, of some kinds
@@ -100,7 +100,7 @@ LEASES = {
 }
 
 _ALL = (
-    Scenario("calm", {}, _everything, duration_s=3.0, pause_s=0.1),
+    Scenario("calm", {}, _everything, duration_s=1.5, pause_s=0.1),
     Scenario("registers", {**PROCESSES, **NETWORK, **CLOCKS, "slow_disk": 1.0}, lambda: [Registers()]),
     Scenario("tokens", {**PROCESSES, **NETWORK}, lambda: [Tokens()]),
     Scenario(
@@ -111,6 +111,7 @@ _ALL = (
             server={**SMALL, "scan_read_rows": 5, "scan_block_bytes_max": 64, "memtable_bytes": 1500},
             master=SMALL_MASTER,
         ),
+        pause_s=0.1,
     ),
     Scenario("chains", {**PROCESSES, "slow_disk": 1.0, "full_disk": 1.0}, lambda: [Chains()]),
     Scenario(
@@ -126,9 +127,10 @@ _ALL = (
         "handovers",
         {"cut": 3.0, "lose": 3.0, "delay": 3.0, "isolate": 2.0},
         lambda: [Churn(HAND_OVERS), Registers(keys=2, tablets=6)],
+        duration_s=6.0,
         look_s=0.02,
     ),
-    Scenario("elections", ELECTIONS, lambda: [Chains(tablets=2), Registers(keys=2, tablets=3)]),
+    Scenario("elections", ELECTIONS, lambda: [Chains(tablets=2), Registers(keys=2, tablets=3)], pause_s=0.1),
     Scenario("leases", LEASES, lambda: [Registers(keys=3, tablets=8)], look_s=0.02),
     Scenario(
         "restarts",
@@ -167,10 +169,12 @@ _ALL = (
         lambda: [Chains(tablets=4), Registers(keys=2)],
         Shape(hosts=5, server={**SMALL, "append_bytes_max": 1}, master=SMALL_MASTER),
         replicas=5,
+        duration_s=6.0,
+        pause_s=0.1,
     ),
     Scenario("disks", DISKS, lambda: [Registers(), Chains()], pause_s=0.12),
     Scenario(
-        "everything", {**PROCESSES, **NETWORK, **CLOCKS, **DISKS}, _everything, duration_s=6.0, pause_s=0.2
+        "everything", {**PROCESSES, **NETWORK, **CLOCKS, **DISKS}, _everything, duration_s=5.0, pause_s=0.3
     ),
 )
 

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import struct
 
+import crc32c
 import msgspec
 import xxhash
 
-from ebla.storage.errors import Corruption
+from ebla.storage.errors import Corruption, Damaged
 
 # Kinds of log entries
 NO_OP, WRITE, CONFIG, CHECKPOINT = 0, 1, 2, 3
@@ -23,6 +24,7 @@ NO_OP, WRITE, CONFIG, CHECKPOINT = 0, 1, 2, 3
 FORMAT = 1
 _HEADER = struct.Struct("<BBIQQQQQQ")
 HEADER_BYTES = _HEADER.size
+NAME_BYTES = 4
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
@@ -84,6 +86,30 @@ def to_record(entry: Entry, previous: Position) -> bytes:
         entry.chain,
     )
     return header + entry.payload
+
+
+def to_item(key: bytes, entry: Entry, previous: Position) -> tuple[bytes, bytes]:
+    """Key and value under which a log keeps an entry. The value begins with a checksum of the key alone: of an entry
+    whose body is rotten the key still tells, for sure, which one it is."""
+    return key, _name(key) + to_record(entry, previous)
+
+
+def from_item(tablet: str, index: int, key: bytes, value: bytes, path: str) -> Record:
+    """What `to_item` made, checked. Raises Corruption if the body is damaged, Damaged if nothing tells any more
+    which entry this was."""
+    try:
+        return from_record(tablet, index, value[NAME_BYTES:], path)
+    except Corruption:
+        if value[:NAME_BYTES] == _name(key):
+            raise
+    raise Damaged(
+        f"an entry of the log in {path} is damaged, and its key {key.hex()} with it: whose it was is unknown",
+        path=path,
+    )
+
+
+def _name(key: bytes) -> bytes:
+    return int(crc32c.crc32c(key)).to_bytes(NAME_BYTES, "little")
 
 
 class Record(msgspec.Struct, frozen=True):

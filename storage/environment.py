@@ -94,6 +94,9 @@ class Reader(Protocol):
     def last(self, database: str, stop: bytes | None = None) -> Item | None:
         """The greatest item with key < stop (or of all)."""
 
+    def around(self, database: str, keys: Sequence[bytes]) -> list[tuple[Item | None, Item | None]]:
+        """Of each key: the item in front of its place, and the one at or behind it."""
+
     def count(self, database: str) -> int: ...
 
 

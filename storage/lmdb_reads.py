@@ -86,6 +86,9 @@ class LmdbReads(abc.ABC):
     def last(self, database: str, stop: bytes | None = None) -> Item | None:
         return self._read(_last, database, stop)
 
+    def around(self, database: str, keys: Sequence[bytes]) -> list[tuple[Item | None, Item | None]]:
+        return self._read(_around, database, keys)
+
     def count(self, database: str) -> int:
         return self._read(_count, database)
 
@@ -396,6 +399,18 @@ def _last(transaction: Transaction, database: Database, stop: bytes | None) -> I
         return None
     found = cursor.prev() if cursor.set_range(stop) else cursor.last()
     return cursor.item() if found else None
+
+
+def _around(
+    transaction: Transaction, database: Database, keys: Sequence[bytes]
+) -> list[tuple[Item | None, Item | None]]:
+    cursor = transaction.cursor(database)
+    found: list[tuple[Item | None, Item | None]] = []
+    for key in keys:
+        after = cursor.item() if (cursor.set_range(key) if key else cursor.first()) else None
+        before = cursor.item() if (cursor.prev() if after else cursor.last()) else None
+        found.append((before, after))
+    return found
 
 
 def _count(transaction: Transaction, database: Database) -> int:

@@ -24,6 +24,7 @@ from ebla.storage.entries import Position
 from ebla.storage.errors import StorageError
 from ebla.storage.lmdb_reader import LmdbReader
 from ebla.storage.lmdb_reads import LmdbSnapshot
+from ebla.storage.neighbours import require_edges
 from ebla.storage.records import unseal
 from ebla.storage.rows import RowCodec
 from ebla.storage.schema import TableSchema
@@ -58,7 +59,7 @@ def scan(
         snapshot = reader.snapshot()
         try:
             _require(snapshot, directory, index)
-            for joined in _blocks(snapshot, start, stop):
+            for joined in _blocks(snapshot, start, stop, begin, str(directory)):
                 yield codec.decode(joined, begin, columns, str(directory))
         finally:
             snapshot.close()
@@ -95,11 +96,15 @@ def _position(snapshot: LmdbSnapshot, directory: Path) -> Position:
     return msgspec.msgpack.decode(unseal(POSITION, data, str(directory)), type=Position)
 
 
-def _blocks(snapshot: LmdbSnapshot, start: bytes, stop: bytes | None) -> Iterator[list[bytes]]:
+def _blocks(
+    snapshot: LmdbSnapshot, start: bytes, stop: bytes | None, seed: int, path: str
+) -> Iterator[list[bytes]]:
     """Rows (key and value joined), up to BLOCK_ROWS or about BLOCK_BYTES at a time."""
     following: bytes | None = start
     while following is not None:
-        rows, following = snapshot.joined(ROWS, following, stop, limit=BLOCK_ROWS, bytes_max=BLOCK_BYTES)
+        begin = following
+        rows, following = snapshot.joined(ROWS, begin, stop, limit=BLOCK_ROWS, bytes_max=BLOCK_BYTES)
+        require_edges(snapshot, ROWS, begin, stop, rows, seed, path, to_the_end=following is None)
         if rows:
             yield rows
 

@@ -4,7 +4,7 @@ It is written in batches, off the write path, when the shared log is about to be
 replaced since may stand here as a stale tail for as long as the shared log still says so: `extend` replaces
 everything from its first entry on, and `trim`, which comes before the shared log lets go, cuts the rest of it.
 
-Key: index u64 big endian. Value: storage/entries.py.
+Key: index u64 big endian. Value: storage/entries.py (`to_item`).
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 
-from ebla.storage.entries import Entry, Position, Record, from_record, to_record
+from ebla.storage.entries import Entry, Position, Record, from_item, to_item
 from ebla.storage.environment import Change, DeleteRange, Disk, Environment, Put
-from ebla.storage.errors import Corruption, StorageError
+from ebla.storage.errors import Corruption, Damaged, StorageError
 
 ENTRIES = "entries"
 READ_ITEMS = 256
@@ -44,24 +44,30 @@ class PrivateLog:
             raise
 
     def recover(self) -> Iterator[tuple[int, Record | Corruption]]:
-        """Every entry by ascending index, or what is wrong with it."""
-        start = b""
-        while True:
-            items = self.environment.items(ENTRIES, start, limit=READ_ITEMS)
-            if not items:
-                return
+        """Every entry by ascending index, or what is wrong with it. Raises Damaged where entries are missing, or it is
+        unknown which they were."""
+        start, before, found = b"", -1, 0
+        while items := self.environment.items(ENTRIES, start, limit=READ_ITEMS):
             for key, value in items:
                 index = _INDEX.unpack(key)[0]
+                if index <= before:
+                    raise self._damaged(f"entry {index} follows entry {before}")
+                before, found = index, found + 1
                 try:
-                    yield index, from_record(self.tablet, index, value, self.environment.path)
+                    yield index, from_item(self.tablet, index, key, value, self.environment.path)
                 except Corruption as error:
                     yield index, error
             start = items[-1][0] + b"\0"
+        if found != self.environment.count(ENTRIES):
+            raise self._damaged(f"it has {self.environment.count(ENTRIES)} entries, {found} are found")
+
+    def _damaged(self, what: str) -> Damaged:
+        return Damaged(f"the log of tablet {self.tablet} is damaged: {what}", path=self.environment.path)
 
     async def extend(self, entries: Sequence[tuple[Entry, Position]]) -> None:
         """Durable when it returns; entries are consecutive, and replace everything from the first one on."""
         first = entries[0][0].index
-        items = [(_INDEX.pack(entry.index), to_record(entry, previous)) for entry, previous in entries]
+        items = [to_item(_INDEX.pack(entry.index), entry, previous) for entry, previous in entries]
         changes: list[Change] = [
             DeleteRange(ENTRIES, _INDEX.pack(first), None),
             Put(ENTRIES, items, sorted_keys=True),
@@ -73,12 +79,13 @@ class PrivateLog:
         """Checked records first..last inclusive; the caller knows that they were written."""
         keys = [_INDEX.pack(index) for index in range(first, last + 1)]
         found: list[Record] = []
-        for index, data in zip(range(first, last + 1), self.environment.get_many(ENTRIES, keys), strict=True):
+        stored = self.environment.get_many(ENTRIES, keys)
+        for index, key, data in zip(range(first, last + 1), keys, stored, strict=True):
             if data is None:
                 raise Corruption(
                     f"entry {index} of tablet {self.tablet} is missing", path=self.environment.path
                 )
-            found.append(from_record(self.tablet, index, data, self.environment.path))
+            found.append(from_item(self.tablet, index, key, data, self.environment.path))
         return found
 
     async def trim(self, to_index: int, valid_index: int) -> None:

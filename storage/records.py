@@ -12,7 +12,7 @@ import crc32c
 import msgspec
 
 from ebla.storage.environment import Delete, Environment, Put
-from ebla.storage.errors import Corruption
+from ebla.storage.errors import Corruption, Damaged
 
 R = TypeVar("R", bound=msgspec.Struct)
 
@@ -46,8 +46,12 @@ class RecordStore(Generic[R]):
         return [key.decode(errors="replace") for key, _ in self.environment.items(self.database)]
 
     def all(self) -> Iterator[tuple[str, R | Corruption]]:
-        """Every record, or what is wrong with it, by ascending name."""
-        for key, data in self.environment.items(self.database):
+        """Every record, or what is wrong with it, by ascending name. Raises Damaged if not all of them are found."""
+        items = self.environment.items(self.database)
+        if len(items) != self.environment.count(self.database):
+            path = self.environment.path
+            raise Damaged(f"{path} has lost records; move the directory aside and start again", path=path)
+        for key, data in items:
             name = key.decode(errors="replace")
             try:
                 yield name, self._open(key, data)

@@ -6,7 +6,7 @@
     trimmed    from the front only, once private logs or flushed data hold what is dropped
 
 Key: seq u64, tablet 16 bytes, index u64, term u64, big endian. Identity stands in the key, apart from the body, so
-a rotten body still says *which* entry is damaged. Value: storage/entries.py.
+a rotten body still says *which* entry is damaged. Value: storage/entries.py (`to_item`).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from ebla.storage.entries import Entry, Position, Record, from_record, to_record
+from ebla.storage.entries import Entry, Position, Record, from_item, to_item
 from ebla.storage.environment import DeleteRange, Disk, Environment, Item, Put
-from ebla.storage.errors import Corruption
+from ebla.storage.errors import Corruption, Damaged
 
 PATH = "wals/shared"
 ENTRIES = "entries"
@@ -54,15 +54,21 @@ class SharedLog:
         return SharedLog(environment)
 
     def recover(self) -> Iterator[Found]:
-        """Every entry in log order, checked one by one."""
-        start = b""
-        while True:
-            items = self.environment.items(ENTRIES, start, limit=RECOVER_ITEMS)
-            if not items:
-                return
+        """Every entry in log order, checked one by one. Raises Damaged where entries are missing, or it is unknown
+        whose they were: what this server acknowledged cannot be told any more."""
+        start, seq = b"", self.first_seq
+        while items := self.environment.items(ENTRIES, start, limit=RECOVER_ITEMS):
             for key, value in items:
-                yield self._found(key, value)
+                found = self._found(key, value)
+                if found.seq != seq:
+                    raise self._damaged(f"entry {found.seq} stands where entry {seq} should")
+                seq += 1
+                yield found
             start = items[-1][0] + b"\0"
+        if seq - self.first_seq != self.environment.count(ENTRIES) or seq != self.next_seq:
+            raise self._damaged(
+                f"it has {self.environment.count(ENTRIES)} entries, {seq - self.first_seq} are found"
+            )
 
     def reserve(self, count: int) -> int:
         """The seq of the first of `count` entries that the next `append` will write, in this order."""
@@ -74,7 +80,7 @@ class SharedLog:
         """Durable when it returns: (tablet, entry, the position it follows), at seqs from `first_seq` on."""
         items: list[Item] = []
         for seq, (tablet, entry, previous) in enumerate(entries, first_seq):
-            items.append((_key(seq, tablet, entry.index, entry.term), to_record(entry, previous)))
+            items.append(to_item(_key(seq, tablet, entry.index, entry.term), entry, previous))
         await self.environment.commit([Put(ENTRIES, items, sorted_keys=True)])
         for seq, (_, value) in enumerate(items, first_seq):
             self._count(seq, len(value))
@@ -83,10 +89,11 @@ class SharedLog:
         """Checked records by (seq, index, term). An absent one is Corruption: the caller knows it was written."""
         keys = [_key(seq, tablet, index, term) for seq, index, term in wanted]
         found: list[Record] = []
-        for (_, index, _), data in zip(wanted, self.environment.get_many(ENTRIES, keys), strict=True):
+        stored = self.environment.get_many(ENTRIES, keys)
+        for (_, index, _), key, data in zip(wanted, keys, stored, strict=True):
             if data is None:
                 raise Corruption(f"entry {index} of tablet {tablet} is missing", path=self.environment.path)
-            found.append(from_record(tablet, index, data, self.environment.path))
+            found.append(from_item(tablet, index, key, data, self.environment.path))
         return found
 
     async def trim(self, below_seq: int) -> None:
@@ -99,6 +106,14 @@ class SharedLog:
             self.bytes -= self._sizes.pop(seq, 0)
         self.first_seq = below_seq
 
+    def _damaged(self, what: str) -> Damaged:
+        path = self.environment.path
+        return Damaged(
+            f"the log in {path} is damaged: {what}. Move the server's directory aside and start again: it comes back "
+            "as a new server",
+            path=path,
+        )
+
     def _count(self, seq: int, size: int) -> None:
         self._sizes[seq] = size
         self.bytes += size
@@ -108,7 +123,7 @@ class SharedLog:
         tablet = raw.hex()
         self._count(seq, len(value))
         try:
-            record = from_record(tablet, index, value, self.environment.path)
+            record = from_item(tablet, index, key, value, self.environment.path)
         except Corruption as error:
             return Found(seq, tablet, index, term, None, error)
         return Found(seq, tablet, index, term, record, None)

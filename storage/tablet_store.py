@@ -5,26 +5,30 @@
     consistent a snapshot shows one position, whatever is applied or flushed while it is read
 
 Values carry the row checksum (storage/rows.py); readers verify it. The position carries its own. A columnar
-layout could replace `rows` behind this class.
+layout could replace `rows` behind this class. What is not found is verified by its neighbours (neighbours.py).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from operator import itemgetter
 from typing import Any
 
 import msgspec
 
+from ebla.storage import checksum
 from ebla.storage.entries import START, Position
 from ebla.storage.environment import Change, Delete, Disk, Environment, Put, Snapshot, within
 from ebla.storage.errors import Damaged
 from ebla.storage.memtable import Memtable, merge
+from ebla.storage.neighbours import require_absent, require_edges
 from ebla.storage.records import seal, unseal
 from ebla.storage.results import RESULTS, Results
+from ebla.storage.scrub import scrub
 
 ROWS, META = "rows", "meta"
+SMALL_BYTES = 4 << 20  # so much is walked before it is served: a few hundredths of a second
 POSITION = b"position"
 
 
@@ -33,8 +37,9 @@ def path_of(tablet: str) -> str:
 
 
 class TabletStore:
-    def __init__(self, environment: Environment, results: Results) -> None:
+    def __init__(self, environment: Environment, results: Results, seed: int) -> None:
         self.environment = environment
+        self.seed = seed
         self.results = results
         self.active = Memtable()
         self.frozen: list[Memtable] = []
@@ -44,14 +49,17 @@ class TabletStore:
 
     @staticmethod
     async def open(disk: Disk, tablet: str, *, create: bool, retention_us: int) -> TabletStore:
-        """`create` makes an empty one that stands at position START."""
+        """`create` makes an empty one that stands at position START. A small one is verified as a whole."""
         environment = await disk.open_environment(path_of(tablet), [ROWS, RESULTS, META], create=create)
         try:
             if environment.get(META, POSITION) is None:
                 if not create:
                     raise Damaged(f"the data of tablet {tablet} has no position", path=environment.path)
                 await environment.commit([_put_position(START)])
-            return TabletStore(environment, Results(retention_us))
+            store = TabletStore(environment, Results(retention_us), checksum.seed(tablet))
+            if environment.size_bytes() <= SMALL_BYTES:
+                await store.scrub()
+            return store
         except BaseException:
             await environment.close()  # or it could be neither opened again nor removed
             raise
@@ -69,7 +77,7 @@ class TabletStore:
     # -- reads at the applied position
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Values with their checksum, None where absent."""
+        """Values with their checksum, None where absent. Raises Corruption if it cannot be told."""
         tables = [self.active, *reversed(self.frozen)]
         found: list[bytes | None] = [None] * len(keys)
         missing: list[int] = []
@@ -84,12 +92,16 @@ class TabletStore:
             stored = self.environment.get_many(ROWS, [keys[at] for at in missing])
             for at, value in zip(missing, stored, strict=True):
                 found[at] = value
+            absent = [keys[at] for at in missing if found[at] is None]
+            if absent:
+                require_absent(self.environment, ROWS, absent, self.seed, self.environment.path)
         return found
 
     def snapshot(self) -> TabletSnapshot:
         """The state at the applied position. Close it soon: it holds back page reuse."""
         self._freeze()
-        return TabletSnapshot(self.environment, self.environment.snapshot(), tuple(self.frozen), self.applied)
+        base = self.environment.snapshot()
+        return TabletSnapshot(self.environment, base, tuple(self.frozen), self.applied, self.seed)
 
     # -- changes, in log order; the caller advances `applied` with every entry
 
@@ -123,6 +135,10 @@ class TabletStore:
         self.flushed = target
         return target
 
+    async def scrub(self, pause: Callable[[], Awaitable[None]] | None = None) -> int:
+        """Verify every flushed row, and that none is hidden; how many there are. Raises Corruption."""
+        return await scrub(self.environment, ROWS, self.seed, pause)
+
     async def close(self) -> None:
         await self.environment.close()
 
@@ -138,12 +154,18 @@ class TabletSnapshot:
     `environment.run`."""
 
     def __init__(
-        self, environment: Environment, base: Snapshot, tables: tuple[Memtable, ...], position: Position
+        self,
+        environment: Environment,
+        base: Snapshot,
+        tables: tuple[Memtable, ...],
+        position: Position,
+        seed: int,
     ) -> None:
         self.environment = environment
         self.base = base
         self.tables = tables
         self.position = position
+        self.seed = seed
 
     def block(
         self, start: bytes, stop: bytes | None, limit: int, bytes_max: int
@@ -153,12 +175,16 @@ class TabletSnapshot:
         `bytes_max` bytes (less than twice that with rows of memtables), but one row at least if there is one."""
         overlays = [table.range(start, stop, limit) for table in self.tables]
         if not any(items for items, _ in overlays):
-            return self.base.joined(ROWS, start, stop, limit=limit, bytes_max=bytes_max)
+            found, following = self.base.joined(ROWS, start, stop, limit=limit, bytes_max=bytes_max)
+            self._require_edges(start, stop, found, to_the_end=following is None)
+            return found, following
         stored = self.base.items(ROWS, start, stop, limit=limit, bytes_max=bytes_max)
         ends = [following for _, following in overlays if following is not None]
         after = stored[-1][0] + b"\0" if stored else start
         if stored and self.base.items(ROWS, after, stop, limit=1):
             ends.append(after)
+        edges = [key + value for key, value in (*stored[:1], *stored[-1:])]
+        self._require_edges(start, stop, edges, to_the_end=after not in ends)
         until = min(ends, default=None)
         rows: dict[bytes, bytes | None] = {}
         rows.update(_below(stored, until))
@@ -170,6 +196,12 @@ class TabletSnapshot:
         left = iter(ordered)
         found = within((key + value for key, value in left if value is not None), None, bytes_max, len)
         return found, next(left, (until,))[0]
+
+    def _require_edges(
+        self, start: bytes, stop: bytes | None, rows: list[bytes], *, to_the_end: bool
+    ) -> None:
+        path = self.environment.path
+        require_edges(self.base, ROWS, start, stop, rows, self.seed, path, to_the_end=to_the_end)
 
     def close(self) -> None:
         self.base.close()

@@ -7,7 +7,8 @@
     shared log       everything newer; a later entry at an index replaces what stood there and after it
 
 A damaged entry at or before the flushed position is not needed. A damaged or missing one after it fails that
-replica, never the server: what was acknowledged cannot be guessed.
+replica, never the server: what was acknowledged cannot be guessed. Where a damaged log does not even tell whose
+entries it has lost, the server does not start: that is Damaged, and its directory must be set aside.
 """
 
 from __future__ import annotations

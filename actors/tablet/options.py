@@ -39,6 +39,10 @@ class TabletServerOptions(msgspec.Struct, frozen=True):
     results_retention_s: float = 3600.0
     results_per_client_max: int = 100_000
 
+    # Every replica's rows are walked once in so long, for damage that reads do not meet: as often as HDFS and disks
+    # that scrub themselves do it at most, since it reads everything.
+    scrub_s: float = 86_400.0
+
     # Scans hold LMDB pages: idle ones end after scanner_ttl_s.
     scanners_max: int = 256
     scanner_ttl_s: float = 60.0
@@ -60,6 +64,7 @@ class TabletServerOptions(msgspec.Struct, frozen=True):
             "shared_log_bytes",
             "log_retained_bytes_max",
             "log_retained_entries_max",
+            "scrub_s",
             "scanner_ttl_s",
             "scan_read_rows",
             "scan_block_bytes_max",

@@ -2,7 +2,7 @@
 
 Start here, then: replica.py (one replica's events), rounds.py (the loop that drives them all), peers.py (what servers
 say to each other), admission.py (what a request must pass), apply.py (what a committed batch does), bootstrap.py
-(start), maintenance.py (flush and trim), scans.py, checksums.py, reporter.py.
+(start), maintenance.py (flush and trim), scrubber.py, scans.py, checksums.py, reporter.py.
 
 Promises, each checked by a test of that name:
 
@@ -32,6 +32,7 @@ from ebla.actors.tablet.replica import RUNNING, ConsensusState, Replica, Superbl
 from ebla.actors.tablet.reporter import Reporter
 from ebla.actors.tablet.rounds import Rounds
 from ebla.actors.tablet.scans import Scans
+from ebla.actors.tablet.scrubber import Scrubber
 from ebla.actors.world import Role, World, new_id, rpc
 from ebla.storage.errors import Corruption, DiskFull, EblaError
 from ebla.storage.records import RecordStore
@@ -108,6 +109,7 @@ class TabletServer(Role):
         self.running = True
         self.rounds.start()
         self.maintenance.start()
+        Scrubber(self.world, self.options, self.replicas, self._changed).start()
         for reporter in self.reporters:
             reporter.start()
         self.world.spawn(self._tick(), "ticks")

@@ -74,7 +74,8 @@ class DurableState:
         """Flip one bit of a stored value, as a bad sector would."""
         table = self.environments[path][database]
         value = table[key]
-        table[key] = bytes([value[0] ^ 1]) + value[1:] if value else b"\x00"
+        middle = len(value) // 2
+        table[key] = value[:middle] + bytes([value[middle] ^ 1]) + value[middle + 1 :] if value else b"\x00"
 
     def misdirect(self, path: str, database: str, key: bytes, other: bytes) -> None:
         """What is stored under `key` is now what was written under `other`."""

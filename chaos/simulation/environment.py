@@ -73,6 +73,20 @@ class _View(abc.ABC):
         key = next(table.irange(None, stop, (True, False), reverse=True), None)
         return None if key is None else (key, table[key])
 
+    def around(self, database: str, keys: Sequence[bytes]) -> list[tuple[Item | None, Item | None]]:
+        table = self._table(database)
+        found: list[tuple[Item | None, Item | None]] = []
+        for key in keys:
+            before = next(table.irange(None, key, (True, False), reverse=True), None)
+            after = next(table.irange(key), None)
+            found.append(
+                (
+                    None if before is None else (before, table[before]),
+                    None if after is None else (after, table[after]),
+                )
+            )
+        return found
+
     def count(self, database: str) -> int:
         return len(self._table(database))
 

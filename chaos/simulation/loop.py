@@ -143,6 +143,18 @@ class _Nowhere:
         return []
 
 
+class _Handle(events.Handle):
+    """asyncio's, without its look at the loop's debug mode."""
+
+    def __init__(self, callback: Any, args: Any, loop: Any, context: contextvars.Context | None) -> None:
+        self._context = contextvars.copy_context() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = None
+
+
 class SimulatedLoop(asyncio.BaseEventLoop):
     """See the module. `random` is the root of all chance in the run; derive from it with `derive`."""
 
@@ -203,7 +215,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
         """As asyncio's, without its checks for debugging: a run is millions of these."""
-        handle = events.Handle(callback, args, self, context)
+        handle = _Handle(callback, args, self, context)
         self._ready.append(handle)
         return handle
 
@@ -237,8 +249,12 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             raise Livelock(f"no end after {self.steps_max} steps, at {self._now:.3f} s of virtual time")
         for _ in range(len(ready)):
             handle = ready.popleft()
-            if not handle._cancelled:
-                handle._run()
+            if handle._cancelled:
+                continue
+            try:
+                handle._context.run(handle._callback, *handle._args)
+            except Exception as error:
+                self.call_exception_handler({"message": "a callback failed", "exception": error})
 
     def _process_events(self, event_list: list[Any]) -> None:
         assert not event_list

@@ -49,7 +49,7 @@ class Owner:
         )
         start = seal(POSITION, msgspec.msgpack.encode(START))
         await environment.commit([Put(META, [(POSITION, start)])])
-        return Owner(disk, TabletStore(environment, Results(1)))
+        return Owner(disk, TabletStore(environment, Results(1), seed(TABLET)))
 
     async def put(self, first: int, values: list[str]) -> int:
         self.store.put(*encoded(first, values))

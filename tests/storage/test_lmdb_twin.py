@@ -120,6 +120,7 @@ class Twins(RuleBasedStateMachine):
     def get(self, database: str, key: bytes, more: list[bytes]) -> None:
         self.both("get", database, key)
         self.both("get_many", database, more)
+        self.both("around", database, more)
 
     @rule(database=databases, several=st.lists(bounds, min_size=3, max_size=6), limit=st.integers(1, 4))
     def ranges(self, database: str, several: list[tuple[bytes, bytes | None]], limit: int) -> None:

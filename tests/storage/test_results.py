@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ebla.storage import checksum
 from ebla.storage.entries import Position
 from ebla.storage.environment import Batch, Delete, Put
 from ebla.storage.errors import Damaged, DiskFull
@@ -52,7 +53,7 @@ def answers(results: Results) -> dict[bytes, list[int]]:
 def test_answers_that_a_failed_flush_took_are_written_by_the_next(tmp_path: Path) -> None:
     async def main() -> None:
         disk, store = await opened(tmp_path, create=True)
-        store.put([b"k"], [b"v"])
+        store.put([b"k"], [checksum.seal(b"k", b"v", checksum.seed(TABLET))])
         record(store.results, BUSY, 1)
         store.applied = Position(1, 1, 1)
         await fail_once(store, [(BUSY, 2), (IDLE, 1)])

@@ -226,3 +226,22 @@ def test_a_failed_replica_whose_entries_were_let_go_does_not_come_back_as_one_th
         assert not server.world.disk.exists(f"data/{TABLET}")
 
     simulate(scenario, shared_log_bytes=40_000, memtable_bytes=30_000)
+
+
+def test_a_rotten_row_that_nobody_asks_for_is_found_in_the_background() -> None:
+    async def scenario(group: Group) -> None:
+        await group.upsert(row(1))
+        await group.settle()
+        for host in HOSTS:
+            await group.ask(host, "flush", m.FlushRequest(), m.FlushReply)
+        await group.sleep(3.0)  # walked once, and good
+        assert [group.replica(host).state for host in HOSTS] == ["running"] * 3
+        state = group.cluster.state(address(HOSTS[1]))
+        (key,) = state.environments[f"data/{TABLET}"]["rows"]
+        state.rot(f"data/{TABLET}", "rows", key)
+        await group.sleep(group.server(HOSTS[1]).options.scrub_s)
+        await group.sleep(3.0)
+        assert [group.replica(host).state for host in HOSTS] == ["running", "failed", "running"]
+        assert "checksum" in str(group.replica(HOSTS[1]).error)
+
+    simulate(scenario, scrub_s=20.0)

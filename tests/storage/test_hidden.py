@@ -1,0 +1,238 @@
+"""What LMDB's pages may hide when they are damaged: rows that reads do not find, entries that a log has lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from ebla.chaos.simulation.disk import DurableState, MemoryDisk
+from ebla.chaos.simulation.loop import SimulatedLoop, run
+from ebla.storage import checksum
+from ebla.storage.entries import START, Position, make_entry
+from ebla.storage.errors import Corruption, Damaged
+from ebla.storage.private_log import PrivateLog
+from ebla.storage.records import RecordStore
+from ebla.storage.shared_log import ENTRIES, SharedLog
+from ebla.storage.tablet_store import ROWS, TabletStore
+
+TABLET, OTHER = "0123456789abcdef0123456789abcdef", "f" * 32
+SEED = checksum.seed(TABLET)
+FOUND = b"kkkk"  # a row that LMDB does not come to
+
+
+def rows(*keys: bytes) -> tuple[list[bytes], list[bytes]]:
+    return list(keys), [checksum.seal(key, b"value", SEED) for key in keys]
+
+
+class Hiding:
+    """An environment of which lookups are led astray: they do not find FOUND; a walk may pass it over, too."""
+
+    def __init__(self, reader: Any, *, from_walks: bool = False) -> None:
+        self._reader = reader
+        self._from_walks = from_walks
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reader, name)
+
+    def get_many(self, database: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        found = self._reader.get_many(database, keys)
+        return [None if key == FOUND else value for key, value in zip(keys, found, strict=True)]
+
+    def items(self, *arguments: Any, **options: Any) -> list[Any]:
+        found = self._reader.items(*arguments, **options)
+        return [item for item in found if not (self._from_walks and item[0] == FOUND)]
+
+    def joined(self, *arguments: Any, **options: Any) -> tuple[list[bytes], bytes | None]:
+        found, following = self._reader.joined(*arguments, **options)
+        return [row for row in found if not row.startswith(FOUND)], following
+
+    def snapshot(self) -> Hiding:
+        return Hiding(self._reader.snapshot(), from_walks=self._from_walks)
+
+
+async def opened(state: DurableState | None = None) -> tuple[MemoryDisk, DurableState]:
+    state = state or DurableState()
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SimulatedLoop)
+    disk = MemoryDisk(state, loop.derive("disk"))
+    await disk.open_instance("u" * 32)
+    return disk, state
+
+
+async def filled(*keys: bytes) -> TabletStore:
+    disk, _ = await opened()
+    store = await TabletStore.open(disk, TABLET, create=True, retention_us=1)
+    store.put(*rows(*keys))
+    store.applied = Position(1, 1, 1)
+    await store.flush()
+    return store
+
+
+def test_a_row_that_is_not_found_though_it_is_there_is_corruption() -> None:
+    async def main() -> None:
+        store = await filled(b"aaaa", FOUND, b"zzzz")
+        assert store.get_many([b"bbbb", b"cccc", b"zzzzz"]) == [None] * 3
+        store.environment = Hiding(store.environment)  # type: ignore[assignment]
+        with pytest.raises(Corruption, match="rows beside the place of key"):
+            store.get_many([b"bbbb", FOUND])
+        assert store.get_many([b"bbbb", b"zzzz"])[0] is None
+
+    run(main())
+
+
+def test_absence_is_not_believed_of_a_place_beside_a_rotten_row() -> None:
+    async def main() -> None:
+        store = await filled(b"aaaa", b"zzzz")
+        table = store.environment._disk.state.environments[store.environment.path][ROWS]  # type: ignore[attr-defined]
+        table[b"zzzz"] = b"rotten"
+        with pytest.raises(Corruption, match="checksum"):
+            store.get_many([b"bbbb"])
+
+    run(main())
+
+
+@pytest.mark.parametrize("stop", [None, b"kkkz"])
+@pytest.mark.parametrize("start", [b"", b"kkkk"])
+def test_a_scan_that_leaves_out_a_row_at_its_edge_is_corruption(start: bytes, stop: bytes | None) -> None:
+    async def main() -> None:
+        store = await filled(FOUND) if not start else await filled(b"aaaa", FOUND, b"zzzz")
+        honest = store.snapshot()
+        assert any(row.startswith(FOUND) for row in honest.block(start, stop, 10, 10_000)[0])
+        store.environment = Hiding(store.environment)  # type: ignore[assignment]
+        with pytest.raises(Corruption, match="rows beside the place of key"):
+            store.snapshot().block(start, stop, 10, 10_000)
+
+    run(main())
+
+
+def test_a_walk_counts_what_it_finds() -> None:
+    async def main() -> None:
+        store = await filled(b"aaaa", FOUND, b"zzzz")
+        assert await store.scrub() == 3
+        store.environment = Hiding(store.environment, from_walks=True)  # type: ignore[assignment]
+        with pytest.raises(Corruption, match="has 3 rows, 2 are found"):
+            await store.scrub()
+
+    run(main())
+
+
+def test_a_walk_meets_a_rotten_row_that_nobody_asks_for() -> None:
+    async def main() -> None:
+        store = await filled(b"aaaa", b"zzzz")
+        store.environment._disk.state.rot(store.environment.path, ROWS, b"zzzz")  # type: ignore[attr-defined]
+        with pytest.raises(Corruption, match="checksum"):
+            await store.scrub()
+
+    run(main())
+
+
+# -- logs
+
+
+async def logged(count: int) -> tuple[MemoryDisk, DurableState, SharedLog]:
+    disk, state = await opened()
+    log = await SharedLog.open(disk, create=True)
+    previous = START
+    for _ in range(count):
+        entry = make_entry(TABLET, previous, 1, 0, 0, b"payload")
+        await log.append(log.reserve(1), [(TABLET, entry, previous)])
+        previous = Position(entry.index, entry.term, entry.chain)
+    return disk, state, log
+
+
+async def reopened(disk: MemoryDisk, state: DurableState) -> SharedLog:
+    await disk.close()
+    again, _ = await opened(state)
+    return await SharedLog.open(again, create=False)
+
+
+def test_a_rotten_entry_still_says_whose_it_is() -> None:
+    async def main() -> None:
+        disk, state, log = await logged(3)
+        state.rot(log.environment.path, ENTRIES, list(state.environments[log.environment.path][ENTRIES])[1])
+        found = list((await reopened(disk, state)).recover())
+        assert [(each.tablet, each.index, each.damage is None) for each in found] == [
+            (TABLET, 1, True),
+            (TABLET, 2, False),
+            (TABLET, 3, True),
+        ]
+
+    run(main())
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_an_entry_under_another_tablets_key_is_not_passed_over(place: int) -> None:
+    """Or what was acknowledged would be gone, as if its tablet had been dropped."""
+
+    async def main() -> None:
+        disk, state, log = await logged(3)
+        table = state.environments[log.environment.path][ENTRIES]
+        key = list(table)[place]
+        table[key[:8] + bytes.fromhex(OTHER) + key[24:]] = table.pop(key)
+        with pytest.raises(Damaged, match="whose it was is unknown"):
+            list((await reopened(disk, state)).recover())
+
+    run(main())
+
+
+def test_a_shared_log_that_misses_an_entry_does_not_start() -> None:
+    async def main() -> None:
+        disk, state, log = await logged(3)
+        table = state.environments[log.environment.path][ENTRIES]
+        del table[list(table)[1]]
+        with pytest.raises(Damaged, match="entry 3 stands where entry 2 should"):
+            list((await reopened(disk, state)).recover())
+
+    run(main())
+
+
+def test_a_log_whose_keys_go_in_a_circle_ends_in_an_error() -> None:
+    async def main() -> None:
+        disk, _, log = await logged(3)
+        honest = log.environment.items
+
+        def circling(database: str, start: bytes = b"", *arguments: Any, **options: Any) -> list[Any]:
+            return honest(database, b"", *arguments, **options)
+
+        log.environment.items = circling  # type: ignore[method-assign]
+        with pytest.raises(Damaged, match="entry 1 stands where entry 4 should"):
+            list(log.recover())
+        private = await PrivateLog.open(disk, TABLET, create=True)
+        entry = make_entry(TABLET, START, 1, 0, 0, b"payload")
+        await private.extend([(entry, START)])
+        honest = private.environment.items
+        private.environment.items = circling  # type: ignore[method-assign]
+        with pytest.raises(Damaged, match="entry 1 follows entry 1"):
+            list(private.recover())
+
+    run(main())
+
+
+def test_a_private_log_that_misses_an_entry_is_damaged() -> None:
+    async def main() -> None:
+        disk, _ = await opened()
+        log = await PrivateLog.open(disk, TABLET, create=True)
+        entry = make_entry(TABLET, START, 1, 0, 0, b"payload")
+        await log.extend([(entry, START)])
+        log.environment.count = lambda database: 2  # type: ignore[method-assign]
+        with pytest.raises(Damaged, match="has 2 entries, 1 are found"):
+            list(log.recover())
+
+    run(main())
+
+
+def test_records_that_are_not_all_found_are_damaged() -> None:
+    async def main() -> None:
+        disk, _ = await opened()
+        environment = await disk.open_environment("meta", ["records"], create=True)
+        store = RecordStore(environment, "records", Position)
+        await environment.commit([store.put("one", Position(1, 1, 1))])
+        assert [name for name, _ in store.all()] == ["one"]
+        environment.count = lambda database: 2  # type: ignore[method-assign]
+        with pytest.raises(Damaged, match="has lost records"):
+            list(store.all())
+
+    run(main())
