@@ -188,6 +188,13 @@ _ALL = (
         seed=7,
     ),
     Defect(
+        "old-copy-believed",
+        "an older copy of a server's directory is taken for the server",
+        "disks",
+        60,
+        defects.believe_an_old_copy,
+    ),
+    Defect(
         "edit-not-durable",
         "the master answers before its edit is on disk",
         "churn",

@@ -25,6 +25,7 @@ SMALL = {
     "memtable_bytes": 20_000,
     "shared_log_bytes": 30_000,
     "log_retained_entries_max": 400,
+    "seqno_s": 1.0,
 }
 SMALL_MASTER = {"checkpoint_edits": 12, "forget_min_s": 2.0}
 
@@ -77,6 +78,7 @@ DISKS = {
     "full_disk": 1.0,
     "slow_disk": 1.0,
     "lose_disk": 0.3,
+    "old_copy": 0.5,
 }
 ELECTIONS = {
     "crash": 4.0,

@@ -52,7 +52,7 @@ def report(host: str, leader: str | None = "a", **other: Any) -> m.ReplicaReport
 
 
 def state(host: str, *replicas: m.ReplicaReport) -> m.ServerState:
-    instance = m.ServerInstance(uuid(host), 1)
+    instance = m.ServerInstance(uuid(host), 1, "s")
     return m.ServerState(instance, address(host), host, replicas, 0, 0, 0)
 
 
@@ -90,7 +90,7 @@ def seen(*reports: m.ReplicaReport | Unanswered | None, info: m.TableInfo | None
             states[address(host)] = said
         else:
             states[address(host)] = state(host, said) if said else state(host)
-    status = m.MasterStatus(m.ServerInstance("m", 1), MASTER, 1, 1, 0, 1)
+    status = m.MasterStatus(m.ServerInstance("m", 1, "s"), MASTER, 1, 1, 0, 1)
     return Survey({MASTER: status}, tuple(heard(host) for host in HOSTS), (info or table(),), states)
 
 
@@ -144,7 +144,7 @@ def test_a_replica_that_its_server_does_not_have_is_missing() -> None:
 
 def test_another_server_at_the_address_is_not_the_replica() -> None:
     survey = seen(report("a"), report("b"), report("c"))
-    survey.states[address("c")] = replace(state("c"), instance=m.ServerInstance("f" * 32, 1))
+    survey.states[address("c")] = replace(state("c"), instance=m.ServerInstance("f" * 32, 1, "s"))
     judged = tablet(survey)
     assert (judged.status, judged.replicas[2].status) == ("UNDER_REPLICATED", "WRONG_SERVER")
     assert [server.status for server in judge(survey).servers] == ["HEALTHY", "HEALTHY", "WRONG_SERVER"]

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from ebla.actors import messages as m
-from ebla.actors.errors import Throttled, WrongServer
+from ebla.actors.errors import OldCopy, Throttled
 from ebla.actors.tablet.raft.messages import Configuration, Peer
 from tests.master.builders import configuration, heartbeat, replica, report
 from tests.master.stage import MASTER, Stage, play
@@ -117,10 +117,10 @@ def test_an_earlier_incarnation_is_refused_and_changes_nothing():
         await stage.open()
         beat = heartbeat("x", 2, register=True, report=report(full=True, sequence=1))
         assert await stage.ask("heartbeat", beat, m.HeartbeatReply) == m.HeartbeatReply(
-            stage.master.instance, needs_register=False, needs_full_report=False
+            stage.master.instance, False, False, (beat.instance,)
         )
         for register in (True, False):
-            with pytest.raises(WrongServer, match="must stop"):
+            with pytest.raises(OldCopy, match="shows number 1, and master/m has heard 2"):
                 await stage.ask("heartbeat", heartbeat("x", 1, register=register), m.HeartbeatReply)
         (server,) = (await stage.ask("list_servers", m.Empty(), m.ListServersReply)).servers
         assert server.seqno == 2
