@@ -190,7 +190,7 @@ _ALL = (
     Defect(
         "old-copy-believed",
         "an older copy of a server's directory is taken for the server",
-        "disks",
+        "copies",
         60,
         defects.believe_an_old_copy,
     ),

@@ -165,6 +165,13 @@ _ALL = (
         Shape(hosts=5, server={**SMALL, "append_bytes_max": 1}, master=SMALL_MASTER),
         replicas=5,
     ),
+    Scenario(
+        "copies",
+        {"old_copy": 5.0, "crash": 4.0, "isolate": 3.0, "split": 2.0},
+        lambda: [Chains(tablets=3), Registers(keys=2, tablets=6)],
+        Shape(server={**SMALL, "seqno_s": 0.5}, master=SMALL_MASTER),
+        hold_s=(0.5, 4.0),
+    ),
     Scenario("disks", DISKS, lambda: [Registers(), Chains()]),
     Scenario("everything", {**PROCESSES, **NETWORK, **CLOCKS, **DISKS}, _everything, duration_s=6.0),
 )

@@ -51,6 +51,8 @@ class Identity:
             self.refuse(old_copy(self.instance, envelope.dest, envelope.source.uuid))
         self.require_believed()
         self.others.meet(envelope.source)
+        if envelope.dest.start == self.instance.start:
+            self.believed()
 
     def answered(self, reply: EnvelopeReply) -> bool:
         """Whether the answers count. The sender of the question was believed, or there would be none."""
@@ -61,10 +63,15 @@ class Identity:
         self.believed()
         return True
 
+    def told(self, incarnations: tuple[ServerInstance, ...]) -> None:
+        """A master has believed us, and tells what it has heard."""
+        self.believed()
+        self.others.learn(tuple(other for other in incarnations if other.uuid != self.uuid))
+
     # -- whether we are believed
 
     def believed(self) -> None:
-        """Somebody has answered who remembers what we have shown."""
+        """Somebody remembers what we have shown."""
         self._believed.set()
 
     def failed(self, error: EblaError) -> None:

@@ -108,8 +108,7 @@ class Reporter:
         reply = await self.world.network.call(
             self.master, "heartbeat", request, HeartbeatReply, CALL_TIMEOUT_S
         )
-        self.identity.believed()
-        self.identity.others.learn(reply.others)
+        self.identity.told(reply.others)
         for tablet in [t for t, changed in self._changed.items() if changed <= sequence]:
             del self._changed[tablet]
         wanted = (reply.needs_register and not self._register) or (reply.needs_full_report and not full)

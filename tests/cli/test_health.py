@@ -10,9 +10,11 @@ import pyarrow as pa
 import pytest
 
 from ebla.actors import messages as m
+from ebla.actors.incarnations import old_copy
 from ebla.actors.tablet.raft.messages import NON_VOTER, Configuration, Peer
 from ebla.health import LAG_ENTRIES_MAX, judge, may_pass, worst
 from ebla.storage.schema import TableSchema
+from ebla.survey import unanswered
 from ebla.verdicts import STATUSES, ClusterHealth, Digests, Survey, TabletHealth, Unanswered
 
 SCHEMA = TableSchema.from_arrow(pa.schema([pa.field("k", pa.int64(), False)]), ["k"])
@@ -135,6 +137,15 @@ def test_a_failed_replica_is_told_with_its_reason() -> None:
     assert judged.replicas[2].status == "FAILED"
     assert judged.replicas[2].error == "record 7 fails its checksum"
     assert judged.healthy == 2
+
+
+def test_a_server_on_an_old_copy_is_told_with_the_remedy() -> None:
+    shown, known = m.ServerInstance(uuid("c"), 7, "s"), m.ServerInstance(uuid("c"), 5007, "t")
+    error = old_copy(shown, known, MASTER)
+    health = judge(seen(report("a"), report("b"), unanswered(error)))
+    (reason,) = [reason for reason in health.reasons if address("c") in reason]
+    assert reason == f"{address('c')} is UNREACHABLE: {error.message}"
+    assert "shows number 7" in reason and "heard 5007" in reason and "set the directory aside" in reason
 
 
 def test_a_replica_that_its_server_does_not_have_is_missing() -> None:

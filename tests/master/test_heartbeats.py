@@ -135,6 +135,36 @@ def test_an_earlier_incarnation_is_refused_and_changes_nothing():
     play(scenario)
 
 
+def test_a_master_that_was_restarted_still_refuses_an_old_copy_and_takes_what_is_only_late():
+    async def scenario(stage: Stage) -> None:
+        await stage.open()
+        await stage.ask("heartbeat", heartbeat("x", 1001, start="s", register=True), m.HeartbeatReply)
+        await asyncio.sleep(1.0)
+        await stage.cluster.restart(MASTER)
+        for seqno in (2, 1001):
+            with pytest.raises(OldCopy, match=f"shows number {seqno}, and master/m has heard 1001"):
+                await stage.ask("heartbeat", heartbeat("x", seqno, start="t"), m.HeartbeatReply)
+        assert (await stage.ask("list_servers", m.Empty(), m.ListServersReply)).servers == ()
+        reply = await stage.ask("heartbeat", heartbeat("x", 1000, start="s"), m.HeartbeatReply)
+        assert reply.needs_register
+        assert stage.master.incarnations.known("x") == m.ServerInstance("x", 1001, "s")
+
+    play(scenario)
+
+
+def test_a_server_is_told_of_all_incarnations_whenever_its_own_number_is_new():
+    async def scenario(stage: Stage) -> None:
+        await stage.open()
+        x, y = (heartbeat(uuid, 5, register=True) for uuid in ("x", "y"))
+        assert (await stage.ask("heartbeat", x, m.HeartbeatReply)).others == (x.instance,)
+        assert (await stage.ask("heartbeat", y, m.HeartbeatReply)).others == (x.instance, y.instance)
+        assert (await stage.ask("heartbeat", x, m.HeartbeatReply)).others == ()
+        later = heartbeat("x", 6, start=x.instance.start)
+        assert (await stage.ask("heartbeat", later, m.HeartbeatReply)).others == (later.instance, y.instance)
+
+    play(scenario)
+
+
 def test_a_repeated_or_late_report_does_no_harm():
     async def scenario(stage: Stage) -> None:
         await stage.open("a", "b", "c")
