@@ -34,10 +34,10 @@ def is_old(shown: ServerInstance, known: ServerInstance) -> bool:
 
 
 def old_copy(shown: ServerInstance, known: ServerInstance, heard_by: str) -> OldCopy:
+    """The beginning is what an operator sees where there is little space."""
     return OldCopy(
-        f"server {shown.uuid} runs on an older copy of its directory: it shows number {shown.seqno}, and {heard_by} "
-        f"has heard {known.seqno} of another incarnation of it; set the directory aside and start again: it comes "
-        "back as a new server",
+        f"older copy of its directory, set it aside and start again: server {shown.uuid} shows number {shown.seqno}, "
+        f"and {heard_by} has heard {known.seqno} of another incarnation of it; it will come back as a new server",
         server=shown.uuid,
         shown=shown.seqno,
         known=known.seqno,

@@ -139,7 +139,7 @@ class InstanceDirectory:
         except (msgspec.MsgspecError, OSError):
             marker = FailedFile("a sync failed", "")
         if marker.old_copy:
-            raise OldCopy(f"{self.root} was given up: {marker.reason}", path=str(self.root))
+            raise OldCopy(f"{marker.reason} ({self.root} was given up)", path=str(self.root))
         raise DiskFailed(
             f"{self.root} was given up: {marker.reason}. Check the device, move the directory aside and start again: "
             "the server comes back as a new one and is filled from its peers",

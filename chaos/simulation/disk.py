@@ -152,7 +152,7 @@ class MemoryDisk:
             if state.failed is not None:
                 raise DiskFailed(f"{state.failed}; set the directory aside and come back as a new server")
             if state.given_up is not None:
-                raise OldCopy(f"the directory was given up: {state.given_up}")
+                raise OldCopy(f"{state.given_up} (the directory was given up)")
             created = state.uuid is None
             if created and state.environments:
                 raise Damaged("the directory has contents but no instance file; restore it, or set it aside")

@@ -92,7 +92,7 @@ class Toy(Role):
 
     @rpc
     async def grow_old(self, request: Empty) -> Empty:
-        error = OldCopy("the toy is an old copy; set its directory aside")
+        error = OldCopy("the toy is an old copy, set it aside")
         await self.world.disk.give_up(error.message)
         self.world.fail(error)
         return request

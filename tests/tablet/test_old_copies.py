@@ -75,7 +75,7 @@ def test_a_server_over_an_old_copy_ends_and_its_directory_is_marked_for_good(res
             await group.restart(*OTHERS)
         restore(group, copy)
         await ended(group)
-        assert "set the directory aside and start again" in copy.given_up
+        assert "set it aside and start again" in copy.given_up
         with pytest.raises(OldCopy, match="was given up"):
             await group.cluster.start(address(HOST), group.make(HOST))
         group.leader_hint = None
@@ -204,6 +204,22 @@ def test_a_server_that_no_longer_holds_its_directory_ends_and_leaves_the_mark_to
         await ended(group)
         assert isinstance(group.cluster.failures[-1].error, OldCopy)
         assert state.given_up is None
+
+    simulate(scenario, **OFTEN)
+
+
+def test_a_damaged_record_of_what_was_heard_is_forgotten_alone() -> None:
+    async def scenario(group: Group) -> None:
+        await outgrown(group)
+        await group.sleep(1.0)
+        state, uuid = group.cluster.state(address(OTHERS[0])), group.server(HOST).instance.uuid
+        heard = {known.uuid for known in group.server(OTHERS[0]).identity.others.all()}
+        group.crash_all()
+        state.rot("consensus-meta", "incarnations", uuid.encode())
+        await group.restart(OTHERS[0])
+        assert {known.uuid for known in group.server(OTHERS[0]).identity.others.all()} == heard - {uuid}
+        await group.restart(*HOSTS[1:])
+        await until_heard(group, RAISED_BY)
 
     simulate(scenario, **OFTEN)
 
