@@ -12,6 +12,8 @@ The others are answers:
     NotRunning       the role or replica is not ready yet    back off, then send it again
     ReplicaFailed    this replica's data failed a check      another replica must serve
     WrongServer      the server at this address is another   forget the old one
+    OldCopy          who asks, or is asked, runs on an old   it ends; its directory is set aside
+                     copy of its directory
     Throttled        a stated limit is full                  back off `retry_after_s`, then send it again
     StaleRequest     the answer to this request id is gone   its outcome cannot be told any more
     RequestReused    one request id, two different bodies    a defect of the caller; use fresh ids
@@ -201,3 +203,4 @@ def from_triple(triple: Triple) -> EblaError:
 
 
 InvalidArgument = storage_errors.InvalidArgument
+OldCopy = storage_errors.OldCopy

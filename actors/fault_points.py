@@ -11,6 +11,8 @@ CHANGES = ("create_table", "drop_table", "report", "assign", "forget")  # of the
 MASTER_POINTS = (
     "master.format.before_mark",
     *(f"master.{change}.{side}_edit" for change in CHANGES for side in ("before", "after")),
+    "master.incarnations.before_commit",
+    "master.incarnations.after_commit",
     "master.checkpoint.before_save",
     "master.checkpoint.before_purge",
     "master.create_tablet.before_rpc",
@@ -34,6 +36,12 @@ TABLET_POINTS = (
     "tablet.flush.after_commit",
     "tablet.shared_log.before_trim",
     "tablet.shared_log.after_trim",
+    "tablet.incarnations.before_commit",
+    "tablet.incarnations.after_commit",
+    "tablet.seqno.before_raise",
+    "tablet.seqno.after_raise",
+    "tablet.old_copy.before_mark",
+    "tablet.old_copy.after_mark",
     "tablet.private_log.before_trim",
     "tablet.private_log.after_trim",
 )

@@ -22,10 +22,12 @@ class Empty(msgspec.Struct, frozen=True):
 
 
 class ServerInstance(msgspec.Struct, frozen=True):
-    """Who a server is: the uuid on its disk, and which incarnation of it."""
+    """Who a server is: the uuid on its disk, and which incarnation of it. `seqno` is on its disk before it is shown, and
+    grows; `start` is drawn anew at every start. What follows from them: actors/incarnations.py."""
 
     uuid: str
     seqno: int
+    start: str
 
 
 class Registration(msgspec.Struct, frozen=True):
@@ -75,9 +77,12 @@ class HeartbeatRequest(msgspec.Struct, frozen=True):
 
 
 class HeartbeatReply(msgspec.Struct, frozen=True):
+    """`others`: every incarnation that the master has heard, told whenever the server shows a higher number."""
+
     master: ServerInstance
     needs_register: bool
     needs_full_report: bool
+    others: tuple[ServerInstance, ...] = ()
 
 
 class CreateTabletRequest(msgspec.Struct, frozen=True):
@@ -411,11 +416,12 @@ class ServerState(msgspec.Struct, frozen=True):
 class Envelope(msgspec.Struct, frozen=True):
     """Everything that one server has to say to another now: at most one message a tablet.
 
-    `dest_uuid` guards against a new server at an old address (WrongServer).
+    `dest` is the receiver as the sender knows it: its uuid guards against a new server at an old address (WrongServer),
+    the rest against an old copy of a directory (OldCopy).
     """
 
-    source_uuid: str
-    dest_uuid: str
+    source: ServerInstance
+    dest: ServerInstance
     requests: tuple[tuple[str, raft.Request], ...]
 
 
@@ -423,5 +429,6 @@ class EnvelopeReply(msgspec.Struct, frozen=True):
     """Per request, in order: the answer, or the name of the reason why this replica cannot
     (tablet_not_found, not_running, replica_failed)."""
 
+    source: ServerInstance
     answers: tuple[raft.Answer | None, ...]
     refusals: tuple[str | None, ...]

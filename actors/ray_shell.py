@@ -4,7 +4,7 @@ Knows nothing of Ray (actors/ray_world.py wraps it into an actor), so its promis
 
     quick        the constructor returns at once; until the role has started, RPCs answer NotRunning
     one writer   a directory held by an older incarnation is waited for, then the process ends and Ray tries again
-    no crash loop   a disk that failed or is damaged leaves the role up, answering every RPC with that error
+    no crash loop   a disk that failed, is damaged or an old copy leaves the role up, answering every RPC with that error
     loud         a background task that fails, `world.fail`, a poisoned disk: traceback to stderr, and the process
                  ends with a status of its own, so that Ray starts the role afresh from what is on disk
 
@@ -30,7 +30,7 @@ import msgspec
 from ebla.actors.errors import ErrorFrame, NotRunning, OutcomeUnknown, to_frame
 from ebla.actors.world import Clock, Dispatcher, Role, World, encode_error, encode_ok
 from ebla.storage.environment import Disk
-from ebla.storage.errors import DirectoryLocked, DiskFailed, DiskFull, EblaError, InvalidArgument
+from ebla.storage.errors import DirectoryLocked, DiskFailed, DiskFull, EblaError, InvalidArgument, OldCopy
 
 START_RETRY_S = 0.25
 START_TRIES_MAX = 60  # 15 s: an old incarnation outlives its raylet by 1 to 2 s
@@ -46,6 +46,7 @@ class Exit(enum.IntEnum):
     DISK_FAILED = 72  # a sync failed: nothing more is believed
     LOCKED = 73  # another incarnation holds the directory, longer than we wait
     DISK_FULL = 74  # no space to start in, longer than we wait
+    OLD_COPY = 75  # the directory is an older copy of itself
 
 
 class Assignment(msgspec.Struct, frozen=True):
@@ -179,7 +180,7 @@ class Shell:
                     self._say(f"waits: {error}")
                 await self._clock.sleep(START_RETRY_S)
             except EblaError as error:
-                # Damaged, DiskFailed, options that are refused: another start would find the same.
+                # Damaged, DiskFailed, OldCopy, options that are refused: another start would find the same.
                 self.why, self.state = error, FAILED
                 self._say(f"cannot start, and answers with the reason: {type(error).__name__}: {error}")
                 return
@@ -235,6 +236,8 @@ class Shell:
         self._say(f"fails: {type(error).__name__}: {error}", error)
         if isinstance(error, DiskFailed):
             self._end(Exit.DISK_FAILED)
+        elif isinstance(error, OldCopy):
+            self._end(Exit.OLD_COPY)
         else:
             self._end(Exit.FAILED if isinstance(error, EblaError) else Exit.DEFECT)
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from ebla.actors import errors
+from ebla.actors import errors, incarnations
 from ebla.actors.master import edit_log
 from ebla.actors.master.edit_log import LocalEditLog
 from ebla.actors.master.edits import encode as encode_edits
+from ebla.actors.tablet import identity
 from ebla.actors.tablet.apply import Rows
 from ebla.actors.tablet.log import TabletLog
 from ebla.actors.tablet.raft import core as raft_core
@@ -264,6 +265,13 @@ def two_incarnations_write_one_directory() -> list[Swap]:
         return await honest(self, new_uuid)
 
     return [(MemoryDisk, "open_instance", open_instance), (MemoryDisk, "_check_not_gone", lambda self: None)]
+
+
+def believe_an_old_copy() -> list[Swap]:
+    def is_old(shown: Any, known: Any) -> bool:
+        return False
+
+    return [(incarnations, "is_old", is_old), (identity, "is_old", is_old)]
 
 
 # -- the master ----------------------------------------------------------------------------------------------

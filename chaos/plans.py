@@ -29,6 +29,7 @@ as JSON when it finds a defect, and shrinks by dropping faults. Hosts are named 
     misdirect       host     seed                 one record is served where another was written
     stale           host     seed                 one record is an older version of itself
     lose_disk       host     -                    the directory is gone: returns as a new server after `for_s`
+    old_copy        host     -                    the directory is again what it was `for_s` ago; in simulation only
     clock_rate      host     seconds per second   its monotonic clock runs fast or slow for `for_s`
     clock_jump      host     seconds              its wall clock jumps
 
@@ -47,7 +48,7 @@ from types import MappingProxyType
 
 import msgspec
 
-DESTROY = ("fail_sync", "rot", "misdirect", "stale", "lose_disk")
+DESTROY = ("fail_sync", "rot", "misdirect", "stale", "lose_disk", "old_copy")
 PAIRS = ("cut", "cut_one_way")
 EVERYWHERE = ("lose", "repeat", "delay", "blackout", "client_crash")
 NODES = ("node_loss", "node_pause")

@@ -45,7 +45,7 @@ _ALL = (
         "chains",
         20,
         defects.acknowledge_before_commit,
-        seed=6,
+        seed=12,
     ),
     Defect(
         "follower-counts-twice",
@@ -53,7 +53,7 @@ _ALL = (
         "five",
         60,
         defects.count_a_follower_twice,
-        seed=7,
+        seed=5,
     ),
     Defect(
         "older-term-by-counting",
@@ -61,7 +61,7 @@ _ALL = (
         "five",
         400,
         defects.commit_an_older_term_by_counting,
-        seed=17,
+        seed=11,
     ),
     Defect(
         "commit-uncompared",
@@ -69,7 +69,7 @@ _ALL = (
         "registers",
         60,
         defects.commit_what_was_not_compared,
-        seed=7,
+        seed=4,
     ),
     Defect(
         "forget-the-vote",
@@ -85,6 +85,7 @@ _ALL = (
         "votes",
         400,
         defects.vote_before_it_is_durable,
+        seed=12,
     ),
     Defect(
         "acknowledge-before-sync",
@@ -92,7 +93,7 @@ _ALL = (
         "elections",
         100,
         defects.acknowledge_before_the_sync,
-        seed=7,
+        seed=0,
     ),
     Defect(
         "vote-for-older-log",
@@ -102,7 +103,7 @@ _ALL = (
         defects.vote_for_an_older_log,
         seed=1,
     ),
-    Defect("vote-twice", "two votes in one term", "elections", 60, defects.vote_twice, seed=10),
+    Defect("vote-twice", "two votes in one term", "elections", 60, defects.vote_twice, seed=7),
     Defect(
         "truncate-without-conflict",
         "a late, shorter message truncates what a later one brought",
@@ -119,14 +120,14 @@ _ALL = (
         defects.believe_an_old_notice_of_durability,
         seed=39,
     ),
-    Defect("no-lease", "a leader reads without a lease", "registers", 60, defects.ignore_the_lease),
+    Defect("no-lease", "a leader reads without a lease", "registers", 60, defects.ignore_the_lease, seed=37),
     Defect(
         "read-before-own-term",
         "a new leader reads before it has committed in its term",
         "reads",
         200,
         defects.read_before_the_own_term_commits,
-        seed=33,
+        seed=0,
     ),
     Defect(
         "lease-from-answer",
@@ -134,7 +135,7 @@ _ALL = (
         "leases",
         400,
         defects.count_the_lease_from_the_answer,
-        seed=52,
+        seed=278,
     ),
     Defect(
         "vote-right-after-a-restart",
@@ -149,7 +150,7 @@ _ALL = (
         "handovers",
         100,
         defects.lead_on_after_abdicating,
-        seed=28,
+        seed=30,
     ),
     Defect(
         "unpinned-scan",
@@ -157,16 +158,16 @@ _ALL = (
         "bank",
         60,
         defects.scan_what_changes,
-        seed=2,
+        seed=3,
     ),
-    Defect("apply-twice", "a retry is applied again", "tokens", 20, defects.apply_a_retry_again, seed=2),
+    Defect("apply-twice", "a retry is applied again", "tokens", 20, defects.apply_a_retry_again, seed=1),
     Defect(
         "answers-not-stored",
         "a flush stores rows without the answers that belong to them",
         "retries",
         100,
         defects.store_rows_without_their_answers,
-        seed=35,
+        seed=5,
     ),
     Defect(
         "log-trimmed-early",
@@ -181,7 +182,7 @@ _ALL = (
         "chains",
         60,
         defects.flush_claims_what_came_meanwhile,
-        seed=37,
+        seed=24,
     ),
     Defect(
         "no-checksums", "records are believed as they are read", "disks", 60, defects.believe_every_checksum
@@ -195,12 +196,19 @@ _ALL = (
         seed=7,
     ),
     Defect(
+        "old-copy-believed",
+        "an older copy of a server's directory is taken for the server",
+        "copies",
+        60,
+        defects.believe_an_old_copy,
+    ),
+    Defect(
         "edit-not-durable",
         "the master answers before its edit is on disk",
         "churn",
         200,
         defects.acknowledge_edits_before_they_are_durable,
-        seed=15,
+        seed=7,
     ),
 )
 

@@ -25,6 +25,7 @@ SMALL = {
     "memtable_bytes": 20_000,
     "shared_log_bytes": 30_000,
     "log_retained_entries_max": 400,
+    "seqno_s": 1.0,
 }
 SMALL_MASTER = {"checkpoint_edits": 12, "forget_min_s": 2.0}
 
@@ -79,6 +80,7 @@ DISKS = {
     "full_disk": 1.0,
     "slow_disk": 1.0,
     "lose_disk": 0.3,
+    "old_copy": 0.5,
 }
 ELECTIONS = {
     "crash": 4.0,
@@ -175,6 +177,13 @@ _ALL = (
     Scenario("disks", DISKS, lambda: [Registers(), Chains()], pause_s=0.12),
     Scenario(
         "everything", {**PROCESSES, **NETWORK, **CLOCKS, **DISKS}, _everything, duration_s=5.0, pause_s=0.3
+    ),
+    Scenario(
+        "copies",
+        {"old_copy": 5.0, "crash": 4.0, "isolate": 3.0, "split": 2.0},
+        lambda: [Chains(tablets=3), Registers(keys=2, tablets=6)],
+        Shape(server={**SMALL, "seqno_s": 0.5}, master=SMALL_MASTER),
+        hold_s=(0.5, 4.0),
     ),
 )
 

@@ -42,6 +42,7 @@ from ebla.storage.errors import (
     DiskFull,
     EblaError,
     InvalidArgument,
+    OldCopy,
     SnapshotExpired,
     StorageError,
 )
@@ -62,6 +63,7 @@ __all__ = [
     "NotFound",
     "NotLeader",
     "NotRunning",
+    "OldCopy",
     "OutcomeUnknown",
     "ReplicaFailed",
     "RequestReused",

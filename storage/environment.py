@@ -159,8 +159,8 @@ def within(
 
 
 class Instance(NamedTuple):
-    """Who owns a role directory. `uuid` is made when the directory is formatted and never changes;
-    `seqno` grows by one at every start (the incarnation)."""
+    """Who owns a role directory. `uuid` is made when the directory is formatted and never changes; `seqno` grows by
+    one at every start, and by `raise_seqno` in between."""
 
     uuid: str
     seqno: int
@@ -173,8 +173,16 @@ class Disk(Protocol):
     async def open_instance(self, new_uuid: str) -> Instance:
         """Lock the directory, format it if it does not exist at all, count this incarnation durably.
 
-        Raises DirectoryLocked, Damaged (exists but unreadable), DiskFailed (poisoned by an earlier failed sync).
+        Raises DirectoryLocked, Damaged (exists but unreadable), DiskFailed (poisoned by an earlier failed sync), OldCopy
+        (given up).
         """
+
+    async def raise_seqno(self, by: int) -> int:
+        """The new number of this incarnation, durable when it returns."""
+
+    async def give_up(self, reason: str) -> bool:
+        """Mark the directory as an old copy of itself, durably: no start uses it again. False, and nothing is marked, if
+        this incarnation does not hold it any more: then it is another's."""
 
     async def open_environment(
         self, path: str, databases: Sequence[str], *, create: bool, map_bytes: int = 1 << 30

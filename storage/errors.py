@@ -7,6 +7,7 @@
     DirectoryLocked   another incarnation holds this directory   wait for it to end; never run two
     Damaged           a directory that must exist is missing or  restore it, or come back as a new server
                       unreadable: damaged is never "new"
+    OldCopy           a directory is an older copy of itself     set it aside, and come back as a new server
 
 Every error is a value with fields: it crosses the wire by its class name and fields (actors/errors.py), and
 its message names what to do.
@@ -61,7 +62,7 @@ class InvalidArgument(EblaError, ValueError):
 class StorageError(EblaError):
     """Something below the role went wrong."""
 
-    fields = ("path",)
+    fields: ClassVar[tuple[str, ...]] = ("path",)
     path: str | None
 
 
@@ -85,6 +86,16 @@ class DirectoryLocked(StorageError):
 
 class Damaged(StorageError):
     """A directory or file that must be there is missing or unreadable. Never taken for "new"."""
+
+
+class OldCopy(StorageError):
+    """A server runs on an older copy of its directory: another incarnation of it, with a number as high or higher, was
+    heard. `server` is its uuid, `shown` the number that it shows, `known` the highest that was heard."""
+
+    fields = ("path", "server", "shown", "known")
+    server: str | None
+    shown: int | None
+    known: int | None
 
 
 class SnapshotExpired(StorageError):

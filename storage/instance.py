@@ -1,8 +1,8 @@
-"""Who owns a role directory: the `instance` file, the lock held for life, and the marker of a failed disk.
+"""Who owns a role directory: the `instance` file, the lock held for life, and the marker of one that was given up.
 
-    instance    JSON: format version, uuid, seqno (the incarnation), when and for which data directories
+    instance    JSON: format version, uuid, seqno (it only grows), when and for which data directories
     lock        flock, exclusive, held until the process ends; its content is the holder's pid
-    FAILED      a sync failed here: nothing in this directory is believed any more
+    FAILED      nothing in this directory is believed any more: a sync failed here, or it is an old copy of itself
 
 A directory is formatted only when it is absent or empty. One that has contents and no readable `instance` is
 Damaged: taking it for new would forget promises. Everything here blocks; LmdbDisk calls it beside the loop.
@@ -22,7 +22,7 @@ from pathlib import Path
 import msgspec
 
 from ebla.storage.environment import Instance
-from ebla.storage.errors import Damaged, DirectoryLocked, DiskFailed
+from ebla.storage.errors import Damaged, DirectoryLocked, DiskFailed, OldCopy
 
 FORMAT = 1
 INSTANCE, LOCK, FAILED = "instance", "lock", "FAILED"
@@ -40,6 +40,7 @@ class InstanceFile(msgspec.Struct, frozen=True):
 class FailedFile(msgspec.Struct, frozen=True):
     reason: str
     at: str
+    old_copy: bool = False
 
 
 class InstanceDirectory:
@@ -49,6 +50,7 @@ class InstanceDirectory:
         self.root = root
         self.data_dirs = tuple(data_dirs)
         self._lock: int | None = None
+        self._file: InstanceFile | None = None
 
     def open(self, new_uuid: str) -> Instance:
         """Lock, format if there is nothing at all, clear what was left half done, count this incarnation."""
@@ -56,18 +58,40 @@ class InstanceDirectory:
         make_directory(self.root)
         self._acquire()
         try:
-            self._refuse_failed()
+            self._refuse_given_up()
             held = self._read(self.root)
             file = held or self._fresh(new_uuid)
             file = self._join_data_dirs(file)
             for directory in (self.root, *self.data_dirs):
                 clear_leftovers(directory)
-            file = msgspec.structs.replace(file, seqno=file.seqno + 1)
-            write_durably(self.root / INSTANCE, msgspec.json.encode(file))
+            self._file = file
+            self.raise_seqno(1)
         except BaseException:
             self.close()
             raise
-        return Instance(file.uuid, file.seqno, held is None)
+        return Instance(self._file.uuid, self._file.seqno, held is None)
+
+    def raise_seqno(self, by: int) -> int:
+        assert self._file is not None, "open it first"
+        if not self.holds():
+            raise Damaged(
+                f"{self.root} is no longer the directory that this server has locked; move a directory only while "
+                "its server is down",
+                path=str(self.root),
+            )
+        raised = msgspec.structs.replace(self._file, seqno=self._file.seqno + by)
+        write_durably(self.root / INSTANCE, msgspec.json.encode(raised))
+        self._file = raised
+        return raised.seqno
+
+    def holds(self) -> bool:
+        """Whether the directory of this name is the one that was locked, and not another in its place."""
+        if self._lock is None:
+            return False
+        try:
+            return os.path.samestat(os.fstat(self._lock), os.stat(self.root / LOCK))
+        except FileNotFoundError:
+            return False
 
     def close(self) -> None:
         if self._lock is not None:
@@ -76,9 +100,19 @@ class InstanceDirectory:
 
     def mark_failed(self, reason: str) -> None:
         """As durable as a failing disk allows: what cannot be written is not worth another error."""
-        marker = FailedFile(reason, datetime.now(UTC).isoformat())
         with contextlib.suppress(OSError):
-            write_durably(self.root / FAILED, msgspec.json.encode(marker))
+            self._mark(reason, old_copy=False)
+
+    def give_up(self, reason: str) -> bool:
+        """False if the directory is another's by now."""
+        if not self.holds():
+            return False
+        self._mark(reason, old_copy=True)
+        return True
+
+    def _mark(self, reason: str, *, old_copy: bool) -> None:
+        marker = FailedFile(reason, datetime.now(UTC).isoformat(), old_copy)
+        write_durably(self.root / FAILED, msgspec.json.encode(marker))
 
     def _acquire(self) -> None:
         path = self.root / LOCK
@@ -96,16 +130,18 @@ class InstanceDirectory:
         os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
         self._lock = lock
 
-    def _refuse_failed(self) -> None:
+    def _refuse_given_up(self) -> None:
         path = self.root / FAILED
         if not path.exists():
             return
         try:
-            reason = msgspec.json.decode(path.read_bytes(), type=FailedFile).reason
+            marker = msgspec.json.decode(path.read_bytes(), type=FailedFile)
         except (msgspec.MsgspecError, OSError):
-            reason = "a sync failed"
+            marker = FailedFile("a sync failed", "")
+        if marker.old_copy:
+            raise OldCopy(f"{marker.reason} ({self.root} was given up)", path=str(self.root))
         raise DiskFailed(
-            f"{self.root} was given up: {reason}. Check the device, move the directory aside and start again: "
+            f"{self.root} was given up: {marker.reason}. Check the device, move the directory aside and start again: "
             "the server comes back as a new one and is filled from its peers",
             path=str(self.root),
         )

@@ -1,6 +1,6 @@
 """A role's directory on a real disk: LMDB environments that are made, found, given up and removed durably.
 
-    <root>/instance  lock  FAILED       who owns it (storage/instance.py)
+    <root>/instance  lock  FAILED       whose it is, and whether it is believed (storage/instance.py)
     <root>/<path>/data.mdb  lock.mdb    an environment
     <root>/data/<name> -> <data dir>    a link, when several data directories share the tablets
 
@@ -72,6 +72,14 @@ class LmdbDisk:
         self._instance = await self._beside(self._directory.open, new_uuid)
         self._files = EnvironmentFiles(self.root, self._directory.data_dirs, self._instance.uuid)
         return self._instance
+
+    async def raise_seqno(self, by: int) -> int:
+        self.check()
+        return await self._beside(self._directory.raise_seqno, by)
+
+    async def give_up(self, reason: str) -> bool:
+        self.check()
+        return await self._beside(self._directory.give_up, reason)
 
     async def open_environment(
         self, path: str, databases: Sequence[str], *, create: bool, map_bytes: int = 1 << 30

@@ -21,8 +21,10 @@ from collections.abc import Sequence
 
 import msgspec
 
+from ebla.actors import incarnations
 from ebla.actors import messages as m
 from ebla.actors.errors import AlreadyPresent, NotFound, NotRunning, TabletNotFound, Throttled, WrongServer
+from ebla.actors.incarnations import Incarnations
 from ebla.actors.master import edit_log, errands, requests
 from ebla.actors.master import reports as tablet_reports
 from ebla.actors.master.answers import Answers
@@ -39,6 +41,7 @@ from ebla.actors.tablet.raft.messages import Peer
 from ebla.actors.world import Role, World, new_id, rpc
 from ebla.storage.environment import Environment, Instance
 from ebla.storage.errors import EblaError
+from ebla.storage.records import RecordStore
 
 __all__ = ["Master", "MasterOptions"]
 
@@ -59,7 +62,7 @@ class Master(Role):
         self.answers = Answers(self.catalog, self.views, self.servers)
         self.assignment = Assignment(self.options.assignment_timeout_s, world.random)
         self.errands = Errands(self.options, world.random)
-        self.instance = m.ServerInstance("", 0)
+        self.instance = m.ServerInstance("", 0, "")
         self._running = False
         self._unplaced = 0
         self._placing_from = 0.0
@@ -70,8 +73,10 @@ class Master(Role):
 
     async def start(self) -> None:
         instance = await self.world.disk.open_instance(new_id(self.world.random))
-        self.instance = m.ServerInstance(instance.uuid, instance.seqno)
+        self.instance = m.ServerInstance(instance.uuid, instance.seqno, new_id(self.world.random))
         environment = await self._open_environment(instance)
+        heard = RecordStore(environment, incarnations.DATABASE, m.ServerInstance)
+        self.incarnations = Incarnations(self.world, "master", heard)
         self.log: edit_log.EditLog = edit_log.LocalEditLog(environment)
         self.scribe = Scribe(
             self.world,
@@ -85,6 +90,7 @@ class Master(Role):
         # After a restart the first servers to be heard would get everything that waits to be placed.
         self._placing_from = self._now() + (0.0 if instance.created else self.options.settle_s)
         self._running = True
+        self.incarnations.start()
         self.world.spawn(self.scribe.run(), "scribe")
         self.world.spawn(self._background(), "background")
         self.world.spawn(self._tick(), "tick")
@@ -98,7 +104,9 @@ class Master(Role):
         disk = self.world.disk
         formatted = disk.exists(FORMATTED)
         environment = await disk.open_environment(
-            CATALOG, (edit_log.DATABASE, CHECKPOINT_DATABASE), create=not formatted
+            CATALOG,
+            (edit_log.DATABASE, CHECKPOINT_DATABASE, incarnations.DATABASE),
+            create=not formatted,
         )
         if not formatted:
             await self.world.faults.here("master.format.before_mark")
@@ -187,9 +195,10 @@ class Master(Role):
     async def heartbeat(self, request: m.HeartbeatRequest) -> m.HeartbeatReply:
         """The answer acknowledges the report: whatever follows from it is durable by then."""
         self._require_running()
+        others = self.incarnations.all() if self.incarnations.meet(request.instance) else ()
         server = self.servers.heartbeat(request, self._now())
         if server is None:
-            return m.HeartbeatReply(self.instance, needs_register=True, needs_full_report=True)
+            return m.HeartbeatReply(self.instance, True, True, others)
         if request.registration is not None:
             self._wake.set()
         if request.report is not None:
@@ -198,6 +207,7 @@ class Master(Role):
             self.instance,
             needs_register=not self.servers.current(server),
             needs_full_report=not server.reported_in_full,
+            others=others,
         )
 
     async def _take_report(self, server: Server, report: m.TabletReport) -> None:

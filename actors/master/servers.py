@@ -1,12 +1,12 @@
 """The tablet servers that this master has heard of since it started: who they are, who lives, their load.
 
 Nothing here is durable: a server that the master does not know is asked to register and to report everything,
-and one heartbeat later the master knows as much as before. What a heartbeat must satisfy (Kudu's TSManager):
+and one heartbeat later the master knows as much as before. An earlier incarnation than the last one that was heard does
+not come here (actors/incarnations.py). What a heartbeat must satisfy (Kudu's TSManager):
 
     unknown uuid, no registration        asked to register
     the same incarnation again           accepted: a retry
     a later incarnation                  accepted once it registers: it restarted, everything is asked anew
-    an earlier incarnation               refused: a delayed message, or a process that must stop
     a known uuid at another address      refused: a directory belongs to its host
     another uuid at a known address      the old server is gone from there: the host lost its disk
 """
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import msgspec
 
-from ebla.actors.errors import WrongServer
 from ebla.actors.messages import HeartbeatRequest, Registration, ServerInstance, ServerStatus, TabletReport
 from ebla.storage.errors import InvalidArgument
 
@@ -63,19 +62,13 @@ class Servers:
     def heartbeat(self, request: HeartbeatRequest, now: float) -> Server | None:
         """The server, alive from now on; None if it has to register first. Raises if it must not be
         served."""
-        uuid, seqno = request.instance.uuid, request.instance.seqno
-        known = self._servers.get(uuid)
-        if known is not None and seqno < known.instance.seqno:
-            raise WrongServer(
-                f"incarnation {seqno} of server {uuid} was succeeded by {known.instance.seqno}; it must stop",
-                wanted=f"{uuid}/{known.instance.seqno}",
-                found=f"{uuid}/{seqno}",
-            )
+        known = self._servers.get(request.instance.uuid)
         if request.registration is not None:
             known = self._register(request.instance, request.registration, known, now)
-        if known is None or known.instance.seqno != seqno:
+        if known is None or known.instance.start != request.instance.start:
             return None
         known.heard_at = now
+        known.instance = max(known.instance, request.instance, key=lambda shown: shown.seqno)
         known.load = msgspec.structs.replace(request, registration=None, report=None)
         return known
 
@@ -87,7 +80,7 @@ class Servers:
                 f"server {instance.uuid} is registered at {known.address} and cannot move to "
                 f"{registration.address}: a server's directory stays on its host"
             )
-        if known is not None and known.instance.seqno == instance.seqno:
+        if known is not None and known.instance.start == instance.start:
             known.registration = registration
             return known
         before = self._at_address.get(registration.address)

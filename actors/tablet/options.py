@@ -24,6 +24,10 @@ class TabletServerOptions(msgspec.Struct, frozen=True):
     # Heartbeats to the master: half of Kudu's 1 s, the catalog is small and calls are local.
     heartbeat_s: float = 0.5
 
+    # A server's number is raised this often, at the cost of a small file and of a commit on every server that hears of
+    # it. A copy of its directory that is older is recognised.
+    seqno_s: float = 60.0
+
     # Memory. Flush begins at memtable_bytes over all replicas; at twice that, writers are throttled. 32 MiB keeps a
     # server below 400 MB under full load, 160 of them before its first row.
     memtable_bytes: int = 32 << 20
@@ -59,6 +63,7 @@ class TabletServerOptions(msgspec.Struct, frozen=True):
             raise InvalidArgument("raft_heartbeat_s must be above 0 and at most a third of election_s_min")
         for name in (
             "heartbeat_s",
+            "seqno_s",
             "memtable_bytes",
             "unapplied_bytes_max",
             "shared_log_bytes",

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ebla.actors import errors
-from ebla.actors.messages import Envelope, EnvelopeReply
+from ebla.actors.messages import EnvelopeReply
+from ebla.actors.tablet.identity import Identity
 from ebla.actors.tablet.raft.events import AppendPlan, Send, Sent
 from ebla.actors.tablet.raft.messages import AppendRequest, Peer, Request
 from ebla.actors.tablet.replica import RUNNING, Replica
@@ -44,9 +45,11 @@ class Lane:
 class Link:
     """Everything this server says to one other incarnation-independent server (address and uuid)."""
 
-    def __init__(self, world: World, me: str, peer: Peer, touch: Callable[[Replica], None]) -> None:
+    def __init__(
+        self, world: World, identity: Identity, peer: Peer, touch: Callable[[Replica], None]
+    ) -> None:
         self.world = world
-        self.me = me
+        self.identity = identity
         self.peer = peer
         self.touch = touch
         self.lanes = (Lane(QUICK_IN_FLIGHT_MAX), Lane(IN_FLIGHT_MAX))
@@ -65,7 +68,7 @@ class Link:
                 messages, requests = self._pack(lane)
                 if messages:
                     lane.in_flight += 1
-                    name = f"{self.me} to {self.peer.address}"
+                    name = f"{self.identity.uuid} to {self.peer.address}"
                     self.world.spawn(self._exchange(lane, messages, requests), name)
 
     def _pack(self, lane: Lane) -> tuple[list[Outgoing], list[tuple[str, Request]]]:
@@ -87,17 +90,20 @@ class Link:
     async def _exchange(
         self, lane: Lane, messages: list[Outgoing], requests: list[tuple[str, Request]]
     ) -> None:
-        envelope = Envelope(self.me, self.peer.uuid, tuple(requests))
+        envelope = self.identity.envelope(self.peer.uuid, tuple(requests))
         at = self.world.clock.monotonic()  # before it leaves: the leader's lease counts from here
         try:
             reply = await self.world.network.call(
                 self.peer.address, "replicate", envelope, EnvelopeReply, CALL_TIMEOUT_S
             )
         except EblaError as error:
-            for outgoing in messages:
-                self._failed(outgoing, delivered=not isinstance(error, errors.NotDelivered))
+            self.identity.failed(error)
+            self._all_failed(messages, delivered=not isinstance(error, errors.NotDelivered))
         else:
-            self._deliver(messages, reply, at)
+            if self.identity.answered(reply):
+                self._deliver(messages, reply, at)
+            else:
+                self._all_failed(messages, delivered=True)
         finally:
             lane.in_flight -= 1
         self.pump()
@@ -114,6 +120,10 @@ class Link:
             replica.core.replied(now, send.peer, Sent(at, send.request), answer)
             replica.absorb()
             self.touch(replica)
+
+    def _all_failed(self, messages: list[Outgoing], *, delivered: bool) -> None:
+        for outgoing in messages:
+            self._failed(outgoing, delivered=delivered)
 
     def _failed(self, outgoing: Outgoing, *, delivered: bool) -> None:
         replica, send = outgoing

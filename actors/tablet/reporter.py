@@ -14,10 +14,10 @@ from ebla.actors.messages import (
     HeartbeatRequest,
     Registration,
     ReplicaReport,
-    ServerInstance,
     TabletReport,
 )
 from ebla.actors.tablet.broken import Broken
+from ebla.actors.tablet.identity import Identity
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.replica import Replica
 from ebla.actors.world import World
@@ -33,7 +33,7 @@ class Reporter:
         self,
         world: World,
         options: TabletServerOptions,
-        instance: ServerInstance,
+        identity: Identity,
         replicas: dict[str, Replica],
         broken: dict[str, Broken],
         master: str,
@@ -41,7 +41,7 @@ class Reporter:
     ) -> None:
         self.world = world
         self.options = options
-        self.instance = instance
+        self.identity = identity
         self.replicas = replicas
         self.broken = broken
         self.master = master
@@ -75,7 +75,8 @@ class Reporter:
             self._wake.clear()
             try:
                 again = await self._beat()
-            except EblaError:
+            except EblaError as error:
+                self.identity.failed(error)
                 # The master is away, or refused; the next beat says everything again.
                 self.world.faults.reached("tablet.heartbeat.failed")
                 await self.world.clock.sleep(self.options.heartbeat_s)
@@ -96,7 +97,7 @@ class Reporter:
         self._sequence += 1
         memory, disk = self.usage()
         request = HeartbeatRequest(
-            instance=self.instance,
+            instance=self.identity.instance,
             registration=self._registration() if self._register else None,
             report=report,
             replicas=len(self._all()),
@@ -107,6 +108,7 @@ class Reporter:
         reply = await self.world.network.call(
             self.master, "heartbeat", request, HeartbeatReply, CALL_TIMEOUT_S
         )
+        self.identity.told(reply.others)
         for tablet in [t for t, changed in self._changed.items() if changed <= sequence]:
             del self._changed[tablet]
         wanted = (reply.needs_register and not self._register) or (reply.needs_full_report and not full)

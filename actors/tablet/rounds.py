@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from ebla.actors.tablet.identity import Identity
 from ebla.actors.tablet.peers import Link
 from ebla.actors.tablet.raft.messages import Peer
 from ebla.actors.tablet.replica import RUNNING, ConsensusState, Replica, Unwritten, Work
@@ -29,13 +30,13 @@ class Rounds:
     def __init__(
         self,
         world: World,
-        me: str,
+        identity: Identity,
         shared: SharedLog,
         consensus: RecordStore[ConsensusState],
         on_checkpoint: Callable[[Replica, TabletSnapshot], None],
     ) -> None:
         self.world = world
-        self.me = me
+        self.identity = identity
         self.shared = shared
         self.consensus = consensus
         self.on_checkpoint = on_checkpoint
@@ -139,7 +140,7 @@ class Rounds:
         key = (peer.address, peer.uuid)
         link = self._links.get(key)
         if link is None:
-            link = self._links[key] = Link(self.world, self.me, peer, self.touch)
+            link = self._links[key] = Link(self.world, self.identity, peer, self.touch)
         return link
 
     def _apply(self, replica: Replica) -> None:

@@ -18,11 +18,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 
-from ebla.actors import errors
+from ebla.actors import errors, incarnations
 from ebla.actors import messages as m
+from ebla.actors.incarnations import Incarnations
 from ebla.actors.tablet.admission import Admission, Load, read, readable
 from ebla.actors.tablet.batches import check_version
 from ebla.actors.tablet.checksums import Checksums
+from ebla.actors.tablet.identity import Identity
 from ebla.actors.tablet.lifecycle import Lifecycle
 from ebla.actors.tablet.maintenance import Maintenance
 from ebla.actors.tablet.options import TabletServerOptions
@@ -34,6 +36,7 @@ from ebla.actors.tablet.rounds import Rounds
 from ebla.actors.tablet.scans import Scans
 from ebla.actors.tablet.scrubber import Scrubber
 from ebla.actors.world import Role, World, new_id, rpc
+from ebla.storage.environment import Environment, Instance
 from ebla.storage.errors import Corruption, DiskFull, EblaError
 from ebla.storage.records import RecordStore
 from ebla.storage.results import Answer as Stored
@@ -60,16 +63,16 @@ class TabletServer(Role):
     async def start(self) -> None:
         disk = self.world.disk
         instance = await disk.open_instance(new_id(self.world.random))
-        self.instance = m.ServerInstance(instance.uuid, instance.seqno)
         create = instance.created or not disk.exists("wals/shared")
         superblocks = await disk.open_environment("tablet-meta", [RECORDS], create=create)
-        consensus = await disk.open_environment("consensus-meta", [RECORDS], create=create)
+        consensus = await disk.open_environment(
+            "consensus-meta", [RECORDS, incarnations.DATABASE], create=create
+        )
         self.shared = await SharedLog.open(disk, create=create)
         self.consensus = RecordStore(consensus, RECORDS, ConsensusState)
+        self.identity = self._identify(instance, consensus)
         self.checksums = Checksums(self.world)
-        self.rounds = Rounds(
-            self.world, self.instance.uuid, self.shared, self.consensus, self.checksums.applied
-        )
+        self.rounds = Rounds(self.world, self.identity, self.shared, self.consensus, self.checksums.applied)
         self.scans = Scans(self.world, self.options)
         self.admission = Admission(self.world, self.options, self.rounds, self.load)
         self.lifecycle = Lifecycle(
@@ -98,7 +101,7 @@ class TabletServer(Role):
             Reporter(
                 self.world,
                 self.options,
-                self.instance,
+                self.identity,
                 self.replicas,
                 self.lifecycle.broken,
                 master,
@@ -107,12 +110,22 @@ class TabletServer(Role):
             for master in self.options.masters
         ]
         self.running = True
+        self.identity.start()
         self.rounds.start()
         self.maintenance.start()
         Scrubber(self.world, self.options, self.replicas, self._changed).start()
         for reporter in self.reporters:
             reporter.start()
         self.world.spawn(self._tick(), "ticks")
+
+    def _identify(self, instance: Instance, environment: Environment) -> Identity:
+        heard = RecordStore(environment, incarnations.DATABASE, m.ServerInstance)
+        shown = m.ServerInstance(instance.uuid, instance.seqno, new_id(self.world.random))
+        return Identity(self.world, shown, Incarnations(self.world, "tablet", heard), self.options.seqno_s)
+
+    @property
+    def instance(self) -> m.ServerInstance:
+        return self.identity.instance
 
     async def stop(self) -> None:
         """Hand leadership over and flush, so that the next start is quick. Durability does not depend on it."""
@@ -144,7 +157,8 @@ class TabletServer(Role):
     @rpc
     async def replicate(self, envelope: m.Envelope) -> m.EnvelopeReply:
         """What must be durable before the answer leaves: see replica.py."""
-        self._require(envelope.dest_uuid)
+        self._require(envelope.dest.uuid)
+        self.identity.receive(envelope)
         now = self.world.clock.monotonic()
         outcomes: list[tuple[Replica, Pending | Answer] | str] = []
         for tablet, request in envelope.requests:
@@ -154,7 +168,7 @@ class TabletServer(Role):
                 outcomes.append("replica_failed" if known else "tablet_not_found")
                 continue
             try:
-                outcomes.append((replica, replica.receive(now, envelope.source_uuid, request)))
+                outcomes.append((replica, replica.receive(now, envelope.source.uuid, request)))
             except Corruption:
                 outcomes.append("damaged")
             self.rounds.touch(replica)
@@ -164,7 +178,8 @@ class TabletServer(Role):
             answer = None if isinstance(outcome, str) else await self._durable(*outcome)
             answers.append(answer)
             refusals.append(outcome if isinstance(outcome, str) else None if answer else "replica_failed")
-        return m.EnvelopeReply(tuple(answers), tuple(refusals))
+        self.identity.require_believed()
+        return m.EnvelopeReply(self.instance, tuple(answers), tuple(refusals))
 
     async def _durable(self, replica: Replica, outcome: Pending | Answer) -> Answer | None:
         waiting = replica.hard_state_durable()
@@ -364,6 +379,7 @@ class TabletServer(Role):
             raise errors.NotRunning(
                 f"{self.world.address} is starting or stopping; try again", state="starting"
             )
+        self.identity.require_believed()
 
     def _require(self, uuid: str) -> None:
         """The caller means this server, not another one that had this address before."""

@@ -21,13 +21,14 @@ import lmdb
 import lmdb.verify
 import xxhash
 
+from ebla.actors import incarnations
 from ebla.storage import checksum, entries, private_log, results, shared_log, tablet_store
 from ebla.storage.errors import Corruption
 from ebla.storage.lmdb_files import DATABASES_MAX, IDENTITY_DATABASE
 from ebla.storage.records import unseal
 
 NEIGHBOURS, COUNT, CHECKSUMS, DIGEST, STRUCTURE = ("neighbours", "count", "checksums", "digest", "structure")
-_SEALED = (tablet_store.META, results.RESULTS, "records")
+_SEALED = (tablet_store.META, results.RESULTS, "records", incarnations.DATABASE)
 _SEQ_BYTES, _TABLET_BYTES, _INDEX_BYTES = 8, 16, 8
 
 _verify: Callable[..., list[str]] = lmdb.verify.verify

@@ -107,8 +107,8 @@ class Ghosts:
         return tuple(made)
 
     async def _send(self, request: Request) -> object:
-        server = self.machine.server.instance.uuid
-        envelope = m.Envelope(self.leader, server, ((self.group.tablet, request),))
+        source = m.ServerInstance(self.leader, 1, self.leader)
+        envelope = m.Envelope(source, self.machine.server.instance, ((self.group.tablet, request),))
         reply = await self.machine.ask(SERVER, "replicate", envelope, m.EnvelopeReply)
         if reply.answers[0] is None:
             replica = self.machine.server.replicas.get(self.group.tablet)

@@ -11,7 +11,7 @@ show are those the system must live with; everything else is outside the model:
     misdirected `misdirect`: what was written to one key is found under another
     stale       `make_stale`: a write to a record was lost, an older value is there
     lost        `lose_environment`, `DurableState()` anew: the directory, or all of it, is gone
-    old copy    `copy`, later put back in its place: a restored backup
+    old copy    `copy`, later put back in its place: a restored backup; `given_up` says why no start uses it
 
 A batch becomes visible to reads when it is durable, a moment before its `commit` returns, as in LMDB.
 """
@@ -25,18 +25,26 @@ from typing import Any
 
 from sortedcontainers import SortedDict
 
-from ebla.chaos.simulation.environment import MemoryEnvironment, MemorySnapshot, Tables, tables_bytes
+from ebla.chaos.simulation.environment import (
+    ACKNOWLEDGE_S,
+    MemoryEnvironment,
+    MemorySnapshot,
+    Tables,
+    tables_bytes,
+)
 from ebla.storage.environment import Instance
 from ebla.storage.errors import (
     Damaged,
     DirectoryLocked,
     DiskFailed,
     DiskFull,
+    OldCopy,
     StorageError,
 )
 
 __all__ = ["DurableState", "MemoryDisk", "MemoryEnvironment", "MemorySnapshot"]
 
+INSTANCE = "instance"  # what a sync of the instance file is called, to make it fail
 COMMIT_S = (0.0001, 0.004)  # one sync of an SSD, idle to busy
 
 
@@ -47,6 +55,8 @@ class DurableState:
         self.uuid: str | None = None
         self.seqno = 0
         self.failed: str | None = None
+        self.given_up: str | None = None
+        self.is_copy = False
         self.full = False
         self.commit_s = COMMIT_S
         self.environments: dict[str, Tables] = {}
@@ -97,7 +107,7 @@ class DurableState:
     def copy(self) -> DurableState:
         """A backup of the bytes; nobody holds it, and it has no failures armed."""
         made = DurableState()
-        made.uuid, made.seqno = self.uuid, self.seqno
+        made.uuid, made.seqno, made.is_copy = self.uuid, self.seqno, True
         made.environments = {
             path: {name: table.copy() for name, table in tables.items()}
             for path, tables in self.environments.items()
@@ -142,6 +152,8 @@ class MemoryDisk:
             self._check_not_gone()
             if state.failed is not None:
                 raise DiskFailed(f"{state.failed}; set the directory aside and come back as a new server")
+            if state.given_up is not None:
+                raise OldCopy(f"{state.given_up} (the directory was given up)")
             created = state.uuid is None
             if created and state.environments:
                 raise Damaged("the directory has contents but no instance file; restore it, or set it aside")
@@ -153,6 +165,32 @@ class MemoryDisk:
         state.uuid = state.uuid or new_uuid
         state.seqno += 1
         return Instance(state.uuid, state.seqno, created)
+
+    async def raise_seqno(self, by: int) -> int:
+        await self._write_file()
+        self.state.seqno += by
+        raised = self.state.seqno
+        await asyncio.sleep(
+            self.random.uniform(0, ACKNOWLEDGE_S)
+        )  # durable, and the caller does not know yet
+        return raised
+
+    async def give_up(self, reason: str) -> bool:
+        if self.state.holder is not self:
+            return False
+        await self._write_file()
+        self.state.given_up = reason
+        return True
+
+    async def _write_file(self) -> None:
+        self.check()
+        await self._sync()
+        self.check()
+        if self.state.takes_failure(INSTANCE):
+            self.poison(f"sync of {INSTANCE} failed: Input/output error")
+            self.check()
+        if self.state.full:
+            raise DiskFull("no space left on the device; nothing was changed: free space")
 
     async def open_environment(
         self, path: str, databases: Sequence[str], *, create: bool, map_bytes: int = 1 << 30

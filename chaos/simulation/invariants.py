@@ -11,7 +11,9 @@ What is a function of a replica's state alone is looked at when that state has c
     leaders_commit_their_own_term  a leader's commit index only moves to entries of its term (the rest follows from it)
     logs_match                     two logs with one entry in common are equal up to it (entries chain their history)
     committed_never_changes        an entry once seen committed is the one at its index, in every replica, for ever
-    terms_and_votes_only_grow      on disk: the term never falls, and a vote in a term is never changed
+    terms_and_votes_only_grow      on disk: the term never falls, and a vote in a term is never changed (they do on an old
+                                   copy of a directory, and nobody may count what its server says: see the next)
+    old_copies_are_not_believed    no role takes what runs on an old copy for the server whose copy it is
     indexes_are_in_order           flushed <= applied <= committed <= last, and durable <= last
     durable_is_on_disk             what a replica calls durable is in a log that was synced
     one_reader_at_a_time           no two replicas of a tablet believe at one instant that they may serve reads
@@ -73,6 +75,7 @@ class Memory:
     facts: dict[int, Facts] = field(
         default_factory=dict
     )  # id of a replica object -> its state at the last look
+    old_copies: dict[str, str] = field(default_factory=dict)  # start -> address of who runs on an old copy
     hard_states: dict[tuple[str, str], tuple[int, str | None]] = field(default_factory=dict)
     data: dict[tuple[str, str], None] = field(default_factory=dict)  # (uuid, tablet) seen on a disk
     kept: list[Replica] = field(default_factory=list)  # so that an id stays the id of one object
@@ -89,8 +92,10 @@ class Watch:
     def look(self) -> None:
         """Raises AssertionError with the first thing that is not as it must be."""
         self.looks += 1
+        servers, master = list(self._servers()), self._master()
+        old_copies_are_not_believed(self.deployment, servers, master, self.memory)
         by_tablet: dict[str, list[Seen]] = {}
-        for seen in self._replicas():
+        for seen in self._replicas(servers):
             by_tablet.setdefault(seen.tablet, []).append(seen)
         for group in by_tablet.values():
             changed = [seen for seen in group if self._has_changed(seen)]
@@ -105,7 +110,6 @@ class Watch:
             if changed:
                 logs_match(group)
             one_reader_at_a_time(group)
-        master = self._master()
         if master is not None:
             catalog_is_well_formed(master)
             nothing_is_deleted_unasked(self.deployment, master, self.memory)
@@ -118,14 +122,19 @@ class Watch:
         self.memory.facts[id(replica)] = facts
         return facts != before
 
-    def _replicas(self) -> Iterator[Seen]:
+    def _servers(self) -> Iterator[TabletServer]:
         cluster = self.deployment.cluster
         for address in map(address_of, self.deployment.hosts):
             server = cluster.role(address) if cluster.alive(address) else None
             if isinstance(server, TabletServer) and server.running:
-                for replica in server.replicas.values():
-                    if replica.state == RUNNING:
-                        yield Seen(server, replica, cluster.paused(address))
+                yield server
+
+    def _replicas(self, servers: list[TabletServer]) -> Iterator[Seen]:
+        for server in servers:
+            paused = self.deployment.cluster.paused(server.world.address)
+            for replica in server.replicas.values():
+                if replica.state == RUNNING:
+                    yield Seen(server, replica, paused)
 
     def _master(self) -> Master | None:
         cluster = self.deployment.cluster
@@ -264,6 +273,8 @@ def committed_never_changes(seen: Seen, memory: Memory) -> None:
 
 
 def terms_and_votes_only_grow(seen: Seen, memory: Memory) -> None:
+    if seen.server.instance.start in memory.old_copies:
+        return
     try:
         record = seen.server.consensus.get(seen.tablet)
     except StorageError:
@@ -278,12 +289,27 @@ def terms_and_votes_only_grow(seen: Seen, memory: Memory) -> None:
     memory.hard_states[seen.uuid, seen.tablet] = state.term, state.vote
 
 
+def old_copies_are_not_believed(
+    deployment: Deployment, servers: list[TabletServer], master: Master | None, memory: Memory
+) -> None:
+    for server in servers:
+        if deployment.cluster.state(server.world.address).is_copy:
+            memory.old_copies[server.instance.start] = server.world.address
+    heard = {server.world.address: server.identity.others for server in servers}
+    if master is not None:
+        heard[MASTER] = master.incarnations
+    for address, incarnations in heard.items():
+        for known in incarnations.all():
+            old = memory.old_copies.get(known.start)
+            assert old is None, f"{address} takes {old}, which runs on an old copy, for server {known.uuid}"
+
+
 def nothing_is_deleted_unasked(deployment: Deployment, master: Master, memory: Memory) -> None:
     present: dict[tuple[str, str], None] = {}
     uuids: dict[str, None] = {}
     for address in map(address_of, deployment.hosts):
         state = deployment.cluster.state(address)
-        if state.uuid is not None:
+        if state.uuid is not None and not state.is_copy:
             uuids[state.uuid] = None
             for path in state.environments:
                 if path.startswith("data/"):

@@ -77,12 +77,14 @@ class Domain:
         self._held.append(until)
 
     def bury(self) -> None:
-        """The run is over: let the garbage go. What the dead do while being closed reaches nobody."""
+        """The run is over: let the garbage go. What the dead do while being closed reaches nobody, also not the tasks
+        that they start then."""
         self.alive = False
-        for mortal in self.unfinished:
+        while self.unfinished:
+            mortal = next(iter(self.unfinished))
+            del self.unfinished[mortal]
             with contextlib.suppress(BaseException):
                 mortal.coroutine.close()
-        self.unfinished.clear()
 
 
 _domain: contextvars.ContextVar[Domain | None] = contextvars.ContextVar("domain", default=None)

@@ -10,13 +10,19 @@ import asyncio
 from collections import Counter
 from random import Random
 
+import msgspec
+
+from ebla.actors import incarnations
+from ebla.actors.messages import ServerInstance
 from ebla.actors.tablet.server import TabletServer
 from ebla.chaos.plans import Fault, Plan
 from ebla.chaos.simulation.deployment import Deployment, address_of
 from ebla.chaos.simulation.disk import COMMIT_S, DurableState
 from ebla.chaos.simulation.network import SLOW_PROBABILITY, SLOW_S
 from ebla.chaos.simulation.points import Points
-from ebla.storage.errors import Corruption, Damaged, DirectoryLocked, DiskFailed, DiskFull
+from ebla.options import MASTER as MASTER_ADDRESS
+from ebla.storage.errors import Corruption, Damaged, DirectoryLocked, DiskFailed, DiskFull, OldCopy
+from ebla.storage.records import unseal
 from ebla.storage.tablet_store import ROWS
 
 COPY_S = 3.0  # how old an old version is
@@ -27,6 +33,8 @@ NEVER_STALE = (
     "consensus-meta",
     "tablet-meta",
 )  # a vote that is older than itself is beyond the budget: see disk.py
+RECOGNISED_S = 5.0  # within which an old copy ends, unless something else keeps it from being heard
+LOOK_S = 0.1
 SLOW_SHARE = 0.2  # of the messages, under `delay`
 
 
@@ -40,6 +48,7 @@ class Nemesis:
         self.effects: Counter[str] = Counter()
         self._zombies: dict[str, None] = {}
         self._damaged: dict[str, None] = {}
+        self._old_copies: dict[str, DurableState] = {}
         self._shares: dict[str, list[float]] = {"lose": [], "repeat": [], "delay": []}
 
     def tolerates(self, address: str, error: BaseException) -> bool:
@@ -50,6 +59,8 @@ class Nemesis:
             return self.cluster.state(address).full  # a start on a full disk; Ray tries again
         if isinstance(error, DiskFailed):
             return self.cluster.state(address).failed is not None
+        if isinstance(error, OldCopy):
+            return address in self._old_copies
         return isinstance(error, Corruption | Damaged) and address in self._damaged
 
     async def run(self) -> None:
@@ -67,12 +78,18 @@ class Nemesis:
         as an operator would see to."""
         self.network.heal()
         self.deployment.let_up_all()
+        for address, old in self._old_copies.items():
+            await self._recognised(address, old)
+            assert old.given_up or not self._serves_from(address, old), f"{address} serves from an old copy"
         for host in self.deployment.hosts:
             address = address_of(host)
             if address in self._damaged and not self._serves(address):
                 self.deployment.hold_down(host)
                 self.cluster.put_disk(address, DurableState())
                 self.deployment.let_up(host)
+
+    def _serves_from(self, address: str, state: DurableState) -> bool:
+        return self.cluster.state(address) is state and self._serves(address)
 
     def _serves(self, address: str) -> bool:
         role = self.cluster.role(address) if self.cluster.alive(address) else None
@@ -262,6 +279,38 @@ class Nemesis:
         self.deployment.let_up(host)
         await self._replace(host)
 
+    async def _old_copy(self, fault: Fault) -> None:
+        """Somebody restores a backup. What is promised is only of copies that the others have heard more of, so that any
+        other is left alone; whom it is restored for must end, and its directory is set aside."""
+        host = fault.where[0]
+        address = address_of(host)
+        old = self.cluster.state(address).copy()
+        await asyncio.sleep(fault.for_s)
+        if not self._surely_old(address, old):
+            return
+        self.effects[fault.kind] += 1
+        self._damaged[address] = None
+        self._old_copies[address] = old
+        self.deployment.hold_down(host)
+        self.cluster.put_disk(address, old)
+        self.deployment.let_up(host)
+        await self._recognised(address, old)
+        if self.cluster.state(address) is old and old.given_up:
+            await self._replace(host)
+
+    def _surely_old(self, address: str, old: DurableState) -> bool:
+        """Whether everybody else has on disk that the server is further than the copy can get by a few starts."""
+        others = [MASTER_ADDRESS, *map(address_of, self.deployment.hosts)]
+        states = [self.cluster.state(other) for other in others if other != address]
+        return old.uuid is not None and all(
+            _heard(state, old.uuid) >= old.seqno + incarnations.RAISED_BY for state in states
+        )
+
+    async def _recognised(self, address: str, old: DurableState) -> None:
+        until = self.cluster.loop.time() + RECOGNISED_S
+        while self.cluster.state(address) is old and not old.given_up and self.cluster.loop.time() < until:
+            await asyncio.sleep(LOOK_S)
+
     async def _replace(self, host: str) -> None:
         """The directory is set aside, the server starts as a new one."""
         self.deployment.hold_down(host)
@@ -333,3 +382,13 @@ def _tables(state: DurableState, records_min: int) -> list[tuple[str, str]]:
         for name, table in sorted(state.environments[path].items())
         if len(table) >= records_min
     ]
+
+
+def _heard(state: DurableState, uuid: str) -> int:
+    """The highest number of this server that a role has on disk."""
+    for path in ("consensus-meta", "catalog"):
+        found = state.environments.get(path, {}).get(incarnations.DATABASE, {}).get(uuid.encode())
+        if found is not None:
+            body = unseal(uuid.encode(), found, path)
+            return msgspec.msgpack.decode(body, type=ServerInstance).seqno
+    return 0

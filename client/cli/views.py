@@ -159,7 +159,7 @@ def nodes(
         "HOST",
         "STATUS",
         "UUID",
-        "START>",
+        "SEQNO>",
         "REPLICAS>",
         "LEADERS>",
         "DISK>",

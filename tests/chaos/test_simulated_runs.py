@@ -15,7 +15,7 @@ from ebla.chaos.simulation.runs import Run, plan_of
 from ebla.chaos.simulation.story import replicas, story
 from ebla.chaos.workloads.registers import Applied, Registers
 
-SEEDS = 28  # of each scenario
+SEEDS = 27  # of each scenario
 
 
 @pytest.mark.timeout(900)
@@ -41,7 +41,8 @@ def test_every_kind_of_fault_has_an_effect_and_is_undone() -> None:
         hosts = ("host-1", "host-2") if kind.startswith("cut") else ("host-1",)
         point = "tablet.log.before_commit" if kind == "crash_point" else ""
         amount = {"clock_rate": 1.05}.get(kind, 0.2 if number % 2 else 7.0 if kind != "lose" else 0.2)
-        fault = Fault(2.0, kind, hosts, 1.0, amount, point)
+        held_s = 4.0 if kind == "old_copy" else 1.0  # the others have to hear of a later number
+        fault = Fault(2.0, kind, hosts, held_s, amount, point)
         run = Run(calm, Plan("chains", number, (fault,)))
         report = run.go()
         assert report.violation == "", kind

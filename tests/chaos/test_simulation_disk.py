@@ -16,6 +16,7 @@ from ebla.storage.errors import (
     DiskFailed,
     DiskFull,
     EblaError,
+    OldCopy,
     SnapshotExpired,
     StorageError,
 )
@@ -156,7 +157,7 @@ def test_rot_is_silent():
         state.rot("wals/shared", "log", b"k")
         return environment.get("log", b"k")
 
-    assert run(main()) == b"\x03rest"
+    assert run(main()) == b"\x02rdst"
 
 
 def test_incarnations_are_counted_and_never_two():
@@ -173,6 +174,59 @@ def test_incarnations_are_counted_and_never_two():
             first.list("wals")
         await second.close()
         assert (await MemoryDisk(state, random.Random(0)).open_instance("three")).seqno == 3
+
+    run(main())
+
+
+def test_a_number_is_raised_durably_or_not_at_all():
+    async def main(seed):
+        state = DurableState()
+        disk, _ = await start(state, seed)
+        assert await disk.raise_seqno(1000) == 1001
+        state.fill()
+        with pytest.raises(DiskFull):
+            await disk.raise_seqno(1000)
+        state.free()
+        raising = asyncio.ensure_future(disk.raise_seqno(1000))
+        await asyncio.sleep(disk.random.uniform(0.0, 0.004))
+        disk.crash()
+        acknowledged = raising.done()
+        raising.cancel()
+        found = (await MemoryDisk(state, random.Random(seed)).open_instance("one")).seqno
+        assert found in ((2002,) if acknowledged else (1002, 2002))
+        return found, acknowledged
+
+    assert {run(main(seed), seed) for seed in range(200)} == {(2002, True), (2002, False), (1002, False)}
+
+
+def test_a_failed_sync_of_the_number_poisons_the_disk():
+    async def main():
+        state = DurableState()
+        disk, environment = await start(state)
+        state.fail_next_commit("instance")
+        with pytest.raises(DiskFailed):
+            await disk.raise_seqno(1000)
+        with pytest.raises(DiskFailed):
+            environment.count("log")
+
+    run(main())
+
+
+def test_only_the_holder_of_a_directory_gives_it_up():
+    async def main():
+        state = DurableState()
+        first, _ = await start(state)
+        old = state.copy()
+        state.holder = None  # what a lock is for
+        second = MemoryDisk(state, random.Random(0))
+        await second.open_instance("one")
+        assert not await first.give_up("it was succeeded")
+        assert state.given_up is None
+        assert await second.give_up("it is an old copy")
+        await second.close()
+        with pytest.raises(OldCopy, match="it is an old copy"):
+            await start(state)
+        assert (await MemoryDisk(old, random.Random(0)).open_instance("one")).seqno == 2
 
     run(main())
 

@@ -218,3 +218,28 @@ def test_a_domain_may_die_while_it_is_paused():
         return list(did)
 
     assert run(main()) == []
+
+
+def test_a_task_that_is_started_while_its_domain_is_buried_takes_no_step():
+    taken = []
+
+    async def step():
+        taken.append("a step")
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        domain = loop.domain("node")
+
+        async def sleeper():
+            try:
+                await asyncio.sleep(1000)
+            finally:
+                taken.append("closed")
+                loop.create_task(step(), context=domain.context.copy())  # noqa: RUF006
+
+        for _ in range(3):
+            loop.create_task(sleeper(), context=domain.context.copy())  # noqa: RUF006
+        await asyncio.sleep(1)
+
+    run(main())
+    assert taken == ["closed"] * 3

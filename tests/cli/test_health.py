@@ -10,9 +10,12 @@ import pyarrow as pa
 import pytest
 
 from ebla.actors import messages as m
+from ebla.actors.incarnations import old_copy
 from ebla.actors.tablet.raft.messages import NON_VOTER, Configuration, Peer
+from ebla.cli.render import brief
 from ebla.health import LAG_ENTRIES_MAX, judge, may_pass, worst
 from ebla.storage.schema import TableSchema
+from ebla.survey import unanswered
 from ebla.verdicts import STATUSES, ClusterHealth, Digests, Survey, TabletHealth, Unanswered
 
 SCHEMA = TableSchema.from_arrow(pa.schema([pa.field("k", pa.int64(), False)]), ["k"])
@@ -52,7 +55,7 @@ def report(host: str, leader: str | None = "a", **other: Any) -> m.ReplicaReport
 
 
 def state(host: str, *replicas: m.ReplicaReport) -> m.ServerState:
-    instance = m.ServerInstance(uuid(host), 1)
+    instance = m.ServerInstance(uuid(host), 1, "s")
     return m.ServerState(instance, address(host), host, replicas, 0, 0, 0)
 
 
@@ -90,7 +93,7 @@ def seen(*reports: m.ReplicaReport | Unanswered | None, info: m.TableInfo | None
             states[address(host)] = said
         else:
             states[address(host)] = state(host, said) if said else state(host)
-    status = m.MasterStatus(m.ServerInstance("m", 1), MASTER, 1, 1, 0, 1)
+    status = m.MasterStatus(m.ServerInstance("m", 1, "s"), MASTER, 1, 1, 0, 1)
     return Survey({MASTER: status}, tuple(heard(host) for host in HOSTS), (info or table(),), states)
 
 
@@ -137,6 +140,16 @@ def test_a_failed_replica_is_told_with_its_reason() -> None:
     assert judged.healthy == 2
 
 
+def test_a_server_on_an_old_copy_is_told_with_the_remedy() -> None:
+    shown, known = m.ServerInstance(uuid("c"), 7, "s"), m.ServerInstance(uuid("c"), 5007, "t")
+    error = old_copy(shown, known, MASTER)
+    health = judge(seen(report("a"), report("b"), unanswered(error)))
+    (reason,) = [reason for reason in health.reasons if address("c") in reason]
+    assert reason == f"{address('c')} is UNREACHABLE: {error.message}"
+    assert brief(error.message, 60) == "older copy of its directory, set it aside and start again..."
+    assert "shows number 7" in reason and "heard 5007" in reason
+
+
 def test_a_replica_that_its_server_does_not_have_is_missing() -> None:
     judged = tablet(seen(report("a"), report("b"), None))
     assert (judged.status, judged.replicas[2].status) == ("UNDER_REPLICATED", "MISSING")
@@ -144,7 +157,7 @@ def test_a_replica_that_its_server_does_not_have_is_missing() -> None:
 
 def test_another_server_at_the_address_is_not_the_replica() -> None:
     survey = seen(report("a"), report("b"), report("c"))
-    survey.states[address("c")] = replace(state("c"), instance=m.ServerInstance("f" * 32, 1))
+    survey.states[address("c")] = replace(state("c"), instance=m.ServerInstance("f" * 32, 1, "s"))
     judged = tablet(survey)
     assert (judged.status, judged.replicas[2].status) == ("UNDER_REPLICATED", "WRONG_SERVER")
     assert [server.status for server in judge(survey).servers] == ["HEALTHY", "HEALTHY", "WRONG_SERVER"]

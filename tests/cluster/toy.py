@@ -10,7 +10,7 @@ from ebla.actors.errors import Throttled, Unavailable
 from ebla.actors.messages import Empty
 from ebla.actors.world import Role, World, new_id, rpc
 from ebla.storage.environment import Put
-from ebla.storage.errors import DiskFailed
+from ebla.storage.errors import DiskFailed, OldCopy
 
 COUNTS = "counts"
 
@@ -88,6 +88,13 @@ class Toy(Role):
     @rpc
     async def lose_disk(self, request: Empty) -> Empty:
         self.world.fail(DiskFailed("a sync failed, says the toy"))
+        return request
+
+    @rpc
+    async def grow_old(self, request: Empty) -> Empty:
+        error = OldCopy("the toy is an old copy, set it aside")
+        await self.world.disk.give_up(error.message)
+        self.world.fail(error)
         return request
 
     @rpc

@@ -64,11 +64,17 @@ def report(
 
 
 def heartbeat(
-    uuid: str, seqno: int = 1, *, register: bool = False, host: str | None = None, **changes: Any
+    uuid: str,
+    seqno: int = 1,
+    *,
+    start: str = "",
+    register: bool = False,
+    host: str | None = None,
+    **changes: Any,
 ) -> HeartbeatRequest:
     host = host or uuid
     registration = Registration(f"tablet-server/{host}", host, "0.1.0") if register else None
-    return HeartbeatRequest(ServerInstance(uuid, seqno), registration, **changes)
+    return HeartbeatRequest(ServerInstance(uuid, seqno, start or f"start {seqno}"), registration, **changes)
 
 
 class Story:

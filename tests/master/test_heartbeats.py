@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from ebla.actors import messages as m
-from ebla.actors.errors import Throttled, WrongServer
+from ebla.actors.errors import OldCopy, Throttled
 from ebla.actors.tablet.raft.messages import Configuration, Peer
 from tests.master.builders import configuration, heartbeat, replica, report
 from tests.master.stage import MASTER, Stage, play
@@ -117,10 +117,10 @@ def test_an_earlier_incarnation_is_refused_and_changes_nothing():
         await stage.open()
         beat = heartbeat("x", 2, register=True, report=report(full=True, sequence=1))
         assert await stage.ask("heartbeat", beat, m.HeartbeatReply) == m.HeartbeatReply(
-            stage.master.instance, needs_register=False, needs_full_report=False
+            stage.master.instance, False, False, (beat.instance,)
         )
         for register in (True, False):
-            with pytest.raises(WrongServer, match="must stop"):
+            with pytest.raises(OldCopy, match="shows number 1, and master/m has heard 2"):
                 await stage.ask("heartbeat", heartbeat("x", 1, register=register), m.HeartbeatReply)
         (server,) = (await stage.ask("list_servers", m.Empty(), m.ListServersReply)).servers
         assert server.seqno == 2
@@ -131,6 +131,36 @@ def test_an_earlier_incarnation_is_refused_and_changes_nothing():
         beat = heartbeat("x", 3, report=report(sequence=5))
         reply = await stage.ask("heartbeat", beat, m.HeartbeatReply)
         assert reply.needs_full_report, "an incremental report before a full one says too little"
+
+    play(scenario)
+
+
+def test_a_master_that_was_restarted_still_refuses_an_old_copy_and_takes_what_is_only_late():
+    async def scenario(stage: Stage) -> None:
+        await stage.open()
+        await stage.ask("heartbeat", heartbeat("x", 1001, start="s", register=True), m.HeartbeatReply)
+        await asyncio.sleep(1.0)
+        await stage.cluster.restart(MASTER)
+        for seqno in (2, 1001):
+            with pytest.raises(OldCopy, match=f"shows number {seqno}, and master/m has heard 1001"):
+                await stage.ask("heartbeat", heartbeat("x", seqno, start="t"), m.HeartbeatReply)
+        assert (await stage.ask("list_servers", m.Empty(), m.ListServersReply)).servers == ()
+        reply = await stage.ask("heartbeat", heartbeat("x", 1000, start="s"), m.HeartbeatReply)
+        assert reply.needs_register
+        assert stage.master.incarnations.known("x") == m.ServerInstance("x", 1001, "s")
+
+    play(scenario)
+
+
+def test_a_server_is_told_of_all_incarnations_whenever_its_own_number_is_new():
+    async def scenario(stage: Stage) -> None:
+        await stage.open()
+        x, y = (heartbeat(uuid, 5, register=True) for uuid in ("x", "y"))
+        assert (await stage.ask("heartbeat", x, m.HeartbeatReply)).others == (x.instance,)
+        assert (await stage.ask("heartbeat", y, m.HeartbeatReply)).others == (x.instance, y.instance)
+        assert (await stage.ask("heartbeat", x, m.HeartbeatReply)).others == ()
+        later = heartbeat("x", 6, start=x.instance.start)
+        assert (await stage.ask("heartbeat", later, m.HeartbeatReply)).others == (later.instance, y.instance)
 
     play(scenario)
 

@@ -32,6 +32,19 @@ def replicas(stage: Stage) -> int:
     return sum(len(stage.cluster.role(f"tablet-server/{host}").replicas) for host in HOSTS)
 
 
+def test_servers_that_share_no_tablet_hear_of_each_other_from_the_master():
+    async def scenario(stage: Stage) -> None:
+        await open_stage(stage)
+        servers = [stage.cluster.role(f"tablet-server/{host}") for host in HOSTS]
+        shown = {server.instance.uuid: server.instance.start for server in servers}
+        await asyncio.sleep(150.0)  # numbers are raised every minute
+        for server in servers:
+            heard = {known.uuid: known.start for known in server.identity.others.all()}
+            assert {server.instance.uuid: server.instance.start, **heard} == shown
+
+    play(scenario, 0, OPTIONS)
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_a_table_on_real_servers_is_created_survives_crashes_and_is_dropped_without_remains(seed: int):
     async def scenario(stage: Stage) -> None:

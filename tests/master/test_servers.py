@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from ebla.actors.errors import WrongServer
 from ebla.actors.master.servers import Servers
 from ebla.storage.errors import InvalidArgument
 from tests.master.builders import heartbeat, report
@@ -42,12 +41,12 @@ def test_a_later_incarnation_must_register_and_report_everything():
     assert after.expects(report(sequence=0, full=True)) and not after.expects(report(sequence=0))
 
 
-@pytest.mark.parametrize("register", [True, False])
-def test_an_earlier_incarnation_is_refused(register: bool):
+def test_a_higher_number_of_the_same_incarnation_is_taken_and_a_late_lower_one_is_not():
     servers = registered("a", 5)
-    with pytest.raises(WrongServer, match="must stop"):
-        servers.heartbeat(heartbeat("a", 4, register=register), 1.0)
-    assert servers.get("a").instance.seqno == 5
+    server = servers.get("a")
+    for seqno in (1005, 5):
+        assert servers.heartbeat(heartbeat("a", seqno, start="start 5"), 1.0) is server
+        assert servers.statuses(1.0)[0].seqno == 1005
 
 
 def test_a_known_server_cannot_move_to_another_address():

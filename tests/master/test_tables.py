@@ -345,7 +345,7 @@ def test_requests_before_the_start_is_finished_are_answered_not_running():
         for method, request in (
             ("status", m.Empty()),
             ("create_table", create_request()),
-            ("heartbeat", m.HeartbeatRequest(m.ServerInstance("x", 1))),
+            ("heartbeat", m.HeartbeatRequest(m.ServerInstance("x", 1, "s"))),
         ):
             with pytest.raises(NotRunning):
                 await stage.ask(method, request, m.MasterStatus)

@@ -77,7 +77,7 @@ class ToyTabletServer(Role):
     async def start(self) -> None:
         instance = await self.world.disk.open_instance(new_id(self.world.random))
         self.uuid = instance.uuid
-        self.instance = m.ServerInstance(instance.uuid, instance.seqno)
+        self.instance = m.ServerInstance(instance.uuid, instance.seqno, new_id(self.world.random))
         self.environment = await self.world.disk.open_environment("replicas", ("replicas",), create=True)
         for key, value in self.environment.items("replicas"):
             self.replicas[key.decode()] = msgspec.msgpack.decode(value, type=Replica)

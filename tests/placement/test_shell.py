@@ -17,7 +17,7 @@ from ebla.actors.messages import Empty
 from ebla.actors.ray_shell import START_TRIES_MAX, Assignment, Exit, Pong, Shell, Tasks, dotted
 from ebla.actors.world import World, decode_answer, encode
 from ebla.storage.environment import Disk
-from ebla.storage.errors import Damaged, DirectoryLocked, DiskFailed, InvalidArgument
+from ebla.storage.errors import Damaged, DirectoryLocked, DiskFailed, InvalidArgument, OldCopy
 from tests.cluster.toy import Number, State, Toy, ToyOptions
 
 Reply = TypeVar("Reply")
@@ -196,6 +196,7 @@ def test_a_role_that_this_version_does_not_have_is_told_not_crashed_over(tmp_pat
     [
         ("lose_disk", Exit.DISK_FAILED, "a sync failed, says the toy"),
         ("fail_beside", Exit.DEFECT, "a background task of the toy failed"),
+        ("grow_old", Exit.OLD_COPY, "the toy is an old copy, set it aside"),
         ("give_up", Exit.FAILED, "the toy gives up"),
     ],
 )
@@ -213,6 +214,21 @@ def test_a_role_that_cannot_go_on_ends_its_process_loudly(
     on_stage(scenario, tmp_path)
     told = capsys.readouterr().err
     assert words in told and "Traceback" in told and "toy/a" in told
+
+
+def test_an_old_copy_does_not_start_again_and_answers_with_the_reason(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        shell = stage.shell()
+        await settle(shell)
+        await ask(shell, "grow_old", Empty())
+        await shell.stop()
+        again = stage.shell()
+        assert (await settle(again)).state == "failed"
+        with pytest.raises(OldCopy, match=r"^the toy is an old copy, set it aside .*was given up"):
+            await ask(again, "show", Empty(), State)
+        await again.stop()
+
+    on_stage(scenario, tmp_path)
 
 
 def test_a_defect_in_a_handler_ends_the_call_and_not_the_role(

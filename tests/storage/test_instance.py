@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ebla.storage.errors import Damaged, DirectoryLocked, DiskFailed
+from ebla.storage.errors import Damaged, DirectoryLocked, DiskFailed, OldCopy
 from ebla.storage.instance import FAILED, INSTANCE, LOCK, InstanceDirectory, make_directory, write_durably
 
 
@@ -93,6 +93,41 @@ def test_a_directory_given_up_stays_given_up(tmp_path):
     (tmp_path / FAILED).write_bytes(b"")  # a marker that could not be written is a marker
     with pytest.raises(DiskFailed):
         start(tmp_path)
+
+
+def test_an_old_copy_that_was_given_up_says_why_at_every_start(tmp_path):
+    directory = InstanceDirectory(tmp_path)
+    directory.open("one")
+    assert directory.give_up("it is older than its server; set it aside")
+    directory.close()
+    for _ in range(2):
+        with pytest.raises(OldCopy, match=r"^it is older than its server; set it aside .*was given up"):
+            start(tmp_path)
+
+
+def test_a_number_that_was_raised_is_where_the_next_start_goes_on(tmp_path):
+    directory = InstanceDirectory(tmp_path)
+    directory.open("one")
+    assert [directory.raise_seqno(1000), directory.raise_seqno(1000)] == [1001, 2001]
+    directory.close()
+    assert start(tmp_path) == ("one", 2002, False)
+
+
+def test_a_directory_in_the_place_of_the_one_that_was_locked_is_left_alone(tmp_path):
+    root = tmp_path / "role"
+    first = InstanceDirectory(root)
+    first.open("one")
+    root.rename(tmp_path / "aside")
+    with pytest.raises(Damaged, match="only while its server is down"):
+        first.raise_seqno(1000)
+    assert not first.give_up("it is old")
+    assert start(root, uuid="two") == ("two", 1, True)
+    with pytest.raises(Damaged, match="only while its server is down"):
+        first.raise_seqno(1000)
+    assert not first.give_up("it is old")
+    first.close()
+    assert start(root) == ("two", 2, False)
+    assert start(tmp_path / "aside") == ("one", 2, False)
 
 
 def test_what_was_half_made_or_half_removed_is_gone_after_a_start(tmp_path):

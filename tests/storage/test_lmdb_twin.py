@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -19,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from ebla.chaos.simulation.disk import DurableState, MemoryDisk
 from ebla.chaos.simulation.loop import SimulatedLoop
 from ebla.storage.environment import Delete, DeleteRange, Put
-from ebla.storage.errors import EblaError, SnapshotExpired
+from ebla.storage.errors import EblaError, OldCopy, SnapshotExpired
 from ebla.storage.lmdb_disk import LmdbDisk
 
 PATH, OTHER = "wals/shared", "data/other"
@@ -101,10 +102,13 @@ class Twins(RuleBasedStateMachine):
         self.open()
 
     def open(self) -> None:
-        root = self.places[-1]
-        real = self.real.open(lambda: LmdbDisk(root, growth_grace_s=0.0))
-        memory = self.memory.open(lambda: MemoryDisk(self.state, random.Random(1)))
-        assert real == memory
+        assert self.real.open(self.make_real) == self.memory.open(self.make_memory)
+
+    def make_real(self) -> LmdbDisk:
+        return LmdbDisk(self.places[-1], growth_grace_s=0.0)
+
+    def make_memory(self) -> MemoryDisk:
+        return MemoryDisk(self.state, random.Random(1))
 
     def both(self, verb: str, *arguments: Any, **options: Any) -> None:
         answers = [
@@ -168,6 +172,26 @@ class Twins(RuleBasedStateMachine):
                 assert disk.list("data") == [] and not disk.exists(OTHER)
 
             side.loop.run_until_complete(life())
+
+    @rule(by=st.integers(1, 1000))
+    def raise_the_number(self, by: int) -> None:
+        """The next start shows whether it is durable."""
+        real, memory = (
+            side.loop.run_until_complete(side.disk.raise_seqno(by)) for side in (self.real, self.memory)
+        )
+        assert real == memory
+
+    @rule()
+    def give_up_and_set_aside(self) -> None:
+        for side in (self.real, self.memory):
+            assert side.loop.run_until_complete(side.disk.give_up("it is an old copy"))
+            side.close()
+        for side, make in ((self.real, self.make_real), (self.memory, self.make_memory)):
+            with pytest.raises(OldCopy, match=r"^it is an old copy .*was given up"):
+                side.open(make)
+        self.places.append(new_place())
+        self.state = DurableState()
+        self.open()
 
     @rule()
     def restart(self) -> None:

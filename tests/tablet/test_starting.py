@@ -14,7 +14,7 @@ from ebla.actors.world import methods
 from tests.tablet.harness import SCHEMA, TABLET, Group, address, simulate
 
 ASKED: dict[str, Any] = {
-    "replicate": m.Envelope("a", "b", ()),
+    "replicate": m.Envelope(m.ServerInstance("a", 1, "s"), m.ServerInstance("b", 0, ""), ()),
     "write": m.WriteRequest((), 1.0),
     "read": m.ReadRequest(1, ()),
     "scan": m.ScanRequest(TABLET, 1, ("k",)),
