@@ -60,7 +60,7 @@ DISKS = {"slow_disk": 0.5, "full_disk": 0.5, "fail_sync": 0.15, "lose_disk": 0.1
 _ALL = (
     RayScenario("calm", {}, _everything),
     RayScenario("crashes", {"crash": 2.0}, _everything),
-    RayScenario("kills", {"crash": 1.0}, _some, every_s=6.0),
+    RayScenario("kills", {"crash": 1.0}, _some, every_s=12.0),
     RayScenario("losses", {"node_loss": 1.0}, _some, every_s=16.0),
     RayScenario("stops", {"stop": 0.7, "crash": 0.5, "client_crash": 0.1}, _some),
     RayScenario("blackouts", {"blackout": 0.5}, _some),
