@@ -91,6 +91,8 @@ class Maintenance:
                 self._measured[replica.tablet] = replica.store.memory_bytes, replica.unapplied_bytes
             else:
                 self._measured.pop(replica.tablet, None)
+        if len(self._measured) > len(self.replicas):  # some were deleted
+            self._measured = {t: held for t, held in self._measured.items() if t in self.replicas}
         self.load.memtable_bytes = sum(held for held, _ in self._measured.values())
         self.load.unapplied_bytes = self.rounds.unwritten_bytes + sum(u for _, u in self._measured.values())
 
@@ -110,7 +112,9 @@ class Maintenance:
 
     async def _flush_largest(self) -> None:
         running = [replica for replica in self.replicas.values() if replica.state == RUNNING]
-        largest = max(running, key=lambda replica: replica.store.memory_bytes)
+        largest = max(running, key=lambda replica: replica.store.memory_bytes, default=None)
+        if largest is None:
+            return  # the last one failed since it was measured
         await self.flush_if_running(largest)
         self.measure([largest])
 

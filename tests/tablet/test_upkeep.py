@@ -245,3 +245,20 @@ def test_a_rotten_row_that_nobody_asks_for_is_found_in_the_background() -> None:
         assert "checksum" in str(group.replica(HOSTS[1]).error)
 
     simulate(scenario, scrub_s=20.0)
+
+
+def test_the_memory_of_a_tablet_that_was_deleted_is_nobodys_to_flush() -> None:
+    async def scenario(group: Group) -> None:
+        await group.upsert(row(1))
+        await group.settle()
+        for host in HOSTS:
+            group.cluster.state(address(host)).fill()
+        await group.sleep(0.2)  # its flush has met the full disk, and makes a pause
+        for host in HOSTS:
+            group.cluster.state(address(host)).free()
+            await delete(group, host)
+            group.server(host).rounds.touched.clear()  # as if nothing had happened to it since it was measured
+        await group.sleep(3.0)
+        assert [group.server(host).load.memtable_bytes for host in HOSTS] == [0, 0, 0]
+
+    simulate(scenario, memtable_bytes=1)
