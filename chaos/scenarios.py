@@ -123,7 +123,11 @@ _ALL = (
         pause_s=0.1,
     ),
     Scenario(
-        "churn", {**PROCESSES, **NETWORK, "slow_disk": 1.0}, lambda: [Churn(), Registers()], look_s=0.05
+        "churn",
+        {**PROCESSES, **NETWORK, "slow_disk": 1.0},
+        lambda: [Churn(), Registers()],
+        Shape(server={**SMALL, "scan_read_rows": 5, "scan_block_bytes_max": 300}, master=SMALL_MASTER),
+        look_s=0.05,
     ),
     Scenario(
         "handovers",

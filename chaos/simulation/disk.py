@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -61,11 +62,18 @@ class DurableState:
         self.commit_s = COMMIT_S
         self.environments: dict[str, Tables] = {}
         self.holder: MemoryDisk | None = None
+        self.seen: Counter[str] = Counter()  # syncs that were slow, commits that met a full disk
         self._fail_next: list[str | None] = []
 
     def fail_next_commit(self, path: str | None = None) -> None:
         """The next sync (of environment `path`, or of any) fails as a device does: for good."""
         self._fail_next.append(path)
+
+    def sync_s(self, random: random.Random) -> float:
+        """How long the next sync takes."""
+        taken_s = random.uniform(*self.commit_s)
+        self.seen["slow"] += taken_s > COMMIT_S[1]
+        return taken_s
 
     def takes_failure(self, path: str) -> bool:
         for wanted in (path, None):
@@ -158,6 +166,7 @@ class MemoryDisk:
             if created and state.environments:
                 raise Damaged("the directory has contents but no instance file; restore it, or set it aside")
             if state.full:
+                state.seen["full"] += 1
                 raise DiskFull("no space left on the device: free space")
         except StorageError:
             state.holder = None
@@ -263,4 +272,4 @@ class MemoryDisk:
             self.state.holder = None
 
     async def _sync(self) -> None:
-        await asyncio.sleep(self.random.uniform(*self.state.commit_s))
+        await asyncio.sleep(self.state.sync_s(self.random))

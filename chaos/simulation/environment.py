@@ -175,7 +175,7 @@ class MemoryEnvironment(_View):
 
     def _begin(self) -> None:
         self._group, self._queue = self._queue, []
-        self._disk.later(self._disk.random.uniform(*self._disk.state.commit_s), self._synced)
+        self._disk.later(self._disk.state.sync_s(self._disk.random), self._synced)
 
     def _synced(self) -> None:
         state, group = self._disk.state, self._group
@@ -186,6 +186,7 @@ class MemoryEnvironment(_View):
             return
         error: StorageError | None = None
         if state.full:
+            state.seen["full"] += 1
             error = DiskFull("no space left on the device; nothing was changed: free space", path=self.path)
         else:
             self._apply([batch for batch, _ in group])

@@ -78,6 +78,7 @@ class Memory:
     old_copies: dict[str, str] = field(default_factory=dict)  # start -> address of who runs on an old copy
     hard_states: dict[tuple[str, str], tuple[int, str | None]] = field(default_factory=dict)
     data: dict[tuple[str, str], None] = field(default_factory=dict)  # (uuid, tablet) seen on a disk
+    ended: dict[str, None] = field(default_factory=dict)  # tablets that were dropped or replaced
     kept: list[Replica] = field(default_factory=list)  # so that an id stays the id of one object
 
 
@@ -260,16 +261,21 @@ def leaders_have_what_is_committed(seen: Seen, memory: Memory) -> None:
 def committed_never_changes(seen: Seen, memory: Memory) -> None:
     replica, log = seen.replica, seen.replica.log
     known = memory.committed.setdefault(seen.tablet, {})
-    first = max(memory.looked_at.get(id(replica), 0), log.dropped.index) + 1
+    before = memory.looked_at.get(id(replica), 0)
     last = min(replica.core.commit_index, log.last_index)
+    assert last >= before, f"{seen} had committed {before} entries and has {last}"
+    if before > log.dropped.index:  # its chain stands for everything before it
+        position = log.position(before)
+        assert (position.term, position.chain) == known[before], f"{seen} has exchanged entry {before}"
+    first = max(before, log.dropped.index) + 1
     for index in range(first, last + 1):
         position = log.position(index)
         entry = position.term, position.chain
-        before = known.setdefault(index, entry)
+        elsewhere = known.setdefault(index, entry)
         memory.committed_in.setdefault((seen.tablet, index), replica.core.term)
-        assert before == entry, f"{seen}: entry {index} was committed as {before}, here it is {entry}"
+        assert elsewhere == entry, f"{seen}: entry {index} was committed as {elsewhere}, here it is {entry}"
     memory.applied.take(replica, first, last)
-    memory.looked_at[id(replica)] = max(last, memory.looked_at.get(id(replica), 0))
+    memory.looked_at[id(replica)] = last
 
 
 def terms_and_votes_only_grow(seen: Seen, memory: Memory) -> None:
@@ -305,6 +311,10 @@ def old_copies_are_not_believed(
 
 
 def nothing_is_deleted_unasked(deployment: Deployment, master: Master, memory: Memory) -> None:
+    """Not knowing a tablet is no reason: the catalog must have been seen to end it."""
+    for tablet, ended in master.catalog.tablets.items():
+        if ended.state not in LIVE:
+            memory.ended[tablet] = None
     present: dict[tuple[str, str], None] = {}
     uuids: dict[str, None] = {}
     for address in map(address_of, deployment.hosts):
@@ -315,10 +325,8 @@ def nothing_is_deleted_unasked(deployment: Deployment, master: Master, memory: M
                 if path.startswith("data/"):
                     present[state.uuid, path.removeprefix("data/")] = None
     for uuid, tablet in memory.data:
-        record = master.catalog.tablets.get(tablet)
         gone = uuid in uuids and (uuid, tablet) not in present
-        alive = record is not None and record.state in LIVE
-        assert not (gone and alive), (
+        assert not gone or tablet in memory.ended, (
             f"the data of tablet {tablet} has left server {uuid}, and nobody ended it"
         )
     memory.data = present

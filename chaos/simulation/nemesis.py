@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from random import Random
 
 import msgspec
@@ -90,6 +92,10 @@ class Nemesis:
 
     def _serves_from(self, address: str, state: DurableState) -> bool:
         return self.cluster.state(address) is state and self._serves(address)
+
+    def destroyed(self, address: str) -> bool:
+        """Whether data was destroyed there, so that its replicas may be lost."""
+        return address in self._damaged
 
     def _serves(self, address: str) -> bool:
         role = self.cluster.role(address) if self.cluster.alive(address) else None
@@ -183,24 +189,31 @@ class Nemesis:
         self.cluster.end_zombie(address)
         del self._zombies[address]
 
+    @contextmanager
+    def _seen(self, fault: Fault, evidence: Callable[[], float]) -> Iterator[None]:
+        """It had an effect if the evidence of one is not what it was: nothing counts because it was tried."""
+        before = evidence()
+        yield
+        self.effects[fault.kind] += evidence() != before
+
     # -- the network
 
     async def _isolate(self, fault: Fault) -> None:
         name = address_of(fault.where[0])
-        self.effects[fault.kind] += 1
-        self.network.isolate(name)
-        await asyncio.sleep(fault.for_s)
-        self.network.rejoin(name)
+        with self._seen(fault, lambda: self.network.seen["cut"]):
+            self.network.isolate(name)
+            await asyncio.sleep(fault.for_s)
+            self.network.rejoin(name)
 
     async def _split(self, fault: Fault) -> None:
-        self.effects[fault.kind] += 1
         others = [host for host in self.deployment.hosts if host not in fault.where]
         pairs = [(address_of(a), address_of(b)) for a in fault.where for b in others]
-        for pair in pairs:
-            self.network.cut(*pair)
-        await asyncio.sleep(fault.for_s)
-        for pair in pairs:
-            self.network.mend(*pair)
+        with self._seen(fault, lambda: self.network.seen["cut"]):
+            for pair in pairs:
+                self.network.cut(*pair)
+            await asyncio.sleep(fault.for_s)
+            for pair in pairs:
+                self.network.mend(*pair)
 
     async def _cut(self, fault: Fault) -> None:
         await self._cut_off(fault, one_way=False)
@@ -210,10 +223,10 @@ class Nemesis:
 
     async def _cut_off(self, fault: Fault, one_way: bool) -> None:
         a, b = map(address_of, fault.where)
-        self.effects[fault.kind] += 1
-        self.network.cut(a, b, one_way=one_way)
-        await asyncio.sleep(fault.for_s)
-        self.network.mend(a, b)
+        with self._seen(fault, lambda: self.network.seen["cut"]):
+            self.network.cut(a, b, one_way=one_way)
+            await asyncio.sleep(fault.for_s)
+            self.network.mend(a, b)
 
     async def _lose(self, fault: Fault) -> None:
         await self._everywhere(fault)
@@ -225,12 +238,12 @@ class Nemesis:
         await self._everywhere(fault)
 
     async def _everywhere(self, fault: Fault) -> None:
-        self.effects[fault.kind] += 1
-        self._shares[fault.kind].append(fault.amount)
-        self._set_shares()
-        await asyncio.sleep(fault.for_s)
-        self._shares[fault.kind].remove(fault.amount)
-        self._set_shares()
+        with self._seen(fault, lambda: self.network.seen[fault.kind]):
+            self._shares[fault.kind].append(fault.amount)
+            self._set_shares()
+            await asyncio.sleep(fault.for_s)
+            self._shares[fault.kind].remove(fault.amount)
+            self._set_shares()
 
     def _set_shares(self) -> None:
         self.network.drop_probability = max(self._shares["lose"], default=0.0)
@@ -248,20 +261,20 @@ class Nemesis:
         await self._slow(fault, self.deployment.hosts)
 
     async def _slow(self, fault: Fault, hosts: tuple[str, ...]) -> None:
-        self.effects[fault.kind] += 1
         states = [self.cluster.state(address_of(host)) for host in hosts]
-        for state in states:
-            state.commit_s = COMMIT_S[0], fault.amount
-        await asyncio.sleep(fault.for_s)
-        for state in states:
-            state.commit_s = COMMIT_S
+        with self._seen(fault, lambda: sum(state.seen["slow"] for state in states)):
+            for state in states:
+                state.commit_s = COMMIT_S[0], fault.amount
+            await asyncio.sleep(fault.for_s)
+            for state in states:
+                state.commit_s = COMMIT_S
 
     async def _full_disk(self, fault: Fault) -> None:
         state = self.cluster.state(address_of(fault.where[0]))
-        self.effects[fault.kind] += 1
-        state.fill()
-        await asyncio.sleep(fault.for_s)
-        state.free()
+        with self._seen(fault, lambda: state.seen["full"]):
+            state.fill()
+            await asyncio.sleep(fault.for_s)
+            state.free()
 
     async def _fail_sync(self, fault: Fault) -> None:
         host, address, hit = self._hit(fault)
@@ -361,16 +374,16 @@ class Nemesis:
     # -- clocks
 
     async def _clock_rate(self, fault: Fault) -> None:
-        clock = self.cluster.clock(address_of(fault.where[0]))
-        self.effects[fault.kind] += 1
-        clock.set_rate(fault.amount)
-        await asyncio.sleep(fault.for_s)
-        clock.set_rate(1.0)
+        clock, loop = self.cluster.clock(address_of(fault.where[0])), self.cluster.loop
+        with self._seen(fault, lambda: round(clock.monotonic() - loop.time(), 6)):
+            clock.set_rate(fault.amount)
+            await asyncio.sleep(fault.for_s)
+            clock.set_rate(1.0)
 
     async def _clock_jump(self, fault: Fault) -> None:
-        clock = self.cluster.clock(address_of(fault.where[0]))
-        self.effects[fault.kind] += 1
-        clock.wall_offset_us += int(fault.amount * 1e6)
+        clock, loop = self.cluster.clock(address_of(fault.where[0])), self.cluster.loop
+        with self._seen(fault, lambda: round(clock.wall_us() / 1e6 - loop.time())):
+            clock.wall_offset_us += int(fault.amount * 1e6)
         await asyncio.sleep(fault.for_s)
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -69,6 +70,9 @@ class SimulatedNetwork:
         self._cuts: dict[tuple[str, str], None] = {}
         self._isolated: dict[str, None] = {}
         self._exchanges = 0
+        self.seen: Counter[str] = (
+            Counter()
+        )  # messages that were stopped, lost, repeated or late, by what was done
 
     # -- faults ----------------------------------------------------------------------------------------------
 
@@ -137,6 +141,7 @@ class SimulatedNetwork:
         exchange = Exchange(self._exchanges, sender, address, method, encode(message), answer)
         self._trace("call", exchange, exchange.data)
         copies = 2 if self.random.random() < self.repeat_probability else 1
+        self.seen["repeat"] += copies - 1
         for _ in range(copies):
             self._travel(exchange.sender, exchange.address, self._arrive, exchange)
         late = OutcomeUnknown(f"no answer to {method} from {address} within {timeout_s} s", address=address)
@@ -183,11 +188,16 @@ class SimulatedNetwork:
         def at_the_far_end() -> None:
             if self.connected(sender, receiver):
                 arrive(*arguments)
+            else:
+                self.seen["cut"] += 1
 
         delay_s = self._delay_s()
-        lost = self.random.random() < self.drop_probability
-        if not lost and self.connected(sender, receiver):
+        if self.random.random() < self.drop_probability:
+            self.seen["lose"] += 1
+        elif self.connected(sender, receiver):
             self.loop.call_later(delay_s, at_the_far_end)
+        else:
+            self.seen["cut"] += 1
 
     def _later(self, act: Callable[..., None], *arguments: object) -> None:
         self.loop.call_later(self._delay_s(), act, *arguments)
@@ -197,6 +207,7 @@ class SimulatedNetwork:
         low, high = self.latency_s
         if chance() < self.slow_probability:
             low, high = high, self.slow_s
+            self.seen["delay"] += 1
         return low + (high - low) * chance()
 
     def _trace(self, what: str, exchange: Exchange, data: bytes) -> None:

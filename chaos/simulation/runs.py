@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import INFO, OK, History
 from ebla.chaos.plans import Plan, generate
 from ebla.chaos.scenarios import Scenario
@@ -25,7 +26,7 @@ from ebla.chaos.simulation.deployment import ClientProcess, Deployment
 from ebla.chaos.simulation.invariants import Watch
 from ebla.chaos.simulation.nemesis import Nemesis
 from ebla.chaos.simulation.points import Points
-from ebla.chaos.workloads.base import Client, Stage, Workload
+from ebla.chaos.workloads.base import Client, NoAnswer, Stage, Workload
 from ebla.chaos.workloads.registers import Registers
 from ebla.options import MASTER
 from ebla.storage.errors import EblaError
@@ -42,7 +43,7 @@ class Violation(AssertionError):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run came to. `violation`: empty if all held. `void`: too little happened to judge."""
+    """What a run came to. `violation`: empty if all held. `void`: too little happened to judge, or a checker gave up."""
 
     scenario: str
     seed: int
@@ -69,6 +70,8 @@ class Run:
     points: Points = field(default_factory=Points)
     histories: dict[str, History] = field(default_factory=dict)
     violation: str = ""
+    judged: Verdict | None = None  # of the history that was wrong, if it was a history
+    undecided: bool = False  # a checker gave up
     healed_s: float = 0.0
     loop: Any = None
     nemesis: Nemesis | None = None
@@ -80,8 +83,13 @@ class Run:
         """Runs to the end; never raises for what the system did wrong."""
         try:
             loop.run(self._acts(), self.plan.seed, steps_max=STEPS_MAX)
-        except (Violation, AssertionError, loop.Deadlock, loop.Livelock) as error:
+        except (AssertionError, loop.Deadlock, loop.Livelock) as error:
             self.violation = f"{type(error).__name__}: {error}"
+        except (NoAnswer, EblaError) as error:  # in front of act one, or after everything was whole again
+            why = error.__cause__ or error
+            self.violation = (
+                f"Violation: nobody answered a deployment that is whole: {type(why).__name__}: {why}"
+            )
         return self._report()
 
     async def _acts(self) -> None:
@@ -182,13 +190,22 @@ class Run:
                     for uuid, reply in told.replicas.items()
                     if not isinstance(reply, Unanswered)
                 }
-                if len(known) <= info.replicas // 2:
-                    return f"tablet {tablet.tablet} of {info.name} has {len(known)} replicas that answer"
+                silent = [
+                    replica.address
+                    for replica in tablet.replicas
+                    if replica.uuid not in known and not self._may_be_lost(replica.address)
+                ]
+                if silent or len(known) <= info.replicas // 2 or len(tablet.replicas) != info.replicas:
+                    return f"tablet {tablet.tablet} of {info.name} has {len(known)} replicas; silent are {silent}"
                 if len(set(known.values())) > 1:
                     raise Violation(
                         f"replicas of tablet {tablet.tablet} of {info.name} differ at index {told.index}: {known}"
                     )
         return ""
+
+    def _may_be_lost(self, address: str) -> bool:
+        """Its data was destroyed: rebuilding it elsewhere is beyond what servers do today."""
+        return self.nemesis is not None and self.nemesis.destroyed(address)
 
     async def _conclude(self, deployment: Deployment, workloads: list[Workload], stage: Stage) -> None:
         for workload in workloads:
@@ -202,7 +219,9 @@ class Run:
                 verdict = workload.judge(history, self.applied.of(workload.name))
             else:
                 verdict = workload.judge(history)
+            self.undecided |= verdict.valid is None and len(history) > 0
             if verdict.valid is False:
+                self.judged = verdict
                 raise Violation(f"{workload.name}: {verdict.problem}")
 
     def _report(self) -> Report:
@@ -213,7 +232,7 @@ class Run:
             seed=self.plan.seed,
             digest=self.loop.digest() if self.loop else "",
             violation=self.violation,
-            void=answered < self.scenario.operations_min,
+            void=answered < self.scenario.operations_min or self.undecided,
             virtual_s=self.loop.time() if self.loop else 0.0,
             steps=self.loop.steps if self.loop else 0,
             answered=answered,
@@ -237,7 +256,3 @@ def plan_of(scenario: Scenario, seed: int) -> Plan:
         scenario.hold_s,
         scenario.holds_s,
     )
-
-
-def run_seed(scenario: Scenario, seed: int) -> Report:
-    return Run(scenario, plan_of(scenario, seed)).go()

@@ -8,6 +8,9 @@ differs is.
 
 from __future__ import annotations
 
+from typing import TypeVar
+
+import msgspec
 import pyarrow as pa
 
 import ebla
@@ -16,8 +19,11 @@ from ebla.chaos.checkers.sets import check_set
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import History
 from ebla.chaos.workloads.base import Client, NoAnswer, persist, until_stopped
+from ebla.options import MASTER
 from ebla.survey import digests
 from ebla.verdicts import Unanswered
+
+Reply = TypeVar("Reply")
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
 ROWS = 25
@@ -147,17 +153,38 @@ class Churn:
                 self.problems.append(f"replicas of {tablet} differ at index {told.index}: {known}")
 
     async def _look(self, client: Client, mine: list[str]) -> None:
+        """All that operators look at, and what node-local readers and readers that lose interest ask."""
         try:
             await client.db.servers(deadline_s=client.deadline_s())
             await client.db.status(deadline_s=client.deadline_s())
+            if mine:
+                await self._read_a_little(client, client.random.choice(mine))
         except ebla.EblaError as error:
             raise NoAnswer from error
+        tablet = await self._some_tablet(client)
+        if tablet is None or tablet.leader is None:
+            return
+        here, server = m.TabletRequest(tablet.tablet), client.random.choice(tablet.replicas).address
+        await self._tell(client, MASTER, "get_tablet", here, m.TabletLocation)
+        await self._tell(client, server, "status", m.Empty(), m.ServerState)
+        found = await self._tell(client, tablet.leader, "read_index", here, m.ReadIndexReply)
+        request = m.LocalSnapshotRequest(tablet.tablet, found.index, 2.0)
+        snapshot = await self._tell(client, server, "local_snapshot", request, m.LocalSnapshot)
+        if snapshot.index < found.index:
+            self.problems.append(f"{server} flushed {tablet.tablet} to {snapshot.index}, not {found.index}")
+
+    async def _read_a_little(self, client: Client, name: str) -> None:
+        table = await client.db.table(name, deadline_s=client.deadline_s())
+        scan = table.scan(deadline_s=client.deadline_s()).batches()
+        async for _ in scan:
+            break
+        await scan.aclose()
 
     async def _tell(
-        self, client: Client, address: str, method: str, request: object, reply: type[object]
-    ) -> None:
+        self, client: Client, address: str, method: str, request: msgspec.Struct, reply: type[Reply]
+    ) -> Reply:
         try:
-            await client.network.call(address, method, request, reply, 5.0)  # type: ignore[arg-type]
+            return await client.network.call(address, method, request, reply, 5.0)
         except ebla.EblaError as error:
             raise NoAnswer from error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 
@@ -12,7 +13,7 @@ from ebla import aio
 from ebla.chaos.checkers.register import check_register
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import History
-from ebla.chaos.workloads.base import PREPARE_S, Client, until_stopped
+from ebla.chaos.workloads.base import PREPARE_S, Client, persist, until_stopped
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 
@@ -64,7 +65,7 @@ class Registers:
         """Every live register is read once more."""
         table = await client.db.table(self.name)
         for key in self._live:
-            await self._read(client, table, key)
+            await persist(client, partial(self._read, client, table, key))
 
     def judge(self, history: History, applied: Applied = NOTHING_KNOWN) -> Verdict:
         return check_register(history, _order(history, applied))
