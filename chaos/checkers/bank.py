@@ -5,8 +5,9 @@
 
 Accounts that transfers join have one owner, who makes one transfer at a time. An owner whose transfer ended unknown
 goes on only with a transfer that shuts the door on it: its transfers take place in their sequence, or not at all.
-So each owner's accounts are one object, whose history is judged exactly; a read is an atomic snapshot of each owner's
-accounts, and of all together as far as their total goes, which never changes. No balance is ever negative.
+So each owner's accounts are one object, whose history is judged exactly. All together a read is one snapshot too: its total
+never changes, and the transfers that balances prove it to show, or not to show, must fit one moment, and one order of all
+reads (whole.py). No balance is ever negative.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
+from ebla.chaos.checkers import whole
 from ebla.chaos.checkers.linearizability import (
     REFUSED,
     STEPS_MAX,
@@ -57,12 +59,17 @@ def check_bank(recorded: Recorded, balances: Balances, steps_max: int = STEPS_MA
         problem = _wrong_read(read, balances)
         if problem:
             return broken(f"{_brief(read)} {problem}", [read], judged)
-    parts = []
-    for accounts in _owners(transfers, balances):
-        own = [each for each in transfers if each.argument["from"] in accounts]
-        parts.append(_check_owner(accounts, own, reads, balances, steps_max))
-    whole = together(parts, "owners")
-    return Verdict(whole.valid, whole.problem, whole.events, judged)
+    owned = [
+        (accounts, [each for each in transfers if each.argument["from"] in accounts])
+        for accounts in _owners(transfers, balances)
+    ]
+    parts = [_check_owner(accounts, own, reads, balances, steps_max) for accounts, own in owned]
+    if all(part.valid is not False for part in parts):
+        torn = next(whole.problems([own for _, own in owned if own], reads, balances), None)
+        if torn:
+            return broken(*torn, judged)
+    verdict = together(parts, "owners")
+    return Verdict(verdict.valid, verdict.problem, verdict.events, judged)
 
 
 def _check_transfer(transfer: Operation, balances: Balances) -> None:

@@ -9,7 +9,8 @@ An element is surely there after its add was acknowledged, or after a read that 
 surely gone after its remove was acknowledged, or after a read ended that lacks it though it was surely there before.
 So an unknown add may show or not, but once it was seen it stays, and an unknown remove likewise. A snapshot is of one
 moment between the beginning and the end of its read: there must be a moment at which everything that it holds can
-have been there, and nothing that it lacks had to be. Two snapshots never disagree on which of two adds was first.
+have been there, and nothing that it lacks had to be. Two snapshots never disagree on which of them is the earlier: one does not
+lack what is still to come, or hold what is gone in the other, of some element and the other way round of another.
 `count` is the exactly-once counter: between the least and the most that adds and removes allow at some moment of it.
 """
 
@@ -18,7 +19,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from math import inf
 
 from ebla.chaos.checkers.verdict import (
@@ -100,6 +101,28 @@ class _Snapshot:
     def ended(self) -> int:
         assert self.operation.ended is not None, "only answered reads are judged"
         return self.operation.ended
+
+
+@dataclass(frozen=True)
+class _Stages:
+    """How far the elements were on their way when a snapshot was taken. What may be to come or gone is in neither."""
+
+    read: _Snapshot
+    to_come: frozenset[Hashable]
+    held: frozenset[Hashable]
+    gone: frozenset[Hashable]
+
+    def precedes(self, later: _Stages) -> bool:
+        """Whether some element is further on its way in `later`."""
+        return not (
+            self.to_come.isdisjoint(later.held)
+            and self.to_come.isdisjoint(later.gone)
+            and self.held.isdisjoint(later.gone)
+        )
+
+    def changed_until(self, later: _Stages) -> list[Hashable]:
+        changed = (self.to_come & (later.held | later.gone)) | (self.held & later.gone)
+        return sorted(changed, key=repr)
 
 
 def _snapshot(operation: Operation) -> _Snapshot:
@@ -239,14 +262,7 @@ class _Set:
     def _moment(self, read: _Snapshot, spans: list[_Span]) -> Iterator[Problem]:
         """Find a place in the history where `read` fits: after `floor`, before `ceiling`, outside the spans in
         which what it lacks was surely there."""
-        floor, after = float(read.began), read.operation
-        ceiling, until = float(read.ended), read.operation
-        for value in read.held:
-            element = self.elements[value]
-            if element.there_from > floor:
-                floor, after = element.there_from, element.refused or element.add or after
-            if element.gone_by < ceiling:
-                ceiling, until = element.gone_by, element.missed or until
+        floor, after, ceiling, until = self._bounds(read)
         if floor > ceiling:
             yield (
                 f"{_brief(read.operation)} holds what was never there together: it was taken after {told(after)} "
@@ -268,20 +284,42 @@ class _Set:
                 break
             floor, after = gone_from, element.remove or after
 
+    def _bounds(self, read: _Snapshot) -> tuple[float, Operation, float, Operation]:
+        """The places between which it was taken, by what it holds, each with its proof."""
+        floor, after = float(read.began), read.operation
+        ceiling, until = float(read.ended), read.operation
+        for value in read.held:
+            element = self.elements[value]
+            if element.there_from > floor:
+                floor, after = element.there_from, element.refused or element.add or after
+            if element.gone_by < ceiling:
+                ceiling, until = element.gone_by, element.missed or until
+        return floor, after, ceiling, until
+
     def opposite_orders(self) -> Iterator[Problem]:
-        """Of elements that nobody removes, one of two snapshots holds all that the other holds."""
-        kept = frozenset(value for value, element in self.elements.items() if element.remove is None)
-        views = [(kept.intersection(read.held), read.operation) for read in self.reads]
-        views.sort(key=lambda view: len(view[0]))
-        for (fewer, one), (more, other) in pairwise(views):
-            if not fewer <= more:
-                only = listed(sorted(fewer - more, key=repr))
-                lacks = listed(sorted(more - fewer, key=repr))
-                yield (
-                    f"{_brief(one)} holds {only} without {lacks}, and {_brief(other)} the other way round: they "
-                    "disagree on which came first",
-                    [one, other],
-                )
+        """Of two snapshots one is the earlier. Reads that do not overlap are in the order of their events, and the
+        rules above have compared them with it."""
+        under_way: list[_Stages] = []
+        for read in sorted(self.reads, key=lambda read: read.began):
+            one = self._stages(read)
+            under_way = [other for other in under_way if other.read.ended > read.began]
+            for other in under_way:
+                if one.precedes(other) and other.precedes(one):
+                    yield (
+                        f"{_brief(one.read.operation)} and {_brief(other.read.operation)} disagree on which came "
+                        f"first: the former if one asks {listed(one.changed_until(other))}, the latter if one asks "
+                        f"{listed(other.changed_until(one))}",
+                        [one.read.operation, other.read.operation],
+                    )
+            under_way.append(one)
+
+    def _stages(self, read: _Snapshot) -> _Stages:
+        """Of what the read lacks, what was surely still to come, and what was surely gone."""
+        floor, _, ceiling, _ = self._bounds(read)
+        lacked = [(value, each) for value, each in self.elements.items() if value not in read.held]
+        to_come = frozenset(value for value, each in lacked if each.gone_from > ceiling)
+        gone = frozenset(value for value, each in lacked if each.there_by < floor)
+        return _Stages(read, to_come, frozenset(read.held), gone)
 
     def wrong_counts(self) -> Iterator[Problem]:
         """A count is possible at some moment between its beginning and its end."""

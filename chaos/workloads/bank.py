@@ -1,8 +1,8 @@
 """Bank: accounts in one tablet. Each client moves money between two accounts of its own in one atomic batch, with the
 filter and the limit of its scans changing; whoever reads all accounts in one snapshot finds all the money.
 
-A client whose transfer has an unknown outcome reads its accounts before it goes on; it may find them changed later still,
-so it repeats the transfer under the same write id until it knows.
+A client repeats a transfer under the same write id until it knows the outcome: one that may still take place would come
+between the next ones. One that never learns it makes no more transfers, it only reads.
 """
 
 from __future__ import annotations

@@ -224,6 +224,70 @@ def test_two_snapshots_that_disagree_on_which_add_was_first_are_found() -> None:
     right(read_at_once([1], [1]))
 
 
+def test_two_snapshots_that_disagree_on_an_add_are_found_though_the_elements_are_removed_later() -> None:
+    def read_at_once(one: list[int], other: list[int]) -> Script:
+        h = Script()
+        for process in (0, 1):
+            h.begin(process, "add", process + 1)
+        for process in (2, 3):
+            h.begin(process, "read-set")
+        for process, answer in ((2, one), (3, other), (0, True), (1, True)):
+            h.ok(process, answer)
+        h.did(0, "remove", 1, answer=True)
+        h.did(1, "remove", 2, answer=True)
+        return h
+
+    assert "disagree on which came first" in wrong(read_at_once([1], [2]))
+    right(read_at_once([1], [1, 2]))
+    right(read_at_once([1], []))
+
+
+def test_two_snapshots_that_disagree_on_which_remove_was_first_are_found() -> None:
+    def read_at_once(one: list[int], other: list[int]) -> Script:
+        h = added(1, 2)
+        for process in (0, 1):
+            h.begin(process, "remove", process + 1)
+        for process in (2, 3):
+            h.begin(process, "read-set")
+        for process, answer in ((2, one), (3, other), (0, True), (1, True)):
+            h.ok(process, answer)
+        return h
+
+    assert "disagree on which came first" in wrong(read_at_once([1], [2]))
+    right(read_at_once([1], [1, 2]))
+    right(read_at_once([1], []))
+
+
+def test_two_snapshots_of_which_each_shows_what_the_other_is_too_early_for_are_found() -> None:
+    def read_at_once(one: list[int], other: list[int]) -> Script:
+        h = added(1)
+        h.begin(0, "remove", 1)
+        h.begin(1, "add", 2)
+        for process in (2, 3):
+            h.begin(process, "read-set")
+        for process, answer in ((2, one), (3, other), (0, True), (1, True)):
+            h.ok(process, answer)
+        return h
+
+    assert "disagree on which came first" in wrong(read_at_once([], [1, 2]))
+    right(read_at_once([2], [1]))
+    right(read_at_once([2], [1, 2]))
+
+
+def test_two_snapshots_may_differ_where_the_add_and_the_remove_of_an_element_are_both_under_way() -> None:
+    h = Script()
+    h.begin(2, "read-set")
+    h.begin(3, "read-set")
+    h.did(0, "add", 1, answer=True)
+    h.begin(0, "remove", 1)
+    h.begin(1, "add", 2)
+    h.ok(3, [2])
+    h.ok(2, [1])
+    h.ok(0, True)
+    h.ok(1, True)
+    right(h)
+
+
 def test_a_count_beyond_what_adds_and_removes_allow_is_found() -> None:
     def counted(answer: int) -> Script:
         h = added(1, 2, 3)

@@ -1,28 +1,21 @@
-"""Verdicts: what makes one of many, what replicas must agree on, and that nothing goes unjudged."""
+"""Verdicts: what makes one of many, and that checkers of one history do not disturb each other."""
 
 from __future__ import annotations
 
 import pytest
 
-from ebla.chaos.checkers import OPERATIONS, Verdict, check_all, check_convergence, together
+from ebla.chaos.checkers import (
+    Verdict,
+    check_bank,
+    check_list,
+    check_register,
+    check_set,
+    check_stamp,
+    together,
+)
 from ebla.chaos.checkers.verdict import canonical, listed
-from ebla.storage.errors import InvalidArgument
+from ebla.chaos.history import History
 from tests.chaos.checkers.histories import Script
-
-
-def test_replicas_with_one_digest_have_converged() -> None:
-    assert check_convergence({"a": "x", "b": "x", "c": "x"}) == Verdict(True, judged=3)
-
-
-def test_replicas_that_differ_are_named_by_what_they_hold() -> None:
-    verdict = check_convergence({"a": "x", "b": "y", "c": "x"})
-    assert verdict.valid is False
-    assert verdict.problem == "the replicas differ: a, c hold x; b hold y"
-
-
-@pytest.mark.parametrize("digests", [{}, {"a": "x"}])
-def test_fewer_than_two_replicas_cannot_be_compared(digests: dict[str, str]) -> None:
-    assert check_convergence(digests).valid is None
 
 
 def test_a_whole_is_as_bad_as_its_worst_part() -> None:
@@ -59,11 +52,20 @@ def mixed() -> Script:
     return h
 
 
-def test_a_mixed_history_is_judged_by_every_checker_that_it_concerns() -> None:
-    verdicts = check_all(mixed().history, balances={"a": 1, "b": 1}, rows=2)
-    assert list(verdicts) == list(OPERATIONS)
+def judged(history: History) -> dict[str, Verdict]:
+    return {
+        "register": check_register(history),
+        "set": check_set(history),
+        "list": check_list(history),
+        "stamp": check_stamp(history, rows=2),
+        "bank": check_bank(history, {"a": 1, "b": 1}),
+    }
+
+
+def test_every_operation_of_a_mixed_history_is_judged_by_one_checker() -> None:
+    verdicts = judged(mixed().history)
     assert all(verdict.valid for verdict in verdicts.values()), verdicts
-    assert together(list(verdicts.values())).judged == 11
+    assert together(list(verdicts.values())).judged == len(list(mixed().history.operations())) == 11
 
 
 def test_each_checker_finds_its_own_trouble_in_a_mixed_history() -> None:
@@ -77,40 +79,8 @@ def test_each_checker_finds_its_own_trouble_in_a_mixed_history() -> None:
     for workload, (operation, key, answer) in troubles.items():
         h = mixed()
         h.did(1, operation, key, answer=answer)
-        verdicts = check_all(h.history.operations(), balances={"a": 1, "b": 1})
+        verdicts = judged(h.history)
         assert [name for name, verdict in verdicts.items() if verdict.valid is False] == [workload]
-
-
-def test_only_workloads_that_were_used_are_judged() -> None:
-    h = Script()
-    h.did(0, "write", "k", 1)
-    assert list(check_all(h.history)) == ["register"]
-
-
-def test_the_log_and_the_bound_reach_the_registers() -> None:
-    h = Script()
-    h.begin(0, "write", "k", 1)
-    h.begin(1, "write", "k", 2)
-    h.ok(0)
-    h.ok(1)
-    h.did(0, "read", "k", answer=2)
-    assert check_all(h.history)["register"].valid is True
-    assert check_all(h.history, order={0: 2, 1: 1})["register"].valid is False
-    assert check_all(h.history, steps_max=1)["register"].valid is None
-
-
-def test_an_operation_that_nobody_judges_is_refused() -> None:
-    h = Script()
-    h.did(0, "increment", "k", 1)
-    with pytest.raises(InvalidArgument, match="no checker judges the operation 'increment'"):
-        check_all(h.history)
-
-
-def test_a_bank_without_its_first_balances_is_refused() -> None:
-    h = Script()
-    h.did(0, "read-bank", answer={"a": 1})
-    with pytest.raises(InvalidArgument, match="give them as `balances`"):
-        check_all(h.history)
 
 
 def test_plain_values_are_equal_as_canonical_ones_just_where_they_are_equal() -> None:
