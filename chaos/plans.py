@@ -38,6 +38,9 @@ is the head, whose loss is the cluster's.
 
 The budget: faults of disks that destroy data (DESTROY) hit one host per plan, because three replicas bear the loss of
 one. Everything else may hit everybody, at the same time too.
+
+What is drawn here keeps to all of that. A plan from elsewhere is held against it (`check`) before anything is run: a fault
+that names nobody would pass for one that was borne.
 """
 
 from __future__ import annotations
@@ -48,15 +51,43 @@ from types import MappingProxyType
 
 import msgspec
 
+from ebla.actors.fault_points import POINTS
+from ebla.cli.problems import did_you_mean
+from ebla.storage.errors import InvalidArgument
+
+KINDS = (
+    *("crash", "crash_point", "stop", "pause", "zombie", "node_loss", "node_pause"),
+    *("blackout", "client_crash"),
+    *("isolate", "split", "cut", "cut_one_way", "lose", "repeat", "delay"),
+    *("slow_disk", "slow_disks", "full_disk", "fail_sync"),
+    *("rot", "misdirect", "stale", "lose_disk", "old_copy"),
+    *("clock_rate", "clock_jump"),
+)
 DESTROY = ("fail_sync", "rot", "misdirect", "stale", "lose_disk", "old_copy")
 PAIRS = ("cut", "cut_one_way")
 EVERYWHERE = ("lose", "repeat", "delay", "blackout", "client_crash")
+EVERY_HOST = ("blackout", "slow_disks")
 NODES = ("node_loss", "node_pause")
 MASTER_TOO = ("crash", "stop", "pause", "isolate")
 RATE_RANGE = (0.9, 1.1)  # two clocks may drift apart by 22 %; leases bear 25 % (see RaftLimits)
 HOLD_S = (0.1, 6.0)
 OVERTIME_S = 0.5  # a fault ends this long after act one at the latest
 MASTER = "master"
+AT_S_MAX = 86_400.0  # the latest that a fault may begin
+FOR_S_MAX = 3600.0
+# The least and the greatest amount of a kind; those that are not here take none.
+AMOUNTS = {
+    "lose": (0.0001, 1.0),
+    "repeat": (0.0001, 1.0),
+    "delay": (0.0001, 60.0),
+    "slow_disk": (0.0001, 60.0),
+    "slow_disks": (0.0001, 60.0),
+    "clock_rate": RATE_RANGE,
+    "clock_jump": (-1e8, 1e8),
+    "rot": (0.0, 1e9),
+    "misdirect": (0.0, 1e9),
+    "stale": (0.0, 1e9),
+}
 
 
 class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -84,10 +115,6 @@ class Plan(msgspec.Struct, frozen=True):
     seed: int
     faults: tuple[Fault, ...]
 
-    def without(self, number: int) -> Plan:
-        left = self.faults[:number] + self.faults[number + 1 :]
-        return msgspec.structs.replace(self, faults=left)
-
 
 def encode(plan: Plan) -> bytes:
     return msgspec.json.format(msgspec.json.encode(plan), indent=1)
@@ -96,6 +123,95 @@ def encode(plan: Plan) -> bytes:
 def decode(data: bytes) -> Plan:
     """Raises msgspec.ValidationError, which names the field."""
     return msgspec.json.decode(data, type=Plan)
+
+
+def check(plan: Plan, hosts: Sequence[str], points: Sequence[str] = POINTS) -> None:
+    """Raises InvalidArgument for the first fault that cannot be carried out as it is written, with its number, the field
+    and the remedy. `hosts`: all but the master's."""
+    destroyed: tuple[str, ...] = ()
+    for number, fault in enumerate(plan.faults):
+        for field, wrong in (
+            ("kind", _no_kind(fault)),
+            ("at_s", _outside("at_s", fault.at_s, 0.0, AT_S_MAX)),
+            ("for_s", _outside("for_s", fault.for_s, 0.0, FOR_S_MAX)),
+            ("where", misplaced(fault, (*hosts, MASTER)) or _over_budget(fault, destroyed)),
+            ("amount", _unfit_amount(fault)),
+            ("point", _unfit_point(fault, points)),
+        ):
+            if wrong:
+                raise InvalidArgument(f"{wrong} - at `$.faults[{number}].{field}`")
+        if fault.kind in DESTROY:
+            destroyed = fault.where
+
+
+def misplaced(fault: Fault, hosts: Sequence[str]) -> str:
+    """Why the fault does not hit whom it names; empty if it does. `hosts`: the master's too."""
+    unknown = [host for host in fault.where if host not in hosts]
+    if unknown:
+        return f"there is no host {', '.join(unknown)}; the hosts are {', '.join(hosts)}"
+    among = [host for host in hosts if host != MASTER or _hits_master(fault)]
+    least, most = _hosts_needed(fault.kind, len(among))
+    if most == 0 and fault.where:
+        return f"{fault.kind} hits everybody; leave its hosts away"
+    if not least <= len(fault.where) <= most:
+        wanted = f"{least}" if least == most else f"{least} to {most}"
+        return f"{fault.kind} needs {wanted} of the hosts {', '.join(among)}, not {len(fault.where)}"
+    if not set(fault.where) <= set(among):
+        return f"{fault.kind} does not hit {MASTER}; name one of {', '.join(among)}"
+    if len(set(fault.where)) < len(fault.where):
+        return f"{fault.kind} names a host twice; name each of them once"
+    return ""
+
+
+def _hosts_needed(kind: str, hosts: int) -> tuple[int, int]:
+    """The least and the greatest number."""
+    if kind in EVERYWHERE:
+        return 0, 0
+    if kind in EVERY_HOST:
+        return 0, 1  # plans that are drawn name one, and mean all
+    if kind == "split":
+        return 1, hosts - 1
+    return (2, 2) if kind in PAIRS else (1, 1)
+
+
+def _hits_master(fault: Fault) -> bool:
+    return fault.kind in MASTER_TOO or fault.point.startswith(MASTER)
+
+
+def _no_kind(fault: Fault) -> str:
+    if fault.kind in KINDS:
+        return ""
+    return f"there is no fault {fault.kind!r}; there are {', '.join(KINDS)}{did_you_mean(fault.kind, KINDS)}"
+
+
+def _over_budget(fault: Fault, destroyed: tuple[str, ...]) -> str:
+    if fault.kind not in DESTROY or destroyed in ((), fault.where):
+        return ""
+    (host,) = destroyed
+    return (
+        f"data of {host} is destroyed already, and three replicas bear the loss of one; name {host} here, too"
+    )
+
+
+def _unfit_amount(fault: Fault) -> str:
+    if fault.kind in AMOUNTS:
+        return _outside(f"the amount of {fault.kind}", fault.amount, *AMOUNTS[fault.kind])
+    return f"{fault.kind} takes no amount; leave it away" if fault.amount else ""
+
+
+def _unfit_point(fault: Fault, points: Sequence[str]) -> str:
+    if fault.kind != "crash_point":
+        return f"{fault.kind} takes no fault point; leave it away" if fault.point else ""
+    if fault.point not in points:
+        close = did_you_mean(fault.point, points)
+        return f"there is no fault point {fault.point!r}{close or '; name one of ' + ', '.join(filter(None, points))}"
+    if fault.point.startswith(MASTER) and fault.where != (MASTER,):
+        return f"{fault.point} is passed by {MASTER} only; name {MASTER} as its host"
+    return ""
+
+
+def _outside(what: str, value: float, low: float, high: float) -> str:
+    return "" if low <= value <= high else f"{what} must be between {low:g} and {high:g}, not {value:g}"
 
 
 def generate(

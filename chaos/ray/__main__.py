@@ -36,6 +36,7 @@ from ebla.pipelines.steps import Steps
 from ebla.storage.errors import EblaError, InvalidArgument
 
 HOSTS_MAX = 8
+SCENARIO = "crashes"
 INTERRUPTED = 130
 PLAIN_WIDTH = 140  # of what is no terminal
 RESULTS = "results"
@@ -121,10 +122,13 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m ebla.chaos.ray", description=(__doc__ or "").partition("\n")[0]
     )
     parser.add_argument(
-        "--scenario", default="crashes", help=f"one of {', '.join(SCENARIOS)}, or the simulation's"
+        "--scenario",
+        help=f"one of {', '.join(SCENARIOS)}, or the simulation's; {SCENARIO} if left out",
     )
     parser.add_argument("--duration", type=float, default=60.0, metavar="S", help="of act one, in seconds")
-    parser.add_argument("--seed", type=int, default=0, help="decides the plan of faults and what clients ask")
+    parser.add_argument(
+        "--seed", type=int, help="decides the plan of faults and what clients ask; 0 if left out"
+    )
     parser.add_argument("--plan", type=Path, metavar="FILE", help="a plan as JSON, instead of the seed's")
     parser.add_argument(
         "--hosts", type=int, metavar="N", help="Ray nodes; the scenario's own number if left out"
@@ -139,6 +143,8 @@ def _parser() -> argparse.ArgumentParser:
 def _plan(given: argparse.Namespace) -> Plan | None:
     if given.plan is None:
         return None
+    if given.scenario is not None or given.seed is not None:
+        raise InvalidArgument("a plan has its scenario and seed; give --plan, or --scenario and --seed")
     try:
         return decode(given.plan.read_bytes())
     except msgspec.MsgspecError as error:
@@ -146,7 +152,7 @@ def _plan(given: argparse.Namespace) -> Plan | None:
 
 
 def _request(given: argparse.Namespace, plan: Plan | None, directory: Path) -> Request:
-    name = plan.scenario if plan else given.scenario
+    name = plan.scenario if plan else given.scenario or SCENARIO
     scenario(name)  # or InvalidArgument, before anything is started
     if not 0 < given.duration < math.inf:
         raise InvalidArgument(f"--duration must be above 0 s, not {given.duration:g}")
@@ -159,7 +165,7 @@ def _request(given: argparse.Namespace, plan: Plan | None, directory: Path) -> R
         directory=directory,
         results=given.keep.absolute() if given.keep else directory / RESULTS,
         duration_s=given.duration,
-        seed=plan.seed if plan else given.seed,
+        seed=plan.seed if plan else given.seed or 0,
         hosts=given.hosts,
         plan=plan,
         groups=given.groups,

@@ -14,14 +14,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import psutil
 
-from ebla.chaos.plans import EVERYWHERE, MASTER, PAIRS, Fault, Plan
+from ebla.chaos.plans import EVERY_HOST, MASTER, Fault, Plan, misplaced
 from ebla.chaos.ray import disk_faults, network_faults, node_faults, process_faults, victims
 from ebla.chaos.ray.probes import CALLS
 from ebla.chaos.ray.stage import HEAD, RayStage
 from ebla.chaos.ray.struck import OBSERVED, FaultReport, Missed, Struck, Unobserved, Violated
 from ebla.storage.errors import EblaError
 
-EVERY_HOST = ("blackout", "slow_disks")
 FAULT_S_MAX = 180.0  # for one fault from its beginning to its end
 
 Strike = Callable[[RayStage, Fault, Struck], Awaitable[None]]
@@ -93,10 +92,7 @@ class Nemesis:
             struck.skipped(self._reasons[fault.kind])
             self._tell(struck)
             return
-        if wrong := misplaced(fault, tuple(self._busy)):
-            struck.missed(wrong)
-            self._tell(struck)
-            return
+        assert not misplaced(fault, tuple(self._busy)), "a plan is checked before anything is started"
         await asyncio.sleep(max(0.0, began_s + fault.at_s - self.stage.now_s()))
         async with contextlib.AsyncExitStack() as held:
             for host in sorted(self._hit(fault)):
@@ -153,14 +149,3 @@ class Nemesis:
                 await stage.start_node(number)
         if any(struck.fault.kind == "stop" and struck.undone_s is None for struck in self.struck):
             await stage.relaunch()
-
-
-def misplaced(fault: Fault, hosts: Sequence[str]) -> str:
-    """Why the fault names nobody here that it could hit; empty if it does."""
-    unknown = [host for host in fault.where if host not in hosts]
-    if unknown:
-        return f"there is no host {', '.join(unknown)}; the hosts are {', '.join(hosts)}"
-    least = 0 if fault.kind in (*EVERYWHERE, *EVERY_HOST) else 2 if fault.kind in PAIRS else 1
-    if len(fault.where) < least:
-        return f"{fault.kind} needs {least} of the hosts {', '.join(hosts)}"
-    return ""

@@ -22,6 +22,7 @@ from pathlib import Path
 import msgspec
 
 from ebla.actors import messages as m
+from ebla.actors.fault_points import POINTS
 from ebla.chaos import plans
 from ebla.chaos.export import read_json_lines, to_edn
 from ebla.chaos.history import History
@@ -33,7 +34,7 @@ from ebla.chaos.ray.orders import Judged, Order
 from ebla.chaos.ray.orders import Told as Answer
 from ebla.chaos.ray.pulse import Pulse
 from ebla.chaos.ray.report import JSON, PLAN, VALID, VIOLATION, VOID, RunReport, observed
-from ebla.chaos.ray.scenarios import RayScenario, plan_of, scenario
+from ebla.chaos.ray.scenarios import NO_POINTS, RayScenario, plan_of, scenario
 from ebla.chaos.ray.stage import NAME, RayStage, address_of, host_names, staged
 from ebla.chaos.ray.struck import SKIPPED, UNOBSERVED, VIOLATED, FaultReport
 from ebla.options import MASTER
@@ -84,6 +85,8 @@ def run(request: Request, steps: Steps, told: Told = lambda text: None) -> RunRe
     """Nothing of it runs when this returns or raises. `told`: of every fault, when it is over."""
     wanted = scenario(request.scenario)
     hosts = request.hosts or wanted.hosts
+    if request.plan is not None:
+        plans.check(request.plan, host_names(hosts), NO_POINTS + POINTS)
     plan = request.plan or plan_of(request.scenario, request.seed, host_names(hosts), request.duration_s)
     request.results.mkdir(parents=True, exist_ok=True)
     if any(request.results.glob(f"*{LINES}")):

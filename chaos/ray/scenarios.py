@@ -26,6 +26,7 @@ from ebla.storage.errors import InvalidArgument
 
 HOSTS = 3
 HOSTS_PARTED = 4  # the head is not cut off: three more make a group that is parted in every way
+NO_POINTS = ("",)  # of which plans for Ray are drawn: fault points are passed in simulation only
 TRIES_MAX = 50
 FIRST_S = 2.0
 FOR_S = 1.0
@@ -129,9 +130,9 @@ def _faults(wanted: RayScenario, seed: int, hosts: Sequence[str], until_s: float
     """The head's network cannot be cut: its processes share it with the clients."""
     nodes = {kind: rate for kind, rate in wanted.mix.items() if kind in NETWORK}
     roles = {kind: rate for kind, rate in wanted.mix.items() if kind not in NETWORK}
-    faults = list(generate(wanted.name, seed, roles, hosts, ("",), until_s).faults)
+    faults = list(generate(wanted.name, seed, roles, hosts, NO_POINTS, until_s).faults)
     if nodes:
-        for fault in generate(wanted.name, seed, nodes, hosts[1:], ("",), until_s).faults:
+        for fault in generate(wanted.name, seed, nodes, hosts[1:], NO_POINTS, until_s).faults:
             where = tuple(hosts[-1] if host == MASTER else host for host in fault.where)
             faults.append(msgspec.structs.replace(fault, where=where))
     return tuple(sorted(faults, key=lambda fault: fault.at_s))

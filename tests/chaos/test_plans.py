@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 from ebla.actors.fault_points import POINTS
 from ebla.chaos import plans
 from ebla.chaos.plans import DESTROY, Fault, Plan
+from ebla.chaos.ray import scenarios as ray
+from ebla.chaos.ray.run import Request, run
 from ebla.chaos.scenarios import SCENARIOS, scenario
 from ebla.chaos.simulation.nemesis import Nemesis
 from ebla.chaos.simulation.runs import plan_of
+from ebla.pipelines.steps import Steps
 from ebla.storage.errors import InvalidArgument
 
 
@@ -23,12 +29,89 @@ def test_a_seed_is_one_plan_within_its_budget(name: str, seed: int) -> None:
     assert plan == plan_of(scenario(name), seed)
     assert plans.decode(plans.encode(plan)) == plan
     assert [fault.at_s for fault in plan.faults] == sorted(fault.at_s for fault in plan.faults)
+    plans.check(plan, scenario(name).shape.host_names())
     destroyed = {fault.where for fault in plan.faults if fault.kind in DESTROY}
     assert len(destroyed) <= 1, "data is destroyed on one host at most"
     for fault in plan.faults:
         assert fault.kind in SCENARIOS[name].mix
-        assert hasattr(Nemesis, f"_{fault.kind}")
         assert not fault.point or fault.point in POINTS
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(sorted({**SCENARIOS, **ray.SCENARIOS})), st.integers(0, 10_000))
+def test_what_is_drawn_for_ray_can_be_carried_out_again(name: str, seed: int) -> None:
+    hosts = tuple(f"host-{number}" for number in range(1, ray.scenario(name).hosts + 1))
+    plan = ray.plan_of(name, seed, hosts, 60.0)
+    plans.check(plans.decode(plans.encode(plan)), hosts, ray.NO_POINTS)
+
+
+def test_every_kind_is_told_of_and_is_one_method_of_the_nemesis() -> None:
+    table = (plans.__doc__ or "").partition("`master` is")[0]
+    for kind in plans.KINDS:
+        assert f"\n    {kind} " in table, kind
+        assert callable(getattr(Nemesis, f"_{kind}")), kind
+    assert {kind for each in SCENARIOS.values() for kind in each.mix} <= set(plans.KINDS)
+
+
+HOSTS = ("host-1", "host-2", "host-3")
+CRASH = Fault(1.0, "crash", ("host-1",), 1.0)
+WRONG = [
+    (Fault(1.0, "hit", ("host-1",)), "kind", "there is no fault 'hit'; there are crash, "),
+    (Fault(1.0, "pauze", ("host-1",)), "kind", "; did you mean 'pause'?"),
+    (Fault(-1.0, "crash", ("host-1",)), "at_s", "at_s must be between 0 and 86400, not -1"),
+    (Fault(1.0, "crash", ("host-1",), -2.0), "for_s", "for_s must be between 0 and 3600, not -2"),
+    (Fault(1.0, "crash", ("host-9",)), "where", "there is no host host-9; the hosts are host-1, host-2"),
+    (Fault(1.0, "crash"), "where", "crash needs 1 of the hosts host-1, host-2, host-3, master, not 0"),
+    (Fault(1.0, "crash", ("host-1", "host-2")), "where", "crash needs 1 of the hosts"),
+    (Fault(1.0, "cut", ("host-1",)), "where", "cut needs 2 of the hosts host-1, host-2, host-3, not 1"),
+    (Fault(1.0, "cut", ("host-1", "host-1")), "where", "names a host twice"),
+    (Fault(1.0, "split", HOSTS), "where", "split needs 1 to 2 of the hosts"),
+    (Fault(1.0, "zombie", ("master",)), "where", "zombie does not hit master; name one of host-1"),
+    (Fault(1.0, "blackout", ("host-1",)), "where", "blackout hits everybody; leave its hosts away"),
+    (Fault(1.0, "lose"), "amount", "the amount of lose must be between 0.0001 and 1, not 0"),
+    (Fault(1.0, "lose", amount=7.0), "amount", "between 0.0001 and 1, not 7"),
+    (Fault(1.0, "clock_rate", ("host-1",), amount=2.0), "amount", "between 0.9 and 1.1, not 2"),
+    (Fault(1.0, "delay", amount=float("nan")), "amount", "not nan"),
+    (Fault(1.0, "crash", ("host-1",), amount=1.0), "amount", "crash takes no amount; leave it away"),
+    (Fault(1.0, "crash", ("host-1",), point=POINTS[-1]), "point", "crash takes no fault point"),
+    (Fault(1.0, "crash_point", ("host-1",)), "point", "there is no fault point ''; name one of "),
+    (
+        Fault(1.0, "crash_point", ("host-1",), point="tablet.log.before_comit"),
+        "point",
+        "did you mean 'tablet.log.before_commit'?",
+    ),
+    (
+        Fault(1.0, "crash_point", ("host-1",), point="master.format.before_mark"),
+        "point",
+        "is passed by master only; name master as its host",
+    ),
+]
+
+
+@pytest.mark.parametrize(("fault", "field", "why"), WRONG, ids=[f"{each[0]}" for each in WRONG])
+def test_a_fault_that_cannot_be_carried_out_is_refused_with_its_number_and_the_remedy(
+    fault: Fault, field: str, why: str
+) -> None:
+    with pytest.raises(InvalidArgument) as refused:
+        plans.check(Plan("calm", 0, (CRASH, fault)), HOSTS)
+    assert why in str(refused.value)
+    assert str(refused.value).endswith(f"at `$.faults[1].{field}`")
+
+
+def test_data_of_a_second_host_is_not_destroyed() -> None:
+    rot, lost = Fault(1.0, "rot", ("host-1",), amount=3.0), Fault(2.0, "lose_disk", ("host-1",))
+    plans.check(Plan("disks", 0, (rot, lost)), HOSTS)
+    elsewhere = msgspec.structs.replace(lost, where=("host-2",))
+    with pytest.raises(InvalidArgument, match=r"name host-1 here, too - at `\$\.faults\[2\]\.where`"):
+        plans.check(Plan("disks", 0, (rot, CRASH, elsewhere)), HOSTS)
+
+
+def test_a_plan_for_ray_is_refused_before_anything_is_started(tmp_path: Path) -> None:
+    plan = Plan("crashes", 0, (CRASH, Fault(2.0, "crash", ("host-9",))))
+    request = Request("crashes", tmp_path, tmp_path / "results", plan=plan)
+    with pytest.raises(InvalidArgument, match="there is no host host-9"):
+        run(request, Steps(Console(stderr=True), quiet=True))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_seeds_differ_and_leave_kinds_out() -> None:
