@@ -1,9 +1,11 @@
 """Many runs on all cores: which seeds fail, what of the code they never came to, and whether a seed is one history.
 
-    for report in soak.runs([("crashes", 0), ("crashes", 1), ...]): ...
+    with soak.workers(2) as pools:
+        for plan, report in soak.runs(soak.tasks(["chains"], range(100)), pools, soak.Soak()): ...
 
 Every worker is a process with a hash seed of its own. A share of the runs is made twice, in two workers, and their digests
-are compared: what depends on the order of a set, on an address or on real time shows there.
+are compared: what depends on the order of a set, on an address or on real time shows there. A single worker has none to
+compare with, and whoever shows the figures says so.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import TypeVar
+from zlib import crc32
 
 import msgspec
 
@@ -31,6 +34,7 @@ from ebla.chaos.simulation.runs import Report, Run, plan_of
 T = TypeVar("T")
 
 PAIRS_EVERY = 20  # one run of so many is made twice
+VOID_SHARE_MAX = 0.02  # of the runs; with more of them the others were lucky
 AHEAD_MAX = 4  # runs handed to a worker before it has finished one
 SHRINK_RUNS_MAX = 60
 
@@ -44,8 +48,9 @@ class Task(msgspec.Struct, frozen=True):
 
 @dataclass
 class Soak:
-    """What all runs so far came to."""
+    """What all runs so far came to, made by so many workers."""
 
+    workers: int = 0
     runs: int = 0
     void: int = 0
     answered: int = 0
@@ -78,9 +83,20 @@ class Soak:
         """Fault points that no run passed and marks that none reached, of those the runs could have come to."""
         return [p for p in POINTS if not self.fired[p]] + [m for m in MARKS if not self.reached[m]]
 
-    @property
-    def good(self) -> bool:
-        return not (self.failed or self.different)
+    def voids(self) -> list[str]:
+        """Why it proves nothing, though nothing failed."""
+        found = []
+        if not self.runs:
+            found.append("no run was made; give it more time, or seeds")
+        if self.void > VOID_SHARE_MAX * self.runs:
+            found.append(
+                f"{self.void} of {self.runs} runs were void, more than {100 * VOID_SHARE_MAX:g} %; let their scenarios last longer"
+            )
+        if self.runs and self.workers > 1 and not self.pairs:
+            found.append(
+                "no run was made twice, so nobody knows whether a seed is one history; make more runs"
+            )
+        return found
 
 
 def carry_out(task: Task) -> Report:
@@ -108,6 +124,12 @@ def tasks(names: Sequence[str], seeds: Iterable[int]) -> Iterator[Task]:
             yield Task(plan_of(each, seed))
 
 
+def paired(plan: Plan) -> bool:
+    """Whether the run is made twice: one in PAIRS_EVERY seeds of every scenario, from a seed on that its name draws.
+    What a run is decides, not its place among the others, so that no scenario goes without."""
+    return (crc32(plan.scenario.encode()) + plan.seed) % PAIRS_EVERY == 0
+
+
 @contextmanager
 def workers(count: int) -> Iterator[list[ProcessPoolExecutor]]:
     """Processes, each with another order of its sets."""
@@ -130,9 +152,11 @@ def workers(count: int) -> Iterator[list[ProcessPoolExecutor]]:
 
 
 def runs(
-    asked: Iterable[Task], pools: Sequence[ProcessPoolExecutor], soak: Soak, pairs_every: int = PAIRS_EVERY
+    asked: Iterable[Task], pools: Sequence[ProcessPoolExecutor], soak: Soak
 ) -> Iterator[tuple[Plan, Report]]:
-    """Make the runs, add them to `soak`, and give each out as it ends."""
+    """Make the runs, add them to `soak`, and give each out as it ends. The first one is always made twice, so that there
+    is no soak of several workers without a comparison."""
+    soak.workers = len(pools)
     source = enumerate(asked)
     under_way: dict[Future[Report], tuple[int, Plan]] = {}
     load = Counter(dict.fromkeys(range(len(pools)), 0))
@@ -149,7 +173,7 @@ def runs(
                 return
             number = min(load, key=lambda each: load[each])
             hand_out(number, task)
-            if len(pools) > 1 and at % pairs_every == 0:
+            if len(pools) > 1 and (at == 0 or paired(task.plan)):
                 hand_out((number + 1) % len(pools), task)
                 firsts[task.plan] = ""
 

@@ -13,11 +13,14 @@ from ebla.chaos.report.style import PAGES, STYLE
 from ebla.chaos.soak import Soak
 
 PAGE, FIGURES = "soak.html", "soak.json"
+VALID, VIOLATION, VOID = "valid", "violation", "void"
+WORDS = {VALID: "all held", VIOLATION: "failed", VOID: "void"}
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """A soak as a value. `never`: fault points and marks that no run came to."""
+    """A soak as a value. `never`: fault points and marks that no run came to. `voids`: why it proves nothing."""
 
+    workers: int
     runs: int
     void: int
     pairs: int
@@ -28,6 +31,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     failed: tuple[tuple[Plan, str], ...]
     different: tuple[Plan, ...]
     never: tuple[str, ...]
+    voids: tuple[str, ...]
     scenarios: dict[str, int]
     faults: dict[str, int]
     points: dict[str, int]
@@ -36,12 +40,26 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def good(self) -> bool:
-        return not (self.failed or self.different or self.never)
+        return self.verdict == VALID
+
+    @property
+    def verdict(self) -> str:
+        if self.failed or self.different or self.never:
+            return VIOLATION
+        return VOID if self.voids else VALID
+
+    @property
+    def compared(self) -> str:
+        """How many of the runs that were made twice gave one history."""
+        if self.workers < 2:
+            return "not compared: one worker"
+        return f"{self.pairs - len(self.different)} of {self.pairs}"
 
 
 def figures(soak: Soak, seconds: float, covered: bool) -> Figures:
     """`covered`: whether the runs were enough for every fault point to be passed."""
     return Figures(
+        workers=soak.workers,
         runs=soak.runs,
         void=soak.void,
         pairs=soak.pairs,
@@ -52,6 +70,7 @@ def figures(soak: Soak, seconds: float, covered: bool) -> Figures:
         failed=tuple(soak.failed),
         different=tuple(soak.different),
         never=tuple(soak.never()) if covered else (),
+        voids=tuple(soak.voids()),
         scenarios=dict(soak.per_scenario),
         faults=dict(soak.effects),
         points=dict(soak.fired),
@@ -63,13 +82,14 @@ def figures(soak: Soak, seconds: float, covered: bool) -> Figures:
 _TEMPLATE = PAGES.from_string(
     """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>Soak: {{ "all held" if f.good else "failed" }}</title>
+<title>Soak: {{ word }}</title>
 {{ style }}</head><body>
-<h1>Soak <span class="verdict {{ "valid" if f.good else "violation" }}">{{ "all held" if f.good else "failed" }}</span></h1>
+<h1>Soak <span class="verdict {{ f.verdict }}">{{ word }}</span></h1>
 <p class="sub">Whole deployments in virtual time under faults, one history per seed, each judged.</p>
 <div class="figures">
 {% for value, label in numbers %}<span><b>{{ value }}</b>{{ label }}</span>{% endfor %}
 </div>
+{% if f.voids %}<h2>This is not a pass</h2><ul>{% for why in f.voids %}<li>{{ why }}</li>{% endfor %}</ul>{% endif %}
 {% if f.failed %}<h2>Failed</h2><table><tr><th>run</th><th class="n">faults</th><th>violation</th></tr>
 {% for plan, why in f.failed %}<tr><td>ebla chaos replay -s {{ plan.scenario }} --seed {{ plan.seed }} --story</td>
 <td class="n">{{ plan.faults | length }}</td><td>{{ why }}</td></tr>{% endfor %}</table>{% endif %}
@@ -100,11 +120,12 @@ def html(found: Figures) -> str:
         (f"{found.answered:,}", "operations answered"),
         (f"{found.unknown:,}", "with an unknown outcome"),
         (f"{sum(found.faults.values()):,}", "faults that had an effect"),
-        (f"{found.pairs - len(found.different)} of {found.pairs}", "runs made twice, equal"),
+        (found.compared, "runs made twice, equal"),
         (f"{found.void:,}", "void"),
         (f"{len(found.failed):,}", "failed"),
     ]
-    return _TEMPLATE.render(style=STYLE, f=found, numbers=numbers, points=POINTS, marks=MARKS)
+    word = WORDS[found.verdict]
+    return _TEMPLATE.render(style=STYLE, f=found, word=word, numbers=numbers, points=POINTS, marks=MARKS)
 
 
 def write(found: Figures, directory: Path) -> Path:

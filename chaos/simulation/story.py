@@ -1,7 +1,8 @@
 """What happened in a run, told so that a person can follow it: faults, deaths, what clients asked and heard.
 
-Messages between nodes are left out unless they are asked for; there are thousands. The end of the story is what the
-replicas of the tablet in question remember of their own terms and elections.
+Messages between nodes are left out unless they are asked for; there are thousands. Told is what lies around the events
+that a checker names, or the end of the run, where an invariant broke. Then comes what the replicas of the tablet in
+question remember of their own terms and elections.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from dataclasses import dataclass
 from ebla.actors.tablet.server import TabletServer
 from ebla.chaos.history import INVOKE, Event
 from ebla.chaos.simulation.deployment import address_of
-from ebla.chaos.simulation.runs import Run
+from ebla.chaos.simulation.runs import Run, Violation
 
 MESSAGES = ("call", "arrive", "answer", "NotDelivered", "OutcomeUnknown")
-AROUND_S = 6.0  # before the violation
+AROUND_S = 6.0  # half of it before and half after an event; all of it before the end of the run
 NOTES_MAX = 12  # of one replica
 VALUE_MAX = 120  # characters
 
@@ -30,11 +31,24 @@ class Line:
 
 
 def story(run: Run, *, messages: bool = False, around_s: float | None = AROUND_S) -> list[Line]:
-    """In order of time; the last `around_s` only, or all of it (None)."""
+    """In order of time; the `around_s` around the violation only, or all of it (None)."""
     lines = [*_traced(run, messages), *_asked(run)]
     lines.sort(key=lambda line: line.at_s)
-    end_s = lines[-1].at_s if lines else 0.0
-    return [line for line in lines if around_s is None or line.at_s >= end_s - around_s]
+    if around_s is None or not lines:
+        return lines
+    moments = _moments(run)
+    if not moments:
+        return [line for line in lines if line.at_s >= lines[-1].at_s - around_s]
+    return [line for line in lines if any(abs(line.at_s - at_s) <= around_s / 2 for at_s in moments)]
+
+
+def _moments(run: Run) -> list[float]:
+    """When the events were noted that show the violation. A violation that a checker found opens with its workload."""
+    if run.judged is None:
+        return []
+    workload = run.violation.removeprefix(f"{Violation.__name__}: ").partition(":")[0]
+    events = run.histories[workload].events
+    return [events[place].time_us / 1e6 for place in run.judged.events]
 
 
 def _traced(run: Run, messages: bool) -> Iterator[Line]:

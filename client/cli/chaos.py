@@ -15,7 +15,7 @@ import msgspec
 import typer
 
 from ebla.cli.commands import command
-from ebla.cli.problems import Refused, Usage
+from ebla.cli.problems import Refused, Usage, did_you_mean
 from ebla.cli.render import listing
 from ebla.cli.ui import Ui
 from ebla.storage.errors import InvalidArgument
@@ -23,8 +23,11 @@ from ebla.storage.errors import InvalidArgument
 if TYPE_CHECKING:
     from ebla.chaos.plans import Plan
     from ebla.chaos.report.soak_page import Figures
+    from ebla.chaos.scenarios import Scenario
     from ebla.chaos.simulation.runs import Run
 
+MINUTES_MIN = 0.1
+GIVE_ONE = "give --scenario and --seed, or --plan"
 COVERAGE_RUNS = 1000  # from so many runs on, a fault point that none of them passed is a failure
 
 Scenarios = Annotated[
@@ -63,7 +66,10 @@ def simulate(
     minutes: Annotated[
         float | None,
         typer.Option(
-            "--minutes", help="Run on for so long instead of a number of seeds.", show_default=False
+            "--minutes",
+            min=MINUTES_MIN,
+            help="Run on for so long instead of a number of seeds.",
+            show_default=False,
         ),
     ] = None,
     workers: Workers = None,
@@ -76,17 +82,19 @@ def simulate(
 ) -> None:
     """Run whole deployments in virtual time under faults, one history per seed, and judge every one of them.
 
-    Exit status 0: no run failed, and seeds that were run twice gave the same history.
+    Exit status 0: no run failed, at most 2 % were void, and seeds that were run twice gave the same history. With one
+    worker no seed is run twice.
     """
     from ebla.chaos import soak
     from ebla.chaos.report import soak_page
     from ebla.chaos.scenarios import SCENARIOS
-    from ebla.chaos.scenarios import scenario as named
 
+    names = list(dict.fromkeys(_scenario(name).name for name in scenario or SCENARIOS))
+    if keep is not None:
+        _make(keep, "--keep")
     told = soak.Soak()
     began_s = time.monotonic()
     limit = None if minutes is None else began_s + 60 * minutes
-    names = [named(name).name for name in scenario or SCENARIOS]
     numbers = range(first, first + seeds) if limit is None else _until(limit, first)
     with ui.working("simulating") as progress, soak.workers(workers or os.cpu_count() or 1) as pools:
         total = len(names) * seeds if limit is None else None
@@ -102,8 +110,31 @@ def simulate(
     if keep is not None:
         ui.note(f"the report is {soak_page.write(found, keep)}")
     ui.show(msgspec.to_builtins(found), *_table(found))
+    for why in found.voids:
+        ui.warn(f"this is not a pass: {why}")
     if not found.good:
         raise typer.Exit(1)
+
+
+def _scenario(name: str) -> Scenario:
+    from ebla.chaos.scenarios import SCENARIOS
+    from ebla.chaos.scenarios import scenario as named
+
+    try:
+        return named(name)
+    except InvalidArgument as error:
+        raise Usage(f"{error}{did_you_mean(name, SCENARIOS)}", option="--scenario") from None
+
+
+def _make(directory: Path, option: str) -> None:
+    """Before anything is run, so that nothing is run for nobody."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        why = f"{directory} cannot be made: {error.strerror}; name a directory that can be written"
+        raise Usage(why, option=option) from None
+    if not os.access(directory, os.W_OK):
+        raise Usage(f"{directory} cannot be written; name another directory", option=option)
 
 
 def _until(limit: float, first: int) -> Any:
@@ -122,7 +153,7 @@ def _table(found: Figures) -> list[Any]:
         ("operations answered", f"{found.answered:,}, and {found.unknown:,} with an unknown outcome"),
         ("faults that had an effect", f"{sum(found.faults.values()):,} of {len(found.faults)} kinds"),
         ("crashes at fault points", crashes),
-        ("run twice, equal", f"{found.pairs - len(found.different)} of {found.pairs}"),
+        ("run twice, equal", found.compared),
         ("void", f"{found.void:,}"),
         ("failed", f"{len(found.failed):,}"),
     ]
@@ -139,7 +170,7 @@ def replay(
         Path | None,
         typer.Option("--plan", exists=True, dir_okay=False, help="A plan that was kept, instead."),
     ] = None,
-    story: Annotated[bool, typer.Option("--story", help="Tell what happened before the violation.")] = False,
+    story: Annotated[bool, typer.Option("--story", help="Tell what happened around the violation.")] = False,
     messages: Annotated[bool, typer.Option("--messages", help="In the story, every message too.")] = False,
     whole: Annotated[bool, typer.Option("--whole", help="The story from its beginning.")] = False,
     defect: Annotated[
@@ -155,22 +186,24 @@ def replay(
 ) -> None:
     """Make one run again, exactly as it was.
 
-    Exit status 1 if it ends in a violation.
+    Exit status 0: everything held. 1: a violation, or too little was judged to tell.
     """
     from ebla.chaos import soak
     from ebla.chaos.planted import planted
-    from ebla.chaos.scenarios import scenario as named
     from ebla.chaos.simulation.runs import Run
 
     chosen = _plan(scenario, seed, plan)
+    if export is not None:
+        _make(export, "--export")
     with planted(defect):
         if shrink:
             chosen = soak.shrink(soak.Task(chosen, defect))
-        run = Run(named(chosen.scenario), chosen, whole_story=story)
+        run = Run(_scenario(chosen.scenario), chosen, whole_story=story)
         report = soak.quiet(run.go)
     if export is not None:
         _export(ui, export, run)
-    verdict = report.violation or ("too little happened to judge" if report.void else "everything held")
+    void = "this is not a pass: too little happened to judge, or a checker could not decide"
+    verdict = report.violation or (void if report.void else "everything held")
     parts: list[Any] = (
         [listing(("", "fault"), [("", str(fault)) for fault in chosen.faults])] if chosen.faults else []
     )
@@ -182,23 +215,39 @@ def replay(
     parts.append(verdict)
     document = msgspec.to_builtins(report) | {"plan": msgspec.to_builtins(chosen)}
     ui.show(document, *parts)
-    if report.violation:
+    if report.violation or report.void:
         raise typer.Exit(1)
 
 
 def _plan(scenario: str | None, seed: int | None, path: Path | None) -> Plan:
-    from ebla.chaos import plans
-    from ebla.chaos.scenarios import scenario as named
     from ebla.chaos.simulation.runs import plan_of
 
     if path is not None:
-        try:
-            return plans.decode(path.read_bytes())
-        except msgspec.MsgspecError as error:
-            raise InvalidArgument(f"{path} is not a plan of faults: {error}") from error
+        if scenario is not None or seed is not None:
+            raise Usage(f"a plan has its scenario and seed; {GIVE_ONE}", option="--plan")
+        return _read_plan(path)
     if scenario is None or seed is None:
-        raise Refused("which run?", hint="give --scenario and --seed, or --plan")
-    return plan_of(named(scenario), seed)
+        raise Refused("which run?", hint=GIVE_ONE)
+    return plan_of(_scenario(scenario), seed)
+
+
+def _read_plan(path: Path) -> Plan:
+    from ebla.chaos import plans
+
+    try:
+        plan = plans.decode(path.read_bytes())
+    except OSError as error:
+        raise Usage(
+            f"{path} cannot be read: {error.strerror}; name a plan that can be", option="--plan"
+        ) from None
+    except msgspec.MsgspecError as error:
+        raise Usage(f"{path} is not a plan of faults: {error}", option="--plan") from error
+    hosts = _scenario(plan.scenario).shape.host_names()
+    try:
+        plans.check(plan, hosts)
+    except InvalidArgument as error:
+        raise Usage(f"{path} cannot be carried out: {error}", option="--plan") from None
+    return plan
 
 
 def _told(run: Run, messages: bool, whole: bool) -> list[Any]:
@@ -216,7 +265,6 @@ def _told(run: Run, messages: bool, whole: bool) -> list[Any]:
 def _export(ui: Ui, directory: Path, run: Run) -> None:
     from ebla.chaos import export
 
-    directory.mkdir(parents=True, exist_ok=True)
     for name, history in run.histories.items():
         (directory / f"{name}.jsonl").write_text(export.to_json_lines(history))
         (directory / f"{name}.edn").write_text(export.to_edn(history))
@@ -267,11 +315,16 @@ def planted(
 
 def run_on_ray(
     ui: Ui,
-    scenario: Annotated[str, typer.Option("--scenario", "-s", help="The scenario.")] = "crashes",
+    scenario: Annotated[
+        str | None, typer.Option("--scenario", "-s", help="The scenario (default: crashes).")
+    ] = None,
     duration: Annotated[
         float, typer.Option("--duration", metavar="S", help="Of act one, in seconds.")
     ] = 60.0,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Decides the plan, and what clients ask.")] = 0,
+    seed: Annotated[
+        int | None,
+        typer.Option("--seed", min=0, help="Decides the plan, and what clients ask (default: 0)."),
+    ] = None,
     plan: Annotated[
         Path | None,
         typer.Option("--plan", exists=True, dir_okay=False, help="A plan that was kept, instead."),
@@ -305,9 +358,9 @@ def run_on_ray(
         raise Usage("chaos run starts a cluster of its own; leave --address and --name away")
     from ebla.chaos.ray.__main__ import main
 
-    words = ["--scenario", scenario, "--duration", str(duration), "--seed", str(seed)]
-    words += ["--groups", str(groups), "--clients", str(clients)]
-    for option, value in (("--plan", plan), ("--hosts", hosts), ("--keep", keep)):
+    words = ["--duration", str(duration), "--groups", str(groups), "--clients", str(clients)]
+    given = {"--scenario": scenario, "--seed": seed, "--plan": plan, "--hosts": hosts, "--keep": keep}
+    for option, value in given.items():
         words += [option, str(value)] if value is not None else []
     raise typer.Exit(main([*words, *(["--json"] if ui.json else [])]))
 

@@ -1,10 +1,17 @@
-"""The pages that people look at say what happened, stand alone, and escape what they quote."""
+"""The pages that people look at say what happened, stand alone, and escape what they quote; a story tells of its end."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+
+import msgspec
+import pytest
 
 from ebla.chaos import soak
+from ebla.chaos.checkers.verdict import Verdict
+from ebla.chaos.history import INVOKE, History
 from ebla.chaos.plans import Fault, Plan
 from ebla.chaos.ray.figures import Recovery, Second, Window
 from ebla.chaos.ray.orders import Judged
@@ -12,7 +19,8 @@ from ebla.chaos.ray.report import VALID, VIOLATION, VOID, RunReport
 from ebla.chaos.ray.struck import MISSED, OBSERVED, FaultReport
 from ebla.chaos.report import page, soak_page
 from ebla.chaos.scenarios import scenario
-from ebla.chaos.simulation.runs import plan_of
+from ebla.chaos.simulation.runs import Run, plan_of
+from ebla.chaos.simulation.story import AROUND_S, story
 
 FAULTS = (Fault(3.0, "crash", ("host-2",), 1.0), Fault(5.0, "pause", ("host-3",), 2.0))
 
@@ -86,3 +94,59 @@ def test_a_soak_report_names_failures_and_what_was_never_reached(tmp_path: Path)
     assert "ebla chaos replay -s chains --seed 1" in html and "a node is lost" in html
     assert "master.drop_table.before_edit" in failed.never and not failed.good
     assert (tmp_path / "chains-1.json").exists() and (tmp_path / "soak.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("workers", "runs", "void", "pairs", "why"),
+    [
+        (2, 0, 0, 0, "no run was made"),
+        (2, 5, 5, 1, "5 of 5 runs were void, more than 2 %"),
+        (2, 100, 3, 5, "3 of 100 runs were void, more than 2 %"),
+        (2, 10, 0, 0, "no run was made twice"),
+    ],
+)
+def test_a_soak_that_proves_nothing_is_void_and_not_good(
+    workers: int, runs: int, void: int, pairs: int, why: str
+) -> None:
+    told = soak.Soak(workers=workers, runs=runs, void=void, pairs=pairs)
+    found = soak_page.figures(told, 10.0, covered=False)
+    assert not found.good
+    assert [each.startswith(why) for each in found.voids] == [True]
+    html = soak_page.html(found)
+    assert "This is not a pass" in html and why in html and "all held" not in html
+    assert 'class="verdict void"' in html
+
+
+def test_a_few_void_runs_and_a_single_worker_are_told_and_good() -> None:
+    told = soak.Soak(workers=2, runs=100, void=2, pairs=5)
+    several = soak_page.figures(told, 10.0, covered=False)
+    assert (several.good, several.compared) == (True, "5 of 5")
+    alone = msgspec.structs.replace(several, workers=1, pairs=0)
+    assert (alone.good, alone.compared) == (True, "not compared: one worker")
+    assert "not compared: one worker" in soak_page.html(alone)
+
+
+def told_at(*seconds: float) -> Run:
+    """A run in which a client of tokens asked something at these moments."""
+    history = History()
+    for at_s in seconds:
+        history.note(at_s, history.new_process(), INVOKE, "add", value=at_s)
+    run = Run(scenario("tokens"), plan_of(scenario("tokens"), 1), histories={"tokens": history})
+    run.loop = SimpleNamespace(story=[f"{seconds[-1]} fault 9.0: crash host-1"])
+    return run
+
+
+def times(run: Run, around_s: float | None = AROUND_S) -> Sequence[float]:
+    return [line.at_s for line in story(run, around_s=around_s) if line.kind == "tokens"]
+
+
+def test_a_story_lies_around_the_events_that_show_the_violation_or_before_the_end() -> None:
+    moments = (0.5, 1.5, 4.0, 6.5, 7.5, 11.0, 12.5, 18.0)
+    run = told_at(*moments)
+    assert times(run) == [12.5, 18.0]
+    run.violation = "Violation: tokens: 4 was applied twice"
+    run.judged = Verdict(False, "4 was applied twice", events=(2,), judged=8)
+    assert times(run) == [1.5, 4.0, 6.5]
+    run.judged = Verdict(False, "4 was applied twice", events=(2, 7), judged=8)
+    assert times(run) == [1.5, 4.0, 6.5, 18.0]
+    assert times(run, None) == list(moments)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner, Result
 
 from ebla.chaos import plans
@@ -27,7 +29,7 @@ def test_the_scenarios_are_listed() -> None:
 
 
 def test_seeds_are_simulated_and_a_report_is_left(tmp_path: Path) -> None:
-    done = run("simulate", "-s", "chains", "-n", "3", "--json", "--keep", str(tmp_path))
+    done = run("simulate", "-s", "chains", "-n", "3", "--workers", "2", "--json", "--keep", str(tmp_path))
     assert done.exit_code == 0, done.output
     told = json.loads(done.stdout)
     assert (told["runs"], told["failed"], told["pairs"]) == (3, [], 1)
@@ -64,7 +66,10 @@ def test_a_violation_is_told_shrunk_and_is_exit_status_one(tmp_path: Path) -> No
     assert len(json.loads(shrunk.stdout)["plan"]["faults"]) < len(told["plan"]["faults"])
     story = run(*words, "--story").stdout
     assert "was applied twice" in story
-    assert len(story.splitlines()) > len(told["plan"]["faults"]) + 20, "what happened before the violation"
+    (shown,) = re.findall(r"\(events? ([0-9, and]+)\)", told["violation"])[:1]
+    for event in re.findall(r"[0-9]+", shown):
+        assert re.search(rf"^ *[0-9.]+ +{FOUND.scenario} +{event} client ", story, re.MULTILINE), event
+    assert len(story.splitlines()) > len(told["plan"]["faults"]) + 20, "what happened around the violation"
 
 
 def test_a_planted_defect_is_hunted() -> None:
@@ -89,3 +94,55 @@ def test_what_cannot_be_is_refused_with_the_remedy(tmp_path: Path) -> None:
         done = run(*words)
         assert done.exit_code in (1, 2), words
         assert remedy in done.stderr, (words, done.stderr)
+
+
+PLAN = {"scenario": "calm", "seed": 1, "faults": [{"at_s": 0.1, "kind": "crash", "where": ["host-9"]}]}
+
+
+def test_a_plan_that_cannot_be_carried_out_is_refused_with_the_place(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(PLAN))
+    done = run("replay", "--plan", str(path), "--json")
+    assert done.exit_code == 2
+    message = json.loads(done.stdout)["error"]["message"]
+    assert "there is no host host-9; the hosts are host-1" in message and "$.faults[0].where" in message
+
+
+def test_a_run_that_proves_nothing_is_no_pass(tmp_path: Path) -> None:
+    down = [{"at_s": 0.0, "kind": "crash", "where": [f"host-{n}"], "for_s": 30.0} for n in (1, 2, 3)]
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps({"scenario": "registers", "seed": 1, "faults": down}))
+    done = run("replay", "--plan", str(path))
+    assert done.exit_code == 1
+    assert "this is not a pass" in done.stdout and "everything held" not in done.stdout
+
+
+def test_one_worker_compares_nothing_and_says_so() -> None:
+    done = run("simulate", "-s", "calm", "-n", "1", "--workers", "1")
+    assert done.exit_code == 0, done.output
+    assert "not compared: one worker" in done.stdout
+
+
+@pytest.mark.parametrize("minutes", ["0", "-1"])
+def test_a_soak_has_a_least_duration(minutes: str) -> None:
+    assert run("simulate", "--minutes", minutes).exit_code == 2
+
+
+def test_a_scenario_is_asked_for_by_name_or_by_plan_and_results_go_where_they_can(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(PLAN | {"faults": []}))
+    for words, remedy in (
+        (("replay", "--plan", str(path), "--seed", "4"), "give --scenario and --seed, or --plan"),
+        (("replay", "--plan", str(path), "-s", "calm"), "give --scenario and --seed, or --plan"),
+        (("run", "--plan", str(path), "--seed", "4"), "give --plan, or --scenario and --seed"),
+        (("replay", "-s", "register", "--seed", "1"), "did you mean 'registers'?"),
+        (("simulate", "-s", "register"), "did you mean 'registers'?"),
+        (
+            ("replay", "--plan", str(path), "--export", f"{path}/below"),
+            "name a directory that can be written",
+        ),
+        (("simulate", "-s", "calm", "--keep", f"{path}/below"), "name a directory that can be written"),
+    ):
+        done = run(*words)
+        assert done.exit_code == 2, words
+        assert remedy in " ".join(done.stderr.split()), (words, done.stderr)
