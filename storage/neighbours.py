@@ -6,7 +6,7 @@ rows on both sides of the place where the row should stand are not on those side
     absent      for every key that was not found: the row in front of its place is smaller, the one behind it larger,
                 and both are whole
     edges       of a range that was read: nothing in front of it belongs to it, its last row is the one that stands in
-                front of what follows, and what follows is whole
+                front of what follows (or the last of all), and what follows is whole
 
 Two rows more for every key that is not found, none for one that is. Consecutive keys that fall between the same two rows
 cost one look.
@@ -54,12 +54,16 @@ def require_edges(
     if (before is not None and before[0] >= start) or _joined(inside) != (rows[0] if rows else None):
         raise _hidden(start, path)
     _require_whole((before, first), seed, path)
-    if not to_the_end or stop is None:
+    if not to_the_end:
         return
-    ((last, behind),) = reader.around(database, [stop])
+    if stop is None:
+        last, behind, misplaced = reader.last(database), None, False
+    else:
+        ((last, behind),) = reader.around(database, [stop])
+        misplaced = behind is not None and behind[0] < stop
     inside = last if last is not None and last[0] >= start else None
-    if (behind is not None and behind[0] < stop) or _joined(inside) != (rows[-1] if rows else None):
-        raise _hidden(stop, path)
+    if misplaced or _joined(inside) != (rows[-1] if rows else None):
+        raise _hidden(start if stop is None else stop, path)
     _require_whole((last, behind), seed, path)
 
 

@@ -30,7 +30,7 @@ class PrivateLog:
         self.tablet = tablet
         self.environment = environment
         last = environment.last(ENTRIES)
-        self.last_index = _INDEX.unpack(last[0])[0] if last else 0
+        self.last_index = self._index(last[0]) if last else 0
 
     @staticmethod
     async def open(disk: Disk, tablet: str, *, create: bool) -> PrivateLog:
@@ -49,7 +49,7 @@ class PrivateLog:
         start, before, found = b"", -1, 0
         while items := self.environment.items(ENTRIES, start, limit=READ_ITEMS):
             for key, value in items:
-                index = _INDEX.unpack(key)[0]
+                index = self._index(key)
                 if index <= before:
                     raise self._damaged(f"entry {index} follows entry {before}")
                 before, found = index, found + 1
@@ -60,6 +60,12 @@ class PrivateLog:
             start = items[-1][0] + b"\0"
         if found != self.environment.count(ENTRIES):
             raise self._damaged(f"it has {self.environment.count(ENTRIES)} entries, {found} are found")
+
+    def _index(self, key: bytes) -> int:
+        if len(key) != _INDEX.size:
+            raise self._damaged(f"an entry has a key of {len(key)} bytes, not {_INDEX.size}")
+        index: int = _INDEX.unpack(key)[0]
+        return index
 
     def _damaged(self, what: str) -> Damaged:
         return Damaged(f"the log of tablet {self.tablet} is damaged: {what}", path=self.environment.path)

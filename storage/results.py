@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import msgspec
 
 from ebla.storage.environment import Change, DeleteRange, Environment, Put
+from ebla.storage.errors import Corruption
 from ebla.storage.records import seal, unseal
 
 RESULTS = "results"
@@ -133,9 +135,18 @@ class Results:
         return changes
 
     def load(self, environment: Environment) -> None:
-        """Read back what flushes wrote. Raises Corruption."""
+        """Read back what flushes wrote. Raises Corruption, also if a damaged page hides an answer: a retry of what it
+        answers would be applied again."""
         self.clients.clear()
-        for key, data in environment.items(RESULTS):
+        items, expected = environment.items(RESULTS), environment.count(RESULTS)
+        found = sum(before < key for (before, _), (key, _) in pairwise([(b"", b""), *items]))
+        if not found == len(items) == expected:
+            path = environment.path
+            raise Corruption(
+                f"{path} has {expected} answers to writes, {found} of {len(items)} that are found ascend",
+                path=path,
+            )
+        for key, data in items:
             body = unseal(key, data, environment.path)
             client = self.clients.setdefault(key[:CLIENT_BYTES], Client())
             if len(key) == CLIENT_BYTES:

@@ -43,8 +43,8 @@ class SharedLog:
         self.environment = environment
         first = environment.items(ENTRIES, limit=1)
         last = environment.last(ENTRIES)
-        self.first_seq = _SEQ.unpack_from(first[0][0])[0] if first else 1
-        self.next_seq = _SEQ.unpack_from(last[0])[0] + 1 if last else self.first_seq
+        self.first_seq = self._parts(first[0][0])[0] if first else 1
+        self.next_seq = self._parts(last[0])[0] + 1 if last else self.first_seq
         self.bytes = 0  # of entries between first_seq and next_seq; recovery counts the old ones
         self._sizes: dict[int, int] = {}
 
@@ -106,6 +106,13 @@ class SharedLog:
             self.bytes -= self._sizes.pop(seq, 0)
         self.first_seq = below_seq
 
+    def _parts(self, key: bytes) -> tuple[int, bytes, int, int]:
+        """Seq, tablet, index and term."""
+        if len(key) != _KEY.size:
+            raise self._damaged(f"an entry has a key of {len(key)} bytes, not {_KEY.size}")
+        seq, tablet, index, term = _KEY.unpack(key)
+        return seq, tablet, index, term
+
     def _damaged(self, what: str) -> Damaged:
         path = self.environment.path
         return Damaged(
@@ -119,7 +126,7 @@ class SharedLog:
         self.bytes += size
 
     def _found(self, key: bytes, value: bytes) -> Found:
-        seq, raw, index, term = _KEY.unpack(key)
+        seq, raw, index, term = self._parts(key)
         tablet = raw.hex()
         self._count(seq, len(value))
         try:

@@ -108,6 +108,20 @@ def test_a_scan_that_leaves_out_a_row_at_its_edge_is_corruption(start: bytes, st
     run(main())
 
 
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_a_scan_to_the_end_that_leaves_out_the_last_row_is_corruption(in_memory: bool) -> None:
+    async def main() -> None:
+        store = await filled(b"aaaa", FOUND)
+        if in_memory:
+            store.put(*rows(b"bbbb"))
+        assert len(store.snapshot().block(b"", None, 10, 10_000)[0]) == 2 + in_memory
+        store.environment = Hiding(store.environment, from_walks=True)  # type: ignore[assignment]
+        with pytest.raises(Corruption, match="rows beside the place of key"):
+            store.snapshot().block(b"", None, 10, 10_000)
+
+    run(main())
+
+
 def test_a_walk_counts_what_it_finds() -> None:
     async def main() -> None:
         store = await filled(b"aaaa", FOUND, b"zzzz")
@@ -185,6 +199,43 @@ def test_a_shared_log_that_misses_an_entry_does_not_start() -> None:
         del table[list(table)[1]]
         with pytest.raises(Damaged, match="entry 3 stands where entry 2 should"):
             list((await reopened(disk, state)).recover())
+
+    run(main())
+
+
+@pytest.mark.parametrize("key", [b"\0", b"\0" * 39, b"\xff" * 7, b"\xff" * 41])
+def test_a_shared_log_with_a_key_of_another_length_does_not_start(key: bytes) -> None:
+    async def main() -> None:
+        disk, state, log = await logged(3)
+        state.environments[log.environment.path][ENTRIES][key] = b"value"
+        with pytest.raises(Damaged, match=f"an entry has a key of {len(key)} bytes, not 40"):
+            await reopened(disk, state)
+
+    run(main())
+
+
+def test_a_shared_log_with_a_key_of_another_length_in_its_middle_does_not_start() -> None:
+    async def main() -> None:
+        disk, state, log = await logged(3)
+        table = state.environments[log.environment.path][ENTRIES]
+        key = list(table)[1]
+        table[key[:-1]] = table.pop(key)
+        with pytest.raises(Damaged, match="an entry has a key of 39 bytes, not 40"):
+            list((await reopened(disk, state)).recover())
+
+    run(main())
+
+
+@pytest.mark.parametrize("key", [b"\0", b"\xff" * 9])
+def test_a_private_log_with_a_key_of_another_length_is_damaged(key: bytes) -> None:
+    async def main() -> None:
+        disk, state = await opened()
+        log = await PrivateLog.open(disk, TABLET, create=True)
+        await log.extend([(make_entry(TABLET, START, 1, 0, 0, b"payload"), START)])
+        state.environments[log.environment.path][ENTRIES][key] = b"value"
+        await log.environment.close()
+        with pytest.raises(Damaged, match=f"an entry has a key of {len(key)} bytes, not 8"):
+            list((await PrivateLog.open(disk, TABLET, create=False)).recover())
 
     run(main())
 

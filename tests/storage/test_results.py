@@ -11,7 +11,7 @@ import pytest
 from ebla.storage import checksum
 from ebla.storage.entries import Position
 from ebla.storage.environment import Batch, Delete, Put
-from ebla.storage.errors import Damaged, DiskFull
+from ebla.storage.errors import Corruption, Damaged, DiskFull
 from ebla.storage.lmdb_disk import LmdbDisk
 from ebla.storage.results import SWEEP_ENTRIES, Answer, Results
 from ebla.storage.tablet_store import TabletStore
@@ -118,6 +118,33 @@ def test_an_environment_that_cannot_be_opened_as_a_store_is_not_left_open(tmp_pa
         await environment.commit([Put("meta", [(b"position", position)])])
         await environment.close()
         store = await TabletStore.open(disk, TABLET, create=False, retention_us=RETENTION_US)
+        await disk.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_an_answer_that_a_damaged_page_hides_is_not_forgotten(tmp_path: Path, twice: bool) -> None:
+    """Or the retry that it answers would be applied again. Another may be found in its place."""
+
+    async def main() -> None:
+        disk, store = await opened(tmp_path, create=True)
+        for sequence in (1, 2, 3):
+            record(store.results, BUSY, sequence)
+        store.applied = Position(1, 1, 1)
+        await store.flush()
+        loaded = Results(RETENTION_US)
+        loaded.load(store.environment)
+        assert answers(loaded) == {BUSY: [1, 2, 3]}
+        items = store.environment.items
+
+        def hiding(database: str) -> list[tuple[bytes, bytes]]:
+            head, one, _, three = items(database)
+            return [head, one, one, three] if twice else [head, one, three]
+
+        store.environment.items = hiding  # type: ignore[method-assign, assignment]
+        with pytest.raises(Corruption, match="has 4 answers to writes"):
+            Results(RETENTION_US).load(store.environment)
         await disk.close()
 
     asyncio.run(main())
