@@ -14,7 +14,8 @@ MASTER_POINTS = (
     "master.incarnations.before_commit",
     "master.incarnations.after_commit",
     "master.checkpoint.before_save",
-    "master.checkpoint.before_purge",
+    "master.checkpoint.before_purge",  # and after the save
+    "master.checkpoint.after_purge",
     "master.create_tablet.before_rpc",
     "master.delete_tablet.before_rpc",
 )
@@ -28,6 +29,10 @@ TABLET_POINTS = (
     "tablet.delete.after_mark",
     "tablet.delete.after_data",
     "tablet.delete.after_log",
+    "tablet.delete.after_consensus",
+    "tablet.delete.after_superblock",
+    "tablet.abandon.before_mark",
+    "tablet.abandon.after_mark",
     "tablet.hard_state.before_commit",
     "tablet.hard_state.after_commit",
     "tablet.log.before_commit",
@@ -42,6 +47,7 @@ TABLET_POINTS = (
     "tablet.seqno.after_raise",
     "tablet.old_copy.before_mark",
     "tablet.old_copy.after_mark",
+    "tablet.private_log.before_extend",
     "tablet.private_log.before_trim",
     "tablet.private_log.after_trim",
 )

@@ -131,6 +131,7 @@ class Scribe:
         self.checkpointed = txid
         await self._world.faults.here("master.checkpoint.before_purge")
         await self._log.purge(txid)
+        await self._world.faults.here("master.checkpoint.after_purge")
 
     def _fail(self, change: _Change) -> None:
         self._failed = True

@@ -205,7 +205,9 @@ class Lifecycle:
                 return  # it cannot come back
             if superblock is not None and superblock.state == "ready":
                 marked = msgspec.structs.replace(superblock, state="failed", reason=reason)
+                await self.world.faults.here("tablet.abandon.before_mark")
                 await self.superblocks.save(tablet, marked)
+                await self.world.faults.here("tablet.abandon.after_mark")
 
     def _superblock(self, tablet: str) -> Superblock | None:
         """What to mark as being deleted; a damaged superblock is replaced by one that says only that."""
@@ -221,7 +223,9 @@ class Lifecycle:
         await disk.remove(private_log.path_of(tablet))
         await self.world.faults.here("tablet.delete.after_log")
         await self.consensus.environment.commit([self.consensus.delete(tablet)])
+        await self.world.faults.here("tablet.delete.after_consensus")
         await self.superblocks.environment.commit([self.superblocks.delete(tablet)])
+        await self.world.faults.here("tablet.delete.after_superblock")
 
     # -- helpers
 
@@ -261,6 +265,7 @@ class Lifecycle:
             commit_index=store.flushed.index,
         )
         rows = Rows(store, codec, checksum.seed(superblock.tablet))
+        log.faults = self.world.faults
         return Replica(superblock, core, log, rows, self.rounds.write, self.world.clock.wall_us, time_us)
 
     def _add(self, replica: Replica) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ebla.actors.world import Faults, NoFaults
 from ebla.storage.entries import START, Entry, Position
 from ebla.storage.environment import Disk
 from ebla.storage.errors import Corruption
@@ -40,6 +41,7 @@ class TabletLog:
         self.tablet = tablet
         self.disk = disk
         self.shared = shared
+        self.faults: Faults = NoFaults()
         self.private: PrivateLog | None = None
         self.dropped: Position = START
         self.slots: list[Slot] = []
@@ -177,6 +179,7 @@ class TabletLog:
         while batch := self._movable(max(self.first_index, self.private_last + 1), below_seq):
             if self.private is None:
                 self.private = await PrivateLog.open(self.disk, self.tablet, create=True)
+            await self.faults.here("tablet.private_log.before_extend")
             await self.private.extend(batch)
             last = batch[-1][0]
             kept = last.index <= self.dropped.index or (

@@ -2,6 +2,10 @@
 
 Every replica once soon after the start, and again every `scrub_s`; one at a time, with as much rest as work, so that it
 takes at most half of a core. A replica that is found damaged fails, as if a read had met the damage.
+
+A walk reads one snapshot from end to end, for only then can it count. It may be held for as long as the walk takes, unless
+the environment needs a larger map meanwhile: then it expires a few seconds later (`GROWTH_GRACE_S` in storage/lmdb_disk.py),
+and the walk counts for nothing. It is made again after `RETRY_S`; maps grow ever more rarely.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from ebla.storage.errors import Corruption, DiskFailed, StorageError
 
 LOOK_S = 1.0
 REST_S_MAX = 1.0
+RETRY_S = 60.0  # after a walk that did not come to its end
 
 
 class Scrubber:
@@ -30,7 +35,7 @@ class Scrubber:
         self.options = options
         self.replicas = replicas
         self.changed = changed
-        self._walked: dict[Replica, float] = {}  # when, by the monotonic clock
+        self._due: dict[Replica, float] = {}  # when to walk it, by the monotonic clock
         self._resumed = 0.0
 
     def start(self) -> None:
@@ -41,16 +46,15 @@ class Scrubber:
         while True:
             await clock.sleep(LOOK_S)
             present = list(self.replicas.values())
-            self._walked = {replica: self._walked.get(replica, -math.inf) for replica in present}
+            self._due = {replica: self._due.get(replica, -math.inf) for replica in present}
             for replica in present:
-                if clock.monotonic() - self._walked[replica] >= self.options.scrub_s:
+                if replica.state == RUNNING and clock.monotonic() >= self._due[replica]:
                     self._resumed = clock.monotonic()
-                    await self._scrub(replica)
-                    self._walked[replica] = clock.monotonic()
+                    whole = await self._scrub(replica)
+                    self._due[replica] = clock.monotonic() + (self.options.scrub_s if whole else RETRY_S)
 
-    async def _scrub(self, replica: Replica) -> None:
-        if replica.state != RUNNING:
-            return
+    async def _scrub(self, replica: Replica) -> bool:
+        """Whether the walk came to its end."""
         try:
             await replica.store.scrub(self._rest)
         except Corruption as error:
@@ -60,7 +64,8 @@ class Scrubber:
         except DiskFailed:
             raise
         except StorageError:
-            return  # its snapshot expired, or the replica was deleted meanwhile: the next walk is whole again
+            return False  # its snapshot expired, or the replica was deleted meanwhile
+        return True
 
     async def _rest(self) -> None:
         """As long as the piece before it took."""

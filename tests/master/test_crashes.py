@@ -69,6 +69,7 @@ POINTS = [
     "master.delete_tablet.before_rpc",
     "master.forget.before_edit",
     "master.forget.after_edit",
+    "master.checkpoint.after_purge",
 ]
 
 

@@ -46,7 +46,7 @@ async def delete(group: Group, host: str, tablet: str = TABLET) -> None:
 
 
 CREATE_POINTS = ("before_consensus", "before_data", "before_superblock")
-DELETE_POINTS = ("before_mark", "after_mark", "after_data", "after_log")
+DELETE_POINTS = ("before_mark", "after_mark", "after_data", "after_log", "after_consensus")
 
 
 @pytest.mark.parametrize("point", CREATE_POINTS)

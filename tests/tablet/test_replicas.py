@@ -238,7 +238,14 @@ def test_creating_a_tablet_again_changes_nothing_and_another_server_uuid_is_refu
 def points(prefix: str) -> list[str]:
     found = {
         "tablet.create.": ["before_consensus", "before_data", "before_superblock", "after_superblock"],
-        "tablet.delete.": ["before_mark", "after_mark", "after_data", "after_log"],
+        "tablet.delete.": [
+            "before_mark",
+            "after_mark",
+            "after_data",
+            "after_log",
+            "after_consensus",
+            "after_superblock",
+        ],
     }
     return [prefix + name for name in found[prefix]]
 

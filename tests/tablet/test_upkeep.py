@@ -8,8 +8,9 @@ import pytest
 
 from ebla.actors import errors
 from ebla.actors import messages as m
+from ebla.actors.tablet.scrubber import RETRY_S
 from ebla.actors.tablet.server import TabletServer
-from ebla.storage.environment import Batch
+from ebla.storage.environment import Batch, Snapshot
 from ebla.storage.errors import Corruption, DiskFull
 from tests.tablet.harness import HOSTS, TABLET, Group, address, row, simulate
 from tests.tablet.test_replicas import CrashAt
@@ -247,6 +248,86 @@ def test_a_rotten_row_that_nobody_asks_for_is_found_in_the_background() -> None:
     simulate(scenario, scrub_s=20.0)
 
 
+def test_a_walk_whose_snapshot_expired_is_made_again_soon() -> None:
+    async def scenario(group: Group) -> None:
+        environment = group.replica(HOSTS[1]).store.environment
+        honest, expired = environment.snapshot, []
+
+        def expiring() -> Snapshot:
+            """What a walk meets when the map has to grow meanwhile."""
+            environment.snapshot = honest  # type: ignore[method-assign]
+            expired.append(honest())
+            expired[0].close()
+            return expired[0]
+
+        environment.snapshot = expiring  # type: ignore[method-assign]
+        await group.upsert(row(1))
+        await group.settle()
+        await group.ask(HOSTS[1], "flush", m.FlushRequest(), m.FlushReply)
+        await group.sleep(3.0)
+        assert len(expired) == 1
+        state = group.cluster.state(address(HOSTS[1]))
+        (key,) = state.environments[f"data/{TABLET}"]["rows"]
+        state.rot(f"data/{TABLET}", "rows", key)
+        assert group.replica(HOSTS[1]).state == "running"
+        await group.sleep(RETRY_S)
+        assert group.replica(HOSTS[1]).state == "failed", "the next walk by plan is a day away"
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize("point", ["tablet.abandon.before_mark", "tablet.abandon.after_mark"])
+def test_a_crash_while_a_failed_replica_is_given_up_leaves_it_with_its_entries_or_marked(point: str) -> None:
+    plan = CrashAt()
+
+    async def scenario(group: Group) -> None:
+        plan.group = group
+        await group.create(OTHER)
+        await group.upsert(*[row(k) for k in range(20)])
+        await group.settle()
+        (host, _) = await group.followers()
+        plan.armed[address(host), point] = 1
+        group.replica(host).fail(Corruption("rot was found"))
+        for k in range(60):
+            await group.upsert(row(k, "x" * 3000), tablet=OTHER)
+        await group.sleep(2)
+        assert (address(host), point) not in plan.armed and not group.cluster.alive(address(host))
+        await group.restart(host)
+        if point.endswith("before_mark"):
+            assert group.replica(host).state == "running", "what failed was only said, and nothing was let go"
+            assert group.replica(host).log.last_index >= 1
+        else:
+            assert list(group.server(host).lifecycle.broken) == [TABLET]
+        await group.upsert(row(77))
+        assert await group.get(19, 77) == [row(19), row(77)]
+
+    simulate(scenario, faults=plan.of, shared_log_bytes=40_000, memtable_bytes=30_000)
+
+
+def test_a_crash_before_entries_are_moved_to_the_private_log_loses_none() -> None:
+    plan = CrashAt()
+
+    async def scenario(group: Group) -> None:
+        plan.group = group
+        (away, host) = await group.followers()
+        group.cluster.crash(address(away))
+        point = "tablet.private_log.before_extend"
+        plan.armed[address(host), point] = 1
+        for k in range(60):
+            write = asyncio.ensure_future(group.upsert(row(k, "x" * 3000)))
+            while not write.done():
+                if not group.cluster.alive(address(host)):
+                    await group.restart(host)
+                await group.sleep(0.02)
+            await write
+        assert (address(host), point) not in plan.armed
+        await group.restart(away)
+        await group.settle()
+        assert len(await group.scan(away)) == 60
+
+    simulate(scenario, faults=plan.of, shared_log_bytes=40_000)
+
+
 def test_the_memory_of_a_tablet_that_was_deleted_is_nobodys_to_flush() -> None:
     async def scenario(group: Group) -> None:
         await group.upsert(row(1))
@@ -257,7 +338,9 @@ def test_the_memory_of_a_tablet_that_was_deleted_is_nobodys_to_flush() -> None:
         for host in HOSTS:
             group.cluster.state(address(host)).free()
             await delete(group, host)
-            group.server(host).rounds.touched.clear()  # as if nothing had happened to it since it was measured
+            group.server(
+                host
+            ).rounds.touched.clear()  # as if nothing had happened to it since it was measured
         await group.sleep(3.0)
         assert [group.server(host).load.memtable_bytes for host in HOSTS] == [0, 0, 0]
 
