@@ -137,8 +137,9 @@ def truncate_without_a_conflict() -> list[Swap]:
 
 def believe_an_old_notice_of_durability() -> list[Swap]:
     def durable(self: RaftCore, index: int, term: int, log_epoch: int | None = None) -> None:
-        self.durable_index = max(self.durable_index, min(index, self.log.last_index))
-        self._advance_commit()
+        if self.durable_index < index <= self.log.last_index:
+            self.durable_index = index
+            self._advance_commit()
 
     return [(RaftCore, "durable", durable)]
 

@@ -116,7 +116,7 @@ _ALL = (
         "stale-durability",
         "a sync that ended before a truncation counts for what came after it",
         "truncations",
-        200,
+        400,
         defects.believe_an_old_notice_of_durability,
         seed=39,
     ),
