@@ -130,7 +130,7 @@ def test_a_verdict_is_an_exit_status_and_its_report_is_kept(
     ("words", "why"),
     [
         (("--scenario", "crashs"), "there is no scenario 'crashs'; there are calm, crashes"),
-        (("--scenario", "crashs"), "five; did you mean 'crashes'?"),
+        (("--scenario", "crashs"), "; did you mean 'crashes'?"),
         (("--duration", "0"), "--duration must be above 0 s"),
         (("--duration", "inf"), "--duration must be above 0 s"),
         (("--hosts", "2"), "--hosts must be between 3 and 8, not 2"),
