@@ -54,9 +54,10 @@ class Line:
     ) -> T:
         trace = self.trace.setdefault(address, [])
         trace.append(method)
-        mode = self.faults.get((address, len(trace)))
+        number = len(trace)
         if self.before is not None:
             await self.before(address, method)
+        mode = self.faults.get((address, number))
         await self._overtake(address)
         await asyncio.sleep(self.delays_s.get(address, 0.0))
         send = partial(self.inner.call, address, method, message, reply, timeout_s)

@@ -44,6 +44,11 @@ class Stage:
             await self.cluster.start(node, lambda world: JournalNode(world, self.node_options))
         await format_journal(self.outside, self.options)
 
+    async def afresh(self) -> None:
+        """The journal is given up for an empty one."""
+        self.acked.clear()
+        await format_journal(self.outside, self.options, force=True)
+
     def role(self, node: str) -> JournalNode:
         found: JournalNode = self.cluster.role(node)
         return found
