@@ -92,3 +92,8 @@ async def arrive(held: Held) -> None:
         await held.deliver()
     except EblaError:
         return  # refused: nobody waits for it any more
+
+
+def without(*nodes: str) -> Line:
+    """A network that reaches the other nodes only."""
+    return Line(faults={(node, number): DROP for node in nodes for number in range(1, 100)})

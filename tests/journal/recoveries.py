@@ -12,16 +12,11 @@ import pytest
 
 from ebla.actors.journal.errors import JournalBroken, OutOfSync, QuorumFailed
 from ebla.actors.journal.recovery import End
-from tests.journal.line import DROP, Line
+from tests.journal.line import DROP, Line, without
 from tests.journal.raw import FIRST, Raw, digest, edits_of
 from tests.journal.stage import Hand, Stage
 
 A, B, C = "journal/a", "journal/b", "journal/c"
-
-
-def without(*nodes: str) -> Line:
-    """A network that reaches the other nodes only."""
-    return Line(faults={(node, number): DROP for node in nodes for number in range(1, 100)})
 
 
 async def recovered(stage: Stage, line: Line) -> End:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ebla.actors import messages as am
 from ebla.actors.journal import messages as m
 from ebla.actors.journal import records
 from ebla.actors.journal.node import JournalNode
@@ -19,6 +20,7 @@ from ebla.actors.world import World
 from ebla.chaos.simulation import loop
 from ebla.chaos.simulation.points import Points
 from ebla.chaos.simulation.world import SimulatedCluster
+from ebla.storage.environment import Environment
 from tests.journal.line import Line
 
 JOURNAL = m.JournalId("edits", "one")
@@ -53,6 +55,10 @@ class Stage:
         found: JournalNode = self.cluster.role(node)
         return found
 
+    def environment(self, node: str) -> Environment:
+        """What lies on the node's disk, without asking the node."""
+        return self.role(node).journals[JOURNAL.name]._environment
+
     def view(self, node: str) -> View:
         return self.role(node).journals[JOURNAL.name].view
 
@@ -73,6 +79,22 @@ class Stage:
 
     async def ask(self, node: str, method: str, request: Any, reply: Any) -> Any:
         return await self.outside.network.call(node, method, request, reply, 10.0)
+
+    async def read(self, node: str, after: int, *, in_progress: bool) -> m.Edits:
+        request = m.ReadRequest(JOURNAL, after, 1 << 20, in_progress)
+        found: m.Edits = await self.ask(node, "read", request, m.Edits)
+        return found
+
+    async def manifest(self, node: str) -> m.Manifest:
+        found: m.Manifest = await self.ask(node, "manifest", m.ManifestRequest(JOURNAL), m.Manifest)
+        return found
+
+    async def status(self, node: str) -> m.JournalNodeStatus:
+        found: m.JournalNodeStatus = await self.ask(node, "status", am.Empty(), m.JournalNodeStatus)
+        return found
+
+    def crash_at(self, node: str, point: str) -> None:
+        self.points.arm(node, point, lambda: self.cluster.crash(node))
 
     def stamp(self, epoch: int, serial: int, committed: int = 0) -> m.Stamp:
         return m.Stamp(JOURNAL, epoch, serial, committed)
@@ -99,7 +121,7 @@ class Stage:
         for node in self.nodes:
             if not self.cluster.alive(node):
                 continue
-            environment = self.role(node).journals[JOURNAL.name]._environment
+            environment = self.environment(node)
             for segment in self.view(node).all():
                 if segment.count:
                     records.load_edits(environment, segment, segment.start, segment.end, 1 << 30, node)
