@@ -135,14 +135,21 @@ def start(view: View, request: m.StartSegment) -> Change:
     old = view.segment(request.start)
     if old is not None and not may_start_over(old, request.stamp.epoch):
         raise _wrong(view, f"segment {request.start} exists here, with edits up to {old.end}")
-    if request.start <= state.committed:
-        raise _broken(view, f"a segment starts at {request.start}, and {state.committed} is committed")
+    others_committed = committed_before(view, request.stamp.epoch)
+    if request.start <= others_committed:
+        raise _broken(view, f"a segment starts at {request.start}, and {others_committed} is committed")
     state = replace(state, writer=request.stamp.epoch, copies=state.copies + 1)
     begun = m.SegmentState(
         request.start, request.start - 1, False, request.stamp.epoch, request.before, request.before
     )
     made = fresh(begun, state.copies, old)
     return Change(state, put=(made,), replaced=() if old is None else (old,), open=request.start)
+
+
+def committed_before(view: View, epoch: int) -> int:
+    """What another writer said was committed. Its own may be told here ahead of what it asks: it went on with the
+    other nodes while this one was slow."""
+    return view.state.committed if view.state.committed_epoch != epoch else 0
 
 
 def may_start_over(old: Segment, epoch: int) -> bool:
@@ -258,18 +265,19 @@ def accept(view: View, request: m.AcceptRequest) -> Change | None:
     chosen = request.segment
     if not 0 < chosen.start <= chosen.end:
         raise InvalidArgument(f"a recovery never chooses an empty segment: {chosen}")
-    if not holds(view, chosen):
+    if not holds(view, chosen, request.stamp.epoch):
         return None
     local = view.segment(chosen.start)
     assert local is not None
     return Change(state, put=(remembered(local, request.stamp.epoch),))
 
 
-def holds(view: View, chosen: m.SegmentState) -> bool:
+def holds(view: View, chosen: m.SegmentState, epoch: int) -> bool:
     """Whether this node has the chosen content already. Raises JournalBroken if taking it would undo a decision."""
     local = view.segment(chosen.start)
-    if view.state.committed > chosen.end:
-        raise _broken(view, f"{view.state.committed} is committed, and a recovery ends at {chosen.end}")
+    others_committed = committed_before(view, epoch)
+    if others_committed > chosen.end:
+        raise _broken(view, f"{others_committed} is committed, and a recovery ends at {chosen.end}")
     if local is None or not is_same(local.state, chosen):
         if local is not None and local.finalized:
             raise _broken(
@@ -295,7 +303,7 @@ def replace_copy(view: View, request: m.AcceptRequest, copy: int, size: int, sou
     fence(view, request.stamp.epoch)
     chosen, old = request.segment, view.segment(request.segment.start)
     state = admitted_again(view, request.stamp)
-    if holds(view, chosen) and sound:
+    if holds(view, chosen, request.stamp.epoch) and sound:
         assert old is not None
         return Change(state, put=(remembered(old, request.stamp.epoch),))
     final = old is not None and old.finalized  # a damaged one of the same content

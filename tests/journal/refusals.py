@@ -155,6 +155,20 @@ async def the_segment_before_stays_in_progress_when_its_end_was_missed(stage: St
     assert list(segments) == [1, 4] and not segments[1].finalized and stage.view(A).open == 4
 
 
+async def a_segment_may_start_late_but_not_before_what_others_committed(stage: Stage) -> None:
+    """Its own writer went on with the other nodes; another writer would have lost edits."""
+    writer = Raw(stage, 1)
+    await writer.leave((3, 3, -1))
+    writer.committed = 6
+    for node in (A, B):
+        await writer.finalize(node, 1, 3, digest(1, 1, 3))
+    await writer.start([A], 4, digest(1, 1, 3))
+    second = Raw(stage, 2)
+    await second.promise(A, B)
+    with pytest.raises(JournalBroken, match="committed"):
+        await second.start([B], 4, digest(1, 1, 3))
+
+
 async def what_is_committed_only_grows(stage: Stage) -> None:
     writer = Raw(stage, 1)
     await writer.leave((2, -1, -1))
@@ -334,6 +348,7 @@ SCENARIOS = (
     a_leftover_of_two_edits_is_kept,
     a_segment_is_finalized_as_it_is_or_not_at_all,
     the_segment_before_stays_in_progress_when_its_end_was_missed,
+    a_segment_may_start_late_but_not_before_what_others_committed,
     what_is_committed_only_grows,
     promises_and_edits_survive_a_restart_and_the_segment_is_closed,
     a_purge_takes_what_is_older_in_whole,

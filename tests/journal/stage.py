@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,13 +30,13 @@ PATH = "journals/edits"
 class Stage:
     """Nodes `journal/a`, `journal/b`, ... and one journal on them."""
 
-    def __init__(self, count: int = 3, **options: Any) -> None:
+    def __init__(self, count: int = 3, sync_s: float = 1e9, **options: Any) -> None:
         self.points = Points()
         self.cluster = SimulatedCluster(self.points.of)
         self.cluster.network.slow_probability = 0.0  # so that a delay orders answers
         self.nodes = tuple(f"journal/{name}" for name in "abcdefg"[:count])
         self.options = JournalOptions(journal=JOURNAL, nodes=self.nodes, **options)
-        self.node_options = JournalNodeOptions(sync_s=1e9)  # catching up is its own subject
+        self.node_options = JournalNodeOptions(sync_s=sync_s)  # by default never: it is its own subject
         self.outside = self.cluster.client_world("outside")
         self.acked: dict[int, bytes] = {}
         self._worlds = 0
@@ -98,6 +98,12 @@ class Stage:
 
     def stamp(self, epoch: int, serial: int, committed: int = 0) -> m.Stamp:
         return m.Stamp(JOURNAL, epoch, serial, committed)
+
+    def note(self, acknowledged: Iterable[tuple[int, bytes]]) -> None:
+        """A writer was told that these are durable."""
+        for txid, edit in acknowledged:
+            was = self.acked.setdefault(txid, edit)
+            assert was == edit, f"{txid} was acknowledged as {was!r} and as {edit!r}"
 
     # -- the verdict -----------------------------------------------------------------------------------------
 
@@ -171,7 +177,7 @@ class Hand:
         edits = [f"{self.session.epoch}:{txid}".encode() for txid in range(first, first + count)]
         self.end = End(self.end.txid + count, digest_of(self.end.digest, first, edits))
         await self.session.send(self.segment, first, edits, self.end.digest)
-        self.stage.acked.update(enumerate(edits, first))
+        self.stage.note(enumerate(edits, first))
 
     async def write(self, count: int, flushes: Sequence[int] | None = None) -> None:
         """A segment of `count` edits, in one flush or in those given."""
