@@ -51,23 +51,25 @@ class JournalReader:
         """The next edits, some of one segment. Raises QuorumFailed if no majority answers, EditsGone if they were
         purged."""
         manifests = await self.manifests()
-        for node in holders(manifests, after.txid, in_progress):
+        holding = holders(manifests, after.txid, in_progress)
+        if not holding and not is_later(manifests, after.txid):
+            return Page([], after)
+        silent = [node for node in self._options.nodes if node not in manifests]
+        for node in (*holding, *silent):
             page = await self._read_from(node, after, in_progress)
             if page is not None:
                 return page
+        name = self._options.journal.name
         if purged(manifests, after.txid):
             raise EditsGone(
-                f"the edits after {after.txid} of journal {self._options.journal.name} were purged; load a newer "
-                "checkpoint",
-                journal=self._options.journal.name,
+                f"the edits after {after.txid} of journal {name} were purged; load a newer checkpoint",
+                journal=name,
                 after=after.txid,
             )
-        if any(segment.start > after.txid + 1 for each in manifests.values() for segment in each.segments):
-            raise Unavailable(
-                f"edit {after.txid + 1} of journal {self._options.journal.name} is on none of "
-                f"{', '.join(manifests)}, which have later ones; wait for the other nodes"
-            )
-        return Page([], after)
+        raise Unavailable(
+            f"none of the nodes of journal {name} that answer could send edit {after.txid + 1}, and "
+            f"{', '.join(manifests)} have it or later ones; wait for the other nodes"
+        )
 
     async def read_all(self, after: Position, *, in_progress: bool = False) -> Page:
         """Everything after `after` that there is now."""
@@ -126,6 +128,13 @@ def holders(manifests: Mapping[str, m.Manifest], after: int, in_progress: bool) 
             found.append((*best, node))
     found.sort(key=lambda each: (not each[0], -each[1]))
     return [node for *_, node in found]
+
+
+def is_later(manifests: Mapping[str, m.Manifest], after: int) -> bool:
+    """Whether there is something behind the next edit, so that there must be, or have been, a next one."""
+    return purged(manifests, after) or any(
+        segment.start > after + 1 for manifest in manifests.values() for segment in manifest.segments
+    )
 
 
 def purged(manifests: Mapping[str, m.Manifest], after: int) -> bool:

@@ -68,11 +68,14 @@ class Stage:
 
     def hand(self, line: Line | None = None) -> Hand:
         """A new writer; `line` is its network, if it is not to be a perfect one."""
+        return Hand(self, Session(self.line_world(line), self.options))
+
+    def line_world(self, line: Line | None) -> World:
         world = self.world()
-        if line is not None:
-            line.inner, line.restart = world.network, self.cluster.restart
-            world = replace(world, network=line)
-        return Hand(self, Session(world, self.options))
+        if line is None:
+            return world
+        line.inner, line.restart = world.network, self.cluster.restart
+        return replace(world, network=line)
 
     def reader(self) -> JournalReader:
         return JournalReader(self.outside, self.options)
@@ -120,6 +123,11 @@ class Stage:
             assert edits[txid - 1] == edit, f"{txid} was acknowledged as {edit!r} and is {edits[txid - 1]!r}"
         self.judge_copies()
         return edits
+
+    async def sound(self) -> None:
+        """A clean recovery, and all copies are good."""
+        await self.hand().recover()
+        self.judge_copies()
 
     def judge_copies(self) -> None:
         """No two final copies of a segment differ, and every copy is what its header says."""
