@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 from msgspec.structs import replace
 
@@ -109,41 +110,49 @@ class Journal:
             change = rules.accept(self.view, request)
             if change is not None and request.segment.start not in self.damaged:
                 return await self._make("accept", change)
-        copy, size = await self._stage(request.segment, pages)
-        async with self._lock:
+        async with self._staged(request.segment, pages) as (copy, size), self._lock:
             sound = request.segment.start not in self.damaged
             change = rules.replace_copy(self.view, request, copy, size, sound)
             return await self._make("accept", change)
 
-    async def learn(self, offered: m.SegmentState, committed: int, pages: Pages) -> bool:
+    async def learn(self, offered: m.SegmentState, peer: m.Manifest, pages: Pages) -> bool:
         """Take a segment that a peer has final. False if there is no need to."""
         async with self._lock:
-            if not self._lacks(offered, committed):
+            if not self._wants(offered, peer):
                 return False
             local = self.view.segment(offered.start)
             if local is not None and local.state.same_edits(offered) and offered.start not in self.damaged:
                 await self._make("learn", rules.learn(self.view, offered, None, 0))
                 return True
-        copy, size = await self._stage(offered, pages)
-        async with self._lock:
-            if not self._lacks(offered, committed):
+        async with self._staged(offered, pages) as (copy, size), self._lock:
+            if not self._wants(offered, peer):
                 return False
             await self._make("learn", rules.learn(self.view, offered, copy, size))
             self.synced_segments += 1
             return True
 
-    def _lacks(self, offered: m.SegmentState, committed: int) -> bool:
-        repaired = offered.start in self.damaged and offered.finalized and self.view.open != offered.start
-        return repaired or rules.wanted(self.view, offered, committed)
+    def _wants(self, offered: m.SegmentState, peer: m.Manifest) -> bool:
+        return rules.wanted(self.view, offered, peer, damaged=offered.start in self.damaged)
 
     # -- a copy from a peer ----------------------------------------------------------------------------------
 
-    async def _stage(self, wanted: m.SegmentState, pages: Pages) -> tuple[int, int]:
-        """Write the content beside what stands, a page per commit; nothing points at it yet. Raises Corruption if it
-        is not the content that was wanted."""
+    @asynccontextmanager
+    async def _staged(self, wanted: m.SegmentState, pages: Pages) -> AsyncIterator[tuple[int, int]]:
+        """The content written beside what stands, as a copy of a number of its own, and its size. Gone again if nothing
+        points at it in the end. Raises Corruption if it is not the content that was wanted."""
         async with self._lock:
             copy = self.view.state.copies + 1
-            await self._make("copy", replace_state(self.view, copies=copy))
+            state = replace(self.view.state, copies=copy)
+            await self._make("copy", Change(state, open=self.view.open))
+        try:
+            yield copy, await self._download(wanted, copy, pages)
+        finally:
+            segment = self.view.segment(wanted.start)
+            if segment is None or segment.copy != copy:
+                await self._commit([DeleteRange(EDITS, *records.copy_range(wanted.start, copy))])
+
+    async def _download(self, wanted: m.SegmentState, copy: int, pages: Pages) -> int:
+        """A page per commit."""
         txid, digest, size = wanted.start, wanted.before, 0
         async for page in pages(wanted):
             items = records.edit_items(wanted.start, copy, txid, digest, page)
@@ -151,11 +160,12 @@ class Journal:
             txid, size = txid + len(page), size + sum(map(len, page))
             await self._commit([Put(EDITS, items, sorted_keys=True)])
         if (txid - 1, digest) != (wanted.end, wanted.digest):
+            name = self.view.journal.name
             raise Corruption(
-                f"what a peer sent of segment {wanted.start} of journal {self.view.journal.name} is not what was chosen",
+                f"what a peer sent of segment {wanted.start} of journal {name} is not what was decided",
                 path=self._environment.path,
             )
-        return copy, size
+        return size
 
     # -- reads -----------------------------------------------------------------------------------------------
 
@@ -227,10 +237,6 @@ class Journal:
 
     async def close(self) -> None:
         await self._environment.close()
-
-
-def replace_state(view: View, *, copies: int) -> Change:
-    return Change(replace(view.state, copies=copies), open=view.open)
 
 
 def batch_of(change: Change) -> storage.Batch:

@@ -92,9 +92,10 @@ async def recover(session: Session) -> End:
     if chosen is None:  # one node has some of it, and no majority ever had
         end = End(newest.start - 1, newest.before)
     else:
-        await session.accept(chosen, sources(chosen, prepared))
-        await session.finalize(chosen.start, chosen.end, chosen.digest, options.recovery_timeout_s)
         end = End(chosen.end, chosen.digest)
+        await session.accept(chosen, sources(chosen, prepared))
+        session.committed(end.txid)  # it is decided, and finalize tells so
+        await session.finalize(chosen.start, chosen.end, chosen.digest, options.recovery_timeout_s)
     session.committed(end.txid)
     log.info("journal %s: epoch %d begins after edit %d", options.journal.name, session.epoch, end.txid)
     return end

@@ -323,25 +323,30 @@ def admitted_again(view: View, stamp: m.Stamp) -> State:
 # -- what peers know -----------------------------------------------------------------------------------------
 
 
-def wanted(view: View, offered: m.SegmentState, committed: int) -> bool:
+def wanted(view: View, offered: m.SegmentState, peer: m.Manifest, *, damaged: bool) -> bool:
     """Whether a peer's finalized segment is one that this node lacks. It was decided, so it replaces whatever stands
-    here in progress, unless the writer is just writing it."""
+    here in progress, unless the writer is just writing it: one that is not superseded, as far as the two know."""
     local = view.segment(offered.start)
-    known = max(view.state.committed, committed)
-    if not offered.finalized or offered.end > known or offered.end <= view.state.purged:
+    known = max(view.state.committed, peer.committed)
+    if not offered.finalized or offered.end > known:
         return False
-    return (local is None or not local.finalized) and view.open != offered.start
+    if local is None and offered.end <= view.state.purged:
+        return False
+    if view.open == offered.start and peer.promised <= view.state.promised:
+        return False
+    return damaged or local is None or not local.finalized
 
 
 def learn(view: View, offered: m.SegmentState, copy: int | None, size: int) -> Change:
     """Take a decided segment: the copy that was fetched, or (None) the one that is here."""
     old = view.segment(offered.start)
+    opened = None if view.open == offered.start else view.open
     if copy is None:
         assert old is not None and old.state.same_edits(offered)
         final = replace(old, state=replace(old.state, finalized=True), accepted=0)
-        return Change(view.state, put=(final,), open=view.open)
+        return Change(view.state, put=(final,), open=opened)
     made = Segment(offered, copy, bytes=size)
-    return Change(view.state, put=(made,), replaced=() if old is None else (old,), open=view.open)
+    return Change(view.state, put=(made,), replaced=() if old is None else (old,), open=opened)
 
 
 # -- what readers see ----------------------------------------------------------------------------------------

@@ -59,17 +59,17 @@ class Sync:
             )
             for offered in manifest.segments:
                 if offered.finalized and offered.end > manifest.purged:
-                    await self._take(journal, offered, manifest.committed, peer)
+                    await self._take(journal, offered, manifest, peer)
         except DiskFailed:
             raise
         except EblaError as error:
             log.warning("%s could not catch up from %s: %s", self._world.address, peer, error)
 
-    async def _take(self, journal: Journal, offered: m.SegmentState, committed: int, peer: str) -> None:
+    async def _take(self, journal: Journal, offered: m.SegmentState, manifest: m.Manifest, peer: str) -> None:
         def pages(segment: m.SegmentState) -> AsyncIterator[tuple[bytes, ...]]:
             return self._pages(journal.form.journal, segment, [peer])
 
-        if await journal.learn(offered, committed, pages):
+        if await journal.learn(offered, manifest, pages):
             log.info(
                 "%s took segment %d of %s from %s", self._world.address, offered.start, journal.form, peer
             )

@@ -322,6 +322,7 @@ async def a_newer_epoch_overtakes_a_download(stage: Stage) -> None:
         await accepting
     told = await third.prepare(A)
     assert told.segment is not None and (told.segment.end, told.accepted) == (3, 0)
+    assert len(stage.environment(A).items("edits")) == 3, "what was downloaded for nothing was left"
 
 
 async def a_foreign_journal_is_refused(stage: Stage) -> None:
