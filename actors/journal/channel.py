@@ -190,8 +190,9 @@ class Channel:
             self._wake.clear()
             while self._queue:
                 call = self._queue[0]
-                if call.kind in (EDITS, FINALIZE) and self._refuses(call):
-                    self._leave(call, self._left_out())
+                if self._refuses(call):
+                    while self._queue and self._refuses(self._queue[0]):
+                        self._leave(self._queue[0], self._left_out())
                     await self._heartbeat()
                     continue
                 try:
@@ -208,7 +209,9 @@ class Channel:
 
     def _refuses(self, call: _Call) -> bool:
         """Edits that were queued before a gap still go out; the segment can no more be finalized here."""
-        return self.out_of_sync or (self._gap and call.kind == FINALIZE)
+        if call.kind == EDITS:
+            return self.out_of_sync
+        return call.kind == FINALIZE and self.left_out
 
     async def _send(self, call: _Call) -> Any:
         self._serial += 1

@@ -26,6 +26,9 @@ from ebla.storage.errors import Corruption, DiskFailed
 Pages = Callable[[m.SegmentState], AsyncIterator[tuple[bytes, ...]]]  # what peers have of a segment
 
 
+VERIFIED_BYTES = 1 << 20  # between two looks at what else there is to do
+
+
 class Journal:
     """`load` first. A damaged record fails the segment that it is in, a damaged header the journal."""
 
@@ -97,10 +100,12 @@ class Journal:
             return await self._make("purge", rules.purge(self.view, request))
 
     async def prepare(self, request: m.PrepareRequest) -> m.Prepared:
-        """The promise is durable when this answers, and the segment is closed."""
+        """The promise is durable when this answers, and the segment is closed. Raises Corruption if the copy here is
+        damaged: it is no witness, neither of what there was nor of what there was not."""
         async with self._lock:
-            self._require_sound(request.start)
-            await self._make("prepare", rules.prepare(self.view, request))
+            change = rules.prepare(self.view, request)
+            await self._verify(request.start)
+            await self._make("prepare", change)
             return rules.prepared(self.view, request.start)
 
     async def accept(self, request: m.AcceptRequest, pages: Pages) -> m.Done:
@@ -202,9 +207,13 @@ class Journal:
             return whole
         return replace(whole, segments=tuple(s for s in whole.segments if s.start not in self.damaged))
 
-    def _require_sound(self, start: int) -> None:
-        if start in self.damaged:
-            raise Corruption(self.damaged[start], path=self._environment.path)
+    async def _verify(self, start: int) -> None:
+        """Every edit of the segment against its digest, a page at a time. Recoveries are rare and segments bounded."""
+        segment = self.view.segment(start)
+        first = start
+        while segment is not None and first <= segment.end:
+            first += len(self._edits(segment, first, segment.end, VERIFIED_BYTES).edits)
+            await self.world.clock.sleep(0)
 
     # -- durability ------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from ebla.actors.journal import messages as m
 from ebla.actors.journal.errors import NotFormatted, QuorumFailed
 from ebla.actors.journal.session import format_journal, has_journal
 from ebla.storage.errors import Corruption, EblaError, InvalidArgument
+from tests.journal.line import without
 from tests.journal.raw import Raw, digest
 from tests.journal.stage import JOURNAL, PATH, Hand, Stage, play
 
@@ -179,13 +180,14 @@ def test_a_damaged_copy_is_no_witness_of_a_recovery_and_is_replaced_by_it():
         await Raw(stage, 1).leave((3, 3, 3))
         key = stage.environment(A).items("edits")[1][0]
         stage.cluster.state(A).rot(PATH, "edits", key)
-        chosen = stage.view(A).segments[1].state
-        request = m.FetchRequest(JOURNAL, chosen, 1, 1 << 20)
-        with pytest.raises(Corruption):
-            await stage.ask(A, "fetch", request, m.Edits)
-        hand = stage.hand()
-        await hand.recover()
-        assert hand.end.txid == 3
+        third = Raw(stage, 1)
+        third._serials[A] = 10
+        with pytest.raises(Corruption, match="edit 2 fails"):
+            await third.prepare(A)
+        hand = stage.hand(without(B))
+        with pytest.raises(QuorumFailed, match="Corruption"):
+            await hand.recover()
+        await stage.hand().recover()
         await asyncio.sleep(1.0)
         stage.judge_copies()
         assert finals(stage, A) == [(1, 3)]
