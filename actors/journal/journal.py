@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from ebla.actors.journal import messages as m
 from ebla.actors.journal import records, rules
+from ebla.actors.journal.errors import OutOfSync
 from ebla.actors.journal.figures import Latencies
 from ebla.actors.journal.records import EDITS, SEGMENTS, STATE, Format, Segment
 from ebla.actors.journal.rules import Change, View
@@ -24,7 +25,6 @@ from ebla.storage.environment import Delete, DeleteRange, Environment, Put
 from ebla.storage.errors import Corruption, DiskFailed
 
 Pages = Callable[[m.SegmentState], AsyncIterator[tuple[bytes, ...]]]  # what peers have of a segment
-
 
 VERIFIED_BYTES = 1 << 20  # between two looks at what else there is to do
 
@@ -161,7 +161,7 @@ class Journal:
         txid, digest, size = wanted.start, wanted.before, 0
         async for page in pages(wanted):
             items = records.edit_items(wanted.start, copy, txid, digest, page)
-            digest = records.digest_of(digest, txid, page)
+            digest = records.last_digest(items)
             txid, size = txid + len(page), size + sum(map(len, page))
             await self._commit([Put(EDITS, items, sorted_keys=True)])
         if (txid - 1, digest) != (wanted.end, wanted.digest):
@@ -185,9 +185,9 @@ class Journal:
     def fetch(self, request: m.FetchRequest, bytes_max: int) -> m.Edits:
         segment = self.view.segment(request.segment.start)
         if segment is None or not segment.state.same_edits(request.segment):
-            raise Corruption(
-                f"segment {request.segment.start} of journal {self.view.journal.name} is another one here by now",
-                path=self._environment.path,
+            name = self.view.journal.name
+            raise OutOfSync(
+                f"segment {request.segment.start} of journal {name} is another one here by now", journal=name
             )
         return self._edits(segment, request.first, segment.end, min(bytes_max, request.bytes_max))
 
@@ -281,5 +281,5 @@ def status(journal: Journal) -> m.JournalStatus:
         served_edits=journal.served_edits,
         synced_segments=journal.synced_segments,
         sync_ms=journal.sync_s.percentiles(),
-        failed="; ".join(journal.damaged.values()),
+        damaged=dict(journal.damaged),
     )

@@ -64,10 +64,11 @@ class JournalName(msgspec.Struct, frozen=True):
 
 
 class FormatState(msgspec.Struct, frozen=True):
-    """`id` is None if there is no such journal here."""
+    """`id` is None if there is no such journal here; `used` if this node has ever promised anything of it."""
 
     id: str | None
     nodes: tuple[str, ...] = ()
+    used: bool = False
 
 
 # -- becoming the writer -------------------------------------------------------------------------------------
@@ -217,8 +218,8 @@ class SegmentStatus(msgspec.Struct, frozen=True):
 
 
 class JournalStatus(msgspec.Struct, frozen=True):
-    """`lag_txns`: how far this node's last edit is behind what it knows to be committed. `failed`: why this journal
-    is not served here."""
+    """`lag_txns`: how far this node's last edit is behind what it knows to be committed. `damaged`: the segments
+    whose edits fail their checks, and how; they are not served, and fetched anew from a peer."""
 
     journal: JournalId
     nodes: tuple[str, ...]
@@ -235,11 +236,14 @@ class JournalStatus(msgspec.Struct, frozen=True):
     served_edits: int
     synced_segments: int
     sync_ms: Percentiles
-    failed: str = ""
+    damaged: dict[int, str] = {}
 
 
 class JournalNodeStatus(msgspec.Struct, frozen=True):
+    """`failed`: journals that are not served because their state is damaged, and why."""
+
     uuid: str
     seqno: int
     address: str
     journals: tuple[JournalStatus, ...]
+    failed: dict[str, str] = {}

@@ -128,7 +128,7 @@ class JournalNode(Role):
         name = request.journal.name
         form = Format(LAYOUT, request.journal, request.nodes)
         if (there := self.journals.get(name)) is not None:
-            if there.form == form and there.view.state == State():
+            if there.form == form and there.view.state == State() and not request.force:
                 return m.Done()
             if not request.force:
                 raise AlreadyPresent(
@@ -262,4 +262,7 @@ class JournalNode(Role):
     async def status(self, request: am.Empty) -> m.JournalNodeStatus:
         self._require_running()
         found = [journals.status(self.journals[name]) for name in sorted(self.journals)]
-        return m.JournalNodeStatus(self.instance.uuid, self.instance.seqno, self.world.address, tuple(found))
+        failed = {name: self.failed[name].message for name in sorted(self.failed)}
+        return m.JournalNodeStatus(
+            self.instance.uuid, self.instance.seqno, self.world.address, tuple(found), failed
+        )

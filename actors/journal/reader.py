@@ -23,6 +23,8 @@ from ebla.storage.errors import EblaError
 
 log = logging.getLogger(__name__)
 
+ATTEMPTS = 3
+
 
 class Position(NamedTuple):
     """What was read last. `digest` None: it is not known, and believed when the next edit is read."""
@@ -49,23 +51,25 @@ class JournalReader:
 
     async def read(self, after: Position, *, in_progress: bool = False) -> Page:
         """The next edits, some of one segment. Raises QuorumFailed if no majority answers, EditsGone if they were
-        purged."""
-        manifests = await self.manifests()
-        holding = holders(manifests, after.txid, in_progress)
-        if not holding and not is_later(manifests, after.txid):
-            return Page([], after)
-        silent = [node for node in self._options.nodes if node not in manifests]
-        for node in (*holding, *silent):
-            page = await self._read_from(node, after, in_progress)
-            if page is not None:
-                return page
+        purged, Unavailable if they must be somewhere and nobody sends them."""
         name = self._options.journal.name
-        if purged(manifests, after.txid):
-            raise EditsGone(
-                f"the edits after {after.txid} of journal {name} were purged; load a newer checkpoint",
-                journal=name,
-                after=after.txid,
-            )
+        for _ in range(ATTEMPTS):
+            manifests = await self.manifests()
+            holding = holders(manifests, after.txid, in_progress)
+            if not holding and not is_later(manifests, after.txid):
+                return Page([], after)
+            silent = [node for node in self._options.nodes if node not in manifests]
+            for node in (*holding, *silent):
+                page = await self._read_from(node, after, in_progress)
+                if page is not None:
+                    return page
+            if purged(manifests, after.txid):
+                raise EditsGone(
+                    f"the edits after {after.txid} of journal {name} were purged; load a newer checkpoint",
+                    journal=name,
+                    after=after.txid,
+                )
+            # Each node was seen at another moment, and the writer goes on: look again.
         raise Unavailable(
             f"none of the nodes of journal {name} that answer could send edit {after.txid + 1}, and "
             f"{', '.join(manifests)} have it or later ones; wait for the other nodes"

@@ -122,6 +122,11 @@ def edit_items(start: int, copy: int, first: int, before: int, edits: Sequence[b
     return items
 
 
+def last_digest(items: Sequence[Item]) -> int:
+    """The digest after the last of the edits that `edit_items` made."""
+    return int.from_bytes(items[-1][1][:_U64], "big")
+
+
 def seal(key: bytes, value: msgspec.Struct) -> Item:
     body = msgspec.msgpack.encode(value)
     return key, body + xxhash.xxh3_64_digest(b"journal" + key + body)

@@ -21,7 +21,7 @@ from sortedcontainers import SortedDict
 
 from ebla.actors.journal import messages as m
 from ebla.actors.journal.errors import JournalBroken, OutOfSync, StaleEpoch
-from ebla.actors.journal.records import Segment, State, digest_of, edit_items
+from ebla.actors.journal.records import Segment, State, edit_items, last_digest
 from ebla.storage.environment import Item
 from ebla.storage.errors import InvalidArgument
 
@@ -171,9 +171,9 @@ def journal(view: View, request: m.JournalRequest) -> Change:
     if not request.edits:
         return Change(state, open=view.open)
     header = segment.state
-    if digest_of(header.digest, request.first, request.edits) != request.digest:
-        raise _out_of_sync(view, f"edits from {request.first} do not continue what is here")
     items = edit_items(segment.start, segment.copy, request.first, header.digest, request.edits)
+    if not continues(items, request.digest):
+        raise _out_of_sync(view, f"edits from {request.first} do not continue what is here")
     longer = replace(
         segment,
         state=replace(header, end=request.first + len(request.edits) - 1, digest=request.digest),
@@ -204,6 +204,11 @@ def taking(view: View, start: int) -> Segment:
 def follows(view: View, segment: Segment, first: int) -> None:
     if first != segment.end + 1:
         raise _out_of_sync(view, f"edit {first} does not follow edit {segment.end}")
+
+
+def continues(items: Sequence[Item], digest: int) -> bool:
+    """Whether the edits, behind what is here, make the history that the writer means."""
+    return last_digest(items) == digest
 
 
 def finalize(view: View, request: m.FinalizeRequest) -> Change:

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from ebla.actors.errors import Unavailable
+from ebla.actors.errors import AlreadyPresent, Unavailable
 from ebla.actors.journal import messages as m
 from ebla.actors.journal.channel import Channel, ChannelStatus, Commits
 from ebla.actors.journal.options import JournalOptions
@@ -123,9 +123,16 @@ class Session:
 
 
 async def format_journal(world: World, options: JournalOptions, *, force: bool = False) -> None:
-    """Make the journal on all its nodes. Every one of them has to be there: one that came later would not know what
-    the others promised. Repeat it after an error."""
+    """Make the journal on all its nodes. Every one of them has to be there, and none may have used it: a node that lost
+    it and got an empty one in its place would have forgotten what it promised. Repeat it after an error."""
     options.validate()
+    states = {} if force else await _format_states(world, options)
+    for node, state in states.items():
+        if state.used:
+            raise AlreadyPresent(
+                f"journal {options.journal.name} is in use on {node}; force gives it up, on all nodes",
+                what=options.journal.name,
+            )
     request = m.FormatRequest(options.journal, options.nodes, force)
 
     async def ask(node: str) -> m.Done:
@@ -138,7 +145,10 @@ async def format_journal(world: World, options: JournalOptions, *, force: bool =
 async def has_journal(world: World, options: JournalOptions) -> bool:
     """Whether any of the nodes has a journal of this name, of whatever id. All of them are asked."""
     options.validate()
+    return any(state.id is not None for state in (await _format_states(world, options)).values())
 
+
+async def _format_states(world: World, options: JournalOptions) -> dict[str, m.FormatState]:
     async def ask(node: str) -> m.FormatState:
         request = m.JournalName(options.journal.name)
         return await world.network.call(
@@ -146,5 +156,4 @@ async def has_journal(world: World, options: JournalOptions) -> bool:
         )
 
     calls = each(world, options.nodes, ask)
-    states = await majority(options.journal.name, "look for it", calls, len(options.nodes))
-    return any(state.id is not None for state in states.values())
+    return await majority(options.journal.name, "look for it", calls, len(options.nodes))

@@ -63,7 +63,8 @@ class Sync:
         except DiskFailed:
             raise
         except EblaError as error:
-            log.warning("%s could not catch up from %s: %s", self._world.address, peer, error)
+            level = logging.INFO if error.retriable else logging.WARNING
+            log.log(level, "%s could not catch up from %s: %s", self._world.address, peer, error)
 
     async def _take(self, journal: Journal, offered: m.SegmentState, manifest: m.Manifest, peer: str) -> None:
         def pages(segment: m.SegmentState) -> AsyncIterator[tuple[bytes, ...]]:

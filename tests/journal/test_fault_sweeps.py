@@ -122,8 +122,8 @@ IN_A_RECOVERY = [
 def test_a_node_crashes_around_every_commit_and_nothing_is_lost():
     """While a second writer recovers what the first one left; and another request of it is dropped elsewhere."""
     passed: dict[str, int] = {}
-    for run, (commit, side, node) in enumerate(product(IN_A_RECOVERY, ("before", "after"), THREE)):
-        left = LEFT[run % len(LEFT)]
+    cases = product(IN_A_RECOVERY, ("before", "after"), THREE, [(4, 4), (8, 8), (4, 5)])
+    for run, (commit, side, node, left) in enumerate(cases):
         point = f"journal.{commit}.{side}_commit"
 
         async def scenario(

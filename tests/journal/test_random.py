@@ -155,6 +155,14 @@ def test_live_writers_that_overlap_never_write_side_by_side(seed: int):
     assert written > 300
 
 
+def test_one_seed_is_one_history():
+    async def digest(stage: Stage) -> str:
+        await all_at_once(stage, 15, 3)
+        return stage.cluster.loop.digest()
+
+    assert play(digest, 1, sync_s=0.1) == play(digest, 1, sync_s=0.1) != play(digest, 2, sync_s=0.1)
+
+
 def test_overlapping_writers_find_a_missing_fence():
     with (
         mutants.swapped(mutants.no_fence),

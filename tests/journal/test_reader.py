@@ -146,7 +146,7 @@ def test_a_rotten_edit_is_never_served_and_another_node_has_it():
         with pytest.raises(Corruption, match="edit 5 fails its checksum"):
             await stage.read(A, 3, in_progress=False)
         assert [segment.start for segment in (await stage.manifest(A)).segments] == [1, 7]
-        assert "edit 5" in (await stage.status(A)).journals[0].failed
+        assert "edit 5" in (await stage.status(A)).journals[0].damaged[4]
         assert await everything(stage) == list(edits_of(1, 1, 9))
 
     play(scenario)

@@ -169,7 +169,7 @@ def test_a_damaged_segment_is_fetched_anew():
             await stage.read(A, 0, in_progress=False)
         await asyncio.sleep(25.0)
         assert len((await stage.read(A, 0, in_progress=False)).edits) == 3
-        assert (await stage.status(A)).journals[0].failed == ""
+        assert (await stage.status(A)).journals[0].damaged == {}
         stage.judge_copies()
 
     play(scenario, sync_s=10.0)
@@ -236,12 +236,32 @@ def test_a_journal_is_made_on_all_of_its_nodes_or_the_missing_one_is_named():
 def test_a_journal_with_a_promise_is_not_formatted_again_unless_it_is_given_up():
     async def scenario(stage: Stage) -> None:
         await segments(stage, 1)
-        with pytest.raises(QuorumFailed, match="AlreadyPresent"):
+        with pytest.raises(AlreadyPresent, match="in use"):
             await format_journal(stage.outside, stage.options)
         with pytest.raises(AlreadyPresent, match="force gives it up"):
             await stage.ask(A, "format", m.FormatRequest(JOURNAL, stage.nodes), m.Done)
         await format_journal(stage.outside, stage.options, force=True)
         assert all(stage.view(node).last == 0 for node in stage.nodes)
+
+    play(scenario)
+
+
+def test_a_node_that_lost_its_disk_is_no_witness_and_gets_no_empty_journal_by_mistake():
+    """It has forgotten what it promised; the others go on without it."""
+
+    async def scenario(stage: Stage) -> None:
+        await segments(stage, 1)
+        stage.cluster.crash(C)
+        stage.cluster.lose_disk(C)
+        await stage.cluster.restart(C)
+        with pytest.raises(NotFormatted, match="restore the directory"):
+            await Raw(stage, 9).promise(C)
+        with pytest.raises(AlreadyPresent):
+            await format_journal(stage.outside, stage.options)
+        assert JOURNAL.name not in stage.role(C).journals
+        hand = stage.hand()
+        assert (await hand.recover()).txid == 3
+        await hand.write(3)
 
     play(scenario)
 
