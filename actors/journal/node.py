@@ -161,9 +161,9 @@ class JournalNode(Role):
         if request.name in self.failed:
             raise self.failed[request.name]
         found = self.journals.get(request.name)
-        return (
-            m.FormatState(None) if found is None else m.FormatState(found.form.journal.id, found.form.nodes)
-        )
+        if found is None:
+            return m.FormatState(None)
+        return m.FormatState(found.form.journal.id, found.form.nodes, used=found.view.state != State())
 
     # -- the writer ------------------------------------------------------------------------------------------
 
