@@ -113,7 +113,7 @@ class Journal:
         from which every later recovery hears of it."""
         async with self._lock:
             change = rules.accept(self.view, request)
-            if change is not None and request.segment.start not in self.damaged:
+            if change is not None and await self._is_sound(request.segment.start):
                 return await self._make("accept", change)
         async with self._staged(request.segment, pages) as (copy, size), self._lock:
             sound = request.segment.start not in self.damaged
@@ -126,7 +126,7 @@ class Journal:
             if not self._wants(offered, peer):
                 return False
             local = self.view.segment(offered.start)
-            if local is not None and local.state.same_edits(offered) and offered.start not in self.damaged:
+            if local is not None and local.state.same_edits(offered) and await self._is_sound(offered.start):
                 await self._make("learn", rules.learn(self.view, offered, None, 0))
                 return True
         async with self._staged(offered, pages) as (copy, size), self._lock:
@@ -214,6 +214,13 @@ class Journal:
         while segment is not None and first <= segment.end:
             first += len(self._edits(segment, first, segment.end, VERIFIED_BYTES).edits)
             await self.world.clock.sleep(0)
+
+    async def _is_sound(self, start: int) -> bool:
+        try:
+            await self._verify(start)
+        except Corruption:
+            return False
+        return True
 
     # -- durability ------------------------------------------------------------------------------------------
 

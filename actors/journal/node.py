@@ -88,12 +88,16 @@ class JournalNode(Role):
         if not self._running:
             raise NotRunning(f"{self.world.address} is starting or stopping", state="starting")
 
+    def _require_sound(self, name: str) -> None:
+        error = self.failed.get(name)
+        if error is not None:
+            raise type(error)(error.message, **error.values())
+
     def _journal(self, wanted: m.JournalId) -> Journal:
         self._require_running()
         found = self.journals.get(wanted.name)
         if found is None:
-            if wanted.name in self.failed:
-                raise self.failed[wanted.name]
+            self._require_sound(wanted.name)
             raise NotFormatted(
                 f"{self.world.address} has no journal {wanted.name}: format it, or restore the directory",
                 journal=wanted.name,
@@ -137,8 +141,8 @@ class JournalNode(Role):
                 )
             del self.journals[name]
             await there.close()
-        elif name in self.failed and not request.force:
-            raise self.failed[name]
+        elif not request.force:
+            self._require_sound(name)
         path = f"{JOURNALS}/{name}"
         if self.world.disk.exists(path):
             await self.world.disk.remove(path)
@@ -158,8 +162,7 @@ class JournalNode(Role):
     async def format_state(self, request: m.JournalName) -> m.FormatState:
         """Whether there is such a journal, of any id."""
         self._require_running()
-        if request.name in self.failed:
-            raise self.failed[request.name]
+        self._require_sound(request.name)
         found = self.journals.get(request.name)
         if found is None:
             return m.FormatState(None)
@@ -255,6 +258,7 @@ class JournalNode(Role):
                 )
                 left.pop(0)
                 continue
+            assert page.edits, "a peer that has nothing says so by an error"
             first += len(page.edits)
             yield page.edits
 

@@ -6,10 +6,11 @@ import pytest
 
 from ebla.actors.journal.edit_log import QuorumEditLog
 from ebla.actors.journal.errors import QuorumFailed
-from ebla.actors.journal.session import Session
 from ebla.actors.master.catalog import Catalog
+from ebla.actors.master.checkpoint import DATABASE, Checkpoints
 from ebla.actors.master.edit_log import EditLog
-from ebla.actors.master.edits import Edit, TabletRunning
+from ebla.actors.master.edits import Edit, TableDropped, TabletRunning, TabletsForgotten
+from ebla.actors.master.scribe import Scribe
 from ebla.storage.errors import Corruption
 from tests.journal.line import DROP, Line
 from tests.journal.stage import Stage, play
@@ -157,10 +158,29 @@ def test_a_transaction_that_holds_no_edits_is_corruption():
     play(scenario)
 
 
-def test_a_session_is_used_by_one_writer_only():
+def test_a_scribe_keeps_its_catalog_in_the_journal_through_checkpoints_purges_and_restarts():
     async def scenario(stage: Stage) -> None:
-        one, two = await filled(stage, 1, 1), await filled(stage, 2, 2)
-        assert isinstance(one.writer.session, Session)
-        assert (one.writer.session.epoch, two.writer.session.epoch) == (1, 2)
+        world, story = stage.world(), Story()
+        await world.disk.open_instance("master")
+        checkpoints = Checkpoints(await world.disk.open_environment("catalog", (DATABASE,), create=True))
+        for life in range(3):
+            log, catalog = QuorumEditLog(world, stage.options), Catalog()
+            scribe = Scribe(world, log, checkpoints, catalog, waiting_max=100, checkpoint_edits=6)
+            await scribe.open()
+            assert catalog.image() == story.catalog.image()
+            running = world.spawn(scribe.run(), "scribe")
+            for number in range(10):
+                story.create(name := f"table {life} {number}")
+                await scribe.change("create_table", lambda: story.edits[-1:], lambda: None)
+                if number % 3:
+                    gone = story.catalog.named(name)
+                    assert gone is not None
+                    story.apply(TableDropped(name, 1, gone.table, 2), TabletsForgotten(gone.tablets))
+                    await scribe.change("drop_table", lambda: story.edits[-2:], lambda: None)
+            assert catalog.image() == story.catalog.image()
+            running.cancel()
+            log.writer.close()
+        assert scribe.checkpointed > 0
+        assert stage.view(A).all()[0].start > 1, "nothing was purged"
 
-    play(scenario)
+    play(scenario, segment_txns=5)

@@ -11,7 +11,7 @@ from ebla.actors.journal import messages as m
 from ebla.actors.journal.errors import NotFormatted, QuorumFailed
 from ebla.actors.journal.session import format_journal, has_journal
 from ebla.storage.errors import Corruption, EblaError, InvalidArgument
-from tests.journal.line import without
+from tests.journal.line import DROP, Line, without
 from tests.journal.raw import Raw, digest
 from tests.journal.stage import JOURNAL, PATH, Hand, Stage, play
 
@@ -191,6 +191,21 @@ def test_a_damaged_copy_is_no_witness_of_a_recovery_and_is_replaced_by_it():
         await asyncio.sleep(1.0)
         stage.judge_copies()
         assert finals(stage, A) == [(1, 3)]
+
+    play(scenario)
+
+
+def test_a_node_that_was_not_heard_verifies_its_copy_before_it_accepts_it():
+    async def scenario(stage: Stage) -> None:
+        await Raw(stage, 1).leave((3, 3, 3))
+        key = stage.environment(C).items("edits")[1][0]
+        stage.cluster.state(C).rot(PATH, "edits", key)
+        line = Line({(C, number): DROP for number in (1, 2, 3)})  # it hears accept first
+        await stage.hand(line).recover()
+        await asyncio.sleep(1.0)
+        assert line.trace[C][3] == "accept_recovery"
+        assert finals(stage, C) == [(1, 3)]
+        stage.judge_copies()
 
     play(scenario)
 
