@@ -52,7 +52,24 @@ TABLET_POINTS = (
     "tablet.private_log.after_trim",
 )
 
-POINTS = MASTER_POINTS + TABLET_POINTS
+POINTS = MASTER_POINTS + TABLET_POINTS  # of what a deployment runs
+
+JOURNAL_COMMITS = (
+    "format",
+    "promise",
+    "prepare",
+    "copy",
+    "accept",
+    "start",
+    "edits",
+    "finalize",
+    "heartbeat",
+    "purge",
+    "learn",
+)
+JOURNAL_POINTS = tuple(
+    f"journal.{commit}.{side}_commit" for commit in JOURNAL_COMMITS for side in ("before", "after")
+)
 
 MARKS = (
     "tablet.flush.replica_gone",

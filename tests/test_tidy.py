@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from ebla.actors.fault_points import MARKS, POINTS
+from ebla.actors.fault_points import JOURNAL_POINTS, MARKS, POINTS
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("actors", "chaos", "client", "placement", "pipelines", "storage")
 LINES_MAX = 400
 FUNCTION_LINES_MAX = 60
 RAY_MODULES = ("actors/ray_", "placement/", "pipelines/", "client/connection.py", "chaos/")
-ROLE_FOLDERS = ("actors/master", "actors/tablet")
+ROLE_FOLDERS = ("actors/journal", "actors/master", "actors/tablet")
 
 
 def modules(*folders: str) -> Iterator[tuple[str, ast.Module, str]]:
@@ -137,7 +137,7 @@ def test_every_fault_point_says_whose_it_is_and_before_or_after_what() -> None:
         for point in re.findall(r"faults\.here\(\s*f?\"([^\"]+)\"", text)
     ]
     assert points, "the roles have no fault points"
-    named = re.compile(r"(master|tablet)\.[a-z_{}.]+\.(before|after)_[a-z_]+")
+    named = re.compile(r"(journal|master|tablet)\.[a-z_{}.]+\.(before|after)_[a-z_]+")
     assert [point for point in points if not named.fullmatch(point)] == []
     assert len(points) == len(dict.fromkeys(points)), "a point's name is its place: use each once"
 
@@ -161,7 +161,7 @@ def fault_calls(name: str) -> Iterator[str]:
                 yield "".join(parts)
 
 
-@pytest.mark.parametrize(("name", "known"), [("here", POINTS), ("reached", MARKS)])
+@pytest.mark.parametrize(("name", "known"), [("here", POINTS + JOURNAL_POINTS), ("reached", MARKS)])
 def test_every_fault_point_and_mark_is_on_the_list_and_in_the_code(name: str, known: tuple[str, ...]) -> None:
     patterns = list(fault_calls(name))
     assert [p for p in patterns if not any(re.fullmatch(p, each) for each in known)] == []

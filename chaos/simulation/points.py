@@ -24,6 +24,9 @@ class Points:
     def disarm(self, address: str, point: str) -> None:
         self._armed.pop((address, point), None)
 
+    def disarm_all(self) -> None:
+        self._armed.clear()
+
     def of(self, address: str) -> NodePoints:
         return NodePoints(self, address)
 

@@ -1,0 +1,80 @@
+"""The master's edit log on a quorum of journal nodes: an `EditLog` (actors/master/edit_log.py).
+
+A transaction is one edit of the journal; its number there is its number here. The markers between segments take
+numbers too, and carry nothing. To open is to fence the master that wrote before and to recover what it left; from then
+on nobody else can make an edit durable, and a master that was superseded learns it from its next append.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ebla.actors.journal.errors import EditsGone, JournalBroken
+from ebla.actors.journal.options import JournalOptions
+from ebla.actors.journal.reader import JournalReader, Position
+from ebla.actors.journal.writer import JournalWriter
+from ebla.actors.master import edits as e
+from ebla.actors.world import World
+from ebla.storage.errors import Corruption, EblaError
+
+
+class QuorumEditLog:
+    """One object, one epoch: it is opened once."""
+
+    def __init__(self, world: World, options: JournalOptions) -> None:
+        self.writer = JournalWriter(world, options)
+        self._name = options.journal.name
+        self._reader = JournalReader(world, options)
+        self._last = 0
+
+    @property
+    def last_txid(self) -> int:
+        return self._last
+
+    async def open(self, after: int) -> list[e.Edit]:
+        end = await self.writer.open()
+        try:
+            edits = await self._catch_up(after, end.txid, end.digest)
+        except EblaError:
+            self.writer.close()
+            raise
+        await self.writer.begin()
+        self._last = self.writer.committed
+        return edits
+
+    async def append(self, edits: Sequence[e.Edit]) -> None:
+        assert len(edits) > 0, "an empty transaction says nothing"
+        self._last = await self.writer.append(e.encode(edits))
+
+    async def purge(self, upto: int) -> None:
+        assert upto <= self._last, (upto, self._last)
+        await self.writer.purge(upto + 1)
+
+    async def _catch_up(self, after: int, last: int, digest: int) -> list[e.Edit]:
+        if last < after:
+            raise self._corruption(f"it ends at transaction {last}, before the checkpoint at {after}")
+        position = self._reader.beginning() if after == 0 else Position(after)
+        try:
+            page = await self._reader.read_all(position)
+        except EditsGone as error:
+            raise self._corruption("edits were purged, but no checkpoint holds them") from error
+        known = page.position.digest
+        if page.position.txid != last or (known is not None and known != digest):
+            raise JournalBroken(
+                f"journal {self._name} was recovered to {last}, and can be read to {page.position.txid}",
+                journal=self._name,
+            )
+        found: list[e.Edit] = []
+        for txid, payload in page.edits:
+            try:
+                found.extend(e.decode(payload))
+            except msgspec.MsgspecError as error:
+                raise self._corruption(f"transaction {txid} holds no edits: {error}") from error
+        return found
+
+    def _corruption(self, what: str) -> Corruption:
+        return Corruption(
+            f"journal {self._name} is damaged: {what}; restore the master's catalog", path=self._name
+        )

@@ -1,0 +1,75 @@
+"""What can go wrong in a journal, told by what the caller should do next.
+
+    StaleEpoch        a newer writer holds the journal       stop writing; start again as a reader
+    OutOfSync         this node cannot take this request     leave it out until the next segment
+    NotFormatted      this node never heard of the journal   format it, or restore the node's directory
+    ForeignJournal    the journal here is another one        look at the addresses and at the id
+    TooFarBehind      a node's queue is full                 leave it out until the next segment
+    JournalBroken     two truths, or a lost one              stop, touch nothing, compare the nodes' manifests
+    QuorumFailed      no majority answered                   the outcome is unknown: recover with a new epoch
+    EditsGone         edits before these were purged         load a newer checkpoint
+
+JournalBroken is never outvoted: one node that says so ends whatever was asked.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from ebla.storage.errors import EblaError
+
+
+class JournalError(EblaError):
+    fields: ClassVar[tuple[str, ...]] = ("journal",)
+    journal: str | None
+
+
+class StaleEpoch(JournalError):
+    """The request's epoch is lower than the one this node has promised. Nothing was changed."""
+
+    fields = ("journal", "epoch", "promised")
+    epoch: int | None
+    promised: int | None
+
+
+class OutOfSync(JournalError):
+    """The request does not continue what this node has. Nothing was changed on disk."""
+
+
+class NotFormatted(JournalError):
+    """There is no such journal on this node. It never says "no such edit" in its place."""
+
+
+class ForeignJournal(JournalError):
+    """The journal of this name has another id, other nodes, or another layout."""
+
+    fields = ("journal", "wanted", "found")
+    wanted: str | None
+    found: str | None
+
+
+class TooFarBehind(JournalError):
+    """The writer's queue for a node is full. The other nodes are not waited for by it."""
+
+    fields = ("journal", "limit")
+    limit: str | None
+
+
+class JournalBroken(JournalError):
+    """What was found cannot be if every node kept its promises: a decided edit is missing or has two forms."""
+
+
+class QuorumFailed(JournalError):
+    """Too many nodes failed; `nodes` has each one's error. What was asked may have been done, or be done yet."""
+
+    fields = ("journal", "what", "nodes")
+    what: str | None
+    nodes: list[str] | None
+    possibly_applied = True
+
+
+class EditsGone(JournalError):
+    """The edits after `after` are not in the journal any more."""
+
+    fields = ("journal", "after")
+    after: int | None

@@ -1,0 +1,92 @@
+"""What may be set of journal nodes and of a journal's writer and readers. Times are seconds, sizes bytes.
+
+The defaults are those of the Quorum Journal Manager where it has them.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from ebla.actors.journal.messages import JournalId
+from ebla.storage.errors import InvalidArgument
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
+
+
+class JournalNodeOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """`sync_s`: how often a node asks one of its peers for what it lacks; after a start at once."""
+
+    sync_s: float = 120.0
+    rpc_timeout_s: float = 20.0
+    page_bytes: int = 1 << 20  # of a download, of one commit of it, and of an answer to a reader
+
+    def validate(self) -> None:
+        _positive(self)
+
+
+class JournalOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """`journal` names it, `nodes` are the addresses of its journal nodes.
+
+    A flush goes out in one piece, so `buffer_bytes` is where `write` begins to wait for the flush before. What a slow
+    node may keep waiting at the writer is bounded by `queue_bytes_max` and `queue_txns_max`; beyond, it is left out until
+    the next segment. A segment ends at any of the `segment_` limits.
+    """
+
+    journal: JournalId
+    nodes: tuple[str, ...]
+
+    buffer_bytes: int = 512 << 10
+    queue_bytes_max: int = 10 << 20
+    queue_txns_max: int = 100_000
+    segment_bytes: int = 16 << 20
+    segment_txns: int = 100_000
+    segment_s: float = 120.0
+    heartbeat_s: float = 1.0  # to a node that is left out, and to one that has not heard what is committed
+    read_bytes: int = 1 << 20
+
+    write_timeout_s: float = 20.0
+    read_timeout_s: float = 20.0
+    format_timeout_s: float = 60.0
+    recovery_timeout_s: float = 120.0  # of each step of a recovery: one may be a large download
+
+    def validate(self) -> None:
+        valid_name(self.journal.name)
+        valid_nodes(self.nodes)
+        _positive(self)
+
+    @property
+    def majority(self) -> int:
+        return majority(len(self.nodes))
+
+
+def majority(count: int) -> int:
+    return count // 2 + 1
+
+
+def valid_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise InvalidArgument(
+            f"a journal's name is 1 to 64 of a-z, 0-9, '.', '_', '-', not beginning with a sign; got {name!r}"
+        )
+
+
+def valid_nodes(nodes: tuple[str, ...]) -> None:
+    count = len(nodes)
+    if len(dict.fromkeys(nodes)) < count:
+        raise InvalidArgument(f"a journal node counts once: {', '.join(nodes)}")
+    if count == 0:
+        raise InvalidArgument("a journal needs at least one journal node")
+    if count % 2 == 0:
+        raise InvalidArgument(
+            f"a journal has an odd number of nodes, not {count}: {count} bear the loss of {(count - 1) // 2}, as "
+            f"{count - 1} do, and a majority is one node more; add or leave out one"
+        )
+
+
+def _positive(options: msgspec.Struct) -> None:
+    for name in options.__struct_fields__:
+        value = getattr(options, name)
+        if isinstance(value, int | float) and not value > 0:
+            raise InvalidArgument(f"{name} must be greater than zero, not {value}")

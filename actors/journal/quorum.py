@@ -1,0 +1,125 @@
+"""Asking all nodes of a journal and going on at a majority.
+
+A wait ends as soon as its end is certain: enough answers, or too few nodes left to give them. JournalBroken is never
+outvoted. What the other nodes say later is not waited for; their requests run, or fail, on their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Generic, TypeVar
+
+from ebla.actors.errors import InvalidArgument
+from ebla.actors.journal.errors import JournalBroken, QuorumFailed
+from ebla.actors.world import World
+from ebla.storage.errors import EblaError
+
+T = TypeVar("T")
+
+
+class Tally(Generic[T]):
+    """The answers so far, and what follows from them. Decides; does not wait."""
+
+    def __init__(self, journal: str, what: str, nodes: Sequence[str], needed: int) -> None:
+        assert 0 < needed <= len(nodes)
+        self._journal = journal
+        self._what = what
+        self._nodes = nodes
+        self._needed = needed
+        self.answers: dict[str, T] = {}
+        self.errors: dict[str, EblaError] = {}
+
+    def answer(self, node: str, answer: T) -> None:
+        self.answers[node] = answer
+
+    def error(self, node: str, error: EblaError) -> None:
+        self.errors[node] = error
+
+    def verdict(self) -> bool | EblaError:
+        """True: enough answers. An error: there will never be. False: not yet known."""
+        for error in self.errors.values():
+            if isinstance(error, JournalBroken):
+                return error
+        if len(self.answers) >= self._needed:
+            return True
+        if len(self._nodes) - len(self.errors) >= self._needed:
+            return False
+        each = [f"{node}: {self._said(node)}" for node in self._nodes]
+        return QuorumFailed(
+            f"could not {self._what} in journal {self._journal}: {len(self.answers)} of {len(self._nodes)} nodes did, "
+            f"{self._needed} are needed ({'; '.join(each)})",
+            journal=self._journal,
+            what=self._what,
+            nodes=each,
+        )
+
+    def in_order(self) -> dict[str, T]:
+        return {node: self.answers[node] for node in self._nodes if node in self.answers}
+
+    def _said(self, node: str) -> str:
+        if node in self.answers:
+            return "done"
+        error = self.errors.get(node)
+        return "no answer yet" if error is None else f"{type(error).__name__}: {error}"
+
+
+async def majority(
+    journal: str, what: str, calls: Mapping[str, asyncio.Future[T]], needed: int
+) -> dict[str, T]:
+    """The answers of those who answered in time, in the order of the nodes. Raises QuorumFailed or JournalBroken, and
+    whatever is a defect."""
+    tally: Tally[T] = Tally(journal, what, list(calls), needed)
+    over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def done(node: str, call: asyncio.Future[T]) -> None:
+        error = call.exception()
+        if over.done():
+            return
+        if error is None:
+            tally.answer(node, call.result())
+        elif isinstance(error, EblaError):
+            tally.error(node, error)
+        else:
+            over.set_exception(error)
+            return
+        verdict = tally.verdict()
+        if isinstance(verdict, EblaError):
+            over.set_exception(verdict)
+        elif verdict:
+            over.set_result(None)
+
+    for node, call in calls.items():
+        call.add_done_callback(lambda call, node=node: done(node, call))  # type: ignore[misc]
+    await over
+    return tally.in_order()
+
+
+def each(
+    world: World, nodes: Sequence[str], ask: Callable[[str], Awaitable[T]]
+) -> dict[str, asyncio.Future[T]]:
+    """Ask every node at once, in no order with anything else."""
+    calls: dict[str, asyncio.Future[T]] = {}
+
+    async def one(node: str, answer: asyncio.Future[T]) -> None:
+        try:
+            found = await ask(node)
+        except EblaError as error:
+            answer.set_exception(error)
+        else:
+            answer.set_result(found)
+
+    for node in nodes:
+        answer = calls[node] = asyncio.get_running_loop().create_future()
+        world.spawn(one(node, answer), f"ask {node}")
+    return calls
+
+
+def require_same_nodes(journal: str, mine: Sequence[str], theirs: Mapping[str, Sequence[str]]) -> None:
+    """Two writers with different nodes would have majorities that do not meet."""
+    for node, nodes in theirs.items():
+        if list(nodes) != list(mine):
+            raise InvalidArgument(
+                f"journal {journal} was formatted with the nodes {', '.join(nodes)}, as {node} says, not with "
+                f"{', '.join(mine)}"
+            )

@@ -1,0 +1,186 @@
+"""The master's edit log on a quorum: what it appended comes back to whoever is the master next, and to nobody else."""
+
+from __future__ import annotations
+
+import pytest
+
+from ebla.actors.journal.edit_log import QuorumEditLog
+from ebla.actors.journal.errors import QuorumFailed
+from ebla.actors.master.catalog import Catalog
+from ebla.actors.master.checkpoint import DATABASE, Checkpoints
+from ebla.actors.master.edit_log import EditLog
+from ebla.actors.master.edits import Edit, TableDropped, TabletRunning, TabletsForgotten
+from ebla.actors.master.scribe import Scribe
+from ebla.storage.errors import Corruption
+from tests.journal.line import DROP, Line
+from tests.journal.stage import Stage, play
+from tests.master.builders import Story
+
+A, B, C = "journal/a", "journal/b", "journal/c"
+
+
+def edit(number: int) -> Edit:
+    return TabletRunning(f"tablet {number}")
+
+
+def log_of(stage: Stage, line: Line | None = None) -> QuorumEditLog:
+    return QuorumEditLog(stage.line_world(line), stage.options)
+
+
+async def filled(stage: Stage, first: int, last: int) -> QuorumEditLog:
+    log = log_of(stage)
+    await log.open(0)
+    for number in range(first, last + 1):
+        await log.append([edit(number), edit(-number)])
+    return log
+
+
+def pairs(first: int, last: int) -> list[Edit]:
+    return [each for number in range(first, last + 1) for each in (edit(number), edit(-number))]
+
+
+def test_what_was_appended_comes_back_in_order_and_appending_goes_on():
+    async def scenario(stage: Stage) -> None:
+        await filled(stage, 1, 3)
+        log: EditLog = await filled(stage, 4, 5)
+        assert log.last_txid == 7  # five transactions and two markers
+        assert await log_of(stage).open(0) == pairs(1, 5)
+        assert await log_of(stage).open(4) == pairs(4, 5)
+        assert await log_of(stage).open(7) == []
+
+    play(scenario)
+
+
+def test_a_log_of_many_segments_comes_back_whole():
+    async def scenario(stage: Stage) -> None:
+        await filled(stage, 1, 40)
+        assert len(stage.view(A).all()) > 5
+        assert await log_of(stage).open(0) == pairs(1, 40)
+
+    play(scenario, segment_txns=6)
+
+
+def test_a_catalog_that_is_replayed_is_the_catalog_that_was_written():
+    async def scenario(stage: Stage) -> None:
+        story = Story()
+        for number in range(5):
+            story.create(f"table {number}", buckets=3)
+        log = log_of(stage)
+        await log.open(0)
+        for each in story.edits:
+            await log.append([each])
+        catalog = Catalog()
+        catalog.apply(await log_of(stage).open(0))
+        catalog.check()
+        assert catalog.image() == story.catalog.image()
+
+    play(scenario)
+
+
+def test_purged_transactions_are_gone_and_the_rest_still_hangs_together():
+    async def scenario(stage: Stage) -> None:
+        log = await filled(stage, 1, 10)
+        checkpointed = log.last_txid
+        await log.purge(checkpointed)
+        await log.append([edit(11)])
+        assert await log_of(stage).open(checkpointed) == [edit(11)]
+        with pytest.raises(Corruption, match="no checkpoint"):
+            await log_of(stage).open(0)
+
+    play(scenario, segment_txns=4)
+
+
+def test_a_log_that_ends_before_its_checkpoint_is_corruption():
+    async def scenario(stage: Stage) -> None:
+        await filled(stage, 1, 2)
+        with pytest.raises(Corruption, match="before the checkpoint"):
+            await log_of(stage).open(50)
+
+    play(scenario)
+
+
+def test_a_master_that_was_superseded_cannot_append_and_what_it_wrote_stays():
+    async def scenario(stage: Stage) -> None:
+        old = await filled(stage, 1, 2)
+        new = log_of(stage)
+        assert await new.open(0) == pairs(1, 2)
+        with pytest.raises(QuorumFailed):
+            await old.append([edit(99)])
+        await new.append([edit(3)])
+        assert await log_of(stage).open(0) == [*pairs(1, 2), edit(3)]
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("number", range(1, 9))
+def test_an_append_whose_outcome_is_unknown_is_there_or_not_and_then_stays_so(number: int):
+    """The request that carries it reaches one node only, c; the next master hears of it, or not."""
+
+    async def scenario(stage: Stage) -> None:
+        line = Line()
+        log = log_of(stage, line)
+        await log.open(0)
+        await log.append([edit(1)])
+        for node in (A, B):
+            line.faults[node, len(line.trace[node]) + 1] = DROP
+        with pytest.raises(QuorumFailed):
+            await log.append([edit(2)])
+        found = await log_of(stage).open(0)
+        assert found in ([edit(1)], [edit(1), edit(2)])
+        for node in stage.nodes:
+            await stage.cluster.restart(node)
+            assert await log_of(stage).open(0) == found
+
+    play(scenario, seed=number)
+
+
+def test_a_log_that_could_not_be_opened_lets_go_of_its_lines():
+    async def scenario(stage: Stage) -> None:
+        stage.cluster.crash(A)
+        stage.cluster.crash(B)
+        log = log_of(stage)
+        with pytest.raises(QuorumFailed):
+            await log.open(0)
+        assert log.writer.failed is not None
+        await stage.cluster.restart(A)
+        assert await log_of(stage).open(0) == []
+
+    play(scenario)
+
+
+def test_a_transaction_that_holds_no_edits_is_corruption():
+    async def scenario(stage: Stage) -> None:
+        log = await filled(stage, 1, 1)
+        await log.writer.append(b"\xff not edits")
+        with pytest.raises(Corruption, match="no edits"):
+            await log_of(stage).open(0)
+
+    play(scenario)
+
+
+def test_a_scribe_keeps_its_catalog_in_the_journal_through_checkpoints_purges_and_restarts():
+    async def scenario(stage: Stage) -> None:
+        world, story = stage.world(), Story()
+        await world.disk.open_instance("master")
+        checkpoints = Checkpoints(await world.disk.open_environment("catalog", (DATABASE,), create=True))
+        for life in range(3):
+            log, catalog = QuorumEditLog(world, stage.options), Catalog()
+            scribe = Scribe(world, log, checkpoints, catalog, waiting_max=100, checkpoint_edits=6)
+            await scribe.open()
+            assert catalog.image() == story.catalog.image()
+            running = world.spawn(scribe.run(), "scribe")
+            for number in range(10):
+                story.create(name := f"table {life} {number}")
+                await scribe.change("create_table", lambda: story.edits[-1:], lambda: None)
+                if number % 3:
+                    gone = story.catalog.named(name)
+                    assert gone is not None
+                    story.apply(TableDropped(name, 1, gone.table, 2), TabletsForgotten(gone.tablets))
+                    await scribe.change("drop_table", lambda: story.edits[-2:], lambda: None)
+            assert catalog.image() == story.catalog.image()
+            running.cancel()
+            log.writer.close()
+        assert scribe.checkpointed > 0
+        assert stage.view(A).all()[0].start > 1, "nothing was purged"
+
+    play(scenario, segment_txns=5)

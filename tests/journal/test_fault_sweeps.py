@@ -1,0 +1,146 @@
+"""Faults that no table foresees: every way to fail, every pair of nodes, every order of answers, writers and recoveries.
+
+Each run ends with a clean writer and the verdict of `Stage.judge`: what was acknowledged is there, byte for byte, and
+final copies do not differ. A run's number tells its faults; nothing here is drawn from the clock.
+"""
+
+from __future__ import annotations
+
+import random
+from itertools import combinations, permutations, product
+
+import pytest
+
+from ebla.actors.fault_points import JOURNAL_COMMITS
+from tests.journal.line import DROP, LOST, MODES, Line
+from tests.journal.stage import Stage, play
+from tests.journal.workload import REQUESTS, SECOND_REQUESTS, outcome, write_two_segments
+
+THREE = ("journal/a", "journal/b", "journal/c")
+FIVE = tuple(f"journal/{name}" for name in "abcde")
+PAIRS = list(combinations(THREE, 2))
+NUMBERS = range(1, len(REQUESTS) + 1)
+SINGLY = (1, 1, 1)
+
+# What a first writer may leave to a second one: nothing or one node's worth of a segment, uneven copies, a segment that
+# is final on one node only.
+LEFT = [(3, 4), (4, 4), (4, 5), (5, 5), (7, 7), (8, 8)]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_nothing_is_lost_when_two_requests_fail_in_the_same_way(mode: str):
+    for run, (nodes, a, b) in enumerate(product(PAIRS, NUMBERS, NUMBERS)):
+        line = Line({(nodes[0], a): mode, (nodes[1], b): mode})
+        play(lambda stage, line=line: outcome(stage, line), run)
+
+
+def test_nothing_is_lost_when_two_requests_fail_in_different_ways():
+    chance = random.Random(1)
+    for run in range(100):
+        first, second = chance.choice(PAIRS)
+        mode, other = chance.sample(MODES, 2)
+        line = Line({(first, chance.choice(NUMBERS)): mode, (second, chance.choice(NUMBERS)): other})
+        play(lambda stage, line=line: outcome(stage, line), run)
+
+
+def test_nothing_is_lost_when_every_edit_is_a_flush_of_its_own():
+    numbers = range(1, 2 + 2 * (len(SINGLY) + 2) + 1)
+    for run, (a, b) in enumerate(product(numbers, numbers)):
+        first, second = PAIRS[run % 3]
+        mode = (DROP, LOST)[run % 2]
+        line = Line({(first, a): mode, (second, b): mode})
+        play(lambda stage, line=line: outcome(stage, line, flushes=SINGLY), run)
+
+
+@pytest.mark.parametrize("victims", [2, 3])
+def test_nothing_is_lost_on_five_nodes(victims: int):
+    chance = random.Random(victims)
+    whole = 0
+    for run in range(40):
+        faults = {
+            (node, chance.choice(NUMBERS)): chance.choice(MODES) for node in chance.sample(FIVE, victims)
+        }
+        was = play(lambda stage, faults=faults: outcome(stage, Line(faults)), run, count=5)
+        whole += was.counted == 6
+    assert whole == 40 if victims == 2 else 0 < whole < 40
+
+
+def test_in_whichever_order_a_recovery_hears_the_nodes_nothing_is_lost():
+    for run, ((a, b), order) in enumerate(product(LEFT, permutations(THREE))):
+        writer = Line({(order[0], a): DROP, (order[1], b): DROP})
+        delays_s = {node: 0.1 * rank for rank, node in enumerate(sorted(THREE, key=order.index))}
+        recoverer = Line(delays_s=delays_s)
+        play(lambda stage, lines=(writer, recoverer): outcome(stage, *lines), run)
+
+
+def test_the_requests_of_a_second_writer_are_those_that_are_made_to_fail():
+    async def scenario(stage: Stage) -> None:
+        await write_two_segments(stage, Line({("journal/a", 4): DROP, ("journal/b", 5): DROP}))
+        line = Line()
+        await write_two_segments(stage, line)
+        assert line.trace["journal/c"] == SECOND_REQUESTS
+
+    play(scenario)
+
+
+SECOND = range(1, len(SECOND_REQUESTS) + 1)
+
+
+@pytest.mark.parametrize("mode", [DROP, LOST])
+def test_nothing_is_lost_when_the_recovery_fails_too(mode: str):
+    """Every pair of the second writer's first eight requests, over what the first one left."""
+    for run, (a, b) in enumerate(product(SECOND[:8], SECOND[:8])):
+        left, (first, second) = LEFT[run % len(LEFT)], PAIRS[run % 3]
+        writer = Line({(first, left[0]): DROP, (second, left[1]): DROP})
+        one, other = PAIRS[(run // 3) % 3]
+        recoverer = Line({(one, a): mode, (other, b): mode})
+        play(lambda stage, lines=(writer, recoverer): outcome(stage, *lines), run)
+
+
+def test_nothing_is_lost_when_writer_and_recoveries_fail_in_any_way():
+    chance = random.Random(2)
+    for run in range(160):
+        lines = []
+        for numbers in (NUMBERS, SECOND, SECOND):
+            first, second = chance.choice(PAIRS)
+            lines.append(
+                Line(
+                    {
+                        (first, chance.choice(numbers)): chance.choice(MODES),
+                        (second, chance.choice(numbers)): chance.choice(MODES),
+                    }
+                )
+            )
+        play(lambda stage, lines=lines: outcome(stage, *lines), run)
+
+
+IN_A_RECOVERY = [
+    commit for commit in JOURNAL_COMMITS if commit not in ("format", "heartbeat", "purge", "learn")
+]
+
+
+def test_a_node_crashes_around_every_commit_and_nothing_is_lost():
+    """While a second writer recovers what the first one left; and another request of it is dropped elsewhere."""
+    passed: dict[str, int] = {}
+    cases = product(IN_A_RECOVERY, ("before", "after"), THREE, [(4, 4), (8, 8), (4, 5)])
+    for run, (commit, side, node, left) in enumerate(cases):
+        point = f"journal.{commit}.{side}_commit"
+
+        async def scenario(
+            stage: Stage, run: int = run, left: tuple[int, int] = left, point: str = point, node: str = node
+        ) -> None:
+            writer = Line({(THREE[run % 2], left[0]): DROP, (THREE[2], left[1]): DROP})
+            await write_two_segments(stage, writer)
+            stage.crash_at(node, point)
+            others = [other for other in THREE if other != node]
+            await write_two_segments(stage, Line({(others[run % 2], 1 + run % 11): DROP}))
+            if not stage.cluster.alive(node):
+                passed[point] = passed.get(point, 0) + 1
+                await stage.cluster.restart(node)
+            stage.points.disarm(node, point)
+            await stage.finish()
+
+        play(scenario, run)
+    assert list(passed) == [
+        f"journal.{commit}.{side}_commit" for commit in IN_A_RECOVERY for side in ("before", "after")
+    ]

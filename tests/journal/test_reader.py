@@ -1,0 +1,176 @@
+"""Readers see what is certain to stay, all of it, from whichever nodes have it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ebla.actors.errors import Unavailable
+from ebla.actors.journal.errors import EditsGone, QuorumFailed
+from ebla.actors.journal.reader import JournalReader, Position
+from ebla.actors.journal.writer import JournalWriter
+from ebla.storage.errors import Corruption
+from tests.journal.raw import digest, edits_of
+from tests.journal.stage import JOURNAL, Stage, play
+
+A, B, C = "journal/a", "journal/b", "journal/c"
+
+
+async def three_segments(stage: Stage, missing: str | None = None) -> None:
+    """1-3, 4-6, 7-9, all final; `missing` has nothing of the middle one."""
+    hand = stage.hand()
+    await hand.recover()
+    for number in range(3):
+        if missing and number == 1:
+            stage.cluster.network.isolate(missing)
+        await hand.write(3)
+        await hand.finalize()
+        if missing and number == 1:
+            await asyncio.sleep(200.0)
+            stage.cluster.network.rejoin(missing)
+    await asyncio.sleep(1.0)
+    hand.session.close()
+
+
+async def everything(stage: Stage, *, in_progress: bool = False) -> list[bytes]:
+    reader = stage.reader()
+    return [edit for _, edit in (await reader.read_all(reader.beginning(), in_progress=in_progress)).edits]
+
+
+def test_a_reader_goes_from_node_to_node_for_what_each_of_them_has():
+    async def scenario(stage: Stage) -> None:
+        await three_segments(stage, missing=A)
+        assert [segment.start for segment in stage.view(A).all()] == [1, 7]
+        stage.cluster.crash(C)
+        assert await everything(stage) == list(edits_of(1, 1, 9))
+
+    play(scenario)
+
+
+def test_without_a_majority_a_reader_says_which_nodes_did_not_answer():
+    async def scenario(stage: Stage) -> None:
+        await three_segments(stage)
+        stage.cluster.crash(A)
+        stage.cluster.crash(C)
+        with pytest.raises(QuorumFailed) as failed:
+            await everything(stage)
+        assert [said.split(":")[0] for said in failed.value.nodes] == [A, B, C]
+
+    play(scenario)
+
+
+def test_a_segment_that_only_a_silent_node_has_is_waited_for_and_not_skipped():
+    async def scenario(stage: Stage) -> None:
+        await three_segments(stage, missing=A)
+        stage.view(B).segments.pop(4)  # as if b had missed it too
+        stage.cluster.crash(C)
+        with pytest.raises(Unavailable, match="edit 4"):
+            await everything(stage)
+
+    play(scenario)
+
+
+def test_edits_in_progress_are_read_up_to_what_is_committed_and_only_on_request():
+    async def scenario(stage: Stage) -> None:
+        writer = JournalWriter(stage.world(), stage.options)
+        await writer.open()
+        await writer.begin()
+        for number in range(5):
+            await writer.append(b"%d" % number)
+        assert await everything(stage) == []
+        assert await everything(stage, in_progress=True) == [b"0", b"1", b"2", b"3"]
+        await asyncio.sleep(2.0)  # a heartbeat tells the nodes of the last one
+        assert await everything(stage, in_progress=True) == [b"0", b"1", b"2", b"3", b"4"]
+        await writer.roll()
+        assert await everything(stage) == [b"0", b"1", b"2", b"3", b"4"]
+
+    play(scenario)
+
+
+def test_a_reader_that_tails_gets_every_edit_once():
+    async def scenario(stage: Stage) -> None:
+        writer = JournalWriter(stage.world(), stage.options)
+        await writer.open()
+        await writer.begin()
+        reader, found = stage.reader(), []
+        position = reader.beginning()
+        for number in range(60):
+            await writer.append(b"%d" % number)
+            if number % 7 == 0:
+                page = await reader.read_all(position, in_progress=True)
+                found += page.edits
+                position = page.position
+        await asyncio.sleep(2.0)
+        found += (await reader.read_all(position, in_progress=True)).edits
+        assert [edit for _, edit in found] == [b"%d" % number for number in range(60)]
+        assert len(dict(found)) == 60
+
+    play(scenario, segment_txns=10)
+
+
+def test_a_copy_that_does_not_continue_what_was_read_is_not_read_on():
+    async def scenario(stage: Stage) -> None:
+        await three_segments(stage)
+        reader = stage.reader()
+        right, wrong = Position(3, digest(1, 1, 3)), Position(3, digest(2, 1, 3))
+        assert (await reader.read(right)).edits == list(enumerate(edits_of(1, 4, 6), 4))
+        with pytest.raises(Unavailable, match="edit 4"):
+            await reader.read(wrong)
+
+    play(scenario)
+
+
+def test_edits_that_were_purged_are_gone_and_the_rest_can_be_read():
+    async def scenario(stage: Stage) -> None:
+        await three_segments(stage)
+        purging = stage.hand()
+        await purging.recover()
+        await purging.session.purge(7)
+        await asyncio.sleep(1.0)
+        with pytest.raises(EditsGone, match="checkpoint"):
+            await everything(stage)
+        reader = JournalReader(stage.outside, stage.options)
+        page = await reader.read_all(Position(6))
+        assert [edit for _, edit in page.edits] == list(edits_of(1, 7, 9))
+
+    play(scenario)
+
+
+def test_a_rotten_edit_is_never_served_and_another_node_has_it():
+    async def scenario(stage: Stage) -> None:
+        await three_segments(stage)
+        for node in (A, B):
+            key = stage.environment(node).items("edits")[4][0]
+            stage.cluster.state(node).rot("journals/edits", "edits", key)
+        with pytest.raises(Corruption, match="edit 5 fails its checksum"):
+            await stage.read(A, 3, in_progress=False)
+        assert [segment.start for segment in (await stage.manifest(A)).segments] == [1, 7]
+        assert "edit 5" in (await stage.status(A)).journals[0].damaged[4]
+        assert await everything(stage) == list(edits_of(1, 1, 9))
+
+    play(scenario)
+
+
+def test_pages_are_about_as_large_as_asked_for():
+    async def scenario(stage: Stage) -> None:
+        hand = stage.hand()
+        await hand.recover()
+        await hand.write(2000)
+        await hand.finalize()
+        reader = stage.reader()
+        page = await reader.read(reader.beginning())
+        assert 100 < len(page.edits) < 1500
+        assert await everything(stage) == list(edits_of(1, 1, 2000))
+
+    play(scenario, read_bytes=20_000)
+
+
+def test_a_reader_of_another_journal_of_the_same_name_is_refused():
+    async def scenario(stage: Stage) -> None:
+        await three_segments(stage)
+        other = type(stage.options)(journal=type(JOURNAL)("edits", "two"), nodes=stage.nodes)
+        with pytest.raises(QuorumFailed, match="ForeignJournal"):
+            await JournalReader(stage.outside, other).manifests()
+
+    play(scenario)

@@ -1,0 +1,361 @@
+"""A node that was away gets from its peers what was decided meanwhile, by itself."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ebla.actors.errors import AlreadyPresent
+from ebla.actors.journal import messages as m
+from ebla.actors.journal.errors import NotFormatted, QuorumFailed
+from ebla.actors.journal.session import format_journal, has_journal
+from ebla.storage.errors import Corruption, EblaError, InvalidArgument
+from tests.journal.line import DROP, Line, without
+from tests.journal.raw import Raw, digest
+from tests.journal.stage import JOURNAL, PATH, Hand, Stage, play
+
+A, B, C = "journal/a", "journal/b", "journal/c"
+
+
+async def segments(stage: Stage, count: int) -> Hand:
+    """So many final segments of three; nobody has started another one."""
+    hand = stage.hand()
+    await hand.recover()
+    for _ in range(count):
+        await hand.write(3)
+        await hand.finalize()
+    await asyncio.sleep(200.0)
+    return hand
+
+
+def finals(stage: Stage, node: str) -> list[tuple[int, int]]:
+    return [(segment.start, segment.end) for segment in stage.view(node).all() if segment.finalized]
+
+
+def test_a_node_that_was_down_for_a_while_has_everything_again_after_its_start():
+    async def scenario(stage: Stage) -> None:
+        stage.cluster.crash(C)
+        await segments(stage, 4)
+        await stage.cluster.restart(C)
+        await asyncio.sleep(1.0)
+        assert finals(stage, C) == [(1, 3), (4, 6), (7, 9), (10, 12)]
+        assert (await stage.status(C)).journals[0].synced_segments == 4
+        stage.judge_copies()
+
+    play(scenario)
+
+
+def test_a_node_that_was_cut_off_has_everything_again_though_it_was_never_restarted():
+    async def scenario(stage: Stage) -> None:
+        stage.cluster.network.isolate(C)
+        await segments(stage, 3)
+        assert finals(stage, C) == []
+        stage.cluster.network.rejoin(C)
+        await asyncio.sleep(25.0)
+        assert finals(stage, C) == [(1, 3), (4, 6), (7, 9)]
+
+    play(scenario, sync_s=10.0)
+
+
+def test_segments_that_were_lost_on_one_or_two_nodes_come_back():
+    async def scenario(stage: Stage) -> None:
+        hand = await segments(stage, 3)
+        hand.session.close()
+        for node, start in ((A, 1), (A, 4), (B, 7)):
+            stage.view(node).segments.pop(start)
+        await asyncio.sleep(25.0)
+        assert [finals(stage, node) for node in stage.nodes] == [[(1, 3), (4, 6), (7, 9)]] * 3
+        stage.judge_copies()
+
+    play(scenario, sync_s=10.0)
+
+
+def test_a_copy_that_missed_only_its_end_is_made_final_without_a_download():
+    async def scenario(stage: Stage) -> None:
+        first = Raw(stage, 1)
+        await first.leave((3, 3, 3))
+        first.committed = 3
+        for node in (A, B):
+            await first.finalize(node, 1, 3, digest(1, 1, 3))
+        await first.start([C], 4, digest(1, 1, 3))  # and so it is closed
+        await asyncio.sleep(25.0)
+        assert finals(stage, C) == [(1, 3)] and stage.view(C).open == 4
+        assert (await stage.status(C)).journals[0].synced_segments == 0
+
+    play(scenario, sync_s=10.0)
+
+
+def test_a_stale_copy_gives_way_to_what_was_decided():
+    async def scenario(stage: Stage) -> None:
+        await Raw(stage, 1).leave((3, 3, 5))
+        stage.cluster.network.isolate(C)
+        hand = stage.hand()
+        assert (await hand.recover()).txid == 3
+        await asyncio.sleep(200.0)
+        stage.cluster.network.rejoin(C)
+        await asyncio.sleep(25.0)
+        assert finals(stage, C) == [(1, 3)]
+        stage.judge_copies()
+
+    play(scenario, sync_s=10.0)
+
+
+def test_a_segment_in_progress_is_never_taken_from_a_peer():
+    async def scenario(stage: Stage) -> None:
+        hand = await segments(stage, 1)
+        stage.cluster.network.isolate(C)
+        await hand.write(3)
+        await asyncio.sleep(200.0)
+        stage.cluster.network.rejoin(C)
+        await asyncio.sleep(25.0)
+        assert finals(stage, C) == [(1, 3)] and stage.view(C).last == 3
+
+    play(scenario, sync_s=10.0)
+
+
+def test_what_nobody_knows_to_be_committed_is_not_taken():
+    """Only a rule that is broken elsewhere makes a final segment of something uncommitted."""
+
+    async def scenario(stage: Stage) -> None:
+        first = Raw(stage, 1)
+        await first.leave((3, -1, -1))
+        await first.finalize(A, 1, 3, digest(1, 1, 3))
+        await asyncio.sleep(25.0)
+        assert finals(stage, B) == []
+        first.committed = 3
+        await first.heartbeat(B)
+        await asyncio.sleep(25.0)
+        assert finals(stage, B) == [(1, 3)]
+
+    play(scenario, sync_s=10.0)
+
+
+def test_the_segment_that_the_writer_is_writing_here_is_left_alone():
+    async def scenario(stage: Stage) -> None:
+        first = Raw(stage, 1)
+        await first.leave((3, -1, 3))
+        await first.finalize(A, 1, 3, digest(1, 1, 3))
+        first.committed = 3
+        await first.heartbeat(C)
+        await asyncio.sleep(25.0)
+        assert stage.view(C).open == 1 and finals(stage, C) == []
+        await first.finalize(C, 1, 3, digest(1, 1, 3))
+        assert finals(stage, C) == [(1, 3)]
+
+    play(scenario, sync_s=10.0)
+
+
+def test_what_was_purged_does_not_come_back():
+    async def scenario(stage: Stage) -> None:
+        hand = await segments(stage, 3)
+        stage.cluster.network.isolate(C)
+        await hand.session.purge(7)
+        await asyncio.sleep(200.0)
+        stage.cluster.network.rejoin(C)
+        await asyncio.sleep(50.0)
+        assert [finals(stage, node) for node in (A, B)] == [[(7, 9)], [(7, 9)]]
+        assert finals(stage, C) == [(1, 3), (4, 6), (7, 9)]
+
+    play(scenario, sync_s=10.0)
+
+
+def test_a_damaged_segment_is_fetched_anew():
+    async def scenario(stage: Stage) -> None:
+        await segments(stage, 2)
+        key = stage.environment(A).items("edits")[1][0]
+        stage.cluster.state(A).rot(PATH, "edits", key)
+        with pytest.raises(Corruption):
+            await stage.read(A, 0, in_progress=False)
+        await asyncio.sleep(25.0)
+        assert len((await stage.read(A, 0, in_progress=False)).edits) == 3
+        assert (await stage.status(A)).journals[0].damaged == {}
+        stage.judge_copies()
+
+    play(scenario, sync_s=10.0)
+
+
+def test_a_damaged_copy_is_no_witness_of_a_recovery_and_is_replaced_by_it():
+    async def scenario(stage: Stage) -> None:
+        await Raw(stage, 1).leave((3, 3, 3))
+        key = stage.environment(A).items("edits")[1][0]
+        stage.cluster.state(A).rot(PATH, "edits", key)
+        third = Raw(stage, 1)
+        third._serials[A] = 10
+        with pytest.raises(Corruption, match="edit 2 fails"):
+            await third.prepare(A)
+        hand = stage.hand(without(B))
+        with pytest.raises(QuorumFailed, match="Corruption"):
+            await hand.recover()
+        await stage.hand().recover()
+        await asyncio.sleep(1.0)
+        stage.judge_copies()
+        assert finals(stage, A) == [(1, 3)]
+
+    play(scenario)
+
+
+def test_a_node_that_was_not_heard_verifies_its_copy_before_it_accepts_it():
+    async def scenario(stage: Stage) -> None:
+        await Raw(stage, 1).leave((3, 3, 3))
+        key = stage.environment(C).items("edits")[1][0]
+        stage.cluster.state(C).rot(PATH, "edits", key)
+        line = Line({(C, number): DROP for number in (1, 2, 3)})  # it hears accept first
+        await stage.hand(line).recover()
+        await asyncio.sleep(1.0)
+        assert line.trace[C][3] == "accept_recovery"
+        assert finals(stage, C) == [(1, 3)]
+        stage.judge_copies()
+
+    play(scenario)
+
+
+def test_a_journal_with_a_rotten_header_is_not_served_and_another_one_is():
+    async def scenario(stage: Stage) -> None:
+        other = type(stage.options)(journal=m.JournalId("other", "two"), nodes=stage.nodes)
+        await format_journal(stage.outside, other)
+        await segments(stage, 1)
+        for key in (b"state", b"format"):
+            stage.cluster.crash(A)
+            stage.cluster.state(A).rot(PATH, "state", key)
+            await stage.cluster.restart(A)
+            with pytest.raises(Corruption, match="damaged"):
+                await stage.manifest(A)
+            assert (
+                await stage.ask(A, "manifest", m.ManifestRequest(other.journal), m.Manifest)
+            ).promised == 0
+            stage.cluster.crash(A)
+            stage.cluster.state(A).rot(PATH, "state", key)
+            await stage.cluster.restart(A)
+        assert finals(stage, A) == [(1, 3)]
+
+    play(scenario)
+
+
+def test_a_journal_is_made_on_all_of_its_nodes_or_the_missing_one_is_named():
+    async def scenario(stage: Stage) -> None:
+        assert await has_journal(stage.outside, stage.options)
+        other = type(stage.options)(journal=m.JournalId("other", "two"), nodes=stage.nodes)
+        assert not await has_journal(stage.outside, other)
+        stage.cluster.crash(B)
+        with pytest.raises(QuorumFailed, match="journal/b"):
+            await format_journal(stage.outside, other)
+        await stage.cluster.restart(B)
+        await format_journal(stage.outside, other)
+        await format_journal(stage.outside, other)  # nobody has written to it
+        assert await has_journal(stage.outside, other)
+
+    play(scenario)
+
+
+def test_a_journal_with_a_promise_is_not_formatted_again_unless_it_is_given_up():
+    async def scenario(stage: Stage) -> None:
+        await segments(stage, 1)
+        with pytest.raises(AlreadyPresent, match="in use"):
+            await format_journal(stage.outside, stage.options)
+        with pytest.raises(AlreadyPresent, match="force gives it up"):
+            await stage.ask(A, "format", m.FormatRequest(JOURNAL, stage.nodes), m.Done)
+        await format_journal(stage.outside, stage.options, force=True)
+        assert all(stage.view(node).last == 0 for node in stage.nodes)
+
+    play(scenario)
+
+
+def test_a_node_that_lost_its_disk_is_no_witness_and_gets_no_empty_journal_by_mistake():
+    """It has forgotten what it promised; the others go on without it."""
+
+    async def scenario(stage: Stage) -> None:
+        await segments(stage, 1)
+        stage.cluster.crash(C)
+        stage.cluster.lose_disk(C)
+        await stage.cluster.restart(C)
+        with pytest.raises(NotFormatted, match="restore the directory"):
+            await Raw(stage, 9).promise(C)
+        with pytest.raises(AlreadyPresent):
+            await format_journal(stage.outside, stage.options)
+        assert JOURNAL.name not in stage.role(C).journals
+        hand = stage.hand()
+        assert (await hand.recover()).txid == 3
+        await hand.write(3)
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_a_crash_while_a_journal_is_made_leaves_it_whole_or_not_there(side: str):
+    async def scenario(stage: Stage) -> None:
+        other = type(stage.options)(journal=m.JournalId("other", "two"), nodes=stage.nodes)
+        stage.crash_at(A, f"journal.format.{side}_commit")
+        with pytest.raises(QuorumFailed):
+            await format_journal(stage.outside, other)
+        await stage.cluster.restart(A)
+        asking = stage.ask(A, "manifest", m.ManifestRequest(other.journal), m.Manifest)
+        if side == "before":
+            with pytest.raises(NotFormatted):
+                await asking
+        else:
+            assert (await asking).promised == 0
+        await format_journal(stage.outside, other)
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("name", ["", ".hidden", "a/b", "A", "x" * 65])
+def test_a_name_that_is_no_directory_is_refused(name: str):
+    async def scenario(stage: Stage) -> None:
+        with pytest.raises(InvalidArgument, match="name"):
+            request = m.FormatRequest(m.JournalId(name, "one"), stage.nodes)
+            await stage.ask(A, "format", request, m.Done)
+
+    play(scenario)
+
+
+def test_a_node_whose_disk_failed_says_nothing_more():
+    async def scenario(stage: Stage) -> None:
+        stage.cluster.expect_failure(A)
+        stage.cluster.state(A).fail_next_commit(PATH)
+        with pytest.raises(EblaError):
+            await Raw(stage, 1).promise(A)
+        assert not stage.cluster.alive(A)
+        await stage.finish()
+
+    play(scenario)
+
+
+def test_a_full_disk_refuses_edits_and_changes_nothing():
+    async def scenario(stage: Stage) -> None:
+        writer = Raw(stage, 1)
+        await writer.leave((3, -1, -1))
+        stage.cluster.state(A).fill()
+        with pytest.raises(EblaError, match="no space"):
+            await writer.edits(A, 4, first=4, before=digest(1, 1, 3))
+        assert stage.view(A).last == 3
+        assert (await Raw(stage, 1).stage.manifest(A)).promised == 1
+        stage.cluster.state(A).free()
+        await writer.edits(A, 4, first=4, before=digest(1, 1, 3))
+        assert stage.view(A).last == 4
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_a_crash_while_a_node_catches_up_leaves_what_was_there_or_what_was_decided(side: str):
+    async def scenario(stage: Stage) -> None:
+        await Raw(stage, 1).leave((3, 3, 5))
+        stage.cluster.network.isolate(C)
+        await stage.hand().recover()
+        await asyncio.sleep(1.0)
+        stage.cluster.network.rejoin(C)
+        stage.crash_at(C, f"journal.learn.{side}_commit")
+        await stage.cluster.restart(C)
+        await asyncio.sleep(1.0)
+        assert not stage.cluster.alive(C)
+        lines = stage.cluster.state(C).environments[PATH]["edits"]
+        assert len(lines) in (8, 3)
+        await stage.cluster.restart(C)
+        await asyncio.sleep(1.0)
+        assert finals(stage, C) == [(1, 3)]
+        assert len(stage.environment(C).items("edits")) == 3
+        stage.judge_copies()
+
+    play(scenario)

@@ -1,0 +1,358 @@
+"""The writer: what it promises its caller, and what it does about nodes that fail, lag or hang."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ebla.actors.errors import Unavailable
+from ebla.actors.journal.channel import ChannelStatus
+from ebla.actors.journal.errors import JournalBroken, QuorumFailed
+from ebla.actors.journal.options import JournalOptions
+from ebla.actors.journal.writer import MARKER, JournalWriter
+from ebla.storage.errors import InvalidArgument
+from tests.journal.line import DROP, Line, without
+from tests.journal.raw import Raw
+from tests.journal.stage import JOURNAL, Stage, play
+
+A, B, C = "journal/a", "journal/b", "journal/c"
+
+
+async def writer_of(stage: Stage, line: Line | None = None) -> JournalWriter:
+    writer = JournalWriter(stage.line_world(line), stage.options)
+    await writer.open()
+    await writer.begin()
+    return writer
+
+
+def status_of(writer: JournalWriter, node: str) -> ChannelStatus:
+    return next(status for status in writer.statuses() if status.node == node)
+
+
+async def written(stage: Stage) -> list[bytes]:
+    """What a clean recovery and a reader find, without markers."""
+    again = JournalWriter(stage.world(), stage.options)
+    end = await again.open()
+    page = await stage.reader().read_all(stage.reader().beginning())
+    assert page.position == end
+    again.close()
+    return [edit for _, edit in page.edits]
+
+
+def test_edits_get_consecutive_txids_after_the_marker_and_come_back_in_order():
+    async def scenario(stage: Stage) -> None:
+        writer = await writer_of(stage)
+        assert [await writer.append(edit) for edit in (b"a", b"b", b"c")] == [2, 3, 4]
+        assert writer.committed == 4
+        for node in stage.nodes:
+            assert stage.environment(node).items("edits")[0][1][8:] == MARKER
+        writer.close()
+        assert await written(stage) == [b"a", b"b", b"c"]
+
+    play(scenario)
+
+
+def test_what_is_written_while_a_batch_is_on_its_way_is_the_next_batch():
+    async def scenario(stage: Stage) -> None:
+        line = Line()
+        writer = await writer_of(stage, line)
+        before = len(line.trace[A])
+        txids = await asyncio.gather(*(writer.append(b"%d" % number) for number in range(100)))
+        assert txids == list(range(2, 102))
+        flushes = line.trace[A][before:]
+        assert flushes == ["journal"] * len(flushes) and 1 <= len(flushes) <= 2
+        writer.close()
+        assert await written(stage) == [b"%d" % number for number in range(100)]
+
+    play(scenario)
+
+
+def test_a_full_buffer_makes_the_next_edit_wait_and_loses_none():
+    async def scenario(stage: Stage) -> None:
+        writer = await writer_of(stage)
+        edits = [bytes([number]) * 40 for number in range(50)]
+        await asyncio.gather(*(writer.append(edit) for edit in edits))
+        writer.close()
+        assert sorted(await written(stage)) == edits
+
+    play(scenario, buffer_bytes=100)
+
+
+def test_the_marker_is_with_a_majority_before_any_other_edit_leaves():
+    async def scenario(stage: Stage) -> None:
+        line = Line()
+        writer = JournalWriter(stage.line_world(line), stage.options)
+        await writer.open()
+        beginning = asyncio.ensure_future(writer.begin())
+        line.before = stop_edits
+        with pytest.raises(QuorumFailed):
+            await beginning
+        assert all(stage.view(node).segments[1].count == 0 for node in stage.nodes)
+        with pytest.raises(Unavailable, match="over"):
+            await writer.append(b"x")
+
+    async def stop_edits(node: str, method: str) -> None:
+        if method == "journal":
+            raise Unavailable("injected")
+
+    play(scenario)
+
+
+def test_an_empty_edit_is_refused_because_it_would_be_a_marker():
+    async def scenario(stage: Stage) -> None:
+        writer = await writer_of(stage)
+        with pytest.raises(InvalidArgument, match="marker"):
+            await writer.append(b"")
+        assert await writer.append(b"x") == 2
+
+    play(scenario)
+
+
+def test_a_segment_ends_when_it_is_large_and_every_segment_begins_with_a_marker():
+    async def scenario(stage: Stage) -> None:
+        writer = await writer_of(stage)
+        for number in range(20):
+            await writer.append(bytes([number]) * 100)
+        segments = stage.view(A).all()
+        assert len(segments) > 3 and all(segment.bytes < 600 for segment in segments)
+        for segment in segments:
+            key = b"".join(
+                number.to_bytes(8, "big") for number in (segment.start, segment.copy, segment.start)
+            )
+            assert stage.environment(A).get("edits", key)[8:] == MARKER
+        writer.close()
+        assert await written(stage) == [bytes([number]) * 100 for number in range(20)]
+
+    play(scenario, segment_bytes=500)
+
+
+def test_a_segment_ends_when_it_is_old_and_an_idle_one_does_not():
+    async def scenario(stage: Stage) -> None:
+        writer = await writer_of(stage)
+        await asyncio.sleep(100.0)
+        assert len(stage.view(A).all()) == 1
+        await writer.append(b"x")
+        await asyncio.sleep(12.0)
+        assert [segment.finalized for segment in stage.view(A).all()] == [True, False]
+        await asyncio.sleep(100.0)
+        assert len(stage.view(A).all()) == 2
+
+    play(scenario, segment_s=10.0)
+
+
+def test_a_node_that_failed_is_left_out_until_the_next_segment_and_hears_a_heartbeat_a_second():
+    async def scenario(stage: Stage) -> None:
+        line = Line()
+        writer = await writer_of(stage, line)
+        await writer.append(b"1")
+        line.faults[C, len(line.trace[C]) + 1] = DROP
+        await writer.append(b"2")
+        assert status_of(writer, C).out_of_sync
+        before = len(line.trace[C])
+        for number in range(40):
+            await writer.append(b"%d" % number)
+            await asyncio.sleep(0.1)
+        said = line.trace[C][before:]
+        assert said == ["heartbeat"] * len(said) and 3 <= len(said) <= 6
+        status = status_of(writer, C)
+        assert status.lag_txns == 41 and status.lag_ms > 3000 and "next segment" in str(status)
+        assert stage.view(C).state.committed > 10 and stage.view(C).last == 2
+        await writer.roll()
+        await writer.append(b"last")
+        await asyncio.sleep(1.0)
+        status = status_of(writer, C)
+        assert not status.out_of_sync and (status.lag_txns, status.lag_ms) == (0, 0.0)
+        assert stage.view(C).last == writer.committed
+
+    play(scenario)
+
+
+def test_a_node_that_hangs_holds_up_nobody_and_its_queue_is_bounded():
+    async def scenario(stage: Stage) -> None:
+        writer = await writer_of(stage)
+        await writer.append(b"1")
+        stage.cluster.pause(C)
+        began = stage.cluster.loop.time()
+        for _ in range(100):
+            await writer.append(b"x" * 100)
+            status = status_of(writer, C)
+            assert status.queue_bytes <= 1000 and status.queue_txns <= 10
+        assert stage.cluster.loop.time() - began < 5.0
+        assert status_of(writer, C).out_of_sync
+        stage.cluster.resume(C)
+        await asyncio.sleep(60.0)
+        status = status_of(writer, C)
+        assert (status.queue_bytes, status.queue_txns) == (0, 0)
+        await writer.roll()
+        await writer.append(b"y")
+        await asyncio.sleep(1.0)
+        assert not status_of(writer, C).out_of_sync and stage.view(C).last == writer.committed
+        await stage.sound()
+
+    play(scenario, queue_bytes_max=1000, queue_txns_max=10)
+
+
+def test_one_batch_larger_than_the_queue_goes_if_it_is_alone():
+    async def scenario(stage: Stage) -> None:
+        writer = await writer_of(stage)
+        await asyncio.sleep(1.0)
+        await writer.append(b"x" * 5000)
+        await asyncio.sleep(1.0)
+        assert [stage.view(node).last for node in stage.nodes] == [2, 2, 2]
+
+    play(scenario, queue_bytes_max=1000)
+
+
+def test_without_a_majority_the_writer_is_over_and_says_what_each_node_said():
+    async def scenario(stage: Stage) -> None:
+        writer = await writer_of(stage)
+        await writer.append(b"1")
+        stage.cluster.network.isolate(A)
+        stage.cluster.network.isolate(B)
+        sent = asyncio.ensure_future(writer.append(b"2"))
+        await asyncio.sleep(0.01)
+        unsent = asyncio.ensure_future(writer.append(b"3"))
+        with pytest.raises(QuorumFailed) as failed:
+            await sent
+        assert failed.value.possibly_applied
+        assert [said.split(":")[0] for said in failed.value.nodes] == [A, B, C]
+        assert "journal/c: done" in failed.value.nodes
+        with pytest.raises(Unavailable):
+            await unsent
+        with pytest.raises(Unavailable):
+            await writer.append(b"4")
+        assert await writer.ended() is writer.failed
+
+    play(scenario)
+
+
+def test_an_old_writer_learns_from_its_next_edit_that_it_is_over():
+    async def scenario(stage: Stage) -> None:
+        old = await writer_of(stage)
+        await old.append(b"old")
+        new = await writer_of(stage)
+        await new.append(b"new")
+        with pytest.raises(QuorumFailed, match="StaleEpoch"):
+            await old.append(b"zombie")
+        await new.append(b"newer")
+        new.close()
+        assert await written(stage) == [b"old", b"new", b"newer"]
+
+    play(scenario)
+
+
+def test_a_writer_that_was_paused_while_another_took_over_writes_nothing_more():
+    async def scenario(stage: Stage) -> None:
+        world = stage.world()
+        old = JournalWriter(world, stage.options)
+        await old.open()
+        await old.begin()
+        await old.append(b"old")
+        stage.cluster.pause(world.address)
+        zombies = [asyncio.ensure_future(old.append(b"zombie")) for _ in range(3)]
+        new = await writer_of(stage)
+        await new.append(b"new")
+        stage.cluster.resume(world.address)
+        for zombie in zombies:
+            with pytest.raises(QuorumFailed):
+                await zombie
+        new.close()
+        assert await written(stage) == [b"old", b"new"]
+
+    play(scenario)
+
+
+def test_a_broken_journal_is_never_outvoted():
+    async def scenario(stage: Stage) -> None:
+        writer = await writer_of(stage)
+        await writer.append(b"1")
+        liar = Raw(stage, writer.session.epoch)
+        liar.committed = 50
+        liar._serials[C] = 100
+        writer.session.channels[2]._serial = 200
+        await liar.heartbeat(C)
+        with pytest.raises((JournalBroken, Unavailable)):
+            for _ in range(3):
+                await writer.append(b"2")
+                await asyncio.sleep(1.0)
+        assert isinstance(writer.failed, JournalBroken)
+
+    play(scenario)
+
+
+def test_latencies_and_acknowledged_edits_are_told_per_node():
+    async def scenario(stage: Stage) -> None:
+        writer = await writer_of(stage)
+        for _ in range(20):
+            await writer.append(b"x")
+        await asyncio.sleep(1.0)
+        for status in writer.statuses():
+            assert status.acked == 21 and status.rpc_ms.count == 21
+            assert 0 < status.rpc_ms.p50 <= status.rpc_ms.p99 <= status.end_to_end_ms.p99
+        (node,) = (await stage.status(A)).journals
+        assert (node.batches, node.edits, node.last) == (21, 21, 21)
+        assert 0 < node.sync_ms.p50 <= node.sync_ms.p99
+
+    play(scenario)
+
+
+def test_a_purge_reaches_a_majority_and_leaves_what_is_needed():
+    async def scenario(stage: Stage) -> None:
+        writer = await writer_of(stage)
+        for _ in range(3):
+            for _ in range(3):
+                await writer.append(b"x")
+            await writer.roll()
+        starts = [segment.start for segment in stage.view(A).all()]
+        await writer.purge(starts[2])
+        await asyncio.sleep(1.0)
+        assert [segment.start for segment in stage.view(A).all()] == starts[2:]
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("count", "said"), [(0, "at least one"), (2, "bear the loss of 0, as 1 do"), (4, "bear the loss of 1")]
+)
+def test_an_even_number_of_nodes_is_refused_with_the_reason(count: int, said: str):
+    options = JournalOptions(journal=JOURNAL, nodes=tuple("abcd"[:count]))
+    with pytest.raises(InvalidArgument, match=said):
+        options.validate()
+
+
+@pytest.mark.parametrize("count", [1, 3, 5, 7])
+def test_any_odd_number_of_nodes_bears_the_loss_of_the_smaller_half(count: int):
+    async def scenario(stage: Stage) -> None:
+        writer = await writer_of(stage)
+        await writer.append(b"1")
+        for node in stage.nodes[: (count - 1) // 2]:
+            stage.cluster.crash(node)
+        await writer.append(b"2")
+        writer.close()
+        assert await written(stage) == [b"1", b"2"]
+
+    play(scenario, count=count)
+
+
+def test_a_writer_with_other_nodes_than_the_journal_has_is_refused():
+    async def scenario(stage: Stage) -> None:
+        other = JournalOptions(journal=JOURNAL, nodes=(A, B, "journal/z"))
+        with pytest.raises(InvalidArgument, match="formatted with the nodes"):
+            await JournalWriter(stage.world(), other).open()
+        assert stage.view(A).state.promised == 0
+
+    play(scenario)
+
+
+def test_a_recovery_without_a_majority_changes_nothing_that_is_decided():
+    async def scenario(stage: Stage) -> None:
+        writer = await writer_of(stage)
+        await writer.append(b"1")
+        failing = JournalWriter(stage.line_world(without(A, B)), stage.options)
+        with pytest.raises(QuorumFailed):
+            await failing.open()
+        assert isinstance(failing.failed, QuorumFailed)
+        await writer.append(b"2")
+
+    play(scenario)
