@@ -41,7 +41,7 @@ class JournalNode(Role):
         self.options.validate()
         self.journals: dict[str, Journal] = {}
         self.failed: dict[str, EblaError] = {}
-        self.instance = am.ServerInstance("", 0)
+        self.instance = am.ServerInstance("", 0, "")
         self.sync = Sync(world, self.journals, self.pages, self.options)
         self._running = False
         self._formatting = asyncio.Lock()
@@ -51,7 +51,7 @@ class JournalNode(Role):
     async def start(self) -> None:
         disk = self.world.disk
         instance = await disk.open_instance(new_id(self.world.random))
-        self.instance = am.ServerInstance(instance.uuid, instance.seqno)
+        self.instance = am.ServerInstance(instance.uuid, instance.seqno, new_id(self.world.random))
         for name in disk.list(JOURNALS):
             await self._open(name)
         self._running = True
