@@ -204,7 +204,10 @@ def scan_what_changes() -> list[Swap]:
 
     class Unpinned:
         def __init__(self, environment: Any) -> None:
-            self.items, self.joined, self.around = environment.items, environment.joined, environment.around
+            self._environment = environment
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._environment, name)
 
         def close(self) -> None: ...
 

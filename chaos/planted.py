@@ -43,9 +43,9 @@ _ALL = (
         "acknowledge-before-commit",
         "a write is answered when it is on the leader's own disk",
         "chains",
-        20,
+        60,
         defects.acknowledge_before_commit,
-        seed=12,
+        seed=22,
     ),
     Defect(
         "follower-counts-twice",
@@ -53,7 +53,7 @@ _ALL = (
         "five",
         60,
         defects.count_a_follower_twice,
-        seed=5,
+        seed=14,
     ),
     Defect(
         "older-term-by-counting",
@@ -61,7 +61,7 @@ _ALL = (
         "five",
         400,
         defects.commit_an_older_term_by_counting,
-        seed=11,
+        seed=27,
     ),
     Defect(
         "commit-uncompared",
@@ -69,7 +69,7 @@ _ALL = (
         "registers",
         60,
         defects.commit_what_was_not_compared,
-        seed=4,
+        seed=8,
     ),
     Defect(
         "forget-the-vote",
@@ -77,7 +77,7 @@ _ALL = (
         "votes",
         200,
         defects.forget_the_vote,
-        seed=3,
+        seed=0,
     ),
     Defect(
         "vote-not-durable",
@@ -85,7 +85,7 @@ _ALL = (
         "votes",
         400,
         defects.vote_before_it_is_durable,
-        seed=12,
+        seed=25,
     ),
     Defect(
         "acknowledge-before-sync",
@@ -93,7 +93,7 @@ _ALL = (
         "elections",
         100,
         defects.acknowledge_before_the_sync,
-        seed=0,
+        seed=28,
     ),
     Defect(
         "vote-for-older-log",
@@ -101,9 +101,9 @@ _ALL = (
         "registers",
         60,
         defects.vote_for_an_older_log,
-        seed=1,
+        seed=6,
     ),
-    Defect("vote-twice", "two votes in one term", "elections", 60, defects.vote_twice, seed=7),
+    Defect("vote-twice", "two votes in one term", "elections", 60, defects.vote_twice, seed=8),
     Defect(
         "truncate-without-conflict",
         "a late, shorter message truncates what a later one brought",
@@ -118,16 +118,16 @@ _ALL = (
         "truncations",
         400,
         defects.believe_an_old_notice_of_durability,
-        seed=39,
+        seed=7,
     ),
-    Defect("no-lease", "a leader reads without a lease", "registers", 60, defects.ignore_the_lease, seed=37),
+    Defect("no-lease", "a leader reads without a lease", "registers", 60, defects.ignore_the_lease, seed=6),
     Defect(
         "read-before-own-term",
         "a new leader reads before it has committed in its term",
         "reads",
         200,
         defects.read_before_the_own_term_commits,
-        seed=0,
+        seed=13,
     ),
     Defect(
         "lease-from-answer",
@@ -143,6 +143,7 @@ _ALL = (
         "restarts",
         100,
         defects.vote_right_after_a_restart,
+        seed=14,
     ),
     Defect(
         "lead-after-abdicating",
@@ -150,7 +151,7 @@ _ALL = (
         "handovers",
         100,
         defects.lead_on_after_abdicating,
-        seed=30,
+        seed=28,
     ),
     Defect(
         "unpinned-scan",
@@ -158,7 +159,7 @@ _ALL = (
         "bank",
         60,
         defects.scan_what_changes,
-        seed=3,
+        seed=2,
     ),
     Defect("apply-twice", "a retry is applied again", "tokens", 20, defects.apply_a_retry_again, seed=1),
     Defect(
@@ -167,7 +168,7 @@ _ALL = (
         "retries",
         100,
         defects.store_rows_without_their_answers,
-        seed=5,
+        seed=21,
     ),
     Defect(
         "log-trimmed-early",
@@ -182,7 +183,7 @@ _ALL = (
         "chains",
         60,
         defects.flush_claims_what_came_meanwhile,
-        seed=24,
+        seed=4,
     ),
     Defect(
         "no-checksums", "records are believed as they are read", "disks", 60, defects.believe_every_checksum
@@ -208,7 +209,7 @@ _ALL = (
         "churn",
         200,
         defects.acknowledge_edits_before_they_are_durable,
-        seed=7,
+        seed=0,
     ),
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -54,3 +55,10 @@ def test_the_run_that_found_a_defect_holds_without_it() -> None:
     wanted = defect("no-lease")
     task = soak.Task(plan_of(scenario(wanted.scenario), wanted.seed))
     assert soak.carry_out(task).violation == ""
+
+
+def test_the_table_in_the_documentation_is_that_of_the_defects() -> None:
+    told = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
+    for each in DEFECTS.values():
+        row = f"| {each.name} | {each.what} | {each.scenario} | {each.seed} | {each.seeds_max} |"
+        assert row in told, row
