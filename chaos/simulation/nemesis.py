@@ -382,7 +382,7 @@ class Nemesis:
 
     async def _clock_jump(self, fault: Fault) -> None:
         clock, loop = self.cluster.clock(address_of(fault.where[0])), self.cluster.loop
-        with self._seen(fault, lambda: round(clock.wall_us() / 1e6 - loop.time())):
+        with self._seen(fault, lambda: round(clock.wall_us() / 1e6 - loop.time(), 3)):
             clock.wall_offset_us += int(fault.amount * 1e6)
         await asyncio.sleep(fault.for_s)
 
