@@ -122,6 +122,42 @@ def test_a_scan_to_the_end_that_leaves_out_the_last_row_is_corruption(in_memory:
     run(main())
 
 
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_a_scan_that_comes_to_a_row_twice_is_corruption(in_memory: bool) -> None:
+    async def main() -> None:
+        store = await filled(b"aaaa", b"bbbb", b"cccc")
+        if in_memory:
+            store.put(*rows(b"dddd"))
+        snapshot = store.snapshot()
+        honest = snapshot.base.items
+
+        def twice(*arguments: Any, **options: Any) -> list[Any]:
+            found = honest(*arguments, **options)
+            return [*found[:2], *found[1:]]
+
+        snapshot.base.items = twice  # type: ignore[method-assign]
+        with pytest.raises(Corruption, match="do not ascend"):
+            snapshot.block(b"", None, 10, 10_000)
+
+    run(main())
+
+
+def test_rows_ascend_by_their_keys_alone() -> None:
+    """A key that begins with another comes behind it, whatever the other's value is."""
+
+    async def main() -> None:
+        disk, _ = await opened()
+        store = await TabletStore.open(disk, TABLET, create=True, retention_us=1)
+        keys = [b"a", b"a\0"]
+        store.put(keys, [checksum.seal(key, b"\xff", SEED) for key in keys])
+        store.applied = Position(1, 1, 1)
+        await store.flush()
+        found, following = store.snapshot().block(b"", None, 10, 10_000)
+        assert (found != sorted(found), len(found), following) == (True, 2, None)
+
+    run(main())
+
+
 def test_a_walk_counts_what_it_finds() -> None:
     async def main() -> None:
         store = await filled(b"aaaa", FOUND, b"zzzz")
