@@ -24,7 +24,7 @@ from ebla.storage.entries import Position
 from ebla.storage.errors import StorageError
 from ebla.storage.lmdb_reader import LmdbReader
 from ebla.storage.lmdb_reads import LmdbSnapshot
-from ebla.storage.neighbours import require_edges
+from ebla.storage.neighbours import require_edges, require_order
 from ebla.storage.records import unseal
 from ebla.storage.rows import RowCodec
 from ebla.storage.schema import TableSchema
@@ -105,6 +105,7 @@ def _blocks(
         begin = following
         rows, following = snapshot.joined(ROWS, begin, stop, limit=BLOCK_ROWS, bytes_max=BLOCK_BYTES)
         require_edges(snapshot, ROWS, begin, stop, rows, seed, path, to_the_end=following is None)
+        require_order(snapshot, ROWS, begin, stop, rows, path)
         if rows:
             yield rows
 

@@ -15,6 +15,8 @@ cost one look.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
+from operator import lt
 
 from ebla.storage import checksum
 from ebla.storage.environment import Item, Reader
@@ -65,6 +67,25 @@ def require_edges(
     if misplaced or _joined(inside) != (rows[-1] if rows else None):
         raise _hidden(start if stop is None else stop, path)
     _require_whole((last, behind), seed, path)
+
+
+def require_ascending(keys: Sequence[bytes], path: str) -> None:
+    """A damaged pointer may lead to a page that belongs elsewhere, or to one that is free and was written again."""
+    if not ascend(keys):
+        raise Corruption(f"the rows of {path} do not ascend", path=path)
+
+
+def require_order(
+    reader: Reader, database: str, start: bytes, stop: bytes | None, rows: Sequence[bytes], path: str
+) -> None:
+    """Raise Corruption unless `rows` (key and value joined), read from `start` on, come in the order of their keys."""
+    if not ascend(rows):  # rows may not where their keys do, if one key begins with another
+        again = reader.items(database, start, stop, limit=len(rows))
+        require_ascending([key for key, _ in again], path)
+
+
+def ascend(found: Sequence[bytes]) -> bool:
+    return all(map(lt, found, islice(found, 1, None)))
 
 
 def _joined(item: Item | None) -> bytes | None:

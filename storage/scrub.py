@@ -8,11 +8,11 @@ else now and then (actors/tablet/scrubber.py).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from operator import lt
 
 from ebla.storage import checksum
 from ebla.storage.environment import Environment, Snapshot
 from ebla.storage.errors import Corruption
+from ebla.storage.neighbours import require_ascending
 
 PIECE_ROWS = 4096  # a few milliseconds; between two pieces others have their turn
 PIECE_BYTES = 4_000_000
@@ -46,7 +46,6 @@ def _piece(snapshot: Snapshot, database: str, before: bytes, seed: int, path: st
         database, before + b"\0" if before else b"", limit=PIECE_ROWS, bytes_max=PIECE_BYTES
     )
     keys = [before, *(key for key, _ in items)]
-    if not all(map(lt, keys, keys[1:])):
-        raise Corruption(f"the rows of {path} do not ascend", path=path)
+    require_ascending(keys, path)
     checksum.verify([key + value for key, value in items], seed, path)
     return len(items), keys[-1]

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Sequence
-from itertools import islice
-from operator import itemgetter, lt
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -21,9 +20,9 @@ import msgspec
 from ebla.storage import checksum
 from ebla.storage.entries import START, Position
 from ebla.storage.environment import Change, Delete, Disk, Environment, Put, Snapshot, within
-from ebla.storage.errors import Corruption, Damaged
+from ebla.storage.errors import Damaged
 from ebla.storage.memtable import Memtable, merge
-from ebla.storage.neighbours import require_absent, require_edges
+from ebla.storage.neighbours import require_absent, require_ascending, require_edges, require_order
 from ebla.storage.records import seal, unseal
 from ebla.storage.results import RESULTS, Results
 from ebla.storage.scrub import scrub
@@ -178,12 +177,10 @@ class TabletSnapshot:
         if not any(items for items, _ in overlays):
             found, following = self.base.joined(ROWS, start, stop, limit=limit, bytes_max=bytes_max)
             self._require_edges(start, stop, found, to_the_end=following is None)
-            if not _ascend(found):  # rows may not where their keys do, if one key begins with another
-                again = self.base.items(ROWS, start, stop, limit=len(found))
-                self._require_ascending([key for key, _ in again])
+            require_order(self.base, ROWS, start, stop, found, self.environment.path)
             return found, following
         stored = self.base.items(ROWS, start, stop, limit=limit, bytes_max=bytes_max)
-        self._require_ascending([key for key, _ in stored])
+        require_ascending([key for key, _ in stored], self.environment.path)
         ends = [following for _, following in overlays if following is not None]
         after = stored[-1][0] + b"\0" if stored else start
         if stored and self.base.items(ROWS, after, stop, limit=1):
@@ -208,18 +205,8 @@ class TabletSnapshot:
         path = self.environment.path
         require_edges(self.base, ROWS, start, stop, rows, self.seed, path, to_the_end=to_the_end)
 
-    def _require_ascending(self, keys: list[bytes]) -> None:
-        """A damaged pointer may lead to a page that belongs elsewhere, or to one that is free and was written again."""
-        if not _ascend(keys):
-            path = self.environment.path
-            raise Corruption(f"the rows of {path} do not ascend", path=path)
-
     def close(self) -> None:
         self.base.close()
-
-
-def _ascend(found: list[bytes]) -> bool:
-    return all(map(lt, found, islice(found, 1, None)))
 
 
 def _below(items: list[Any], until: bytes | None) -> list[Any]:

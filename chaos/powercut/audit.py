@@ -23,7 +23,7 @@ import xxhash
 
 from ebla.actors import incarnations
 from ebla.storage import checksum, entries, private_log, results, shared_log, tablet_store
-from ebla.storage.errors import Corruption
+from ebla.storage.errors import Corruption, Damaged
 from ebla.storage.lmdb_files import DATABASES_MAX, IDENTITY_DATABASE
 from ebla.storage.records import unseal
 
@@ -109,13 +109,13 @@ def _passes(name: str, key: bytes, value: bytes, tablet: str) -> bool:
         if name == tablet_store.ROWS:
             checksum.verify_row(key, value, checksum.seed(tablet))
         elif name == shared_log.ENTRIES and len(key) == _INDEX_BYTES:
-            entries.from_record(tablet, int.from_bytes(key, "big"), value, name)
+            entries.from_item(tablet, int.from_bytes(key, "big"), key, value, name)
         elif name == private_log.ENTRIES:
             owner = key[_SEQ_BYTES : _SEQ_BYTES + _TABLET_BYTES].hex()
             index = key[_SEQ_BYTES + _TABLET_BYTES :][:_INDEX_BYTES]
-            entries.from_record(owner, int.from_bytes(index, "big"), value, name)
+            entries.from_item(owner, int.from_bytes(index, "big"), key, value, name)
         elif name in _SEALED and name.encode() != IDENTITY_DATABASE:
             unseal(key, value, name)
-    except Corruption:
+    except (Corruption, Damaged):
         return False
     return True
