@@ -45,7 +45,7 @@ _ALL = (
         "chains",
         60,
         defects.acknowledge_before_commit,
-        seed=22,
+        seed=0,
     ),
     Defect(
         "follower-counts-twice",
@@ -69,7 +69,7 @@ _ALL = (
         "registers",
         60,
         defects.commit_what_was_not_compared,
-        seed=8,
+        seed=21,
     ),
     Defect(
         "forget-the-vote",
@@ -93,7 +93,7 @@ _ALL = (
         "elections",
         100,
         defects.acknowledge_before_the_sync,
-        seed=28,
+        seed=40,
     ),
     Defect(
         "vote-for-older-log",
@@ -143,7 +143,7 @@ _ALL = (
         "restarts",
         100,
         defects.vote_right_after_a_restart,
-        seed=14,
+        seed=38,
     ),
     Defect(
         "lead-after-abdicating",
@@ -159,7 +159,7 @@ _ALL = (
         "bank",
         60,
         defects.scan_what_changes,
-        seed=2,
+        seed=10,
     ),
     Defect("apply-twice", "a retry is applied again", "tokens", 20, defects.apply_a_retry_again, seed=1),
     Defect(
@@ -168,7 +168,7 @@ _ALL = (
         "retries",
         100,
         defects.store_rows_without_their_answers,
-        seed=21,
+        seed=13,
     ),
     Defect(
         "log-trimmed-early",

@@ -45,7 +45,7 @@ class Scenario:
     holds_s: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # the same, of some kinds
     pause_s: float = PAUSE_S  # of a client between two operations, at most
     look_s: float = 0.1  # between two looks at the invariants
-    operations_min: int = 20
+    operations_min: int = 10
     points: tuple[str, ...] = POINTS
 
 
@@ -102,7 +102,7 @@ LEASES = {
 }
 
 _ALL = (
-    Scenario("calm", {}, _everything, duration_s=1.5, pause_s=0.1),
+    Scenario("calm", {}, _everything, duration_s=1.0, pause_s=0.2),
     Scenario("registers", {**PROCESSES, **NETWORK, **CLOCKS, "slow_disk": 1.0}, lambda: [Registers()]),
     Scenario("tokens", {**PROCESSES, **NETWORK}, lambda: [Tokens()]),
     Scenario(
@@ -113,20 +113,23 @@ _ALL = (
             server={**SMALL, "scan_read_rows": 5, "scan_block_bytes_max": 64, "memtable_bytes": 1500},
             master=SMALL_MASTER,
         ),
-        pause_s=0.1,
+        pause_s=0.15,
     ),
     Scenario("chains", {**PROCESSES, "slow_disk": 1.0, "full_disk": 1.0}, lambda: [Chains()]),
     Scenario(
         "logs",
         {**PROCESSES, "slow_disk": 1.0},
         lambda: [Chains(tablets=2), Registers(keys=2, tablets=6)],
-        pause_s=0.1,
+        pause_s=0.15,
     ),
     Scenario(
         "churn",
-        {**PROCESSES, **NETWORK, "slow_disk": 1.0},
+        {**PROCESSES, **NETWORK, "slow_disk": 4.0},
         lambda: [Churn(), Registers()],
-        Shape(server={**SMALL, "scan_read_rows": 5, "scan_block_bytes_max": 300}, master=SMALL_MASTER),
+        Shape(
+            server={**SMALL, "scan_read_rows": 5, "scan_block_bytes_max": 300},
+            master=SMALL_MASTER,
+        ),
         look_s=0.05,
     ),
     Scenario(
@@ -143,7 +146,9 @@ _ALL = (
         {"cut": 4.0, "crash": 24.0},
         lambda: [Registers(keys=2, tablets=12)],
         Shape(restart_s=(0.0, 0.03), server=SMALL, master=SMALL_MASTER),
+        duration_s=6.0,
         holds_s={"cut": (2.0, 6.0), "crash": (0.02, 0.4)},
+        pause_s=0.1,
         look_s=0.02,
     ),
     Scenario(
@@ -160,6 +165,7 @@ _ALL = (
         lambda: [Tokens()],
         Shape(clients=5, server={**SMALL, "memtable_bytes": 300}, master=SMALL_MASTER),
         holds_s={"blackout": (0.05, 0.5)},
+        pause_s=0.15,
     ),
     Scenario(
         "reads",
@@ -181,7 +187,7 @@ _ALL = (
         duration_s=6.0,
         pause_s=0.1,
     ),
-    Scenario("disks", DISKS, lambda: [Registers(), Chains()], pause_s=0.12),
+    Scenario("disks", DISKS, lambda: [Registers(), Chains()], pause_s=0.2),
     Scenario(
         "everything", {**PROCESSES, **NETWORK, **CLOCKS, **DISKS}, _everything, duration_s=5.0, pause_s=0.3
     ),
@@ -191,6 +197,7 @@ _ALL = (
         lambda: [Chains(tablets=3), Registers(keys=2, tablets=6)],
         Shape(server={**SMALL, "seqno_s": 0.5}, master=SMALL_MASTER),
         hold_s=(0.5, 4.0),
+        pause_s=0.15,
     ),
 )
 

@@ -39,6 +39,7 @@ ADD, REMOVE, READ, COUNT = "add", "remove", "read-set", "count"
 NAMES = (ADD, REMOVE, READ, COUNT)
 
 Problem = tuple[str, list[Operation]]
+_Bounds = tuple[float, Operation, float, Operation]  # after, by whom; before, by whom
 _Span = tuple[float, float, int, Hashable]  # there by, gone from, number, canonical element
 
 
@@ -63,21 +64,18 @@ class _Element:
     remove: Operation | None = None  # one that took it away, or may have
     refused: Operation | None = None  # a remove that did not find it
     failed: list[Operation] = field(default_factory=list)  # adds that surely did not take place
+    there_from: float = inf  # before it, the element cannot have been there
     there_by: float = inf
     seen: Operation | None = None
+    gone_from: float = inf  # before it, nobody can have removed the element
     gone_by: float = inf
     missed: Operation | None = None
 
-    @property
-    def there_from(self) -> float:
-        """Before it, the element cannot have been there."""
+    def all_is_noted(self) -> None:
+        """Every operation on the element is known: when it can have come and gone at the earliest follows."""
         began = self.add.began if self.add else inf
-        return max(began, self.refused.began) if self.refused else began
-
-    @property
-    def gone_from(self) -> float:
-        """Before it, nobody can have removed the element."""
-        return self.remove.began if self.remove else inf
+        self.there_from = max(began, self.refused.began) if self.refused else began
+        self.gone_from = self.remove.began if self.remove else inf
 
     def is_there(self, place: float, proof: Operation) -> None:
         if place < self.there_by:
@@ -92,15 +90,8 @@ class _Element:
 class _Snapshot:
     operation: Operation
     held: dict[Hashable, None]
-
-    @property
-    def began(self) -> int:
-        return self.operation.began
-
-    @property
-    def ended(self) -> int:
-        assert self.operation.ended is not None, "only answered reads are judged"
-        return self.operation.ended
+    began: int
+    ended: int
 
 
 @dataclass(frozen=True)
@@ -128,7 +119,9 @@ class _Stages:
 def _snapshot(operation: Operation) -> _Snapshot:
     if not isinstance(operation.answer, list | tuple):
         raise InvalidArgument(f"{told(operation)}: the answer must be the list of the elements")
-    return _Snapshot(operation, dict.fromkeys(canonical(value) for value in operation.answer))
+    assert operation.ended is not None, "only answered reads are judged"
+    held = dict.fromkeys(map(canonical, operation.answer))
+    return _Snapshot(operation, held, operation.began, operation.ended)
 
 
 class _Set:
@@ -137,10 +130,13 @@ class _Set:
         for operation in operations:
             if operation.name in (ADD, REMOVE):
                 self._note(operation)
+        for element in self.elements.values():
+            element.all_is_noted()
         answered = [each for each in operations if each.known]
         self.counts = [each for each in answered if each.name == COUNT]
         reads = sorted((each for each in answered if each.name == READ), key=lambda each: each.ended or 0)
         self.reads = [_snapshot(each) for each in reads]
+        self._known_bounds: dict[int, _Bounds] = {}  # by the place of the read
         self.last_place = max((each.ended or each.began for each in operations), default=0)
 
     def _note(self, operation: Operation) -> None:
@@ -187,6 +183,7 @@ class _Set:
                 times = Counter(map(canonical, read.operation.answer))
                 twice = listed(value for value, count in times.items() if count > 1)
                 yield f"{_brief(read.operation)} lists {twice} more than once", [read.operation]
+            ended = read.ended
             for value in read.held:
                 element = self.elements.get(value)
                 if element is None or (element.add is None and not element.failed):
@@ -197,13 +194,15 @@ class _Set:
                         "take place",
                         [element.failed[0], read.operation],
                     )
-                elif element.add.began > read.ended:
+                elif element.there_by <= ended:
+                    continue  # somebody proved it before
+                elif element.add.began > ended:
                     yield (
                         f"{_brief(read.operation)} holds {value!r} before {told(element.add)} began",
                         [element.add, read.operation],
                     )
                 else:
-                    element.is_there(read.ended, read.operation)
+                    element.is_there(ended, read.operation)
 
     def wrong_answers(self) -> Iterator[Problem]:
         """Adds find nothing there; removes find what is there, and nothing else."""
@@ -224,8 +223,9 @@ class _Set:
     def lost(self) -> Iterator[Problem]:
         """What was surely there is in every read that began later, until somebody may have removed it."""
         for read in self.reads:
+            began, held = read.began, read.held
             for value, element in self.elements.items():
-                if element.there_by < read.began and value not in read.held:
+                if element.there_by < began and value not in held:
                     assert element.seen is not None
                     if element.gone_from > read.ended:
                         yield (
@@ -284,7 +284,13 @@ class _Set:
                 break
             floor, after = gone_from, element.remove or after
 
-    def _bounds(self, read: _Snapshot) -> tuple[float, Operation, float, Operation]:
+    def _bounds(self, read: _Snapshot) -> _Bounds:
+        """Known once `lost` has told what is surely gone."""
+        if read.began not in self._known_bounds:
+            self._known_bounds[read.began] = self._find_bounds(read)
+        return self._known_bounds[read.began]
+
+    def _find_bounds(self, read: _Snapshot) -> _Bounds:
         """The places between which it was taken, by what it holds, each with its proof."""
         floor, after = float(read.began), read.operation
         ceiling, until = float(read.ended), read.operation

@@ -62,7 +62,7 @@ _ALL = (
     RayScenario("calm", {}, _everything),
     RayScenario("crashes", {"crash": 2.0}, _everything),
     RayScenario("kills", {"crash": 1.0}, _some, every_s=12.0),
-    RayScenario("losses", {"node_loss": 1.0}, _some, every_s=16.0),
+    RayScenario("losses", {"node_loss": 1.0, "stop": 1.0}, _some, every_s=25.0),
     RayScenario("stops", {"stop": 0.7, "crash": 0.5, "client_crash": 0.1}, _some),
     RayScenario("blackouts", {"blackout": 0.5}, _some),
     RayScenario("pauses", {"pause": 1.5}, _everything),
@@ -114,14 +114,16 @@ def plan_of(name: str, seed: int, hosts: Sequence[str], duration_s: float) -> Pl
 def _in_turn(
     wanted: RayScenario, every_s: float, seed: int, hosts: Sequence[str], until_s: float
 ) -> tuple[Fault, ...]:
-    """Kind after kind, host after host: whoever was hit before leads less than the next one."""
+    """Kind after kind, host after host: whoever was hit before leads less than the next one. Where nodes are hit, the
+    first host is hit by all other kinds: its node is spared, and it would end up leading everything."""
     kinds = list(wanted.mix)
+    rest = hosts[:1] if any(kind in NODES for kind in kinds) else hosts
     found: list[Fault] = []
     at_s = min(FIRST_S, until_s)
     while at_s <= until_s:
-        kind = kinds[len(found) % len(kinds)]
-        among = hosts[1:] if kind in NODES else hosts
-        found.append(Fault(at_s, kind, (among[(seed + len(found)) % len(among)],), FOR_S))
+        turn, which = divmod(len(found), len(kinds))
+        among = hosts[1:] if kinds[which] in NODES else rest
+        found.append(Fault(at_s, kinds[which], (among[(seed + turn) % len(among)],), FOR_S))
         at_s += every_s
     return tuple(found)
 

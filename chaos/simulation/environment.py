@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ebla.storage.environment import Batch, Delete, DeleteRange, Item, Put, within
+from ebla.storage.environment import JOINED_LARGE, Batch, Delete, DeleteRange, Item, Put, within
 from ebla.storage.errors import DiskFull, InvalidArgument, SnapshotExpired, StorageError
 
 if TYPE_CHECKING:
@@ -49,10 +49,12 @@ class _View(abc.ABC):
         table = self._table(database)
         if stop is not None and stop <= start:
             return []
-        found = ((key, table[key]) for key in table.irange(start, stop, (True, False)))
+        keys = table.irange(start, stop, (True, False))
         if bytes_max is None:
-            return list(islice(found, limit))
-        return within(found, limit, bytes_max, lambda item: len(item[0]) + len(item[1]))
+            return [(key, table[key]) for key in islice(keys, limit)]
+        found = ((key, table[key]) for key in keys)
+        large = max(map(len, dict.values(table)), default=0) + KEY_BYTES_MAX > JOINED_LARGE
+        return within(found, limit, bytes_max, lambda item: len(item[0]) + len(item[1]), large=large)
 
     def joined(
         self,
@@ -259,7 +261,10 @@ def _table_of(tables: Tables, database: str) -> Any:
 
 
 def tables_bytes(tables: Tables) -> int:
-    return sum(len(key) + len(value) for table in tables.values() for key, value in table.items())
+    """The dict's own views: those of a sorted one are a step of Python for each record."""
+    return sum(
+        sum(map(len, dict.keys(table))) + sum(map(len, dict.values(table))) for table in tables.values()
+    )
 
 
 def _settle(future: asyncio.Future[None], error: StorageError | None) -> None:

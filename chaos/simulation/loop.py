@@ -146,7 +146,7 @@ class _Nowhere:
 
 
 class _Handle(events.Handle):
-    """asyncio's, without its look at the loop's debug mode."""
+    """asyncio's, without its looks at the loop's debug mode: a run makes a hundred thousand of them."""
 
     def __init__(self, callback: Any, args: Any, loop: Any, context: contextvars.Context | None) -> None:
         self._context = contextvars.copy_context() if context is None else context
@@ -156,6 +156,22 @@ class _Handle(events.Handle):
         self._cancelled = False
         self._repr = None
 
+    def cancel(self) -> None:
+        """A timer that is cancelled is passed over when its time comes."""
+        self._cancelled = True
+        self._callback, self._args = None, ()
+
+
+class _Timer(_Handle):
+    def __init__(
+        self, when: float, callback: Any, args: Any, loop: Any, context: contextvars.Context | None
+    ) -> None:
+        super().__init__(callback, args, loop, context)
+        self._when = when
+
+    def when(self) -> float:
+        return self._when
+
 
 class SimulatedLoop(asyncio.BaseEventLoop):
     """See the module. `random` is the root of all chance in the run; derive from it with `derive`."""
@@ -163,6 +179,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     # What BaseEventLoop keeps without telling the type checker; stable from Python 3.11 to 3.13.
     _ready: collections.deque[Any]
     _asyncgens: Any
+    _stopping: bool
 
     def __init__(self, seed: int = 0, steps_max: int = STEPS_MAX) -> None:
         super().__init__()
@@ -216,7 +233,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return self._now
 
     def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
-        """As asyncio's, without its checks for debugging: a run is millions of these."""
+        """As asyncio's, without its checks for debugging."""
         handle = _Handle(callback, args, self, context)
         self._ready.append(handle)
         return handle
@@ -226,14 +243,16 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
         self._timers_set += 1
-        timer = events.TimerHandle(when, callback, args, self, context)
+        timer = _Timer(when, callback, args, self, context)
         heapq.heappush(self._timers, (when, self._timers_set, timer))
         return timer
 
-    def _timer_handle_cancelled(self, handle: Any) -> None:
-        """It is passed over when its time comes."""
-
     def _run_once(self) -> None:
+        """Until somebody stops the loop: asyncio comes back here only to see whether it was stopped."""
+        while not self._stopping:
+            self._run_ready()
+
+    def _run_ready(self) -> None:
         """All callbacks that are ready now; if there are none, time jumps to the next timer first."""
         if self._abort is not None:
             raise self._abort

@@ -12,29 +12,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from random import Random
 
-import msgspec
-
 from ebla.actors import incarnations
-from ebla.actors.messages import ServerInstance
 from ebla.actors.tablet.server import TabletServer
-from ebla.chaos.plans import Fault, Plan
+from ebla.chaos.plans import OVERTIME_S, Fault, Plan
+from ebla.chaos.simulation import damage
 from ebla.chaos.simulation.deployment import Deployment, address_of
 from ebla.chaos.simulation.disk import COMMIT_S, DurableState
 from ebla.chaos.simulation.network import SLOW_PROBABILITY, SLOW_S
 from ebla.chaos.simulation.points import Points
 from ebla.options import MASTER as MASTER_ADDRESS
 from ebla.storage.errors import Corruption, Damaged, DirectoryLocked, DiskFailed, DiskFull, OldCopy
-from ebla.storage.records import unseal
-from ebla.storage.tablet_store import ROWS
 
 COPY_S = 3.0  # how old an old version is
 BELIEVED_DEAD_S = 2.0  # after which a paused node is superseded
 ZOMBIE_S = 1.0  # that a superseded node lives on beside its successor
-ARMED_S = 8.0  # that a crash waits for its node at a fault point
-NEVER_STALE = (
-    "consensus-meta",
-    "tablet-meta",
-)  # a vote that is older than itself is beyond the budget: see disk.py
+ARMED_S_MAX = 8.0  # that a crash waits for its node at a fault point; it also stops waiting when act one ends
 RECOGNISED_S = 5.0  # within which an old copy ends, unless something else keeps it from being heard
 LOOK_S = 0.1
 SLOW_SHARE = 0.2  # of the messages, under `delay`
@@ -52,6 +44,7 @@ class Nemesis:
         self._damaged: dict[str, None] = {}
         self._old_copies: dict[str, DurableState] = {}
         self._shares: dict[str, list[float]] = {"lose": [], "repeat": [], "delay": []}
+        self._ends_s = 0.0
 
     def tolerates(self, address: str, error: BaseException) -> bool:
         """Whether a role may end with this error, seen what was done to it."""
@@ -65,9 +58,10 @@ class Nemesis:
             return address in self._old_copies
         return isinstance(error, Corruption | Damaged) and address in self._damaged
 
-    async def run(self) -> None:
-        """Act one. Returns when the last fault was undone."""
+    async def run(self, duration_s: float) -> None:
+        """Act one, of that length; returns when the last fault was undone, a little later."""
         began = self.cluster.loop.time()
+        self._ends_s = began + duration_s
         await asyncio.gather(*(self._at(began, fault) for fault in self.plan.faults))
 
     async def _at(self, began: float, fault: Fault) -> None:
@@ -128,11 +122,15 @@ class Nemesis:
             passed.set_result(None)
 
         self.points.arm(address, fault.point, crash)
-        await asyncio.wait([passed], timeout=ARMED_S)
+        await asyncio.wait([passed], timeout=min(ARMED_S_MAX, self._left_s()))
         self.points.disarm(address, fault.point)
         if passed.done():
-            await asyncio.sleep(fault.for_s)
+            await asyncio.sleep(min(fault.for_s, self._left_s() + OVERTIME_S))
             self.deployment.let_up(host)
+
+    def _left_s(self) -> float:
+        """Of act one."""
+        return max(0.0, self._ends_s - self.cluster.loop.time())
 
     async def _node_loss(self, fault: Fault) -> None:
         """A simulated host is one node with one role, and the role's data is where it was."""
@@ -316,7 +314,7 @@ class Nemesis:
         others = [MASTER_ADDRESS, *map(address_of, self.deployment.hosts)]
         states = [self.cluster.state(other) for other in others if other != address]
         return old.uuid is not None and all(
-            _heard(state, old.uuid) >= old.seqno + incarnations.RAISED_BY for state in states
+            damage.heard(state, old.uuid) >= old.seqno + incarnations.RAISED_BY for state in states
         )
 
     async def _recognised(self, address: str, old: DurableState) -> None:
@@ -331,21 +329,13 @@ class Nemesis:
         self.deployment.let_up(host)
 
     async def _rot(self, fault: Fault) -> None:
-        """One bit of a record, of rows every other time."""
         address, state, chance = self._victim(fault)
-        tables = _tables(state, 1)
-        rows = [each for each in tables if each[1] == ROWS]
-        if tables:
-            path, name = chance.choice(rows if rows and chance.random() < 0.5 else tables)
-            state.rot(path, name, chance.choice(list(state.environments[path][name])))
+        if damage.rot(state, chance):
             self._has_damaged(fault, address)
 
     async def _misdirect(self, fault: Fault) -> None:
         address, state, chance = self._victim(fault)
-        tables = _tables(state, 2)
-        if tables:
-            path, name = chance.choice(tables)
-            state.misdirect(path, name, *chance.sample(list(state.environments[path][name]), 2))
+        if damage.misdirect(state, chance):
             self._has_damaged(fault, address)
 
     async def _stale(self, fault: Fault) -> None:
@@ -353,14 +343,7 @@ class Nemesis:
         old = self._victim(fault)[1].copy()
         await asyncio.sleep(COPY_S)
         address, state, chance = self._victim(fault)
-        records = [
-            (path, name, key)
-            for path, name in _tables(state, 1)
-            if path not in NEVER_STALE and name != ROWS
-            for key, value in old.environments.get(path, {}).get(name, {}).items()
-            if state.environments[path][name].get(key, value) != value
-        ]
-        if records and state.make_stale(*chance.choice(records), old):
+        if damage.make_stale(state, old, chance):
             self._has_damaged(fault, address)
 
     def _victim(self, fault: Fault) -> tuple[str, DurableState, Random]:
@@ -385,23 +368,3 @@ class Nemesis:
         with self._seen(fault, lambda: round(clock.wall_us() / 1e6 - loop.time(), 3)):
             clock.wall_offset_us += int(fault.amount * 1e6)
         await asyncio.sleep(fault.for_s)
-
-
-def _tables(state: DurableState, records_min: int) -> list[tuple[str, str]]:
-    """(environment, database) of those with so many records."""
-    return [
-        (path, name)
-        for path in sorted(state.environments)
-        for name, table in sorted(state.environments[path].items())
-        if len(table) >= records_min
-    ]
-
-
-def _heard(state: DurableState, uuid: str) -> int:
-    """The highest number of this server that a role has on disk."""
-    for path in ("consensus-meta", "catalog"):
-        found = state.environments.get(path, {}).get(incarnations.DATABASE, {}).get(uuid.encode())
-        if found is not None:
-            body = unseal(uuid.encode(), found, path)
-            return msgspec.msgpack.decode(body, type=ServerInstance).seqno
-    return 0

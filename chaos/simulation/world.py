@@ -177,7 +177,8 @@ class SimulatedCluster:
             self._kill(node)
 
     async def stop(self, address: str) -> None:
-        """SIGTERM: the role stops in its own order, then its tasks are cancelled and the disk is closed."""
+        """SIGTERM: the role stops in its own order, then its tasks are cancelled and the disk is closed. Of two at the same
+        time, one raises NodeCrashed when the other has ended the node."""
         node = self._nodes[address]
         self.loop.trace("stop", address)
         stopping = self.loop.create_task(self._stop(node), context=node.domain.context.copy())
@@ -187,6 +188,7 @@ class SimulatedCluster:
         stopping.result()
         self.network.unregister(address)
         node.domain.alive = False
+        node.ended.set_result(None)
 
     async def _stop(self, node: Node) -> None:
         if node.role is not None:

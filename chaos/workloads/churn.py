@@ -8,6 +8,7 @@ differs is.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TypeVar
 
 import msgspec
@@ -105,7 +106,12 @@ class Churn:
             return
         name = mine.pop(client.random.randrange(len(mine)))
         call = client.db.drop_table(name, deadline_s=client.deadline_s())
-        await client.ask("remove", name, None, call, lambda _: True)
+        asked = [client.ask("remove", name, None, call, lambda _: True)]
+        if client.random.random() < 0.5:
+            asked.append(self._flush_everything(client))
+        told, *_ = await asyncio.gather(*asked, return_exceptions=True)
+        if isinstance(told, BaseException):
+            raise told
 
     async def _list(self, client: Client, mine: list[str]) -> None:
         call = client.db.tables(f"{self.name}-", deadline_s=client.deadline_s())
@@ -133,6 +139,13 @@ class Churn:
         everything = client.random.random() < 0.3
         request = m.FlushRequest(None if everything else tablet.tablet)
         await self._tell(client, address, "flush", request, m.FlushReply)
+
+    async def _flush_everything(self, client: Client) -> None:
+        """On some server, which is to lose a replica meanwhile."""
+        tablet = await self._some_tablet(client)
+        if tablet is not None:
+            address = client.random.choice(tablet.replicas).address
+            await self._tell(client, address, "flush", m.FlushRequest(), m.FlushReply)
 
     async def _compare(self, client: Client, mine: list[str]) -> None:
         """As `ebla check --checksum` does. A replica may have no digest now; it may not have another one."""

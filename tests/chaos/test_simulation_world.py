@@ -130,6 +130,26 @@ def test_a_graceful_stop_runs_the_role_stop_and_then_the_cleanup_of_its_tasks():
     run(main())
 
 
+def test_two_graceful_stops_at_once_both_come_to_an_end():
+    class SlowToStop(Store):
+        async def stop(self) -> None:
+            if not self.diary:
+                self.diary.append("stops")
+                await self.world.clock.sleep(1.0)
+
+    async def main():
+        cluster = SimulatedCluster()
+        await cluster.start(ADDRESS, SlowToStop)
+        first = asyncio.ensure_future(cluster.stop(ADDRESS))
+        await asyncio.sleep(0.1)
+        await cluster.stop(ADDRESS)
+        with pytest.raises(NodeCrashed, match="while it stopped"):
+            async with asyncio.timeout(60):
+                await first
+
+    run(main())
+
+
 def test_requests_that_arrive_before_the_start_is_done_are_answered():
     async def main():
         cluster = SimulatedCluster()

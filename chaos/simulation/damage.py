@@ -1,0 +1,74 @@
+"""Damage to the records that a simulated disk holds, and what else is read off a disk from outside.
+
+Each function says whether it found something to damage. What is chosen depends on `chance` and the disk's contents only.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+
+from ebla.actors import incarnations
+from ebla.actors.messages import ServerInstance
+from ebla.chaos.simulation.disk import DurableState
+from ebla.storage.records import unseal
+from ebla.storage.tablet_store import ROWS
+
+NEVER_STALE = (
+    "consensus-meta",
+    "tablet-meta",
+)  # a vote that is older than itself is beyond the budget: see disk.py
+
+
+def rot(state: DurableState, chance: Random) -> bool:
+    """One bit of a record, of rows every other time."""
+    tables = _tables(state, 1)
+    rows = [each for each in tables if each[1] == ROWS]
+    if not tables:
+        return False
+    path, name = chance.choice(rows if rows and chance.random() < 0.5 else tables)
+    state.rot(path, name, chance.choice(list(state.environments[path][name])))
+    return True
+
+
+def misdirect(state: DurableState, chance: Random) -> bool:
+    """One record is served where another was written."""
+    tables = _tables(state, 2)
+    if not tables:
+        return False
+    path, name = chance.choice(tables)
+    state.misdirect(path, name, *chance.sample(list(state.environments[path][name]), 2))
+    return True
+
+
+def make_stale(state: DurableState, old: DurableState, chance: Random) -> bool:
+    """One record is what it was in `old`."""
+    records = [
+        (path, name, key)
+        for path, name in _tables(state, 1)
+        if path not in NEVER_STALE and name != ROWS
+        for key, value in old.environments.get(path, {}).get(name, {}).items()
+        if state.environments[path][name].get(key, value) != value
+    ]
+    return bool(records) and state.make_stale(*chance.choice(records), old)
+
+
+def heard(state: DurableState, uuid: str) -> int:
+    """The highest number of this server that a role has on disk."""
+    for path in ("consensus-meta", "catalog"):
+        found = state.environments.get(path, {}).get(incarnations.DATABASE, {}).get(uuid.encode())
+        if found is not None:
+            body = unseal(uuid.encode(), found, path)
+            return msgspec.msgpack.decode(body, type=ServerInstance).seqno
+    return 0
+
+
+def _tables(state: DurableState, records_min: int) -> list[tuple[str, str]]:
+    """(environment, database) of those with so many records."""
+    return [
+        (path, name)
+        for path in sorted(state.environments)
+        for name, table in sorted(state.environments[path].items())
+        if len(table) >= records_min
+    ]
