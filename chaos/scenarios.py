@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from ebla.actors.fault_points import POINTS
-from ebla.chaos.plans import HOLD_S
+from ebla.chaos.plans import HOLD_S, Plan
 from ebla.chaos.simulation.deployment import Shape
 from ebla.chaos.workloads.bank import Bank
 from ebla.chaos.workloads.base import PAUSE_S, Workload
@@ -208,3 +208,12 @@ def scenario(name: str) -> Scenario:
     if name not in SCENARIOS:
         raise InvalidArgument(f"there is no scenario {name!r}; there are {', '.join(SCENARIOS)}")
     return SCENARIOS[name]
+
+
+def scenario_of(plan: Plan) -> Scenario:
+    """That of a plan; one that was made for Ray, and that only Ray has, is played by its twin."""
+    if plan.scenario in SCENARIOS:
+        return SCENARIOS[plan.scenario]
+    from ebla.chaos.ray import scenarios as real
+
+    return real.simulated_twin(plan)

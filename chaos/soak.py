@@ -28,7 +28,7 @@ from ebla.actors.fault_points import MARKS, POINTS
 from ebla.chaos import plans
 from ebla.chaos.plans import Plan
 from ebla.chaos.planted import Defect, defect, planted
-from ebla.chaos.scenarios import SCENARIOS, scenario
+from ebla.chaos.scenarios import SCENARIOS, scenario, scenario_of
 from ebla.chaos.simulation.runs import Report, Run, plan_of
 
 T = TypeVar("T")
@@ -102,7 +102,7 @@ class Soak:
 def carry_out(task: Task) -> Report:
     """One run, in this process."""
     with planted(task.defect):
-        return quiet(Run(scenario(task.plan.scenario), task.plan).go)
+        return quiet(Run(scenario_of(task.plan), task.plan).go)
 
 
 def quiet(work: Callable[[], T]) -> T:

@@ -14,6 +14,7 @@ import msgspec
 from ebla.chaos import scenarios as simulated
 from ebla.chaos.plans import MASTER, NODES, Fault, Plan, generate
 from ebla.chaos.ray.probes import NETWORK
+from ebla.chaos.simulation.deployment import Shape
 from ebla.chaos.workloads.bank import Bank
 from ebla.chaos.workloads.base import Workload
 from ebla.chaos.workloads.chains import Chains
@@ -31,6 +32,7 @@ TRIES_MAX = 50
 FIRST_S = 2.0
 FOR_S = 1.0
 TAIL_S = 2.0  # at the end of the act without new faults
+TWIN_PAUSE_S = 0.3  # of a client of the simulated twin: acts are long here
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,23 @@ def scenario(name: str) -> RayScenario:
     known = dict.fromkeys([*SCENARIOS, *simulated.SCENARIOS])
     close = did_you_mean(name, known)
     raise InvalidArgument(f"there is no scenario {name!r}; there are {', '.join(known)}{close}")
+
+
+def simulated_twin(plan: Plan) -> simulated.Scenario:
+    """For a plan that was made for Ray: its workloads on as many hosts, for as long as its faults last."""
+    wanted = scenario(plan.scenario)
+    last_s = max((fault.at_s + fault.for_s for fault in plan.faults), default=0.0)
+    hosts = max([wanted.hosts, *(_number(host) for fault in plan.faults for host in fault.where)])
+    shape = Shape(hosts=hosts, server=simulated.SMALL, master=simulated.SMALL_MASTER)
+    return simulated.Scenario(
+        plan.scenario, wanted.mix, wanted.workloads, shape, last_s + TAIL_S, pause_s=TWIN_PAUSE_S
+    )
+
+
+def _number(host: str) -> int:
+    """Of host-3: 3."""
+    number = host.removeprefix("host-")
+    return int(number) if number.isdecimal() else 0
 
 
 def plan_of(name: str, seed: int, hosts: Sequence[str], duration_s: float) -> Plan:

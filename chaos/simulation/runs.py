@@ -36,6 +36,7 @@ from ebla.verdicts import Unanswered
 ANSWER_S_MAX = 60.0  # after healing, until everything asked is answered
 AGREE_S_MAX = 60.0  # and until all replicas of all tablets agree
 STEPS_MAX = 600_000  # ten times what the longest take
+STEPS_PER_S_MAX = 10_000  # for each second of act one
 
 
 class Violation(AssertionError):
@@ -82,7 +83,8 @@ class Run:
     def go(self) -> Report:
         """Runs to the end; never raises for what the system did wrong."""
         try:
-            loop.run(self._acts(), self.plan.seed, steps_max=STEPS_MAX)
+            steps_max = STEPS_MAX + int(STEPS_PER_S_MAX * self.scenario.duration_s)
+            loop.run(self._acts(), self.plan.seed, steps_max=steps_max)
         except (AssertionError, loop.Deadlock, loop.Livelock) as error:
             self.violation = f"{type(error).__name__}: {error}"
         except (NoAnswer, EblaError) as error:  # in front of act one, or after everything was whole again

@@ -190,6 +190,7 @@ def replay(
     """
     from ebla.chaos import soak
     from ebla.chaos.planted import planted
+    from ebla.chaos.scenarios import scenario_of
     from ebla.chaos.simulation.runs import Run
 
     chosen = _plan(scenario, seed, plan)
@@ -198,7 +199,7 @@ def replay(
     with planted(defect):
         if shrink:
             chosen = soak.shrink(soak.Task(chosen, defect))
-        run = Run(_scenario(chosen.scenario), chosen, whole_story=story)
+        run = Run(scenario_of(chosen), chosen, whole_story=story)
         report = soak.quiet(run.go)
     if export is not None:
         _export(ui, export, run)
@@ -233,6 +234,7 @@ def _plan(scenario: str | None, seed: int | None, path: Path | None) -> Plan:
 
 def _read_plan(path: Path) -> Plan:
     from ebla.chaos import plans
+    from ebla.chaos.scenarios import scenario_of
 
     try:
         plan = plans.decode(path.read_bytes())
@@ -242,9 +244,8 @@ def _read_plan(path: Path) -> Plan:
         ) from None
     except msgspec.MsgspecError as error:
         raise Usage(f"{path} is not a plan of faults: {error}", option="--plan") from error
-    hosts = _scenario(plan.scenario).shape.host_names()
     try:
-        plans.check(plan, hosts)
+        plans.check(plan, scenario_of(plan).shape.host_names())
     except InvalidArgument as error:
         raise Usage(f"{path} cannot be carried out: {error}", option="--plan") from None
     return plan

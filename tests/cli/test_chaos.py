@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 from ebla.chaos import plans
 from ebla.chaos.export import read_json_lines
 from ebla.chaos.planted import DEFECTS
+from ebla.chaos.ray import scenarios as real
 from ebla.chaos.scenarios import SCENARIOS
 from ebla.cli.app import app
 
@@ -97,6 +98,21 @@ def test_what_cannot_be_is_refused_with_the_remedy(tmp_path: Path) -> None:
 
 
 PLAN = {"scenario": "calm", "seed": 1, "faults": [{"at_s": 0.1, "kind": "crash", "where": ["host-9"]}]}
+
+
+def test_a_plan_that_was_made_for_ray_is_played_in_simulation_too(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    plan = real.plan_of("losses", 3, ("host-1", "host-2", "host-3"), 30.0)
+    path.write_bytes(plans.encode(plan))
+    done = run("replay", "--plan", str(path), "--json")
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert told["scenario"] == "losses"
+    assert told["effects"] == {"node_loss": 1, "stop": 1}
+    unknown = plans.Plan("earthquakes", 3, plan.faults)
+    path.write_bytes(plans.encode(unknown))
+    refused = run("replay", "--plan", str(path))
+    assert (refused.exit_code, "there is no scenario 'earthquakes'" in refused.stderr) == (2, True)
 
 
 def test_a_plan_that_cannot_be_carried_out_is_refused_with_the_place(tmp_path: Path) -> None:
