@@ -28,7 +28,7 @@ venv: .venv/linked
 	@touch $@
 
 test: lint types
-	$(BIN)/python -m pytest -q -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -q -n 2 --dist loadscope
 
 lint: venv
 	$(BIN)/ruff check .

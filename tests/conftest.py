@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import signal
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
-
-HERE = Path(__file__).parent
+from xdist.scheduler import LoadScopeScheduling
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -16,14 +14,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         parser.addoption("--rewrite", action="store_true", help="write golden transcripts anew")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+class ByFile(LoadScopeScheduling):
     """With `-n`: the tests of a file stay together, for the sake of what they share, and those with a Ray cluster are one
-    group, so that there is one cluster at a time."""
-    for item in items:
-        place = item.path.relative_to(HERE)
-        group = "cluster" if place.parts[0] == "cluster" else str(place)
-        item.add_marker(pytest.mark.xdist_group(group))
+    file here, so that there is one cluster at a time."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.split("::", 1)[0]
+        return "cluster" if "tests/cluster/" in file else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByFile:
+    return ByFile(config, log)
 
 
 @pytest.fixture(autouse=True, scope="session")
