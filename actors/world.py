@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -170,6 +170,16 @@ def decode_answer(data: bytes, answer: type[Reply]) -> Reply:
     return msgspec.msgpack.decode(view[1:], type=answer)
 
 
+_decoders_of: dict[type[Any], Mapping[str, msgspec.msgpack.Decoder[Any]]] = {}  # by role; made once
+
+
+def _decoders(role: type[Role]) -> Mapping[str, msgspec.msgpack.Decoder[Any]]:
+    if role not in _decoders_of:
+        known = methods(role)
+        _decoders_of[role] = {name: msgspec.msgpack.Decoder(known[name].request) for name in known}
+    return _decoders_of[role]
+
+
 class Dispatcher:
     """Decodes a request, runs the role's method, encodes its answer. Shared by Ray's shell and the simulation,
     so that nothing else can differ between them."""
@@ -177,9 +187,7 @@ class Dispatcher:
     def __init__(self, role: Role, on_defect: Callable[[str, BaseException], None]) -> None:
         self.role = role
         self.on_defect = on_defect
-        self.decoders = {
-            name: msgspec.msgpack.Decoder(method.request) for name, method in methods(type(role)).items()
-        }
+        self.decoders = _decoders(type(role))
 
     async def answer(self, method: str, data: bytes) -> bytes:
         decoder = self.decoders.get(method)

@@ -144,8 +144,7 @@ class SimulatedNetwork:
         self.seen["repeat"] += copies - 1
         for _ in range(copies):
             self._travel(exchange.sender, exchange.address, self._arrive, exchange)
-        late = OutcomeUnknown(f"no answer to {method} from {address} within {timeout_s} s", address=address)
-        timer = self.loop.call_later(timeout_s, self._fail, exchange, late)
+        timer = self.loop.call_later(timeout_s, self._time_out, exchange, timeout_s)
         try:
             return decode_answer(await answer, reply)
         finally:
@@ -176,6 +175,10 @@ class SimulatedNetwork:
     def _answered(self, exchange: Exchange, data: bytes) -> None:
         if not exchange.answer.done():
             exchange.answer.set_result(data)
+
+    def _time_out(self, exchange: Exchange, timeout_s: float) -> None:
+        what = f"no answer to {exchange.method} from {exchange.address} within {timeout_s} s"
+        self._fail(exchange, OutcomeUnknown(what, address=exchange.address))
 
     def _fail(self, exchange: Exchange, error: NetworkError) -> None:
         if not exchange.answer.done():
@@ -210,10 +213,8 @@ class SimulatedNetwork:
             self.seen["delay"] += 1
         return low + (high - low) * chance()
 
-    def _trace(self, what: str, exchange: Exchange, data: bytes) -> None:
-        self.loop.trace(
-            what, exchange.number, exchange.sender, exchange.address, exchange.method, zlib.crc32(data)
-        )
+    def _trace(self, what: str, e: Exchange, data: bytes) -> None:
+        self.loop.trace(f"{what} {e.number} {e.sender} {e.address} {e.method} {zlib.crc32(data)}")
 
 
 @dataclass(frozen=True)
