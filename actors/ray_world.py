@@ -75,6 +75,9 @@ class RayClock:
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
+    def timeout(self, seconds: float) -> asyncio.Timeout:
+        return asyncio.timeout(seconds)
+
 
 class RayNetwork:
     """Calls roles by address in one deployment's namespace. Handles are cached: a lookup asks the GCS."""

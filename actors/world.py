@@ -13,6 +13,7 @@ Three rules that every role keeps:
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import typing
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -46,6 +47,9 @@ class Clock(Protocol):
         """Microseconds since the epoch. May jump; nothing safe may depend on it."""
 
     async def sleep(self, seconds: float) -> None: ...
+
+    def timeout(self, seconds: float) -> asyncio.Timeout:
+        """A block that ends in TimeoutError after so long."""
 
 
 class Network(Protocol):

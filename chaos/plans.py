@@ -90,7 +90,7 @@ AMOUNTS = {
 }
 
 
-class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
+class Fault(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """At `at_s` since the beginning of act one, for `for_s`. `where`: the hosts, as the kind needs them."""
 
     at_s: float
@@ -108,7 +108,7 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"at {self.at_s:6.2f} s: {self.kind} {where}{amount}{point}{held}".rstrip()
 
 
-class Plan(msgspec.Struct, frozen=True):
+class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`scenario` and `seed` decide everything that is not a fault: who asks what, when, and how messages travel."""
 
     scenario: str

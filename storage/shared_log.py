@@ -25,6 +25,7 @@ ENTRIES = "entries"
 RECOVER_ITEMS = 256  # per read while recovering; entries may be large
 _KEY = struct.Struct(">Q16sQQ")
 _SEQ = struct.Struct(">Q")
+SEQ_BYTES = _SEQ.size  # in front of every key
 
 
 class Found(msgspec.Struct, frozen=True):

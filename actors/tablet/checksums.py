@@ -38,7 +38,7 @@ class Checksums:
     async def answer(self, replica: Replica, query: ChecksumQuery) -> ChecksumReply:
         """The digest at the checkpoint `index`; waits for the replica to get there."""
         try:
-            async with asyncio.timeout(query.timeout_s):
+            async with self.world.clock.timeout(query.timeout_s):
                 waiting = replica.applied(query.index)
                 if waiting is not None:
                     await waiting

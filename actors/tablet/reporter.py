@@ -84,7 +84,7 @@ class Reporter:
             if again:
                 continue
             try:
-                async with asyncio.timeout(self.options.heartbeat_s):
+                async with self.world.clock.timeout(self.options.heartbeat_s):
                     await self._wake.wait()
             except TimeoutError:
                 pass

@@ -16,7 +16,7 @@ Promises, each checked by a test of that name:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+import contextlib
 
 from ebla.actors import errors, incarnations
 from ebla.actors import messages as m
@@ -207,7 +207,9 @@ class TabletServer(Role):
                 outcomes.append(error)
         waiting = [outcome for outcome in outcomes if isinstance(outcome, asyncio.Future)]
         if waiting:
-            await asyncio.wait(waiting, timeout=min(request.timeout_s, WRITE_TIMEOUT_S_MAX))
+            with contextlib.suppress(TimeoutError):
+                async with self.world.clock.timeout(min(request.timeout_s, WRITE_TIMEOUT_S_MAX)):
+                    await asyncio.wait(waiting)
         settled = [_settle(outcome) for outcome in outcomes]
         return m.WriteReply(
             tuple(m.WriteResult(s.index, s.rejected) if isinstance(s, Stored) else None for s in settled),
@@ -264,9 +266,13 @@ class TabletServer(Role):
         replica.require_running()
         waiting = replica.applied(request.index)
         if waiting is not None:
-            await _within(
-                waiting, request.timeout_s, f"tablet {request.tablet} is behind index {request.index} here"
-            )
+            try:
+                async with self.world.clock.timeout(request.timeout_s):
+                    await waiting
+            except TimeoutError:
+                raise errors.Unavailable(
+                    f"tablet {request.tablet} is behind index {request.index} here"
+                ) from None
         flushed = await self.maintenance.flush(replica)
         directory = replica.store.environment.directory
         return m.LocalSnapshot(request.tablet, directory, self.options.host, flushed.index)
@@ -414,11 +420,3 @@ def _settle(outcome: asyncio.Future[Stored] | Stored | EblaError) -> Stored | Eb
         return outcome.result()
     assert isinstance(error, EblaError), error
     return error
-
-
-async def _within(waiting: Awaitable[None], timeout_s: float, message: str) -> None:
-    try:
-        async with asyncio.timeout(timeout_s):
-            await waiting
-    except TimeoutError:
-        raise errors.Unavailable(message) from None

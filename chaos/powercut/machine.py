@@ -82,6 +82,9 @@ class Clock:
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
+    def timeout(self, seconds: float) -> asyncio.Timeout:
+        return asyncio.timeout(seconds)
+
 
 class Faults:
     """Nothing fails; the points that are passed are told."""

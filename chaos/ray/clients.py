@@ -67,7 +67,7 @@ class Clients:
 
     def __init__(self, order: Order) -> None:
         self.order = order
-        self.stage = Stage()
+        self.stage = Stage(replicas=scenario(order.scenario).replicas)
         self.histories: dict[str, Recorded] = {}
         self.workloads = self._make(order.group)
         if order.group == 1:

@@ -1,7 +1,8 @@
 """What is run on real Ray: which workloads, and which faults to expect. Rates are lower than in simulation, because
 what Ray and processes do takes seconds here: a role is back after one or two, a node after ten.
 
-Whoever names a scenario of the simulation (chaos/scenarios.py) gets its workloads and its mix of faults.
+Whoever names a scenario of the simulation (chaos/scenarios.py) gets its workloads, replicas and mix of faults; the roles
+have their own options here, which are those of production.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ class RayScenario:
     workloads: Callable[[], list[Workload]]
     hosts: int = HOSTS
     operations_min: float = 10.0
+    replicas: int = 3
     every_s: float | None = None
 
 
@@ -90,7 +92,8 @@ def scenario(name: str) -> RayScenario:
     if name in simulated.SCENARIOS:
         other = simulated.SCENARIOS[name]
         least = HOSTS_PARTED if any(kind in NETWORK for kind in other.mix) else HOSTS
-        return RayScenario(name, other.mix, other.workloads, max(least, other.shape.hosts))
+        hosts = max(least, other.shape.hosts)
+        return RayScenario(name, other.mix, other.workloads, hosts, replicas=other.replicas)
     known = dict.fromkeys([*SCENARIOS, *simulated.SCENARIOS])
     close = did_you_mean(name, known)
     raise InvalidArgument(f"there is no scenario {name!r}; there are {', '.join(known)}{close}")

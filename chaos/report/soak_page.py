@@ -12,13 +12,17 @@ from ebla.chaos.plans import Plan
 from ebla.chaos.report.style import PAGES, STYLE
 from ebla.chaos.soak import Soak
 
+COVERAGE_RUNS = (
+    1000  # from so many runs of all scenarios on, a fault point that none of them passed is a failure
+)
 PAGE, FIGURES = "soak.html", "soak.json"
 VALID, VIOLATION, VOID = "valid", "violation", "void"
 WORDS = {VALID: "all held", VIOLATION: "failed", VOID: "void"}
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """A soak as a value. `never`: fault points and marks that no run came to. `voids`: why it proves nothing."""
+    """A soak as a value. `never`: fault points and marks that no run came to, which is a failure if the soak was
+    `thorough`: all scenarios, in COVERAGE_RUNS runs or more. `voids`: why it proves nothing."""
 
     workers: int
     runs: int
@@ -31,6 +35,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     failed: tuple[tuple[Plan, str], ...]
     different: tuple[Plan, ...]
     never: tuple[str, ...]
+    thorough: bool
     voids: tuple[str, ...]
     scenarios: dict[str, int]
     faults: dict[str, int]
@@ -44,7 +49,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def verdict(self) -> str:
-        if self.failed or self.different or self.never:
+        if self.failed or self.different or (self.thorough and self.never):
             return VIOLATION
         return VOID if self.voids else VALID
 
@@ -56,8 +61,14 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.pairs - len(self.different)} of {self.pairs}"
 
 
-def figures(soak: Soak, seconds: float, covered: bool) -> Figures:
-    """`covered`: whether the runs were enough for every fault point to be passed."""
+def figures(soak: Soak, seconds: float, everything: bool) -> Figures:
+    """`everything`: whether all scenarios were asked for."""
+    never, voids = soak.never(), soak.voids()
+    thorough = everything and soak.runs >= COVERAGE_RUNS
+    if everything and never and not thorough:
+        voids.append(
+            f"{len(never)} fault points or marks were never come to in so few runs; make {COVERAGE_RUNS:,} or more"
+        )
     return Figures(
         workers=soak.workers,
         runs=soak.runs,
@@ -69,8 +80,9 @@ def figures(soak: Soak, seconds: float, covered: bool) -> Figures:
         seconds=round(seconds, 3),
         failed=tuple(soak.failed),
         different=tuple(soak.different),
-        never=tuple(soak.never()) if covered else (),
-        voids=tuple(soak.voids()),
+        never=tuple(never),
+        thorough=thorough,
+        voids=tuple(voids),
         scenarios=dict(soak.per_scenario),
         faults=dict(soak.effects),
         points=dict(soak.fired),

@@ -15,7 +15,7 @@ What is a function of a replica's state alone is looked at when that state has c
                                    copy of a directory, and nobody may count what its server says: see the next)
     old_copies_are_not_believed    no role takes what runs on an old copy for the server whose copy it is
     indexes_are_in_order           flushed <= applied <= committed <= last, and durable <= last
-    durable_is_on_disk             what a replica calls durable is in a log that was synced
+    durable_is_on_disk             what a replica calls durable lies in a log on its disk
     one_reader_at_a_time           no two replicas of a tablet believe at one instant that they may serve reads
     catalog_is_well_formed         the master's maps agree with each other
     nothing_is_deleted_unasked     a tablet's data leaves a disk only if the catalog has ended the tablet
@@ -35,6 +35,7 @@ from ebla.chaos.simulation.applied import AppliedLog
 from ebla.chaos.simulation.deployment import Deployment, address_of
 from ebla.options import MASTER
 from ebla.storage.errors import StorageError
+from ebla.storage.shared_log import ENTRIES, SEQ_BYTES
 
 
 @dataclass(frozen=True)
@@ -183,8 +184,13 @@ def durable_is_on_disk(seen: Seen) -> None:
     if index < log.first_index or index <= log.private_last:
         return
     seq = log.slot(index).seq
-    assert 0 < seq < seen.server.rounds.synced_seq, (
-        f"{seen} calls entry {index} durable, which was not synced"
+    try:
+        found = seen.server.shared.environment.items(ENTRIES, seq.to_bytes(SEQ_BYTES, "big"), limit=1)
+    except StorageError:
+        return  # the disk is gone: nothing is served from it
+    there = bool(found) and int.from_bytes(found[0][0][:SEQ_BYTES], "big") == seq
+    assert there and seq < seen.server.rounds.synced_seq, (
+        f"{seen} calls entry {index} durable, which is not on its disk"
     )
 
 

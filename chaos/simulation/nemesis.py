@@ -1,4 +1,5 @@
-"""Carries out a plan of faults on a simulated deployment, and undoes every one of them at its end.
+"""Carries out a plan of faults on a simulated deployment, and undoes every one of them at its end, but for a wall clock
+that has jumped. Of two pauses, or two isolations, of one host that overlap the first to end ends both.
 
 One method per kind of chaos/plans.py. A fault that finds nothing to hit (the host is down already) does nothing; what
 had an effect is counted in `effects`.
@@ -59,9 +60,10 @@ class Nemesis:
         return isinstance(error, Corruption | Damaged) and address in self._damaged
 
     async def run(self, duration_s: float) -> None:
-        """Act one, of that length; returns when the last fault was undone, a little later."""
+        """Act one, of that length or until its last fault has ended; returns when that is undone, a little later."""
         began = self.cluster.loop.time()
-        self._ends_s = began + duration_s
+        last_s = max((fault.at_s + fault.for_s for fault in self.plan.faults), default=0.0)
+        self._ends_s = began + max(duration_s, last_s - OVERTIME_S)
         await asyncio.gather(*(self._at(began, fault) for fault in self.plan.faults))
 
     async def _at(self, began: float, fault: Fault) -> None:

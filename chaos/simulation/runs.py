@@ -83,7 +83,8 @@ class Run:
     def go(self) -> Report:
         """Runs to the end; never raises for what the system did wrong."""
         try:
-            steps_max = STEPS_MAX + int(STEPS_PER_S_MAX * self.scenario.duration_s)
+            act_s = max([self.scenario.duration_s, *(fault.at_s + fault.for_s for fault in self.plan.faults)])
+            steps_max = STEPS_MAX + int(STEPS_PER_S_MAX * act_s)
             loop.run(self._acts(), self.plan.seed, steps_max=steps_max)
         except (AssertionError, loop.Deadlock, loop.Livelock) as error:
             self.violation = f"{type(error).__name__}: {error}"
@@ -92,6 +93,8 @@ class Run:
             self.violation = (
                 f"Violation: nobody answered a deployment that is whole: {type(why).__name__}: {why}"
             )
+        except Exception as error:
+            self.violation = f"the simulation itself failed: {type(error).__name__}: {error}"
         return self._report()
 
     async def _acts(self) -> None:
@@ -128,7 +131,7 @@ class Run:
             await asyncio.sleep(self.scenario.look_s)
             try:
                 watch.look()
-            except AssertionError as error:
+            except Exception as error:  # one that cannot look has not seen that all is well
                 self.loop.abort(error)
                 return
 

@@ -77,6 +77,9 @@ class NodeClock:
         late_s = self._random.uniform(0, JITTER_S) if seconds > 0 else 0.0
         await asyncio.sleep(seconds / self._rate + late_s)
 
+    def timeout(self, seconds: float) -> asyncio.Timeout:
+        return asyncio.timeout(seconds / self._rate)
+
 
 @dataclass
 class Node:

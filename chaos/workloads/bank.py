@@ -14,7 +14,7 @@ from ebla import aio
 from ebla.chaos.checkers.bank import check_bank
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import History
-from ebla.chaos.workloads.base import PREPARE_S, Client, NoAnswer, persist, until_stopped
+from ebla.chaos.workloads.base import PREPARE_S, Client, NoAnswer, by_key, persist, until_stopped
 
 SCHEMA = pa.schema([("account", pa.int64()), ("balance", pa.int64())])
 START = 100
@@ -103,4 +103,4 @@ class Bank:
 
 
 def _balances(found: pa.Table) -> dict[int, int]:
-    return dict(zip(found["account"].to_pylist(), found["balance"].to_pylist(), strict=True))
+    return by_key(found["account"].to_pylist(), found["balance"].to_pylist())

@@ -10,7 +10,7 @@ A workload is a class with four verbs, the same in simulation and on Ray:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Protocol, TypeVar
@@ -116,6 +116,14 @@ async def until_stopped(client: Client, step: Callable[[], Awaitable[None]]) -> 
         except NoAnswer:
             await client.pause()
         await client.pause()
+
+
+def by_key(keys: Sequence[Any], values: Sequence[Any]) -> dict[Any, Any]:
+    """What a scan told, by key. A key that came again stands as another one, which nobody wrote."""
+    found: dict[Any, Any] = {}
+    for key, value in zip(keys, values, strict=True):
+        found[key if key not in found else f"{key}, once more"] = value
+    return found
 
 
 async def persist(client: Client, attempt: Callable[[], Awaitable[T]], tries_max: int = 20) -> T:

@@ -9,8 +9,9 @@ from ebla import aio
 from ebla.chaos.checkers.chains import check_list
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import History
-from ebla.chaos.workloads.base import PREPARE_S, Client, persist, until_stopped
+from ebla.chaos.workloads.base import PREPARE_S, Client, by_key, persist, until_stopped
 
+READS = 0.1  # of the steps
 SCHEMA = pa.schema([("node", pa.int64()), ("previous", pa.int64()), ("load", pa.binary())])
 
 
@@ -35,6 +36,9 @@ class Chains:
         last: list[int | None] = [None]
 
         async def step() -> None:
+            if client.random.random() < READS:
+                await self._read(client, table)
+                return
             node = client.random.getrandbits(48)
             row = {"node": node, "previous": last[0], "load": b"x" * client.random.randrange(300)}
             call = table.upsert(row, deadline_s=client.deadline_s())
@@ -56,4 +60,4 @@ class Chains:
 
 
 def _nodes(found: pa.Table) -> dict[int, int | None]:
-    return dict(zip(found["node"].to_pylist(), found["previous"].to_pylist(), strict=True))
+    return by_key(found["node"].to_pylist(), found["previous"].to_pylist())

@@ -109,9 +109,9 @@ class Churn:
         asked = [client.ask("remove", name, None, call, lambda _: True)]
         if client.random.random() < 0.5:
             asked.append(self._flush_everything(client))
-        told, *_ = await asyncio.gather(*asked, return_exceptions=True)
-        if isinstance(told, BaseException):
-            raise told
+        told = await asyncio.gather(*asked, return_exceptions=True)
+        for failed in (each for each in told if isinstance(each, BaseException)):
+            raise failed
 
     async def _list(self, client: Client, mine: list[str]) -> None:
         call = client.db.tables(f"{self.name}-", deadline_s=client.deadline_s())

@@ -51,10 +51,12 @@ def test_a_planted_defect_is_gone_when_its_block_ends() -> None:
         assert [vars(where)[what] for where, what, _ in each.swaps()] == before[name]
 
 
-def test_the_run_that_found_a_defect_holds_without_it() -> None:
-    wanted = defect("no-lease")
-    task = soak.Task(plan_of(scenario(wanted.scenario), wanted.seed))
-    assert soak.carry_out(task).violation == ""
+def test_the_runs_that_found_the_defects_hold_without_them(pools: list[ProcessPoolExecutor]) -> None:
+    asked = {
+        name: pools[number % 2].submit(soak.carry_out, soak.Task(plan_of(scenario(each.scenario), each.seed)))
+        for number, (name, each) in enumerate(DEFECTS.items())
+    }
+    assert {name: future.result().violation for name, future in asked.items()} == dict.fromkeys(DEFECTS, "")
 
 
 def test_the_table_in_the_documentation_is_that_of_the_defects() -> None:

@@ -86,10 +86,14 @@ def test_a_soak_report_names_failures_and_what_was_never_reached(tmp_path: Path)
     told = soak.Soak()
     plan = plan_of(scenario("chains"), 1)
     told.add(plan, soak.carry_out(soak.Task(plan)))
-    held = soak_page.figures(told, 10.0, covered=False)
+    held = soak_page.figures(told, 10.0, everything=False)
     assert held.good and "all held" in soak_page.html(held)
+    short = soak_page.figures(told, 10.0, everything=True)
+    assert short.verdict == soak_page.VOID and "so few runs" in short.voids[0]
+    told.runs += soak_page.COVERAGE_RUNS
+    assert soak_page.figures(told, 10.0, everything=True).verdict == soak_page.VIOLATION
     told.failed.append((plan, "Violation: chains: a node is lost"))
-    failed = soak_page.figures(told, 10.0, covered=True)
+    failed = soak_page.figures(told, 10.0, everything=True)
     html = soak_page.write(failed, tmp_path).read_text()
     assert "ebla chaos replay -s chains --seed 1" in html and "a node is lost" in html
     assert "master.drop_table.before_edit" in failed.never and not failed.good
@@ -109,7 +113,7 @@ def test_a_soak_that_proves_nothing_is_void_and_not_good(
     workers: int, runs: int, void: int, pairs: int, why: str
 ) -> None:
     told = soak.Soak(workers=workers, runs=runs, void=void, pairs=pairs)
-    found = soak_page.figures(told, 10.0, covered=False)
+    found = soak_page.figures(told, 10.0, everything=False)
     assert not found.good
     assert [each.startswith(why) for each in found.voids] == [True]
     html = soak_page.html(found)
@@ -119,7 +123,7 @@ def test_a_soak_that_proves_nothing_is_void_and_not_good(
 
 def test_a_few_void_runs_and_a_single_worker_are_told_and_good() -> None:
     told = soak.Soak(workers=2, runs=100, void=2, pairs=5)
-    several = soak_page.figures(told, 10.0, covered=False)
+    several = soak_page.figures(told, 10.0, everything=False)
     assert (several.good, several.compared) == (True, "5 of 5")
     alone = msgspec.structs.replace(several, workers=1, pairs=0)
     assert (alone.good, alone.compared) == (True, "not compared: one worker")

@@ -9,7 +9,7 @@ import pytest
 
 from ebla.chaos import soak
 from ebla.chaos.history import History
-from ebla.chaos.plans import Fault, Plan
+from ebla.chaos.plans import NODES, Fault, Plan
 from ebla.chaos.scenarios import SCENARIOS, scenario
 from ebla.chaos.simulation.runs import Run, plan_of
 from ebla.chaos.simulation.story import replicas, story
@@ -35,7 +35,7 @@ def test_hundreds_of_runs_hold_and_each_seed_is_one_history() -> None:
 def test_every_kind_of_fault_has_an_effect_and_is_undone() -> None:
     """Each on its own, long before the end; the deployment must be whole afterwards."""
     effects: Counter[str] = Counter()
-    kinds = dict.fromkeys(kind for each in SCENARIOS.values() for kind in each.mix)
+    kinds = dict.fromkeys([*(kind for each in SCENARIOS.values() for kind in each.mix), *NODES])
     calm = scenario("chains")
     for number, kind in enumerate(kinds):
         hosts = ("host-1", "host-2") if kind.startswith("cut") else ("host-1",)

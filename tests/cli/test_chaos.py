@@ -88,12 +88,13 @@ def test_what_cannot_be_is_refused_with_the_remedy(tmp_path: Path) -> None:
     for words, remedy in (
         (("simulate", "-s", "nonsense"), "there are calm"),
         (("replay",), "--scenario and --seed"),
+        (("replay", "-s", "calm"), "--scenario and --seed"),
         (("replay", "--plan", str(bad)), "not a plan of faults"),
         (("replay", "-s", "calm", "--seed", "1", "--defect", "nonsense"), "no planted defect"),
         (("planted", "-d", "nonsense"), "no planted defect"),
     ):
         done = run(*words)
-        assert done.exit_code in (1, 2), words
+        assert done.exit_code == 2, words
         assert remedy in done.stderr, (words, done.stderr)
 
 
@@ -124,12 +125,20 @@ def test_a_plan_that_cannot_be_carried_out_is_refused_with_the_place(tmp_path: P
     assert "there is no host host-9; the hosts are host-1" in message and "$.faults[0].where" in message
 
 
+def test_a_misspelt_field_of_a_plan_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    fault = {"at_s": 0.1, "kind": "crash", "where": ["host-1"], "fro_s": 3.0}
+    path.write_text(json.dumps({"scenario": "calm", "seed": 1, "faults": [fault]}))
+    done = run("replay", "--plan", str(path))
+    assert (done.exit_code, "fro_s" in done.stderr) == (2, True)
+
+
 def test_a_run_that_proves_nothing_is_no_pass(tmp_path: Path) -> None:
     down = [{"at_s": 0.0, "kind": "crash", "where": [f"host-{n}"], "for_s": 30.0} for n in (1, 2, 3)]
     path = tmp_path / "plan.json"
     path.write_text(json.dumps({"scenario": "registers", "seed": 1, "faults": down}))
     done = run("replay", "--plan", str(path))
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "this is not a pass" in done.stdout and "everything held" not in done.stdout
 
 

@@ -30,6 +30,9 @@ class RealClock:
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
+    def timeout(self, seconds: float) -> asyncio.Timeout:
+        return asyncio.timeout(seconds)
+
 
 class LoopNetwork:
     """Calls roles of this process; messages travel as bytes."""

@@ -39,6 +39,9 @@ class FastClock:
         self.slept += 1
         await asyncio.sleep(0.001)
 
+    def timeout(self, seconds: float) -> asyncio.Timeout:
+        return asyncio.timeout(seconds)
+
 
 class Nobody:
     """A network with nobody on it."""

@@ -1,0 +1,63 @@
+"""What a run must notice, whatever goes wrong: in the system, in the watch itself, or in what clients were told."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pyarrow as pa
+import pytest
+
+from ebla.chaos import soak
+from ebla.chaos.plans import Fault, Plan
+from ebla.chaos.scenarios import scenario
+from ebla.chaos.simulation import invariants
+from ebla.chaos.simulation.environment import MemoryEnvironment
+from ebla.chaos.simulation.runs import Run, plan_of
+from ebla.chaos.workloads import chains
+from ebla.storage.environment import Batch
+
+
+def test_an_invariant_that_breaks_down_is_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = iter(range(1000))
+
+    def broken(seen: object) -> None:
+        if next(looks) == 5:
+            raise KeyError("nobody thought of this")
+
+    monkeypatch.setattr(invariants, "entries_can_be_read", broken)
+    report = soak.quiet(Run(scenario("calm"), plan_of(scenario("calm"), 1)).go)
+    assert "KeyError" in report.violation
+
+
+def test_what_is_called_durable_must_lie_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the role itself believes: a commit that returns before its sync is found by looking at the disk."""
+    honest = MemoryEnvironment.commit
+
+    async def hasty(self: MemoryEnvironment, batch: Batch) -> None:
+        task = asyncio.ensure_future(honest(self, batch))
+        if self.path != "wals/shared":
+            await task
+
+    monkeypatch.setattr(MemoryEnvironment, "commit", hasty)
+    plan = Plan("chains", 3, (Fault(1.0, "slow_disk", ("host-1",), 3.0, 1.0),))
+    report = soak.quiet(Run(scenario("chains"), plan).go)
+    assert "which is not on its disk" in report.violation
+
+
+def test_a_scan_that_tells_a_row_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = chains._nodes
+
+    def twice(found: pa.Table) -> dict[int, int | None]:
+        return honest(pa.concat_tables([found, found.slice(0, 1)]))
+
+    monkeypatch.setattr(chains, "_nodes", twice)
+    report = soak.quiet(Run(scenario("chains"), Plan("chains", 1, ())).go)
+    assert "once more" in report.violation and "nobody appended it" in report.violation
+
+
+def test_a_run_lasts_as_long_as_the_faults_of_its_plan() -> None:
+    points = (Fault(9.0, "crash_point", ("host-1",), 1.0, 0.0, "tablet.log.before_commit"),)
+    report = soak.quiet(Run(scenario("chains"), Plan("chains", 1, points)).go)
+    assert (report.violation, report.effects["crash_point"]) == ("", 1)
+    report = soak.quiet(Run(scenario("calm"), Plan("calm", 1, (Fault(90.0, "crash", ("host-1",), 1.0),))).go)
+    assert (report.violation, report.effects["crash"]) == ("", 1)
