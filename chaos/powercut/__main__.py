@@ -60,9 +60,12 @@ def main(
     try:
         if recording is not None:
             _repeat(figures, recording, cut, flip, spoil, quiet=as_json)
+        elif not cut is flip is spoil is None:
+            raise InvalidArgument("--cut, --flip and --spoil repeat a case of a recording; give --recording")
         elif not cuts + flips + spoils:
             raise InvalidArgument("no cut, no flip and no other damage is wanted; raise --cuts or --flips")
         else:
+            _check_keep(keep)
             _run(figures, _Wanted(cuts, flips, spoils, lives, seed, jobs, keep), quiet=as_json)
     except KeyboardInterrupt as interrupt:
         told.print("interrupted; every process was ended, and every directory removed")
@@ -117,6 +120,13 @@ def _run(figures: Figures, wanted: _Wanted, *, quiet: bool) -> None:
                     figures.add_flip(file, flip)
                     progress.advance(cases)
         _keep(figures, wanted.keep)
+
+
+def _check_keep(keep: Path) -> None:
+    """Before anything is recorded: what failed must not be lost for want of a place. Makes nothing."""
+    there = next(place for place in (keep, *keep.absolute().parents) if place.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise InvalidArgument(f"--keep: {keep} cannot be made or written; name another directory")
 
 
 def _shares(files: list[Path], count: int) -> Iterator[tuple[Path, range]]:

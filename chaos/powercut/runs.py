@@ -76,7 +76,12 @@ def _record(arguments: list[str]) -> bool:
     """False if there was nothing to recover."""
     with _scratch() as base:
         command = [sys.executable, "-m", "ebla.chaos.powercut.recorder", str(base), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=RECORD_S, check=False)
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=RECORD_S, check=False)
+        except subprocess.TimeoutExpired:
+            raise CaseFailed(
+                f"nothing was recorded within {RECORD_S:g} s; try again on a machine that does less"
+            ) from None
     if done.returncode == CANNOT:
         raise CannotRecord(done.stderr.strip())
     if done.returncode not in (0, UNBORN):

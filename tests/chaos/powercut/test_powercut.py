@@ -182,6 +182,11 @@ def test_a_run_tells_its_figures() -> None:
 
 
 def test_what_cannot_be_tried_is_no_pass(life: Path, tmp_path: Path) -> None:
+    alone = told("--cut", "5")
+    assert (alone.exit_code, "give --recording" in alone.stderr) == (2, True)
+    (tmp_path / "taken").write_bytes(b"")
+    nowhere = told("--cuts", "1", "--keep", str(tmp_path / "taken" / "here"))
+    assert (nowhere.exit_code, "--keep" in nowhere.stderr) == (2, True)
     nothing = told("--cuts", "0", "--flips", "0")
     assert (nothing.exit_code, "raise --cuts" in nothing.stderr) == (2, True)
     which = told("--recording", str(life))
