@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, as_completed, wait
@@ -130,6 +131,11 @@ def paired(plan: Plan) -> bool:
     return (crc32(plan.scenario.encode()) + plan.seed) % PAIRS_EVERY == 0
 
 
+def _leave_interrupts() -> None:
+    """Ctrl-C reaches every process of a terminal; who hands out the runs hears it, and a run under way ends quietly."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 @contextmanager
 def workers(count: int) -> Iterator[list[ProcessPoolExecutor]]:
     """Processes, each with another order of its sets."""
@@ -139,7 +145,7 @@ def workers(count: int) -> Iterator[list[ProcessPoolExecutor]]:
         try:
             for number in range(count):
                 os.environ["PYTHONHASHSEED"] = str(number + 1)
-                pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+                pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _leave_interrupts)
                 pool.submit(os.getpid).result()  # started under this hash seed
                 stack.callback(pool.shutdown, cancel_futures=True)
                 found.append(pool)

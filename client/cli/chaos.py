@@ -97,13 +97,21 @@ def simulate(
     began_s = time.monotonic()
     limit = None if minutes is None else began_s + 60 * minutes
     numbers = range(first, first + seeds) if limit is None else _until(limit, first)
-    with ui.working("simulating") as progress, soak.workers(workers or os.cpu_count() or 1) as pools:
-        total = len(names) * seeds if limit is None else None
-        for plan, report in soak.runs(soak.tasks(names, numbers), pools, told):
-            if report.violation:
-                ui.warn(f"{plan.scenario} seed {plan.seed}: {report.violation.splitlines()[0][:400]}")
-                ui.note(f"see it with: ebla chaos replay -s {plan.scenario} --seed {plan.seed} --story")
-            progress.step(f"{told.answered:,} operations", told.runs, total)
+    try:
+        with ui.working("simulating") as progress, soak.workers(workers or os.cpu_count() or 1) as pools:
+            total = len(names) * seeds if limit is None else None
+            for plan, report in soak.runs(soak.tasks(names, numbers), pools, told):
+                if report.violation:
+                    ui.warn(f"{plan.scenario} seed {plan.seed}: {report.violation.splitlines()[0][:400]}")
+                    ui.note(f"see it with: ebla chaos replay -s {plan.scenario} --seed {plan.seed} --story")
+                progress.step(f"{told.answered:,} operations", told.runs, total)
+    except KeyboardInterrupt:
+        if (
+            keep is not None and told.runs
+        ):  # what failed until then is not lost, though nothing of it is shrunk
+            found = soak_page.figures(told, time.monotonic() - began_s, everything=not scenario)
+            ui.note(f"the report of what was run is {soak_page.write(found, keep)}")
+        raise
     if keep is not None:
         told.failed = [(soak.shrink(soak.Task(plan)), why) for plan, why in told.failed]
     found = soak_page.figures(told, time.monotonic() - began_s, everything=not scenario)
