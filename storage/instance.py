@@ -24,7 +24,7 @@ import msgspec
 from ebla.storage.environment import Instance
 from ebla.storage.errors import Damaged, DirectoryLocked, DiskFailed, OldCopy
 
-FORMAT = 1
+FORMAT = 2  # 2: the roots of data.mdb files have seals
 INSTANCE, LOCK, FAILED = "instance", "lock", "FAILED"
 BESIDE, REMOVED = ".new", ".removed"  # suffixes of what is half made and half removed
 

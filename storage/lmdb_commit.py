@@ -4,7 +4,7 @@ bad in itself     a key too long, a database that is not there: that batch alone
                   the others are committed without it
 map full          MapFull is raised to the writer, who makes the map larger and commits the group again
 no space          DiskFull: LMDB writes to fresh pages and turns the root last, so nothing was changed
-tree damaged      Corruption, met while changing pages; nothing was changed
+tree damaged      Corruption, met while changing pages, or in the roots before that; nothing was changed
 anything else     DiskFailed. A failed sync looks survivable, and the next commit would even succeed; but the
                   kernel has marked pages clean that are on no disk. Nothing is believed any more
 """
@@ -21,8 +21,17 @@ from functools import partial
 import lmdb
 
 from ebla.storage.environment import Batch, Delete, DeleteRange, Item, Put
-from ebla.storage.errors import Corruption, DiskFailed, DiskFull, EblaError, InvalidArgument, StorageError
+from ebla.storage.errors import (
+    Corruption,
+    Damaged,
+    DiskFailed,
+    DiskFull,
+    EblaError,
+    InvalidArgument,
+    StorageError,
+)
 from ebla.storage.lmdb_reads import DAMAGE, Database, LmdbMapping, Transaction
+from ebla.storage.roots import Roots
 
 KEY_BYTES_MAX = 511  # LMDB's compiled-in limit
 FULL_BYTES = 1 << 20  # less than this is free after a write was cut short: that was the reason
@@ -34,13 +43,13 @@ class MapFull(Exception):
     """The group does not fit into the map; nothing was changed."""
 
 
-def commit_group(mapping: LmdbMapping, batches: Sequence[Batch]) -> list[EblaError | None]:
+def commit_group(mapping: LmdbMapping, roots: Roots, batches: Sequence[Batch]) -> list[EblaError | None]:
     """Commit the batches in order. Per batch None (durable) or its error. Raises MapFull."""
     errors: list[EblaError | None] = [None] * len(batches)
     left = list(range(len(batches)))
     while left:  # each round but the last takes at least one batch out
         try:
-            refused = _commit(mapping, [batches[position] for position in left])
+            refused = _commit(mapping, roots, [batches[position] for position in left])
         except _TooLarge as error:
             if len(left) == 1:
                 errors[left[0]] = InvalidArgument(
@@ -48,7 +57,7 @@ def commit_group(mapping: LmdbMapping, batches: Sequence[Batch]) -> list[EblaErr
                 )
             else:
                 for position in left:
-                    errors[position] = commit_group(mapping, [batches[position]])[0]
+                    errors[position] = commit_group(mapping, roots, [batches[position]])[0]
             return errors
         except StorageError as error:
             for position in left:
@@ -65,12 +74,17 @@ class _TooLarge(Exception):
     pass
 
 
-def _commit(mapping: LmdbMapping, batches: Sequence[Batch]) -> tuple[int, InvalidArgument] | None:
+def _commit(
+    mapping: LmdbMapping, roots: Roots, batches: Sequence[Batch]
+) -> tuple[int, InvalidArgument] | None:
     """None when all of it is durable; otherwise nothing was changed, because of the batch at this position."""
     path, databases = mapping.path, mapping.databases
     try:
+        roots.check()
         transaction = mapping.lmdb.begin(write=True)
-    except lmdb.Error as error:
+    except Damaged as error:
+        raise Corruption(error.message, path=path) from error
+    except (lmdb.Error, OSError) as error:
         raise DiskFailed(f"cannot begin a commit in {path}: {error}", path=path) from error
     committing = False
     try:
@@ -81,7 +95,9 @@ def _commit(mapping: LmdbMapping, batches: Sequence[Batch]) -> tuple[int, Invali
             except _BAD_IN_ITSELF as error:
                 return position, _refusal(path, databases, batch, error)
         committing = True
+        number = transaction.id()
         transaction.commit()
+        roots.seal(number)
         return None
     except lmdb.MapFullError as error:
         raise MapFull(path) from error

@@ -90,7 +90,7 @@ class LmdbDisk:
             raise StorageError(f"environment {path} is open already", path=path)
         self._opening[path] = None
         try:
-            opened, handles = await self._beside(
+            opened, handles, roots = await self._beside(
                 partial(self._files.open, path, tuple(databases), create=create, map_bytes=map_bytes)
             )
         except DiskFailed as error:
@@ -99,7 +99,14 @@ class LmdbDisk:
         finally:
             del self._opening[path]
         environment = self._environments[path] = LmdbEnvironment(
-            path, opened, handles, self, own_thread=path in self._hot, commits=self._commits, work=self._work
+            path,
+            opened,
+            handles,
+            roots,
+            self,
+            own_thread=path in self._hot,
+            commits=self._commits,
+            work=self._work,
         )
         return environment
 

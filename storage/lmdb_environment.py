@@ -32,6 +32,7 @@ from ebla.storage.errors import DiskFailed, EblaError, StorageError
 from ebla.storage.lmdb_commit import MapFull, batch_bytes, commit_group
 from ebla.storage.lmdb_files import DATA_FILE, map_environment
 from ebla.storage.lmdb_reads import Database, LmdbMapping
+from ebla.storage.roots import Roots
 
 T = TypeVar("T")
 
@@ -72,6 +73,7 @@ class LmdbEnvironment(LmdbMapping):
         path: str,
         environment: lmdb.Environment,
         databases: dict[str, Database],
+        roots: Roots,
         keeper: Keeper,
         *,
         own_thread: bool,
@@ -79,6 +81,7 @@ class LmdbEnvironment(LmdbMapping):
         work: Executor,
     ) -> None:
         super().__init__(path, environment, databases)
+        self._roots = roots
         self._keeper = keeper
         self._loop = asyncio.get_running_loop()
         self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
@@ -193,6 +196,10 @@ class LmdbEnvironment(LmdbMapping):
             self._keeper.poison(failed)
         return errors
 
+    def _shut(self) -> None:
+        super()._shut()
+        self._roots.close()
+
     def _release(self, items: int) -> None:
         """Let go of memory after a commit of so many items, which read and changed about as many pages. On this
         thread, which alone maps and unmaps the file."""
@@ -219,7 +226,7 @@ class LmdbEnvironment(LmdbMapping):
     def _commit_growing(self, batches: Sequence[Batch]) -> list[EblaError | None]:
         for _ in range(GROWTHS_MAX):
             try:
-                return commit_group(self, batches)
+                return commit_group(self, self._roots, batches)
             except MapFull:
                 self._grow(batches)
         raise StorageError(f"{self.path} cannot grow enough for a batch; divide it", path=self.path)

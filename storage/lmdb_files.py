@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import lmdb
@@ -17,6 +18,7 @@ from ebla.storage.errors import Damaged, DiskFailed, DiskFull, InvalidArgument, 
 from ebla.storage.instance import BESIDE, FORMAT, REMOVED, make_directory, remove_tree, sync_path
 from ebla.storage.lmdb_commit import NO_SPACE
 from ebla.storage.lmdb_reads import SPARE_READS, Database
+from ebla.storage.roots import Roots
 
 DATA_FILE = "data.mdb"
 READERS_MAX = 510
@@ -44,7 +46,7 @@ class EnvironmentFiles:
 
     def open(
         self, path: str, databases: Sequence[str], *, create: bool, map_bytes: int
-    ) -> tuple[lmdb.Environment, dict[str, Database]]:
+    ) -> tuple[lmdb.Environment, dict[str, Database], Roots]:
         if len(databases) > DATABASES_MAX - RESERVED_MAX:
             raise InvalidArgument(
                 f"{path} may have {DATABASES_MAX - RESERVED_MAX} databases, not {len(databases)}"
@@ -108,6 +110,8 @@ class EnvironmentFiles:
                 transaction.put(IDENTITY_KEY, msgspec.json.encode(record), db=identity)
         finally:
             made.close()
+        with closing(Roots(beside / DATA_FILE, path)) as roots:
+            roots.seal_new()
         sync_path(beside / DATA_FILE)
         sync_path(beside)
         os.rename(beside, target)
@@ -115,19 +119,24 @@ class EnvironmentFiles:
 
     def _open(
         self, path: str, databases: Sequence[str], map_bytes: int
-    ) -> tuple[lmdb.Environment, dict[str, Database]]:
+    ) -> tuple[lmdb.Environment, dict[str, Database], Roots]:
         place = self.root / path
         data = place / DATA_FILE
         if not data.is_file() or data.stat().st_size == 0:
             raise Damaged(f"environment {path} has lost its {DATA_FILE}; rebuild it from a peer", path=path)
-        opened = map_environment(place, max(map_bytes, data.stat().st_size))
-        try:
+        with ExitStack() as undo:
+            roots = Roots(data, path)
+            undo.callback(roots.close)
+            unsealed = roots.check()  # before LMDB goes by what they say
+            opened = map_environment(place, max(map_bytes, data.stat().st_size))
+            undo.callback(opened.close)
             identity = self._identify(opened, path, data)
+            if unsealed is not None:
+                roots.seal(unsealed)
             opened.reader_check()
-            return opened, _databases(opened, identity, databases)
-        except BaseException:
-            opened.close()
-            raise
+            handles = _databases(opened, identity, databases, roots)
+            undo.pop_all()
+        return opened, handles, roots
 
     def _identify(self, opened: lmdb.Environment, path: str, data: Path) -> Identity:
         """Before anything else is read, see that every page is there: one beyond the end would be a SIGBUS."""
@@ -162,7 +171,9 @@ def _make_whole(data: Path, pages: int, page_bytes: int) -> None:
         os.truncate(data, pages * page_bytes)
 
 
-def _databases(opened: lmdb.Environment, identity: Identity, wanted: Sequence[str]) -> dict[str, Database]:
+def _databases(
+    opened: lmdb.Environment, identity: Identity, wanted: Sequence[str], roots: Roots
+) -> dict[str, Database]:
     """Those that the identity names must be there: one that rot has hidden is not made anew."""
     known = {name: opened.open_db(name.encode(), create=False) for name in identity.databases}
     added = [name for name in wanted if name not in known]
@@ -172,6 +183,8 @@ def _databases(opened: lmdb.Environment, identity: Identity, wanted: Sequence[st
             named = msgspec.structs.replace(identity, databases=(*identity.databases, *added))
             database = opened.open_db(IDENTITY_DATABASE, txn=transaction, create=False)
             transaction.put(IDENTITY_KEY, msgspec.json.encode(named), db=database)
+            number = transaction.id()
+        roots.seal(number)
         known |= made
     return {name: known[name] for name in wanted}
 

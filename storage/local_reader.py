@@ -4,6 +4,9 @@
     fresh        the snapshot reflects at least the log index that was asked for, else it is refused as Stale
     verified     every row has passed its checksum before it is yielded; a bad one is Corruption
 
+The roots of the file are believed (storage/roots.py): their seals follow them, so a reader beside the owner would race
+with it. The owner looks at them when it starts and before it commits.
+
 The owner (the tablet server) is asked first to flush up to an index; client/local_scan.py does that. Pages of a
 snapshot are not reused while it is open, so a scan is ended when its iterator is closed or used up.
 """

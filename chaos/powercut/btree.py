@@ -10,21 +10,28 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-HEADER_BYTES, NODE_BYTES, POINTER_BYTES = 16, 8, 2
+from ebla.storage.roots import (
+    HEADER_BYTES,
+    MAGIC,
+    META,
+    ROOT_BYTES,
+    SEAL_AT,
+    SEAL_BYTES,
+    TREE,
+    TREES_AT,
+    VERSION,
+    number_of,
+)
+
+NODE_BYTES, POINTER_BYTES = 8, 2
 BRANCH, LEAF, OVERFLOW = 0x01, 0x02, 0x04
 _BIG, _DATABASE = 0x01, 0x02  # flags of a leaf's node
 _NONE = (1 << 64) - 1
-_META = struct.Struct("=IIQQ")  # magic, version, address, map size
-_TREE = struct.Struct("=IHHQQQQQ")  # page bytes, flags, depth, branch, leaf and overflow pages, entries, root
 _HEADER = struct.Struct("=QHHHH")  # page number, unused, flags, lower, upper
 _NODE = struct.Struct("=HHHH")  # low and high half of the size, flags, key bytes
-_MAGIC, _VERSION = 0xBEEFC0DE, 1
-_TREES_AT = HEADER_BYTES + _META.size
-_TXNID_AT = _TREES_AT + 2 * _TREE.size + 8
-META_BYTES = _TXNID_AT + 8
 FREE, MAIN = "free list", "names"
 UNUSED = "unused"
-PARTS = ("root", "page header", "page pointers", "child pointer", "node header", "key", "value")
+PARTS = ("root", "seal", "page header", "page pointers", "child pointer", "node header", "key", "value")
 
 
 @dataclass(frozen=True)
@@ -42,19 +49,19 @@ class File:
 
     def __init__(self, data: bytes) -> None:
         self.data = data
-        magic, version, _, _ = _META.unpack_from(data, HEADER_BYTES)
-        assert (magic, version) == (_MAGIC, _VERSION), "a healthy LMDB file of format 1"
-        self.page_bytes = _TREE.unpack_from(data, _TREES_AT)[0]
-        self.newest = max((0, 1), key=self._txnid)
+        magic, version, _, _ = META.unpack_from(data, HEADER_BYTES)
+        assert (magic, version) == (MAGIC, VERSION), "a healthy LMDB file of format 1"
+        self.page_bytes = TREE.unpack_from(data, TREES_AT)[0]
+        self.newest = max((0, 1), key=self._number)
 
-    def _txnid(self, page: int) -> int:
-        return int.from_bytes(self.data[page * self.page_bytes + _TXNID_AT :][:8], "little")
+    def _number(self, page: int) -> int:
+        return number_of(self.data[page * self.page_bytes :][:ROOT_BYTES])
 
     def live(self) -> list[Page]:
         found = [Page(self.newest, "newest root", ""), Page(1 - self.newest, "older root", "")]
-        start = self.newest * self.page_bytes + _TREES_AT
+        start = self.newest * self.page_bytes + TREES_AT
         for at, name in enumerate((FREE, MAIN)):
-            found += self._tree(_TREE.unpack_from(self.data, start + at * _TREE.size)[-1], name)
+            found += self._tree(TREE.unpack_from(self.data, start + at * TREE.size)[-1], name)
         return found
 
     def _tree(self, root: int, name: str) -> Iterator[Page]:
@@ -74,7 +81,7 @@ class File:
                 yield Page(first, "overflow", name, self._overflow_pages(first))
             elif node_flags & _DATABASE and name == MAIN:
                 named = self.data[place + NODE_BYTES : value].decode()
-                yield from self._tree(_TREE.unpack_from(self.data, value)[-1], named)
+                yield from self._tree(TREE.unpack_from(self.data, value)[-1], named)
 
     def _pointers(self, start: int, lower: int) -> list[int]:
         count = (lower - HEADER_BYTES) // POINTER_BYTES
@@ -89,7 +96,8 @@ class File:
         """What the byte at this place of the page (or of the pages that belong to it) is for."""
         start = page.number * self.page_bytes
         if page.kind.endswith("root"):
-            return "root" if HEADER_BYTES <= offset < META_BYTES else UNUSED
+            sealed = SEAL_AT <= offset < SEAL_AT + SEAL_BYTES
+            return "root" if offset < ROOT_BYTES else "seal" if sealed else UNUSED
         if offset < HEADER_BYTES:
             return "page header"
         if page.kind == "overflow":

@@ -8,7 +8,15 @@ import msgspec
 import pytest
 
 from ebla.storage.errors import Damaged, DirectoryLocked, DiskFailed, OldCopy
-from ebla.storage.instance import FAILED, INSTANCE, LOCK, InstanceDirectory, make_directory, write_durably
+from ebla.storage.instance import (
+    FAILED,
+    FORMAT,
+    INSTANCE,
+    LOCK,
+    InstanceDirectory,
+    make_directory,
+    write_durably,
+)
 
 
 def start(root: Path, *data_dirs: Path, uuid: str = "one"):
@@ -61,8 +69,8 @@ def test_an_unreadable_instance_is_damaged(tmp_path, content):
 def test_a_newer_format_is_refused_and_left_alone(tmp_path):
     start(tmp_path)
     file = msgspec.json.decode((tmp_path / INSTANCE).read_bytes())
-    (tmp_path / INSTANCE).write_bytes(msgspec.json.encode(file | {"format": 2}))
-    with pytest.raises(Damaged, match="format 2"):
+    (tmp_path / INSTANCE).write_bytes(msgspec.json.encode(file | {"format": FORMAT + 1}))
+    with pytest.raises(Damaged, match=f"format {FORMAT + 1}"):
         start(tmp_path)
 
 

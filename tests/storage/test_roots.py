@@ -1,0 +1,334 @@
+"""Seals of LMDB's roots, on real files: what any bit of them comes to, and what a power cut may leave."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from itertools import product
+from pathlib import Path
+
+import lmdb
+import pytest
+
+from ebla.storage.environment import Delete, Put
+from ebla.storage.errors import Corruption, Damaged, DiskFailed
+from ebla.storage.instance import FAILED
+from ebla.storage.lmdb_disk import LmdbDisk
+from ebla.storage.lmdb_environment import RENEW_ITEMS, LmdbEnvironment
+from ebla.storage.roots import (
+    HEADER_BYTES,
+    NUMBER_AT,
+    ROOT_BYTES,
+    SEAL_AT,
+    SEAL_BYTES,
+    SEALED_BYTES,
+    TREES_AT,
+    Pages,
+    Roots,
+    held,
+    number_of,
+    unsealed,
+)
+
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+MEANT = [*range(ROOT_BYTES), *range(SEAL_AT, SEALED_BYTES)]
+COMMITS = 6
+
+
+def put(key: bytes, value: bytes = b"v") -> list[Put]:
+    return [Put("t", [(key, value)])]
+
+
+def pages_of(data: Path) -> Pages:
+    content = data.read_bytes()
+    return content[:SEALED_BYTES], content[PAGE_BYTES:][:SEALED_BYTES]
+
+
+def run(
+    root: Path,
+    scenario: Callable[[LmdbEnvironment], Awaitable[None]],
+    *,
+    create: bool = False,
+    map_bytes: int = 1 << 20,
+) -> Path:
+    """The scenario on an environment of a fresh incarnation; its file."""
+
+    async def main() -> None:
+        disk = LmdbDisk(root)
+        await disk.open_instance("one")
+        try:
+            await scenario(await disk.open_environment("meta", ["t"], create=create, map_bytes=map_bytes))
+        finally:
+            await disk.close()
+
+    asyncio.run(main())
+    return root / "meta/data.mdb"
+
+
+async def nothing(_: LmdbEnvironment) -> None:
+    return None
+
+
+@pytest.fixture(scope="module")
+def states(tmp_path_factory: pytest.TempPathFactory) -> list[Pages]:
+    """What the two pages were after each of some commits."""
+    found: list[Pages] = []
+
+    async def scenario(environment: LmdbEnvironment) -> None:
+        for number in range(COMMITS):
+            await environment.commit(put(b"%d" % number))
+            found.append(pages_of(Path(environment.directory) / "data.mdb"))
+
+    run(tmp_path_factory.mktemp("states"), scenario, create=True)
+    return found
+
+
+def turned(pages: Pages, place: int, byte: int, bit: int) -> Pages:
+    page = bytearray(pages[place])
+    page[byte] ^= 1 << bit
+    return (bytes(page), pages[1]) if place == 0 else (pages[0], bytes(page))
+
+
+def newest(pages: Pages) -> int:
+    return max(map(number_of, pages))
+
+
+def believed(pages: Pages) -> bool:
+    try:
+        unsealed(pages, "meta")
+    except Damaged:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("state", [-2, -1])
+def test_every_bit_of_the_roots_and_their_seals_is_noticed(states: list[Pages], state: int) -> None:
+    assert unsealed(states[state], "meta") is None
+    missed = [
+        (place, byte, bit)
+        for place, byte, bit in product((0, 1), MEANT, range(8))
+        if believed(turned(states[state], place, byte, bit))
+    ]
+    assert missed == []
+
+
+@pytest.mark.parametrize("state", [-2, -1])
+def test_of_a_newest_root_without_a_seal_only_its_own_fields_are_believed(
+    states: list[Pages], state: int
+) -> None:
+    """As a power cut may leave it. The older root, its seal, and every number are held to what they were."""
+    before, after = states[state - 1], states[state]
+    place = newest(after) & 1
+    cut: Pages = (before[0], after[1]) if place else (after[0], before[1])
+    assert unsealed(cut, "meta") == newest(after)
+    missed = {
+        (page, byte)
+        for page, byte, bit in product((0, 1), MEANT, range(8))
+        if believed(turned(cut, page, byte, bit))
+    }
+    fields = {*range(HEADER_BYTES + 16, TREES_AT), *range(TREES_AT + 6, NUMBER_AT)}
+    assert missed <= {(place, byte) for byte in fields}
+
+
+def test_a_page_of_another_moment_is_refused_unless_the_newest_root_is_there(states: list[Pages]) -> None:
+    """A write that the device lost, of either root. What may be lost is the newest root's seal."""
+    for (first, one), (second, other) in product(enumerate(states), repeat=2):
+        mixed = (one[0], other[1])
+        later = states[max(first, second)]
+        only_its_seal_is_missing = abs(first - second) == 1 and newest(mixed) == newest(later)
+        assert believed(mixed) == (first == second or only_its_seal_is_missing), (first, second)
+
+
+def test_roots_in_each_others_place_are_refused(states: list[Pages]) -> None:
+    for first, second in states:
+        assert not believed((second, first))
+        assert not believed((first, first))
+        assert not believed((second, second))
+
+
+@pytest.mark.parametrize("length", [0, 100, PAGE_BYTES, PAGE_BYTES + SEALED_BYTES - 1])
+def test_a_file_that_ends_before_its_second_root_does_is_damaged(tmp_path: Path, length: int) -> None:
+    data = run(tmp_path, nothing, create=True)
+    os.truncate(data, length)
+    with (
+        closing(Roots(data, "meta")) as roots,
+        pytest.raises(Damaged, match=r"meta is damaged: its .* no root"),
+    ):
+        roots.check()
+
+
+def test_the_roots_of_a_new_environment_are_sealed_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named: list[int | None] = []
+    rename = os.rename
+
+    def look(source: Path, target: Path) -> None:
+        if (Path(source) / "data.mdb").is_file():
+            named.append(unsealed(pages_of(Path(source) / "data.mdb"), "meta"))
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", look)
+    run(tmp_path, nothing, create=True)
+    assert named == [None]
+
+
+def commit_unsealed(data: Path, count: int) -> None:
+    """As a process that ends between its commit and the seal; more than once, as none does."""
+    with lmdb.open(str(data.parent), max_dbs=8) as environment:
+        table = environment.open_db(b"t", create=False)
+        for number in range(count):
+            with environment.begin(write=True) as transaction:
+                transaction.put(b"unsealed %d" % number, b"v", db=table)
+
+
+def test_a_newest_root_without_its_seal_is_believed_once_and_sealed(tmp_path: Path) -> None:
+    data = run(tmp_path, lambda environment: environment.commit(put(b"k")), create=True)
+    commit_unsealed(data, 1)
+    number = newest(pages_of(data))
+    assert unsealed(pages_of(data), "meta") == number
+
+    async def scenario(environment: LmdbEnvironment) -> None:
+        assert unsealed(pages_of(data), "meta") is None
+        assert environment.get("t", b"unsealed 0") == b"v"
+        assert environment.info()["last_txnid"] == number
+
+    run(tmp_path, scenario)
+
+
+def test_an_older_root_without_its_seal_is_refused(tmp_path: Path) -> None:
+    data = run(tmp_path, nothing, create=True)
+    commit_unsealed(data, 2)
+    with pytest.raises(Damaged, match=r"root .* does not match its seal; rebuild it from a peer"):
+        run(tmp_path, nothing)
+
+
+def test_a_file_without_seals_is_refused(tmp_path: Path) -> None:
+    data = run(tmp_path, nothing, create=True)
+    with open(data, "r+b") as file:
+        for page in (0, 1):
+            os.pwrite(file.fileno(), bytes(SEAL_BYTES), page * PAGE_BYTES + SEAL_AT)
+    with pytest.raises(Damaged, match="does not match its seal"):
+        run(tmp_path, nothing)
+
+
+def test_databases_that_are_added_later_leave_the_roots_sealed(tmp_path: Path) -> None:
+    data = run(tmp_path, nothing, create=True)
+    commit_unsealed(data, 1)
+
+    async def main() -> None:
+        disk = LmdbDisk(tmp_path)
+        await disk.open_instance("one")
+        await disk.open_environment("meta", ["t", "added"], create=False)
+        assert unsealed(pages_of(data), "meta") is None
+        await disk.close()
+
+    asyncio.run(main())
+
+
+def test_a_commit_of_nothing_leaves_root_and_seal_as_they_were(tmp_path: Path) -> None:
+    async def scenario(environment: LmdbEnvironment) -> None:
+        await environment.commit(put(b"k"))
+        before = pages_of(Path(environment.directory) / "data.mdb")
+        await environment.commit([])
+        await environment.commit([Delete("t", [b"absent"])])
+        assert pages_of(Path(environment.directory) / "data.mdb") == before
+        await environment.commit(put(b"another"))
+
+    assert unsealed(pages_of(run(tmp_path, scenario, create=True)), "meta") is None
+
+
+def descriptors(data: Path) -> int:
+    found = 0
+    for each in Path("/proc/self/fd").iterdir():
+        try:
+            found += each.resolve() == data.resolve()
+        except FileNotFoundError:
+            continue  # the one that reads the directory
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="no /proc here")
+def test_an_environment_that_grows_and_is_opened_again_keeps_its_seals_and_no_descriptor(
+    tmp_path: Path,
+) -> None:
+    async def scenario(environment: LmdbEnvironment) -> None:
+        data = Path(environment.directory) / "data.mdb"
+        open_before = descriptors(data)
+        for number in range(4):
+            before = environment.lmdb
+            items = [(b"%02d%06d" % (number, row), b"v" * 100) for row in range(RENEW_ITEMS)]
+            await environment.commit([Put("t", items, True)])
+            await environment.commit(put(b"later"))
+            assert unsealed(pages_of(data), "meta") is None
+            assert environment.lmdb is not before, "it was opened again"
+        assert environment.info()["map_size"] > 1 << 20, "it has grown"
+        assert descriptors(data) == open_before
+
+    data = run(tmp_path, scenario, create=True)
+    assert descriptors(data) == 0
+    with open(data, "r+b") as file:
+        file.write(b"\xff")
+    with pytest.raises(Damaged):
+        run(tmp_path, nothing)
+    assert descriptors(data) == 0
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_root_that_turns_while_it_is_open_ends_in_a_refused_commit(tmp_path: Path, place: int) -> None:
+    async def scenario(environment: LmdbEnvironment) -> None:
+        await environment.commit(put(b"k"))
+        with open(Path(environment.directory) / "data.mdb", "r+b") as file:
+            at = place * PAGE_BYTES + HEADER_BYTES + 8  # an address that LMDB does not use
+            os.pwrite(file.fileno(), b"\x01", at)
+            with pytest.raises(Corruption, match="rebuild it from a peer"):
+                await environment.commit(put(b"lost"))
+            assert (environment.get("t", b"k"), environment.get("t", b"lost")) == (b"v", None)
+            os.pwrite(file.fileno(), b"\x00", at)
+        await environment.commit(put(b"later"))
+
+    run(tmp_path, scenario, create=True)
+
+
+def cannot_write(*_: object) -> int:
+    raise OSError(errno.EIO, "the device fails")
+
+
+def test_a_seal_that_cannot_be_written_is_a_failed_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(environment: LmdbEnvironment) -> None:
+        with monkeypatch.context() as failing:
+            failing.setattr(os, "pwrite", cannot_write)
+            with pytest.raises(DiskFailed, match="cannot seal root"):
+                await environment.commit(put(b"k"))
+        with pytest.raises(DiskFailed):
+            await environment.commit(put(b"later"))
+
+    run(tmp_path, scenario, create=True)
+    assert (tmp_path / FAILED).exists()
+
+
+def test_a_seal_that_cannot_be_written_at_a_start_is_a_failed_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = run(tmp_path, nothing, create=True)
+    commit_unsealed(data, 1)
+
+    async def main() -> None:
+        disk = LmdbDisk(tmp_path)
+        await disk.open_instance("one")
+        monkeypatch.setattr(os, "pwrite", cannot_write)
+        with pytest.raises(DiskFailed, match="cannot seal root"):
+            await disk.open_environment("meta", ["t"], create=False)
+        monkeypatch.undo()
+        await disk.close()
+
+    asyncio.run(main())
+
+
+def test_the_seal_of_a_root_lies_beside_the_other_one(states: list[Pages]) -> None:
+    assert all(held(one) != held(other) for one, other in states)
