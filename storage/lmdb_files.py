@@ -14,6 +14,7 @@ from pathlib import Path
 import lmdb
 import msgspec
 
+from ebla.storage import structure
 from ebla.storage.errors import Damaged, DiskFailed, DiskFull, InvalidArgument, StorageError
 from ebla.storage.instance import BESIDE, FORMAT, REMOVED, make_directory, remove_tree, sync_path
 from ebla.storage.lmdb_commit import NO_SPACE
@@ -128,6 +129,8 @@ class EnvironmentFiles:
             roots = Roots(data, path)
             undo.callback(roots.close)
             unsealed = roots.check()  # before LMDB goes by what they say
+            if data.stat().st_size <= structure.BYTES_MAX:
+                structure.check(data.read_bytes(), path)
             opened = map_environment(place, max(map_bytes, data.stat().st_size))
             undo.callback(opened.close)
             identity = self._identify(opened, path, data)

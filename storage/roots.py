@@ -153,6 +153,11 @@ def number_of(page: bytes) -> int:
     return int.from_bytes(page[NUMBER_AT:ROOT_BYTES], "little")
 
 
+def last_page(page: bytes) -> int:
+    """The last one in use, or that was."""
+    return int.from_bytes(page[NUMBER_AT - 8 : NUMBER_AT], "little")
+
+
 def renumbered(page: bytes, number: int) -> bytes:
     return page[:NUMBER_AT] + number.to_bytes(8, "little") + page[ROOT_BYTES:]
 

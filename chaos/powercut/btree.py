@@ -22,14 +22,8 @@ from ebla.storage.roots import (
     VERSION,
     number_of,
 )
+from ebla.storage.structure import BIG, BRANCH, DATABASE, FREE, HEADER, MAIN, NO_PAGE, NODE, POINTER_BYTES
 
-NODE_BYTES, POINTER_BYTES = 8, 2
-BRANCH, LEAF, OVERFLOW = 0x01, 0x02, 0x04
-_BIG, _DATABASE = 0x01, 0x02  # flags of a leaf's node
-_NONE = (1 << 64) - 1
-_HEADER = struct.Struct("=QHHHH")  # page number, unused, flags, lower, upper
-_NODE = struct.Struct("=HHHH")  # low and high half of the size, flags, key bytes
-FREE, MAIN = "free list", "names"
 UNUSED = "unused"
 PARTS = ("root", "seal", "page header", "page pointers", "child pointer", "node header", "key", "value")
 
@@ -65,22 +59,22 @@ class File:
         return found
 
     def _tree(self, root: int, name: str) -> Iterator[Page]:
-        if root == _NONE:
+        if root == NO_PAGE:
             return
         start = root * self.page_bytes
-        _, _, flags, lower, _ = _HEADER.unpack_from(self.data, start)
+        _, _, flags, lower, _ = HEADER.unpack_from(self.data, start)
         yield Page(root, "branch" if flags & BRANCH else "leaf", name)
         for place in self._pointers(start, lower):
-            low, high, node_flags, key_bytes = _NODE.unpack_from(self.data, place)
+            low, high, node_flags, key_bytes = NODE.unpack_from(self.data, place)
             if flags & BRANCH:
                 yield from self._tree(low | high << 16 | node_flags << 32, name)
                 continue
-            value = place + NODE_BYTES + key_bytes
-            if node_flags & _BIG:
+            value = place + NODE.size + key_bytes
+            if node_flags & BIG:
                 (first,) = struct.unpack_from("=Q", self.data, value)
                 yield Page(first, "overflow", name, self._overflow_pages(first))
-            elif node_flags & _DATABASE and name == MAIN:
-                named = self.data[place + NODE_BYTES : value].decode()
+            elif node_flags & DATABASE and name == MAIN:
+                named = self.data[place + NODE.size : value].decode()
                 yield from self._tree(TREE.unpack_from(self.data, value)[-1], named)
 
     def _pointers(self, start: int, lower: int) -> list[int]:
@@ -102,12 +96,12 @@ class File:
             return "page header"
         if page.kind == "overflow":
             return "value"
-        _, _, flags, lower, upper = _HEADER.unpack_from(self.data, start)
+        _, _, flags, lower, upper = HEADER.unpack_from(self.data, start)
         if offset < upper:
             return "page pointers" if offset < lower else UNUSED
         place = max(place for place in self._pointers(start, lower) if place <= start + offset)
-        key_bytes = _NODE.unpack_from(self.data, place)[3]
+        key_bytes = NODE.unpack_from(self.data, place)[3]
         inside = start + offset - place
-        if inside < NODE_BYTES:
+        if inside < NODE.size:
             return "child pointer" if flags & BRANCH else "node header"
-        return "key" if inside < NODE_BYTES + key_bytes else "value"
+        return "key" if inside < NODE.size + key_bytes else "value"

@@ -1,4 +1,8 @@
-"""As `python -m ebla.chaos.powercut.cases`, with storage that believes what LMDB's pages do not find."""
+"""As `python -m ebla.chaos.powercut.cases`, with some of storage's checks switched off, by the first argument:
+
+believing    it believes what LMDB's pages do not find
+large        files are not looked at as a whole at a start, as if they were large
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,13 @@ import sys
 from typing import Any
 
 from ebla.chaos.powercut import cases
-from ebla.storage import tablet_store
+from ebla.storage import structure, tablet_store
+
+BELIEVING, LARGE = "believing", "large"
 
 
 def believe(*_: Any, **__: Any) -> None:
-    """Instead of a look at the neighbours."""
+    """Instead of a look at the neighbours, or at the pages."""
 
 
 async def walk_nothing(*_: Any) -> int:
@@ -18,11 +24,14 @@ async def walk_nothing(*_: Any) -> int:
 
 
 if __name__ == "__main__":
-    for name, instead in (
-        ("require_absent", believe),
-        ("require_edges", believe),
-        ("scrub", walk_nothing),
-    ):
-        assert hasattr(tablet_store, name), f"storage has no {name} to switch off"
-        setattr(tablet_store, name, instead)
+    off = [(structure, "check", believe)]
+    if sys.argv.pop(1) == BELIEVING:
+        off += [
+            (tablet_store, "require_absent", believe),
+            (tablet_store, "require_edges", believe),
+            (tablet_store, "scrub", walk_nothing),
+        ]
+    for module, name, instead in off:
+        assert hasattr(module, name), f"storage has no {name} to switch off"
+        setattr(module, name, instead)
     sys.exit(cases.main())
