@@ -91,15 +91,7 @@ ELECTIONS = {
     "slow_disk": 6.0,
     "lose": 1.0,
 }
-LEASES = {
-    "pause": 3.0,
-    "isolate": 4.0,
-    "cut_one_way": 4.0,
-    "crash": 4.0,
-    "clock_rate": 4.0,
-    "delay": 3.0,
-    "slow_disk": 2.0,
-}
+LEASES = {"pause": 10.0, "delay": 8.0, "cut_one_way": 6.0, "clock_rate": 2.0}
 
 _ALL = (
     Scenario("calm", {}, _everything, duration_s=1.0, pause_s=0.2),
@@ -140,7 +132,15 @@ _ALL = (
         look_s=0.02,
     ),
     Scenario("elections", ELECTIONS, lambda: [Chains(tablets=2), Registers(keys=2, tablets=3)], pause_s=0.1),
-    Scenario("leases", LEASES, lambda: [Registers(keys=3, tablets=8)], look_s=0.02),
+    Scenario(
+        "leases",
+        LEASES,
+        lambda: [Registers(keys=2, tablets=8)],
+        Shape(clients=4, server=SMALL, master=SMALL_MASTER),
+        duration_s=6.0,
+        holds_s={"pause": (1.3, 2.8)},
+        look_s=0.02,
+    ),
     Scenario(
         "restarts",
         {"cut": 4.0, "crash": 24.0},
