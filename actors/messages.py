@@ -198,9 +198,11 @@ class ListServersReply(msgspec.Struct, frozen=True):
 
 
 class MasterStatus(msgspec.Struct, frozen=True):
-    """`edits`: transactions in the edit log so far. `tablets_ending`: dropped or replaced, and some server may
+    """`edits`: transactions in the edit log so far; of a standby, as far as it knows them. `tablets_ending`: dropped or replaced, and some server may
     still hold a replica. `tablets_unknown`: replicas that servers report and the catalog does not know; they are
-    left alone. `leader_conflicts`: reports of a second leader in one term, which never should be."""
+    left alone. `leader_conflicts`: reports of a second leader in one term, which never should be. `role`: active or
+    standby; `active`: the address of the active one, if known; `epoch`: of the journal, while this one is active;
+    `checkpointed`: the transaction that its last checkpoint reflects."""
 
     instance: ServerInstance
     address: str
@@ -211,6 +213,39 @@ class MasterStatus(msgspec.Struct, frozen=True):
     tablets_ending: int = 0
     tablets_unknown: int = 0
     leader_conflicts: int = 0
+    role: str = "active"
+    active: str | None = None
+    epoch: int = 0
+    checkpointed: int = 0
+
+
+# -- between masters -----------------------------------------------------------------------------------------
+
+
+class HandOverRequest(msgspec.Struct, frozen=True):
+    """Asked of the active master: another one shall be it, `to` or whoever knows most of the catalog."""
+
+    to: str | None = None
+
+
+class HandOverReply(msgspec.Struct, frozen=True):
+    active: str
+
+
+class CheckpointRequest(msgspec.Struct, frozen=True):
+    """One chunk of the catalog's last checkpoint, counted from 0."""
+
+    chunk: int
+
+
+class CheckpointChunk(msgspec.Struct, frozen=True):
+    """The checkpoint reflects transaction `txid` and has so many chunks; `digest` is of the whole of it. All zero: this
+    master has none."""
+
+    txid: int
+    chunks: int
+    digest: int
+    data: bytes
 
 
 # -- data ----------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ebla.actors.journal.errors import EditsGone, JournalBroken
+from ebla.actors.journal.holder import Holder
 from ebla.actors.journal.options import JournalOptions
 from ebla.actors.journal.reader import JournalReader, Position
 from ebla.actors.journal.writer import JournalWriter
@@ -23,8 +24,8 @@ from ebla.storage.errors import Corruption, EblaError
 class QuorumEditLog:
     """One object, one epoch: it is opened once."""
 
-    def __init__(self, world: World, options: JournalOptions) -> None:
-        self.writer = JournalWriter(world, options)
+    def __init__(self, world: World, options: JournalOptions, holder: Holder | None = None) -> None:
+        self.writer = JournalWriter(world, options, holder)
         self._name = options.journal.name
         self._reader = JournalReader(world, options)
         self._last = 0
