@@ -55,10 +55,11 @@ class Holder:
         """Believe in it no more; the nodes help nobody else until it has run out there, too."""
         self._lose(Unavailable(f"the lease of journal {self._options.journal.name} was given up"))
 
-    async def release(self) -> None:
-        """`close`, and tell the nodes that somebody else may begin at once. Those that do not hear it wait."""
+    async def release(self, successor: str | None = None) -> None:
+        """`close`, and tell the nodes that another may begin at once, whoever it is or the successor. Those that do not
+        hear it wait."""
         self.close()
-        request = m.ReleaseRequest(self._options.journal, self.claim.token)
+        request = m.ReleaseRequest(self._options.journal, self.claim.token, successor)
         calls = each(self._world, self._options.nodes, lambda node: self._ask(node, "release_lease", request))
         try:
             await majority(self._options.journal.name, "release the lease", calls, self._options.majority)

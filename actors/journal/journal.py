@@ -68,7 +68,7 @@ class Journal:
         """The promise is durable when this answers."""
         claim = request.claim
         async with self._lock:
-            self.lease.require_free()
+            self.lease.require_free(claim)
             change = rules.new_epoch(self.view, request.epoch, 0 if claim is None else claim.held_ms)
             with self.lease.promising(request.epoch):
                 await self._make("promise", change)

@@ -20,9 +20,12 @@ from ebla.actors.world import Clock
 
 
 class _Grant(NamedTuple):
+    """`successor`: it was released, and until then only this one is helped."""
+
     claim: m.Claim
     epoch: int
     until: float
+    successor: str | None = None
 
 
 class Lease:
@@ -35,10 +38,11 @@ class Lease:
         self._quiet_until = clock.monotonic() + held_ms / 1000
         self._promising = 0
 
-    def require_free(self) -> None:
+    def require_free(self, claim: m.Claim | None) -> None:
         """Raises LeaseHeld if to promise an epoch now could make two believe that they hold the lease."""
         left_s = self._left_s()
-        if left_s > 0:
+        successor = None if self._grant is None else self._grant.successor
+        if left_s > 0 and (claim is None or claim.holder != successor):
             holder = None if self._grant is None else self._grant.claim.holder
             raise LeaseHeld(
                 f"the lease of journal {self._name} is held by {holder or 'somebody, before this node was started'} "
@@ -69,17 +73,18 @@ class Lease:
             )
         self._grant = _Grant(claim, epoch, self._clock.monotonic() + claim.held_ms / 1000)
 
-    def release(self, token: str) -> None:
-        """By its holder, who has stopped believing in it."""
+    def release(self, token: str, successor: str | None) -> None:
+        """By its holder, who has stopped believing in it. If it names a successor, nobody else is helped for a while."""
         grant = self._grant
         if grant is not None and grant.claim.token == token:
-            self._grant = grant._replace(until=self._clock.monotonic())
+            kept_s = 0.0 if successor is None else grant.claim.held_ms / 1000
+            self._grant = grant._replace(until=self._clock.monotonic() + kept_s, successor=successor)
 
     def state(self) -> m.LeaseState:
         grant = self._grant
         if grant is None:
             return m.LeaseState(None, 0, self._left_s())
-        return m.LeaseState(grant.claim.holder, grant.epoch, self._left_s())
+        return m.LeaseState(grant.claim.holder, grant.epoch, self._left_s(), grant.successor)
 
     def _left_s(self) -> float:
         """How long nobody is helped."""

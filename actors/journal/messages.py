@@ -137,16 +137,24 @@ class RenewRequest(msgspec.Struct, frozen=True):
 
 
 class ReleaseRequest(msgspec.Struct, frozen=True):
+    """If a `successor` is named, nobody else is helped for as long as the lease was."""
+
     journal: JournalId
     token: str
+    successor: str | None = None
 
 
 class LeaseState(msgspec.Struct, frozen=True):
-    """Whom this node granted the lease last (None: nobody since it was started), and for how long it helps nobody else."""
+    """Whom this node granted the lease last (None: nobody since it was started), and for how long it helps nobody but the
+    `successor` that was named when it was released."""
 
     holder: str | None
     epoch: int
     left_s: float
+    successor: str | None = None
+
+    def is_free(self, address: str) -> bool:
+        return self.left_s <= 0 or self.successor == address
 
 
 # -- writing -------------------------------------------------------------------------------------------------

@@ -192,7 +192,7 @@ class JournalNode(Role):
     @rpc
     async def release_lease(self, request: m.ReleaseRequest) -> m.Done:
         """Somebody else may be promised an epoch at once."""
-        self._journal(request.journal).lease.release(request.token)
+        self._journal(request.journal).lease.release(request.token, request.successor)
         return m.Done()
 
     @rpc

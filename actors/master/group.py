@@ -53,8 +53,6 @@ class GroupMaster(Role):
         self.reign: Reign | None = None
         self.active: str | None = None
         self._running = False
-        self._summoned = False
-        self._aside_until = 0.0
         self._following: Task | None = None
 
     # -- life ------------------------------------------------------------------------------------------------
@@ -98,22 +96,18 @@ class GroupMaster(Role):
     # -- taking over -----------------------------------------------------------------------------------------
 
     async def _turn(self) -> None:
-        """Returns when this master should try: nobody holds the lease, or its holder has handed over."""
-        clock, chance = self.world.clock, self.world.random
+        """Returns when this master should try: nobody holds the lease, or its holder has left it to this one."""
         while True:
-            await clock.sleep(
-                self.options.look_s * chance.uniform(0.5, 1.5)
-            )  # so that two do not move in step
+            jitter = self.world.random.uniform(0.5, 1.5)  # so that two do not move in step
+            await self.world.clock.sleep(self.options.look_s * jitter)
             try:
                 states = await lease_states(self.world, self.options.journal, self.options.rpc_timeout_s)
             except QuorumFailed:
                 continue
             latest = max(states.values(), key=lambda state: state.epoch)
-            free = all(state.left_s <= 0 for state in states.values())
+            free = all(state.is_free(self.world.address) for state in states.values())
             self.active = None if free else latest.holder
-            aside = clock.monotonic() < self._aside_until and not self._summoned
-            if free and self.standby.caught_up and self._running and not aside:
-                self._summoned = False
+            if free and self.standby.caught_up and self._running:
                 return
 
     async def _take_over(self) -> Reign | None:
@@ -243,10 +237,9 @@ class GroupMaster(Role):
         self._require(reign)
         log.warning("%s hands over to %s", self.world.address, successor)
         self.active = successor
-        self._aside_until = self.world.clock.monotonic() + self.options.hand_over_s
-        await reign.retire()
+        await reign.retire(successor)
         return await self.world.network.call(
-            successor, "take_over", m.Empty(), m.HandOverReply, self.options.hand_over_s
+            successor, "await_reign", m.Empty(), m.HandOverReply, self.options.hand_over_s
         )
 
     async def _successor(self, wanted: str | None) -> str:
@@ -270,11 +263,10 @@ class GroupMaster(Role):
         return max(known, key=lambda master: known[master])
 
     @rpc
-    async def take_over(self, request: m.Empty) -> m.HandOverReply:
-        """The active one has released its lease. Answers when this master serves."""
+    async def await_reign(self, request: m.Empty) -> m.HandOverReply:
+        """Answers when this master serves."""
         if not self._running:
             raise NotRunning(f"{self.world.address} is starting or stopping", state="starting")
-        self._summoned = True
         clock = self.world.clock
         until = clock.monotonic() + self.options.hand_over_s
         while self.reign is None or not self.reign.serves():

@@ -53,7 +53,7 @@ class GroupOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     `look_s`: how often a standby looks whether the lease is free. `tail_s`: how often it reads what the active one wrote.
     `purge_s`: how often the active one lets go of edits that two masters have in a checkpoint. `hand_over_s`: how long a
-    hand-over waits for what is under way, and for the successor; so long its predecessor stands aside.
+    hand-over waits for what is under way, and then for the successor.
     """
 
     masters: tuple[str, ...]

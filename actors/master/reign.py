@@ -85,8 +85,8 @@ class Reign:
                 work.close()  # it was never begun
         self._over.set()
 
-    async def retire(self) -> None:
-        """Answer nobody any more, finish the change under way, then end and let others begin."""
+    async def retire(self, successor: str | None = None) -> None:
+        """Answer nobody any more, finish the change under way, then end and let others begin, the successor first."""
         self._open = False
         clock = self._world.clock
         until = clock.monotonic() + self._options.hand_over_s
@@ -94,7 +94,7 @@ class Reign:
             await clock.sleep(LOOK_S)
         await self._world.faults.here("master.hand_over.before_release")
         self.end(Unavailable(f"{self._world.address} handed over"))
-        await self.holder.release()
+        await self.holder.release(successor)
         await self._world.faults.here("master.hand_over.after_release")
 
     # -- how it ends -----------------------------------------------------------------------------------------

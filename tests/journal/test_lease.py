@@ -146,6 +146,24 @@ def test_a_lease_is_released_by_its_holder_only():
     play(scenario)
 
 
+def test_a_released_lease_is_kept_for_the_successor_that_was_named_and_not_for_ever():
+    async def scenario(stage: Stage) -> None:
+        await promise(stage, 1, CLAIM)
+        release = m.ReleaseRequest(JOURNAL, CLAIM.token, "master/1")
+        await stage.ask(A, "release_lease", release, m.Done)
+        third = m.Claim("master/2", "a third token", 2000)
+        for claim in (None, third, CLAIM):
+            with pytest.raises(LeaseHeld):
+                await promise(stage, 2, claim)
+        assert (await state(stage)).is_free("master/1")
+        await promise(stage, 2, OTHER)
+        await stage.ask(A, "release_lease", m.ReleaseRequest(JOURNAL, OTHER.token, "master/1"), m.Done)
+        await asyncio.sleep(1.1 * HELD_S)
+        await promise(stage, 3, third)
+
+    play(scenario)
+
+
 # -- its holder ----------------------------------------------------------------------------------------------
 
 

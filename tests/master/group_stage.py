@@ -51,7 +51,12 @@ class GroupStage:
         self.masters = tuple(f"master/{number}" for number in range(masters))
         self.journals = tuple(f"journal/{number}" for number in range(journals))
         self.hosts = hosts
-        segments = {"segment_txns": 10, "write_timeout_s": 3.0, "recovery_timeout_s": 3.0, "read_timeout_s": 3.0}
+        segments = {
+            "segment_txns": 10,
+            "write_timeout_s": 3.0,
+            "recovery_timeout_s": 3.0,
+            "read_timeout_s": 3.0,
+        }
         self.journal = JournalOptions(journal=JOURNAL, nodes=self.journals, **segments)
         given = {"master": MASTER, "purge_s": 1.0, **options}
         self.options = GroupOptions(masters=self.masters, journal=self.journal, **given)
@@ -189,9 +194,7 @@ def servers_now(master: GroupMaster) -> float:
     return master.world.clock.monotonic()
 
 
-def play(
-    scenario: Callable[[GroupStage], Coroutine[Any, Any, None]], seed: int = 0, **options: Any
-) -> None:
+def play(scenario: Callable[[GroupStage], Coroutine[Any, Any, None]], seed: int = 0, **options: Any) -> None:
     async def main() -> None:
         stage = GroupStage(**options)
         await stage.open()
