@@ -35,6 +35,13 @@ class QuorumEditLog:
         return self._last
 
     async def open(self, after: int) -> list[e.Edit]:
+        try:
+            return await self.recover(after)
+        except EditsGone as error:
+            raise self._corruption("edits were purged, but no checkpoint holds them") from error
+
+    async def recover(self, after: int) -> list[e.Edit]:
+        """As `open`, for whoever may find a newer checkpoint elsewhere: raises EditsGone if it needs one."""
         end = await self.writer.open()
         try:
             edits = await self._catch_up(after, end.txid, end.digest)
@@ -57,10 +64,7 @@ class QuorumEditLog:
         if last < after:
             raise self._corruption(f"it ends at transaction {last}, before the checkpoint at {after}")
         position = self._reader.beginning() if after == 0 else Position(after)
-        try:
-            page = await self._reader.read_all(position)
-        except EditsGone as error:
-            raise self._corruption("edits were purged, but no checkpoint holds them") from error
+        page = await self._reader.read_all(position)
         known = page.position.digest
         if page.position.txid != last or (known is not None and known != digest):
             raise JournalBroken(

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from ebla.actors import messages as m
 from ebla.actors.errors import NotActive, NotRunning, Unavailable
 from ebla.actors.journal.edit_log import QuorumEditLog
-from ebla.actors.journal.errors import QuorumFailed
+from ebla.actors.journal.errors import EditsGone, QuorumFailed
 from ebla.actors.journal.holder import Holder, lease_states
 from ebla.actors.master import edit_log
 from ebla.actors.master.directory import Directory, open_directory
@@ -119,9 +119,10 @@ class GroupMaster(Role):
         self.world.spawn(self._bound(holder, edits), "bounds of a reign")
         await self.world.faults.here("master.take_over.before_epoch")
         try:
-            found = await edits.open(self.standby.txid)
-        except (QuorumFailed, Unavailable) as error:
+            found = await edits.recover(self.standby.txid)
+        except (QuorumFailed, Unavailable, EditsGone) as error:
             log.info("%s could not take over: %s", self.world.address, error)
+            self.standby.caught_up = False  # it tries again when it has read on
             await holder.release()
             return None
         await self.world.faults.here("master.take_over.after_epoch")

@@ -26,7 +26,8 @@ log = logging.getLogger(__name__)
 
 
 class Standby:
-    """`txid`: what the catalog reflects. `caught_up`: it was at the end of what is readable, once at least."""
+    """`txid`: what the catalog reflects. `caught_up`: it was at the end of what is readable since it last tried to take
+    over."""
 
     def __init__(self, world: World, options: GroupOptions, checkpoints: Checkpoints) -> None:
         self.catalog = Catalog()

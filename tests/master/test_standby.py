@@ -10,6 +10,7 @@ from ebla.actors import messages as m
 from ebla.actors.master.options import GroupOptions
 from ebla.actors.master.server import Master
 from ebla.storage.errors import InvalidArgument
+from tests.master.builders import create_request
 from tests.master.group_stage import JOURNAL, MASTER, GroupStage, play
 
 
@@ -102,6 +103,28 @@ def test_a_standby_that_was_away_for_too_long_takes_another_s_checkpoint(lost: b
     play(scenario, masters=3)
 
 
+def test_a_standby_that_lacks_edits_which_are_gone_does_not_take_over_before_it_has_a_checkpoint():
+    async def scenario(stage: GroupStage) -> None:
+        active = await stage.ready()
+        behind, ahead = (master for master in stage.masters if master != active)
+        await stage.until(lambda: stage.role(behind).standby.caught_up)
+        stage.cluster.pause(behind)
+        await stage.create("kept")
+        await fill(stage, 1, 30)
+        await stage.until(lambda: oldest(stage) > 1)
+        stage.cluster.crash(active)
+        stage.cluster.crash(ahead)
+        await asyncio.sleep(3.0)
+        stage.cluster.resume(behind)
+        await asyncio.sleep(5.0)
+        assert not stage.serving(), "it knows too little, and nobody is there to tell it more"
+        await stage.cluster.restart(ahead)
+        assert await stage.names() == ["kept"]
+        await stage.until(lambda: stage.served[-1] == behind or same(stage, ahead, behind))
+
+    play(scenario, masters=3)
+
+
 @pytest.mark.parametrize("point", ["before_save", "after_save"])
 def test_a_standby_that_dies_around_its_checkpoint_knows_as_much_afterwards(point: str):
     async def scenario(stage: GroupStage) -> None:
@@ -126,8 +149,6 @@ def test_a_directory_with_a_catalog_of_its_own_is_refused():
             server = stage.role(f"tablet-server/{host}")
             beat = m.HeartbeatRequest(server.instance, m.Registration(f"tablet-server/{host}", host, ""))
             await world.network.call("master/9", "heartbeat", beat, m.HeartbeatReply, 1.0)
-        from tests.master.builders import create_request
-
         await world.network.call("master/9", "create_table", create_request(), m.TableInfo, 1.0)
         stage.cluster.crash("master/9")
         stage.options = GroupOptions(masters=("master/9", "master/0"), journal=stage.journal)
