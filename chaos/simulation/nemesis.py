@@ -153,10 +153,10 @@ class Nemesis:
 
     async def _blackout(self, fault: Fault) -> None:
         self.effects[fault.kind] += 1
-        for host in self.deployment.hosts:
+        for host in self.deployment.everybody:
             self.deployment.hold_down(host)
         await asyncio.sleep(fault.for_s)
-        for host in self.deployment.hosts:
+        for host in self.deployment.everybody:
             self.deployment.let_up(host)
 
     async def _stop(self, fault: Fault) -> None:

@@ -20,7 +20,6 @@ from ebla.chaos.checkers.sets import check_set
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import History
 from ebla.chaos.workloads.base import Client, NoAnswer, persist, until_stopped
-from ebla.options import MASTER
 from ebla.survey import digests
 from ebla.verdicts import Unanswered
 
@@ -33,6 +32,7 @@ DIGEST_S = 5.0
 # How often to create, drop, list, hand over, flush, compare and look, against each other.
 WEIGHTS = (4, 3, 2, 4, 2, 2, 1)
 HAND_OVERS = (1, 1, 1, 30, 0, 0, 0)
+TABLES = (5, 4, 6, 0, 0, 0, 1)
 
 
 class Churn:
@@ -178,7 +178,7 @@ class Churn:
         if tablet is None or tablet.leader is None:
             return
         here, server = m.TabletRequest(tablet.tablet), client.random.choice(tablet.replicas).address
-        await self._tell(client, MASTER, "get_tablet", here, m.TabletLocation)
+        await self._tell(client, client.db._session.master, "get_tablet", here, m.TabletLocation)
         await self._tell(client, server, "status", m.Empty(), m.ServerState)
         found = await self._tell(client, tablet.leader, "read_index", here, m.ReadIndexReply)
         request = m.LocalSnapshotRequest(tablet.tablet, found.index, 2.0)
