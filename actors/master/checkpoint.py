@@ -17,7 +17,7 @@ import xxhash
 
 from ebla.actors.errors import NotFound
 from ebla.actors.master.catalog import CatalogImage
-from ebla.actors.messages import CheckpointChunk
+from ebla.actors.master.messages import CheckpointChunk
 from ebla.storage.environment import DeleteRange, Environment, Put
 from ebla.storage.errors import Corruption
 

@@ -26,6 +26,12 @@ from ebla.actors.journal.errors import EditsGone, QuorumFailed
 from ebla.actors.journal.holder import Holder, lease_states
 from ebla.actors.master import edit_log
 from ebla.actors.master.directory import Directory, open_directory
+from ebla.actors.master.messages import (
+    CheckpointChunk,
+    CheckpointRequest,
+    HandOverReply,
+    HandOverRequest,
+)
 from ebla.actors.master.options import GroupOptions
 from ebla.actors.master.reign import Reign
 from ebla.actors.master.server import Master
@@ -231,7 +237,7 @@ class GroupMaster(Role):
     # -- between masters -------------------------------------------------------------------------------------
 
     @rpc
-    async def hand_over(self, request: m.HandOverRequest) -> m.HandOverReply:
+    async def hand_over(self, request: HandOverRequest) -> HandOverReply:
         """Nothing has changed if this raises before the successor was asked. When it answers, the successor serves."""
         reign = self._serving()
         successor = await self._successor(request.to)
@@ -240,7 +246,7 @@ class GroupMaster(Role):
         self.active = successor
         await reign.retire(successor)
         return await self.world.network.call(
-            successor, "await_reign", m.Empty(), m.HandOverReply, self.options.hand_over_s
+            successor, "await_reign", m.Empty(), HandOverReply, self.options.hand_over_s
         )
 
     async def _successor(self, wanted: str | None) -> str:
@@ -264,7 +270,7 @@ class GroupMaster(Role):
         return max(known, key=lambda master: known[master])
 
     @rpc
-    async def await_reign(self, request: m.Empty) -> m.HandOverReply:
+    async def await_reign(self, request: m.Empty) -> HandOverReply:
         """Answers when this master serves."""
         if not self._running:
             raise NotRunning(f"{self.world.address} is starting or stopping", state="starting")
@@ -274,10 +280,10 @@ class GroupMaster(Role):
             if clock.monotonic() >= until:
                 raise Unavailable(f"{self.world.address} could not take over; see the log of it")
             await clock.sleep(self.options.look_s / 4)
-        return m.HandOverReply(self.world.address)
+        return HandOverReply(self.world.address)
 
     @rpc
-    async def read_checkpoint(self, request: m.CheckpointRequest) -> m.CheckpointChunk:
+    async def read_checkpoint(self, request: CheckpointRequest) -> CheckpointChunk:
         """For a master that was away for so long that the edits it lacks are gone."""
         if not self._running:
             raise NotRunning(f"{self.world.address} is starting or stopping", state="starting")

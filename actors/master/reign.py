@@ -8,9 +8,8 @@ while the lease holds: a master that was paused, or cut off, and superseded mean
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -44,7 +43,7 @@ class Reign:
         self._world = world
         self._options = options
         self._edits = edits
-        self._tasks: dict[Task, Coroutine[Any, Any, None]] = {}
+        self._tasks: dict[Task, None] = {}
         self._open = True
         self._over = asyncio.Event()
         self._purged = 0
@@ -79,10 +78,8 @@ class Reign:
         self.master.scribe.close()
         self._edits.writer.close()
         self.holder.close()
-        for task, work in self._tasks.items():
+        for task in self._tasks:
             task.cancel()
-            if inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
-                work.close()  # it was never begun
         self._over.set()
 
     async def retire(self, successor: str | None = None) -> None:
@@ -108,23 +105,19 @@ class Reign:
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> Task:
         for task in [task for task in self._tasks if task.done()]:
             del self._tasks[task]
-        task = self._world.spawn(self._guard(work), name)
-        self._tasks[task] = work
+        task = self._world.spawn(_Guarded(work, self._takes), name)
+        self._tasks[task] = None
         return task
 
-    async def _guard(self, work: Coroutine[Any, Any, None]) -> None:
+    def _takes(self, error: EblaError) -> bool:
         """A log that failed ends the reign; anything else is a defect, and ends the role."""
-        try:
-            await work
-        except EblaError as error:
-            if not self._is_of_the_log(error):
-                raise
+        if self._is_of_the_log(error):
             self.end(error)
+            return True
+        return False
 
     def _failed_with(self, error: BaseException) -> None:
-        if isinstance(error, EblaError) and self._is_of_the_log(error):
-            self.end(error)
-        else:
+        if not (isinstance(error, EblaError) and self._takes(error)):
             self._world.fail(error)
 
     def _is_of_the_log(self, error: EblaError) -> bool:
@@ -159,6 +152,36 @@ class Reign:
                 continue
             best = max(best, status.checkpointed)
         return best
+
+
+class _Guarded(Coroutine[Any, Any, None]):
+    """A coroutine whose errors are asked about before they leave it. No frame of its own: a task of it that never began is
+    closed as any other."""
+
+    def __init__(self, work: Coroutine[Any, Any, None], takes: Callable[[EblaError], bool]) -> None:
+        self._work = work
+        self._takes = takes
+
+    def send(self, value: Any) -> Any:
+        return self._step(lambda: self._work.send(value))
+
+    def throw(self, kind: Any, value: Any = None, traceback: Any = None) -> Any:
+        thrown = kind if value is None else value
+        return self._step(lambda: self._work.throw(thrown))
+
+    def close(self) -> None:
+        self._work.close()
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return self._work.__await__()
+
+    def _step(self, step: Callable[[], Any]) -> Any:
+        try:
+            return step()
+        except EblaError as error:
+            if not self._takes(error):
+                raise
+            raise StopIteration from error
 
 
 class _Kept:

@@ -17,8 +17,8 @@ from ebla.actors.journal.reader import JournalReader, Page, Position
 from ebla.actors.master import edits as e
 from ebla.actors.master.catalog import Catalog
 from ebla.actors.master.checkpoint import Checkpoints, image_of
+from ebla.actors.master.messages import CheckpointChunk, CheckpointRequest
 from ebla.actors.master.options import GroupOptions
-from ebla.actors.messages import CheckpointChunk, CheckpointRequest
 from ebla.actors.world import World
 from ebla.storage.errors import Corruption, DiskFull, EblaError
 

@@ -36,14 +36,6 @@ RESTART_S = (0.02, 1.5)  # Ray's is about a second; others may be faster
 LOOK_S = 0.1
 BOOT_S_MAX = 60.0
 JOURNAL = JournalId("catalog", "simulated")
-# Small, as the limits of the other roles are: segments end, edits are let go of, and nobody waits long for the dead.
-JOURNAL_LIMITS = {
-    "segment_txns": 15,
-    "segment_s": 5.0,
-    "write_timeout_s": 3.0,
-    "read_timeout_s": 3.0,
-    "recovery_timeout_s": 5.0,
-}
 
 
 @dataclass(frozen=True)
@@ -118,8 +110,8 @@ class Deployment:
             await self.cluster.start(address_of(host), self.maker(host))
         self._supervisor = asyncio.ensure_future(self._supervise())
         for _ in range(int(BOOT_S_MAX / LOOK_S)):
-            master = self.reigning(self.master_address())
-            if master is not None and self._knows_all(master):
+            reigning = self.reigning(self.master_address())
+            if reigning is not None and self._knows_all(reigning):
                 return
             await asyncio.sleep(LOOK_S)
         raise AssertionError(f"the deployment did not come up within {BOOT_S_MAX:g} s")
@@ -131,7 +123,16 @@ class Deployment:
         await format_journal(self.cluster.client_world("operator"), self._journal_options())
 
     def _journal_options(self) -> JournalOptions:
-        return JournalOptions(journal=JOURNAL, nodes=self.journals, **JOURNAL_LIMITS)
+        """Small, as the limits of the other roles are: segments end, edits are let go of, nobody waits long for the dead."""
+        return JournalOptions(
+            journal=JOURNAL,
+            nodes=self.journals,
+            segment_txns=15,
+            segment_s=5.0,
+            write_timeout_s=3.0,
+            read_timeout_s=3.0,
+            recovery_timeout_s=5.0,
+        )
 
     def _make_master(self, world: World) -> Role:
         options = MasterOptions(**{"bg_s": 0.1, "settle_s": 0.5, **self.shape.master})

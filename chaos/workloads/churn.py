@@ -16,6 +16,7 @@ import pyarrow as pa
 
 import ebla
 from ebla.actors import messages as m
+from ebla.actors.master.messages import HandOverReply, HandOverRequest
 from ebla.chaos.checkers.sets import check_set
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import History
@@ -29,10 +30,10 @@ SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
 ROWS = 25
 TABLES_MAX = 4  # of one client, at a time
 DIGEST_S = 5.0
-# How often to create, drop, list, hand over, flush, compare and look, against each other.
-WEIGHTS = (4, 3, 2, 4, 2, 2, 1)
-HAND_OVERS = (1, 1, 1, 30, 0, 0, 0)
-TABLES = (5, 4, 6, 0, 0, 0, 1)
+# How often to create, drop, list, hand over, flush, compare, look, and change the master, against each other.
+WEIGHTS = (4, 3, 2, 4, 2, 2, 1, 0)
+HAND_OVERS = (1, 1, 1, 30, 0, 0, 0, 0)
+TABLES = (10, 8, 12, 0, 0, 0, 2, 1)
 
 
 class Churn:
@@ -59,6 +60,7 @@ class Churn:
                     self._flush,
                     self._compare,
                     self._look,
+                    self._change_master,
                 ),
                 self.weights,
             )[0]
@@ -130,6 +132,11 @@ class Churn:
         successor = client.random.choice([None, *others])
         request = m.StepDownRequest(tablet.tablet, successor, 2.0)
         await self._tell(client, tablet.leader, "step_down", request, m.StepDownReply)
+
+    async def _change_master(self, client: Client, mine: list[str]) -> None:
+        """Where there are several, another one becomes the active one."""
+        request = HandOverRequest()
+        await self._tell(client, client.db._session.master, "hand_over", request, HandOverReply)
 
     async def _flush(self, client: Client, mine: list[str]) -> None:
         tablet = await self._some_tablet(client)

@@ -8,11 +8,12 @@ import pytest
 
 from ebla.actors import messages as m
 from ebla.actors.errors import InvalidArgument, NotActive, Unavailable
+from ebla.actors.master.messages import HandOverReply, HandOverRequest
 from tests.master.group_stage import GroupStage, play
 
 
 async def hand_over(stage: GroupStage, master: str, to: str | None = None) -> str:
-    reply = await stage.at(master, "hand_over", m.HandOverRequest(to), m.HandOverReply, 30.0)
+    reply = await stage.at(master, "hand_over", HandOverRequest(to), HandOverReply, 30.0)
     return reply.active
 
 
