@@ -33,8 +33,8 @@ as JSON when it finds a defect, and shrinks by dropping faults. Hosts are named 
     clock_rate      host     seconds per second   its monotonic clock runs fast or slow for `for_s`
     clock_jump      host     seconds              its wall clock jumps
 
-`master` is a host like the others for crash, stop, pause and isolate; where there are several masters, they and their
-journal nodes are hosts of their own: `master-0`, `journal-0`, ... The first host is spared NODES: on Ray its node
+`master` is a host like the others for crash, stop, pause and isolate. Where there are several masters it is whoever is
+active at that time, and they and their journal nodes are hosts of their own: `master-0`, `journal-0`, ... The first host is spared NODES: on Ray its node
 is the head, whose loss is the cluster's.
 
 The budget: faults of disks that destroy data (DESTROY) hit one host per plan, because three replicas bear the loss of
@@ -272,7 +272,7 @@ def _where(chance: Random, kind: str, hosts: Sequence[str], damaged: str) -> tup
         return tuple(chance.sample(list(hosts), 2))
     if kind in DESTROY:
         return (damaged,)
-    if kind in MASTER_TOO and chance.random() < 0.2:
+    if kind in MASTER_TOO and chance.random() < (0.5 if f"{MASTER}-0" in hosts else 0.2):
         return (MASTER,)
     if kind in NODES:
         return (chance.choice(list(hosts[1:])),)

@@ -217,7 +217,7 @@ _ALL = (
         "masters",
         60,
         defects.believe_in_a_lease_for_ever,
-        seed=0,
+        seed=1,
     ),
     Defect(
         "take-over-behind",

@@ -79,6 +79,11 @@ def address_of(host: str) -> str:
     return f"{role}/{number}" if role in ("master", "journal") else f"tablet-server/{host}"
 
 
+def host_of(master: str) -> str:
+    """As plans name one of several masters."""
+    return master.replace("/", "-")
+
+
 class Deployment:
     """See the module. Made inside a running SimulatedLoop."""
 
