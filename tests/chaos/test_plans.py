@@ -38,7 +38,7 @@ def test_a_seed_is_one_plan_within_its_budget(name: str, seed: int) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.sampled_from(sorted({**SCENARIOS, **ray.SCENARIOS})), st.integers(0, 10_000))
+@given(st.sampled_from(sorted({**ray.SHARED, **ray.SCENARIOS})), st.integers(0, 10_000))
 def test_what_is_drawn_for_ray_can_be_carried_out_again(name: str, seed: int) -> None:
     hosts = tuple(f"host-{number}" for number in range(1, ray.scenario(name).hosts + 1))
     plan = ray.plan_of(name, seed, hosts, 60.0)
