@@ -9,7 +9,7 @@ not reach a majority. Nothing of it is remembered across a start.
 from __future__ import annotations
 
 import asyncio
-from math import inf
+from math import ceil, inf
 
 from ebla.actors.errors import Unavailable
 from ebla.actors.journal import messages as m
@@ -25,7 +25,7 @@ class Holder:
 
     def __init__(self, world: World, options: JournalOptions, limits: LeaseLimits) -> None:
         limits.validate()
-        self.claim = m.Claim(world.address, new_id(world.random), int(limits.held_s * 1000))
+        self.claim = m.Claim(world.address, new_id(world.random), ceil(limits.held_s * 1000))
         self.epoch = 0
         self.lost: EblaError | None = None
         self._world = world

@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 
-ACTIVE, STANDBY = "active", "standby"
+STANDBY = "standby"
 
 
 class GroupMaster(Role):
