@@ -8,6 +8,7 @@ Two of them are the network's and never travel, they are what a caller sees inst
 The others are answers:
 
     NotLeader        this replica does not lead the tablet   follow `leader`, or ask the master
+    NotActive        this master is not the active one       ask `active`, or another master
     TabletNotFound   this server has no such replica         ask the master again
     NotRunning       the role or replica is not ready yet    back off, then send it again
     ReplicaFailed    this replica's data failed a check      another replica must serve
@@ -58,6 +59,15 @@ class NotLeader(EblaError):
     tablet: str | None
     leader: str | None
     term: int | None
+    retriable = True
+
+
+class NotActive(EblaError):
+    """This master is a standby, or not sure that it is the active one. `active` is the address of the one that is, as far
+    as this one knows."""
+
+    fields = ("active",)
+    active: str | None
     retriable = True
 
 

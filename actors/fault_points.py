@@ -52,11 +52,21 @@ TABLET_POINTS = (
     "tablet.private_log.after_trim",
 )
 
-POINTS = MASTER_POINTS + TABLET_POINTS  # of what a deployment runs
+POINTS = MASTER_POINTS + TABLET_POINTS  # of what a deployment with one master runs
+
+GROUP_POINTS = (  # of one master of several, beside those above
+    "master.standby.before_save",
+    "master.standby.after_save",
+    "master.take_over.before_epoch",
+    "master.take_over.after_epoch",
+    "master.hand_over.before_release",
+    "master.hand_over.after_release",
+)
 
 JOURNAL_COMMITS = (
     "format",
     "promise",
+    "lease",
     "prepare",
     "copy",
     "accept",

@@ -198,9 +198,11 @@ class ListServersReply(msgspec.Struct, frozen=True):
 
 
 class MasterStatus(msgspec.Struct, frozen=True):
-    """`edits`: transactions in the edit log so far. `tablets_ending`: dropped or replaced, and some server may
+    """`edits`: transactions in the edit log so far; of a standby, as far as it knows them. `tablets_ending`: dropped or replaced, and some server may
     still hold a replica. `tablets_unknown`: replicas that servers report and the catalog does not know; they are
-    left alone. `leader_conflicts`: reports of a second leader in one term, which never should be."""
+    left alone. `leader_conflicts`: reports of a second leader in one term, which never should be. `role`: active or
+    standby; `active`: the address of the active one, if known; `epoch`: of the journal, while this one is active;
+    `checkpointed`: the transaction that its last checkpoint reflects."""
 
     instance: ServerInstance
     address: str
@@ -211,6 +213,10 @@ class MasterStatus(msgspec.Struct, frozen=True):
     tablets_ending: int = 0
     tablets_unknown: int = 0
     leader_conflicts: int = 0
+    role: str = "active"
+    active: str | None = None
+    epoch: int = 0
+    checkpointed: int = 0
 
 
 # -- data ----------------------------------------------------------------------------------------------------

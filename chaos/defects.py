@@ -9,6 +9,8 @@ import asyncio
 from typing import Any
 
 from ebla.actors import errors, incarnations
+from ebla.actors.journal.edit_log import QuorumEditLog
+from ebla.actors.journal.holder import Holder
 from ebla.actors.master import edit_log
 from ebla.actors.master.edit_log import LocalEditLog
 from ebla.actors.master.edits import encode as encode_edits
@@ -276,6 +278,25 @@ def believe_an_old_copy() -> list[Swap]:
         return False
 
     return [(incarnations, "is_old", is_old), (identity, "is_old", is_old)]
+
+
+# -- several masters ----------------------------------------------------------------------------------------
+
+
+def believe_in_a_lease_for_ever() -> list[Swap]:
+    def holds(self: Holder) -> bool:
+        return self.lost is None and self.epoch > 0
+
+    return [(Holder, "holds", holds)]
+
+
+def follow_and_read_no_further() -> list[Swap]:
+    """The successor begins with what it has followed; what its predecessor acknowledged last is in the journal only."""
+
+    async def catch_up(self: QuorumEditLog, after: int, last: int, digest: int) -> list[Any]:
+        return []
+
+    return [(QuorumEditLog, "_catch_up", catch_up)]
 
 
 # -- the master ----------------------------------------------------------------------------------------------

@@ -33,7 +33,8 @@ as JSON when it finds a defect, and shrinks by dropping faults. Hosts are named 
     clock_rate      host     seconds per second   its monotonic clock runs fast or slow for `for_s`
     clock_jump      host     seconds              its wall clock jumps
 
-`master` is a host like the others for crash, stop, pause and isolate. The first host is spared NODES: on Ray its node
+`master` is a host like the others for crash, stop, pause and isolate. Where there are several masters it is whoever is
+active at that time, and they and their journal nodes are hosts of their own: `master-0`, `journal-0`, ... The first host is spared NODES: on Ray its node
 is the head, whose loss is the cluster's.
 
 The budget: faults of disks that destroy data (DESTROY) hit one host per plan, because three replicas bear the loss of
@@ -205,7 +206,7 @@ def _unfit_point(fault: Fault, points: Sequence[str]) -> str:
     if fault.point not in points:
         close = did_you_mean(fault.point, points)
         return f"there is no fault point {fault.point!r}{close or '; name one of ' + ', '.join(filter(None, points))}"
-    if fault.point.startswith(MASTER) and fault.where != (MASTER,):
+    if fault.point.startswith(MASTER) and not all(host.startswith(MASTER) for host in fault.where):
         return f"{fault.point} is passed by {MASTER} only; name {MASTER} as its host"
     return ""
 
@@ -251,8 +252,12 @@ def _fault(
     for_s = hold_s[0] * (hold_s[1] / hold_s[0]) ** chance.random()
     for_s = round(min(for_s, duration_s + OVERTIME_S - at_s), 3)
     point = chance.choice(list(points)) if kind == "crash_point" else ""
-    if point.startswith(MASTER):
-        where: tuple[str, ...] = (MASTER,)
+    role = point.partition(".")[0]
+    of_role = [host for host in hosts if point and host.startswith(f"{role}-")]
+    if of_role:
+        where: tuple[str, ...] = (chance.choice(of_role),)
+    elif point.startswith(MASTER):
+        where = (MASTER,)
     else:
         where = _where(chance, kind, hosts, damaged)
     return Fault(at_s, kind, where, for_s, _amount(chance, kind), point)
@@ -267,7 +272,7 @@ def _where(chance: Random, kind: str, hosts: Sequence[str], damaged: str) -> tup
         return tuple(chance.sample(list(hosts), 2))
     if kind in DESTROY:
         return (damaged,)
-    if kind in MASTER_TOO and chance.random() < 0.2:
+    if kind in MASTER_TOO and chance.random() < (0.5 if f"{MASTER}-0" in hosts else 0.2):
         return (MASTER,)
     if kind in NODES:
         return (chance.choice(list(hosts[1:])),)

@@ -211,6 +211,22 @@ _ALL = (
         defects.acknowledge_edits_before_they_are_durable,
         seed=0,
     ),
+    Defect(
+        "no-master-lease",
+        "a master answers as long as nobody told it that it is superseded",
+        "masters",
+        60,
+        defects.believe_in_a_lease_for_ever,
+        seed=1,
+    ),
+    Defect(
+        "take-over-behind",
+        "a master takes over with what it has followed, and does not read what was recovered",
+        "masters",
+        60,
+        defects.follow_and_read_no_further,
+        seed=0,
+    ),
 )
 
 DEFECTS = {defect.name: defect for defect in _ALL}

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from ebla.actors.fault_points import POINTS
+from ebla.actors.fault_points import GROUP_POINTS, JOURNAL_POINTS, MASTER_POINTS, POINTS
 from ebla.chaos.plans import HOLD_S, Plan
 from ebla.chaos.simulation.deployment import Shape
 from ebla.chaos.workloads.bank import Bank
 from ebla.chaos.workloads.base import PAUSE_S, Workload
 from ebla.chaos.workloads.chains import Chains
-from ebla.chaos.workloads.churn import HAND_OVERS, Churn
+from ebla.chaos.workloads.churn import HAND_OVERS, TABLES, Churn
 from ebla.chaos.workloads.registers import Registers
 from ebla.chaos.workloads.stamps import Stamps
 from ebla.chaos.workloads.tokens import Tokens
@@ -33,7 +33,7 @@ SMALL_MASTER = {"checkpoint_edits": 12, "forget_min_s": 2.0}
 @dataclass(frozen=True)
 class Scenario:
     """`mix`: faults to expect per ten seconds, by kind (chaos/plans.py). `duration_s`: of act one. `operations_min`:
-    with fewer answered ones a run is void."""
+    with fewer answered ones a run is void. `victims`: whom faults hit, by default the hosts of tablet servers."""
 
     name: str
     mix: Mapping[str, float]
@@ -47,6 +47,11 @@ class Scenario:
     look_s: float = 0.1  # between two looks at the invariants
     operations_min: int = 10
     points: tuple[str, ...] = POINTS
+    victims: tuple[str, ...] = ()
+
+    def host_names(self) -> tuple[str, ...]:
+        """Those that its plans name."""
+        return self.victims or self.shape.host_names()
 
 
 def _everything() -> list[Workload]:
@@ -92,6 +97,8 @@ ELECTIONS = {
     "lose": 1.0,
 }
 LEASES = {"pause": 10.0, "delay": 8.0, "cut_one_way": 6.0, "clock_rate": 2.0}
+
+_MASTERS = Shape(masters=2, journals=3, server=SMALL, master=SMALL_MASTER)
 
 _ALL = (
     Scenario("calm", {}, _everything, duration_s=1.0, pause_s=0.2),
@@ -198,6 +205,34 @@ _ALL = (
         Shape(server={**SMALL, "seqno_s": 0.5}, master=SMALL_MASTER),
         hold_s=(0.5, 4.0),
         pause_s=0.15,
+    ),
+    Scenario(
+        "masters",
+        {
+            "crash": 4.0,
+            "crash_point": 4.0,
+            "stop": 1.0,
+            "pause": 3.0,
+            "zombie": 1.0,
+            "blackout": 0.3,
+            "isolate": 5.0,
+            "cut": 3.0,
+            "cut_one_way": 3.0,
+            "lose": 0.5,
+            "repeat": 0.5,
+            "delay": 0.5,
+            "slow_disk": 2.0,
+            "full_disk": 0.5,
+            "clock_rate": 3.0,
+        },
+        lambda: [Churn(TABLES), Registers(keys=2)],
+        _MASTERS,
+        duration_s=12.0,
+        holds_s={"isolate": (1.0, 6.0), "pause": (1.0, 6.0), "crash": (0.5, 4.0)},
+        pause_s=0.3,
+        look_s=0.02,
+        points=(*MASTER_POINTS, *GROUP_POINTS, *JOURNAL_POINTS),
+        victims=(*_MASTERS.master_hosts(), *_MASTERS.journal_hosts()),
     ),
 )
 

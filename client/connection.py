@@ -164,7 +164,7 @@ def make_session(name: str) -> Session:
     world = ClientWorld(
         RayClock(), RayNetwork(namespace_of(name)), random.Random(os.urandom(32)), tasks.spawn
     )
-    session = Session(world, name, MASTER, on_close=tasks.cancel)
+    session = Session(world, name, (MASTER,), on_close=tasks.cancel)
     return session
 
 

@@ -12,12 +12,21 @@ from typing import TypeVar
 
 import msgspec
 
-from ebla.actors.errors import Internal, NetworkError, NotFound, SchemaMismatch, TimedOut, Unavailable
+from ebla.actors.errors import (
+    Internal,
+    NetworkError,
+    NotActive,
+    NotFound,
+    NotRunning,
+    SchemaMismatch,
+    TimedOut,
+    Unavailable,
+)
 from ebla.actors.messages import TableInfo, TableName
 from ebla.actors.world import encode, new_id
 from ebla.errors import ConnectionClosed
 from ebla.locations import TableRoutes, backoff_s, retriable, same
-from ebla.options import MASTER, MASTER_ATTEMPT_S, ClientWorld
+from ebla.options import MASTER, MASTER_ATTEMPT_OF_SEVERAL_S, MASTER_ATTEMPT_S, ClientWorld
 from ebla.router import Router
 from ebla.storage.errors import EblaError, InvalidArgument
 
@@ -27,18 +36,20 @@ UNAVAILABLE_GRACE_S = 3.0  # a cluster that is starting; after that the master's
 
 
 class Session:
-    """See the module. `name` is the deployment's, for messages only. `on_close` ends what the world has spawned."""
+    """See the module. `name` is the deployment's, for messages only. `masters` are the addresses of all of them, `master`
+    the one to ask now. `on_close` ends what the world has spawned."""
 
     def __init__(
         self,
         world: ClientWorld,
         name: str = "ebla",
-        master: str = MASTER,
+        masters: tuple[str, ...] = (MASTER,),
         on_close: Callable[[], None] | None = None,
     ) -> None:
         self.world = world
         self.name = name
-        self.master = master
+        self.masters = masters
+        self.master = masters[0]
         self.router = Router(world, self.refresh)
         self._tables: dict[str, TableRoutes] = {}
         self._refreshing: dict[TableRoutes, asyncio.Future[None]] = {}
@@ -77,10 +88,7 @@ class Session:
 
     async def _refresh(self, table: TableRoutes, done: asyncio.Future[None]) -> None:
         try:
-            info = await self.world.network.call(
-                self.master, "get_table", TableName(table.name), TableInfo, MASTER_ATTEMPT_S
-            )
-            table.update(info)
+            table.update(await self._ask("get_table", TableName(table.name), TableInfo, MASTER_ATTEMPT_S))
         except EblaError as error:
             done.set_exception(table.dropped() if isinstance(error, NotFound) else error)
             done.exception()  # those who asked may be gone
@@ -135,9 +143,7 @@ class Session:
         while True:
             left_s = began + deadline_s - clock.monotonic()
             try:
-                return await self.world.network.call(
-                    self.master, method, message, reply, max(0.01, min(left_s, MASTER_ATTEMPT_S))
-                )
+                return await self._ask(method, message, reply, min(left_s, MASTER_ATTEMPT_S))
             except EblaError as error:
                 if not retriable(error):
                     raise
@@ -150,6 +156,23 @@ class Session:
                     raise self._no_answer(method, deadline_s, error) from error
             await clock.sleep(pause_s)
             self.check_open()
+
+    async def _ask(self, method: str, message: msgspec.Struct, reply: type[Reply], timeout_s: float) -> Reply:
+        """Once. If it is not the active one, or silent, the next question goes to another."""
+        master = self.master
+        if len(self.masters) > 1:
+            timeout_s = min(timeout_s, MASTER_ATTEMPT_OF_SEVERAL_S)
+        try:
+            return await self.world.network.call(master, method, message, reply, max(0.01, timeout_s))
+        except (NetworkError, NotActive, NotRunning) as error:
+            if master == self.master:  # nobody else has turned away from it meanwhile
+                self.master = self._next_to(master, error)
+            raise
+
+    def _next_to(self, master: str, error: EblaError) -> str:
+        if isinstance(error, NotActive) and error.active in self.masters:
+            return error.active
+        return self.masters[(self.masters.index(master) + 1) % len(self.masters)]
 
     def _no_answer(self, method: str, deadline_s: float, error: EblaError) -> EblaError:
         if isinstance(error, Unavailable):

@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from ebla.actors import messages as m
-from ebla.actors.errors import NetworkError, NotFound, NotLeader, NotRunning
+from ebla.actors.errors import NetworkError, NotActive, NotFound, NotLeader, NotRunning
 from ebla.actors.world import Network
 from ebla.storage.errors import EblaError
 from ebla.verdicts import Digests, Survey, Unanswered
@@ -26,6 +26,7 @@ DIGEST_S_MAX = 600.0
 DIGEST_TABLETS_MAX = 4  # digested at the same time: each reads a whole tablet on every replica
 
 Told = Callable[[int, int], None]
+NOBODY_ACTIVE = Unanswered("NotActive", "it is a standby, and no master is active")
 
 
 def unanswered(error: EblaError) -> Unanswered:
@@ -53,16 +54,20 @@ async def survey(
         [ask(network, each, "status", m.Empty(), m.MasterStatus, MASTER_S) for each in masters]
     )
     heard = dict(zip(masters, said, strict=True))
-    leading = next((each for each in masters if not isinstance(heard[each], Unanswered)), None)
+    leading = next((each for each, told in heard.items() if _leads(told)), None)
     servers: tuple[m.ServerStatus, ...] = ()
     infos: list[m.TableInfo] = []
-    if leading is not None:
+    if leading is None:
+        heard = {
+            each: told if isinstance(told, Unanswered) else NOBODY_ACTIVE for each, told in heard.items()
+        }
+    else:
         try:
             servers = (
                 await network.call(leading, "list_servers", m.Empty(), m.ListServersReply, MASTER_S)
             ).servers
             infos = await table_infos(network, leading, tables)
-        except NetworkError as error:
+        except (NetworkError, NotActive) as error:
             heard[leading] = unanswered(error)
     addresses = dict.fromkeys([*slots, *(server.address for server in servers)])
     for info in infos:
@@ -72,6 +77,10 @@ async def survey(
         [ask(network, each, "status", m.Empty(), m.ServerState, timeout_s) for each in addresses]
     )
     return Survey(heard, servers, tuple(infos), dict(zip(addresses, states, strict=True)), tuple(slots))
+
+
+def _leads(told: m.MasterStatus | Unanswered) -> bool:
+    return isinstance(told, m.MasterStatus) and told.role == "active"
 
 
 async def table_infos(network: Network, master: str, names: Sequence[str] | None = None) -> list[m.TableInfo]:

@@ -87,6 +87,7 @@ class Channel:
         self._told = 0  # the last committed txid that the node was told
         self._acked_since = 0.0
         self._heartbeat_at = -inf
+        self._closed: EblaError | None = None
         self._queue: deque[_Call] = deque()
         self._wake = asyncio.Event()
         self._draining = world.spawn(self._drain(), f"journal channel to {node}")
@@ -132,8 +133,9 @@ class Channel:
             self._gap = True
             call.answer.set_exception(self._too_far_behind(limit))
             return call.answer
-        self.queue_bytes += size
-        self.queue_txns += len(batch)
+        if self._closed is None:
+            self.queue_bytes += size
+            self.queue_txns += len(batch)
         return self._put(call)
 
     def finalize(self, start: int, end: int, digest: int, timeout_s: float) -> asyncio.Future[m.Done]:
@@ -173,6 +175,7 @@ class Channel:
 
     def close(self, error: EblaError) -> None:
         """Nothing more is sent; what is under way may still arrive."""
+        self._closed = error
         self._draining.cancel()
         while self._queue:
             self._settle(self._queue.popleft(), error)
@@ -180,6 +183,9 @@ class Channel:
     # -- carrying it out -------------------------------------------------------------------------------------
 
     def _put(self, call: _Call) -> asyncio.Future[Any]:
+        if self._closed is not None:
+            call.answer.set_exception(self._closed)
+            return call.answer
         self._queue.append(call)
         self._wake.set()
         return call.answer

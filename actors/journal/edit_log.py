@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ebla.actors.journal.errors import EditsGone, JournalBroken
+from ebla.actors.journal.holder import Holder
 from ebla.actors.journal.options import JournalOptions
 from ebla.actors.journal.reader import JournalReader, Position
 from ebla.actors.journal.writer import JournalWriter
@@ -23,8 +24,8 @@ from ebla.storage.errors import Corruption, EblaError
 class QuorumEditLog:
     """One object, one epoch: it is opened once."""
 
-    def __init__(self, world: World, options: JournalOptions) -> None:
-        self.writer = JournalWriter(world, options)
+    def __init__(self, world: World, options: JournalOptions, holder: Holder | None = None) -> None:
+        self.writer = JournalWriter(world, options, holder)
         self._name = options.journal.name
         self._reader = JournalReader(world, options)
         self._last = 0
@@ -34,6 +35,13 @@ class QuorumEditLog:
         return self._last
 
     async def open(self, after: int) -> list[e.Edit]:
+        try:
+            return await self.recover(after)
+        except EditsGone as error:
+            raise self._corruption("edits were purged, but no checkpoint holds them") from error
+
+    async def recover(self, after: int) -> list[e.Edit]:
+        """As `open`, for whoever may find a newer checkpoint elsewhere: raises EditsGone if it needs one."""
         end = await self.writer.open()
         try:
             edits = await self._catch_up(after, end.txid, end.digest)
@@ -56,10 +64,7 @@ class QuorumEditLog:
         if last < after:
             raise self._corruption(f"it ends at transaction {last}, before the checkpoint at {after}")
         position = self._reader.beginning() if after == 0 else Position(after)
-        try:
-            page = await self._reader.read_all(position)
-        except EditsGone as error:
-            raise self._corruption("edits were purged, but no checkpoint holds them") from error
+        page = await self._reader.read_all(position)
         known = page.position.digest
         if page.position.txid != last or (known is not None and known != digest):
             raise JournalBroken(

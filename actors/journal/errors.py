@@ -1,6 +1,7 @@
 """What can go wrong in a journal, told by what the caller should do next.
 
     StaleEpoch        a newer writer holds the journal       stop writing; start again as a reader
+    LeaseHeld         somebody holds the journal's lease     look again when it has run out
     OutOfSync         this node cannot take this request     leave it out until the next segment
     NotFormatted      this node never heard of the journal   format it, or restore the node's directory
     ForeignJournal    the journal here is another one        look at the addresses and at the id
@@ -30,6 +31,15 @@ class StaleEpoch(JournalError):
     fields = ("journal", "epoch", "promised")
     epoch: int | None
     promised: int | None
+
+
+class LeaseHeld(JournalError):
+    """This node promises no later epoch while `holder` (None: not known) holds its lease. Nothing was changed."""
+
+    fields = ("journal", "holder", "left_s")
+    holder: str | None
+    left_s: float | None
+    retriable = True
 
 
 class OutOfSync(JournalError):

@@ -17,6 +17,7 @@ from ebla.actors.journal import messages as m
 from ebla.actors.journal import records, rules
 from ebla.actors.journal.errors import OutOfSync
 from ebla.actors.journal.figures import Latencies
+from ebla.actors.journal.lease import Lease
 from ebla.actors.journal.records import EDITS, SEGMENTS, STATE, Format, Segment
 from ebla.actors.journal.rules import Change, View
 from ebla.actors.world import World
@@ -38,6 +39,7 @@ class Journal:
         self._environment = environment
         self._lock = asyncio.Lock()
         self.view = View(form.journal, records.State())
+        self.lease = Lease(form.journal.name, world.clock, 0)
         self.damaged: dict[int, str] = {}
         self.batches = self.batches_lagging = self.edits = self.bytes = 0
         self.served_edits = self.synced_segments = 0
@@ -49,6 +51,7 @@ class Journal:
         self.view.state = records.load_state(self._environment, path)
         for segment in records.load_segments(self._environment, path):
             self.view.segments[segment.start] = segment
+        self.lease = Lease(self.form.journal.name, self.world.clock, self.view.state.held_ms)
         await self._remove_orphans()
 
     async def _remove_orphans(self) -> None:
@@ -63,10 +66,27 @@ class Journal:
 
     async def new_epoch(self, request: m.NewEpochRequest) -> m.NewEpochReply:
         """The promise is durable when this answers."""
+        claim = request.claim
         async with self._lock:
-            await self._make("promise", rules.new_epoch(self.view, request.epoch))
+            self.lease.require_free(claim)
+            change = rules.new_epoch(self.view, request.epoch, 0 if claim is None else claim.held_ms)
+            with self.lease.promising(request.epoch):
+                await self._make("promise", change)
+            if claim is not None:
+                self.lease.grant(request.epoch, claim, self.view.state.promised)
             newest = self.view.newest()
             return m.NewEpochReply(newest.state if newest else None)
+
+    async def renew(self, request: m.RenewRequest) -> m.Done:
+        """Waits for the disk only if this lease is longer than any before it."""
+        held_ms = request.claim.held_ms
+        if held_ms > self.view.state.held_ms:
+            async with self._lock:
+                await self._make(
+                    "lease", rules.longer_lease(self.view, max(held_ms, self.view.state.held_ms))
+                )
+        self.lease.grant(request.epoch, request.claim, self.view.state.promised)
+        return m.Done()
 
     async def start_segment(self, request: m.StartSegment) -> m.Done:
         """The writer's epoch and the empty segment are durable when this answers."""

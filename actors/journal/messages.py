@@ -79,9 +79,21 @@ class JournalStateReply(msgspec.Struct, frozen=True):
     nodes: tuple[str, ...]
 
 
+class Claim(msgspec.Struct, frozen=True, array_like=True):
+    """Who wants the lease: `holder` is an address, for others to know; `token` is of this one claim. A node that grants
+    it promises no later epoch for `held_ms`."""
+
+    holder: str
+    token: str
+    held_ms: int
+
+
 class NewEpochRequest(msgspec.Struct, frozen=True):
+    """With a `claim` the promise grants the lease, too."""
+
     journal: JournalId
     epoch: int
+    claim: Claim | None = None
 
 
 class NewEpochReply(msgspec.Struct, frozen=True):
@@ -111,6 +123,38 @@ class AcceptRequest(msgspec.Struct, frozen=True):
     stamp: Stamp
     segment: SegmentState
     sources: tuple[str, ...]
+
+
+# -- the lease -----------------------------------------------------------------------------------------------
+
+
+class RenewRequest(msgspec.Struct, frozen=True):
+    """By the writer of `epoch`. Not one of its ordered requests: it overtakes edits that wait for a slow disk."""
+
+    journal: JournalId
+    epoch: int
+    claim: Claim
+
+
+class ReleaseRequest(msgspec.Struct, frozen=True):
+    """If a `successor` is named, nobody else is helped for as long as the lease was."""
+
+    journal: JournalId
+    token: str
+    successor: str | None = None
+
+
+class LeaseState(msgspec.Struct, frozen=True):
+    """Whom this node granted the lease last (None: nobody since it was started), and for how long it helps nobody but the
+    `successor` that was named when it was released."""
+
+    holder: str | None
+    epoch: int
+    left_s: float
+    successor: str | None = None
+
+    def is_free(self, address: str) -> bool:
+        return self.left_s <= 0 or self.successor == address
 
 
 # -- writing -------------------------------------------------------------------------------------------------

@@ -181,6 +181,21 @@ class JournalNode(Role):
         return await self._journal(request.journal).new_epoch(request)
 
     @rpc
+    async def lease_state(self, request: m.JournalId) -> m.LeaseState:
+        return self._journal(request).lease.state()
+
+    @rpc
+    async def renew_lease(self, request: m.RenewRequest) -> m.Done:
+        """Nobody else is promised an epoch here for as long as was claimed."""
+        return await self._journal(request.journal).renew(request)
+
+    @rpc
+    async def release_lease(self, request: m.ReleaseRequest) -> m.Done:
+        """Somebody else may be promised an epoch at once."""
+        self._journal(request.journal).lease.release(request.token, request.successor)
+        return m.Done()
+
+    @rpc
     async def prepare_recovery(self, request: m.PrepareRequest) -> m.Prepared:
         """What this node knows of the segment, which takes no more edits."""
         return await self._journal(request.stamp.journal).prepare(request)

@@ -26,6 +26,25 @@ class JournalNodeOptions(msgspec.Struct, frozen=True, kw_only=True):
         _positive(self)
 
 
+class LeaseLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """The holder believes in its lease for `lease_s` of its own clock after the *sending* of what a majority granted; a
+    node that granted it helps nobody else for `held_s` of its clock after the *arrival*. So no two hold it at once, as
+    long as no node's clock runs faster than the holder's by held_s / lease_s or more: 1.25, as for tablets. A holder that
+    is gone is superseded after held_s at the latest, plus the time of a recovery; twice a tablet's, since its renewals
+    share a loop with the catalog."""
+
+    lease_s: float = 1.6
+    held_s: float = 2.0
+    renew_s: float = 0.4
+
+    def validate(self) -> None:
+        _positive(self)
+        if not self.lease_s < self.held_s:
+            raise InvalidArgument(f"lease_s must be below held_s ({self.held_s}), or reads go stale")
+        if not self.renew_s <= self.lease_s / 2:
+            raise InvalidArgument(f"renew_s must be at most half of lease_s ({self.lease_s})")
+
+
 class JournalOptions(msgspec.Struct, frozen=True, kw_only=True):
     """`journal` names it, `nodes` are the addresses of its journal nodes.
 

@@ -44,7 +44,8 @@ class Format(msgspec.Struct, frozen=True, array_like=True):
 class State(msgspec.Struct, frozen=True, array_like=True):
     """`promised`: no request of a lower epoch is accepted. `writer`: the epoch of the last writer who started a segment
     here. `serial`: the last request of the promised epoch. `committed` was told by the writer of `committed_epoch`.
-    `copies` numbers copies. `purged`: edits up to here are not wanted back."""
+    `copies` numbers copies. `purged`: edits up to here are not wanted back. `held_ms`: for how long a lease was granted at
+    most, and so for how long a start must not help anybody."""
 
     promised: int = 0
     writer: int = 0
@@ -53,6 +54,7 @@ class State(msgspec.Struct, frozen=True, array_like=True):
     committed_epoch: int = 0
     copies: int = 0
     purged: int = 0
+    held_ms: int = 0
 
 
 class Segment(msgspec.Struct, frozen=True, array_like=True):

@@ -104,8 +104,9 @@ def fence(view: View, epoch: int) -> None:
         )
 
 
-def new_epoch(view: View, epoch: int) -> Change:
-    """Strictly greater: of two who want the same number at most one gets a majority."""
+def new_epoch(view: View, epoch: int, held_ms: int = 0) -> Change:
+    """Strictly greater: of two who want the same number at most one gets a majority. `held_ms`: of the lease that goes
+    with it."""
     if not is_new(view.state, epoch):
         raise StaleEpoch(
             f"epoch {epoch} is not above {view.state.promised}, which this node has promised; ask again",
@@ -113,7 +114,12 @@ def new_epoch(view: View, epoch: int) -> Change:
             epoch=epoch,
             promised=view.state.promised,
         )
-    return Change(replace(view.state, promised=epoch, serial=0), dropped=empties(view))
+    state = replace(view.state, promised=epoch, serial=0, held_ms=max(view.state.held_ms, held_ms))
+    return Change(state, dropped=empties(view))
+
+
+def longer_lease(view: View, held_ms: int) -> Change:
+    return Change(replace(view.state, held_ms=held_ms), open=view.open)
 
 
 def is_new(state: State, epoch: int) -> bool:

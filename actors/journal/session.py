@@ -13,6 +13,7 @@ from typing import TypeVar
 from ebla.actors.errors import AlreadyPresent, Unavailable
 from ebla.actors.journal import messages as m
 from ebla.actors.journal.channel import Channel, ChannelStatus, Commits
+from ebla.actors.journal.holder import Holder
 from ebla.actors.journal.options import JournalOptions
 from ebla.actors.journal.quorum import each, majority
 from ebla.actors.world import World
@@ -21,8 +22,11 @@ T = TypeVar("T")
 
 
 class Session:
-    def __init__(self, world: World, options: JournalOptions) -> None:
+    """With a `holder` the new epoch takes the lease, too."""
+
+    def __init__(self, world: World, options: JournalOptions, holder: Holder | None = None) -> None:
         options.validate()
+        self.holder = holder
         self.world = world
         self.options = options
         self.epoch = 0
@@ -41,13 +45,17 @@ class Session:
         )
 
     async def new_epoch(self, epoch: int) -> dict[str, m.NewEpochReply]:
-        request = m.NewEpochRequest(self.options.journal, epoch)
+        asked_at = self.world.clock.monotonic()
+        claim = None if self.holder is None else self.holder.claim
+        request = m.NewEpochRequest(self.options.journal, epoch, claim)
         timeout_s = self.options.recovery_timeout_s
         promises = await self._majority(
             f"begin epoch {epoch}",
             lambda channel: channel.ask("new_epoch", lambda stamp: request, m.NewEpochReply, timeout_s),
         )
         self.epoch = epoch
+        if self.holder is not None:
+            self.holder.won(epoch, asked_at)
         for channel in self.channels:
             channel.epoch = epoch
         return promises

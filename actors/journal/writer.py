@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from ebla.actors.errors import Unavailable
 from ebla.actors.journal.channel import ChannelStatus
+from ebla.actors.journal.holder import Holder
 from ebla.actors.journal.options import JournalOptions
 from ebla.actors.journal.records import digest_of
 from ebla.actors.journal.recovery import End, recover
@@ -38,9 +39,9 @@ class _Waiting(NamedTuple):
 class JournalWriter:
     """`open`, then `begin`, then `append`. The pause between the first two is for reading what was recovered."""
 
-    def __init__(self, world: World, options: JournalOptions) -> None:
+    def __init__(self, world: World, options: JournalOptions, holder: Holder | None = None) -> None:
         self.options = options
-        self.session = Session(world, options)
+        self.session = Session(world, options, holder)
         self.end = End(0, 0)  # the last edit that was sent, and the digest after it
         self.segment = 0
         self.failed: EblaError | None = None

@@ -10,10 +10,14 @@ Every byte is covered by the digest; damage is Corruption, never a smaller catal
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 import xxhash
 
+from ebla.actors.errors import NotFound
 from ebla.actors.master.catalog import CatalogImage
+from ebla.actors.master.messages import CheckpointChunk
 from ebla.storage.environment import DeleteRange, Environment, Put
 from ebla.storage.errors import Corruption
 
@@ -56,6 +60,28 @@ class Checkpoints:
 
     def load(self) -> tuple[int, CatalogImage] | None:
         """(the transaction it reflects, the catalog), or None if none was ever made."""
+        head = self._head()
+        if head is None:
+            return None
+        chunks = self._environment.get_many(DATABASE, [_key(number) for number in range(head.chunks)])
+        data = b"".join(chunk or b"" for chunk in chunks)
+        if len(data) != head.image_bytes or _digest(head.txid, data) != head.digest:
+            raise self._corruption(f"the image as of transaction {head.txid} fails its checksum")
+        return head.txid, _decode_image(data)
+
+    def chunk(self, number: int) -> CheckpointChunk:
+        """For another master. Raises NotFound if there is no such chunk; damage is found by whoever puts it together."""
+        head = self._head()
+        if head is None:
+            return CheckpointChunk(0, 0, 0, b"")
+        data = self._environment.get(DATABASE, _key(number))
+        if data is None:
+            raise NotFound(
+                f"the checkpoint has {head.chunks} chunks, there is no chunk {number}", what="chunk"
+            )
+        return CheckpointChunk(head.txid, head.chunks, head.digest, data)
+
+    def _head(self) -> _Head | None:
         sealed = self._environment.get(DATABASE, _HEAD)
         if sealed is None:
             if self._environment.count(DATABASE) > 0:
@@ -63,18 +89,23 @@ class Checkpoints:
             return None
         if xxhash.xxh3_64_digest(sealed[8:]) != sealed[:8]:
             raise self._corruption("its head fails its checksum")
-        head = _decode_head(sealed[8:])
-        chunks = self._environment.get_many(DATABASE, [_key(number) for number in range(head.chunks)])
-        data = b"".join(chunk or b"" for chunk in chunks)
-        if len(data) != head.image_bytes or _digest(head.txid, data) != head.digest:
-            raise self._corruption(f"the image as of transaction {head.txid} fails its checksum")
-        return head.txid, _decode_image(data)
+        return _decode_head(sealed[8:])
 
     def _corruption(self, what: str) -> Corruption:
         path = self._environment.path
         return Corruption(
             f"the checkpoint in {path} is damaged: {what}; restore the master's catalog", path=path
         )
+
+
+def image_of(chunks: Sequence[CheckpointChunk]) -> CatalogImage | None:
+    """What another master's chunks make; None if they are not all of one checkpoint, or damaged."""
+    first, data = chunks[0], b"".join(chunk.data for chunk in chunks)
+    if any((chunk.txid, chunk.digest) != (first.txid, first.digest) for chunk in chunks):
+        return None
+    if len(chunks) != first.chunks or _digest(first.txid, data) != first.digest:
+        return None
+    return _decode_image(data)
 
 
 def _digest(txid: int, data: bytes) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from ebla.actors.journal.options import JournalOptions, LeaseLimits
 from ebla.storage.errors import InvalidArgument
 
 JOURNALS = ("local",)
@@ -44,3 +45,35 @@ class MasterOptions(msgspec.Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             if name != "journal" and not value > 0:
                 raise InvalidArgument(f"{name} must be greater than zero, not {value}")
+
+
+class GroupOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Of one of several masters: `masters` are the addresses of all of them, `journal` is where their edits go, `master`
+    what the active one keeps to.
+
+    `look_s`: how often a standby looks whether the lease is free. `tail_s`: how often it reads what the active one wrote.
+    `purge_s`: how often the active one lets go of edits that two masters have in a checkpoint. `hand_over_s`: how long a
+    hand-over waits for what is under way, and then for the successor.
+    """
+
+    masters: tuple[str, ...]
+    journal: JournalOptions
+    lease: LeaseLimits = LeaseLimits()
+    master: MasterOptions = MasterOptions()
+    look_s: float = 0.2
+    tail_s: float = 0.5
+    purge_s: float = 30.0
+    rpc_timeout_s: float = 3.0
+    hand_over_s: float = 10.0
+
+    def validate(self) -> None:
+        if len(set(self.masters)) < len(self.masters) or len(self.masters) < 2:
+            raise InvalidArgument(
+                f"a group has two masters at least, each once, not {', '.join(self.masters)}"
+            )
+        self.journal.validate()
+        self.lease.validate()
+        self.master.validate()
+        for name in ("look_s", "tail_s", "purge_s", "rpc_timeout_s", "hand_over_s"):
+            if not getattr(self, name) > 0:
+                raise InvalidArgument(f"{name} must be greater than zero, not {getattr(self, name)}")

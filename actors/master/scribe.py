@@ -54,6 +54,7 @@ class Scribe:
         *,
         waiting_max: int,
         checkpoint_edits: int,
+        checkpointed: int = 0,
     ) -> None:
         self._world = world
         self._log = log
@@ -63,8 +64,9 @@ class Scribe:
         self._checkpoint_edits = checkpoint_edits
         self._waiting: deque[_Change] = deque()
         self._wake = asyncio.Event()
+        self._current: _Change | None = None
         self._failed = False
-        self.checkpointed = 0
+        self.checkpointed = checkpointed
 
     async def open(self) -> None:
         """Bring the catalog to what is durable. Raises Corruption if that cannot be told for sure."""
@@ -96,14 +98,15 @@ class Scribe:
             await self._wake.wait()
             self._wake.clear()
             while self._waiting:
-                change = self._waiting.popleft()
+                change = self._current = self._waiting.popleft()
                 try:
                     await self._carry_out(change)
                     await self._checkpoint()
                 except Exception as error:
-                    self._fail(change)
+                    self.close()
                     self._world.fail(error)
                     raise
+                self._current = None
 
     async def _carry_out(self, change: _Change) -> None:
         try:
@@ -133,11 +136,17 @@ class Scribe:
         await self._log.purge(txid)
         await self._world.faults.here("master.checkpoint.after_purge")
 
-    def _fail(self, change: _Change) -> None:
+    @property
+    def idle(self) -> bool:
+        return self._current is None and not self._waiting
+
+    def close(self) -> None:
+        """No change is carried out any more. The one under way may be, or become, durable: nobody is told."""
         self._failed = True
         address = self._world.address
-        unknown = f"{address} failed while it made {change.name} durable"
-        _refuse(change, OutcomeUnknown(unknown, address=address))
+        if self._current is not None:
+            unknown = f"{address} failed while it made {self._current.name} durable"
+            _refuse(self._current, OutcomeUnknown(unknown, address=address))
         while self._waiting:
             waiting = self._waiting.popleft()
             _refuse(waiting, Unavailable(f"{address} failed before it began {waiting.name}"))

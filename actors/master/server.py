@@ -18,46 +18,49 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from math import inf
 
 import msgspec
 
-from ebla.actors import incarnations
 from ebla.actors import messages as m
 from ebla.actors.errors import AlreadyPresent, NotFound, NotRunning, TabletNotFound, Throttled, WrongServer
-from ebla.actors.incarnations import Incarnations
 from ebla.actors.master import edit_log, errands, requests
 from ebla.actors.master import reports as tablet_reports
 from ebla.actors.master.answers import Answers
 from ebla.actors.master.assignment import Assignment, Candidate
 from ebla.actors.master.catalog import Catalog, TableRecord
-from ebla.actors.master.checkpoint import DATABASE as CHECKPOINT_DATABASE
 from ebla.actors.master.checkpoint import Checkpoints
+from ebla.actors.master.directory import Directory, open_directory
 from ebla.actors.master.edits import Edit, TableDropped, TabletsForgotten
 from ebla.actors.master.errands import Errand, Errands
 from ebla.actors.master.options import MasterOptions
 from ebla.actors.master.scribe import Scribe
 from ebla.actors.master.servers import Server, Servers
 from ebla.actors.tablet.raft.messages import Peer
-from ebla.actors.world import Role, World, new_id, rpc
-from ebla.storage.environment import Environment, Instance
+from ebla.actors.world import Role, World, rpc
 from ebla.storage.errors import EblaError
-from ebla.storage.records import RecordStore
 
 __all__ = ["Master", "MasterOptions"]
 
 log = logging.getLogger(__name__)
 
-CATALOG = "catalog"
-FORMATTED = "catalog-formatted"
-
 
 class Master(Role):
-    def __init__(self, world: World, options: MasterOptions | None = None) -> None:
+    """The only master of a deployment, from `start` on; or what an active one of several does, from `begin` on (reign.py),
+    with a `catalog` that was followed until then. For `grace_s` servers that were not heard yet count as alive."""
+
+    def __init__(
+        self,
+        world: World,
+        options: MasterOptions | None = None,
+        catalog: Catalog | None = None,
+        grace_s: float = 0.0,
+    ) -> None:
         self.world = world
         self.options = options or MasterOptions()
         self.options.validate()
-        self.catalog = Catalog()
-        self.servers = Servers(self.options.unresponsive_s)
+        self.catalog = Catalog() if catalog is None else catalog
+        self.servers = Servers(self.options.unresponsive_s, self._now() + grace_s if grace_s else -inf)
         self.views = tablet_reports.Views()
         self.answers = Answers(self.catalog, self.views, self.servers)
         self.assignment = Assignment(self.options.assignment_timeout_s, world.random)
@@ -72,47 +75,38 @@ class Master(Role):
     # -- life ------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        instance = await self.world.disk.open_instance(new_id(self.world.random))
-        self.instance = m.ServerInstance(instance.uuid, instance.seqno, new_id(self.world.random))
-        environment = await self._open_environment(instance)
-        heard = RecordStore(environment, incarnations.DATABASE, m.ServerInstance)
-        self.incarnations = Incarnations(self.world, "master", heard)
-        self.log: edit_log.EditLog = edit_log.LocalEditLog(environment)
-        self.scribe = Scribe(
+        directory = await open_directory(self.world)
+        log = edit_log.LocalEditLog(directory.environment)
+        scribe = self.make_scribe(log, directory.checkpoints)
+        await scribe.open()
+        # After a restart the first servers to be heard would get everything that waits to be placed.
+        settle_s = 0.0 if directory.created else self.options.settle_s
+        directory.heard.start()
+        self.begin(directory, log, scribe, settle_s)
+
+    def make_scribe(self, log: edit_log.EditLog, checkpoints: Checkpoints, checkpointed: int = 0) -> Scribe:
+        return Scribe(
             self.world,
-            self.log,
-            Checkpoints(environment),
+            log,
+            checkpoints,
             self.catalog,
             waiting_max=self.options.changes_waiting_max,
             checkpoint_edits=self.options.checkpoint_edits,
+            checkpointed=checkpointed,
         )
-        await self.scribe.open()
-        # After a restart the first servers to be heard would get everything that waits to be placed.
-        self._placing_from = self._now() + (0.0 if instance.created else self.options.settle_s)
+
+    def begin(self, directory: Directory, log: edit_log.EditLog, scribe: Scribe, settle_s: float) -> None:
+        """Serve, from a catalog that is what is durable. Nothing is placed for `settle_s`."""
+        self.instance, self.incarnations = directory.instance, directory.heard
+        self.log, self.scribe = log, scribe
+        self._placing_from = self._now() + settle_s
         self._running = True
-        self.incarnations.start()
         self.world.spawn(self.scribe.run(), "scribe")
         self.world.spawn(self._background(), "background")
         self.world.spawn(self._tick(), "tick")
 
     async def stop(self) -> None:
         self._running = False
-
-    async def _open_environment(self, instance: Instance) -> Environment:
-        """A catalog that was there once must be there. The mark that it was is made after it, so that a crash
-        while the directory is being formatted is not taken for a loss."""
-        disk = self.world.disk
-        formatted = disk.exists(FORMATTED)
-        environment = await disk.open_environment(
-            CATALOG,
-            (edit_log.DATABASE, CHECKPOINT_DATABASE, incarnations.DATABASE),
-            create=not formatted,
-        )
-        if not formatted:
-            await self.world.faults.here("master.format.before_mark")
-            mark = await disk.open_environment(FORMATTED, ("mark",), create=True, map_bytes=1 << 20)
-            await mark.close()
-        return environment
 
     def _require_running(self) -> None:
         if not self._running:

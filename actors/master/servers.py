@@ -13,6 +13,8 @@ not come here (actors/incarnations.py). What a heartbeat must satisfy (Kudu's TS
 
 from __future__ import annotations
 
+from math import inf
+
 import msgspec
 
 from ebla.actors.messages import HeartbeatRequest, Registration, ServerInstance, ServerStatus, TabletReport
@@ -54,8 +56,11 @@ class Server:
 
 
 class Servers:
-    def __init__(self, unresponsive_s: float) -> None:
+    """Until `presumed_until` a server that was not heard yet counts as alive, though nothing can be placed on it."""
+
+    def __init__(self, unresponsive_s: float, presumed_until: float = -inf) -> None:
         self._unresponsive_s = unresponsive_s
+        self._presumed_until = presumed_until
         self._servers: dict[str, Server] = {}
         self._at_address: dict[str, str] = {}
 
@@ -99,7 +104,9 @@ class Servers:
 
     def is_alive(self, uuid: str, now: float) -> bool:
         server = self._servers.get(uuid)
-        return server is not None and now - server.heard_at <= self._unresponsive_s
+        if server is None:
+            return now < self._presumed_until
+        return now - server.heard_at <= self._unresponsive_s
 
     def answers_at(self, address: str, now: float) -> bool:
         """Whether some server is alive at the address, be it another than before."""

@@ -1,7 +1,8 @@
 """Heartbeats to the masters: who this server is, and which of its replicas changed.
 
 Each master has its own dirty map: a report carries what changed since the last acknowledged one, and entries that
-change while it is on its way are sent again (kudu.md A13). Leadership and state changes go out at once.
+change while it is on its way are sent again (kudu.md A13). Leadership and state changes go out at once. A master that is
+a standby is only told who this server is, until it asks for more.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from ebla.actors.errors import NotActive
 from ebla.actors.messages import (
     HeartbeatReply,
     HeartbeatRequest,
@@ -48,6 +50,7 @@ class Reporter:
         self.usage = usage
         self._register = True
         self._full = True
+        self._brief = False  # it is a standby, as far as is known
         self._sequence = 0
         self._changed: dict[str, int] = {}  # tablet: the sequence current when it changed
         self._seen: dict[str, tuple[object, ...]] = {}
@@ -77,6 +80,7 @@ class Reporter:
                 again = await self._beat()
             except EblaError as error:
                 self.identity.failed(error)
+                self._brief = isinstance(error, NotActive)
                 # The master is away, or refused; the next beat says everything again.
                 self.world.faults.reached("tablet.heartbeat.failed")
                 await self.world.clock.sleep(self.options.heartbeat_s)
@@ -91,14 +95,14 @@ class Reporter:
 
     async def _beat(self) -> bool:
         """One heartbeat; True if the master wants another at once (registration or full report)."""
-        full = self._full
+        full, brief = self._full, self._brief
         sequence = self._sequence
-        report = self._report(full, sequence)
+        report = None if brief else self._report(full, sequence)
         self._sequence += 1
         memory, disk = self.usage()
         request = HeartbeatRequest(
             instance=self.identity.instance,
-            registration=self._registration() if self._register else None,
+            registration=self._registration() if self._register and not brief else None,
             report=report,
             replicas=len(self._all()),
             leaders=sum(replica.leads for replica in self.replicas.values()),
@@ -109,6 +113,9 @@ class Reporter:
             self.master, "heartbeat", request, HeartbeatReply, CALL_TIMEOUT_S
         )
         self.identity.told(reply.others)
+        if brief:
+            self._brief = False
+            return True
         for tablet in [t for t, changed in self._changed.items() if changed <= sequence]:
             del self._changed[tablet]
         wanted = (reply.needs_register and not self._register) or (reply.needs_full_report and not full)

@@ -84,17 +84,19 @@ _ALL = (
 )
 
 SCENARIOS = {each.name: each for each in _ALL}
+# Those of the simulation that run here, too: a deployment on Ray has one master.
+SHARED = {name: each for name, each in simulated.SCENARIOS.items() if each.shape.masters == 1}
 
 
 def scenario(name: str) -> RayScenario:
     if name in SCENARIOS:
         return SCENARIOS[name]
-    if name in simulated.SCENARIOS:
-        other = simulated.SCENARIOS[name]
+    if name in SHARED:
+        other = SHARED[name]
         least = HOSTS_PARTED if any(kind in NETWORK for kind in other.mix) else HOSTS
         hosts = max(least, other.shape.hosts)
         return RayScenario(name, other.mix, other.workloads, hosts, replicas=other.replicas)
-    known = dict.fromkeys([*SCENARIOS, *simulated.SCENARIOS])
+    known = dict.fromkeys([*SCENARIOS, *SHARED])
     close = did_you_mean(name, known)
     raise InvalidArgument(f"there is no scenario {name!r}; there are {', '.join(known)}{close}")
 

@@ -1,4 +1,5 @@
-"""A whole deployment in virtual time: a master, a tablet server per host, and clients with the real client library.
+"""A whole deployment in virtual time: a master, or several and their journal nodes, a tablet server per host, and clients
+with the real client library.
 
 What Ray does for real roles, this does for simulated ones: a role that has ended is started again after a while, over
 what its disk kept, unless somebody holds it down.
@@ -15,7 +16,12 @@ from random import Random
 from typing import Any
 
 from ebla import aio
-from ebla.actors.master.options import MasterOptions
+from ebla.actors.journal.messages import JournalId
+from ebla.actors.journal.node import JournalNode
+from ebla.actors.journal.options import JournalNodeOptions, JournalOptions
+from ebla.actors.journal.session import format_journal
+from ebla.actors.master.group import GroupMaster
+from ebla.actors.master.options import GroupOptions, MasterOptions
 from ebla.actors.master.server import Master
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.server import TabletServer
@@ -29,22 +35,33 @@ from ebla.session import Session
 RESTART_S = (0.02, 1.5)  # Ray's is about a second; others may be faster
 LOOK_S = 0.1
 BOOT_S_MAX = 60.0
+JOURNAL = JournalId("catalog", "simulated")
 
 
 @dataclass(frozen=True)
 class Shape:
     """How large a deployment is, and the options of its roles that differ from the defaults.
 
+    `masters`: with more than one they share a journal on so many `journals` nodes; a single one keeps its own log.
     `restart_s`: after how long a role that has ended is started again."""
 
     hosts: int = 3
     clients: int = 2
+    masters: int = 1
+    journals: int = 3
     restart_s: tuple[float, float] = RESTART_S
     server: Mapping[str, Any] = field(default_factory=dict)
     master: Mapping[str, Any] = field(default_factory=dict)
 
     def host_names(self) -> tuple[str, ...]:
         return tuple(f"host-{number}" for number in range(1, self.hosts + 1))
+
+    def master_hosts(self) -> tuple[str, ...]:
+        """As plans name them, if there are several."""
+        return tuple(f"master-{number}" for number in range(self.masters)) if self.masters > 1 else ()
+
+    def journal_hosts(self) -> tuple[str, ...]:
+        return tuple(f"journal-{number}" for number in range(self.journals)) if self.masters > 1 else ()
 
 
 @dataclass(frozen=True)
@@ -56,7 +73,15 @@ class ClientProcess:
 
 
 def address_of(host: str) -> str:
-    return MASTER_ADDRESS if host == MASTER else f"tablet-server/{host}"
+    if host == MASTER:
+        return MASTER_ADDRESS
+    role, _, number = host.partition("-")
+    return f"{role}/{number}" if role in ("master", "journal") else f"tablet-server/{host}"
+
+
+def host_of(master: str) -> str:
+    """As plans name one of several masters."""
+    return master.replace("/", "-")
 
 
 class Deployment:
@@ -71,6 +96,9 @@ class Deployment:
         self.shape = shape
         self.cluster = SimulatedCluster(faults, tolerates)
         self.hosts = shape.host_names()
+        self.everybody = (*self.hosts, *shape.master_hosts(), *shape.journal_hosts())
+        self.masters = tuple(map(address_of, shape.master_hosts())) or (MASTER_ADDRESS,)
+        self.journals = tuple(map(address_of, shape.journal_hosts()))
         self.random: Random = self.cluster.loop.derive("deployment")
         self._held_down: Counter[str] = Counter()
         self._supervisor: asyncio.Task[None] | None = None
@@ -79,32 +107,88 @@ class Deployment:
 
     async def boot(self) -> None:
         """Returns when every server is known to the master."""
-        await self.cluster.start(MASTER_ADDRESS, self._make_master)
+        if self.journals:
+            await self._make_journal()
+        for master in self.masters:
+            await self.cluster.start(master, self._make_master)
         for host in self.hosts:
             await self.cluster.start(address_of(host), self.maker(host))
         self._supervisor = asyncio.ensure_future(self._supervise())
-        master: Master = self.cluster.role(MASTER_ADDRESS)
         for _ in range(int(BOOT_S_MAX / LOOK_S)):
-            uuids = [self.cluster.role(address_of(host)).instance.uuid for host in self.hosts]
-            now = master.world.clock.monotonic()
-            if all(master.servers.is_alive(uuid, now) for uuid in uuids):
+            reigning = self.reigning(self.master_address())
+            if reigning is not None and self._knows_all(reigning):
                 return
             await asyncio.sleep(LOOK_S)
         raise AssertionError(f"the deployment did not come up within {BOOT_S_MAX:g} s")
 
+    async def _make_journal(self) -> None:
+        options = JournalNodeOptions(sync_s=2.0, rpc_timeout_s=3.0)
+        for node in self.journals:
+            await self.cluster.start(node, lambda world: JournalNode(world, options))
+        await format_journal(self.cluster.client_world("operator"), self._journal_options())
+
+    def _journal_options(self) -> JournalOptions:
+        """Small, as the limits of the other roles are: segments end, edits are let go of, nobody waits long for the dead."""
+        return JournalOptions(
+            journal=JOURNAL,
+            nodes=self.journals,
+            segment_txns=15,
+            segment_s=5.0,
+            write_timeout_s=3.0,
+            read_timeout_s=3.0,
+            recovery_timeout_s=5.0,
+        )
+
     def _make_master(self, world: World) -> Role:
-        return Master(world, MasterOptions(**{"bg_s": 0.1, "settle_s": 0.5, **self.shape.master}))
+        options = MasterOptions(**{"bg_s": 0.1, "settle_s": 0.5, **self.shape.master})
+        if len(self.masters) == 1:
+            return Master(world, options)
+        journal = self._journal_options()
+        return GroupMaster(
+            world, GroupOptions(masters=self.masters, journal=journal, master=options, purge_s=2.0)
+        )
 
     def maker(self, host: str) -> Callable[[World], Role]:
-        options = TabletServerOptions(masters=(MASTER_ADDRESS,), host=host, **self.shape.server)
+        options = TabletServerOptions(masters=self.masters, host=host, **self.shape.server)
         return lambda world: TabletServer(world, options)
+
+    # -- masters
+
+    def reigning(self, address: str) -> Master | None:
+        """What serves at this address, or did until its lease ran out."""
+        role = self.cluster.role(address) if self.cluster.alive(address) else None
+        if isinstance(role, GroupMaster):
+            return None if role.reign is None else role.reign.master
+        return role if isinstance(role, Master) else None
+
+    def serving(self) -> list[str]:
+        """The masters that would answer at this instant; of one that is paused nobody hears."""
+        cluster = self.cluster
+        roles = {a: cluster.role(a) for a in self.masters if cluster.alive(a) and not cluster.paused(a)}
+        return [
+            address
+            for address, role in roles.items()
+            if not isinstance(role, GroupMaster) or (role.reign is not None and role.reign.serves())
+        ]
+
+    def master_address(self) -> str:
+        """Whom to ask."""
+        if len(self.masters) == 1:
+            return self.masters[0]
+        return next(iter(self.serving()), self.masters[0])
+
+    def _knows_all(self, master: Master) -> bool:
+        uuids = [self.cluster.role(address_of(host)).instance.uuid for host in self.hosts]
+        now = master.world.clock.monotonic()
+        return all(master.servers.is_alive(uuid, now) for uuid in uuids)
 
     # -- clients
 
     def connect(self, name: str) -> tuple[aio.Database, World]:
         """A client on a host of its own (`client/<name>`), which may be crashed like any node."""
         world = self.cluster.client_world(f"client/{name}")
-        session = Session(ClientWorld(world.clock, world.network, world.random, world.spawn))
+        client_world = ClientWorld(world.clock, world.network, world.random, world.spawn)
+        session = Session(client_world, masters=self.masters)
         self._sessions.append(session)
         return aio.Database(session), world
 
@@ -137,7 +221,7 @@ class Deployment:
         while True:
             await asyncio.sleep(look_s)
             now = self.cluster.loop.time()
-            for address in (MASTER_ADDRESS, *map(address_of, self.hosts)):
+            for address in (*self.masters, *map(address_of, self.hosts), *self.journals):
                 if self.cluster.alive(address) or self._held_down[address] > 0:
                     due.pop(address, None)
                 elif due.setdefault(address, now + self.random.uniform(*self.shape.restart_s)) <= now:

@@ -17,6 +17,7 @@ What is a function of a replica's state alone is looked at when that state has c
     indexes_are_in_order           flushed <= applied <= committed <= last, and durable <= last
     durable_is_on_disk             what a replica calls durable lies in a log on its disk
     one_reader_at_a_time           no two replicas of a tablet believe at one instant that they may serve reads
+    one_master_serves              no two masters believe at one instant that they may answer
     catalog_is_well_formed         the master's maps agree with each other
     nothing_is_deleted_unasked     a tablet's data leaves a disk only if the catalog has ended the tablet
 """
@@ -33,7 +34,6 @@ from ebla.actors.tablet.replica import RUNNING, Replica
 from ebla.actors.tablet.server import RECORDS, TabletServer
 from ebla.chaos.simulation.applied import AppliedLog
 from ebla.chaos.simulation.deployment import Deployment, address_of
-from ebla.options import MASTER
 from ebla.storage.errors import StorageError
 from ebla.storage.shared_log import ENTRIES, SEQ_BYTES
 
@@ -96,6 +96,7 @@ class Watch:
         self.looks += 1
         servers, master = list(self._servers()), self._master()
         old_copies_are_not_believed(self.deployment, servers, master, self.memory)
+        one_master_serves(self.deployment)
         by_tablet: dict[str, list[Seen]] = {}
         for seen in self._replicas(servers):
             by_tablet.setdefault(seen.tablet, []).append(seen)
@@ -139,9 +140,10 @@ class Watch:
                     yield Seen(server, replica, paused)
 
     def _master(self) -> Master | None:
-        cluster = self.deployment.cluster
-        role = cluster.role(MASTER) if cluster.alive(MASTER) else None
-        return role if isinstance(role, Master) and role._running else None
+        """Of several the one that serves: its catalog is the latest there is."""
+        only = self.deployment.masters if len(self.deployment.masters) == 1 else self.deployment.serving()
+        role = self.deployment.reigning(only[0]) if only else None
+        return role if role is not None and role._running else None
 
 
 def facts_of(seen: Seen) -> Facts:
@@ -224,6 +226,11 @@ def one_reader_at_a_time(group: list[Seen]) -> None:
             continue
         readers.append(str(seen))
     assert len(readers) <= 1, f"two serve reads at once: {readers}"
+
+
+def one_master_serves(deployment: Deployment) -> None:
+    serving = deployment.serving()
+    assert len(serving) <= 1, f"two masters serve at once: {serving}"
 
 
 def catalog_is_well_formed(master: Master) -> None:
@@ -309,7 +316,7 @@ def old_copies_are_not_believed(
             memory.old_copies[server.instance.start] = server.world.address
     heard = {server.world.address: server.identity.others for server in servers}
     if master is not None:
-        heard[MASTER] = master.incarnations
+        heard[master.world.address] = master.incarnations
     for address, incarnations in heard.items():
         for known in incarnations.all():
             old = memory.old_copies.get(known.start)

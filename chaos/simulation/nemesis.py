@@ -13,11 +13,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from random import Random
 
+from msgspec.structs import replace
+
 from ebla.actors import incarnations
 from ebla.actors.tablet.server import TabletServer
-from ebla.chaos.plans import OVERTIME_S, Fault, Plan
+from ebla.chaos.plans import MASTER, OVERTIME_S, Fault, Plan
 from ebla.chaos.simulation import damage
-from ebla.chaos.simulation.deployment import Deployment, address_of
+from ebla.chaos.simulation.deployment import Deployment, address_of, host_of
 from ebla.chaos.simulation.disk import COMMIT_S, DurableState
 from ebla.chaos.simulation.network import SLOW_PROBABILITY, SLOW_S
 from ebla.chaos.simulation.points import Points
@@ -69,7 +71,13 @@ class Nemesis:
     async def _at(self, began: float, fault: Fault) -> None:
         await asyncio.sleep(max(0.0, began + fault.at_s - self.cluster.loop.time()))
         self.cluster.loop.trace("fault", fault)
-        await getattr(self, f"_{fault.kind}")(fault)
+        await getattr(self, f"_{fault.kind}")(self._found(fault))
+
+    def _found(self, fault: Fault) -> Fault:
+        """The same, of a host that stays who it is: of several masters the active one of now."""
+        if fault.where != (MASTER,) or len(self.deployment.masters) == 1:
+            return fault
+        return replace(fault, where=(host_of(self.deployment.master_address()),))
 
     async def heal(self) -> None:
         """Everything is whole again, before act two; a server whose directory is of no use any more gets an empty one,
@@ -153,10 +161,10 @@ class Nemesis:
 
     async def _blackout(self, fault: Fault) -> None:
         self.effects[fault.kind] += 1
-        for host in self.deployment.hosts:
+        for host in self.deployment.everybody:
             self.deployment.hold_down(host)
         await asyncio.sleep(fault.for_s)
-        for host in self.deployment.hosts:
+        for host in self.deployment.everybody:
             self.deployment.let_up(host)
 
     async def _stop(self, fault: Fault) -> None:

@@ -28,7 +28,6 @@ from ebla.chaos.simulation.nemesis import Nemesis
 from ebla.chaos.simulation.points import Points
 from ebla.chaos.workloads.base import Client, NoAnswer, Stage, Workload
 from ebla.chaos.workloads.registers import Registers
-from ebla.options import MASTER
 from ebla.storage.errors import EblaError
 from ebla.survey import digests, table_infos
 from ebla.verdicts import Unanswered
@@ -172,16 +171,16 @@ class Run:
         _, world = deployment.connect("auditor")
         until = self.loop.time() + AGREE_S_MAX
         while True:
-            problem = await self._disagreement(world)
+            problem = await self._disagreement(deployment, world)
             if not problem:
                 return
             if self.loop.time() > until:
                 raise Violation(f"{AGREE_S_MAX:g} s after everything was healed: {problem}")
             await asyncio.sleep(1.0)
 
-    async def _disagreement(self, world: Any) -> str:
+    async def _disagreement(self, deployment: Deployment, world: Any) -> str:
         try:
-            infos = await table_infos(world.network, MASTER)
+            infos = await table_infos(world.network, deployment.master_address())
         except EblaError as error:
             return str(error)
         found = await digests(world.network, infos, timeout_s=5.0)
@@ -255,7 +254,7 @@ def plan_of(scenario: Scenario, seed: int) -> Plan:
         scenario.name,
         seed,
         scenario.mix,
-        scenario.shape.host_names(),
+        scenario.host_names(),
         scenario.points,
         scenario.duration_s,
         scenario.hold_s,

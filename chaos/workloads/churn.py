@@ -16,11 +16,11 @@ import pyarrow as pa
 
 import ebla
 from ebla.actors import messages as m
+from ebla.actors.master.messages import HandOverReply, HandOverRequest
 from ebla.chaos.checkers.sets import check_set
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import History
 from ebla.chaos.workloads.base import Client, NoAnswer, persist, until_stopped
-from ebla.options import MASTER
 from ebla.survey import digests
 from ebla.verdicts import Unanswered
 
@@ -30,9 +30,10 @@ SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
 ROWS = 25
 TABLES_MAX = 4  # of one client, at a time
 DIGEST_S = 5.0
-# How often to create, drop, list, hand over, flush, compare and look, against each other.
-WEIGHTS = (4, 3, 2, 4, 2, 2, 1)
-HAND_OVERS = (1, 1, 1, 30, 0, 0, 0)
+# How often to create, drop, list, hand over, flush, compare, look, and change the master, against each other.
+WEIGHTS = (4, 3, 2, 4, 2, 2, 1, 0)
+HAND_OVERS = (1, 1, 1, 30, 0, 0, 0, 0)
+TABLES = (10, 8, 12, 0, 0, 0, 2, 1)
 
 
 class Churn:
@@ -59,6 +60,7 @@ class Churn:
                     self._flush,
                     self._compare,
                     self._look,
+                    self._change_master,
                 ),
                 self.weights,
             )[0]
@@ -131,6 +133,11 @@ class Churn:
         request = m.StepDownRequest(tablet.tablet, successor, 2.0)
         await self._tell(client, tablet.leader, "step_down", request, m.StepDownReply)
 
+    async def _change_master(self, client: Client, mine: list[str]) -> None:
+        """Where there are several, another one becomes the active one."""
+        request = HandOverRequest()
+        await self._tell(client, client.db._session.master, "hand_over", request, HandOverReply)
+
     async def _flush(self, client: Client, mine: list[str]) -> None:
         tablet = await self._some_tablet(client)
         if tablet is None:
@@ -178,7 +185,7 @@ class Churn:
         if tablet is None or tablet.leader is None:
             return
         here, server = m.TabletRequest(tablet.tablet), client.random.choice(tablet.replicas).address
-        await self._tell(client, MASTER, "get_tablet", here, m.TabletLocation)
+        await self._tell(client, client.db._session.master, "get_tablet", here, m.TabletLocation)
         await self._tell(client, server, "status", m.Empty(), m.ServerState)
         found = await self._tell(client, tablet.leader, "read_index", here, m.ReadIndexReply)
         request = m.LocalSnapshotRequest(tablet.tablet, found.index, 2.0)

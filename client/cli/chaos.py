@@ -252,8 +252,9 @@ def _read_plan(path: Path) -> Plan:
         ) from None
     except msgspec.MsgspecError as error:
         raise Usage(f"{path} is not a plan of faults: {error}", option="--plan") from error
+    wanted = scenario_of(plan)
     try:
-        plans.check(plan, scenario_of(plan).shape.host_names())
+        plans.check(plan, wanted.host_names(), wanted.points)
     except InvalidArgument as error:
         raise Usage(f"{path} cannot be carried out: {error}", option="--plan") from None
     return plan

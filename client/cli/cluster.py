@@ -37,7 +37,7 @@ class Cluster:
         self.session = session
         self.database: Database = Database(session)
         self.network = session.world.network
-        self.masters = (session.master,)
+        self.masters = session.masters
         self.slots = tuple(slots)
 
     async def survey(self, tables: Sequence[str] | None = None) -> Survey:
@@ -64,7 +64,7 @@ class Cluster:
         """The tablet with this id, or with an id that begins so and no other does."""
         from ebla import survey
 
-        infos = await survey.table_infos(self.network, self.masters[0])
+        infos = await survey.table_infos(self.network, self.session.master)
         found = [(info, each) for info in infos for each in info.tablets if each.tablet.startswith(given)]
         exact = [(info, each) for info, each in found if each.tablet == given]
         if exact:

@@ -29,16 +29,16 @@ def test_a_seed_is_one_plan_within_its_budget(name: str, seed: int) -> None:
     assert plan == plan_of(scenario(name), seed)
     assert plans.decode(plans.encode(plan)) == plan
     assert [fault.at_s for fault in plan.faults] == sorted(fault.at_s for fault in plan.faults)
-    plans.check(plan, scenario(name).shape.host_names())
+    plans.check(plan, scenario(name).host_names(), scenario(name).points)
     destroyed = {fault.where for fault in plan.faults if fault.kind in DESTROY}
     assert len(destroyed) <= 1, "data is destroyed on one host at most"
     for fault in plan.faults:
         assert fault.kind in SCENARIOS[name].mix
-        assert not fault.point or fault.point in POINTS
+        assert not fault.point or fault.point in scenario(name).points
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.sampled_from(sorted({**SCENARIOS, **ray.SCENARIOS})), st.integers(0, 10_000))
+@given(st.sampled_from(sorted({**ray.SHARED, **ray.SCENARIOS})), st.integers(0, 10_000))
 def test_what_is_drawn_for_ray_can_be_carried_out_again(name: str, seed: int) -> None:
     hosts = tuple(f"host-{number}" for number in range(1, ray.scenario(name).hosts + 1))
     plan = ray.plan_of(name, seed, hosts, 60.0)

@@ -115,7 +115,7 @@ def test_nothing_is_lost_when_writer_and_recoveries_fail_in_any_way():
 
 
 IN_A_RECOVERY = [
-    commit for commit in JOURNAL_COMMITS if commit not in ("format", "heartbeat", "purge", "learn")
+    commit for commit in JOURNAL_COMMITS if commit not in ("format", "heartbeat", "purge", "learn", "lease")
 ]
 
 

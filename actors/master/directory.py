@@ -1,0 +1,55 @@
+"""What a master keeps in its own directory, and how it is opened: the catalog's environment, and a mark that it is there.
+
+A catalog that was there once must be there. The mark that it was is made after it, so that a crash while the directory is
+being formatted is not taken for a loss.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ebla.actors import incarnations
+from ebla.actors import messages as m
+from ebla.actors.incarnations import Incarnations
+from ebla.actors.master import checkpoint, edit_log
+from ebla.actors.master.checkpoint import Checkpoints
+from ebla.actors.world import World, new_id
+from ebla.storage.environment import Environment
+from ebla.storage.records import RecordStore
+
+CATALOG = "catalog"
+FORMATTED = "catalog-formatted"
+
+
+@dataclass(frozen=True)
+class Directory:
+    """`created`: there was none before. `heard` does not save before it is started."""
+
+    instance: m.ServerInstance
+    created: bool
+    environment: Environment
+    checkpoints: Checkpoints
+    heard: Incarnations
+
+
+async def open_directory(world: World) -> Directory:
+    found = await world.disk.open_instance(new_id(world.random))
+    instance = m.ServerInstance(found.uuid, found.seqno, new_id(world.random))
+    environment = await _open_environment(world)
+    heard = RecordStore(environment, incarnations.DATABASE, m.ServerInstance)
+    return Directory(
+        instance, found.created, environment, Checkpoints(environment), Incarnations(world, "master", heard)
+    )
+
+
+async def _open_environment(world: World) -> Environment:
+    disk = world.disk
+    formatted = disk.exists(FORMATTED)
+    environment = await disk.open_environment(
+        CATALOG, (edit_log.DATABASE, checkpoint.DATABASE, incarnations.DATABASE), create=not formatted
+    )
+    if not formatted:
+        await world.faults.here("master.format.before_mark")
+        mark = await disk.open_environment(FORMATTED, ("mark",), create=True, map_bytes=1 << 20)
+        await mark.close()
+    return environment

@@ -1,0 +1,133 @@
+"""A standby's catalog: it follows what the active master writes, up to what is certain to stay.
+
+It reads the journal page by page, also the segment in progress up to what its writer called committed; a recovery never
+takes that back. Now and then it checkpoints into its own directory, so that a start reads little and old edits can be let
+go of. If it was away so long that its next edits are gone, it takes another master's checkpoint.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+
+from ebla.actors.errors import Unavailable
+from ebla.actors.journal.errors import EditsGone, QuorumFailed
+from ebla.actors.journal.reader import JournalReader, Page, Position
+from ebla.actors.master import edits as e
+from ebla.actors.master.catalog import Catalog
+from ebla.actors.master.checkpoint import Checkpoints, image_of
+from ebla.actors.master.messages import CheckpointChunk, CheckpointRequest
+from ebla.actors.master.options import GroupOptions
+from ebla.actors.world import World
+from ebla.storage.errors import Corruption, DiskFull, EblaError
+
+log = logging.getLogger(__name__)
+
+
+class Standby:
+    """`txid`: what the catalog reflects. `caught_up`: it was at the end of what is readable since it last tried to take
+    over."""
+
+    def __init__(self, world: World, options: GroupOptions, checkpoints: Checkpoints) -> None:
+        self.catalog = Catalog()
+        self.checkpointed = 0
+        self.caught_up = False
+        self._world = world
+        self._options = options
+        self._checkpoints = checkpoints
+        self._reader = JournalReader(world, options.journal)
+        self._position = self._reader.beginning()
+        self._load()
+
+    @property
+    def txid(self) -> int:
+        return self._position.txid
+
+    def _load(self) -> None:
+        """From its own checkpoint. Raises Corruption."""
+        saved = self._checkpoints.load()
+        if saved is not None:
+            self.checkpointed, image = saved
+            self.catalog.load(image)
+            self._position = Position(self.checkpointed)
+
+    async def follow(self) -> None:
+        """Until cancelled. What cannot be read now is read later; two truths, or damage, end the role."""
+        while True:
+            try:
+                await self._read_on()
+            except EditsGone:
+                await self._take_checkpoint()
+            except (QuorumFailed, Unavailable, DiskFull) as error:
+                log.info("%s cannot follow the journal now: %s", self._world.address, error)
+            await self._world.clock.sleep(self._options.tail_s)
+
+    async def _read_on(self) -> None:
+        while True:
+            page = await self._reader.read(self._position, in_progress=True)
+            if page.position == self._position:
+                self.caught_up = True
+                return
+            self._apply(page)
+            await self._checkpoint()
+
+    def _apply(self, page: Page) -> None:
+        for txid, payload in page.edits:
+            try:
+                edits = e.decode(payload)
+            except msgspec.MsgspecError as error:
+                name = self._options.journal.journal.name
+                raise Corruption(
+                    f"journal {name} is damaged: transaction {txid} holds no edits: {error}", path=name
+                ) from error
+            self.catalog.apply(edits)
+        self._position = page.position
+
+    async def _checkpoint(self) -> None:
+        if self.txid - self.checkpointed < max(self._options.master.checkpoint_edits, len(self.catalog)):
+            return
+        await self._save(self.txid)
+
+    async def _save(self, txid: int) -> None:
+        await self._world.faults.here("master.standby.before_save")
+        await self._checkpoints.save(txid, self.catalog.image())
+        await self._world.faults.here("master.standby.after_save")
+        self.checkpointed = txid
+
+    # -- another master's checkpoint -------------------------------------------------------------------------
+
+    async def _take_checkpoint(self) -> None:
+        """From the first of the others that has one which is newer. Edits are let go of only when two masters have them
+        in a checkpoint, so there is one."""
+        for master in self._options.masters:
+            if master == self._world.address:
+                continue
+            try:
+                chunks = await self._fetch(master)
+            except EblaError as error:
+                log.info("%s could not fetch a checkpoint from %s: %s", self._world.address, master, error)
+                continue
+            image = image_of(chunks)
+            if image is not None and chunks[0].txid > self.txid:
+                self.catalog = Catalog()
+                self.catalog.load(image)
+                self._position = Position(chunks[0].txid)
+                await self._save(chunks[0].txid)
+                return
+        log.warning("%s lacks edits after %d, and no master has them", self._world.address, self.txid)
+
+    async def _fetch(self, master: str) -> list[CheckpointChunk]:
+        chunks = [await self._chunk(master, 0)]
+        while len(chunks) < chunks[0].chunks:
+            chunks.append(await self._chunk(master, len(chunks)))
+        return chunks
+
+    async def _chunk(self, master: str, number: int) -> CheckpointChunk:
+        return await self._world.network.call(
+            master,
+            "read_checkpoint",
+            CheckpointRequest(number),
+            CheckpointChunk,
+            self._options.rpc_timeout_s,
+        )

@@ -1,0 +1,273 @@
+"""The lease at the journal nodes: whom a node helps and when, and when its holder believes in it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ebla.actors.errors import InvalidArgument, Unavailable
+from ebla.actors.journal import messages as m
+from ebla.actors.journal.errors import LeaseHeld, QuorumFailed, StaleEpoch
+from ebla.actors.journal.holder import Holder, lease_states
+from ebla.actors.journal.options import LeaseLimits
+from ebla.actors.journal.session import Session
+from tests.journal.stage import JOURNAL, Stage, play
+
+A, B, C = "journal/a", "journal/b", "journal/c"
+HELD_S = 2.0
+CLAIM = m.Claim("master/0", "a token", int(HELD_S * 1000))
+OTHER = m.Claim("master/1", "another token", int(HELD_S * 1000))
+
+
+async def promise(stage: Stage, epoch: int, claim: m.Claim | None = None, node: str = A) -> None:
+    await stage.ask(node, "new_epoch", m.NewEpochRequest(JOURNAL, epoch, claim), m.NewEpochReply)
+
+
+async def renew(stage: Stage, epoch: int, claim: m.Claim = CLAIM, node: str = A) -> None:
+    await stage.ask(node, "renew_lease", m.RenewRequest(JOURNAL, epoch, claim), m.Done)
+
+
+async def state(stage: Stage, node: str = A) -> m.LeaseState:
+    found: m.LeaseState = await stage.ask(node, "lease_state", JOURNAL, m.LeaseState)
+    return found
+
+
+def hold(stage: Stage, **limits: float) -> tuple[Session, Holder]:
+    world = stage.world()
+    holder = Holder(world, stage.options, LeaseLimits(**limits))
+    return Session(world, stage.options, holder), holder
+
+
+# -- a node --------------------------------------------------------------------------------------------------
+
+
+def test_a_node_that_granted_a_lease_promises_nobody_a_later_epoch_until_it_has_run_out():
+    async def scenario(stage: Stage) -> None:
+        await promise(stage, 1, CLAIM)
+        for claim in (None, OTHER, CLAIM):
+            with pytest.raises(LeaseHeld) as refused:
+                await promise(stage, 2, claim)
+            assert refused.value.holder == "master/0"
+        assert stage.view(A).state.promised == 1
+        await asyncio.sleep(HELD_S / 2)
+        await renew(stage, 1)
+        await asyncio.sleep(0.9 * HELD_S)
+        with pytest.raises(LeaseHeld):
+            await promise(stage, 2, OTHER)
+        await asyncio.sleep(0.2 * HELD_S)
+        await promise(stage, 2, OTHER)
+        assert (await state(stage)).holder == "master/1"
+
+    play(scenario)
+
+
+def test_a_node_without_leases_promises_at_once_also_after_a_restart():
+    async def scenario(stage: Stage) -> None:
+        await promise(stage, 1)
+        await promise(stage, 2)
+        await stage.cluster.restart(A)
+        assert await state(stage) == m.LeaseState(None, 0, 0.0)
+        await promise(stage, 3)
+
+    play(scenario)
+
+
+def test_a_node_that_was_started_again_helps_nobody_for_as_long_as_it_ever_granted():
+    async def scenario(stage: Stage) -> None:
+        await promise(stage, 1, CLAIM)
+        await stage.cluster.restart(A)
+        with pytest.raises(LeaseHeld, match="before this node was started"):
+            await promise(stage, 2, OTHER)
+        await renew(stage, 1)
+        await asyncio.sleep(1.1 * HELD_S)
+        await promise(stage, 2, OTHER)
+
+    play(scenario)
+
+
+def test_a_longer_lease_is_remembered_across_a_start_before_it_is_granted():
+    async def scenario(stage: Stage) -> None:
+        await promise(stage, 1, CLAIM)
+        stage.crash_at(A, "journal.lease.after_commit")
+        with pytest.raises(Exception, match="journal/a"):
+            await renew(stage, 1, m.Claim("master/0", "a token", 60_000))
+        await stage.cluster.restart(A)
+        await asyncio.sleep(50.0)
+        with pytest.raises(LeaseHeld):
+            await promise(stage, 2, OTHER)
+        await asyncio.sleep(15.0)
+        await promise(stage, 2, OTHER)
+
+    play(scenario)
+
+
+def test_an_older_epoch_is_granted_nothing_also_while_the_promise_is_on_its_way_to_the_disk():
+    async def scenario(stage: Stage) -> None:
+        await promise(stage, 1, CLAIM)
+        await asyncio.sleep(1.1 * HELD_S)
+        stage.cluster.state(A).commit_s = (0.5, 0.5)
+        promising = asyncio.ensure_future(promise(stage, 2, OTHER))
+        await asyncio.sleep(0.2)
+        assert stage.view(A).state.promised == 1
+        with pytest.raises(StaleEpoch, match="promised epoch 2"):
+            await renew(stage, 1)
+        await promising
+        with pytest.raises(StaleEpoch):
+            await renew(stage, 1)
+        await renew(stage, 2, OTHER)
+
+    play(scenario)
+
+
+def test_a_promise_that_met_a_full_disk_does_not_keep_the_holder_from_renewing():
+    async def scenario(stage: Stage) -> None:
+        await promise(stage, 1, CLAIM)
+        await asyncio.sleep(1.1 * HELD_S)
+        stage.cluster.state(A).fill()
+        with pytest.raises(Exception, match="no space"):
+            await promise(stage, 2, OTHER)
+        await renew(stage, 1)
+        assert (await state(stage)).holder == "master/0"
+
+    play(scenario)
+
+
+def test_a_lease_is_released_by_its_holder_only():
+    async def scenario(stage: Stage) -> None:
+        await promise(stage, 1, CLAIM)
+        await stage.ask(A, "release_lease", m.ReleaseRequest(JOURNAL, OTHER.token), m.Done)
+        with pytest.raises(LeaseHeld):
+            await promise(stage, 2, OTHER)
+        await stage.ask(A, "release_lease", m.ReleaseRequest(JOURNAL, CLAIM.token), m.Done)
+        assert (await state(stage)).left_s == 0.0
+        await promise(stage, 2, OTHER)
+
+    play(scenario)
+
+
+def test_a_released_lease_is_kept_for_the_successor_that_was_named_and_not_for_ever():
+    async def scenario(stage: Stage) -> None:
+        await promise(stage, 1, CLAIM)
+        release = m.ReleaseRequest(JOURNAL, CLAIM.token, "master/1")
+        await stage.ask(A, "release_lease", release, m.Done)
+        third = m.Claim("master/2", "a third token", 2000)
+        for claim in (None, third, CLAIM):
+            with pytest.raises(LeaseHeld):
+                await promise(stage, 2, claim)
+        assert (await state(stage)).is_free("master/1")
+        await promise(stage, 2, OTHER)
+        await stage.ask(A, "release_lease", m.ReleaseRequest(JOURNAL, OTHER.token, "master/1"), m.Done)
+        await asyncio.sleep(1.1 * HELD_S)
+        await promise(stage, 3, third)
+
+    play(scenario)
+
+
+# -- its holder ----------------------------------------------------------------------------------------------
+
+
+def test_a_holder_believes_in_its_lease_from_the_promises_on_and_for_as_long_as_a_majority_renews_it():
+    async def scenario(stage: Stage) -> None:
+        session, holder = hold(stage)
+        assert not holder.holds()
+        await session.new_epoch(1)
+        assert holder.holds()
+        stage.cluster.crash(C)
+        for _ in range(100):
+            await asyncio.sleep(0.1)
+            assert holder.holds()
+        states = await lease_states(stage.outside, stage.options, 1.0)
+        assert {each.holder for each in states.values()} == {holder.claim.holder}
+        stage.cluster.crash(B)
+        await asyncio.sleep(2.0)
+        assert not holder.holds()
+        assert holder.lost is None, "it may come back"
+        await stage.cluster.restart(B)
+        await asyncio.sleep(1.0)
+        assert holder.holds()
+
+    play(scenario)
+
+
+def test_a_holder_stops_believing_before_a_node_helps_anybody_else():
+    async def scenario(stage: Stage) -> None:
+        session, holder = hold(stage)
+        await session.new_epoch(1)
+        for node in stage.nodes:
+            stage.cluster.network.cut(holder.claim.holder, node)
+        for _ in range(1000):
+            believes = holder.holds()
+            states = await lease_states(stage.outside, stage.options, 1.0)
+            if all(each.left_s == 0.0 for each in states.values()):
+                break
+            await asyncio.sleep(0.01)
+        assert not believes
+        await hold(stage)[0].new_epoch(2)
+
+    play(scenario)
+
+
+def test_a_lease_counts_from_the_question_not_from_the_answer():
+    async def scenario(stage: Stage) -> None:
+        network = stage.cluster.network
+        network.latency_s = (0.5, 0.5)
+        session, holder = hold(stage)
+        await session.new_epoch(1)  # a second on its way, of the 1.6 that it is believed in
+        await asyncio.sleep(0.7)
+        assert not holder.holds()
+        await asyncio.sleep(0.8)  # the first renewal was answered meanwhile, a second after it was asked for
+        assert holder.holds()
+        network.isolate(holder.claim.holder)
+        await asyncio.sleep(0.7)
+        assert not holder.holds()
+
+    play(scenario)
+
+
+def test_a_holder_whose_epoch_is_over_has_lost_its_lease_for_good():
+    async def scenario(stage: Stage) -> None:
+        session, holder = hold(stage)
+        await session.new_epoch(1)
+        stage.cluster.network.isolate(holder.claim.holder)
+        await asyncio.sleep(2.5)
+        await hold(stage)[0].new_epoch(2)
+        stage.cluster.network.heal()
+        assert isinstance(await holder.ended(), StaleEpoch)
+        assert not holder.holds()
+
+    play(scenario)
+
+
+def test_a_holder_that_reaches_no_majority_for_long_gives_up_so_that_it_keeps_nobody_waiting():
+    """It still reaches one node, and would keep that one from helping whoever reaches it and another."""
+
+    async def scenario(stage: Stage) -> None:
+        session, holder = hold(stage)
+        await session.new_epoch(1)
+        stage.cluster.network.cut(holder.claim.holder, B)
+        stage.cluster.crash(C)
+        assert isinstance(await asyncio.wait_for(holder.ended(), 60.0), Unavailable)
+        await asyncio.sleep(2.5)
+        await hold(stage)[0].new_epoch(2)
+
+    play(scenario)
+
+
+def test_a_holder_that_releases_its_lease_lets_another_begin_at_once():
+    async def scenario(stage: Stage) -> None:
+        session, holder = hold(stage)
+        await session.new_epoch(1)
+        with pytest.raises(QuorumFailed, match="LeaseHeld"):
+            await hold(stage)[0].new_epoch(2)
+        await holder.release()
+        assert not holder.holds()
+        await hold(stage)[0].new_epoch(2)
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("limits", [{"lease_s": 2.0, "held_s": 2.0}, {"renew_s": 1.0}, {"held_s": 0.0}])
+def test_limits_that_could_not_hold_are_refused(limits: dict[str, float]):
+    with pytest.raises(InvalidArgument):
+        LeaseLimits(**limits).validate()

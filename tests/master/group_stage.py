@@ -1,0 +1,204 @@
+"""Several masters, journal nodes and real tablet servers in virtual time, and a client that knows all masters.
+
+All along, and whatever a test does, no two masters may serve at one instant.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from ebla.actors import messages as m
+from ebla.actors.errors import NetworkError, NotActive, NotFound, NotRunning, Unavailable
+from ebla.actors.journal.messages import JournalId
+from ebla.actors.journal.node import JournalNode
+from ebla.actors.journal.options import JournalNodeOptions, JournalOptions
+from ebla.actors.journal.session import format_journal
+from ebla.actors.master.group import GroupMaster
+from ebla.actors.master.options import GroupOptions, MasterOptions
+from ebla.actors.tablet.options import TabletServerOptions
+from ebla.actors.tablet.server import TabletServer
+from ebla.actors.world import Role, World
+from ebla.chaos.simulation import loop
+from ebla.chaos.simulation.points import Points
+from ebla.chaos.simulation.world import SimulatedCluster
+from ebla.options import ClientWorld
+from ebla.session import Session
+from tests.master.builders import create_request
+
+T = TypeVar("T")
+
+LOOK_S = 0.005  # between two looks at who serves
+JOURNAL = JournalId("catalog", "one")
+MASTER = MasterOptions(
+    bg_s=0.1,
+    unresponsive_s=2.0,
+    assignment_timeout_s=10.0,
+    settle_s=0.5,
+    forget_min_s=5.0,
+    rpc_backoff_max_s=1.0,
+    checkpoint_edits=8,
+)
+
+
+class GroupStage:
+    """Masters `master/0`, ..., journal nodes `journal/0`, ..., tablet servers `tablet-server/a`, ..."""
+
+    def __init__(self, masters: int = 2, journals: int = 3, hosts: str = "abc", **options: Any) -> None:
+        self.points = Points()
+        self.cluster = SimulatedCluster(self.points.of)
+        self.masters = tuple(f"master/{number}" for number in range(masters))
+        self.journals = tuple(f"journal/{number}" for number in range(journals))
+        self.hosts = hosts
+        segments = {
+            "segment_txns": 10,
+            "write_timeout_s": 3.0,
+            "recovery_timeout_s": 3.0,
+            "read_timeout_s": 3.0,
+        }
+        self.journal = JournalOptions(journal=JOURNAL, nodes=self.journals, **segments)
+        given = {"master": MASTER, "purge_s": 1.0, **options}
+        self.options = GroupOptions(masters=self.masters, journal=self.journal, **given)
+        self.outside = self.cluster.client_world("outside")
+        world = self.cluster.client_world("client")
+        self.session = Session(
+            ClientWorld(world.clock, world.network, world.random, world.spawn), "group", self.masters
+        )
+        self.served: list[str] = []  # who served, one after the other
+
+    # -- the cast --------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Returns when somebody is active and knows every server."""
+        self.watching = asyncio.ensure_future(self._watch())
+        for node in self.journals:
+            await self.cluster.start(node, lambda world: JournalNode(world, JournalNodeOptions(sync_s=2.0)))
+        await format_journal(self.outside, self.journal)
+        for master in self.masters:
+            await self.cluster.start(master, self.make_master)
+        for host in self.hosts:
+            await self.cluster.start(f"tablet-server/{host}", self._make_server(host))
+        await self.ready()
+
+    def make_master(self, world: World) -> Role:
+        return GroupMaster(world, self.options)
+
+    def _make_server(self, host: str) -> Callable[[World], Role]:
+        options = TabletServerOptions(masters=self.masters, host=host, heartbeat_s=0.2)
+        return lambda world: TabletServer(world, options)
+
+    def role(self, address: str) -> Any:
+        return self.cluster.role(address)
+
+    def serving(self) -> list[str]:
+        """Every master that would answer now. One that is paused does not."""
+        return [address for address in self.masters if self._serves(address)]
+
+    def _serves(self, address: str) -> bool:
+        if not self.cluster.alive(address) or self.cluster.paused(address):
+            return False
+        reign = self.role(address).reign
+        return reign is not None and reign.serves()
+
+    async def _watch(self) -> None:
+        while True:
+            serving = self.serving()
+            if len(serving) > 1:
+                self.cluster.loop.abort(AssertionError(f"two masters serve: {serving}"))
+                return
+            if serving and serving != self.served[-1:]:
+                self.served += serving
+            await asyncio.sleep(LOOK_S)
+
+    async def until(self, holds: Callable[[], bool], timeout_s: float = 120.0) -> None:
+        deadline = self.cluster.loop.time() + timeout_s
+        while not holds():
+            assert self.cluster.loop.time() < deadline, "it did not come about in time"
+            await asyncio.sleep(0.02)
+
+    async def active(self) -> str:
+        """Whoever serves, as soon as somebody does."""
+        await self.until(lambda: len(self.serving()) == 1)
+        return self.serving()[0]
+
+    async def ready(self) -> str:
+        """The same, when it has heard of every server that is up."""
+        await self.until(lambda: len(self.serving()) == 1 and self._all_heard(self.serving()[0]))
+        return self.serving()[0]
+
+    def _all_heard(self, master: str) -> bool:
+        servers = self.role(master).reign.master.servers
+        up = [f"tablet-server/{host}" for host in self.hosts if self.cluster.alive(f"tablet-server/{host}")]
+        heard = [server.address for server in servers.alive(servers_now(self.role(master)))]
+        return sorted(heard) == sorted(up)
+
+    def other(self, master: str) -> str:
+        return next(each for each in self.masters if each != master)
+
+    # -- clients ---------------------------------------------------------------------------------------------
+
+    async def at(self, master: str, method: str, request: Any, reply: type[T], timeout_s: float = 5.0) -> T:
+        """Asked of one master, once."""
+        return await self.outside.network.call(master, method, request, reply, timeout_s)
+
+    async def ask(self, method: str, request: Any, reply: type[T], deadline_s: float = 60.0) -> T:
+        """As clients do: whoever is active, until there is an answer."""
+        return await self.session.ask_master(method, request, reply, deadline_s=deadline_s)
+
+    async def create(self, name: str = "flights", **changes: Any) -> m.TableInfo:
+        request = create_request(name, **changes)
+        return await self.persist(lambda: self.ask("create_table", request, m.TableInfo))
+
+    async def drop(self, name: str = "flights", request_id: str | None = None) -> None:
+        request = m.DropTableRequest(request_id or f"drop {name}", name)
+        await self.persist(lambda: self.ask("drop_table", request, m.Empty))
+
+    async def persist(self, act: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """The same request again until there is an answer that is not "later"."""
+        for _ in range(200):
+            try:
+                return await act()
+            except (NetworkError, NotRunning, NotActive, Unavailable):
+                await asyncio.sleep(0.1)
+        raise AssertionError("no answer")
+
+    async def table(self, name: str = "flights") -> m.TableInfo:
+        return await self.ask("get_table", m.TableName(name), m.TableInfo)
+
+    async def names(self) -> list[str]:
+        told = await self.ask("list_tables", m.ListTablesRequest(), m.ListTablesReply)
+        return [table.name for table in told.tables]
+
+    async def exists(self, name: str = "flights") -> bool:
+        try:
+            await self.table(name)
+        except NotFound:
+            return False
+        return True
+
+    async def running(self, name: str = "flights") -> m.TableInfo:
+        for _ in range(2000):
+            info = await self.table(name)
+            if info.state == "running":
+                return info
+            await asyncio.sleep(0.1)
+        raise AssertionError(f"{name} did not come up: {info}")
+
+    def replicas(self) -> int:
+        servers = [f"tablet-server/{host}" for host in self.hosts]
+        return sum(len(self.role(server).replicas) for server in servers if self.cluster.alive(server))
+
+
+def servers_now(master: GroupMaster) -> float:
+    return master.world.clock.monotonic()
+
+
+def play(scenario: Callable[[GroupStage], Coroutine[Any, Any, None]], seed: int = 0, **options: Any) -> None:
+    async def main() -> None:
+        stage = GroupStage(**options)
+        await stage.open()
+        await scenario(stage)
+        stage.watching.cancel()
+
+    loop.run(main(), seed)

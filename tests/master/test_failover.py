@@ -1,0 +1,189 @@
+"""Masters that fail over: who serves, who does not any more, and what is still known afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ebla.actors import messages as m
+from ebla.actors.errors import NotActive
+from tests.master.builders import create_request
+from tests.master.group_stage import GroupStage, play
+
+
+def test_one_master_serves_and_the_other_says_who_it_is():
+    async def scenario(stage: GroupStage) -> None:
+        active = await stage.active()
+        standby = stage.other(active)
+        await asyncio.sleep(1.0)
+        for method, request, reply in (
+            ("create_table", create_request(), m.TableInfo),
+            ("drop_table", m.DropTableRequest("drop", "flights"), m.Empty),
+            ("get_table", m.TableName("flights"), m.TableInfo),
+            ("list_tables", m.ListTablesRequest(), m.ListTablesReply),
+            ("get_tablet", m.TabletRequest("t"), m.TabletLocation),
+            ("list_servers", m.Empty(), m.ListServersReply),
+        ):
+            with pytest.raises(NotActive) as refused:
+                await stage.at(standby, method, request, reply)
+            assert refused.value.active == active
+        status = await stage.at(standby, "status", m.Empty(), m.MasterStatus)
+        assert (status.role, status.active, status.epoch) == ("standby", active, 0)
+        status = await stage.at(active, "status", m.Empty(), m.MasterStatus)
+        assert (status.role, status.active, status.epoch > 0) == ("active", active, True)
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_killed_master_is_followed_by_a_standby_that_knows_everything(seed: int):
+    async def scenario(stage: GroupStage) -> None:
+        first = await stage.active()
+        made = [await stage.create(f"table {number}", buckets=2) for number in range(3)]
+        await stage.drop("table 1")
+        stage.cluster.crash(first)
+        assert await stage.names() == ["table 0", "table 2"]
+        assert (await stage.table("table 0")).table == made[0].table
+        await stage.running("table 2")
+        await stage.create("table 3")
+        assert stage.served == [first, stage.other(first)]
+        await stage.cluster.restart(first)
+        await asyncio.sleep(5.0)
+        assert stage.served == [first, stage.other(first)], "one that returns follows"
+        stage.cluster.crash(stage.other(first))
+        assert await stage.names() == ["table 0", "table 2", "table 3"]
+        assert stage.served == [first, stage.other(first), first]
+
+    play(scenario, seed)
+
+
+@pytest.mark.parametrize("point", ["master.create_table.before_edit", "master.create_table.after_edit"])
+def test_a_create_whose_answer_was_lost_gets_the_first_answer_from_the_successor(point: str):
+    async def scenario(stage: GroupStage) -> None:
+        first = await stage.ready()
+        stage.points.arm(first, point, lambda: stage.cluster.crash(first))
+        made = await stage.create("flights", request_id="one")
+        assert stage.served[-1] == stage.other(first)
+        again = await stage.create("flights", request_id="one")
+        assert again.table == made.table
+        status = await stage.at(stage.served[-1], "status", m.Empty(), m.MasterStatus)
+        assert status.tables == 1
+
+    play(scenario)
+
+
+def test_a_drop_whose_answer_was_lost_gets_the_first_answer_from_the_successor():
+    async def scenario(stage: GroupStage) -> None:
+        first = await stage.ready()
+        await stage.create("flights")
+        await stage.running("flights")
+        stage.points.arm(first, "master.drop_table.after_edit", lambda: stage.cluster.crash(first))
+        await stage.drop("flights", "once")
+        assert stage.served[-1] == stage.other(first)
+        await stage.create("flights", request_id="again")
+        await stage.drop("flights", "once")
+        assert await stage.exists("flights"), "a retry does not drop the next table of that name"
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_paused_master_that_was_superseded_answers_nobody_and_writes_nothing(seed: int):
+    async def scenario(stage: GroupStage) -> None:
+        first = await stage.ready()
+        await stage.create("old")
+        stage.cluster.pause(first)
+        asked = [
+            asyncio.ensure_future(stage.at(first, method, request, reply, 60.0))
+            for method, request, reply in (
+                ("create_table", create_request("late"), m.TableInfo),
+                ("list_tables", m.ListTablesRequest(), m.ListTablesReply),
+                ("get_table", m.TableName("new"), m.TableInfo),
+            )
+        ]
+        await stage.until(lambda: stage.serving() == [stage.other(first)])
+        await stage.create("new")
+        await stage.drop("old")
+        stage.cluster.resume(first)
+        for answer in await asyncio.gather(*asked, return_exceptions=True):
+            assert isinstance(answer, NotActive)
+        assert await stage.names() == ["new"]
+        await stage.until(lambda: stage.role(first).reign is None)
+        assert (await stage.at(first, "status", m.Empty(), m.MasterStatus)).role == "standby"
+
+    play(scenario, seed)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_master_that_reaches_no_journal_nodes_keeps_silent_before_another_begins(seed: int):
+    """Clients and tablet servers still reach it, so only its lease keeps it from answering."""
+
+    async def scenario(stage: GroupStage) -> None:
+        first = await stage.ready()
+        await stage.create("old")
+        for node in stage.journals:
+            stage.cluster.network.cut(first, node)
+        while stage.served[-1] == first:
+            try:
+                await stage.at(first, "list_tables", m.ListTablesRequest(), m.ListTablesReply)
+            except NotActive:
+                pass
+            await asyncio.sleep(0.05)
+        await stage.create("new")
+        with pytest.raises(NotActive):
+            await stage.at(first, "get_table", m.TableName("old"), m.TableInfo)
+        stage.cluster.network.heal()
+        await stage.until(lambda: stage.role(first).reign is None)
+        assert await stage.names() == ["new", "old"]
+
+    play(scenario, seed)
+
+
+@pytest.mark.parametrize(("old", "new"), [(0.9, 1.1), (1.1, 0.9)])
+def test_clocks_that_run_apart_do_not_let_two_serve(old: float, new: float):
+    async def scenario(stage: GroupStage) -> None:
+        first = await stage.ready()
+        stage.cluster.clock(first).set_rate(old)
+        for address in (*stage.journals, stage.other(first)):
+            stage.cluster.clock(address).set_rate(new)
+        await asyncio.sleep(5.0)
+        for node in stage.journals:
+            stage.cluster.network.cut(first, node)
+        await stage.until(lambda: stage.serving() == [stage.other(first)])
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_was_acknowledged_is_there_after_everything_was_killed_at_once(seed: int):
+    async def scenario(stage: GroupStage) -> None:
+        made = [(await stage.create(f"table {number}", buckets=2)).table for number in range(3)]
+        everybody = (*stage.masters, *stage.journals, *(f"tablet-server/{host}" for host in stage.hosts))
+        for address in everybody:
+            stage.cluster.crash(address)
+        await asyncio.sleep(1.0)
+        for address in everybody:
+            await stage.cluster.restart(address)
+        await stage.ready()
+        assert [(await stage.running(f"table {number}")).table for number in range(3)] == made
+        await stage.create("another")
+
+    play(scenario, seed)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_without_a_majority_of_journal_nodes_nobody_serves_and_with_it_somebody_does(seed: int):
+    async def scenario(stage: GroupStage) -> None:
+        await stage.create("flights")
+        stage.cluster.crash("journal/0")
+        await stage.create("two are enough")
+        stage.cluster.crash("journal/1")
+        await stage.until(lambda: not stage.serving())
+        await asyncio.sleep(20.0)
+        assert not stage.serving()
+        await stage.cluster.restart("journal/0")
+        assert await stage.names() == ["flights", "two are enough"]
+        await stage.create("again")
+
+    play(scenario, seed)

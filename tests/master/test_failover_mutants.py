@@ -1,0 +1,207 @@
+"""Known mistakes, put into the production classes: the test beside each of them fails by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from ebla.actors.incarnations import Incarnations
+from ebla.actors.journal.edit_log import QuorumEditLog
+from ebla.actors.journal.holder import Holder
+from ebla.actors.journal.lease import Lease
+from ebla.actors.master import reign
+from ebla.actors.master.group import GroupMaster
+from ebla.actors.master.reign import Reign
+from ebla.actors.master.servers import Servers
+from ebla.actors.master.standby import Standby
+from ebla.actors.tablet.reporter import Reporter
+from ebla.storage.errors import EblaError
+from tests.journal import test_lease
+from tests.master import test_failover, test_standby, test_take_over
+
+Mistake = Callable[[pytest.MonkeyPatch], None]
+
+
+def nodes_help_anybody(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Lease, "require_free", lambda self, claim: None)
+
+
+def nodes_grant_to_older_epochs(patch: pytest.MonkeyPatch) -> None:
+    honest = Lease.grant
+    patch.setattr(Lease, "grant", lambda self, epoch, claim, promised: honest(self, 1 << 60, claim, promised))
+
+
+def a_started_node_helps_anybody(patch: pytest.MonkeyPatch) -> None:
+    honest = Lease.__init__
+    patch.setattr(Lease, "__init__", lambda self, name, clock, held_ms: honest(self, name, clock, 0))
+
+
+def anybody_may_release(patch: pytest.MonkeyPatch) -> None:
+    honest = Lease.release
+    patch.setattr(
+        Lease,
+        "release",
+        lambda self, token, to: honest(self, self._grant.claim.token if self._grant else token, to),
+    )
+
+
+def the_successor_is_not_preferred(patch: pytest.MonkeyPatch) -> None:
+    honest = Lease.release
+    patch.setattr(Lease, "release", lambda self, token, to: honest(self, token, None))
+
+
+def the_lease_counts_from_the_answer(patch: pytest.MonkeyPatch) -> None:
+    honest = Holder.won
+    patch.setattr(
+        Holder, "won", lambda self, epoch, asked_at: honest(self, epoch, self._world.clock.monotonic())
+    )
+
+
+def a_renewal_counts_from_the_answer(patch: pytest.MonkeyPatch) -> None:
+    honest = Holder._round
+
+    async def late(self: Holder) -> None:
+        before = self._until
+        await honest(self)
+        if self._until > before:
+            self._until = self._world.clock.monotonic() + self._limits.lease_s
+
+    patch.setattr(Holder, "_round", late)
+
+
+def nodes_keep_a_lease_no_longer_than_its_holder(patch: pytest.MonkeyPatch) -> None:
+    honest = Holder.__init__
+
+    def shorter(self: Holder, world: Any, options: Any, limits: Any) -> None:
+        honest(self, world, options, limits)
+        self.claim = type(self.claim)(self.claim.holder, self.claim.token, int(limits.lease_s * 1000))
+
+    patch.setattr(Holder, "__init__", shorter)
+
+
+def a_holder_never_gives_up(patch: pytest.MonkeyPatch) -> None:
+    honest = Holder._lose
+    patch.setattr(
+        Holder,
+        "_lose",
+        lambda self, error: None if "could not be renewed" in str(error) else honest(self, error),
+    )
+
+
+def answers_without_a_lease(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(GroupMaster, "_require", lambda self, reign: None)
+
+
+def errands_without_a_lease(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(reign, "_WhileHeld", lambda network, holder: network)
+
+
+def what_was_recovered_is_not_read(patch: pytest.MonkeyPatch) -> None:
+    async def nothing(self: QuorumEditLog, after: int, last: int, digest: int) -> list[Any]:
+        return []
+
+    patch.setattr(QuorumEditLog, "_catch_up", nothing)
+
+
+def edits_go_with_the_active_ones_checkpoint(patch: pytest.MonkeyPatch) -> None:
+    async def everything(self: Reign) -> int:
+        return 1 << 60
+
+    patch.setattr(Reign, "_checkpointed_elsewhere", everything)
+
+
+def a_standby_takes_no_checkpoint_of_others(patch: pytest.MonkeyPatch) -> None:
+    async def nothing(self: Standby) -> None:
+        return None
+
+    patch.setattr(Standby, "_take_checkpoint", nothing)
+
+
+def no_grace(patch: pytest.MonkeyPatch) -> None:
+    honest = Servers.__init__
+    patch.setattr(Servers, "__init__", lambda self, unresponsive_s, until=0.0: honest(self, unresponsive_s))
+
+
+def a_standby_does_not_listen(patch: pytest.MonkeyPatch) -> None:
+    honest = Incarnations.meet
+
+    def only_in_a_reign(self: Incarnations, shown: Any) -> bool:
+        return shown.uuid != "server" and honest(self, shown)
+
+    patch.setattr(Incarnations, "meet", only_in_a_reign)
+
+
+def standbys_are_told_everything(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Reporter, "_brief", property(lambda self: False, lambda self, value: None), raising=False)
+
+
+FOUND_BY: list[tuple[Mistake, Callable[[], None]]] = [
+    (
+        nodes_help_anybody,
+        test_lease.test_a_node_that_granted_a_lease_promises_nobody_a_later_epoch_until_it_has_run_out,
+    ),
+    (
+        nodes_grant_to_older_epochs,
+        test_lease.test_an_older_epoch_is_granted_nothing_also_while_the_promise_is_on_its_way_to_the_disk,
+    ),
+    (
+        a_started_node_helps_anybody,
+        test_lease.test_a_node_that_was_started_again_helps_nobody_for_as_long_as_it_ever_granted,
+    ),
+    (anybody_may_release, test_lease.test_a_lease_is_released_by_its_holder_only),
+    (
+        the_successor_is_not_preferred,
+        test_lease.test_a_released_lease_is_kept_for_the_successor_that_was_named_and_not_for_ever,
+    ),
+    (the_lease_counts_from_the_answer, test_lease.test_a_lease_counts_from_the_question_not_from_the_answer),
+    (a_renewal_counts_from_the_answer, test_lease.test_a_lease_counts_from_the_question_not_from_the_answer),
+    (
+        nodes_keep_a_lease_no_longer_than_its_holder,
+        partial(test_failover.test_clocks_that_run_apart_do_not_let_two_serve, 0.9, 1.1),
+    ),
+    (
+        a_holder_never_gives_up,
+        test_lease.test_a_holder_that_reaches_no_majority_for_long_gives_up_so_that_it_keeps_nobody_waiting,
+    ),
+    (
+        answers_without_a_lease,
+        partial(test_failover.test_a_paused_master_that_was_superseded_answers_nobody_and_writes_nothing, 0),
+    ),
+    (
+        errands_without_a_lease,
+        test_take_over.test_a_master_whose_lease_has_run_out_sends_servers_on_no_errands,
+    ),
+    (
+        what_was_recovered_is_not_read,
+        partial(test_failover.test_a_killed_master_is_followed_by_a_standby_that_knows_everything, 0),
+    ),
+    (
+        edits_go_with_the_active_ones_checkpoint,
+        test_standby.test_edits_are_let_go_of_when_two_masters_have_them_in_a_checkpoint_and_not_before,
+    ),
+    (
+        a_standby_takes_no_checkpoint_of_others,
+        partial(test_standby.test_a_standby_that_was_away_for_too_long_takes_another_s_checkpoint, False),
+    ),
+    (no_grace, test_take_over.test_a_successor_counts_nobody_as_dead_before_a_whole_grace_period),
+    (
+        a_standby_does_not_listen,
+        test_take_over.test_a_standby_and_its_reign_after_it_refuse_a_server_on_an_old_copy,
+    ),
+    (
+        standbys_are_told_everything,
+        test_take_over.test_every_server_reports_in_full_to_a_successor_and_only_then_to_it,
+    ),
+]
+
+
+@pytest.mark.parametrize(("mistake", "test"), FOUND_BY, ids=[mistake.__name__ for mistake, _ in FOUND_BY])
+def test_each_known_mistake_fails_the_test_beside_it(
+    mistake: Mistake, test: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+):
+    mistake(monkeypatch)
+    with pytest.raises((AssertionError, EblaError, pytest.fail.Exception, TimeoutError)):
+        test()

@@ -1,0 +1,125 @@
+"""A clean hand-over: the active master ends its reign by itself, and names its successor."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ebla.actors import messages as m
+from ebla.actors.errors import InvalidArgument, NotActive, Unavailable
+from ebla.actors.master.messages import HandOverReply, HandOverRequest
+from tests.master.group_stage import GroupStage, play
+
+
+async def hand_over(stage: GroupStage, master: str, to: str | None = None) -> str:
+    reply = await stage.at(master, "hand_over", HandOverRequest(to), HandOverReply, 30.0)
+    return reply.active
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_named_successor_serves_when_the_hand_over_is_answered_and_its_predecessor_follows(seed: int):
+    async def scenario(stage: GroupStage) -> None:
+        first = await stage.ready()
+        await stage.create("flights")
+        others = [master for master in stage.masters if master != first]
+        for successor in (*others, first):
+            before = stage.serving()[0]
+            assert await hand_over(stage, before, successor) == successor
+            assert stage.serving() == [successor]
+            assert await stage.names() == ["flights"]
+        await asyncio.sleep(20.0)
+        assert stage.served == [first, *others, first], "nobody took it from the successor"
+        status = await stage.at(others[0], "status", m.Empty(), m.MasterStatus)
+        assert (status.role, status.active) == ("standby", first)
+
+    play(scenario, seed, masters=3)
+
+
+def test_the_one_that_knows_most_succeeds_if_nobody_is_named():
+    async def scenario(stage: GroupStage) -> None:
+        first = await stage.ready()
+        ahead, behind = (master for master in stage.masters if master != first)
+        stage.cluster.crash(behind)
+        await stage.create("flights")
+        await stage.until(lambda: stage.role(ahead).standby.catalog.named("flights") is not None)
+        for node in stage.journals:
+            stage.cluster.network.cut(behind, node)
+        await stage.cluster.restart(behind)
+        assert await hand_over(stage, first) == ahead
+
+    play(scenario, masters=3)
+
+
+def test_changes_that_are_asked_for_meanwhile_are_carried_out_once_by_either():
+    async def scenario(stage: GroupStage) -> None:
+        first = await stage.ready()
+        names = [f"table {number}" for number in range(12)]
+
+        async def client(name: str) -> None:
+            await asyncio.sleep(stage.outside.random.uniform(0.0, 1.0))
+            await stage.create(name)
+
+        working = asyncio.gather(*(client(name) for name in names))
+        await asyncio.sleep(0.5)
+        await hand_over(stage, first)
+        await working
+        assert await stage.names() == sorted(names)
+
+    play(scenario)
+
+
+def test_a_hand_over_that_cannot_be_is_refused_and_changes_nothing():
+    async def scenario(stage: GroupStage) -> None:
+        first = await stage.ready()
+        standby = stage.other(first)
+        for to in (first, "master/7"):
+            with pytest.raises(InvalidArgument, match=standby):
+                await hand_over(stage, first, to)
+        with pytest.raises(NotActive):
+            await hand_over(stage, standby, first)
+        stage.cluster.crash(standby)
+        for nobody in (None, standby):
+            with pytest.raises(Unavailable, match="start it"):
+                await hand_over(stage, first, nobody)
+        assert stage.serving() == [first]
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("point", ["before_release", "after_release"])
+def test_a_master_that_dies_while_it_hands_over_is_followed_all_the_same(point: str):
+    async def scenario(stage: GroupStage) -> None:
+        first = await stage.ready()
+        await stage.create("flights")
+        stage.points.arm(first, f"master.hand_over.{point}", lambda: stage.cluster.crash(first))
+        with pytest.raises(Exception, match=first):
+            await hand_over(stage, first)
+        assert await stage.names() == ["flights"]
+        assert stage.served == [first, stage.other(first)]
+
+    play(scenario)
+
+
+def test_a_successor_that_dies_leaves_the_reign_to_its_predecessor():
+    async def scenario(stage: GroupStage) -> None:
+        first = await stage.ready()
+        standby = stage.other(first)
+        stage.points.arm(standby, "master.take_over.before_epoch", lambda: stage.cluster.crash(standby))
+        with pytest.raises(Exception, match=standby):
+            await hand_over(stage, first)
+        await stage.until(lambda: stage.serving() == [first])
+        await stage.create("flights")
+
+    play(scenario)
+
+
+def test_a_master_that_is_stopped_lets_go_of_its_lease():
+    async def scenario(stage: GroupStage) -> None:
+        first = await stage.ready()
+        await stage.cluster.stop(first)
+        states = [stage.role(node).journals["catalog"].lease.state() for node in stage.journals]
+        assert [state.left_s for state in states] == [0.0] * 3
+        await stage.until(lambda: stage.serving() == [stage.other(first)])
+
+    play(scenario)

@@ -1,0 +1,168 @@
+"""What a standby knows: it follows, checkpoints, and finds its way back when it was away for long."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ebla.actors import messages as m
+from ebla.actors.master.options import GroupOptions
+from ebla.actors.master.server import Master
+from ebla.storage.errors import InvalidArgument
+from tests.master.builders import create_request
+from tests.master.group_stage import JOURNAL, MASTER, GroupStage, play
+
+
+async def fill(stage: GroupStage, first: int, last: int) -> None:
+    """Tables that come and go: many edits and a small catalog."""
+    for number in range(first, last + 1):
+        await stage.create(f"table {number}", request_id=f"create {number}")
+        await stage.running(f"table {number}")
+        await stage.drop(f"table {number}", f"drop {number}")
+
+
+def same(stage: GroupStage, active: str, standby: str) -> bool:
+    return stage.role(standby).standby.catalog.image() == stage.role(active).reign.master.catalog.image()
+
+
+def oldest(stage: GroupStage) -> int:
+    """The first edit that any node still has."""
+    views = [stage.role(node).journals[JOURNAL.name].view for node in stage.journals]
+    return min(view.all()[0].start for view in views)
+
+
+def test_a_standby_s_catalog_becomes_that_of_the_active_one():
+    async def scenario(stage: GroupStage) -> None:
+        active = await stage.ready()
+        await stage.create("flights", buckets=3)
+        await stage.running("flights")
+        await fill(stage, 1, 3)
+        await stage.until(lambda: same(stage, active, stage.other(active)))
+        stage.role(stage.other(active)).standby.catalog.check()
+
+    play(scenario)
+
+
+def test_edits_are_let_go_of_when_two_masters_have_them_in_a_checkpoint_and_not_before():
+    async def scenario(stage: GroupStage) -> None:
+        active = await stage.ready()
+        standby = stage.other(active)
+        stage.cluster.crash(standby)
+        await fill(stage, 1, 20)
+        assert stage.role(active).reign.master.scribe.checkpointed > 0
+        await asyncio.sleep(5.0)
+        assert oldest(stage) == 1
+        await stage.cluster.restart(standby)
+        await stage.until(lambda: stage.role(standby).standby.checkpointed > 0)
+        await fill(stage, 21, 40)
+        await stage.until(lambda: oldest(stage) > 1)
+        checkpoints = (
+            stage.role(active).reign.master.scribe.checkpointed,
+            stage.role(standby).standby.checkpointed,
+        )
+        assert oldest(stage) <= min(checkpoints) + 1
+
+    play(scenario)
+
+
+def test_a_standby_starts_from_its_own_checkpoint():
+    async def scenario(stage: GroupStage) -> None:
+        active = await stage.ready()
+        standby = stage.other(active)
+        await fill(stage, 1, 20)
+        await stage.until(lambda: stage.role(standby).standby.checkpointed > 0)
+        checkpointed = stage.role(standby).standby.checkpointed
+        await stage.cluster.restart(standby)
+        assert stage.role(standby).standby.checkpointed == checkpointed
+        assert stage.role(standby).standby.txid >= checkpointed
+        await stage.until(lambda: same(stage, active, standby))
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_standby_that_was_away_for_too_long_takes_another_s_checkpoint(lost: bool):
+    async def scenario(stage: GroupStage) -> None:
+        active = await stage.ready()
+        away = next(master for master in stage.masters if master != active)
+        stage.cluster.crash(away)
+        if lost:
+            stage.cluster.lose_disk(away)
+        await stage.create("kept")
+        await fill(stage, 1, 30)
+        await stage.until(lambda: oldest(stage) > 1)
+        await stage.cluster.restart(away)
+        await stage.until(lambda: stage.role(away).standby.caught_up and same(stage, active, away))
+        for master in stage.masters:
+            if master != away:
+                stage.cluster.crash(master)
+        assert "kept" in await stage.names()
+        assert stage.served[-1] == away
+
+    play(scenario, masters=3)
+
+
+def test_a_standby_that_lacks_edits_which_are_gone_does_not_take_over_before_it_has_a_checkpoint():
+    async def scenario(stage: GroupStage) -> None:
+        active = await stage.ready()
+        behind, ahead = (master for master in stage.masters if master != active)
+        await stage.until(lambda: stage.role(behind).standby.caught_up)
+        stage.cluster.pause(behind)
+        await stage.create("kept")
+        await fill(stage, 1, 30)
+        await stage.until(lambda: oldest(stage) > 1)
+        stage.cluster.crash(active)
+        stage.cluster.crash(ahead)
+        await asyncio.sleep(3.0)
+        stage.cluster.resume(behind)
+        await asyncio.sleep(5.0)
+        assert not stage.serving(), "it knows too little, and nobody is there to tell it more"
+        await stage.cluster.restart(ahead)
+        assert await stage.names() == ["kept"]
+        await stage.until(lambda: stage.served[-1] == behind or same(stage, ahead, behind))
+
+    play(scenario, masters=3)
+
+
+@pytest.mark.parametrize("point", ["before_save", "after_save"])
+def test_a_standby_that_dies_around_its_checkpoint_knows_as_much_afterwards(point: str):
+    async def scenario(stage: GroupStage) -> None:
+        active = await stage.ready()
+        standby = stage.other(active)
+        stage.points.arm(standby, f"master.standby.{point}", lambda: stage.cluster.crash(standby))
+        await fill(stage, 1, 30)
+        await stage.until(lambda: not stage.cluster.alive(standby))
+        await stage.cluster.restart(standby)
+        await stage.until(lambda: same(stage, active, standby))
+        stage.cluster.crash(active)
+        await stage.create("flights")
+
+    play(scenario)
+
+
+def test_a_directory_with_a_catalog_of_its_own_is_refused():
+    async def scenario(stage: GroupStage) -> None:
+        await stage.cluster.start("master/9", lambda world: Master(world, MASTER))
+        world = stage.outside
+        for host in stage.hosts:
+            server = stage.role(f"tablet-server/{host}")
+            beat = m.HeartbeatRequest(server.instance, m.Registration(f"tablet-server/{host}", host, ""))
+            await world.network.call("master/9", "heartbeat", beat, m.HeartbeatReply, 1.0)
+        await world.network.call("master/9", "create_table", create_request(), m.TableInfo, 1.0)
+        stage.cluster.crash("master/9")
+        stage.options = GroupOptions(masters=("master/9", "master/0"), journal=stage.journal)
+        with pytest.raises(InvalidArgument, match="catalog of its own"):
+            await stage.cluster.start("master/9", stage.make_master)
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("masters", [("master/0",), ("master/0", "master/0"), ("master/1", "master/2")])
+def test_a_group_that_is_none_is_refused(masters: tuple[str, ...]):
+    async def scenario(stage: GroupStage) -> None:
+        stage.options = GroupOptions(masters=masters, journal=stage.journal)
+        with pytest.raises(InvalidArgument):
+            stage.make_master(stage.cluster.client_world("master/0"))
+
+    play(scenario, hosts="")

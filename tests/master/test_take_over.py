@@ -1,0 +1,166 @@
+"""What a successor does with what its predecessor left: servers, errands, half-done changes."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ebla.actors import messages as m
+from ebla.actors.errors import NotActive, OldCopy
+from tests.master.builders import create_request
+from tests.master.group_stage import MASTER, GroupStage, play
+from tests.master.test_crashes import POINTS
+
+CREATIONS = [point for point in POINTS if "forget" not in point and "checkpoint" not in point]
+
+
+@pytest.mark.parametrize("point", CREATIONS)
+def test_a_table_lives_and_dies_in_full_whichever_durable_step_the_active_one_crashes_at(point: str):
+    async def scenario(stage: GroupStage) -> None:
+        first = await stage.ready()
+        stage.points.arm(first, point, lambda: stage.cluster.crash(first))
+        made = await stage.create("flights", buckets=6)
+        assert (await stage.running("flights")).table == made.table
+        await stage.until(lambda: stage.replicas() == 18)
+        await stage.drop("flights")
+        await stage.until(lambda: stage.replicas() == 0)
+        assert not stage.cluster.alive(first), f"{point} was not reached"
+        assert stage.served == [first, stage.other(first)]
+        catalog = stage.role(stage.other(first)).reign.master.catalog
+        await stage.until(lambda: len(catalog.tablets) == 0)
+        catalog.check()
+
+    play(scenario, seed=POINTS.index(point))
+
+
+@pytest.mark.parametrize("point", ["before_epoch", "after_epoch"])
+def test_a_successor_that_dies_while_it_takes_over_is_followed_by_another(point: str):
+    async def scenario(stage: GroupStage) -> None:
+        first = await stage.ready()
+        await stage.create("flights")
+        for master in stage.masters:
+            if master != first:
+                stage.points.arm(
+                    master,
+                    f"master.take_over.{point}",
+                    lambda master=master: (stage.points.disarm_all(), stage.cluster.crash(master))[0],
+                )
+        stage.cluster.crash(first)
+        assert await stage.names() == ["flights"]
+        assert sum(stage.cluster.alive(master) for master in stage.masters) == 1
+
+    play(scenario, masters=3)
+
+
+def test_every_server_reports_in_full_to_a_successor_and_only_then_to_it():
+    async def scenario(stage: GroupStage) -> None:
+        first = await stage.ready()
+        await stage.create("flights", buckets=2)
+        await stage.running("flights")
+        standby = stage.other(first)
+        told: dict[str, list[m.HeartbeatRequest]] = {master: [] for master in stage.masters}
+        for master in stage.masters:
+            role = stage.role(master)
+            role.heartbeat = recording(role.heartbeat, told[master])
+        await asyncio.sleep(3.0)
+        assert told[standby], "a standby hears who is there"
+        assert all(beat.report is None and beat.registration is None for beat in told[standby])
+        stage.cluster.crash(first)
+        await stage.ready()
+        await asyncio.sleep(1.0)
+        for host in stage.hosts:
+            uuid = stage.role(f"tablet-server/{host}").instance.uuid
+            mine = [beat for beat in told[standby] if beat.instance.uuid == uuid]
+            assert sum(beat.registration is not None for beat in mine) == 1
+            assert sum(beat.report is not None and not beat.report.incremental for beat in mine) == 1
+        (tablet, _) = (await stage.table("flights")).tablets
+        assert tablet.leader is not None
+
+    play(scenario)
+
+
+def recording(handler, heard: list[m.HeartbeatRequest]):
+    async def heartbeat(request: m.HeartbeatRequest) -> m.HeartbeatReply:
+        heard.append(request)
+        return await handler(request)
+
+    return heartbeat
+
+
+def test_a_successor_counts_nobody_as_dead_before_a_whole_grace_period():
+    async def scenario(stage: GroupStage) -> None:
+        first = await stage.ready()
+        await stage.create("flights")
+        await stage.running("flights")
+        silent = "tablet-server/a"
+        stage.cluster.crash(silent)
+        stage.cluster.crash(first)
+        taken_over = await stage.active()
+        began = stage.cluster.loop.time()
+
+        async def alive() -> bool:
+            (tablet,) = (await stage.table("flights")).tablets
+            return next(replica.alive for replica in tablet.replicas if replica.address == silent)
+
+        while await alive():
+            await asyncio.sleep(0.05)
+        assert stage.cluster.loop.time() - began >= 0.99 * MASTER.unresponsive_s
+        assert stage.serving() == [taken_over]
+
+    play(scenario)
+
+
+def test_a_standby_and_its_reign_after_it_refuse_a_server_on_an_old_copy():
+    async def scenario(stage: GroupStage) -> None:
+        first = await stage.ready()
+        standby = stage.other(first)
+        known = m.ServerInstance("server", 5, "this start")
+        with pytest.raises(NotActive):
+            await stage.at(standby, "heartbeat", m.HeartbeatRequest(known), m.HeartbeatReply)
+        old = m.HeartbeatRequest(m.ServerInstance("server", 4, "another start"))
+        with pytest.raises(OldCopy):
+            await stage.at(standby, "heartbeat", old, m.HeartbeatReply)
+        stage.cluster.crash(first)
+        await stage.until(lambda: stage.serving() == [standby])
+        with pytest.raises(OldCopy):
+            await stage.at(standby, "heartbeat", old, m.HeartbeatReply)
+
+    play(scenario)
+
+
+def test_a_master_whose_lease_has_run_out_sends_servers_on_no_errands():
+    async def scenario(stage: GroupStage) -> None:
+        first = await stage.ready()
+        await stage.create("flights")
+        await stage.running("flights")
+        for node in stage.journals:
+            stage.cluster.network.cut(first, node)
+        await stage.until(lambda: not stage.serving())
+        reign = stage.role(first).reign
+        before = stage.cluster.network._exchanges
+        with pytest.raises(Exception, match="lease of the active master has run out"):
+            await reign.master.world.network.call("tablet-server/a", "status", m.Empty(), m.ServerState, 1.0)
+        assert stage.cluster.network._exchanges == before
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_change_under_way_when_the_lease_is_lost_is_there_or_not_and_its_retry_tells_the_truth(seed: int):
+    """The active one reaches one journal node only, so the edit is with that node or with nobody."""
+
+    async def scenario(stage: GroupStage) -> None:
+        first = await stage.ready()
+        for node in stage.journals[1:]:
+            stage.cluster.network.cut(first, node)
+        request = create_request("flights")
+        asking = asyncio.ensure_future(stage.at(first, "create_table", request, m.TableInfo, 30.0))
+        with pytest.raises(NotActive):
+            await asking
+        made = await stage.create("flights")
+        stage.cluster.network.heal()
+        assert (await stage.create("flights")).table == made.table
+        assert await stage.names() == ["flights"]
+
+    play(scenario, seed)
