@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from ebla.chaos.report.soak_page import Figures
     from ebla.chaos.scenarios import Scenario
     from ebla.chaos.simulation.runs import Run
+    from ebla.chaos.soak import Soak, Task
 
 MINUTES_MIN = 0.1
 GIVE_ONE = "give --scenario and --seed, or --plan"
@@ -97,24 +99,20 @@ def simulate(
     began_s = time.monotonic()
     limit = None if minutes is None else began_s + 60 * minutes
     numbers = range(first, first + seeds) if limit is None else _until(limit, first)
+    tasks, total = soak.tasks(names, numbers), len(names) * seeds if limit is None else None
+
+    def figures() -> Figures:
+        return soak_page.figures(told, time.monotonic() - began_s, everything=not scenario)
+
     try:
-        with ui.working("simulating") as progress, soak.workers(workers or os.cpu_count() or 1) as pools:
-            total = len(names) * seeds if limit is None else None
-            for plan, report in soak.runs(soak.tasks(names, numbers), pools, told):
-                if report.violation:
-                    ui.warn(f"{plan.scenario} seed {plan.seed}: {report.violation.splitlines()[0][:400]}")
-                    ui.note(f"see it with: ebla chaos replay -s {plan.scenario} --seed {plan.seed} --story")
-                progress.step(f"{told.answered:,} operations", told.runs, total)
+        _make_runs(ui, tasks, workers or os.cpu_count() or 1, told, total)
     except KeyboardInterrupt:
-        if (
-            keep is not None and told.runs
-        ):  # what failed until then is not lost, though nothing of it is shrunk
-            found = soak_page.figures(told, time.monotonic() - began_s, everything=not scenario)
-            ui.note(f"the report of what was run is {soak_page.write(found, keep)}")
+        if keep is not None and told.runs:  # what failed is not lost, though nothing of it is shrunk
+            ui.note(f"the report of what was run is {soak_page.write(figures(), keep)}")
         raise
     if keep is not None:
         told.failed = [(soak.shrink(soak.Task(plan)), why) for plan, why in told.failed]
-    found = soak_page.figures(told, time.monotonic() - began_s, everything=not scenario)
+    found = figures()
     if keep is not None:
         ui.note(f"the report is {soak_page.write(found, keep)}")
     ui.show(msgspec.to_builtins(found), *_table(found))
@@ -122,6 +120,17 @@ def simulate(
         ui.warn(f"this is not a pass: {why}")
     if not found.good:
         raise typer.Exit(PROVED_NOTHING if found.verdict == soak_page.VOID else VIOLATED)
+
+
+def _make_runs(ui: Ui, tasks: Iterator[Task], workers: int, told: Soak, total: int | None) -> None:
+    from ebla.chaos import soak
+
+    with ui.working("simulating") as progress, soak.workers(workers) as pools:
+        for plan, report in soak.runs(tasks, pools, told):
+            if report.violation:
+                ui.warn(f"{plan.scenario} seed {plan.seed}: {report.violation.splitlines()[0][:400]}")
+                ui.note(f"see it with: ebla chaos replay -s {plan.scenario} --seed {plan.seed} --story")
+            progress.step(f"{told.answered:,} operations", told.runs, total)
 
 
 def _scenario(name: str) -> Scenario:
