@@ -161,7 +161,7 @@ _ALL = (
     Scenario(
         "truncations",
         {"split": 12.0, "slow_disk": 16.0},
-        lambda: [Chains(tablets=3), Registers(keys=3, tablets=3)],
+        lambda: [Chains(tablets=3, reads=0.0), Registers(keys=3, tablets=3)],
         Shape(clients=6, server=SMALL, master=SMALL_MASTER),
         holds_s={"split": (1.2, 2.6), "slow_disk": (3.0, 8.0)},
         look_s=0.05,

@@ -18,8 +18,9 @@ SCHEMA = pa.schema([("node", pa.int64()), ("previous", pa.int64()), ("load", pa.
 class Chains:
     name = "chains"
 
-    def __init__(self, tablets: int = 3) -> None:
+    def __init__(self, tablets: int = 3, reads: float = READS) -> None:
         self.tablets = tablets
+        self.reads = reads
 
     async def prepare(self, client: Client) -> None:
         await client.db.create_table(
@@ -36,7 +37,7 @@ class Chains:
         last: list[int | None] = [None]
 
         async def step() -> None:
-            if client.random.random() < READS:
+            if self.reads and client.random.random() < self.reads:
                 await self._read(client, table)
                 return
             node = client.random.getrandbits(48)
