@@ -32,7 +32,7 @@ from ebla.chaos.powercut.runs import MEMORY
 
 STEPS = 50
 CUTS, RECOVERY_CUTS, BITS = 80, 25, 75
-PLANTED_STEPS, PLANTED_CUTS = 12, 400
+PLANTED_STEPS, PLANTED_CUTS, PLANTED_RECORDINGS = 12, 60, 6
 UNCHECKED_BITS, SILENT = 4000, 4
 ROOTS = (
     "root",
@@ -107,8 +107,13 @@ def test_a_cut_is_repeated_by_its_seed(life: Path, cuts: list[Cut]) -> None:
 def test_a_layer_that_promises_too_early_is_found_out_and_the_loss_is_repeated(
     defect: str, tmp_path: Path
 ) -> None:
-    recording = record(Plan(seed=5, steps=PLANTED_STEPS, data_dirs=1, planted=defect), tmp_path / "recording")
-    loss = first_loss(replay(recording, range(PLANTED_CUTS)))
+    """Whether an answer leaves before a commit that nobody waits for is decided by threads: not in every recording."""
+    for seed in range(PLANTED_RECORDINGS):
+        plan = Plan(seed=seed, steps=PLANTED_STEPS, data_dirs=1, planted=defect)
+        recording = record(plan, tmp_path / f"recording-{seed}")
+        loss = first_loss(replay(recording, range(PLANTED_CUTS)))
+        if loss is not None:
+            break
     assert loss is not None
     if defect == "no_sync":
         again = told("--recording", str(recording), "--cut", str(loss.seed), "--json")
