@@ -81,6 +81,8 @@ JOURNAL_POINTS = tuple(
     f"journal.{commit}.{side}_commit" for commit in JOURNAL_COMMITS for side in ("before", "after")
 )
 
+ALL_POINTS = POINTS + GROUP_POINTS + JOURNAL_POINTS
+
 MARKS = (
     "tablet.flush.replica_gone",
     "tablet.maintenance.disk_full",

@@ -24,6 +24,7 @@ as JSON when it finds a defect, and shrinks by dropping faults. Hosts are named 
     slow_disk       host     seconds at most      every sync takes that long
     slow_disks      -        seconds at most      the same on every host
     full_disk       host     -                    no space for `for_s`
+    grow_map        host     -                    for `for_s` LMDB's maps grow again and again: open snapshots expire
     fail_sync       host     -                    a sync fails: the server ends, and returns as a new one after `for_s`
     rot             host     seed                 one stored record is another one
     misdirect       host     seed                 one record is served where another was written
@@ -60,7 +61,7 @@ KINDS = (
     *("crash", "crash_point", "stop", "pause", "zombie", "node_loss", "node_pause"),
     *("blackout", "client_crash"),
     *("isolate", "split", "cut", "cut_one_way", "lose", "repeat", "delay"),
-    *("slow_disk", "slow_disks", "full_disk", "fail_sync"),
+    *("slow_disk", "slow_disks", "full_disk", "grow_map", "fail_sync"),
     *("rot", "misdirect", "stale", "lose_disk", "old_copy"),
     *("clock_rate", "clock_jump"),
 )

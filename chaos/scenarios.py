@@ -194,6 +194,22 @@ _ALL = (
         duration_s=6.0,
         pause_s=0.1,
     ),
+    Scenario(
+        "scans",
+        {"grow_map": 8.0, "crash": 3.0, "pause": 2.0, "isolate": 2.0, "slow_disk": 2.0, "full_disk": 1.0},
+        lambda: [Bank(clients=10, slow=0.6), Registers(keys=6, tablets=3, many=0.7), Stamps()],
+        Shape(
+            server={
+                **SMALL,
+                "scan_read_rows": 2,
+                "scan_block_bytes_max": 24,
+                "scanner_ttl_s": 0.5,
+                "memtable_bytes": 1500,
+            },
+            master=SMALL_MASTER,
+        ),
+        pause_s=0.15,
+    ),
     Scenario("disks", DISKS, lambda: [Registers(), Chains()], pause_s=0.2),
     Scenario(
         "everything", {**PROCESSES, **NETWORK, **CLOCKS, **DISKS}, _everything, duration_s=5.0, pause_s=0.3

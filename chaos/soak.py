@@ -25,7 +25,7 @@ from zlib import crc32
 
 import msgspec
 
-from ebla.actors.fault_points import MARKS, POINTS
+from ebla.actors.fault_points import ALL_POINTS, MARKS
 from ebla.chaos import plans
 from ebla.chaos.plans import Plan
 from ebla.chaos.planted import Defect, defect, planted
@@ -82,7 +82,7 @@ class Soak:
 
     def never(self) -> list[str]:
         """Fault points that no run passed and marks that none reached, of those the runs could have come to."""
-        return [p for p in POINTS if not self.fired[p]] + [m for m in MARKS if not self.reached[m]]
+        return [p for p in ALL_POINTS if not self.fired[p]] + [m for m in MARKS if not self.reached[m]]
 
     def voids(self) -> list[str]:
         """Why it proves nothing, though nothing failed."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
+from itertools import count
 
 import pyarrow as pa
 
@@ -23,7 +24,7 @@ from ebla import expressions
 from ebla.actors.errors import NetworkError, NotFound, TabletNotFound, Throttled, TimedOut
 from ebla.actors.messages import Empty, ScanBlock, ScanClose, ScanContinue, ScanRequest
 from ebla.errors import ConnectionClosed, ScanInterrupted
-from ebla.locations import Route, TableRoutes, retriable, throttle_s
+from ebla.locations import Route, TableRoutes, backoff_s, retriable, throttle_s
 from ebla.options import (
     ASK_ATTEMPT_S,
     SCAN_BLOCKS_AHEAD,
@@ -140,7 +141,7 @@ class ScanRun:
         clock = self.session.world.clock
         route = read.route
         deadline = clock.monotonic() + self.deadline_s
-        while True:
+        for failures in count(1):
             try:
                 await self._read_snapshot(read)
                 return
@@ -157,9 +158,14 @@ class ScanRun:
                         tablet=route.tablet,
                         rows=read.delivered,
                     ) from error
-                if isinstance(error, TimedOut) or clock.monotonic() >= deadline:
+                if isinstance(error, TimedOut):
                     raise
+                pause_s = backoff_s(failures, self.session.world.random)
+                if clock.monotonic() + pause_s >= deadline:
+                    route.last = f"{type(error).__name__}: {error}"
+                    raise route.timed_out("scan", self.deadline_s) from error
             read.held.clear()
+            await clock.sleep(pause_s)
 
     async def _require_table(self) -> None:
         """A tablet is lost on a server for good when its table was dropped: then say so. Raises NotFound."""

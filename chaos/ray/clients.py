@@ -7,7 +7,7 @@ told, and judges it. chaos/ray/crowd.py starts several of them.
     out    a Told for each: prepared, running, answered, concluded, adopted; `failed` ends it at any moment
 
 Every process has tables of its own (`registers-1`, ...), so that what the clients of a workload share in its object they
-share truly. Histories are written line by line as they grow, and so survive a SIGKILL of this process; their times are
+share truly; and all processes share one more (chaos/ray/shared.py). Histories are written line by line as they grow, and so survive a SIGKILL of this process; their times are
 of CLOCK_MONOTONIC, which is the same for all processes of a machine. It ends with its standard input.
 """
 
@@ -19,7 +19,8 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from io import TextIOWrapper
 from pathlib import Path
 from random import Random
@@ -27,10 +28,12 @@ from typing import Any
 
 import msgspec
 
+import ebla
 from ebla import aio
 from ebla.actors.ray_world import RayNetwork
 from ebla.chaos.export import read_json_lines, to_json_lines
 from ebla.chaos.history import Event, History
+from ebla.chaos.ray import shared
 from ebla.chaos.ray.network_faults import sample
 from ebla.chaos.ray.orders import ORDER_BYTES_MAX, Judged, Order, Told
 from ebla.chaos.ray.pulse import Pulse
@@ -72,6 +75,10 @@ class Clients:
         self.workloads = self._make(order.group)
         if order.group == 1:
             self.workloads.append(self._recorded(Pulse()))
+        name = f"{shared.NAME}-{order.group}"
+        self._shared = shared.SharedRegisters(order.group, self._history(name), self._now_s)
+        self._threads = ThreadPoolExecutor(order.clients + 1, "shared")
+        self._databases: list[ebla.Database] = []
         self._sessions: list[Session] = []
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -82,14 +89,19 @@ class Clients:
         return [self._recorded(workload) for workload in made]
 
     def _recorded(self, workload: Workload) -> Workload:
-        self.histories[workload.name] = Recorded(Path(self.order.results) / f"{workload.name}.jsonl")
+        self.histories[workload.name] = self._history(workload.name)
         return workload
+
+    def _history(self, name: str) -> Recorded:
+        return Recorded(Path(self.order.results) / f"{name}.jsonl")
 
     # -- the verbs, in their order
 
     async def prepare(self) -> Told:
         for workload in self.workloads:
             await workload.prepare(self._client(workload, self._session(), 0))
+        if self.order.group == 1:
+            await self._in_thread(lambda: shared.prepare(self._database()))
         network = RayNetwork(namespace_of(self.order.deployment))
         return Told(
             "prepared", calls=tuple(await sample(network, self.order.sample) if self.order.sample else ())
@@ -104,11 +116,23 @@ class Clients:
                 client = self._client(workload, session, number)
                 name = f"{workload.name} client {number}"
                 self._tasks.append(asyncio.get_running_loop().create_task(workload.run(client), name=name))
+            self._tasks.append(self._share(number))
         return Told("running")
+
+    def _share(self, number: int) -> asyncio.Task[None]:
+        """A thread of its own, as users of the synchronous client have."""
+        name = f"{shared.NAME} client {self.order.group}.{number}"
+        chance = Random(f"{self.order.seed}:{name}")
+        work = self._in_thread(lambda: self._shared.run(self._database(), chance))
+        return asyncio.get_running_loop().create_task(work, name=name)
+
+    async def _in_thread(self, work: Callable[[], None]) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     async def stop(self) -> Told:
         """Every operation under way must come to an end, and so must its client."""
         self.stage.stopping = True
+        self._shared.stopping.set()
         _, pending = await asyncio.wait(self._tasks, timeout=self.order.answer_s_max)
         problems = [f"{task.get_name()} was not answered" for task in self._tasks if task in pending]
         for task in self._tasks:
@@ -119,7 +143,13 @@ class Clients:
         return Told("answered", tuple(problems))
 
     async def conclude(self) -> Told:
-        return await self._concluded("concluded", self.workloads)
+        told = await self._concluded("concluded", self.workloads)
+        try:
+            await self._in_thread(lambda: self._shared.conclude(self._database()))
+        except EblaError as error:
+            problem = f"{shared.NAME}: the last reads were not answered: {error!r}"
+            return msgspec.structs.replace(told, problems=(*told.problems, problem))
+        return told
 
     async def adopt(self, group: int) -> Told:
         """The last reads and the judgement for a group whose process was killed. What its clients had asked last has no
@@ -147,6 +177,14 @@ class Clients:
     def close(self) -> None:
         for session in self._sessions:
             session.close()
+        for database in self._databases:
+            database.close()
+        self._threads.shutdown(cancel_futures=True)
+
+    def _database(self) -> ebla.Database:
+        database = ebla.connect(self.order.deployment)
+        self._databases.append(database)
+        return database
 
     def _session(self) -> Session:
         session = make_session(self.order.deployment)

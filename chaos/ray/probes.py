@@ -25,6 +25,7 @@ IN_SIMULATION = {
     "rot": "no such tool: records are damaged in simulation and by chaos/powercut",
     "misdirect": "no such tool: records are damaged in simulation and by chaos/powercut",
     "stale": "no such tool: records are damaged in simulation and by chaos/powercut",
+    "grow_map": "no such tool: the map of a server that writes much grows by itself; how often is chosen in simulation",
     "old_copy": "no such tool: a copy that is one moment of the directory is made in simulation",
     "clock_rate": "no such tool: the processes of a machine share its clock; clocks are bent in simulation",
     "clock_jump": "no such tool: the processes of a machine share its clock; clocks are bent in simulation",

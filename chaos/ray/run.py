@@ -24,10 +24,10 @@ import msgspec
 from ebla.actors import messages as m
 from ebla.actors.fault_points import POINTS
 from ebla.chaos import plans
-from ebla.chaos.export import read_json_lines, to_edn
+from ebla.chaos.export import read_json_lines, to_edn, to_json_lines
 from ebla.chaos.history import History
 from ebla.chaos.plans import Plan
-from ebla.chaos.ray import figures, health, probes
+from ebla.chaos.ray import figures, health, probes, shared
 from ebla.chaos.ray.crowd import ClientsFailed, Crowd
 from ebla.chaos.ray.nemesis import Nemesis
 from ebla.chaos.ray.orders import Judged, Order
@@ -191,6 +191,19 @@ class _Run:
             concluded = await crowd.conclude(CONCLUDE_S_MAX)
             seen.problems += _problems(concluded)
             seen.judged = [verdict for told in concluded for verdict in told.verdicts]
+            seen.judged.append(await asyncio.to_thread(_judge_shared, self.request.results))
+
+
+def _judge_shared(results: Path) -> Judged:
+    """What every process of clients noted of the table that they share, as one history; it takes the place of theirs."""
+    parts = sorted(results.glob(f"{shared.NAME}-*{LINES}"))
+    history = shared.merged([read_history(path) for path in parts])
+    path = results / f"{shared.NAME}{LINES}"
+    path.write_bytes(to_json_lines(history).encode())
+    for part in parts:
+        part.unlink()
+    found = shared.judge(history)
+    return Judged(shared.NAME, str(path), found.valid, found.problem, found.events, found.judged)
 
 
 def _problems(told: Sequence[Answer]) -> list[str]:
@@ -206,7 +219,10 @@ def _report(
     histories = dict(read_histories(request.results))
     pulse = figures.acknowledged_by_key(histories.get(Pulse.name, History()))
     times = {name: figures.acknowledged(history) for name, history in histories.items()}
-    faults = figures.with_figures(seen.faults, pulse, times)
+    struck = sorted(
+        seen.faults, key=lambda each: seen.act_s[0] + each.fault.at_s if each.at_s is None else each.at_s
+    )
+    faults = figures.with_figures(struck, pulse, times)
     seconds = figures.per_second(histories.values(), seen.act_s[1])
     in_act_one = seconds[math.floor(seen.act_s[0]) :]
     acknowledged, failed, unknown = (
@@ -245,10 +261,14 @@ def read_histories(results: Path) -> Iterator[tuple[str, History]]:
     """What the clients wrote down, by table; each is written beside it as EDN, too. A process that was killed may have
     left half a line at the end."""
     for path in sorted(results.glob(f"*{LINES}")):
-        whole, _, _ = path.read_text().rpartition("\n")
-        history = read_json_lines(whole)
+        history = read_history(path)
         path.with_suffix(EDN).write_text(to_edn(history))
         yield path.stem, history
+
+
+def read_history(path: Path) -> History:
+    whole, _, _ = path.read_text().rpartition("\n")
+    return read_json_lines(whole)
 
 
 def _windows(seen: Seen, name: str, times: Sequence[float]) -> tuple[figures.Window, ...]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from ebla.actors.fault_points import MARKS, POINTS
+from ebla.actors.fault_points import ALL_POINTS, MARKS
 from ebla.chaos import plans
 from ebla.chaos.plans import Plan
 from ebla.chaos.report.style import PAGES, STYLE
@@ -137,7 +137,7 @@ def html(found: Figures) -> str:
         (f"{len(found.failed):,}", "failed"),
     ]
     word = WORDS[found.verdict]
-    return _TEMPLATE.render(style=STYLE, f=found, word=word, numbers=numbers, points=POINTS, marks=MARKS)
+    return _TEMPLATE.render(style=STYLE, f=found, word=word, numbers=numbers, points=ALL_POINTS, marks=MARKS)
 
 
 def write(found: Figures, directory: Path) -> Path:

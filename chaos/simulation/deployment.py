@@ -18,7 +18,7 @@ from typing import Any
 from ebla import aio
 from ebla.actors.journal.messages import JournalId
 from ebla.actors.journal.node import JournalNode
-from ebla.actors.journal.options import JournalNodeOptions, JournalOptions
+from ebla.actors.journal.options import JournalNodeOptions, JournalOptions, LeaseLimits
 from ebla.actors.journal.session import format_journal
 from ebla.actors.master.group import GroupMaster
 from ebla.actors.master.options import GroupOptions, MasterOptions
@@ -143,9 +143,14 @@ class Deployment:
         options = MasterOptions(**{"bg_s": 0.1, "settle_s": 0.5, **self.shape.master})
         if len(self.masters) == 1:
             return Master(world, options)
+        number = self.masters.index(world.address)
+        lease = LeaseLimits(
+            lease_s=1.6 + 0.1 * number, held_s=2.0 + 0.125 * number
+        )  # as while options change
         journal = self._journal_options()
         return GroupMaster(
-            world, GroupOptions(masters=self.masters, journal=journal, master=options, purge_s=2.0)
+            world,
+            GroupOptions(masters=self.masters, journal=journal, lease=lease, master=options, purge_s=2.0),
         )
 
     def maker(self, host: str) -> Callable[[World], Role]:

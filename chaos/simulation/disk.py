@@ -7,6 +7,7 @@ show are those the system must live with; everything else is outside the model:
     failed sync `fail_next_commit`: DiskFailed, the whole disk poisoned, also for the next incarnation
     full        `fill` .. `free`: commits raise DiskFull and change nothing; reads go on
     slow        `commit_s`: a sync takes that long
+    growing     `expire_snapshots`: a map must grow, which snapshots do not outlive
     rot         `rot`: one stored value is another value, silently
     misdirected `misdirect`: what was written to one key is found under another
     stale       `make_stale`: a write to a record was lost, an older value is there
@@ -240,6 +241,10 @@ class MemoryDisk:
             raise StorageError(f"environment {path} is open; close it before removing it", path=path)
         await self._sync()
         self.state.environments.pop(path, None)
+
+    def expire_snapshots(self) -> int:
+        """Of every environment."""
+        return sum(environment.expire_snapshots() for environment in self._environments.values())
 
     def size_bytes(self) -> int:
         self.check()

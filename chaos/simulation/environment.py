@@ -155,10 +155,12 @@ class MemoryEnvironment(_View):
         ]
         return taken
 
-    def expire_snapshots(self) -> None:
-        """What LMDB does when the map must grow and a snapshot stays open too long."""
-        for snapshot in self._snapshots:
+    def expire_snapshots(self) -> int:
+        """What LMDB does when the map must grow and a snapshot stays open too long. How many were open."""
+        left = [snapshot for snapshot in self._snapshots if snapshot._tables is not None]
+        for snapshot in left:
             snapshot.close()
+        return len(left)
 
     async def run(self, work: Callable[..., T], *arguments: Any) -> T:
         self.check()

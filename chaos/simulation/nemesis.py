@@ -1,5 +1,6 @@
 """Carries out a plan of faults on a simulated deployment, and undoes every one of them at its end, but for a wall clock
-that has jumped. Of two pauses, or two isolations, of one host that overlap the first to end ends both.
+that has jumped. Where two of a kind overlap on one host the last to end ends it; meanwhile the greater amount counts
+(of clocks, the later rate).
 
 One method per kind of chaos/plans.py. A fault that finds nothing to hit (the host is down already) does nothing; what
 had an effect is counted in `effects`.
@@ -10,7 +11,8 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from random import Random
 
 from msgspec.structs import replace
@@ -32,6 +34,7 @@ ZOMBIE_S = 1.0  # that a superseded node lives on beside its successor
 ARMED_S_MAX = 8.0  # that a crash waits for its node at a fault point; it also stops waiting when act one ends
 RECOGNISED_S = 5.0  # within which an old copy ends, unless something else keeps it from being heard
 LOOK_S = 0.1
+GROW_EVERY_S = 0.03  # between two times that a map grows
 SLOW_SHARE = 0.2  # of the messages, under `delay`
 
 
@@ -46,7 +49,7 @@ class Nemesis:
         self._zombies: dict[str, None] = {}
         self._damaged: dict[str, None] = {}
         self._old_copies: dict[str, DurableState] = {}
-        self._shares: dict[str, list[float]] = {"lose": [], "repeat": [], "delay": []}
+        self._in_force: dict[tuple[str, str], list[float]] = {}
         self._ends_s = 0.0
 
     def tolerates(self, address: str, error: BaseException) -> bool:
@@ -176,23 +179,32 @@ class Nemesis:
     async def _pause(self, fault: Fault) -> None:
         _, address, hit = self._hit(fault)
         if hit:
-            self.cluster.pause(address)
-            await asyncio.sleep(fault.for_s)
-            if self.cluster.alive(address):
+            with self._paused(address):
+                await asyncio.sleep(fault.for_s)
+
+    @contextmanager
+    def _paused(self, address: str) -> Iterator[None]:
+        """The process that is there now; one that is started meanwhile runs."""
+
+        def resume(left: list[float]) -> None:
+            if not left:
                 self.cluster.resume(address)
+
+        self.cluster.pause(address)
+        with self._held("pause", address, 1.0, resume):
+            yield
 
     async def _zombie(self, fault: Fault) -> None:
         _, address, hit = self._hit(fault)
         if not hit or address in self._zombies:
             return
-        self.cluster.pause(address)
-        await asyncio.sleep(BELIEVED_DEAD_S)
-        if not self.cluster.paused(address):
-            return
-        self._zombies[address] = None
-        self.cluster.supersede(address)
-        await asyncio.sleep(fault.for_s)
-        self.cluster.resume(address)
+        with self._paused(address):
+            await asyncio.sleep(BELIEVED_DEAD_S)
+            if not self.cluster.paused(address):
+                return
+            self._zombies[address] = None
+            self.cluster.supersede(address)
+            await asyncio.sleep(fault.for_s)
         await asyncio.sleep(ZOMBIE_S)
         self.cluster.end_zombie(address)
         del self._zombies[address]
@@ -204,37 +216,55 @@ class Nemesis:
         yield
         self.effects[fault.kind] += evidence() != before
 
+    @contextmanager
+    def _held(
+        self, kind: str, target: str, amount: float, apply: Callable[[list[float]], None]
+    ) -> Iterator[None]:
+        """In force until the block ends. `apply` is told the amounts of all that are, whenever that changes."""
+        amounts = self._in_force.setdefault((kind, target), [])
+        amounts.append(amount)
+        apply(amounts)
+        yield
+        amounts.remove(amount)
+        apply(amounts)
+
     # -- the network
 
     async def _isolate(self, fault: Fault) -> None:
         name = address_of(fault.where[0])
-        with self._seen(fault, lambda: self.network.seen["cut"]):
-            self.network.isolate(name)
+        act = {True: self.network.isolate, False: self.network.rejoin}
+        with (
+            self._seen(fault, lambda: self.network.seen["cut"]),
+            self._held("isolate", name, 1.0, lambda held: act[bool(held)](name)),
+        ):
             await asyncio.sleep(fault.for_s)
-            self.network.rejoin(name)
 
     async def _split(self, fault: Fault) -> None:
         others = [host for host in self.deployment.hosts if host not in fault.where]
         pairs = [(address_of(a), address_of(b)) for a in fault.where for b in others]
-        with self._seen(fault, lambda: self.network.seen["cut"]):
-            for pair in pairs:
-                self.network.cut(*pair)
-            await asyncio.sleep(fault.for_s)
-            for pair in pairs:
-                self.network.mend(*pair)
+        await self._cut_off(fault, pairs, one_way=False)
 
     async def _cut(self, fault: Fault) -> None:
-        await self._cut_off(fault, one_way=False)
+        a, b = map(address_of, fault.where)
+        await self._cut_off(fault, [(a, b)], one_way=False)
 
     async def _cut_one_way(self, fault: Fault) -> None:
-        await self._cut_off(fault, one_way=True)
-
-    async def _cut_off(self, fault: Fault, one_way: bool) -> None:
         a, b = map(address_of, fault.where)
-        with self._seen(fault, lambda: self.network.seen["cut"]):
-            self.network.cut(a, b, one_way=one_way)
+        await self._cut_off(fault, [(a, b)], one_way=True)
+
+    async def _cut_off(self, fault: Fault, pairs: list[tuple[str, str]], one_way: bool) -> None:
+        ways = pairs if one_way else [way for a, b in pairs for way in ((a, b), (b, a))]
+        with ExitStack() as held:
+            held.enter_context(self._seen(fault, lambda: self.network.seen["cut"]))
+            for way in ways:
+                held.enter_context(self._held("cut", "|".join(way), 1.0, partial(self._cut_way, way)))
             await asyncio.sleep(fault.for_s)
-            self.network.mend(a, b)
+
+    def _cut_way(self, way: tuple[str, str], held: list[float]) -> None:
+        if held:
+            self.network.cut(*way, one_way=True)
+        else:
+            self.network.mend(*way, one_way=True)
 
     async def _lose(self, fault: Fault) -> None:
         await self._everywhere(fault)
@@ -246,19 +276,20 @@ class Nemesis:
         await self._everywhere(fault)
 
     async def _everywhere(self, fault: Fault) -> None:
-        with self._seen(fault, lambda: self.network.seen[fault.kind]):
-            self._shares[fault.kind].append(fault.amount)
-            self._set_shares()
+        with (
+            self._seen(fault, lambda: self.network.seen[fault.kind]),
+            self._held(fault.kind, "everywhere", fault.amount, partial(self._set_share, fault.kind)),
+        ):
             await asyncio.sleep(fault.for_s)
-            self._shares[fault.kind].remove(fault.amount)
-            self._set_shares()
 
-    def _set_shares(self) -> None:
-        self.network.drop_probability = max(self._shares["lose"], default=0.0)
-        self.network.repeat_probability = max(self._shares["repeat"], default=0.0)
-        late = self._shares["delay"]
-        self.network.slow_probability = SLOW_SHARE if late else SLOW_PROBABILITY
-        self.network.slow_s = max(late, default=SLOW_S)
+    def _set_share(self, kind: str, amounts: list[float]) -> None:
+        if kind == "lose":
+            self.network.drop_probability = max(amounts, default=0.0)
+        elif kind == "repeat":
+            self.network.repeat_probability = max(amounts, default=0.0)
+        else:
+            self.network.slow_probability = SLOW_SHARE if amounts else SLOW_PROBABILITY
+            self.network.slow_s = max(amounts, default=SLOW_S)
 
     # -- disks
 
@@ -269,20 +300,33 @@ class Nemesis:
         await self._slow(fault, self.deployment.hosts)
 
     async def _slow(self, fault: Fault, hosts: tuple[str, ...]) -> None:
-        states = [self.cluster.state(address_of(host)) for host in hosts]
-        with self._seen(fault, lambda: sum(state.seen["slow"] for state in states)):
-            for state in states:
-                state.commit_s = COMMIT_S[0], fault.amount
+        states = {host: self.cluster.state(address_of(host)) for host in hosts}
+        with ExitStack() as held:
+            held.enter_context(
+                self._seen(fault, lambda: sum(state.seen["slow"] for state in states.values()))
+            )
+            for host, state in states.items():
+                held.enter_context(self._held("slow", host, fault.amount, partial(_set_pace, state)))
             await asyncio.sleep(fault.for_s)
-            for state in states:
-                state.commit_s = COMMIT_S
 
     async def _full_disk(self, fault: Fault) -> None:
         state = self.cluster.state(address_of(fault.where[0]))
-        with self._seen(fault, lambda: state.seen["full"]):
-            state.fill()
+        act = {True: state.fill, False: state.free}
+        with (
+            self._seen(fault, lambda: state.seen["full"]),
+            self._held("full", fault.where[0], 1.0, lambda held: act[bool(held)]()),
+        ):
             await asyncio.sleep(fault.for_s)
-            state.free()
+
+    async def _grow_map(self, fault: Fault) -> None:
+        """What is written does not fit into the maps of LMDB any more, again and again: snapshots that are open go."""
+        state = self.cluster.state(address_of(fault.where[0]))
+        expired = 0
+        until = self.cluster.loop.time() + fault.for_s
+        while self.cluster.loop.time() < until:
+            expired += 0 if state.holder is None else state.holder.expire_snapshots()
+            await asyncio.sleep(GROW_EVERY_S)
+        self.effects[fault.kind] += expired > 0
 
     async def _fail_sync(self, fault: Fault) -> None:
         host, address, hit = self._hit(fault)
@@ -368,13 +412,23 @@ class Nemesis:
 
     async def _clock_rate(self, fault: Fault) -> None:
         clock, loop = self.cluster.clock(address_of(fault.where[0])), self.cluster.loop
-        with self._seen(fault, lambda: round(clock.monotonic() - loop.time(), 6)):
-            clock.set_rate(fault.amount)
+        with (
+            self._seen(fault, lambda: round(clock.monotonic() - loop.time(), 6)),
+            self._held(
+                "rate",
+                fault.where[0],
+                fault.amount,
+                lambda rates: clock.set_rate(rates[-1] if rates else 1.0),
+            ),
+        ):
             await asyncio.sleep(fault.for_s)
-            clock.set_rate(1.0)
 
     async def _clock_jump(self, fault: Fault) -> None:
         clock, loop = self.cluster.clock(address_of(fault.where[0])), self.cluster.loop
         with self._seen(fault, lambda: round(clock.wall_us() / 1e6 - loop.time(), 3)):
             clock.wall_offset_us += int(fault.amount * 1e6)
         await asyncio.sleep(fault.for_s)
+
+
+def _set_pace(state: DurableState, amounts: list[float]) -> None:
+    state.commit_s = (COMMIT_S[0], max(amounts)) if amounts else COMMIT_S

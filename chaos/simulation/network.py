@@ -82,10 +82,11 @@ class SimulatedNetwork:
         if not one_way:
             self._cuts[b, a] = None
 
-    def mend(self, a: str, b: str) -> None:
-        """Undo `cut(a, b)`, both ways."""
+    def mend(self, a: str, b: str, *, one_way: bool = False) -> None:
+        """Undo `cut(a, b)`, both ways unless `one_way`."""
         self._cuts.pop((a, b), None)
-        self._cuts.pop((b, a), None)
+        if not one_way:
+            self._cuts.pop((b, a), None)
 
     def isolate(self, name: str) -> None:
         self._isolated[name] = None

@@ -22,11 +22,12 @@ ATTEMPTS_MAX = 200
 
 
 class Bank:
-    """Two accounts per client."""
+    """Two accounts per client. `slow`: the share of reads that take their time between one block and the next."""
 
     name = "bank"
 
-    def __init__(self, clients: int = 2) -> None:
+    def __init__(self, clients: int = 2, slow: float = 0.0) -> None:
+        self.slow = slow
         self.balances = dict.fromkeys(range(2 * clients), START)
         self._owners = 0
 
@@ -98,8 +99,18 @@ class Bank:
     async def _read(self, client: Client, table: aio.Table) -> None:
         where = ebla.col("account") >= 0 if client.random.random() < 0.5 else None
         limit = 10_000 if client.random.random() < 0.5 else None
-        scan = table.scan(where=where, limit=limit, deadline_s=client.deadline_s()).to_arrow()
-        await client.ask("read-bank", None, None, scan, _balances, reads=True)
+        scan = table.scan(where=where, limit=limit, deadline_s=client.deadline_s())
+        slowly = self.slow and client.random.random() < self.slow
+        call = _streamed(client, scan) if slowly else scan.to_arrow()
+        await client.ask("read-bank", None, None, call, _balances, reads=True)
+
+
+async def _streamed(client: Client, scan: aio.Scan) -> pa.Table:
+    batches = []
+    async for batch in scan.batches():
+        batches.append(batch)
+        await client.pause()
+    return pa.Table.from_batches(batches, scan.schema)
 
 
 def _balances(found: pa.Table) -> dict[int, int]:

@@ -77,6 +77,30 @@ class Client:
         self.note(process, OK, operation, key, answer(told))
         return told
 
+    async def ask_many(
+        self,
+        operation: str,
+        keys: Sequence[Any],
+        call: Awaitable[T],
+        answers: Callable[[T], Sequence[Any]],
+        *,
+        reads: bool = False,
+    ) -> T:
+        """One call that is many operations, one for each key; each by a process of its own. Raises NoAnswer."""
+        marks = [(self.history.new_process(), key) for key in keys]
+        for process, key in marks:
+            self.note(process, INVOKE, operation, key)
+        try:
+            told = await call
+        except EblaError as error:
+            kind = INFO if error.possibly_applied and not reads else FAIL
+            for process, key in marks:
+                self.note(process, kind, operation, key, None, f"{type(error).__name__}: {error}")
+            raise NoAnswer from error
+        for (process, key), answer in zip(marks, answers(told), strict=True):
+            self.note(process, OK, operation, key, answer)
+        return told
+
     def note(
         self, process: int, kind: str, operation: str, key: Any, value: Any = None, error: str | None = None
     ) -> None:

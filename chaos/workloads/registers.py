@@ -31,12 +31,14 @@ NOTHING_KNOWN = Applied()
 
 
 class Registers:
-    """`keys` at a time; each is retired after `operations` of it, so that judging stays cheap."""
+    """`keys` at a time; each is retired after `operations` of it, so that judging stays cheap. `many`: the share of reads
+    that ask for all of them in one call."""
 
     name = "registers"
 
-    def __init__(self, keys: int = 5, tablets: int = 2, operations: int = 80) -> None:
+    def __init__(self, keys: int = 5, tablets: int = 2, operations: int = 80, many: float = 0.0) -> None:
         self.keys = keys
+        self.many = many
         self.tablets = tablets
         self.operations = operations
         self._asked: dict[int, int] = {}
@@ -80,6 +82,9 @@ class Registers:
 
     async def _step(self, client: Client, table: aio.Table, key: int) -> None:
         what = client.random.choices(("read", "write", "insert", "update", "delete"), (8, 5, 2, 2, 2))[0]
+        if what == "read" and self.many and client.random.random() < self.many:
+            await self._read_all(client, table)
+            return
         if what == "read":
             await self._read(client, table, key)
             return
@@ -101,6 +106,13 @@ class Registers:
     async def _read(self, client: Client, table: aio.Table, key: int) -> None:
         call = table.get({"k": key}, deadline_s=client.deadline_s())
         await client.ask("read", key, None, call, lambda row: None if row is None else row["v"], reads=True)
+
+    async def _read_all(self, client: Client, table: aio.Table) -> None:
+        keys = list(self._live)
+        for key in keys:
+            self._asked[key] = self._asked.get(key, 0) + 1
+        call = table.get_many([{"k": key} for key in keys], deadline_s=client.deadline_s())
+        await client.ask_many("read", keys, call, lambda rows: [row and row["v"] for row in rows], reads=True)
 
 
 def _order(history: History, applied: Applied) -> dict[int, int | None]:

@@ -13,7 +13,7 @@ from ebla import aio
 from ebla.chaos.checkers.sets import check_set
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import History
-from ebla.chaos.workloads.base import PREPARE_S, Client, NoAnswer, persist, until_stopped
+from ebla.chaos.workloads.base import PREPARE_S, Client, persist, until_stopped
 
 SCHEMA = pa.schema([("token", pa.int64()), ("v", pa.string())])
 BULK_MAX = 40
@@ -76,19 +76,13 @@ class Tokens:
         """Many at once, as another path of the client library; every one its own operation of the history."""
         tokens = [self._take() for _ in range(client.random.randint(2, BULK_MAX))]
         rows = [{"token": token, "v": "bulk"} for token in tokens]
-        marks = [(client.history.new_process(), token) for token in tokens]
-        for process, token in marks:
-            client.note(process, "invoke", "add", token)
-        try:
-            written = await table.insert(rows, if_present="ignore", deadline_s=client.deadline_s())
-        except ebla.EblaError as error:
-            kind = "info" if error.possibly_applied else "fail"
-            for process, token in marks:
-                client.note(process, kind, "add", token, None, f"{type(error).__name__}: {error}")
-            raise NoAnswer from error
-        for place, (process, token) in enumerate(marks):
-            client.note(process, "ok", "add", token, place not in written.rejected)
-            mine.append(token)
+        call = table.insert(rows, if_present="ignore", deadline_s=client.deadline_s())
+
+        def added(written: ebla.Written) -> list[bool]:
+            return [place not in written.rejected for place in range(len(tokens))]
+
+        await client.ask_many("add", tokens, call, added)
+        mine += tokens
 
     async def _read(self, client: Client, table: aio.Table) -> None:
         scan = table.scan(["token"], deadline_s=client.deadline_s()).to_arrow()

@@ -10,7 +10,7 @@ import pytest
 
 import ebla
 from ebla.actors import errors
-from ebla.errors import InvalidArgument, ScanInterrupted
+from ebla.errors import InvalidArgument, ScanInterrupted, TimedOut
 from ebla.storage.errors import SnapshotExpired
 from tests.client.tables import SCHEMA, arrow, make
 from tests.client.toy import Bench, address, refuse, silence, simulate
@@ -171,6 +171,18 @@ def test_a_lost_snapshot_is_read_again_when_rows_are_collected() -> None:
         assert sorted(found["id"].to_pylist()) == list(range(1000))
         assert bench.toy.scans_opened == 2
         assert await table.scan().count() == 1000
+
+    simulate(scenario)
+
+
+def test_a_snapshot_that_is_lost_again_and_again_times_out_and_says_why() -> None:
+    async def scenario(bench: Bench) -> None:
+        table = await loaded(bench, buckets=1)
+        bench.toy.block_rows = 100
+        bench.toy.before[address("host-a"), "scan_more"] = [refuse(SnapshotExpired("expired"))] * 1000
+        with pytest.raises(TimedOut, match="no answer within 3 s; last tried SnapshotExpired: expired"):
+            await table.scan(deadline_s=3.0).to_arrow()
+        assert 2 < bench.toy.scans_opened < 100  # not as fast as it can
 
     simulate(scenario)
 

@@ -1,0 +1,195 @@
+"""Registers that all processes of clients share, asked through the synchronous client: by threads, one connection each.
+
+Whoever reads and writes from one process cannot notice that another process reads what is out of date. So every process
+notes what it was told, on the clock that all processes of a machine share, and the run puts the histories together
+(`merged`) and judges them as one.
+
+A thread's lone gets and upserts stay in it (client/quick.py), which no other workload does; `get_many` is a read of every
+key that it names. Keys are taken from a new lot every LOT_S, so that judging stays cheap, and all of them are read in
+the end.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, TypeVar
+
+import msgspec
+
+import ebla
+from ebla.chaos.checkers.register import check_register
+from ebla.chaos.checkers.verdict import Verdict
+from ebla.chaos.history import FAIL, INFO, INVOKE, OK, History
+from ebla.chaos.workloads.base import DEADLINES_S, PAUSE_S, PREPARE_S
+from ebla.chaos.workloads.registers import SCHEMA
+from ebla.storage.errors import EblaError
+
+T = TypeVar("T")
+
+NAME = "shared"
+KEYS = 4  # at a time
+TABLETS = 4
+LOT_S = 4.0
+VALUES = 1 << 40  # of one process: nobody else writes them
+END_S = 60.0
+TRIES_MAX = 20
+
+
+def prepare(db: ebla.Database) -> None:
+    """By the first process, before the others begin."""
+    db.create_table(
+        NAME,
+        schema=SCHEMA,
+        primary_key=["k"],
+        partition_by=ebla.hash("k", buckets=TABLETS),
+        wait_s=PREPARE_S,
+    )
+
+
+def merged(histories: Iterable[History]) -> History:
+    """One history of all. Each is in order by itself, and an operation takes place long after the moment, in microseconds,
+    at which it is noted that it begins: which of two events of the same moment comes first does not matter."""
+    parts, processes = [], 0
+    for history in histories:
+        first = processes
+        parts.append(
+            [msgspec.structs.replace(event, process=event.process + first) for event in history.events]
+        )
+        processes += history.processes
+    ordered = heapq.merge(*parts, key=lambda event: event.time_us)
+    events = [msgspec.structs.replace(event, index=index) for index, event in enumerate(ordered)]
+    return History(events, processes)
+
+
+def judge(history: History) -> Verdict:
+    return check_register(history)
+
+
+@dataclass
+class SharedRegisters:
+    """Of one process: the threads' common part. `now_s` is the run's clock."""
+
+    group: int
+    history: History
+    now_s: Callable[[], float]
+    stopping: threading.Event = field(default_factory=threading.Event)
+    _gate: threading.Lock = field(default_factory=threading.Lock)
+    _value: int = 0
+
+    def run(self, db: ebla.Database, chance: Random) -> None:
+        """One thread's loop, until `stopping`."""
+        caller = _Caller(self, db.table(NAME), chance)
+        while not self.stopping.wait(chance.uniform(0.0, PAUSE_S)):
+            caller.step()
+
+    def conclude(self, db: ebla.Database) -> None:
+        """Every key that was ever asked for is read once more. Raises EblaError if they cannot be."""
+        keys = list(range(self._lot() + KEYS))
+        caller = _Caller(self, db.table(NAME), Random(0))
+        for _ in range(TRIES_MAX):
+            if caller.read(keys, END_S):
+                return
+        raise ebla.TimedOut(f"the last reads of table {NAME!r} were not answered")
+
+    def key(self, chance: Random) -> int:
+        return self._lot() + chance.randrange(KEYS)
+
+    def live(self) -> list[int]:
+        return list(range(self._lot(), self._lot() + KEYS))
+
+    def _lot(self) -> int:
+        """The first key of the present lot."""
+        return int(self.now_s() / LOT_S) * KEYS
+
+    def value(self) -> int:
+        with self._gate:
+            self._value += 1
+            return self.group * VALUES + self._value
+
+    def process(self) -> int:
+        with self._gate:
+            return self.history.new_process()
+
+    def note(
+        self, process: int, kind: str, name: str, key: int, value: Any = None, error: str | None = None
+    ) -> None:
+        """The time is taken inside the gate: a process's events are in its order."""
+        with self._gate:
+            self.history.note(self.now_s(), process, kind, name, key, value, error)
+
+
+class _Caller:
+    """One thread."""
+
+    def __init__(self, shared: SharedRegisters, table: ebla.Table, chance: Random) -> None:
+        self._shared = shared
+        self._table = table
+        self._chance = chance
+        self._process = shared.process()
+
+    def step(self) -> None:
+        what = self._chance.choices(
+            ("get", "get_many", "write", "insert", "update", "delete"), (6, 2, 5, 2, 2, 2)
+        )[0]
+        key, limit_s = self._shared.key(self._chance), self._chance.choice(DEADLINES_S)
+        table = self._table
+        if what == "get":
+            self.read_one(key, limit_s)
+        elif what == "get_many":
+            self.read(self._shared.live(), limit_s)
+        elif what == "delete":
+            self._write(
+                what, key, None, lambda: table.delete({"k": key}, if_absent="ignore", deadline_s=limit_s)
+            )
+        else:
+            value = self._shared.value()
+            row = {"k": key, "v": value}
+            self._write(what, key, value, lambda: self._put(what, row, limit_s))
+
+    def _put(self, what: str, row: dict[str, int], limit_s: float) -> ebla.Written:
+        if what == "write":
+            return self._table.upsert(row, deadline_s=limit_s)
+        if what == "insert":
+            return self._table.insert(row, if_present="ignore", deadline_s=limit_s)
+        return self._table.update(row, if_absent="ignore", deadline_s=limit_s)
+
+    def _write(self, what: str, key: int, value: int | None, call: Callable[[], ebla.Written]) -> None:
+        shared, process = self._shared, self._process
+        shared.note(process, INVOKE, what, key, value)
+        try:
+            written = call()
+        except EblaError as error:
+            kind = INFO if error.possibly_applied else FAIL
+            shared.note(process, kind, what, key, value, f"{type(error).__name__}: {error}")
+            if kind == INFO:
+                self._process = shared.process()
+        else:
+            shared.note(process, OK, what, key, None if what == "write" else written.rows == 1)
+
+    def read_one(self, key: int, limit_s: float) -> bool:
+        return self._read([(self._process, key)], lambda: [self._table.get({"k": key}, deadline_s=limit_s)])
+
+    def read(self, keys: Sequence[int], limit_s: float) -> bool:
+        """All of them in one call; each is an operation of its own, by a process of its own."""
+        marks = [(self._shared.process(), key) for key in keys]
+        return self._read(
+            marks, lambda: self._table.get_many([{"k": key} for key in keys], deadline_s=limit_s)
+        )
+
+    def _read(self, marks: Sequence[tuple[int, int]], call: Callable[[], Sequence[Any]]) -> bool:
+        shared = self._shared
+        for process, key in marks:
+            shared.note(process, INVOKE, "read", key)
+        try:
+            rows = call()
+        except EblaError as error:
+            for process, key in marks:
+                shared.note(process, FAIL, "read", key, None, f"{type(error).__name__}: {error}")
+            return False
+        for (process, key), row in zip(marks, rows, strict=True):
+            shared.note(process, OK, "read", key, row and row["v"])
+        return True
