@@ -65,6 +65,8 @@ GROUP_POINTS = (  # of one master of several, beside those above
 
 JOURNAL_COMMITS = (
     "format",
+    "rejoin",
+    "whole",
     "promise",
     "lease",
     "prepare",

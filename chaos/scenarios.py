@@ -239,6 +239,8 @@ _ALL = (
             "delay": 0.5,
             "slow_disk": 2.0,
             "full_disk": 0.5,
+            "fail_sync": 0.4,
+            "lose_disk": 0.8,
             "clock_rate": 3.0,
         },
         lambda: [Churn(TABLES), Registers(keys=2)],

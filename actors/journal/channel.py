@@ -84,6 +84,7 @@ class Channel:
         self._commits = commits
         self._serial = 0
         self._gap = False  # edits were refused here: nothing more of this segment makes sense
+        self._token = ""  # of a node that has lost its directory: what its last answer to a heartbeat said
         self._told = 0  # the last committed txid that the node was told
         self._acked_since = 0.0
         self._heartbeat_at = -inf
@@ -104,7 +105,7 @@ class Channel:
         self._gap = False
         return self.ask(
             "start_segment",
-            lambda stamp: m.StartSegment(stamp, start, before),
+            lambda stamp: m.StartSegment(stamp, start, before, self._token),
             m.Done,
             self._options.write_timeout_s,
             START,
@@ -151,8 +152,8 @@ class Channel:
         """If the node has nothing to do and does not know what is committed, tell it."""
         if not self._queue and self._told < self._commits.txid and self._due():
             self._heartbeat_at = self._now()
-            call = self.ask("heartbeat", m.Heartbeat, m.Done, self._options.write_timeout_s)
-            call.add_done_callback(lambda done: done.exception())
+            call = self.ask("heartbeat", m.Heartbeat, m.Heard, self._options.write_timeout_s)
+            call.add_done_callback(self._heard)
 
     @property
     def left_out(self) -> bool:
@@ -260,11 +261,15 @@ class Channel:
         if not self._due():
             return
         self._heartbeat_at = self._now()
-        call = _Call(OTHER, "heartbeat", m.Heartbeat, m.Done, self._options.write_timeout_s, self._now())
+        call = _Call(OTHER, "heartbeat", m.Heartbeat, m.Heard, self._options.write_timeout_s, self._now())
         try:
-            await self._send(call)
+            self._token = (await self._send(call)).token
         except EblaError:
             return  # it is left out already, and will be asked again
+
+    def _heard(self, call: asyncio.Future[m.Heard]) -> None:
+        if not call.cancelled() and call.exception() is None:
+            self._token = call.result().token
 
     def _due(self) -> bool:
         return self._now() - self._heartbeat_at >= self._options.heartbeat_s

@@ -4,6 +4,7 @@
     LeaseHeld         somebody holds the journal's lease     look again when it has run out
     OutOfSync         this node cannot take this request     leave it out until the next segment
     NotFormatted      this node never heard of the journal   format it, or restore the node's directory
+    Rejoining         this node lost its directory           go on with the others; it catches up by itself
     ForeignJournal    the journal here is another one        look at the addresses and at the id
     TooFarBehind      a node's queue is full                 leave it out until the next segment
     JournalBroken     two truths, or a lost one              stop, touch nothing, compare the nodes' manifests
@@ -48,6 +49,12 @@ class OutOfSync(JournalError):
 
 class NotFormatted(JournalError):
     """There is no such journal on this node. It never says "no such edit" in its place."""
+
+
+class Rejoining(JournalError):
+    """This node has lost its directory and does not know yet what it must know to be counted. Nothing was changed."""
+
+    retriable = True
 
 
 class ForeignJournal(JournalError):

@@ -19,6 +19,7 @@ from ebla.actors.journal.errors import OutOfSync
 from ebla.actors.journal.figures import Latencies
 from ebla.actors.journal.lease import Lease
 from ebla.actors.journal.records import EDITS, SEGMENTS, STATE, Format, Segment
+from ebla.actors.journal.rejoin import require_whole
 from ebla.actors.journal.rules import Change, View
 from ebla.actors.world import World
 from ebla.storage import environment as storage
@@ -68,6 +69,7 @@ class Journal:
         """The promise is durable when this answers."""
         claim = request.claim
         async with self._lock:
+            self.require_whole()
             self.lease.require_free(claim)
             change = rules.new_epoch(self.view, request.epoch, 0 if claim is None else claim.held_ms)
             with self.lease.promising(request.epoch):
@@ -91,7 +93,9 @@ class Journal:
     async def start_segment(self, request: m.StartSegment) -> m.Done:
         """The writer's epoch and the empty segment are durable when this answers."""
         async with self._lock:
-            return await self._make("start", rules.start(self.view, request))
+            done = await self._make("start", rules.start(self.view, request))
+            await self._catch_up()
+            return done
 
     async def journal(self, request: m.JournalRequest) -> m.Done:
         """The edits are durable when this answers."""
@@ -110,9 +114,10 @@ class Journal:
         async with self._lock:
             return await self._make("finalize", rules.finalize(self.view, request))
 
-    async def heartbeat(self, request: m.Heartbeat) -> m.Done:
+    async def heartbeat(self, request: m.Heartbeat) -> m.Heard:
         async with self._lock:
-            return await self._make("heartbeat", rules.heartbeat(self.view, request))
+            await self._make("heartbeat", rules.heartbeat(self.view, request))
+            return m.Heard(self.view.state.token)
 
     async def purge(self, request: m.PurgeRequest) -> m.Done:
         """The segments are gone for good when this answers."""
@@ -123,6 +128,7 @@ class Journal:
         """The promise is durable when this answers, and the segment is closed. Raises Corruption if the copy here is
         damaged: it is no witness, neither of what there was nor of what there was not."""
         async with self._lock:
+            self.require_whole()
             change = rules.prepare(self.view, request)
             await self._verify(request.start)
             await self._make("prepare", change)
@@ -132,6 +138,7 @@ class Journal:
         """The chosen content, and that it was chosen, are durable when this answers: one commit, which is the point
         from which every later recovery hears of it."""
         async with self._lock:
+            self.require_whole()
             change = rules.accept(self.view, request)
             if change is not None and await self._is_sound(request.segment.start):
                 return await self._make("accept", change)
@@ -155,6 +162,19 @@ class Journal:
             await self._make("learn", rules.learn(self.view, offered, copy, size))
             self.synced_segments += 1
             return True
+
+    async def peer_has(self, manifest: m.Manifest) -> None:
+        """Everything of it that was wanted has been learned. If this node rejoins, that may have been the last of it."""
+        async with self._lock:
+            await self._catch_up(manifest.purged)
+
+    async def _catch_up(self, purged: int = 0) -> None:
+        change = rules.caught_up(self.view, purged)
+        if change is not None:
+            await self._make("whole", change)
+
+    def require_whole(self) -> None:
+        require_whole(self.form.journal.name, self.world.address, self.view.state)
 
     def _wants(self, offered: m.SegmentState, peer: m.Manifest) -> bool:
         return rules.wanted(self.view, offered, peer, damaged=offered.start in self.damaged)
@@ -221,7 +241,8 @@ class Journal:
         return m.Edits(first, before, edits)
 
     def manifest(self) -> m.Manifest:
-        """Without what is known to be damaged."""
+        """Without what is known to be damaged. It is asked of a majority, and so of nobody who rejoins."""
+        self.require_whole()
         whole = rules.manifest(self.view)
         if not self.damaged:
             return whole
@@ -309,4 +330,5 @@ def status(journal: Journal) -> m.JournalStatus:
         synced_segments=journal.synced_segments,
         sync_ms=journal.sync_s.percentiles(),
         damaged=dict(journal.damaged),
+        rejoining=bool(state.token),
     )

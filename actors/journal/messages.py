@@ -75,7 +75,18 @@ class FormatState(msgspec.Struct, frozen=True):
 
 
 class JournalStateReply(msgspec.Struct, frozen=True):
+    """The last two are for a peer that has lost its directory: see State in records.py, and rejoin.py."""
+
     promised: int
+    nodes: tuple[str, ...]
+    purged: int = 0
+    held_ms: int = 0
+
+
+class RejoinRequest(msgspec.Struct, frozen=True):
+    """To a node that has lost its directory. `nodes` are the addresses of all, in order."""
+
+    journal: JournalId
     nodes: tuple[str, ...]
 
 
@@ -161,9 +172,12 @@ class LeaseState(msgspec.Struct, frozen=True):
 
 
 class StartSegment(msgspec.Struct, frozen=True):
+    """`token`: what the node answered to the last heartbeat."""
+
     stamp: Stamp
     start: int
     before: int
+    token: str = ""
 
 
 class JournalRequest(msgspec.Struct, frozen=True):
@@ -187,6 +201,12 @@ class Heartbeat(msgspec.Struct, frozen=True):
     """Only the stamp, for the committed txid in it."""
 
     stamp: Stamp
+
+
+class Heard(msgspec.Struct, frozen=True):
+    """`token`: of a node that has lost its directory, to be sent along when the next segment is started; else empty."""
+
+    token: str = ""
 
 
 class PurgeRequest(msgspec.Struct, frozen=True):
@@ -263,7 +283,8 @@ class SegmentStatus(msgspec.Struct, frozen=True):
 
 class JournalStatus(msgspec.Struct, frozen=True):
     """`lag_txns`: how far this node's last edit is behind what it knows to be committed. `damaged`: the segments
-    whose edits fail their checks, and how; they are not served, and fetched anew from a peer."""
+    whose edits fail their checks, and how; they are not served, and fetched anew from a peer. `rejoining`: this node lost
+    its directory, and counts for no majority yet."""
 
     journal: JournalId
     nodes: tuple[str, ...]
@@ -281,6 +302,7 @@ class JournalStatus(msgspec.Struct, frozen=True):
     synced_segments: int
     sync_ms: Percentiles
     damaged: dict[int, str] = {}
+    rejoining: bool = False
 
 
 class JournalNodeStatus(msgspec.Struct, frozen=True):

@@ -18,7 +18,7 @@ from ebla.actors import messages as am
 from ebla.actors.errors import AlreadyPresent, NotRunning, Unavailable
 from ebla.actors.journal import journal as journals
 from ebla.actors.journal import messages as m
-from ebla.actors.journal import records
+from ebla.actors.journal import records, rejoin
 from ebla.actors.journal.errors import ForeignJournal, NotFormatted
 from ebla.actors.journal.journal import Journal
 from ebla.actors.journal.options import JournalNodeOptions, valid_name, valid_nodes
@@ -143,19 +143,43 @@ class JournalNode(Role):
             await there.close()
         elif not request.force:
             self._require_sound(name)
+        await self._create("format", form, State())
+        return m.Done()
+
+    async def _create(self, how: str, form: Format, state: State) -> None:
+        """In place of whatever half-made one there is."""
+        name = form.journal.name
         path = f"{JOURNALS}/{name}"
         if self.world.disk.exists(path):
             await self.world.disk.remove(path)
         environment = await self._environment(name, create=True)
-        await self.world.faults.here("journal.format.before_commit")
+        await self.world.faults.here(f"journal.{how}.before_commit")
         await environment.commit(
-            [Put(STATE, [records.seal(FORMAT_KEY, form)]), Put(STATE, [records.seal(STATE_KEY, State())])]
+            [Put(STATE, [records.seal(FORMAT_KEY, form)]), Put(STATE, [records.seal(STATE_KEY, state)])]
         )
-        await self.world.faults.here("journal.format.after_commit")
+        await self.world.faults.here(f"journal.{how}.after_commit")
         journal = Journal(self.world, environment, form)
         await journal.load()
         self.failed.pop(name, None)
         self.journals[name] = journal
+
+    @rpc
+    async def rejoin(self, request: m.RejoinRequest) -> m.Done:
+        """What the peers know is durable here when it answers; the rest comes by itself (rejoin.py). A repeated request
+        is answered like the first. A journal that is damaged here is given up for what the peers have."""
+        self._require_running()
+        valid_name(request.journal.name)
+        valid_nodes(request.nodes)
+        form = Format(LAYOUT, request.journal, request.nodes)
+        async with self._formatting:
+            there = self.journals.get(request.journal.name)
+            if there is not None and there.form == form and there.view.state.token:
+                return m.Done()
+            if there is not None:
+                raise rejoin.present(self.world.address, request.journal.name)
+            state = await rejoin.learned(self.world, request, self.options.rpc_timeout_s)
+            await self._create("rejoin", form, state)
+        self.world.spawn(self.sync.all(), "catch up")
         return m.Done()
 
     @rpc
@@ -173,7 +197,9 @@ class JournalNode(Role):
     @rpc
     async def journal_state(self, request: m.JournalId) -> m.JournalStateReply:
         found = self._journal(request)
-        return m.JournalStateReply(found.view.state.promised, found.form.nodes)
+        found.require_whole()
+        state = found.view.state
+        return m.JournalStateReply(state.promised, found.form.nodes, state.purged, state.held_ms)
 
     @rpc
     async def new_epoch(self, request: m.NewEpochRequest) -> m.NewEpochReply:
@@ -226,7 +252,7 @@ class JournalNode(Role):
         return await self._journal(request.stamp.journal).finalize(request)
 
     @rpc
-    async def heartbeat(self, request: m.Heartbeat) -> m.Done:
+    async def heartbeat(self, request: m.Heartbeat) -> m.Heard:
         """The committed txid is durable."""
         return await self._journal(request.stamp.journal).heartbeat(request)
 

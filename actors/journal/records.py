@@ -45,7 +45,8 @@ class State(msgspec.Struct, frozen=True, array_like=True):
     """`promised`: no request of a lower epoch is accepted. `writer`: the epoch of the last writer who started a segment
     here. `serial`: the last request of the promised epoch. `committed` was told by the writer of `committed_epoch`.
     `copies` numbers copies. `purged`: edits up to here are not wanted back. `held_ms`: for how long a lease was granted at
-    most, and so for how long a start must not help anybody."""
+    most, and so for how long a start must not help anybody. `token`: of a node that rejoins, else empty; `joined`: the
+    first segment that was started here since."""
 
     promised: int = 0
     writer: int = 0
@@ -55,6 +56,8 @@ class State(msgspec.Struct, frozen=True, array_like=True):
     copies: int = 0
     purged: int = 0
     held_ms: int = 0
+    token: str = ""
+    joined: int = 0
 
 
 class Segment(msgspec.Struct, frozen=True, array_like=True):

@@ -22,6 +22,7 @@ from sortedcontainers import SortedDict
 from ebla.actors.journal import messages as m
 from ebla.actors.journal.errors import JournalBroken, OutOfSync, StaleEpoch
 from ebla.actors.journal.records import Segment, State, edit_items, last_digest
+from ebla.actors.journal.rejoin import covered
 from ebla.storage.environment import Item
 from ebla.storage.errors import InvalidArgument
 
@@ -138,18 +139,37 @@ def start(view: View, request: m.StartSegment) -> Change:
     """The segment before it, if it is still open, stays in progress. What stands at this start may be replaced if
     nothing in it can have been committed: it is empty, or it is the first edit, the marker, of an older writer."""
     state = admit(view, request.stamp)
+    if not knows_of_loss(state, request.token):
+        raise _out_of_sync(view, "this node has lost its directory, and the writer did not know it yet")
     old = view.segment(request.start)
     if old is not None and not may_start_over(old, request.stamp.epoch):
         raise _wrong(view, f"segment {request.start} exists here, with edits up to {old.end}")
     others_committed = committed_before(view, request.stamp.epoch)
     if request.start <= others_committed:
         raise _broken(view, f"a segment starts at {request.start}, and {others_committed} is committed")
-    state = replace(state, writer=request.stamp.epoch, copies=state.copies + 1)
+    joined = state.joined or (request.start if state.token else 0)
+    state = replace(state, writer=request.stamp.epoch, copies=state.copies + 1, joined=joined)
     begun = m.SegmentState(
         request.start, request.start - 1, False, request.stamp.epoch, request.before, request.before
     )
     made = fresh(begun, state.copies, old)
     return Change(state, put=(made,), replaced=() if old is None else (old,), open=request.start)
+
+
+def knows_of_loss(state: State, token: str) -> bool:
+    """Whether the writer sent this after the directory was lost, if it was: see rejoin.py."""
+    return not state.token or token == state.token
+
+
+def caught_up(view: View, purged: int = 0) -> Change | None:
+    """The end of a rejoining, if this node has all that it must have. `purged`: edits up to there are with no peer."""
+    state = view.state
+    purged = max(state.purged, purged)
+    if not state.token or not state.joined:
+        return None
+    if not covered([segment.state for segment in view.all()], purged, state.joined):
+        return None
+    return Change(replace(state, token="", joined=0, purged=purged), open=view.open)
 
 
 def committed_before(view: View, epoch: int) -> int:

@@ -60,6 +60,7 @@ class Sync:
             for offered in manifest.segments:
                 if offered.finalized and offered.end > manifest.purged:
                     await self._take(journal, offered, manifest, peer)
+            await journal.peer_has(manifest)
         except DiskFailed:
             raise
         except EblaError as error:

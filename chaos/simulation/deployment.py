@@ -16,9 +16,11 @@ from random import Random
 from typing import Any
 
 from ebla import aio
+from ebla.actors.errors import AlreadyPresent
 from ebla.actors.journal.messages import JournalId
 from ebla.actors.journal.node import JournalNode
 from ebla.actors.journal.options import JournalNodeOptions, JournalOptions, LeaseLimits
+from ebla.actors.journal.rejoin import rejoin_journal
 from ebla.actors.journal.session import format_journal
 from ebla.actors.master.group import GroupMaster
 from ebla.actors.master.options import GroupOptions, MasterOptions
@@ -31,10 +33,12 @@ from ebla.chaos.simulation.world import NodeCrashed, SimulatedCluster
 from ebla.options import MASTER as MASTER_ADDRESS
 from ebla.options import ClientWorld
 from ebla.session import Session
+from ebla.storage.errors import EblaError
 
 RESTART_S = (0.02, 1.5)  # Ray's is about a second; others may be faster
 LOOK_S = 0.1
 BOOT_S_MAX = 60.0
+REJOIN_TRIES, REJOIN_PAUSE_S = 200, 0.5
 JOURNAL = JournalId("catalog", "simulated")
 
 
@@ -186,6 +190,20 @@ class Deployment:
         uuids = [self.cluster.role(address_of(host)).instance.uuid for host in self.hosts]
         now = master.world.clock.monotonic()
         return all(master.servers.is_alive(uuid, now) for uuid in uuids)
+
+    async def rejoin(self, node: str) -> None:
+        """As an operator does who has replaced a disk: until the journal node has heard it."""
+        world = self.cluster.client_world(f"client/operator-of-{node}")
+        for _ in range(REJOIN_TRIES):
+            try:
+                await rejoin_journal(world, self._journal_options(), node)
+            except AlreadyPresent:
+                return  # its answer was lost, and it is whole by now
+            except EblaError:
+                await asyncio.sleep(REJOIN_PAUSE_S)
+            else:
+                return
+        raise AssertionError(f"{node} lost its directory, and could not rejoin its journal")
 
     # -- clients
 

@@ -9,8 +9,7 @@ had an effect is counted in `effects`.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from random import Random
@@ -23,7 +22,7 @@ from ebla.chaos.plans import MASTER, OVERTIME_S, Fault, Plan
 from ebla.chaos.simulation import damage
 from ebla.chaos.simulation.deployment import Deployment, address_of, host_of
 from ebla.chaos.simulation.disk import COMMIT_S, DurableState
-from ebla.chaos.simulation.network import SLOW_PROBABILITY, SLOW_S
+from ebla.chaos.simulation.network_faults import NetworkFaults
 from ebla.chaos.simulation.points import Points
 from ebla.options import MASTER as MASTER_ADDRESS
 from ebla.storage.errors import Corruption, Damaged, DirectoryLocked, DiskFailed, DiskFull, OldCopy
@@ -35,21 +34,17 @@ ARMED_S_MAX = 8.0  # that a crash waits for its node at a fault point; it also s
 RECOGNISED_S = 5.0  # within which an old copy ends, unless something else keeps it from being heard
 LOOK_S = 0.1
 GROW_EVERY_S = 0.03  # between two times that a map grows
-SLOW_SHARE = 0.2  # of the messages, under `delay`
 
 
-class Nemesis:
+class Nemesis(NetworkFaults):
     def __init__(self, deployment: Deployment, plan: Plan, points: Points) -> None:
-        self.deployment = deployment
+        super().__init__(deployment)
         self.cluster = deployment.cluster
-        self.network = deployment.cluster.network
         self.plan = plan
         self.points = points
-        self.effects: Counter[str] = Counter()
         self._zombies: dict[str, None] = {}
         self._damaged: dict[str, None] = {}
         self._old_copies: dict[str, DurableState] = {}
-        self._in_force: dict[tuple[str, str], list[float]] = {}
         self._ends_s = 0.0
 
     def tolerates(self, address: str, error: BaseException) -> bool:
@@ -209,88 +204,6 @@ class Nemesis:
         self.cluster.end_zombie(address)
         del self._zombies[address]
 
-    @contextmanager
-    def _seen(self, fault: Fault, evidence: Callable[[], float]) -> Iterator[None]:
-        """It had an effect if the evidence of one is not what it was: nothing counts because it was tried."""
-        before = evidence()
-        yield
-        self.effects[fault.kind] += evidence() != before
-
-    @contextmanager
-    def _held(
-        self, kind: str, target: str, amount: float, apply: Callable[[list[float]], None]
-    ) -> Iterator[None]:
-        """In force until the block ends. `apply` is told the amounts of all that are, whenever that changes."""
-        amounts = self._in_force.setdefault((kind, target), [])
-        amounts.append(amount)
-        apply(amounts)
-        yield
-        amounts.remove(amount)
-        apply(amounts)
-
-    # -- the network
-
-    async def _isolate(self, fault: Fault) -> None:
-        name = address_of(fault.where[0])
-        act = {True: self.network.isolate, False: self.network.rejoin}
-        with (
-            self._seen(fault, lambda: self.network.seen["cut"]),
-            self._held("isolate", name, 1.0, lambda held: act[bool(held)](name)),
-        ):
-            await asyncio.sleep(fault.for_s)
-
-    async def _split(self, fault: Fault) -> None:
-        others = [host for host in self.deployment.hosts if host not in fault.where]
-        pairs = [(address_of(a), address_of(b)) for a in fault.where for b in others]
-        await self._cut_off(fault, pairs, one_way=False)
-
-    async def _cut(self, fault: Fault) -> None:
-        a, b = map(address_of, fault.where)
-        await self._cut_off(fault, [(a, b)], one_way=False)
-
-    async def _cut_one_way(self, fault: Fault) -> None:
-        a, b = map(address_of, fault.where)
-        await self._cut_off(fault, [(a, b)], one_way=True)
-
-    async def _cut_off(self, fault: Fault, pairs: list[tuple[str, str]], one_way: bool) -> None:
-        ways = pairs if one_way else [way for a, b in pairs for way in ((a, b), (b, a))]
-        with ExitStack() as held:
-            held.enter_context(self._seen(fault, lambda: self.network.seen["cut"]))
-            for way in ways:
-                held.enter_context(self._held("cut", "|".join(way), 1.0, partial(self._cut_way, way)))
-            await asyncio.sleep(fault.for_s)
-
-    def _cut_way(self, way: tuple[str, str], held: list[float]) -> None:
-        if held:
-            self.network.cut(*way, one_way=True)
-        else:
-            self.network.mend(*way, one_way=True)
-
-    async def _lose(self, fault: Fault) -> None:
-        await self._everywhere(fault)
-
-    async def _repeat(self, fault: Fault) -> None:
-        await self._everywhere(fault)
-
-    async def _delay(self, fault: Fault) -> None:
-        await self._everywhere(fault)
-
-    async def _everywhere(self, fault: Fault) -> None:
-        with (
-            self._seen(fault, lambda: self.network.seen[fault.kind]),
-            self._held(fault.kind, "everywhere", fault.amount, partial(self._set_share, fault.kind)),
-        ):
-            await asyncio.sleep(fault.for_s)
-
-    def _set_share(self, kind: str, amounts: list[float]) -> None:
-        if kind == "lose":
-            self.network.drop_probability = max(amounts, default=0.0)
-        elif kind == "repeat":
-            self.network.repeat_probability = max(amounts, default=0.0)
-        else:
-            self.network.slow_probability = SLOW_SHARE if amounts else SLOW_PROBABILITY
-            self.network.slow_s = max(amounts, default=SLOW_S)
-
     # -- disks
 
     async def _slow_disk(self, fault: Fault) -> None:
@@ -377,10 +290,12 @@ class Nemesis:
             await asyncio.sleep(LOOK_S)
 
     async def _replace(self, host: str) -> None:
-        """The directory is set aside, the server starts as a new one."""
+        """The directory is set aside, the server starts as a new one. A journal node has to be told that it was one."""
         self.deployment.hold_down(host)
         self.cluster.put_disk(address_of(host), DurableState())
         self.deployment.let_up(host)
+        if host in self.deployment.shape.journal_hosts():
+            await self.deployment.rejoin(address_of(host))
 
     async def _rot(self, fault: Fault) -> None:
         address, state, chance = self._victim(fault)

@@ -15,7 +15,7 @@ from ebla.chaos.simulation.runs import Run, plan_of
 from ebla.chaos.simulation.story import replicas, story
 from ebla.chaos.workloads.registers import Applied, Registers
 
-SEEDS = 26  # of each scenario
+SEEDS = -(-500 // len(SCENARIOS))  # of each scenario
 
 
 @pytest.mark.timeout(900)

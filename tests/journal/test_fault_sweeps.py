@@ -114,9 +114,8 @@ def test_nothing_is_lost_when_writer_and_recoveries_fail_in_any_way():
         play(lambda stage, lines=lines: outcome(stage, *lines), run)
 
 
-IN_A_RECOVERY = [
-    commit for commit in JOURNAL_COMMITS if commit not in ("format", "heartbeat", "purge", "learn", "lease")
-]
+ELSEWHERE = ("format", "rejoin", "whole", "heartbeat", "purge", "learn", "lease")
+IN_A_RECOVERY = [commit for commit in JOURNAL_COMMITS if commit not in ELSEWHERE]
 
 
 def test_a_node_crashes_around_every_commit_and_nothing_is_lost():

@@ -1,0 +1,106 @@
+"""Faults of the simulated network, and what all faults have in common: what is in force, and whether it had an effect.
+
+One method per kind of chaos/plans.py, as in nemesis.py, whose base this is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+
+from ebla.chaos.plans import Fault
+from ebla.chaos.simulation.deployment import Deployment, address_of
+from ebla.chaos.simulation.network import SLOW_PROBABILITY, SLOW_S
+
+SLOW_SHARE = 0.2  # of the messages, under `delay`
+
+
+class NetworkFaults:
+    def __init__(self, deployment: Deployment) -> None:
+        self.deployment = deployment
+        self.network = deployment.cluster.network
+        self.effects: Counter[str] = Counter()
+        self._in_force: dict[tuple[str, str], list[float]] = {}
+
+    @contextmanager
+    def _seen(self, fault: Fault, evidence: Callable[[], float]) -> Iterator[None]:
+        """It had an effect if the evidence of one is not what it was: nothing counts because it was tried."""
+        before = evidence()
+        yield
+        self.effects[fault.kind] += evidence() != before
+
+    @contextmanager
+    def _held(
+        self, kind: str, target: str, amount: float, apply: Callable[[list[float]], None]
+    ) -> Iterator[None]:
+        """In force until the block ends. `apply` is told the amounts of all that are, whenever that changes."""
+        amounts = self._in_force.setdefault((kind, target), [])
+        amounts.append(amount)
+        apply(amounts)
+        yield
+        amounts.remove(amount)
+        apply(amounts)
+
+    async def _isolate(self, fault: Fault) -> None:
+        name = address_of(fault.where[0])
+        act = {True: self.network.isolate, False: self.network.rejoin}
+        with (
+            self._seen(fault, lambda: self.network.seen["cut"]),
+            self._held("isolate", name, 1.0, lambda held: act[bool(held)](name)),
+        ):
+            await asyncio.sleep(fault.for_s)
+
+    async def _split(self, fault: Fault) -> None:
+        others = [host for host in self.deployment.hosts if host not in fault.where]
+        pairs = [(address_of(a), address_of(b)) for a in fault.where for b in others]
+        await self._cut_off(fault, pairs, one_way=False)
+
+    async def _cut(self, fault: Fault) -> None:
+        a, b = map(address_of, fault.where)
+        await self._cut_off(fault, [(a, b)], one_way=False)
+
+    async def _cut_one_way(self, fault: Fault) -> None:
+        a, b = map(address_of, fault.where)
+        await self._cut_off(fault, [(a, b)], one_way=True)
+
+    async def _cut_off(self, fault: Fault, pairs: list[tuple[str, str]], one_way: bool) -> None:
+        ways = pairs if one_way else [way for a, b in pairs for way in ((a, b), (b, a))]
+        with ExitStack() as held:
+            held.enter_context(self._seen(fault, lambda: self.network.seen["cut"]))
+            for way in ways:
+                held.enter_context(self._held("cut", "|".join(way), 1.0, partial(self._cut_way, way)))
+            await asyncio.sleep(fault.for_s)
+
+    def _cut_way(self, way: tuple[str, str], held: list[float]) -> None:
+        if held:
+            self.network.cut(*way, one_way=True)
+        else:
+            self.network.mend(*way, one_way=True)
+
+    async def _lose(self, fault: Fault) -> None:
+        await self._everywhere(fault)
+
+    async def _repeat(self, fault: Fault) -> None:
+        await self._everywhere(fault)
+
+    async def _delay(self, fault: Fault) -> None:
+        await self._everywhere(fault)
+
+    async def _everywhere(self, fault: Fault) -> None:
+        with (
+            self._seen(fault, lambda: self.network.seen[fault.kind]),
+            self._held(fault.kind, "everywhere", fault.amount, partial(self._set_share, fault.kind)),
+        ):
+            await asyncio.sleep(fault.for_s)
+
+    def _set_share(self, kind: str, amounts: list[float]) -> None:
+        if kind == "lose":
+            self.network.drop_probability = max(amounts, default=0.0)
+        elif kind == "repeat":
+            self.network.repeat_probability = max(amounts, default=0.0)
+        else:
+            self.network.slow_probability = SLOW_SHARE if amounts else SLOW_PROBABILITY
+            self.network.slow_s = max(amounts, default=SLOW_S)

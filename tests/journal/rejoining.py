@@ -1,0 +1,158 @@
+"""Histories in which a node loses its directory and rejoins. Each is a scenario of three nodes a, b, c, of which a loses
+its own; test_rejoin.py plays them, and names the mistake that each of them finds."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ebla.actors.journal import messages as m
+from ebla.actors.journal.errors import OutOfSync, QuorumFailed, Rejoining, StaleEpoch
+from ebla.actors.journal.rejoin import rejoin_journal
+from tests.journal.line import without
+from tests.journal.raw import FIRST, Raw, digest, edits_of
+from tests.journal.recoveries import A, B, C, fails
+from tests.journal.stage import JOURNAL, Hand, Stage
+
+
+async def lose(stage: Stage, node: str = A) -> None:
+    """The process ends, the directory is gone, and an empty one is in its place."""
+    stage.cluster.crash(node)
+    stage.cluster.lose_disk(node)
+    await stage.cluster.restart(node)
+
+
+async def replace(stage: Stage, node: str = A) -> None:
+    await lose(stage, node)
+    await rejoin_journal(stage.outside, stage.options, node)
+
+
+def rejoins(stage: Stage, node: str = A) -> bool:
+    return bool(stage.view(node).state.token)
+
+
+async def catch_up(stage: Stage, node: str = A) -> None:
+    await stage.role(node).sync.all()
+
+
+async def next_segment(hand: Hand) -> None:
+    """The first edits show that the node is out of sync, with the next ones it gets a heartbeat, and the next start knows
+    its answer."""
+    await asyncio.sleep(1.5)
+    for _ in range(2):
+        await hand.send(1)
+        await asyncio.sleep(1.0)
+    await hand.finalize()
+    await hand.start()
+    await hand.send(2)
+
+
+async def a_committed_edit_is_not_forgotten_with_the_directory(stage: Stage) -> None:
+    """a and b have it, c does not; a loses it, and b is out of reach."""
+    hand = stage.hand(without(C))
+    await hand.recover()
+    await hand.write(3)
+    hand.session.close()
+    await replace(stage)
+    await fails(stage, without(B))
+    assert (await stage.finish()).txid == 3
+
+
+async def what_was_promised_is_not_forgotten_with_the_directory(stage: Stage) -> None:
+    """Epoch 2 was promised by a and b. The writer of epoch 1 must not find a majority in a and c."""
+    older = Raw(stage, 1)
+    await older.promise(A, B, C)
+    await Raw(stage, 2).promise(A, B)
+    await replace(stage)
+    token = stage.view(A).state.token
+    start = m.StartSegment(older.stamp(A), 1, FIRST, token)
+    with pytest.raises(StaleEpoch, match="promised epoch 2"):
+        await stage.ask(A, "start_segment", start, m.Done)
+
+
+async def a_start_that_was_sent_before_the_loss_comes_too_late(stage: Stage) -> None:
+    """It would make the empty copy at a one that counts, though a had acknowledged edits of this very segment."""
+    writer = Raw(stage, 1)
+    await writer.promise(A, B, C)
+    late = m.StartSegment(writer.stamp(A), 1, FIRST)
+    await writer.start((A, B))
+    for node in (A, B):
+        await writer.edits(node, 3)
+    stage.note(enumerate(edits_of(1, 1, 3), 1))
+    await replace(stage)
+    with pytest.raises(OutOfSync, match="lost its directory, and the writer did not know"):
+        await stage.ask(A, "start_segment", late, m.Done)
+    await fails(stage, without(B))
+    assert (await stage.finish()).txid == 3
+
+
+async def a_node_that_lacks_what_came_before_does_not_count(stage: Stage) -> None:
+    """It takes the edits of the segment that was started since, and is asked for nothing else until it has the rest."""
+    hand = stage.hand()
+    await hand.recover()
+    await hand.write(3)
+    await replace(stage)
+    await next_segment(hand)
+    assert rejoins(stage) and stage.view(A).state.joined == 6
+    assert (await stage.status(A)).journals[0].rejoining
+    epoch = stage.view(A).state.promised
+    for method, request, reply in (
+        ("new_epoch", m.NewEpochRequest(JOURNAL, epoch + 1), m.NewEpochReply),
+        ("prepare_recovery", m.PrepareRequest(m.Stamp(JOURNAL, epoch, 99), 1), m.Prepared),
+        (
+            "accept_recovery",
+            m.AcceptRequest(
+                m.Stamp(JOURNAL, epoch, 99), m.SegmentState(1, 3, False, 1, FIRST, digest(1, 1, 3)), ()
+            ),
+            m.Done,
+        ),
+        ("manifest", m.ManifestRequest(JOURNAL), m.Manifest),
+    ):
+        with pytest.raises(Rejoining, match="it counts again when it has caught up"):
+            await stage.ask(A, method, request, reply)
+    hand.session.close()
+
+
+async def a_node_is_whole_when_it_has_everything(stage: Stage) -> None:
+    """Then it is as good a witness as any: a and c know all, b is out of reach."""
+    hand = stage.hand(without(C))
+    await hand.recover()
+    await hand.write(3)
+    hand.session.close()
+    await stage.finish()
+    hand = stage.hand()
+    await hand.recover()
+    await hand.write(2)
+    await replace(stage)
+    await next_segment(hand)
+    await catch_up(stage)
+    assert not rejoins(stage)
+    hand.session.close()
+    clean = stage.hand(without(B))
+    end = await clean.recover()
+    assert end.txid == max(stage.acked)
+    clean.session.close()
+    await stage.finish()
+
+
+SCENARIOS = (
+    a_committed_edit_is_not_forgotten_with_the_directory,
+    what_was_promised_is_not_forgotten_with_the_directory,
+    a_start_that_was_sent_before_the_loss_comes_too_late,
+    a_node_that_lacks_what_came_before_does_not_count,
+    a_node_is_whole_when_it_has_everything,
+)
+
+__all__ = [
+    "A",
+    "B",
+    "C",
+    "SCENARIOS",
+    "QuorumFailed",
+    "catch_up",
+    "lose",
+    "next_segment",
+    "rejoins",
+    "replace",
+]

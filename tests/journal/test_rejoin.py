@@ -1,0 +1,282 @@
+"""A journal node whose directory is lost comes back, forgets nothing that matters, and is whole in the end."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace as changed
+
+from ebla.actors.errors import AlreadyPresent, NotDelivered
+from ebla.actors.journal import journal, rejoin, rules
+from ebla.actors.journal.errors import NotFormatted, QuorumFailed
+from ebla.actors.journal.rejoin import rejoin_journal
+from ebla.storage.errors import EblaError, InvalidArgument
+from tests.journal import mutants, rejoining
+from tests.journal.line import Line
+from tests.journal.rejoining import A, B, C, catch_up, lose, next_segment, rejoins, replace
+from tests.journal.stage import Stage, play
+
+
+@pytest.mark.parametrize("scenario", rejoining.SCENARIOS, ids=lambda scenario: scenario.__name__)
+def test_in_a_history(scenario: Any) -> None:
+    for seed in range(3):
+        play(scenario, seed)
+
+
+# -- known mistakes
+
+
+def an_empty_directory_counts() -> list[mutants.Swap]:
+    return [(journal, "require_whole", lambda name, address, state: None)]
+
+
+def promises_are_not_asked_for() -> list[mutants.Swap]:
+    honest = rejoin.learned
+
+    async def learned(*arguments: Any) -> Any:
+        return changed(await honest(*arguments), promised=0)
+
+    return [(rejoin, "learned", learned)]
+
+
+def any_start_will_do() -> list[mutants.Swap]:
+    return [(rules, "knows_of_loss", lambda state, token: True)]
+
+
+def whole_with_the_first_segment() -> list[mutants.Swap]:
+    return [(rules, "covered", lambda segments, purged, before: True)]
+
+
+def never_whole() -> list[mutants.Swap]:
+    return [(rules, "covered", lambda segments, purged, before: False)]
+
+
+KILLERS: dict[Callable[[], list[mutants.Swap]], Any] = {
+    an_empty_directory_counts: rejoining.a_committed_edit_is_not_forgotten_with_the_directory,
+    promises_are_not_asked_for: rejoining.what_was_promised_is_not_forgotten_with_the_directory,
+    any_start_will_do: rejoining.a_start_that_was_sent_before_the_loss_comes_too_late,
+    whole_with_the_first_segment: rejoining.a_node_that_lacks_what_came_before_does_not_count,
+    never_whole: rejoining.a_node_is_whole_when_it_has_everything,
+}
+
+
+@pytest.mark.parametrize("mutant", KILLERS, ids=lambda mutant: mutant.__name__)
+def test_a_mistake_is_found(mutant: Callable[[], list[mutants.Swap]]) -> None:
+    with mutants.swapped(mutant), pytest.raises((AssertionError, pytest.fail.Exception, EblaError)):
+        play(KILLERS[mutant])
+
+
+# -- what is refused
+
+
+def test_only_a_node_without_the_journal_rejoins() -> None:
+    async def scenario(stage: Stage) -> None:
+        with pytest.raises(AlreadyPresent, match="only a node that has lost its directory"):
+            await rejoin_journal(stage.outside, stage.options, A)
+        with pytest.raises(InvalidArgument, match="is none of the journal's nodes"):
+            await rejoin_journal(stage.outside, stage.options, "journal/x")
+        await replace(stage)
+        token = stage.view(A).state.token
+        await rejoin_journal(stage.outside, stage.options, A)
+        assert stage.view(A).state.token == token  # once more is like once
+
+    play(scenario)
+
+
+def test_of_two_that_have_lost_their_directories_neither_can_tell_the_other() -> None:
+    async def scenario(stage: Stage) -> None:
+        hand = stage.hand()
+        await hand.recover()
+        await hand.write(2)
+        hand.session.close()
+        await lose(stage, A)
+        await lose(stage, B)
+        for node in (A, B):
+            with pytest.raises(QuorumFailed, match=r"learn what journal/. had promised"):
+                await rejoin_journal(stage.outside, stage.options, node)
+            with pytest.raises(NotFormatted):
+                await stage.manifest(node)
+
+    play(scenario)
+
+
+def test_a_node_that_rejoins_is_no_witness_for_another() -> None:
+    async def scenario(stage: Stage) -> None:
+        await replace(stage, A)
+        await lose(stage, B)
+        with pytest.raises(QuorumFailed, match="journal/a has lost its directory and rejoins"):
+            await rejoin_journal(stage.outside, stage.options, B)
+        await replace_again(stage)
+
+    async def replace_again(stage: Stage) -> None:
+        """Not even with the third one's help: only a writer's segment makes a whole again, and it has no majority."""
+        hand = stage.hand()
+        with pytest.raises(QuorumFailed):
+            await hand.recover()
+
+    play(scenario)
+
+
+def test_of_one_node_nobody_else_knows_what_it_held() -> None:
+    async def scenario(stage: Stage) -> None:
+        await lose(stage)
+        with pytest.raises(InvalidArgument, match="has one node: nobody else knows"):
+            await rejoin_journal(stage.outside, stage.options, A)
+
+    play(scenario, count=1)
+
+
+# -- crashes
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_a_crash_around_the_first_commit_is_repeated(side: str) -> None:
+    async def scenario(stage: Stage) -> None:
+        hand = stage.hand()
+        await hand.recover()
+        await hand.write(3)
+        await lose(stage)
+        stage.crash_at(A, f"journal.rejoin.{side}_commit")
+        with pytest.raises(EblaError):
+            await rejoin_journal(stage.outside, stage.options, A)
+        await stage.cluster.restart(A)
+        assert (JOURNAL in stage.role(A).journals) is (side == "after")
+        await rejoin_journal(stage.outside, stage.options, A)
+        assert rejoins(stage)
+        await next_segment(hand)
+        await catch_up(stage)
+        assert not rejoins(stage)
+        hand.session.close()
+        await stage.finish()
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_a_crash_around_the_last_commit_loses_nothing(side: str) -> None:
+    async def scenario(stage: Stage) -> None:
+        hand = stage.hand()
+        await hand.recover()
+        await hand.write(3)
+        await replace(stage)
+        await next_segment(hand)
+        stage.crash_at(A, f"journal.whole.{side}_commit")
+        syncing = asyncio.ensure_future(catch_up(stage))
+        await asyncio.sleep(1.0)
+        assert not stage.cluster.alive(A)
+        syncing.cancel()
+        await stage.cluster.restart(A)
+        await catch_up(stage)
+        assert not rejoins(stage)
+        hand.session.close()
+        await stage.finish()
+
+    play(scenario)
+
+
+def test_what_no_peer_has_any_more_is_not_waited_for() -> None:
+    async def scenario(stage: Stage) -> None:
+        hand = stage.hand()
+        await hand.recover()
+        for _ in range(3):
+            await hand.write(2)
+            await hand.finalize()
+        await hand.write(2)
+        await replace(stage)
+        await next_segment(hand)
+        await hand.session.purge(7)
+        await asyncio.sleep(0.5)
+        await catch_up(stage)
+        assert not rejoins(stage)
+        hand.session.close()
+        end = await stage.hand().recover()
+        assert end.txid == max(stage.acked)
+        stage.judge_copies()
+
+    play(scenario)
+
+
+# -- by chance
+
+JOURNAL = "edits"
+
+
+class Shaky(Line):
+    """Lines go up and down by chance."""
+
+    def __init__(self, chance: random.Random) -> None:
+        super().__init__(before=self.meddle)
+        self.chance = chance
+        self.down: dict[str, None] = {}
+
+    async def meddle(self, node: str, method: str) -> None:
+        if self.chance.random() < 0.08:
+            if node in self.down:
+                del self.down[node]
+            else:
+                self.down[node] = None
+        if node in self.down:
+            raise NotDelivered("injected: the line is down", address=node)
+
+
+@pytest.mark.parametrize("count", [3, 5])
+def test_writers_and_losses_of_directories_by_chance(count: int) -> None:
+    """At most a minority is lost at a time. In the end all is there and everybody is whole."""
+
+    async def scenario(stage: Stage) -> None:
+        chance = random.Random(count)
+        lost, able = 0, 0
+        for _ in range(60):
+            hand = stage.hand(Shaky(chance) if chance.random() < 0.7 else None)
+            if chance.random() < 0.3:
+                stage.cluster.crash(chance.choice(stage.nodes))
+            try:
+                await hand.recover()
+                assert hand.end.txid >= max(stage.acked, default=0)
+                for _ in range(chance.randint(1, 3)):
+                    await hand.write(3, (1, 1, 1))
+                    if chance.random() < 0.4:
+                        lost += await lose_one(stage, chance)
+                    for _ in range(2):
+                        await asyncio.sleep(1.2)
+                        await hand.send(1)
+                    await hand.finalize()
+                able += 1
+            except QuorumFailed:
+                pass  # too many lines were down; the next writer finds out what happened
+            hand.session.close()
+            for node in stage.nodes:
+                if not stage.cluster.alive(node):
+                    await stage.cluster.restart(node)
+                if chance.random() < 0.5:
+                    await catch_up(stage, node)
+            await asyncio.sleep(4.0)
+        assert lost >= 5 and able >= 10, (lost, able)
+        await stage.finish()
+        last = stage.hand()
+        await last.recover()
+        await last.write(1)
+        await next_segment(last)
+        for node in stage.nodes:
+            await catch_up(stage, node)
+        assert [node for node in stage.nodes if rejoins(stage, node)] == []
+        last.session.close()
+        await stage.finish()
+
+    async def lose_one(stage: Stage, chance: random.Random) -> int:
+        busy = [n for n in stage.nodes if not stage.cluster.alive(n) or rejoins(stage, n)]
+        if len(busy) >= (count - 1) // 2 or not all(map(stage.cluster.alive, stage.nodes)):
+            return 0
+        await replace(stage, chance.choice([node for node in stage.nodes if node not in busy]))
+        return 1
+
+    for seed in range(4):
+        play(scenario, seed, count)
+
+
+def test_the_nodes_of_these_histories_are_three() -> None:
+    assert (A, B, C) == ("journal/a", "journal/b", "journal/c")
