@@ -20,6 +20,11 @@ MASTER_POINTS = (
     "master.delete_tablet.before_rpc",
 )
 
+NAMESPACE_CHANGES = ("open_session", "close_session", "expire_session", "change_nodes")
+NAMESPACE_POINTS = tuple(  # of a master whose namespace is used
+    f"master.{change}.{side}_edit" for change in NAMESPACE_CHANGES for side in ("before", "after")
+)
+
 TABLET_POINTS = (
     "tablet.create.before_consensus",
     "tablet.create.before_data",

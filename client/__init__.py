@@ -3,6 +3,7 @@
     db = ebla.connect()                     the deployment in this Ray cluster
     with ebla.local(hosts=3) as db: ...     one of its own on this machine, for tests and notebooks
     ebla.aio                                the same API, awaited
+    db.session()                            nodes, watches and locks for processes that must agree
 
 Importing ebla is light: Ray and Arrow are loaded at the first use of a name that needs them.
 """
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ebla import aio, errors
     from ebla.connection import connect, local
+    from ebla.coordination import Check, Create, Delete, Set
     from ebla.errors import (
         AlreadyPresent,
         ConnectionClosed,
@@ -23,10 +25,12 @@ if TYPE_CHECKING:
         NotFound,
         RequestReused,
         ScanInterrupted,
+        SessionExpired,
         StaleRequest,
         Throttled,
         TimedOut,
         Unavailable,
+        VersionMismatch,
     )
     from ebla.expressions import col
     from ebla.options import WriteId, Written
@@ -35,8 +39,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AlreadyPresent",
+    "Check",
     "ConnectionClosed",
+    "Create",
     "Database",
+    "Delete",
     "EblaError",
     "InvalidArgument",
     "NotFound",
@@ -44,11 +51,14 @@ __all__ = [
     "RequestReused",
     "Scan",
     "ScanInterrupted",
+    "SessionExpired",
+    "Set",
     "StaleRequest",
     "Table",
     "Throttled",
     "TimedOut",
     "Unavailable",
+    "VersionMismatch",
     "WriteId",
     "Written",
     "aio",
@@ -61,6 +71,10 @@ __all__ = [
 ]
 
 _HOME = {
+    "Check": "coordination",
+    "Create": "coordination",
+    "Delete": "coordination",
+    "Set": "coordination",
     "Database": "table",
     "PartitionBy": "partitions",
     "Scan": "table",

@@ -33,6 +33,8 @@ from ebla.arguments import (
     check_text,
     check_write_id,
 )
+from ebla.coordination import SESSION_S, Coordination
+from ebla.coordination import Session as CoordinationSession
 from ebla.locations import TableRoutes
 from ebla.options import (
     WAIT_S,
@@ -114,6 +116,18 @@ class Database:
 
     async def status(self, *, deadline_s: float | None = None) -> m.MasterStatus:
         return await self._ask("status", m.Empty(), m.MasterStatus, deadline_s)
+
+    @property
+    def coordination(self) -> Coordination:
+        """Nodes and sessions, to look at. To change any, open a `session`."""
+        return Coordination(self._session)
+
+    async def session(
+        self, timeout_s: float = SESSION_S, *, name: str = "", deadline_s: float | None = None
+    ) -> CoordinationSession:
+        """For ephemeral nodes, locks, and all else in coordination.py. It lives until it is closed, or nothing was heard of
+        this process for `timeout_s`."""
+        return await self.coordination.session(timeout_s, name=name, deadline_s=deadline_s)
 
     async def _ask(
         self, method: str, message: msgspec.Struct, reply: type[Reply], deadline_s: float | None

@@ -7,6 +7,9 @@
     Throttled          a stated limit is full                         wait `retry_after_s` (the client does)
     Unavailable        no deployment, no quorum, no master            see `ebla check`
     ScanInterrupted    a streamed tablet's snapshot was lost          scan again
+    SessionExpired     a session for coordination has ended           open another one
+    VersionMismatch    a node has changed since it was read           read it again, decide again
+    NotEmpty, LimitReached    a node has children; a namespace is full
     ConnectionClosed   the connection was closed, or forked           ebla.connect()
 
 All derive from EblaError and carry fields; `possibly_applied` tells whether a write may have happened. The others
@@ -15,6 +18,7 @@ are met inside the cluster and reach a user only as the reason of one of these, 
 
 from __future__ import annotations
 
+from ebla.actors.coordination.errors import LimitReached, NotEmpty, SessionExpired, VersionMismatch
 from ebla.actors.errors import (
     AlreadyPresent,
     Internal,
@@ -59,8 +63,10 @@ __all__ = [
     "EblaError",
     "Internal",
     "InvalidArgument",
+    "LimitReached",
     "NetworkError",
     "NotDelivered",
+    "NotEmpty",
     "NotFound",
     "NotActive",
     "NotLeader",
@@ -71,6 +77,7 @@ __all__ = [
     "RequestReused",
     "ScanInterrupted",
     "SchemaMismatch",
+    "SessionExpired",
     "SnapshotExpired",
     "StaleRequest",
     "StorageError",
@@ -78,6 +85,7 @@ __all__ = [
     "Throttled",
     "TimedOut",
     "Unavailable",
+    "VersionMismatch",
     "WrongServer",
 ]
 

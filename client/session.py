@@ -132,9 +132,16 @@ class Session:
         return new_id(self.world.random)
 
     async def ask_master(
-        self, method: str, message: msgspec.Struct, reply: type[Reply], *, deadline_s: float
+        self,
+        method: str,
+        message: msgspec.Struct,
+        reply: type[Reply],
+        *,
+        deadline_s: float,
+        patience_s: float = 0.0,
     ) -> Reply:
-        """Repeats the same message until the master answers; a request that changes something carries its id."""
+        """Repeats the same message until the master answers; a request that changes something carries its id. `patience_s`:
+        how long the master itself is asked to wait before it answers."""
         self.check_open()
         _check_sendable(method, message)
         clock = self.world.clock
@@ -143,7 +150,7 @@ class Session:
         while True:
             left_s = began + deadline_s - clock.monotonic()
             try:
-                return await self._ask(method, message, reply, min(left_s, MASTER_ATTEMPT_S))
+                return await self._ask(method, message, reply, min(left_s, MASTER_ATTEMPT_S), patience_s)
             except EblaError as error:
                 if not retriable(error):
                     raise
@@ -157,13 +164,22 @@ class Session:
             await clock.sleep(pause_s)
             self.check_open()
 
-    async def _ask(self, method: str, message: msgspec.Struct, reply: type[Reply], timeout_s: float) -> Reply:
+    async def _ask(
+        self,
+        method: str,
+        message: msgspec.Struct,
+        reply: type[Reply],
+        timeout_s: float,
+        patience_s: float = 0.0,
+    ) -> Reply:
         """Once. If it is not the active one, or silent, the next question goes to another."""
         master = self.master
         if len(self.masters) > 1:
             timeout_s = min(timeout_s, MASTER_ATTEMPT_OF_SEVERAL_S)
         try:
-            return await self.world.network.call(master, method, message, reply, max(0.01, timeout_s))
+            return await self.world.network.call(
+                master, method, message, reply, max(0.01, timeout_s) + patience_s
+            )
         except (NetworkError, NotActive, NotRunning) as error:
             if master == self.master:  # nobody else has turned away from it meanwhile
                 self.master = self._next_to(master, error)

@@ -20,10 +20,12 @@ from ebla import aio, expressions
 from ebla.actors import messages as m
 from ebla.aio import Row, WriteIdLike, describe
 from ebla.arguments import check_deadline
+from ebla.coordination import SESSION_S
 from ebla.locations import Route
 from ebla.options import WAIT_S, Written
 from ebla.partitions import PartitionBy
 from ebla.quick import MISS, QuickGets, QuickUpserts
+from ebla.sessions import Coordination, Session
 from ebla.storage import python_values
 from ebla.sync import Bridge
 from ebla.units import Ids
@@ -113,6 +115,16 @@ class Database:
 
     def status(self, *, deadline_s: float | None = None) -> m.MasterStatus:
         return self._run(self._awaited.status(deadline_s=deadline_s))
+
+    @property
+    def coordination(self) -> Coordination:
+        return Coordination(self._run, self._awaited.coordination)
+
+    def session(
+        self, timeout_s: float = SESSION_S, *, name: str = "", deadline_s: float | None = None
+    ) -> Session:
+        made = self._run(self._awaited.session(timeout_s, name=name, deadline_s=deadline_s))
+        return Session(self._run, made)
 
     @property
     def closed(self) -> bool:

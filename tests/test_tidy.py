@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from ebla.actors.fault_points import ALL_POINTS, MARKS
+from ebla.actors.fault_points import ALL_POINTS, MARKS, NAMESPACE_POINTS
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("actors", "chaos", "client", "placement", "pipelines", "storage")
 LINES_MAX = 400
 FUNCTION_LINES_MAX = 60
 RAY_MODULES = ("actors/ray_", "placement/", "pipelines/", "client/connection.py", "chaos/")
-ROLE_FOLDERS = ("actors/journal", "actors/master", "actors/tablet")
+ROLE_FOLDERS = ("actors/coordination", "actors/journal", "actors/master", "actors/tablet")
 
 
 def modules(*folders: str) -> Iterator[tuple[str, ast.Module, str]]:
@@ -161,7 +161,7 @@ def fault_calls(name: str) -> Iterator[str]:
                 yield "".join(parts)
 
 
-@pytest.mark.parametrize(("name", "known"), [("here", ALL_POINTS), ("reached", MARKS)])
+@pytest.mark.parametrize(("name", "known"), [("here", ALL_POINTS + NAMESPACE_POINTS), ("reached", MARKS)])
 def test_every_fault_point_and_mark_is_on_the_list_and_in_the_code(name: str, known: tuple[str, ...]) -> None:
     patterns = list(fault_calls(name))
     assert [p for p in patterns if not any(re.fullmatch(p, each) for each in known)] == []

@@ -9,6 +9,8 @@ catalog manager:
     tablets  tablet id -> TabletRecord     preparing -> creating -> running -> deleted -> forgotten
                                                         creating -> replaced -> forgotten
 
+Beside them is the namespace for coordination (actors/coordination/), which has edits of its own.
+
 An edit that is not legal in the present state is a defect, or damage that no checksum caught: it fails an
 assertion.
 """
@@ -20,6 +22,8 @@ from typing import Any
 
 import msgspec
 
+from ebla.actors.coordination import edits as coordination
+from ebla.actors.coordination.namespace import Namespace, NamespaceImage
 from ebla.actors.master import edits as e
 from ebla.actors.tablet.raft.messages import Configuration, Peer
 from ebla.storage.schema import TableSchema
@@ -77,12 +81,13 @@ class Remembered(msgspec.Struct, frozen=True):
     table: str
 
 
-class CatalogImage(msgspec.Struct, frozen=True):
+class CatalogImage(msgspec.Struct, frozen=True, omit_defaults=True):
     """The whole catalog as a value: what a checkpoint keeps."""
 
     tables: tuple[TableRecord, ...]
     tablets: tuple[TabletRecord, ...]
     requests: tuple[tuple[str, Remembered], ...]
+    namespace: NamespaceImage | None = None
 
 
 class Catalog:
@@ -91,6 +96,7 @@ class Catalog:
         self.names: dict[str, str] = {}
         self.tablets: dict[str, TabletRecord] = {}
         self.requests: dict[str, Remembered] = {}
+        self.namespace = Namespace()
         # Derived: tablet ids that somebody has to do something about (dicts, for their order).
         self.preparing: dict[str, None] = {}
         self.creating: dict[str, None] = {}
@@ -103,7 +109,7 @@ class Catalog:
 
     def __len__(self) -> int:
         """How many records a checkpoint would hold."""
-        return len(self.tables) + len(self.tablets) + len(self.requests)
+        return len(self.tables) + len(self.tablets) + len(self.requests) + len(self.namespace)
 
     def named(self, name: str) -> TableRecord | None:
         table = self.names.get(name)
@@ -115,7 +121,10 @@ class Catalog:
 
     def image(self) -> CatalogImage:
         return CatalogImage(
-            tuple(self.tables.values()), tuple(self.tablets.values()), tuple(self.requests.items())
+            tuple(self.tables.values()),
+            tuple(self.tablets.values()),
+            tuple(self.requests.items()),
+            self.namespace.image(),
         )
 
     # -- changing --------------------------------------------------------------------------------------------
@@ -130,6 +139,8 @@ class Catalog:
         for record in image.tablets:
             self._add(record)
         self.requests = dict(image.requests)
+        if image.namespace is not None:
+            self.namespace.load(image.namespace)
         self.check()
 
     def apply(self, edits: Iterable[Edit]) -> None:
@@ -268,6 +279,7 @@ class Catalog:
                 assert record.configuration is not None, tablet
             assert all(record.member(uuid) is not None for uuid in record.unseen), tablet
         assert len(self.requests) <= REQUESTS_MAX
+        self.namespace.check()
 
 
 _APPLY: dict[type[Any], Callable[[Catalog, Any], None]] = {
@@ -280,4 +292,5 @@ _APPLY: dict[type[Any], Callable[[Catalog, Any], None]] = {
     e.FormerMembersGone: Catalog._former_members_gone,
     e.TableDropped: Catalog._table_dropped,
     e.TabletsForgotten: Catalog._tablets_forgotten,
+    **{kind: lambda catalog, edit: catalog.namespace.apply(edit) for kind in coordination.KINDS},
 }

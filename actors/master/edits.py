@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from ebla.actors.coordination.edits import CoordinationEdit
 from ebla.actors.tablet.raft.messages import Configuration
 from ebla.storage.schema import TableSchema
 
@@ -104,6 +105,7 @@ Edit = (
     | FormerMembersGone
     | TableDropped
     | TabletsForgotten
+    | CoordinationEdit
 )
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -20,6 +20,8 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from ebla.actors import messages as m
+from ebla.actors.coordination.service import Coordination
+from ebla.actors.coordination.verbs import CoordinationVerbs
 from ebla.actors.errors import NotActive, NotRunning, Unavailable
 from ebla.actors.journal.edit_log import QuorumEditLog
 from ebla.actors.journal.errors import EditsGone, QuorumFailed
@@ -46,7 +48,7 @@ Answer = TypeVar("Answer")
 STANDBY = "standby"
 
 
-class GroupMaster(Role):
+class GroupMaster(CoordinationVerbs, Role):
     directory: Directory
     standby: Standby
 
@@ -199,6 +201,9 @@ class GroupMaster(Role):
     @rpc
     async def list_servers(self, request: m.Empty) -> m.ListServersReply:
         return await self._serve(lambda master: master.list_servers(request))
+
+    async def _coordinate(self, act: Callable[[Coordination], Awaitable[Answer]]) -> Answer:
+        return await self._serve(lambda master: act(master.coordination))
 
     @rpc
     async def heartbeat(self, request: m.HeartbeatRequest) -> m.HeartbeatReply:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from ebla.actors.coordination.limits import Limits
 from ebla.actors.journal.options import JournalOptions, LeaseLimits
 from ebla.storage.errors import InvalidArgument
 
@@ -37,13 +38,15 @@ class MasterOptions(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_edits: int = 1000
     forget_min_s: float = 300.0
     forget_max_s: float = 7 * 24 * 3600.0
+    coordination: Limits = Limits()
 
     def validate(self) -> None:
+        self.coordination.validate()
         if self.journal not in JOURNALS:
             raise InvalidArgument(f"journal must be one of {', '.join(JOURNALS)}, not {self.journal!r}")
         for name in self.__struct_fields__:
             value = getattr(self, name)
-            if name != "journal" and not value > 0:
+            if name not in ("journal", "coordination") and not value > 0:
                 raise InvalidArgument(f"{name} must be greater than zero, not {value}")
 
 

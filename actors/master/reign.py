@@ -75,6 +75,7 @@ class Reign:
         if self.ended is not None:
             return
         self.ended = why
+        self.master.coordination.close()
         self.master.scribe.close()
         self._edits.writer.close()
         self.holder.close()

@@ -17,12 +17,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from math import inf
+from typing import TypeVar
 
 import msgspec
 
 from ebla.actors import messages as m
+from ebla.actors.coordination.service import Coordination
+from ebla.actors.coordination.verbs import CoordinationVerbs
 from ebla.actors.errors import AlreadyPresent, NotFound, NotRunning, TabletNotFound, Throttled, WrongServer
 from ebla.actors.master import edit_log, errands, requests
 from ebla.actors.master import reports as tablet_reports
@@ -44,8 +47,10 @@ __all__ = ["Master", "MasterOptions"]
 
 log = logging.getLogger(__name__)
 
+Answer = TypeVar("Answer")
 
-class Master(Role):
+
+class Master(CoordinationVerbs, Role):
     """The only master of a deployment, from `start` on; or what an active one of several does, from `begin` on (reign.py),
     with a `catalog` that was followed until then. For `grace_s` servers that were not heard yet count as alive."""
 
@@ -65,6 +70,7 @@ class Master(Role):
         self.answers = Answers(self.catalog, self.views, self.servers)
         self.assignment = Assignment(self.options.assignment_timeout_s, world.random)
         self.errands = Errands(self.options, world.random)
+        self.coordination = Coordination(world, self.catalog.namespace, self.options.coordination)
         self.instance = m.ServerInstance("", 0, "")
         self._running = False
         self._unplaced = 0
@@ -100,6 +106,7 @@ class Master(Role):
         self.instance, self.incarnations = directory.instance, directory.heard
         self.log, self.scribe = log, scribe
         self._placing_from = self._now() + settle_s
+        self.coordination.begin(scribe)
         self._running = True
         self.world.spawn(self.scribe.run(), "scribe")
         self.world.spawn(self._background(), "background")
@@ -107,6 +114,7 @@ class Master(Role):
 
     async def stop(self) -> None:
         self._running = False
+        self.coordination.close()
 
     def _require_running(self) -> None:
         if not self._running:
@@ -264,6 +272,12 @@ class Master(Role):
             leader_conflicts=self.views.leader_conflicts,
         )
 
+    async def _coordinate(self, act: Callable[[Coordination], Awaitable[Answer]]) -> Answer:
+        self._require_running()
+        answer = await act(self.coordination)
+        self._require_running()
+        return answer
+
     # -- in the background -----------------------------------------------------------------------------------
 
     async def _tick(self) -> None:
@@ -278,6 +292,7 @@ class Master(Role):
             try:
                 await self._assign()
                 await self._forget()
+                await self.coordination.expire()
             except Throttled as error:
                 log.warning("%s: %s; trying again", self.world.address, error)
             self._run_errands()

@@ -1,0 +1,214 @@
+"""What the active master does with the namespace: it carries out changes, answers what is asked, lets sessions expire.
+
+durable first   a change is in the edit log before it is answered and before anybody who waits for it hears of it
+exactly once    a repeated request gets the first answer, from whoever is the active master by then
+patience        a session expires after a whole timeout of silence on this master's clock; what it said to the
+                master before counts from the beginning of this one
+told            whoever asks with an expired session is told so; its nodes are gone by then, all at once
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from ebla.actors.coordination import messages as m
+from ebla.actors.coordination import paths, requests
+from ebla.actors.coordination.edits import CoordinationEdit, NodesChanged, SessionEnded, SessionOpened
+from ebla.actors.coordination.errors import LimitReached
+from ebla.actors.coordination.limits import Limits
+from ebla.actors.coordination.namespace import Namespace
+from ebla.actors.coordination.refusals import Refusals
+from ebla.actors.coordination.timers import Timers
+from ebla.actors.coordination.watchers import Watchers
+from ebla.actors.messages import Empty
+from ebla.actors.world import World, new_id
+from ebla.storage.errors import EblaError, InvalidArgument
+
+if TYPE_CHECKING:
+    from ebla.actors.master.scribe import Scribe
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+class Coordination:
+    def __init__(self, world: World, namespace: Namespace, limits: Limits) -> None:
+        self.namespace = namespace
+        self._world = world
+        self._limits = limits
+        self._timers = Timers(world.clock)
+        self._watchers = Watchers(world.clock, limits.polls_max)
+        self._refusals = Refusals()
+        self._expiring: tuple[str, ...] = ()
+
+    def begin(self, scribe: Scribe) -> None:
+        """From now on this master is the active one."""
+        self._scribe = scribe
+        self._timers.begin(self.namespace.sessions)
+        self.namespace.tell = self._watchers.tell
+
+    def close(self) -> None:
+        """Nobody waits any longer."""
+        self._watchers.close()
+
+    # -- sessions --------------------------------------------------------------------------------------------
+
+    async def open_session(self, request: m.OpenSessionRequest) -> m.SessionReply:
+        requests.validate_open(request, self._limits)
+        namespace = self.namespace
+
+        def decide() -> Sequence[CoordinationEdit]:
+            if request.request_id in namespace.opened:
+                return ()
+            if len(namespace.sessions) >= self._limits.sessions_max:
+                raise LimitReached(
+                    f"there are {len(namespace.sessions)} sessions, and sessions_max is {self._limits.sessions_max}: "
+                    "close some, or raise master.coordination.sessions_max",
+                    limit="sessions_max",
+                )
+            session = new_id(self._world.random)
+            return (SessionOpened(session, request.request_id, request.timeout_ms, request.name),)
+
+        def conclude() -> m.SessionReply:
+            session = namespace.sessions[namespace.opened[request.request_id]]
+            self._timers.heard(session.session)
+            return m.SessionReply(session.session, session.timeout_ms)
+
+        return await self._scribe.change("open_session", decide, conclude)
+
+    async def keep_session(self, request: m.SessionRequest) -> m.SessionReply:
+        """A sign of life. One that comes while the session expires waits for what becomes of it."""
+
+        def look() -> Sequence[CoordinationEdit]:
+            requests.session_of(self.namespace, request.session)
+            return ()
+
+        def conclude() -> m.SessionReply:
+            self._timers.heard(request.session)
+            session = self.namespace.sessions[request.session]
+            return m.SessionReply(session.session, session.timeout_ms)
+
+        if request.session in self._expiring:
+            return await self._scribe.change("keep_session", look, conclude)
+        look()
+        return conclude()
+
+    async def close_session(self, request: m.SessionRequest) -> Empty:
+        """One that has ended stays so."""
+
+        def decide() -> Sequence[CoordinationEdit]:
+            return self._ends((request.session,), expired=False)
+
+        def conclude() -> Empty:
+            self._ended(request.session)
+            return Empty()
+
+        return await self._scribe.change("close_session", decide, conclude)
+
+    async def expire(self) -> None:
+        """To be called again and again."""
+        self._timers.look()
+        sessions = self.namespace.sessions
+        if not any(map(self._timers.overdue, sessions.values())):
+            return
+
+        def decide() -> Sequence[CoordinationEdit]:
+            self._expiring = tuple(
+                name for name, session in sessions.items() if self._timers.overdue(session)
+            )
+            return self._ends(self._expiring, expired=True)
+
+        def conclude() -> None:
+            for session in self._expiring:
+                self._ended(session)
+                log.info("%s: session %s has expired", self._world.address, session)
+            self._expiring = ()
+
+        await self._scribe.change("expire_session", decide, conclude)
+
+    def _ends(self, sessions: Sequence[str], *, expired: bool) -> Sequence[CoordinationEdit]:
+        edits = []
+        revision = self.namespace.revision + 1
+        for session in sessions:
+            if session in self.namespace.sessions:
+                edits.append(SessionEnded(session, revision, expired))
+                revision += len(self.namespace.owned(session))
+        return edits
+
+    def _ended(self, session: str) -> None:
+        self._timers.ended(session)
+        self._refusals.forget(session)
+
+    async def list_sessions(self, request: Empty) -> m.ListSessionsReply:
+        namespace = self.namespace
+        return m.ListSessionsReply(
+            tuple(
+                m.SessionInfo(
+                    session.session,
+                    session.name,
+                    session.timeout_ms,
+                    len(namespace.owned(session.session)),
+                    self._timers.silent_s(session.session),
+                )
+                for session in namespace.sessions.values()
+            )
+        )
+
+    # -- nodes -----------------------------------------------------------------------------------------------
+
+    async def change_nodes(self, request: m.ChangeRequest) -> m.ChangeReply:
+        requests.validate(request, self._limits)
+        if request.session in self.namespace.sessions:
+            self._timers.heard(request.session)
+        results: tuple[m.Result, ...] = ()
+
+        def decide() -> Sequence[CoordinationEdit]:
+            nonlocal results
+            decided = self._decide(request)
+            if isinstance(decided, NodesChanged):
+                results = decided.results
+                return (decided,)
+            results = decided
+            return ()
+
+        return await self._scribe.change("change_nodes", decide, lambda: m.ChangeReply(results))
+
+    def _decide(self, request: m.ChangeRequest) -> NodesChanged | tuple[m.Result, ...]:
+        requests.session_of(self.namespace, request.session)
+        self._refusals.require_new(request)
+        try:
+            return requests.decide(self.namespace, request, self._limits)
+        except EblaError as error:
+            self._refusals.note(request, error)
+            raise
+
+    async def read_node(self, request: m.NodeRequest) -> m.NodeReply:
+        paths.validate(request.path)
+        return self._reply(request.path, request.children)
+
+    async def wait_node(self, request: m.WaitRequest) -> m.NodeReply:
+        """Whatever became of the node since `seen` is told, also if nobody waited when it happened."""
+        paths.validate(request.path)
+        if request.seen > self.namespace.revision:
+            raise InvalidArgument(
+                f"revision {request.seen} is still to come, the present one is {self.namespace.revision}: was it read "
+                "from another deployment?"
+            )
+        changed = self._since(request)
+        poll_s = min(max(0, request.poll_ms) / 1000, self._limits.poll_s_max)
+        await self._watchers.wait(request.path, changed, poll_s)
+        return self._reply(request.path, request.children, changed())
+
+    def _since(self, request: m.WaitRequest) -> Callable[[], bool]:
+        return lambda: self.namespace.changed_since(request.path, request.seen, request.children)
+
+    def _reply(self, path: str, children: bool, changed: bool = True) -> m.NodeReply:
+        namespace = self.namespace
+        node = namespace.nodes.get(path)
+        if node is None:
+            return m.NodeReply(namespace.revision, None, changed=changed)
+        names = namespace.children(path) if children else ()
+        return m.NodeReply(namespace.revision, namespace.info(path), node.data, names, changed)

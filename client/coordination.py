@@ -1,0 +1,351 @@
+"""Sessions and nodes for coordination, awaited. docs/coordination.md tells what they promise.
+
+    async with await db.session(timeout_s=10.0) as session:
+        await session.create("/workers/w-", b"host-1", ephemeral=True, sequential=True, parents=True)
+        node = await session.get("/config")
+        await session.set("/config", b"new", version=node.version)   # VersionMismatch if somebody was faster
+        async with session.lock("/locks/nightly") as lock:
+            ...                                                       # lock.token fences whatever is written here
+
+A session lives as long as its process says so at least once within its timeout, which it does by itself. When it has expired,
+its ephemeral nodes are gone, and whatever is asked with it gets SessionExpired.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from ebla.actors.coordination import messages as m
+from ebla.actors.coordination.errors import SessionExpired
+from ebla.actors.coordination.messages import Check, Create, Delete, Operation, Result, Set
+from ebla.actors.messages import Empty
+from ebla.arguments import check_deadline, check_int, check_text
+from ebla.errors import ConnectionClosed, NotFound, TimedOut
+from ebla.locations import retriable, same
+from ebla.storage.errors import EblaError, InvalidArgument
+from ebla.storage.python_values import shown
+
+if TYPE_CHECKING:
+    from ebla.locks import Lock
+    from ebla.session import Session as Connection
+
+__all__ = ["Check", "Coordination", "Create", "Delete", "Node", "Result", "Session", "Set", "Watch"]
+
+log = logging.getLogger("ebla")
+
+SESSION_S = 10.0
+SIGNS_PER_TIMEOUT = 3
+SURE_SHARE = 0.8  # of the timeout: clocks of masters and clients may run apart by a fifth
+POLL_S = 5.0
+CLOSE_S = 5.0
+
+
+class Node(NamedTuple):
+    """A node as of `revision`. `version` changes with the data only and never comes twice; `children` counts them; `owner`
+    is the session whose end it goes with."""
+
+    path: str
+    data: bytes
+    version: int
+    created: int
+    children: int
+    owner: str | None
+    revision: int
+
+
+class Coordination:
+    """What can be read without a session."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def session(
+        self, timeout_s: float = SESSION_S, *, name: str = "", deadline_s: float | None = None
+    ) -> Session:
+        """Open a session. `name` is for whoever looks at `ebla coord sessions`."""
+        timeout_ms = int(check_deadline(timeout_s, "timeout_s") * 1000)
+        request = m.OpenSessionRequest(
+            self._connection.new_request_id(), check_int("timeout_s", timeout_ms, 1), check_text("name", name)
+        )
+        asked_at = self._connection.world.clock.monotonic()
+        reply = await self._connection.ask_master(
+            "open_session", request, m.SessionReply, deadline_s=check_deadline(deadline_s)
+        )
+        return Session(self._connection, reply, asked_at)
+
+    async def get(self, path: str, *, deadline_s: float | None = None) -> Node | None:
+        """The node, or None. Sees every change that was acknowledged before the call."""
+        return _node(path, await self._read(path, False, deadline_s))
+
+    async def exists(self, path: str, *, deadline_s: float | None = None) -> bool:
+        return (await self._read(path, False, deadline_s)).node is not None
+
+    async def children(self, path: str, *, deadline_s: float | None = None) -> list[str]:
+        """The names of the node's children, sorted; raises NotFound."""
+        reply = await self._read(path, True, deadline_s)
+        if reply.node is None:
+            raise NotFound(f"there is no node {path}", what=path)
+        return list(reply.children)
+
+    async def watch(self, path: str, *, children: bool = False, deadline_s: float | None = None) -> Watch:
+        """Read the node and go on to tell its changes; with `children`, those of its list of children."""
+        return Watch(self, path, children, await self._read(path, children, deadline_s))
+
+    async def sessions(self, *, deadline_s: float | None = None) -> list[m.SessionInfo]:
+        reply = await self._connection.ask_master(
+            "list_sessions", Empty(), m.ListSessionsReply, deadline_s=check_deadline(deadline_s)
+        )
+        return list(reply.sessions)
+
+    async def _read(self, path: str, children: bool, deadline_s: float | None) -> m.NodeReply:
+        request = m.NodeRequest(check_text("path", path), children)
+        return await self._connection.ask_master(
+            "read_node", request, m.NodeReply, deadline_s=check_deadline(deadline_s)
+        )
+
+    async def _poll(self, path: str, seen: int, children: bool, left_s: float) -> m.NodeReply:
+        """Waits for a change a little while; whoever is the active master by then answers."""
+        poll_s = max(0.0, min(left_s, POLL_S))
+        request = m.WaitRequest(path, seen, int(poll_s * 1000), children)
+        return await self._connection.ask_master(
+            "wait_node", request, m.NodeReply, deadline_s=check_deadline(None), patience_s=poll_s
+        )
+
+
+class Watch:
+    """A node as it was when last looked at: `node` (None: there is none) and, if asked for, its `children`. No change is
+    missed: what happened while nobody waited, or while a master failed over, is told by the next `change`."""
+
+    def __init__(self, nodes: Coordination, path: str, children: bool, reply: m.NodeReply) -> None:
+        self.path = path
+        self._nodes = nodes
+        self._of_children = children
+        self._took(reply)
+
+    def _took(self, reply: m.NodeReply) -> None:
+        self.node = _node(self.path, reply)
+        self.children = list(reply.children)
+        self._seen = reply.revision
+
+    async def change(self, timeout_s: float | None = None) -> Node | None:
+        """The node as it is after the next change; changes that came close together are one. TimedOut if there is none
+        within `timeout_s` (None: wait for ever)."""
+        limit_s = float("inf") if timeout_s is None else check_deadline(timeout_s, "timeout_s")
+        clock = self._nodes._connection.world.clock
+        until = clock.monotonic() + limit_s
+        while True:
+            left_s = until - clock.monotonic()
+            reply = await self._nodes._poll(self.path, self._seen, self._of_children, left_s)
+            self._took(reply)
+            if reply.changed:
+                return self.node
+            if left_s <= 0:
+                raise TimedOut(f"{self.path} did not change within {limit_s:g} s", deadline_s=limit_s)
+
+    def __repr__(self) -> str:
+        return f"<ebla.aio.Watch {self.path!r}>"
+
+
+class Session(Coordination):
+    """See the module. An async context manager: at its end the session is closed, and its ephemeral nodes are gone."""
+
+    def __init__(self, connection: Connection, opened: m.SessionReply, asked_at: float) -> None:
+        super().__init__(connection)
+        self.id = opened.session
+        self.timeout_s = opened.timeout_ms / 1000
+        self._ended: EblaError | None = None
+        self._next = 0
+        self._outstanding: dict[int, None] = {}  # requests whose answer is not known, ascending
+        self._sure_until = 0.0
+        self._heard(asked_at)
+        self._keeping = self._connection.world.spawn(self._keep(), f"keep session {self.id}")
+
+    # -- its life
+
+    @property
+    def expired(self) -> bool:
+        """Whether it is known to have ended."""
+        return self._ended is not None
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether it cannot have expired yet, by this process's clock."""
+        return self._ended is None and self._connection.world.clock.monotonic() < self._sure_until
+
+    async def keep(self, *, deadline_s: float | None = None) -> None:
+        """A sign of life; one is given by itself, several times within each timeout. Raises SessionExpired."""
+        self._check()
+        asked_at = self._connection.world.clock.monotonic()
+        try:
+            await self._connection.ask_master(
+                "keep_session",
+                m.SessionRequest(self.id),
+                m.SessionReply,
+                deadline_s=check_deadline(deadline_s),
+            )
+        except SessionExpired as error:
+            self._end(error)
+            raise
+        self._heard(asked_at)
+
+    async def close(self) -> None:
+        """Its ephemeral nodes go at once; or, if no master can be reached, when its timeout has passed."""
+        if self._ended is not None:
+            return
+        self._end(SessionExpired(f"session {self.id} was closed; open another session", session=self.id))
+        self._keeping.cancel()
+        try:
+            await self._connection.ask_master(
+                "close_session", m.SessionRequest(self.id), Empty, deadline_s=CLOSE_S
+            )
+        except EblaError as error:
+            log.info("session %s was not closed, it will expire: %s", self.id, error)
+
+    async def _keep(self) -> None:
+        clock = self._connection.world.clock
+        while self._ended is None:
+            await clock.sleep(self.timeout_s / SIGNS_PER_TIMEOUT)
+            try:
+                await self.keep(deadline_s=self.timeout_s)
+            except (SessionExpired, ConnectionClosed):
+                return
+            except EblaError as error:
+                log.info("session %s is not sure to live on: %s", self.id, error)
+
+    def _heard(self, asked_at: float) -> None:
+        """By a master, at `asked_at` or later."""
+        self._sure_until = max(self._sure_until, asked_at + SURE_SHARE * self.timeout_s)
+
+    def _end(self, why: EblaError) -> None:
+        if self._ended is None:
+            self._ended = why
+
+    def _check(self) -> None:
+        if self._ended is not None:
+            raise same(self._ended)
+
+    # -- changes
+
+    async def create(
+        self,
+        path: str,
+        data: bytes = b"",
+        *,
+        ephemeral: bool = False,
+        sequential: bool = False,
+        parents: bool = False,
+        deadline_s: float | None = None,
+    ) -> Result:
+        """The path and version of the new node. `ephemeral`: it goes with this session. `sequential`: a number is added to
+        its name that is greater than all before and was never used. `parents`: missing nodes above it are made.
+
+        Raises AlreadyPresent, NotFound (a node above it), LimitReached.
+        """
+        operation = Create(path, check_data(data), bool(ephemeral), bool(sequential), bool(parents))
+        (result,) = await self.change(operation, deadline_s=deadline_s)
+        return result
+
+    async def set(
+        self, path: str, data: bytes, *, version: int | None = None, deadline_s: float | None = None
+    ) -> int:
+        """The node's new version. Raises NotFound, and VersionMismatch if it does not have `version` any more."""
+        (result,) = await self.change(Set(path, check_data(data), version), deadline_s=deadline_s)
+        return result.version
+
+    async def delete(self, path: str, *, version: int | None = None, deadline_s: float | None = None) -> None:
+        """Raises NotFound, NotEmpty, VersionMismatch."""
+        await self.change(Delete(path, version), deadline_s=deadline_s)
+
+    async def change(self, *operations: Operation, deadline_s: float | None = None) -> tuple[Result, ...]:
+        """All of these operations (Create, Set, Delete, Check) as one change, or none of them."""
+        request = self._request(*operations)
+        try:
+            return await request.ask(check_deadline(deadline_s))
+        finally:
+            request.give_up()
+
+    def lock(self, path: str) -> Lock:
+        """A lock that all who name the same path share. See locks.py."""
+        from ebla.locks import Lock
+
+        return Lock(self, check_text("path", path))
+
+    def _request(self, *operations: Operation) -> Request:
+        for operation in operations:
+            if not isinstance(operation, Operation):
+                raise InvalidArgument(
+                    f"an operation is a Create, Set, Delete or Check, not {shown(operation)}"
+                )
+            check_text("path", operation.path)
+        number, self._next = self._next, self._next + 1
+        self._outstanding[number] = None
+        return Request(self, number, operations)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<ebla.aio.Session {self.id}{', expired' if self.expired else ''}>"
+
+
+class Request:
+    """One change of a session. As long as it is not given up it may be asked again, and is carried out once."""
+
+    def __init__(self, session: Session, number: int, operations: tuple[Operation, ...]) -> None:
+        self._session = session
+        self._number = number
+        self._operations = operations
+        self._answer: tuple[Result, ...] | EblaError | None = None
+
+    async def ask(self, deadline_s: float) -> tuple[Result, ...]:
+        """Once there is an answer, every call gets it."""
+        if self._answer is None:
+            await self._ask(deadline_s)
+        if isinstance(self._answer, EblaError):
+            raise same(self._answer)
+        assert self._answer is not None
+        return self._answer
+
+    async def _ask(self, deadline_s: float) -> None:
+        session = self._session
+        session._check()
+        connection = session._connection
+        lowest = next(iter(session._outstanding))
+        message = m.ChangeRequest(session.id, self._number, lowest, self._operations)
+        asked_at = connection.world.clock.monotonic()
+        try:
+            reply = await connection.ask_master("change_nodes", message, m.ChangeReply, deadline_s=deadline_s)
+        except SessionExpired as error:
+            session._end(error)
+            raise
+        except EblaError as error:
+            if retriable(error) or error.possibly_applied:
+                raise
+            self._answer = error
+        else:
+            self._answer = reply.results
+            session._heard(asked_at)
+        self.give_up()
+
+    def give_up(self) -> None:
+        """It is not sent again. A copy that is still on its way is not carried out after the session's next change."""
+        self._session._outstanding.pop(self._number, None)
+
+
+def check_data(data: Any) -> bytes:
+    if isinstance(data, bytes | bytearray | memoryview):
+        return bytes(data)
+    raise InvalidArgument(f"a node's data is bytes, not {shown(data)}; encode it first")
+
+
+def _node(path: str, reply: m.NodeReply) -> Node | None:
+    info = reply.node
+    if info is None:
+        return None
+    return Node(
+        path, reply.data, info.version, info.created, info.children, info.owner or None, reply.revision
+    )

@@ -1,0 +1,27 @@
+"""Clients of the namespace, each a process of its own with the real client library, beside masters that fail over."""
+
+from __future__ import annotations
+
+from ebla import aio
+from ebla.coordination import Session
+from ebla.options import ClientWorld
+from ebla.session import Session as Connection
+from tests.master.group_stage import GroupStage
+
+
+class Process:
+    """One client; it may be crashed, paused and cut off like any node, by its address."""
+
+    def __init__(self, stage: GroupStage, name: str) -> None:
+        self.address = f"client/{name}"
+        self.world = stage.cluster.client_world(self.address)
+        world = ClientWorld(self.world.clock, self.world.network, self.world.random, self.world.spawn)
+        self.connection = Connection(world, "group", stage.masters)
+        self.db = aio.Database(self.connection)
+
+    async def session(self, timeout_s: float = 3.0) -> Session:
+        return await self.db.session(timeout_s, name=self.address)
+
+
+async def session(stage: GroupStage, name: str, timeout_s: float = 3.0) -> Session:
+    return await Process(stage, name).session(timeout_s)

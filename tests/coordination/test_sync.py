@@ -1,0 +1,146 @@
+"""The API that does not await: every call, threads that take turns, and a caller that is interrupted while it waits."""
+
+from __future__ import annotations
+
+import random
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+import ebla
+from ebla import aio
+from ebla.actors.coordination.limits import Limits
+from ebla.actors.coordination.namespace import Namespace
+from ebla.actors.coordination.service import Coordination
+from ebla.actors.coordination.verbs import CoordinationVerbs
+from ebla.actors.ray_shell import Tasks
+from ebla.actors.world import Dispatcher, Role, World
+from ebla.errors import NotFound, SessionExpired, TimedOut, VersionMismatch
+from ebla.options import MASTER, ClientWorld
+from ebla.session import Session
+from ebla.sync import Bridge
+from ebla.table import Database, Link
+from tests.client.loopback import LoopNetwork, RealClock
+
+
+class Namespaces(CoordinationVerbs, Role):
+    """A master with nothing but a namespace, in memory."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.namespace = Namespace()
+        self.coordination = Coordination(world, self.namespace, Limits())
+        self.coordination.begin(self)  # type: ignore[arg-type]
+
+    async def change(
+        self, name: str, decide: Callable[[], Sequence[Any]], conclude: Callable[[], Any]
+    ) -> Any:
+        for edit in decide():
+            self.namespace.apply(edit)
+        return conclude()
+
+    async def _coordinate(self, act: Any) -> Any:
+        return await act(self.coordination)
+
+
+@pytest.fixture
+def db() -> Iterator[Database]:
+    bridge, network = Bridge("loop"), LoopNetwork()
+
+    async def start() -> aio.Database:
+        tasks = Tasks(lambda name, error: session.failed(name, error))
+        chance, clock = random.Random(1), RealClock()
+        world = World(MASTER, clock, network, None, chance, tasks.spawn, print)  # type: ignore[arg-type]
+        network.roles[MASTER] = Dispatcher(Namespaces(world), lambda method, error: print(method, error))
+        session = Session(ClientWorld(clock, network, chance, tasks.spawn), "loop", on_close=tasks.cancel)
+        return aio.Database(session)
+
+    with Database(("loop", None), Link(bridge, bridge.run(start()))) as made:
+        yield made
+
+
+def test_every_call_works_without_awaiting(db: Database):
+    with db.session(5.0, name="me") as session:
+        assert (session.timeout_s, session.expired, session.is_sure) == (5.0, False, True)
+        made = session.create("/a/b-", b"1", ephemeral=True, sequential=True, parents=True)
+        assert session.children("/a") == [made.path.removeprefix("/a/")]
+        assert session.get(made.path).owner == session.id
+        watch = session.watch("/a/c")
+        assert watch.path == "/a/c" and watch.node is None
+        session.change(ebla.Create("/a/c"), ebla.Check(made.path, made.version))
+        assert watch.change(5.0).path == "/a/c" and watch.children == []
+        version = session.set("/a/c", b"2")
+        with pytest.raises(VersionMismatch):
+            session.delete("/a/c", version=version - 1)
+        with pytest.raises(ebla.TimedOut):
+            session.watch("/a").change(0.01)
+        session.keep()
+        assert [each.name for each in db.coordination.sessions()] == ["me"]
+        assert repr(session).startswith("<ebla.Session ")
+        with session.lock("/lock") as lock:
+            assert lock.held and lock.token > version and lock.path == "/lock"
+            assert repr(lock) == f"<ebla.Lock '/lock', held, token {lock.token}>"
+    assert db.coordination.children("/a") == ["c"] and not db.coordination.exists(made.path)
+    assert db.coordination.sessions() == [] and repr(watch) == "<ebla.Watch '/a/c'>"
+    with pytest.raises(SessionExpired):
+        session.create("/more")
+    with pytest.raises(NotFound):
+        db.coordination.children(made.path)
+
+
+def test_threads_take_turns_and_nobody_is_in_twice(db: Database):
+    inside: list[int] = []
+    tokens: list[int] = []
+    with db.session(30.0) as session:
+
+        def work() -> None:
+            for _ in range(5):
+                with session.lock("/turns") as lock:
+                    inside.append(1)
+                    assert len(inside) == 1
+                    tokens.append(lock.token)
+                    inside.pop()
+
+        threads = [threading.Thread(target=work) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60.0)
+    assert len(tokens) == 30 and tokens == sorted(tokens)
+
+
+def test_who_is_interrupted_while_it_waits_for_a_lock_leaves_the_line(db: Database):
+    with db.session(30.0) as session, session.lock("/lock") as held:
+        waiting = session.watch("/lock", children=True)
+
+        def interrupt() -> None:
+            db.coordination.exists("/")
+            while len(waiting.children) < 2:
+                waiting.change(20.0)
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            session.lock("/lock").acquire()
+        thread.join(20.0)
+        while len(waiting.children) > 1:
+            waiting.change(20.0)
+        assert held.held
+
+
+def test_a_lock_that_does_not_come_in_time_says_so(db: Database):
+    with db.session(30.0) as session, session.lock("/lock") as held:
+        with pytest.raises(TimedOut, match="was not free within"):
+            session.lock("/lock").acquire(timeout_s=0.05)
+        held.release()
+        held.acquire(timeout_s=5.0)
+
+
+def test_a_session_of_a_closed_connection_may_be_closed(db: Database):
+    session = db.session(30.0)
+    db.close()
+    session.close()
