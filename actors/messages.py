@@ -202,7 +202,8 @@ class MasterStatus(msgspec.Struct, frozen=True):
     still hold a replica. `tablets_unknown`: replicas that servers report and the catalog does not know; they are
     left alone. `leader_conflicts`: reports of a second leader in one term, which never should be. `role`: active or
     standby; `active`: the address of the active one, if known; `epoch`: of the journal, while this one is active;
-    `checkpointed`: the transaction that its last checkpoint reflects."""
+    `checkpointed`: the transaction that its last checkpoint reflects. `masters` and `journals` are the addresses of all
+    masters and of their journal's nodes, if they have one."""
 
     instance: ServerInstance
     address: str
@@ -217,6 +218,8 @@ class MasterStatus(msgspec.Struct, frozen=True):
     active: str | None = None
     epoch: int = 0
     checkpointed: int = 0
+    masters: tuple[str, ...] = ()
+    journals: tuple[str, ...] = ()
 
 
 # -- data ----------------------------------------------------------------------------------------------------

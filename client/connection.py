@@ -34,6 +34,8 @@ from ebla.table import Database, Link
 
 log = logging.getLogger("ebla")
 
+ROLE = "master/"
+
 
 def connect(name: str = "ebla", address: str | None = None) -> Database:
     """The deployment `name` in this Ray cluster, or in the one at `address`. A context manager.
@@ -57,12 +59,16 @@ def local(
     name: str = "ebla",
     settings: Mapping[str, Any] | None = None,
     dashboard: bool = False,
+    masters: int | None = None,
+    journals: int | None = None,
 ) -> Database:
     """Everything on this machine: a Ray cluster of `hosts` nodes and a deployment on it, until the database is closed.
 
     The rows are kept in `data_dir` and found again by the next call that names it; without one they go with the
-    database. `settings` are those of the configuration file of `ebla up`.
+    database. `settings` are those of the configuration file of `ebla up`; `masters` and `journals` are two of them.
     """
+    counts = {"masters": masters, "journals": journals}
+    settings = {**(settings or {}), **{key: count for key, count in counts.items() if count is not None}}
     address, end = start_local(hosts, data_dir, name, settings, dashboard)
     return Database((name, address), _link(name), end)
 
@@ -75,7 +81,7 @@ def start_local(
     dashboard: bool,
 ) -> tuple[str, Callable[[], None]]:
     """The address of the Ray cluster, and what ends it all; it ends with the process at the latest."""
-    from ebla.placement import launch
+    from ebla.placement import launch, state
     from ebla.placement.config import configure
     from ebla.placement.connection import connect_ray
     from ebla.placement.local_cluster import LocalCluster
@@ -90,7 +96,9 @@ def start_local(
     with contextlib.ExitStack() as undo:
         if kept is None:
             undo.callback(shutil.rmtree, directory, ignore_errors=True)
-        config = configure({"name": name, **(settings or {}), "data_dir": str(directory / "data")})
+        wanted = {"name": name, **(settings or {}), "data_dir": str(directory / "data")}
+        before = state.load(wanted["data_dir"])
+        config = configure(wanted, before.config if before is not None else None)
         cluster = LocalCluster.start(hosts, directory=directory / "cluster", dashboard=dashboard)
         undo.callback(cluster.stop)
         address = connect_ray(cluster.address, directory=cluster.directory)
@@ -143,14 +151,20 @@ def _reach(name: str, address: str | None) -> str:
                 "call ray.shutdown() first"
             )
     reached = connect_ray(address)
-    try:
-        ray.get_actor(MASTER, namespace=namespace_of(name))
-    except ValueError as error:
+    if not masters_of(name):
         raise Unavailable(
             f"there is no deployment {name!r} in the Ray cluster at {reached}: start it with `ebla up"
             + ("`" if name == "ebla" else f" --name {name}`")
-        ) from error
+        )
     return reached
+
+
+def masters_of(name: str) -> tuple[str, ...]:
+    """The addresses of the deployment's masters that Ray knows, in order; empty if there is none."""
+    from ebla.placement.asking import named_actors
+
+    found = [address for address in named_actors(namespace_of(name)) if address.startswith(ROLE)]
+    return tuple(sorted(found, key=lambda address: int(address.removeprefix(ROLE))))
 
 
 def make_session(name: str) -> Session:
@@ -164,7 +178,7 @@ def make_session(name: str) -> Session:
     world = ClientWorld(
         RayClock(), RayNetwork(namespace_of(name)), random.Random(os.urandom(32)), tasks.spawn
     )
-    session = Session(world, name, (MASTER,), on_close=tasks.cancel)
+    session = Session(world, name, masters_of(name) or (MASTER,), on_close=tasks.cancel)
     return session
 
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ebla.mastery import ACTIVE, judge_journals, judge_masters, reasons_of, status_of
 from ebla.verdicts import (
     BOOTSTRAPPING,
     CHECKSUM_MISMATCH,
@@ -38,7 +39,6 @@ from ebla.verdicts import (
     WRONG_SERVER,
     ClusterHealth,
     Digests,
-    MasterHealth,
     ReplicaHealth,
     ServerHealth,
     Survey,
@@ -48,7 +48,7 @@ from ebla.verdicts import (
 )
 
 if TYPE_CHECKING:
-    from ebla.actors.messages import MasterStatus, ReplicaReport, ServerState, TableInfo, TabletLocation
+    from ebla.actors.messages import ReplicaReport, ServerState, TableInfo, TabletLocation
 
 LAG_ENTRIES_MAX = 1000  # committed entries that a replica may be behind; views differ by some ms of full load
 
@@ -61,6 +61,8 @@ def may_pass(health: ClusterHealth) -> bool:
     """Whether what is wrong could be a matter of moments: an election, a heartbeat under way, a replica starting."""
     if any(master.status != HEALTHY for master in health.masters):
         return True
+    if any(node.status != HEALTHY for node in health.journals):
+        return True
     return any(
         tablet.status in (RECOVERING, CONSENSUS_MISMATCH, UNAVAILABLE)
         and 2 * sum(replica.status in (HEALTHY, LAGGING, BOOTSTRAPPING) for replica in tablet.replicas)
@@ -71,7 +73,7 @@ def may_pass(health: ClusterHealth) -> bool:
 
 def judge(survey: Survey, digests: dict[str, Digests] | None = None) -> ClusterHealth:
     """The verdict on everything; with `digests` (by tablet) also on whether replicas hold the same rows."""
-    masters = tuple(_master(address, said) for address, said in survey.masters.items())
+    masters, journals = judge_masters(survey), judge_journals(survey)
     servers = tuple(_server(address, survey) for address in _addresses(survey))
     tablets: list[TabletHealth] = []
     tables: list[TableHealth] = []
@@ -82,21 +84,17 @@ def judge(survey: Survey, digests: dict[str, Digests] | None = None) -> ClusterH
         ]
         tablets += judged
         tables.append(_table(info, judged))
-    reasons = _reasons(masters, servers, tables)
-    status = worst([table.status for table in tables])
-    if any(master.status != HEALTHY for master in masters):
-        status = UNAVAILABLE
-    elif status == HEALTHY and any(server.status != HEALTHY for server in servers):
+    reasons = (*reasons_of(masters, journals), *_reasons(servers, tables))
+    status = worst([*(table.status for table in tables), status_of(masters, journals)])
+    if status == HEALTHY and any(server.status != HEALTHY for server in servers):
         status = UNDER_REPLICATED
-    return ClusterHealth(status, not reasons, reasons, masters, servers, tuple(tables), tuple(tablets))
+    return ClusterHealth(
+        status, not reasons, reasons, masters, servers, tuple(tables), tuple(tablets), journals
+    )
 
 
-def _reasons(
-    masters: tuple[MasterHealth, ...], servers: tuple[ServerHealth, ...], tables: list[TableHealth]
-) -> tuple[str, ...]:
-    found = [f"{master.address}: {master.error}" for master in masters if master.status != HEALTHY]
-    if not masters:
-        found.append("no master is known")
+def _reasons(servers: tuple[ServerHealth, ...], tables: list[TableHealth]) -> tuple[str, ...]:
+    found: list[str] = []
     for server in servers:
         if server.status != HEALTHY:
             found.append(f"{server.address} is {server.status}: {server.error}")
@@ -112,12 +110,6 @@ def _reasons(
 # -- roles ---------------------------------------------------------------------------------------------------
 
 
-def _master(address: str, said: MasterStatus | Unanswered) -> MasterHealth:
-    if isinstance(said, Unanswered):
-        return MasterHealth(address, UNREACHABLE, said.message)
-    return MasterHealth(address, HEALTHY)
-
-
 def _addresses(survey: Survey) -> list[str]:
     found = dict.fromkeys([*survey.slots, *(server.address for server in survey.servers), *survey.states])
     return sorted(found)
@@ -127,7 +119,9 @@ def _server(address: str, survey: Survey) -> ServerHealth:
     """What the server says itself, beside what the master heard of it."""
     heard = next((server for server in survey.servers if server.address == address), None)
     said = survey.states.get(address) or Unanswered("NotAsked", "it was not asked")
-    master_answered = not any(isinstance(master, Unanswered) for master in survey.masters.values())
+    master_answered = any(
+        not isinstance(master, Unanswered) and master.role == ACTIVE for master in survey.masters.values()
+    )
     age_s = None if heard is None else heard.heartbeat_age_s
     if isinstance(said, Unanswered):
         return ServerHealth(

@@ -1,4 +1,5 @@
-"""Asks everybody how things are: the master, then every server directly. health.py judges the answers.
+"""Asks everybody how things are: the masters, the nodes of their journal, and every server directly. health.py judges the
+answers.
 
 A role that gives no answer is part of the answer (`Unanswered`), never a reason to stop asking the others.
 """
@@ -13,6 +14,7 @@ import msgspec
 
 from ebla.actors import messages as m
 from ebla.actors.errors import NetworkError, NotActive, NotFound, NotLeader, NotRunning
+from ebla.actors.journal.messages import JournalNodeStatus
 from ebla.actors.world import Network
 from ebla.storage.errors import EblaError
 from ebla.verdicts import Digests, Survey, Unanswered
@@ -48,12 +50,14 @@ async def survey(
     slots: Iterable[str] = (),
     tables: Sequence[str] | None = None,
     timeout_s: float = SERVER_S,
+    journals: Sequence[str] = (),
 ) -> Survey:
-    """One look at all of it, or at the tables named. `slots` are the addresses of servers that ought to be there."""
-    said = await gathered(
-        [ask(network, each, "status", m.Empty(), m.MasterStatus, MASTER_S) for each in masters]
-    )
-    heard = dict(zip(masters, said, strict=True))
+    """One look at all of it, or at the tables named. `slots` are the addresses of servers that ought to be there, `journals`
+    those of journal nodes; masters name further ones."""
+    heard = await _ask_masters(network, masters)
+    others = _named(heard, lambda told: told.masters)
+    heard |= await _ask_masters(network, [each for each in others if each not in heard])
+    nodes = dict.fromkeys([*journals, *_named(heard, lambda told: told.journals)])
     leading = next((each for each, told in heard.items() if _leads(told)), None)
     servers: tuple[m.ServerStatus, ...] = ()
     infos: list[m.TableInfo] = []
@@ -76,7 +80,33 @@ async def survey(
     states = await gathered(
         [ask(network, each, "status", m.Empty(), m.ServerState, timeout_s) for each in addresses]
     )
-    return Survey(heard, servers, tuple(infos), dict(zip(addresses, states, strict=True)), tuple(slots))
+    kept = await gathered(
+        [ask(network, each, "status", m.Empty(), JournalNodeStatus, timeout_s) for each in nodes]
+    )
+    return Survey(
+        heard,
+        servers,
+        tuple(infos),
+        dict(zip(addresses, states, strict=True)),
+        tuple(slots),
+        dict(zip(nodes, kept, strict=True)),
+    )
+
+
+async def _ask_masters(network: Network, masters: Sequence[str]) -> dict[str, m.MasterStatus | Unanswered]:
+    said = await gathered(
+        [ask(network, each, "status", m.Empty(), m.MasterStatus, MASTER_S) for each in masters]
+    )
+    return dict(zip(masters, said, strict=True))
+
+
+def _named(
+    heard: dict[str, m.MasterStatus | Unanswered], role: Callable[[m.MasterStatus], tuple[str, ...]]
+) -> list[str]:
+    """Whom any of them names, also those that Ray does not know any more."""
+    return sorted(
+        {each for told in heard.values() if isinstance(told, m.MasterStatus) for each in role(told)}
+    )
 
 
 def _leads(told: m.MasterStatus | Unanswered) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 if TYPE_CHECKING:
+    from ebla.actors.journal.messages import JournalNodeStatus
     from ebla.actors.messages import ChecksumReply, MasterStatus, ServerState, ServerStatus, TableInfo
 
 HEALTHY = "HEALTHY"
@@ -36,7 +37,8 @@ class Unanswered(msgspec.Struct, frozen=True):
 
 
 class Survey(msgspec.Struct, frozen=True):
-    """One look at everything. `states` is by server address; `masters` by master address.
+    """One look at everything. `states` is by server address; `masters` by master address, `journals` by the addresses of
+    their journal's nodes.
 
     `slots` are the server addresses that the deployment is made of, also those nobody has heard of since the master
     started.
@@ -47,6 +49,7 @@ class Survey(msgspec.Struct, frozen=True):
     tables: tuple[TableInfo, ...]
     states: dict[str, ServerState | Unanswered]
     slots: tuple[str, ...] = ()
+    journals: dict[str, JournalNodeStatus | Unanswered] = {}
 
 
 class Digests(msgspec.Struct, frozen=True):
@@ -122,6 +125,18 @@ class ServerHealth(msgspec.Struct, frozen=True):
 
 
 class MasterHealth(msgspec.Struct, frozen=True):
+    """HEALTHY or UNREACHABLE; `role` is active or standby, None if it did not say."""
+
+    address: str
+    status: str
+    error: str | None = None
+    role: str | None = None
+
+
+class JournalHealth(msgspec.Struct, frozen=True):
+    """HEALTHY, LAGGING (the writer has left it out until the next segment, or it fetches what it lacks), FAILED, MISSING
+    (it does not have the journal any more) or UNREACHABLE."""
+
     address: str
     status: str
     error: str | None = None
@@ -135,3 +150,4 @@ class ClusterHealth(msgspec.Struct, frozen=True):
     servers: tuple[ServerHealth, ...]
     tables: tuple[TableHealth, ...]
     tablets: tuple[TabletHealth, ...]
+    journals: tuple[JournalHealth, ...] = ()

@@ -3,6 +3,8 @@
     name: ebla
     data_dir: /mnt/fast/ebla
     slots: [host-1, host-2, host-3]
+    masters: 2
+    journals: 3
     tablet_server:
       memtable_bytes: 134217728
     master:
@@ -23,24 +25,33 @@ from typing import Any
 import msgspec
 import yaml
 
-from ebla.actors.master.options import MasterOptions
+from ebla.actors.journal.messages import JournalId
+from ebla.actors.journal.options import JournalNodeOptions, JournalOptions, LeaseLimits, valid_nodes
+from ebla.actors.master.options import GroupOptions, MasterOptions
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.storage.errors import InvalidArgument
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
+TABLES = ("master", "group", "lease", "journal", "journal_node", "tablet_server")
 
 
 class DeploymentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`data_dir` is where each host keeps its roles (`<data_dir>/<slot>/<role>`), the same path on every host;
-    `data_dirs` are further disks for tablets. `slots` empty: every host. The two tables hold what deviates from the
-    roles' own defaults (MasterOptions, TabletServerOptions)."""
+    `data_dirs` are further disks for tablets. `slots` empty: every host. `journals` is how many journal nodes keep the
+    masters' catalog, 0: a single master keeps it by itself. The tables (TABLES) hold what deviates from the roles' own
+    defaults: MasterOptions, GroupOptions, LeaseLimits, JournalOptions, JournalNodeOptions, TabletServerOptions."""
 
     name: str = "ebla"
     data_dir: str = ""
     data_dirs: tuple[str, ...] = ()
     slots: tuple[str, ...] = ()
     masters: int = 1
+    journals: int = 0
     master: dict[str, Any] = {}
+    group: dict[str, Any] = {}
+    lease: dict[str, Any] = {}
+    journal: dict[str, Any] = {}
+    journal_node: dict[str, Any] = {}
     tablet_server: dict[str, Any] = {}
 
     @property
@@ -49,6 +60,21 @@ class DeploymentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     def master_options(self) -> MasterOptions:
         options: MasterOptions = _options("master", MasterOptions, self.master, {})
+        return options
+
+    def journal_options(self, journal: JournalId, nodes: tuple[str, ...]) -> JournalOptions:
+        placed = {"journal": journal, "nodes": nodes}
+        options: JournalOptions = _options("journal", JournalOptions, self.journal, placed)
+        return options
+
+    def journal_node_options(self) -> JournalNodeOptions:
+        options: JournalNodeOptions = _options("journal_node", JournalNodeOptions, self.journal_node, {})
+        return options
+
+    def group_options(self, masters: tuple[str, ...], journal: JournalOptions) -> GroupOptions:
+        lease: LeaseLimits = _options("lease", LeaseLimits, self.lease, {})
+        placed = {"masters": masters, "journal": journal, "lease": lease, "master": self.master_options()}
+        options: GroupOptions = _options("group", GroupOptions, self.group, placed)
         return options
 
     def tablet_server_options(self, masters: tuple[str, ...], host: str, version: str) -> TabletServerOptions:
@@ -81,12 +107,12 @@ def read_file(path: Path) -> dict[str, Any]:
 def configure(settings: Mapping[str, Any], base: DeploymentConfig | None = None) -> DeploymentConfig:
     """`base` (the defaults, or what was saved) with the settings laid over it, validated.
 
-    The tables `master` and `tablet_server` are laid over key by key; None takes a setting back to its default.
+    The tables (TABLES) are laid over key by key; None takes a setting back to its default.
     """
     _refuse_unknown(settings, DeploymentConfig.__struct_fields__, "")
     values = msgspec.to_builtins(base or DeploymentConfig())
     for key, value in settings.items():
-        if key in ("master", "tablet_server") and isinstance(value, Mapping):
+        if key in TABLES and isinstance(value, Mapping):
             values[key] = {k: v for k, v in {**values[key], **value}.items() if v is not None}
         elif value is None:
             values[key] = msgspec.to_builtins(DeploymentConfig())[key]
@@ -113,18 +139,43 @@ def validate(config: DeploymentConfig) -> None:
             raise InvalidArgument(f"{key} names {', '.join(twice)} twice; name each once")
     if config.data_dir in config.data_dirs:
         raise InvalidArgument("data_dirs must not repeat data_dir; name the further disks only")
+    _validate_masters(config)
+    masters, journals = addresses("master", config.masters), addresses("journal", config.journals or 1)
+    config.group_options(masters, config.journal_options(JournalId("catalog", ""), journals))
+    config.journal_node_options()
+    config.tablet_server_options(masters, "host", "")
+
+
+def _validate_masters(config: DeploymentConfig) -> None:
     if config.masters < 1:
         raise InvalidArgument(f"masters must be at least 1, not {config.masters}")
-    if config.slots and config.masters > len(config.slots):
+    if config.journals < 0:
+        raise InvalidArgument(f"journals must be 0 or an odd number, not {config.journals}")
+    if config.masters > 1 and config.journals == 0:
         raise InvalidArgument(
-            f"masters is {config.masters}, but slots names {len(config.slots)} hosts; lower it, or name more",
+            f"masters is {config.masters} without journal nodes: each master would keep a catalog of its own; set "
+            "journals to 3, or masters to 1"
         )
-    if config.masters > 1 and config.master_options().journal == "local":
-        raise InvalidArgument(
-            "masters must be 1 while master.journal is local: two local catalogs would be two truths",
-        )
-    config.master_options()
-    config.tablet_server_options(("master/0",), "host", "")
+    if config.journals:
+        try:
+            valid_nodes(addresses("journal", config.journals))
+        except InvalidArgument as error:
+            raise InvalidArgument(
+                f"journals must be an odd number: {config.journals} nodes bear the loss of "
+                f"{(config.journals - 1) // 2}, as {config.journals - 1} do; set journals to {config.journals - 1} or "
+                f"{config.journals + 1}"
+            ) from error
+    for key in ("masters", "journals"):
+        wanted = getattr(config, key)
+        if config.slots and wanted > len(config.slots):
+            raise InvalidArgument(
+                f"{key} is {wanted}, but slots names {len(config.slots)} hosts; lower {key}, or name more slots"
+            )
+
+
+def addresses(role: str, count: int) -> tuple[str, ...]:
+    """Of the masters, or of the journal nodes, in the order of their seats."""
+    return tuple(f"{role}/{number}" for number in range(count))
 
 
 def _options(table: str, kind: type[Any], own: Mapping[str, Any], placed: Mapping[str, Any]) -> Any:

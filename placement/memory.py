@@ -20,6 +20,7 @@ from ebla.placement.asking import first_line
 from ebla.placement.config import DeploymentConfig
 from ebla.placement.slots import Host
 from ebla.placement.state import Deployment
+from ebla.storage.errors import InvalidArgument
 
 TASKS_S = 60.0
 
@@ -32,11 +33,22 @@ def recall(config: DeploymentConfig, hosts: Sequence[Host]) -> Deployment:
         where = f"{config.data_dir}/{state.FILE}"
         copies = [
             state.decode(data, f"{host.slot}:{where}")
-            for host, data in zip(hosts, answers, strict=True)
+            for host, (data, _) in zip(hosts, answers, strict=True)
             if data
         ]
         found = state.newest(copies, config.name)
+        if found is None:
+            _require_journals(config, sorted({slot for _, slots in answers for slot in slots}))
     return found or Deployment(uuid=secrets.token_hex(16), revision=0, config=config)
+
+
+def _require_journals(config: DeploymentConfig, slots: Sequence[str]) -> None:
+    """What was remembered is lost, the directories are not: a master beside their journal would begin an empty catalog."""
+    if slots and config.journals != len(slots):
+        raise InvalidArgument(
+            f"journals is {config.journals}, but {config.data_dir} has journal nodes of {', '.join(slots)}; set journals "
+            f"to {len(slots)}"
+        )
 
 
 def keep(deployment: Deployment, before: Deployment, hosts: Sequence[Host]) -> None:
@@ -49,9 +61,11 @@ def keep(deployment: Deployment, before: Deployment, hosts: Sequence[Host]) -> N
     _on_each(hosts, state.save, data_dir, data)
 
 
-def _read(data_dir: str) -> bytes | None:
+def _read(data_dir: str) -> tuple[bytes | None, list[str]]:
+    """What is remembered there, and the slots of the journal nodes that have a directory there."""
     path = Path(data_dir) / state.FILE
-    return path.read_bytes() if path.exists() else None
+    nodes = [found.parent.parent.name for found in Path(data_dir).glob("*/journal/instance")]
+    return path.read_bytes() if path.exists() else None, nodes
 
 
 def _on_each(hosts: Sequence[Host], work: Callable[..., Any], *arguments: Any) -> list[Any]:

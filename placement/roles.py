@@ -6,15 +6,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import cast
 
 import msgspec
 
+from ebla.actors.journal.messages import JournalId
+from ebla.actors.journal.options import JournalOptions
 from ebla.actors.ray_shell import Assignment, dotted
-from ebla.placement.config import DeploymentConfig
+from ebla.placement.config import DeploymentConfig, addresses
 from ebla.placement.slots import Seats
 
 MASTER_ROLE = "ebla.actors.master.server:Master"
+GROUP_MASTER_ROLE = "ebla.actors.master.group:GroupMaster"
+JOURNAL_NODE_ROLE = "ebla.actors.journal.node:JournalNode"
 TABLET_SERVER_ROLE = "ebla.actors.tablet.server:TabletServer"
+CATALOG = "catalog"  # the journal's name
 
 
 @dataclass(frozen=True)
@@ -44,14 +50,21 @@ class RoleSpec:
         )
 
 
-PlanRoles = Callable[[DeploymentConfig, Seats], Sequence[RoleSpec]]
+PlanRoles = Callable[[DeploymentConfig, Seats, str], Sequence[RoleSpec]]
 
 
-def plan_roles(config: DeploymentConfig, seats: Seats) -> list[RoleSpec]:
-    """ebla's own roles: masters on their seats, a tablet server on every slot."""
-    masters = tuple(f"master/{number}" for number in range(len(seats.masters)))
-    specs = [
-        RoleSpec(address, slot, MASTER_ROLE, config.master_options(), "master")
+def plan_roles(config: DeploymentConfig, seats: Seats, journal: str) -> list[RoleSpec]:
+    """ebla's own roles: journal nodes and masters on their seats, a tablet server on every slot. `journal` is the id of
+    the masters' journal, if they have one."""
+    nodes = zip(addresses("journal", len(seats.journals)), seats.journals, strict=True)
+    node_options = config.journal_node_options()
+    specs = [RoleSpec(address, slot, JOURNAL_NODE_ROLE, node_options, "journal") for address, slot in nodes]
+    masters = addresses("master", len(seats.masters))
+    role, told = MASTER_ROLE, cast(msgspec.Struct, config.master_options())
+    if seats.journals:
+        role, told = GROUP_MASTER_ROLE, config.group_options(masters, journal_of(config, seats, journal))
+    specs += [
+        RoleSpec(address, slot, role, told, "master")
         for address, slot in zip(masters, seats.masters, strict=True)
     ]
     release = installed_version()
@@ -60,6 +73,11 @@ def plan_roles(config: DeploymentConfig, seats: Seats) -> list[RoleSpec]:
         address = f"tablet-server/{slot}"
         specs.append(RoleSpec(address, slot, TABLET_SERVER_ROLE, options, "tablet-server", on_data_dirs=True))
     return specs
+
+
+def journal_of(config: DeploymentConfig, seats: Seats, journal: str) -> JournalOptions:
+    """The masters' journal."""
+    return config.journal_options(JournalId(CATALOG, journal), addresses("journal", len(seats.journals)))
 
 
 def installed_version() -> str:

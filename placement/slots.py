@@ -55,10 +55,12 @@ class Survey(msgspec.Struct, frozen=True):
 
 
 class Seats(msgspec.Struct, frozen=True):
-    """The slots of the masters, master/0 first, and of the tablet servers."""
+    """The slots of the masters, master/0 first, of the tablet servers, and of the nodes of the masters' journal, journal/0
+    first."""
 
     masters: tuple[str, ...]
     tablet_servers: tuple[str, ...]
+    journals: tuple[str, ...] = ()
 
 
 def survey(nodes: Iterable[Mapping[str, Any]]) -> Survey:
@@ -100,18 +102,33 @@ def choose(available: Survey, wanted: Sequence[str]) -> Survey:
     return chosen
 
 
-def seat(slots: Sequence[str], masters: int, seated: Sequence[str] = ()) -> Seats:
-    """Who sits where. A master that has a seat keeps it, its catalog is there; further ones take the first free slots.
+def seat(
+    slots: Sequence[str],
+    masters: int,
+    journals: int = 0,
+    seated: Sequence[str] = (),
+    journals_seated: Sequence[str] = (),
+) -> Seats:
+    """Who sits where. Who has a seat keeps it, because of what lies in its directory; further masters take the first free
+    slots, and journal nodes hosts without a master where there are some.
 
     Every slot gets a tablet server.
     """
     assert len(set(slots)) == len(slots)
-    kept = tuple(seated[:masters])
-    free = [slot for slot in sorted(slots) if slot not in kept]
-    wanting = masters - len(kept)
+    ordered = sorted(slots)
+    mastering = _filled("masters", masters, seated[:masters], ordered)
+    free = [slot for slot in ordered if slot not in mastering]
+    journaling = _filled("journals", journals, journals_seated, [*free, *mastering])
+    return Seats(mastering, tuple(ordered), journaling)
+
+
+def _filled(setting: str, wanted: int, seated: Sequence[str], candidates: Sequence[str]) -> tuple[str, ...]:
+    kept = tuple(seated)
+    free = [slot for slot in candidates if slot not in kept]
+    wanting = wanted - len(kept)
     if wanting > len(free):
         raise InvalidArgument(
-            f"masters is {masters}, but only {len(free) + len(kept)} hosts can take one; "
-            "lower `masters`, or start more Ray nodes"
+            f"{setting} is {wanted}, but only {len(free) + len(kept)} hosts can take one each; lower `{setting}`, or "
+            "start more Ray nodes"
         )
-    return Seats(kept + tuple(free[:wanting]), tuple(sorted(slots)))
+    return kept + tuple(free[: max(0, wanting)])

@@ -1,8 +1,9 @@
 """What a deployment remembers of itself on disk, outside any Ray cluster: `<data_dir>/deployment.json`.
 
 A Ray cluster forgets everything with its head. This file says how the deployment was set up, which slots hold a
-master's catalog (a master that moved would come up empty) and which placement group covers which slots. It is written
-durably, before what it describes is done, on the host that runs the command and on every slot.
+master's directory or a journal node's (one that moved would come up empty), which journal is the catalog's, and which
+placement group covers which slots. It is written durably, before what it describes is done, on the host that runs the
+command and on every slot.
 """
 
 from __future__ import annotations
@@ -21,8 +22,18 @@ FILE, LOCK = "deployment.json", "deployment.lock"
 FORMAT = 1
 
 
+class JournalMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """The journal that holds the catalog: its id, and the slots of its nodes, journal/0 first. `formatted`: every node has
+    had it, so it is never made again."""
+
+    id: str
+    slots: tuple[str, ...]
+    formatted: bool = False
+
+
 class Deployment(msgspec.Struct, frozen=True, kw_only=True):
-    """`revision` grows with each change. `masters` are slots, master/0 first. `groups` maps the placement groups of
+    """`revision` grows with each change. `masters` are slots, master/0 first; without a `journal` the only one keeps the
+    catalog by itself. `groups` maps the placement groups of
     the Ray cluster that was seen last to their slots, in the order of their bundles; `groups_made` numbers them and
     is never reused."""
 
@@ -31,6 +42,7 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
     revision: int
     config: DeploymentConfig
     masters: tuple[str, ...] = ()
+    journal: JournalMemory | None = None
     groups: dict[str, tuple[str, ...]] = {}
     groups_made: int = 0
 

@@ -33,6 +33,7 @@ from ebla.actors.master.messages import (
     CheckpointRequest,
     HandOverReply,
     HandOverRequest,
+    JournalWriterStatus,
 )
 from ebla.actors.master.options import GroupOptions
 from ebla.actors.master.reign import Reign
@@ -222,6 +223,8 @@ class GroupMaster(CoordinationVerbs, Role):
                 active=self.world.address,
                 epoch=reign.holder.epoch,
                 checkpointed=reign.master.scribe.checkpointed,
+                masters=self.options.masters,
+                journals=self.options.journal.nodes,
             )
         if not self._running:
             raise NotRunning(f"{self.world.address} is starting or stopping", state="starting")
@@ -237,7 +240,15 @@ class GroupMaster(CoordinationVerbs, Role):
             role=STANDBY,
             active=self.active,
             checkpointed=self.standby.checkpointed,
+            masters=self.options.masters,
+            journals=self.options.journal.nodes,
         )
+
+    @rpc
+    async def journal_writer(self, request: m.Empty) -> JournalWriterStatus:
+        """The journal's nodes as the active master sees them."""
+        reign = self._serving()
+        return reign.writer_status()
 
     # -- between masters -------------------------------------------------------------------------------------
 

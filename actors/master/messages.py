@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from ebla.actors.journal.channel import ChannelStatus
+from ebla.actors.journal.messages import JournalId
+
 
 class HandOverRequest(msgspec.Struct, frozen=True):
     """Asked of the active master: another one shall be it, `to` or whoever knows most of the catalog."""
@@ -29,3 +32,14 @@ class CheckpointChunk(msgspec.Struct, frozen=True):
     chunks: int
     digest: int
     data: bytes
+
+
+class JournalWriterStatus(msgspec.Struct, frozen=True):
+    """The journal as the active master writes it: the segment in progress starts at `segment`, and of each node is told how
+    far it is behind."""
+
+    journal: JournalId
+    epoch: int
+    committed: int
+    segment: int
+    nodes: tuple[ChannelStatus, ...]

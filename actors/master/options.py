@@ -8,8 +8,6 @@ from ebla.actors.coordination.limits import Limits
 from ebla.actors.journal.options import JournalOptions, LeaseLimits
 from ebla.storage.errors import InvalidArgument
 
-JOURNALS = ("local",)
-
 
 class MasterOptions(msgspec.Struct, frozen=True, kw_only=True):
     """`unresponsive_s`: a server silent for so long gets no new replicas. `assignment_timeout_s`: a tablet
@@ -23,7 +21,6 @@ class MasterOptions(msgspec.Struct, frozen=True, kw_only=True):
     unknown, and unknown replicas are left alone.
     """
 
-    journal: str = "local"
     bg_s: float = 0.5
     unresponsive_s: float = 10.0
     assignment_timeout_s: float = 30.0
@@ -42,17 +39,15 @@ class MasterOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def validate(self) -> None:
         self.coordination.validate()
-        if self.journal not in JOURNALS:
-            raise InvalidArgument(f"journal must be one of {', '.join(JOURNALS)}, not {self.journal!r}")
         for name in self.__struct_fields__:
             value = getattr(self, name)
-            if name not in ("journal", "coordination") and not value > 0:
+            if name != "coordination" and not value > 0:
                 raise InvalidArgument(f"{name} must be greater than zero, not {value}")
 
 
 class GroupOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one of several masters: `masters` are the addresses of all of them, `journal` is where their edits go, `master`
-    what the active one keeps to.
+    """Of a master with a journal: `masters` are the addresses of all of them, `journal` is where their edits go, `master`
+    what the active one keeps to. A single one may have a journal, too: its catalog outlives the loss of its host.
 
     `look_s`: how often a standby looks whether the lease is free. `tail_s`: how often it reads what the active one wrote.
     `purge_s`: how often the active one lets go of edits that two masters have in a checkpoint. `hand_over_s`: how long a
@@ -70,10 +65,8 @@ class GroupOptions(msgspec.Struct, frozen=True, kw_only=True):
     hand_over_s: float = 10.0
 
     def validate(self) -> None:
-        if len(set(self.masters)) < len(self.masters) or len(self.masters) < 2:
-            raise InvalidArgument(
-                f"a group has two masters at least, each once, not {', '.join(self.masters)}"
-            )
+        if len(set(self.masters)) < len(self.masters) or not self.masters:
+            raise InvalidArgument(f"a group has one master at least, each once, not {self.masters}")
         self.journal.validate()
         self.lease.validate()
         self.master.validate()

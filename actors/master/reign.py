@@ -22,6 +22,7 @@ from ebla.actors.journal.errors import QuorumFailed, StaleEpoch
 from ebla.actors.journal.holder import Holder
 from ebla.actors.master.directory import Directory
 from ebla.actors.master.edits import Edit
+from ebla.actors.master.messages import JournalWriterStatus
 from ebla.actors.master.options import GroupOptions
 from ebla.actors.master.server import Master
 from ebla.actors.master.standby import Standby
@@ -64,6 +65,11 @@ class Reign:
     def serves(self) -> bool:
         """Whether what the catalog says at this instant is the truth, and may be told."""
         return self._open and self.ended is None and self.holder.holds()
+
+    def writer_status(self) -> JournalWriterStatus:
+        writer = self._edits.writer
+        journal, epoch = self._options.journal.journal, self.holder.epoch
+        return JournalWriterStatus(journal, epoch, writer.committed, writer.segment, tuple(writer.statuses()))
 
     async def over(self) -> EblaError:
         await self._over.wait()

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ebla.cli import chaos, check, deployment, feeding, nodes, scanning, tables, tablets
+from ebla.cli import chaos, check, deployment, feeding, journals, masters, nodes, scanning, tables, tablets
 from ebla.cli.commands import Address, Json, Name, RootGroup, Verbose, group
 from ebla.cli.ui import Common, Ui
 
@@ -15,6 +15,8 @@ app.info.cls = RootGroup
 
 table = group("Tables: create, list, describe, drop and scan them.")
 tablet = group("Tablets: the parts of a table, each replicated on its own.")
+master = group("Masters: who is active, and making another one active.")
+journal = group("The journal that keeps the masters' catalog.")
 disasters = group("Chaos: whole deployments under faults, in simulation and on real Ray.")
 
 
@@ -51,10 +53,14 @@ check.register(app)
 feeding.register(app)
 app.add_typer(table, name="table")
 app.add_typer(tablet, name="tablet")
+app.add_typer(master, name="master")
+app.add_typer(journal, name="journal")
 app.add_typer(disasters, name="chaos")
 tables.register(table)
 scanning.register(table)
 tablets.register(tablet)
+masters.register(master)
+journals.register(journal)
 chaos.register(disasters)
 
 __all__ = ["Ui", "app"]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TABLET_PREFIX_MIN = 4
-TABLET_SERVER = "tablet-server/"
+TABLET_SERVER, JOURNAL_NODE = "tablet-server/", "journal/"
 PROBE_S = 3.0
 
 
@@ -31,7 +31,7 @@ class NoCluster(Unavailable):
 class Cluster:
     """What the commands ask of a deployment."""
 
-    def __init__(self, session: Session, slots: Sequence[str]) -> None:
+    def __init__(self, session: Session, slots: Sequence[str], journals: Sequence[str] = ()) -> None:
         from ebla.aio import Database
 
         self.session = session
@@ -39,11 +39,17 @@ class Cluster:
         self.network = session.world.network
         self.masters = session.masters
         self.slots = tuple(slots)
+        self.journals = tuple(journals)
 
     async def survey(self, tables: Sequence[str] | None = None) -> Survey:
         from ebla import survey
 
-        return await survey.survey(self.network, self.masters, self.slots, tables)
+        return await survey.survey(self.network, self.masters, self.slots, tables, journals=self.journals)
+
+    async def active(self) -> str:
+        """The master that serves now, found by asking."""
+        await self.database.tables()
+        return self.session.master
 
     async def call(
         self, address: str, method: str, message: msgspec.Struct, reply: type[T], timeout_s: float
@@ -64,7 +70,7 @@ class Cluster:
         """The tablet with this id, or with an id that begins so and no other does."""
         from ebla import survey
 
-        infos = await survey.table_infos(self.network, self.session.master)
+        infos = await survey.table_infos(self.network, await self.active())
         found = [(info, each) for info in infos for each in info.tablets if each.tablet.startswith(given)]
         exact = [(info, each) for info, each in found if each.tablet == given]
         if exact:
@@ -105,7 +111,10 @@ def connected(ui: Ui, work: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
         session = await connection.open_session(name)
         try:
             there = named_actors(DeploymentConfig(name=name).namespace)
-            return await work(Cluster(session, [each for each in there if each.startswith(TABLET_SERVER)]))
+            servers, journals = (
+                [each for each in there if each.startswith(role)] for role in (TABLET_SERVER, JOURNAL_NODE)
+            )
+            return await work(Cluster(session, servers, journals))
         finally:
             session.close()
 

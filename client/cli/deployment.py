@@ -52,6 +52,15 @@ UpSet = Annotated[
         "--set", metavar="KEY=VALUE", help="A setting, such as tablet_server.memtable_bytes=134217728."
     ),
 ]
+UpMasters = Annotated[
+    int | None, typer.Option("--masters", metavar="N", help="So many masters; several need --journals.")
+]
+UpJournals = Annotated[
+    int | None,
+    typer.Option(
+        "--journals", metavar="N", help="Keep their catalog on so many journal nodes, an odd number."
+    ),
+]
 UpCpus = Annotated[int, typer.Option("--cpus", min=1, help="CPUs that each local node offers to Ray.")]
 UpAuth = Annotated[
     str | None, typer.Option("--auth", metavar="MODE", help="Of the local cluster: token or disabled.")
@@ -66,6 +75,8 @@ def up(
     local: UpLocal = None,
     data_dir: UpDataDir = None,
     slot: UpSlot = None,
+    masters: UpMasters = None,
+    journals: UpJournals = None,
     set_: UpSet = None,
     cpus: UpCpus = 4,
     auth: UpAuth = None,
@@ -81,7 +92,8 @@ def up(
     from ebla.cli import places
     from ebla.placement import launch
 
-    settings = _configured(ui, config, data_dir, slot, set_)
+    flags = {"data_dir": data_dir, "slots": slot or None, "masters": masters, "journals": journals}
+    settings = _configured(ui, config, flags, set_)
     with ui.working(f"up {settings.name}") as progress:
         cluster, started = local_cluster(ui, local, cpus, auth, dashboard, timeout, progress)
         with undone_on_failure(cluster, started):
@@ -105,7 +117,7 @@ def up(
 
 
 def _configured(
-    ui: Ui, file: Path | None, data_dir: str | None, slots: list[str] | None, assigned: list[str] | None
+    ui: Ui, file: Path | None, flags: dict[str, Any], assigned: list[str] | None
 ) -> DeploymentConfig:
     """Flags over the file over what the deployment was told before over the defaults."""
     from ebla.cli import places
@@ -115,10 +127,7 @@ def _configured(
     settings = read_file(file) if file is not None else {}
     for text in assigned or ():
         _assign(settings, text)
-    if data_dir is not None:
-        settings["data_dir"] = data_dir
-    if slots:
-        settings["slots"] = list(slots)
+    settings.update({key: value for key, value in flags.items() if value is not None})
     settings["name"] = ui.common.name or settings.get("name", NAME)
     settings.setdefault("data_dir", places.data_dir(str(settings["name"])))
     configured = configure(settings)
@@ -179,8 +188,17 @@ def _up_command(name: str) -> str:
 
 
 def _role_count(roles: list[RoleStatus]) -> str:
-    masters = sum(role.address.startswith("master/") for role in roles)
-    return f"{count(masters, 'master')}, {count(len(roles) - masters, 'tablet server')}"
+    kinds = [role.address.partition("/")[0] for role in roles]
+    told = [
+        count(kinds.count(kind), noun)
+        for kind, noun in (
+            ("master", "master"),
+            ("journal", "journal node"),
+            ("tablet-server", "tablet server"),
+        )
+        if kinds.count(kind)
+    ]
+    return ", ".join(told)
 
 
 # -- down ----------------------------------------------------------------------------------------------------
@@ -323,7 +341,7 @@ def _roles(roles: list[RoleStatus]) -> Any:
     now = datetime.now(UTC).timestamp()
     rows = (
         (
-            role.address.partition("/")[0],
+            role.address.partition("/")[0] if role.address.startswith("tablet-server/") else role.address,
             role.slot or host_of(role.address),
             role.state,
             str(role.pid) if role.pid else "-",

@@ -19,8 +19,13 @@ REASONS_MAX = 20
 
 
 def health_line(health: ClusterHealth) -> Text:
-    """One line that says it all: `HEALTHY: 2 tables, 16 tablets, 4 of 4 servers`."""
+    """One line that says it all: `HEALTHY: 2 tables, 16 tablets, 4 of 4 servers up`, and masters and journal nodes if there
+    are several."""
     up = sum(server.status == "HEALTHY" for server in health.servers)
+    others = [
+        ([master.status for master in health.masters], "master"),
+        ([node.status for node in health.journals], "journal node"),
+    ]
     line = status(health.status)
     line.append(": ", style="default")
     line.append(
@@ -28,6 +33,8 @@ def health_line(health: ClusterHealth) -> Text:
         f"{up} of {count(len(health.servers), 'server')} up",
         style="default",
     )
+    for statuses, noun in others if health.journals else ():
+        line.append(f", {statuses.count('HEALTHY')} of {count(len(statuses), noun)}", style="default")
     return line
 
 
@@ -36,12 +43,6 @@ def reasons(health: ClusterHealth) -> list[str]:
     if len(health.reasons) > REASONS_MAX:
         shown.append(f"  and {len(health.reasons) - REASONS_MAX} more")
     return shown
-
-
-def masters(health: ClusterHealth) -> Table:
-    return listing(
-        ("MASTER", "STATUS", "REASON"), ((m.address, m.status, brief(m.error or "")) for m in health.masters)
-    )
 
 
 def servers(health: ClusterHealth) -> Table:

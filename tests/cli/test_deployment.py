@@ -34,8 +34,11 @@ def configured(
     data_dir: str | None = None,
     slots: list[str] | None = None,
     assigned: list[str] | None = None,
+    masters: int | None = None,
+    journals: int | None = None,
 ) -> DeploymentConfig:
-    return _configured(Ui(Common(name=name)), file, data_dir, slots, assigned)
+    flags = {"data_dir": data_dir, "slots": slots, "masters": masters, "journals": journals}
+    return _configured(Ui(Common(name=name)), file, flags, assigned)
 
 
 def test_without_a_word_everything_is_under_the_home_directory(home: Path) -> None:
@@ -52,6 +55,8 @@ def test_flags_stand_over_the_file(tmp_path: Path) -> None:
     assert (found.name, found.data_dir, found.slots) == ("a", "/y", ("h1",))
     assert found.tablet_server == {"memtable_bytes": 2000, "heartbeat_s": 2.0}
     assert configured(name="b", file=file, slots=["h2", "h3"]).slots == ("h2", "h3")
+    several = configured(file=file, slots=["h1", "h2", "h3"], masters=2, journals=3)
+    assert (several.masters, several.journals) == (2, 3)
 
 
 def test_what_was_set_before_stays_set_unless_it_is_set_anew(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ pytestmark = pytest.mark.cluster
 TOY = dotted(Toy)
 
 
-def plan(config: DeploymentConfig, seats: Seats) -> Sequence[RoleSpec]:
+def plan(config: DeploymentConfig, seats: Seats, journal: str) -> Sequence[RoleSpec]:
     """A toy for a master, and one on every slot."""
     masters = [
         RoleSpec(f"master/{n}", slot, TOY, ToyOptions(), "master") for n, slot in enumerate(seats.masters)

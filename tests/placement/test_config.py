@@ -8,7 +8,17 @@ from typing import Any
 import msgspec
 import pytest
 
+from ebla.actors.journal.messages import JournalId
+from ebla.actors.journal.node import JournalNode
+from ebla.actors.journal.options import JournalNodeOptions
+from ebla.actors.master.group import GroupMaster
+from ebla.actors.master.options import GroupOptions
+from ebla.actors.ray_shell import load
+from ebla.actors.tablet.options import TabletServerOptions
+from ebla.actors.tablet.server import TabletServer
 from ebla.placement.config import DeploymentConfig, configure, read_file
+from ebla.placement.roles import plan_roles
+from ebla.placement.slots import Seats
 from ebla.storage.errors import InvalidArgument
 
 
@@ -40,6 +50,49 @@ def test_role_options_get_the_settings_and_their_place() -> None:
     assert config.master_options().unresponsive_s == 3
 
 
+def test_masters_with_a_journal_get_each_table_of_settings() -> None:
+    config = configure(
+        {
+            "masters": 2,
+            "journals": 3,
+            "master": {"unresponsive_s": 3},
+            "group": {"look_s": 0.3},
+            "lease": {"renew_s": 0.2},
+            "journal": {"segment_s": 9},
+            "journal_node": {"sync_s": 8},
+        }
+    )
+    roles = plan_roles(config, Seats(("a", "b"), ("a", "b", "c"), ("c", "a", "b")), "the id")
+    assert [(role.address, role.slot, role.directory) for role in roles] == [
+        ("journal/0", "c", "journal"),
+        ("journal/1", "a", "journal"),
+        ("journal/2", "b", "journal"),
+        ("master/0", "a", "master"),
+        ("master/1", "b", "master"),
+        ("tablet-server/a", "a", "tablet-server"),
+        ("tablet-server/b", "b", "tablet-server"),
+        ("tablet-server/c", "c", "tablet-server"),
+    ]
+    node, master, server = roles[0].options, roles[3].options, roles[5].options
+    assert isinstance(node, JournalNodeOptions)
+    assert isinstance(master, GroupOptions)
+    assert isinstance(server, TabletServerOptions)
+    assert node.sync_s == 8
+    assert (master.masters, master.look_s, master.lease.renew_s) == (("master/0", "master/1"), 0.3, 0.2)
+    assert (master.journal.journal, master.journal.segment_s) == (JournalId("catalog", "the id"), 9)
+    assert (master.journal.nodes, master.master.unresponsive_s) == (
+        ("journal/0", "journal/1", "journal/2"),
+        3,
+    )
+    assert server.masters == master.masters
+    assert msgspec.msgpack.decode(roles[3].assignment(config).options, type=GroupOptions) == master
+
+
+def test_one_master_may_have_a_journal() -> None:
+    roles = plan_roles(configure({"journals": 3}), Seats(("a",), ("a",), ("a", "b", "c")), "id")
+    assert [load(role.role) for role in roles] == [JournalNode] * 3 + [GroupMaster, TabletServer]
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
@@ -54,11 +107,21 @@ def test_role_options_get_the_settings_and_their_place() -> None:
             r"tablet_server.memtable_bytes: expected `int`, got `str`",
         ),
         ({"tablet_server": {"memtable_bytes": 0}}, "tablet_server: memtable_bytes must be above 0"),
-        ({"master": {"journal": "floppy"}}, "master: journal must be one of"),
         ({"masters": "three"}, "masters: expected `int`, got `str`"),
         ({"masters": 0}, "masters must be at least 1"),
-        ({"masters": 3}, "masters must be 1 while master.journal is local"),
-        ({"masters": 2, "slots": ["a"]}, "slots names 1 hosts"),
+        ({"masters": 3}, "masters is 3 without journal nodes.*set journals to 3, or masters to 1"),
+        ({"masters": 2, "journals": 4}, "journals must be an odd number.*set journals to 3 or 5"),
+        ({"journals": -1}, "journals must be 0 or an odd number"),
+        (
+            {"masters": 2, "journals": 1, "slots": ["a"]},
+            "masters is 2, but slots names 1 hosts; lower masters",
+        ),
+        ({"journals": 3, "slots": ["a", "b"]}, "journals is 3, but slots names 2 hosts; lower journals"),
+        ({"journal": {"nodes": ["x"]}}, "journal.nodes is no setting"),
+        ({"journal": {"segment_s": 0}}, "journal: segment_s must be greater than zero"),
+        ({"group": {"lease": {}}}, "group.lease is no setting"),
+        ({"lease": {"lease_s": 3.0}}, "lease: lease_s must be below held_s"),
+        ({"journal_node": {"sync": 1}}, "journal_node.sync is no setting; did you mean journal_node.sync_s"),
         ({"slots": ["a", "b", "a"]}, "slots names a twice"),
         ({"name": "No Spaces"}, "name must be"),
         ({"data_dir": "/d", "data_dirs": ["/d", "/e"]}, "data_dirs must not repeat data_dir"),

@@ -66,24 +66,33 @@ def test_no_host_at_all_is_unavailable_with_the_reasons() -> None:
         choose(survey([node("n1", "a")]), ["z"])
 
 
-def test_more_masters_than_hosts_are_refused() -> None:
-    with pytest.raises(InvalidArgument, match="only 2 hosts"):
+def test_more_masters_or_journal_nodes_than_hosts_are_refused() -> None:
+    with pytest.raises(InvalidArgument, match=r"masters is 3, but only 2 hosts .*lower `masters`"):
         seat(["a", "b"], 3)
+    with pytest.raises(InvalidArgument, match=r"journals is 3, but only 2 hosts .*lower `journals`"):
+        seat(["a", "b"], 2, 3)
+
+
+def test_journal_nodes_sit_on_distinct_hosts_and_beside_masters_only_where_they_must() -> None:
+    assert seat(["a", "b", "c"], 2, 3).journals == ("c", "a", "b")
+    assert seat(["a", "b", "c", "d", "e"], 2, 3).journals == ("c", "d", "e")
 
 
 def test_a_master_keeps_its_seat_even_while_its_host_is_away() -> None:
-    assert seat(["a", "b", "c"], 1, ["z"]).masters == ("z",)
+    assert seat(["a", "b", "c"], 1, seated=["z"]).masters == ("z",)
 
 
 @given(NAMES, NAMES, st.data())
-def test_hosts_that_come_later_never_move_a_master(
+def test_hosts_that_come_later_move_no_master_and_no_journal_node(
     first: list[str], later: list[str], data: st.DataObject
 ) -> None:
     masters = data.draw(st.integers(1, len(first)))
-    seated = seat(first, masters)
+    journals = data.draw(st.integers(0, len(first)))
+    seated = seat(first, masters, journals)
     grown = sorted({*first, *later})
-    again = seat(grown, masters, seated.masters)
-    assert again.masters == seated.masters
+    again = seat(grown, masters, journals, seated.masters, seated.journals)
+    assert (again.masters, again.journals) == (seated.masters, seated.journals)
+    assert len(set(again.journals)) == journals
     assert again.tablet_servers == tuple(grown)
     assert len(set(again.masters)) == masters
 

@@ -1,0 +1,131 @@
+"""`ebla journal status`: the nodes that keep the masters' catalog, in their own words and in the active master's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import typer
+
+from ebla.cli.cluster import Cluster, within
+from ebla.cli.commands import command
+from ebla.cli.masters import hosts
+from ebla.cli.problems import Refused
+from ebla.cli.render import facts, listing, size
+from ebla.cli.ui import Ui
+
+if TYPE_CHECKING:
+    from ebla.actors.journal.channel import ChannelStatus
+    from ebla.actors.journal.messages import JournalStatus
+    from ebla.actors.master.messages import JournalWriterStatus
+    from ebla.verdicts import JournalHealth, Unanswered
+
+ASK_S = 5.0
+
+
+class NodeLine(msgspec.Struct, frozen=True):
+    """One journal node. `journal` is what it says itself, `writer` what the active master knows of it."""
+
+    address: str
+    host: str | None
+    status: str
+    error: str | None
+    journal: JournalStatus | None
+    writer: ChannelStatus | None
+
+
+class Told(msgspec.Struct, frozen=True):
+    """`writer` is what the active master says, or why nobody says it."""
+
+    nodes: tuple[NodeLine, ...]
+    active: str | None
+    writer: JournalWriterStatus | Unanswered | None
+
+
+def status(ui: Ui) -> None:
+    """Each node of the masters' journal: epochs, segments, and how far it is behind."""
+    told = within(ui, look)
+    if not told.nodes:
+        raise Refused(
+            "this deployment has no journal: its only master keeps the catalog by itself",
+            hint="a new deployment may have one: `ebla up --masters 2 --journals 3`",
+        )
+    ui.show(msgspec.to_builtins(told), *_head(told), "", _table(told))
+
+
+async def look(cluster: Cluster) -> Told:
+    from ebla.actors.master.messages import JournalWriterStatus
+    from ebla.actors.messages import Empty
+    from ebla.mastery import judge_journals
+    from ebla.survey import ask
+    from ebla.verdicts import Unanswered
+
+    seen = await cluster.survey(tables=())
+    active = next(
+        (a for a, said in seen.masters.items() if not isinstance(said, Unanswered) and said.role == "active"),
+        None,
+    )
+    writer: JournalWriterStatus | Unanswered | None = None
+    if active is not None and seen.journals:
+        writer = await ask(cluster.network, active, "journal_writer", Empty(), JournalWriterStatus, ASK_S)
+    slots = await hosts(cluster, list(seen.journals))
+    channels = {} if writer is None or isinstance(writer, Unanswered) else {n.node: n for n in writer.nodes}
+    found = []
+    for health in judge_journals(seen):
+        said = seen.journals[health.address]
+        own = None if isinstance(said, Unanswered) else next(iter(said.journals), None)
+        found.append(_line(health, slots.get(health.address), own, channels.get(health.address)))
+    return Told(tuple(found), active, writer)
+
+
+def _line(
+    health: JournalHealth, host: str | None, own: JournalStatus | None, writer: ChannelStatus | None
+) -> NodeLine:
+    return NodeLine(health.address, host, health.status, health.error, own, writer)
+
+
+def _head(told: Told) -> list[Any]:
+    from ebla.verdicts import Unanswered
+
+    journal = next((node.journal for node in told.nodes if node.journal is not None), None)
+    well = sum(node.status == "HEALTHY" for node in told.nodes)
+    pairs: list[tuple[str, Any]] = [("nodes", f"{well} of {len(told.nodes)} healthy")]
+    if journal is not None:
+        pairs.insert(0, ("journal", f"{journal.journal.name} ({journal.journal.id})"))
+    if told.writer is None or isinstance(told.writer, Unanswered):
+        why = "no master is active" if told.writer is None else told.writer.message
+        return [facts([*pairs, ("writer", f"not known: {why}")])]
+    epoch, segment = told.writer.epoch, told.writer.segment
+    writing = f"{told.active} in epoch {epoch}, segment {segment}, committed up to {told.writer.committed:,}"
+    return [facts([*pairs, ("writer", writing)])]
+
+
+def _table(told: Told) -> Any:
+    rows = []
+    for node in told.nodes:
+        own, writer = node.journal, node.writer
+        lag = queue = "-"
+        if writer is not None:
+            lag = f"{writer.lag_txns:,} / {writer.lag_ms:.0f} ms"
+            queue = f"{writer.queue_txns:,} / {size(writer.queue_bytes)}"
+        elif own is not None:
+            lag = f"{own.lag_txns:,}"
+        rows.append(
+            (
+                node.address.rpartition("/")[2],
+                node.host or "-",
+                node.status if writer is None or not writer.out_of_sync else "out of sync",
+                "-" if own is None else f"{own.promised}/{own.writer}",
+                None if own is None else len(own.segments),
+                None if own is None else own.committed,
+                lag,
+                queue,
+                "-" if own is None else f"{own.sync_ms.p50:.1f}/{own.sync_ms.p99:.1f}",
+            )
+        )
+    headers = ("NODE>", "HOST", "STATUS", "EPOCHS>", "SEGS>", "COMMITTED>", "LAG>", "QUEUE>", "SYNC MS>")
+    return listing(headers, rows)
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "status")(status)

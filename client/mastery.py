@@ -1,0 +1,95 @@
+"""The verdict on the masters and on the nodes of their journal, from what each of them says itself. Await-free.
+
+A deployment serves as long as one master is active and a majority of the journal nodes takes its edits. A standby or a
+journal node that is not there is a finding all the same: the next loss may be the one too many.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ebla.verdicts import (
+    FAILED,
+    HEALTHY,
+    LAGGING,
+    MISSING,
+    RECOVERING,
+    UNAVAILABLE,
+    UNDER_REPLICATED,
+    UNREACHABLE,
+    JournalHealth,
+    MasterHealth,
+    Survey,
+    Unanswered,
+)
+
+if TYPE_CHECKING:
+    from ebla.actors.journal.messages import JournalNodeStatus
+    from ebla.actors.messages import MasterStatus
+
+LAG_EDITS_MAX = (
+    1000  # edits that a journal node may be behind; the nodes are asked at slightly different moments
+)
+ACTIVE = "active"
+
+
+def judge_masters(survey: Survey) -> tuple[MasterHealth, ...]:
+    return tuple(_master(address, said) for address, said in survey.masters.items())
+
+
+def judge_journals(survey: Survey) -> tuple[JournalHealth, ...]:
+    said = [each for each in survey.journals.values() if not isinstance(each, Unanswered)]
+    statuses = [status for node in said for status in node.journals]
+    writer = max((status.writer for status in statuses), default=0)
+    committed = max((status.committed for status in statuses), default=0)
+    return tuple(_node(address, each, writer, committed) for address, each in survey.journals.items())
+
+
+def status_of(masters: tuple[MasterHealth, ...], journals: tuple[JournalHealth, ...]) -> str:
+    """What they mean for the deployment as a whole."""
+    serving = any(master.role == ACTIVE for master in masters)
+    able = sum(node.status in (HEALTHY, LAGGING) for node in journals)
+    if (masters and not serving) or (journals and 2 * able <= len(journals)):
+        return UNAVAILABLE
+    statuses = [*(master.status for master in masters), *(node.status for node in journals)]
+    if any(status not in (HEALTHY, LAGGING) for status in statuses):
+        return UNDER_REPLICATED
+    return RECOVERING if LAGGING in statuses else HEALTHY
+
+
+def reasons_of(masters: tuple[MasterHealth, ...], journals: tuple[JournalHealth, ...]) -> list[str]:
+    found = [f"{master.address}: {master.error}" for master in masters if master.status != HEALTHY]
+    if not masters:
+        found.append("no master is known")
+    elif len(masters) > 1 and found and sum(master.status == HEALTHY for master in masters) == 1:
+        found.append("no standby could take over from the active master")
+    found += [f"{node.address} is {node.status}: {node.error}" for node in journals if node.status != HEALTHY]
+    able = sum(node.status in (HEALTHY, LAGGING) for node in journals)
+    if journals and 2 * able <= len(journals):
+        found.append(
+            f"{able} of {len(journals)} journal nodes take edits, no majority: no table can be created, altered or dropped"
+        )
+    return found
+
+
+def _master(address: str, said: MasterStatus | Unanswered) -> MasterHealth:
+    if isinstance(said, Unanswered):
+        return MasterHealth(address, UNREACHABLE, said.message)
+    return MasterHealth(address, HEALTHY, role=said.role)
+
+
+def _node(address: str, said: JournalNodeStatus | Unanswered, writer: int, committed: int) -> JournalHealth:
+    if isinstance(said, Unanswered):
+        return JournalHealth(address, UNREACHABLE, said.message)
+    if said.failed:
+        return JournalHealth(address, FAILED, "; ".join(said.failed.values()))
+    if not said.journals:
+        return JournalHealth(address, MISSING, "it does not have the journal: its directory was lost")
+    for status in said.journals:
+        if status.writer < writer:
+            return JournalHealth(address, LAGGING, "it is left out until the next segment begins")
+        if status.damaged:
+            return JournalHealth(address, LAGGING, f"it fetches {len(status.damaged)} damaged segments anew")
+        if (lag := committed - status.last) > LAG_EDITS_MAX:
+            return JournalHealth(address, LAGGING, f"it is {lag:,} edits behind")
+    return JournalHealth(address, HEALTHY)

@@ -1,0 +1,204 @@
+"""`ebla master`, `ebla journal`, and what `check` says of both, with two masters and three journal nodes in virtual time."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from ebla.chaos.simulation.loop import run
+from ebla.cli import cluster as seam
+from ebla.cli.app import app
+from ebla.cli.ui import Ui
+from tests.cli.stage import Cli, Outcome
+from tests.master.group_stage import GroupStage
+
+Prepare = Callable[[GroupStage], Awaitable[object]]
+
+
+@pytest.fixture
+def several(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
+    """A command on a deployment of its own; `looked` is done with it afterwards."""
+
+    def invoke(*words: str, prepare: Prepare | None = None, looked: Prepare | None = None) -> Outcome:
+        def connected(ui: Ui, work: Callable[[seam.Cluster], Coroutine[Any, Any, Any]]) -> Any:
+            async def main() -> Any:
+                stage = GroupStage()
+                await stage.open()
+                if prepare is not None:
+                    await prepare(stage)
+                servers = [f"tablet-server/{host}" for host in stage.hosts]
+                told = await work(seam.Cluster(stage.session, servers, stage.journals))
+                if looked is not None:
+                    await looked(stage)
+                stage.watching.cancel()
+                return told
+
+            return run(main())
+
+        monkeypatch.setattr(seam, "connected", connected)
+        result = CliRunner().invoke(app, list(words), catch_exceptions=False)
+        return Outcome(result.exit_code, result.stdout, result.stderr)
+
+    return invoke
+
+
+Several = Callable[..., Outcome]
+
+
+async def a_table(stage: GroupStage) -> None:
+    await stage.create("flights", buckets=2)
+    await stage.running("flights")
+
+
+async def one_master_down(stage: GroupStage) -> None:
+    stage.cluster.crash(stage.other(await stage.ready()))
+
+
+async def no_master_up(stage: GroupStage) -> None:
+    for master in stage.masters:
+        stage.cluster.crash(master)
+
+
+async def one_node_down(stage: GroupStage) -> None:
+    await a_table(stage)
+    stage.cluster.crash("journal/1")
+
+
+async def no_majority(stage: GroupStage) -> None:
+    for node in stage.journals[1:]:
+        stage.cluster.crash(node)
+    await stage.until(lambda: not stage.serving())
+
+
+# -- masters -------------------------------------------------------------------------------------------------
+
+
+def test_master_list_tells_who_is_active_and_how_far_the_others_are(several: Several) -> None:
+    found = several("master", "list", "--json", prepare=a_table).json["masters"]
+    assert [each["address"] for each in found] == ["master/0", "master/1"]
+    active = next(each for each in found if each["role"] == "active")
+    standby = next(each for each in found if each["role"] == "standby")
+    assert active["epoch"] == 1 and active["lag"] == 0 and active["txid"] > 3
+    assert standby["epoch"] is None and standby["txid"] + standby["lag"] == active["txid"]
+    shown = several("master", "list")
+    assert [line.split()[0] for line in shown.lines] == ["MASTER", "master/0", "master/1"]
+
+
+def test_a_master_that_gives_no_answer_is_listed_with_the_reason(several: Several) -> None:
+    outcome = several("master", "list", prepare=one_master_down)
+    line = next(line for line in outcome.lines if "UNREACHABLE" in line)
+    assert line.startswith("master/") and line.split("UNREACHABLE")[1].strip("- ")
+
+
+def test_a_failover_says_who_serves_now_and_how_long_it_took(several: Several) -> None:
+    async def looked(stage: GroupStage) -> None:
+        assert stage.served[-2] != stage.served[-1]
+        assert len(stage.serving()) == 1
+
+    document = several("master", "failover", "--json", prepare=a_table, looked=looked).json
+    assert {document["before"], document["active"]} == {"master/0", "master/1"}
+    assert document["seconds"] >= 0
+    assert "is the active master now, after" in several("master", "failover").out
+
+
+def test_a_failover_to_somebody_else_is_refused_and_changes_nothing(several: Several) -> None:
+    unknown = several("master", "failover", "--to", "master/7")
+    assert (unknown.status, "the masters are master/0, master/1" in unknown.err) == (1, True)
+    found = several("master", "list", "--json").json["masters"]
+    already = next(each["address"] for each in found if each["role"] == "active")
+    again = several("master", "failover", "--to", already)
+    assert (again.status, "is the active master already" in again.err) == (1, True)
+
+
+def test_a_failover_without_a_standby_says_so(several: Several, ebla: Cli) -> None:
+    alone = several("master", "failover", prepare=one_master_down)
+    assert (alone.status, "no standby answers" in alone.err) == (1, True)
+    nobody = several("master", "failover", prepare=no_master_up)
+    assert (nobody.status, "no master is active now" in nobody.err) == (1, True)
+    single = ebla("master", "failover")
+    assert (single.status, "`ebla up --masters 2 --journals 3`" in single.err) == (1, True)
+
+
+# -- the journal ---------------------------------------------------------------------------------------------
+
+
+def test_journal_status_tells_of_each_node_what_it_and_the_writer_say(several: Several) -> None:
+    document = several("journal", "status", "--json", prepare=a_table).json
+    assert [node["address"] for node in document["nodes"]] == ["journal/0", "journal/1", "journal/2"]
+    assert document["active"] in ("master/0", "master/1")
+    assert document["writer"]["epoch"] == 1
+    for node in document["nodes"]:
+        assert node["status"] == "HEALTHY" and node["journal"]["promised"] == 1
+        assert node["writer"]["queue_txns"] == 0 and node["writer"]["out_of_sync"] is False
+        assert node["journal"]["last"] == document["writer"]["committed"]
+
+
+def test_a_node_that_is_away_is_told_by_name_and_by_how_far_it_is_behind(several: Several) -> None:
+    async def away(stage: GroupStage) -> None:
+        stage.cluster.crash("journal/1")
+        await a_table(stage)
+
+    document = several("journal", "status", "--json", prepare=away).json
+    node = document["nodes"][1]
+    assert (node["status"], node["journal"], node["writer"]["out_of_sync"]) == ("UNREACHABLE", None, True)
+    assert node["writer"]["lag_txns"] > 0
+    shown = several("journal", "status", prepare=away)
+    assert "out of sync" in next(line for line in shown.lines if line.startswith("   1") or " 1 " in line[:6])
+
+
+def test_without_a_majority_the_nodes_are_told_all_the_same(several: Several) -> None:
+    outcome = several("journal", "status", prepare=no_majority)
+    assert outcome.status == 0
+    assert any("writer" in line and "no master is active" in line for line in outcome.lines)
+
+
+def test_a_deployment_without_a_journal_says_so(ebla: Cli) -> None:
+    outcome = ebla("journal", "status")
+    assert (outcome.status, "has no journal" in outcome.err) == (1, True)
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_the_tables_fit_their_terminal(
+    monkeypatch: pytest.MonkeyPatch, several: Several, columns: int
+) -> None:
+    printed = io.StringIO()
+    console = Console(file=printed, width=columns, force_terminal=True, color_system=None)
+    monkeypatch.setattr(Ui, "out", property(lambda self: console))
+    several("master", "list", prepare=a_table)
+    several("journal", "status", prepare=one_node_down)
+    lines = [line.rstrip() for line in printed.getvalue().splitlines()]
+    rows = [line for line in lines if line.lstrip().startswith(("master/", "0 ", "1 ", "2 "))]
+    assert len(rows) == 5, lines
+    assert all(len(line) <= columns for line in lines)
+
+
+# -- check ---------------------------------------------------------------------------------------------------
+
+
+def test_check_covers_masters_and_journal_nodes(several: Several) -> None:
+    well = several("check", prepare=a_table)
+    assert well.status == 0
+    assert well.lines[-1].endswith("3 of 3 servers up, 2 of 2 masters, 3 of 3 journal nodes")
+
+
+@pytest.mark.parametrize(
+    ("prepare", "status", "words"),
+    [
+        (one_master_down, "UNDER_REPLICATED", "no standby could take over"),
+        (one_node_down, "UNDER_REPLICATED", "journal/1 is UNREACHABLE"),
+        (no_majority, "UNAVAILABLE", "1 of 3 journal nodes take edits, no majority"),
+        (no_master_up, "UNAVAILABLE", "master/1: "),
+    ],
+)
+def test_check_finds_what_the_next_loss_would_make_an_outage(
+    several: Several, prepare: Prepare, status: str, words: str
+) -> None:
+    outcome = several("check", "--json", prepare=prepare)
+    assert outcome.status == 1
+    assert outcome.json["status"] == status
+    assert any(words in reason for reason in outcome.json["reasons"]), outcome.json["reasons"]

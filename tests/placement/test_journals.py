@@ -1,0 +1,117 @@
+"""When the masters' journal is made, and when what is found in its place is refused; and what a deployment may become."""
+
+from __future__ import annotations
+
+import pytest
+
+from ebla.actors.errors import Unavailable
+from ebla.actors.journal.errors import ForeignJournal, NotFormatted
+from ebla.actors.journal.messages import FormatState, JournalId
+from ebla.actors.journal.options import JournalOptions
+from ebla.placement import launch
+from ebla.placement.config import configure
+from ebla.placement.journals import Said, to_make, verify
+from ebla.placement.state import Deployment, JournalMemory
+from ebla.storage.errors import InvalidArgument
+
+NODES = ("journal/0", "journal/1", "journal/2")
+JOURNAL = JournalOptions(journal=JournalId("catalog", "ours"), nodes=NODES)
+
+EMPTY = FormatState(None)
+OURS = FormatState("ours", NODES)
+USED = FormatState("ours", NODES, used=True)
+OTHER = FormatState("other", NODES, used=True)
+SILENT = Unavailable("it is cut off")
+
+
+def said(*states: Said) -> dict[str, Said]:
+    return dict(zip(NODES, states, strict=True))
+
+
+def test_a_journal_that_nobody_has_is_made() -> None:
+    assert to_make(JOURNAL, said(EMPTY, EMPTY, EMPTY)) == ("ours", True)
+
+
+def test_one_that_was_half_made_is_made_to_the_end() -> None:
+    assert to_make(JOURNAL, said(OURS, EMPTY, EMPTY)) == ("ours", True)
+    assert to_make(JOURNAL, said(EMPTY, OURS, OURS)) == ("ours", True)
+
+
+def test_one_that_was_made_before_a_crash_is_not_made_again() -> None:
+    assert to_make(JOURNAL, said(OURS, OURS, OURS)) == ("ours", False)
+    assert to_make(JOURNAL, said(USED, EMPTY, USED)) == ("ours", False)
+
+
+def test_an_empty_majority_beside_a_node_that_was_used_is_refused() -> None:
+    with pytest.raises(NotFormatted, match=r"journal/1 is empty.*bring the directory back"):
+        to_make(JOURNAL, said(USED, EMPTY, EMPTY))
+
+
+def test_a_foreign_journal_is_refused_and_told_what_to_do() -> None:
+    with pytest.raises(ForeignJournal, match=r"journal/2 .* another deployment .*data_dir of its own"):
+        to_make(JOURNAL, said(EMPTY, EMPTY, OTHER))
+
+
+def test_a_journal_that_all_nodes_have_is_taken_up_when_its_id_was_forgotten() -> None:
+    assert to_make(JOURNAL, said(OTHER, OTHER, OTHER)) == ("other", False)
+    fewer = FormatState("other", (*NODES, "journal/3", "journal/4"), used=True)
+    with pytest.raises(InvalidArgument, match="set journals to 5"):
+        to_make(JOURNAL, said(fewer, fewer, fewer))
+
+
+def test_every_node_must_be_there_to_make_it() -> None:
+    with pytest.raises(Unavailable, match=r"journal/1 gives no answer .*start its host"):
+        to_make(JOURNAL, said(EMPTY, SILENT, EMPTY))
+
+
+def test_a_minority_without_the_journal_is_told_and_a_majority_refused() -> None:
+    assert verify(JOURNAL, said(USED, USED, SILENT)) == []
+    (warning,) = verify(JOURNAL, said(USED, EMPTY, USED))
+    assert "journal/1 is empty" in warning and "go on without it" in warning
+    assert "another deployment" in verify(JOURNAL, said(OTHER, USED, USED))[0]
+    with pytest.raises(NotFormatted, match="journal/1 is empty"):
+        verify(JOURNAL, said(USED, EMPTY, EMPTY))
+
+
+# -- what a deployment may become ----------------------------------------------------------------------------
+
+
+def deployment(masters: int, journals: int, formatted: bool = True) -> Deployment:
+    slots = tuple("abcde")
+    journal = JournalMemory(id="i", slots=slots[:journals], formatted=formatted) if journals else None
+    config = configure({"name": "t", "masters": masters, "journals": journals})
+    return Deployment(uuid="u", revision=3, config=config, masters=slots[:masters], journal=journal)
+
+
+@pytest.mark.parametrize(
+    ("before", "settings", "words"),
+    [
+        (deployment(2, 3), {"masters": 1, "journals": 0}, "journals is 0, but .* set journals to 3"),
+        (deployment(2, 3), {"masters": 2, "journals": 5}, "journals is 5, but .* set journals to 3"),
+        (deployment(2, 3), {"masters": 1, "journals": 3}, "masters is 1, but there are 2.* set masters to 2"),
+        (deployment(1, 0), {"masters": 2, "journals": 3}, "journals is 3, but .* set journals to 0"),
+    ],
+)
+def test_what_it_cannot_become_is_refused_with_the_setting_that_it_has(
+    before: Deployment, settings: dict[str, int], words: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=words):
+        launch._require_possible(before, configure({"name": "t", **settings}))
+
+
+def test_masters_are_added_while_nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    running: list[str] = []
+    monkeypatch.setattr(launch.asking, "named_actors", lambda namespace: running)
+    wanted = configure({"name": "t", "masters": 3, "journals": 3})
+    launch._require_possible(deployment(2, 3), wanted)
+    running.append("master/0")
+    with pytest.raises(InvalidArgument, match="`ebla down`, then `ebla up`"):
+        launch._require_possible(deployment(2, 3), wanted)
+
+
+def test_a_journal_that_was_never_made_may_still_be_another() -> None:
+    before = deployment(2, 3, formatted=False)
+    wanted = configure({"name": "t", "masters": 1, "journals": 0})
+    launch._require_possible(before, wanted)
+    assert launch._kept(before.journal, wanted) is None
+    assert launch._kept(before.journal, before.config) == before.journal
