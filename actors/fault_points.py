@@ -68,6 +68,12 @@ GROUP_POINTS = (  # of one master of several, beside those above
     "master.hand_over.after_release",
 )
 
+MOVE_POINTS = (  # of a catalog on its way into a journal, which happens once: no soak comes by
+    "master.move.before_edit",
+    "master.move.after_edit",
+    "master.move.after_clear",
+)
+
 JOURNAL_COMMITS = (
     "format",
     "rejoin",

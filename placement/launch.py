@@ -8,9 +8,8 @@ disk: the roles' directories, and placement/state.py's memory of who sat where.
 
 from __future__ import annotations
 
-import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -18,26 +17,22 @@ import ray
 import ray.exceptions
 
 from ebla.actors.errors import Unavailable
-from ebla.actors.ray_shell import RUNNING, STOPPING, Pong, load
-from ebla.actors.ray_world import remote_class
-from ebla.placement import asking, groups, journals, memory, slots
-from ebla.placement.asking import AWAY, MISSING, RoleStatus, Told, find_actor, hear, named_actors
+from ebla.actors.ray_shell import RUNNING
+from ebla.placement import asking, catalog, groups, journals, memory, slots
+from ebla.placement.asking import AWAY, MISSING, RoleStatus, find_actor, hear, named_actors
 from ebla.placement.config import DeploymentConfig
+from ebla.placement.fleet import DOWN_S, Fleet, Progress, await_gone
 from ebla.placement.groups import Group
 from ebla.placement.ray_private import check_version
-from ebla.placement.roles import JOURNAL_NODE_ROLE, PlanRoles, RoleSpec, journal_of, plan_roles
-from ebla.placement.slots import SLOT_LABEL, Seats, Survey
-from ebla.placement.state import Deployment, JournalMemory
-from ebla.storage.errors import InvalidArgument
+from ebla.placement.roles import PlanRoles, RoleSpec, journal_of, plan_roles
+from ebla.placement.slots import SLOT_LABEL, Survey
+from ebla.placement.state import Deployment
 
 UP_S = 120.0
-DOWN_S = 60.0
 GOODBYE_S = 2.0  # from an actor's last answer until Ray has forgotten its name
 STATUS_S = 3.0
 POLL_S = 0.05
 JOURNAL = "journal/"
-
-Progress = Callable[[str], None]
 
 
 class UpReport(msgspec.Struct, frozen=True):
@@ -96,10 +91,10 @@ def up(
     before, state = _remember(config, available, chosen)
     placed = _place(state, available, tell, deadline_s)
 
-    fleet = _Fleet(config, placed, state, available, tell)
-    state = _journal_made(fleet, plan, state, available, deadline_s)
-    seats = _seats(state)
-    specs = list(plan(config, seats, _journal_id(state)))
+    fleet = Fleet(config, placed, state, available, tell)
+    state = catalog.kept_safely(fleet, plan, state, available, deadline_s)
+    seats = catalog.seats(state)
+    specs = list(plan(config, seats, state.journal.id if state.journal else ""))
     told = fleet.bring(specs, deadline_s)
     roles = tuple(
         asking.status(spec.address, spec.slot, told[spec.address]) if spec.address in told else _away(spec)
@@ -134,15 +129,15 @@ def _survey() -> Survey:
 def _remember(config: DeploymentConfig, available: Survey, chosen: Survey) -> tuple[Deployment, Deployment]:
     """What was remembered, and what is now: durable before anything is launched."""
     before = memory.recall(config, available.hosts)
-    _require_possible(before, config)
+    catalog.require_possible(before, config, asking.named_actors(config.namespace))
     covered = groups.recognise(groups.present(config.name), before.groups, available.hosts)
     made = before.groups_made
-    journal = _kept(before.journal, config)
+    journal = catalog.kept(before, config)
     seats = slots.seat(
         chosen.slots, config.masters, config.journals, before.masters, journal.slots if journal else ()
     )
     if journal is None and seats.journals:
-        journal = JournalMemory(id=secrets.token_hex(16), slots=seats.journals)
+        journal = catalog.planned(before, seats.journals)
     seated = (*chosen.slots, *seats.masters, *seats.journals)
     wanted = [host for host in available.hosts if host.slot in seated]
     needed = groups.uncovered(wanted, covered)
@@ -154,73 +149,6 @@ def _remember(config: DeploymentConfig, available: Survey, chosen: Survey) -> tu
     )
     memory.keep(state, before, available.hosts)
     return before, state
-
-
-def _kept(journal: JournalMemory | None, config: DeploymentConfig) -> JournalMemory | None:
-    """One that was never made is planned anew if another number of nodes is wanted now."""
-    if journal is None or journal.formatted or len(journal.slots) == config.journals:
-        return journal
-    return None
-
-
-def _require_possible(before: Deployment, config: DeploymentConfig) -> None:
-    """What is there already allows no other number of journal nodes, and no fewer masters."""
-    if before.revision == 0:
-        return
-    journal, masters = before.journal, len(before.masters)
-    if journal is not None and not journal.formatted:
-        return
-    if journal is None and config.journals:
-        raise InvalidArgument(
-            f"journals is {config.journals}, but this deployment keeps its catalog in master/0 alone, and moving it is not "
-            "built yet; set journals to 0 and masters to 1, or set up a new deployment and copy the tables"
-        )
-    if journal is not None and config.journals != len(journal.slots):
-        raise InvalidArgument(
-            f"journals is {config.journals}, but the catalog is in a journal of {len(journal.slots)} nodes, and they cannot "
-            f"be exchanged; set journals to {len(journal.slots)}"
-        )
-    if config.masters < masters:
-        raise InvalidArgument(
-            f"masters is {config.masters}, but there are {masters}, and the one that is left out may hold the only "
-            f"checkpoint of what the journal let go of; set masters to {masters}"
-        )
-    if config.masters > masters and (running := asking.named_actors(config.namespace)):
-        raise InvalidArgument(
-            f"masters is {config.masters}, but {len(running)} roles run that know of {masters}; `ebla down`, then "
-            "`ebla up`"
-        )
-
-
-def _seats(state: Deployment) -> Seats:
-    """Also of hosts that are away now."""
-    chosen = state.config.slots
-    served = tuple(sorted(slot for slot in groups.bundles(state.groups) if not chosen or slot in chosen))
-    return Seats(state.masters, served, state.journal.slots if state.journal else ())
-
-
-def _journal_id(state: Deployment) -> str:
-    return state.journal.id if state.journal else ""
-
-
-def _journal_made(
-    fleet: _Fleet,
-    plan: PlanRoles,
-    state: Deployment,
-    available: Survey,
-    deadline_s: float,
-) -> Deployment:
-    """The journal exists on all of its nodes, and that is remembered, before the first master starts."""
-    journal, config = state.journal, state.config
-    if journal is None or journal.formatted:
-        return state
-    seats = _seats(state)
-    nodes = [spec for spec in plan(config, seats, journal.id) if spec.role == JOURNAL_NODE_ROLE]
-    fleet.bring(nodes, deadline_s)
-    made = journals.make(config.namespace, journal_of(config, seats, journal.id))
-    remembered = state.revised(journal=msgspec.structs.replace(journal, id=made, formatted=True))
-    memory.keep(remembered, state, available.hosts)
-    return remembered
 
 
 def _place(state: Deployment, available: Survey, tell: Progress, deadline_s: float) -> dict[str, Group]:
@@ -241,69 +169,6 @@ def _place(state: Deployment, available: Survey, tell: Progress, deadline_s: flo
             time.sleep(POLL_S)
             there = {group.name: group for group in groups.present(name)}
     return there
-
-
-class _Fleet:
-    """Finds or makes the actor of each role, and counts which."""
-
-    def __init__(
-        self,
-        config: DeploymentConfig,
-        placed: dict[str, Group],
-        state: Deployment,
-        available: Survey,
-        tell: Progress,
-    ) -> None:
-        self.launched: list[str] = []
-        self.adopted: list[str] = []
-        self._config = config
-        self._placed = placed
-        self._bundles = groups.bundles(state.groups)
-        self._available = available
-        self._tell = tell
-        self._handles: dict[str, Any] = {}
-
-    def bring(self, specs: Sequence[RoleSpec], deadline_s: float) -> dict[str, Told]:
-        """What each of the roles says once it is there; those whose host is away say nothing."""
-        for spec in specs:
-            if spec.address not in self._handles and self._available.host(spec.slot):
-                self._handles[spec.address] = self._adopt_or_launch(spec)
-        wanted = {
-            spec.address: self._handles[spec.address] for spec in specs if spec.address in self._handles
-        }
-        return hear(wanted, deadline_s, self._settled)
-
-    def _adopt_or_launch(self, spec: RoleSpec) -> Any:
-        handle = find_actor(self._config.namespace, spec.address)
-        if handle is not None and _stopped_half_way(handle):
-            ray.kill(handle, no_restart=True)
-            _await_gone(self._config.namespace, [spec.address], time.monotonic() + DOWN_S)
-            handle = None
-        if handle is not None:
-            self.adopted.append(spec.address)
-            return handle
-        self.launched.append(spec.address)
-        self._tell(f"launching {spec.address} on {spec.slot}")
-        bundle = self._bundles[spec.slot]
-        options = remote_class(load(spec.role)).options(
-            name=spec.address,
-            namespace=self._config.namespace,
-            get_if_exists=True,
-            scheduling_strategy=groups.strategy(self._placed[bundle.group], bundle.index),
-        )
-        return options.remote(msgspec.msgpack.encode(spec.assignment(self._config)))
-
-    def _settled(self, address: str, pong: Pong) -> bool:
-        done = asking.settled(pong)
-        if done:
-            self._tell(f"{address} is {pong.state}")
-        return done
-
-
-def _stopped_half_way(handle: Any) -> bool:
-    """An earlier `down` that was interrupted: the role has said goodbye and its actor is still there."""
-    told = hear({"": handle}, time.monotonic() + STATUS_S)[""]
-    return isinstance(told, Pong) and told.state == STOPPING
 
 
 def _away(spec: RoleSpec) -> RoleStatus:
@@ -344,7 +209,7 @@ def down(name: str, *, progress: Progress | None = None, timeout_s: float = DOWN
             _, goodbyes = ray.wait(goodbyes, num_returns=len(goodbyes), timeout=min(left_s, 1.0))
             tell(f"{len(goodbyes)} of {len(addresses)} roles are stopping")
     killed = _end_remaining(namespace, min(deadline_s, time.monotonic() + GOODBYE_S))
-    _await_gone(namespace, addresses, time.monotonic() + DOWN_S)
+    await_gone(namespace, addresses, time.monotonic() + DOWN_S)
     there = groups.present(name)
     for group in there:
         groups.remove(group)
@@ -369,15 +234,6 @@ def _end_remaining(namespace: str, deadline_s: float) -> list[str]:
             ray.kill(handle, no_restart=True)
             killed.append(address)
     return killed
-
-
-def _await_gone(namespace: str, addresses: Sequence[str], deadline_s: float) -> None:
-    while left := set(named_actors(namespace)) & set(addresses):
-        if time.monotonic() > deadline_s:
-            raise Unavailable(
-                f"Ray does not end the actors {', '.join(sorted(left))}; see the dashboard, then try again"
-            )
-        time.sleep(POLL_S)
 
 
 # -- status --------------------------------------------------------------------------------------------------

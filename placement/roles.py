@@ -18,6 +18,7 @@ from ebla.placement.slots import Seats
 
 MASTER_ROLE = "ebla.actors.master.server:Master"
 GROUP_MASTER_ROLE = "ebla.actors.master.group:GroupMaster"
+MOVER_ROLE = "ebla.actors.master.mover:CatalogMover"
 JOURNAL_NODE_ROLE = "ebla.actors.journal.node:JournalNode"
 TABLET_SERVER_ROLE = "ebla.actors.tablet.server:TabletServer"
 CATALOG = "catalog"  # the journal's name
@@ -73,6 +74,11 @@ def plan_roles(config: DeploymentConfig, seats: Seats, journal: str) -> list[Rol
         address = f"tablet-server/{slot}"
         specs.append(RoleSpec(address, slot, TABLET_SERVER_ROLE, options, "tablet-server", on_data_dirs=True))
     return specs
+
+
+def mover(slot: str, journal: JournalOptions) -> RoleSpec:
+    """Takes the place of the only master for as long as its catalog moves into the journal."""
+    return RoleSpec("catalog-mover", slot, MOVER_ROLE, journal, "master")
 
 
 def journal_of(config: DeploymentConfig, seats: Seats, journal: str) -> JournalOptions:

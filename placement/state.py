@@ -24,11 +24,12 @@ FORMAT = 1
 
 class JournalMemory(msgspec.Struct, frozen=True, kw_only=True):
     """The journal that holds the catalog: its id, and the slots of its nodes, journal/0 first. `formatted`: every node has
-    had it, so it is never made again."""
+    had it, so it is never made again. `moving`: the catalog is still in master/0's directory, or on its way."""
 
     id: str
     slots: tuple[str, ...]
     formatted: bool = False
+    moving: bool = False
 
 
 class Deployment(msgspec.Struct, frozen=True, kw_only=True):

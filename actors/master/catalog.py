@@ -90,6 +90,10 @@ class CatalogImage(msgspec.Struct, frozen=True, omit_defaults=True):
     namespace: NamespaceImage | None = None
 
 
+encode_image = msgspec.msgpack.Encoder().encode
+decode_image = msgspec.msgpack.Decoder(CatalogImage).decode
+
+
 class Catalog:
     def __init__(self) -> None:
         self.tables: dict[str, TableRecord] = {}
@@ -147,6 +151,9 @@ class Catalog:
         """Only with edits that are durable. Replaying the same edits gives an equal catalog."""
         for edit in edits:
             _APPLY[type(edit)](self, edit)
+
+    def _catalog_moved(self, edit: e.CatalogMoved) -> None:
+        self.load(decode_image(edit.image))
 
     def _table_created(self, edit: e.TableCreated) -> None:
         assert edit.table not in self.tables and edit.name not in self.names, edit.table
@@ -293,4 +300,5 @@ _APPLY: dict[type[Any], Callable[[Catalog, Any], None]] = {
     e.TableDropped: Catalog._table_dropped,
     e.TabletsForgotten: Catalog._tablets_forgotten,
     **{kind: lambda catalog, edit: catalog.namespace.apply(edit) for kind in coordination.KINDS},
+    e.CatalogMoved: Catalog._catalog_moved,
 }

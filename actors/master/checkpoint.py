@@ -16,7 +16,7 @@ import msgspec
 import xxhash
 
 from ebla.actors.errors import NotFound
-from ebla.actors.master.catalog import CatalogImage
+from ebla.actors.master.catalog import CatalogImage, decode_image, encode_image
 from ebla.actors.master.messages import CheckpointChunk
 from ebla.storage.environment import DeleteRange, Environment, Put
 from ebla.storage.errors import Corruption
@@ -26,7 +26,6 @@ CHUNK_BYTES = 256 << 10
 _HEAD = b"head"
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode_image = msgspec.msgpack.Decoder(CatalogImage).decode
 
 
 class _Head(msgspec.Struct, frozen=True, array_like=True):
@@ -45,7 +44,7 @@ class Checkpoints:
 
     async def save(self, txid: int, image: CatalogImage) -> None:
         """Replaces the one before, atomically and durably."""
-        data = _encode(image)
+        data = encode_image(image)
         chunks = [data[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES)]
         head = _encode(_Head(txid, len(chunks), len(data), _digest(txid, data)))
         await self._environment.commit(
@@ -67,7 +66,7 @@ class Checkpoints:
         data = b"".join(chunk or b"" for chunk in chunks)
         if len(data) != head.image_bytes or _digest(head.txid, data) != head.digest:
             raise self._corruption(f"the image as of transaction {head.txid} fails its checksum")
-        return head.txid, _decode_image(data)
+        return head.txid, decode_image(data)
 
     def chunk(self, number: int) -> CheckpointChunk:
         """For another master. Raises NotFound if there is no such chunk; damage is found by whoever puts it together."""
@@ -105,7 +104,7 @@ def image_of(chunks: Sequence[CheckpointChunk]) -> CatalogImage | None:
         return None
     if len(chunks) != first.chunks or _digest(first.txid, data) != first.digest:
         return None
-    return _decode_image(data)
+    return decode_image(data)
 
 
 def _digest(txid: int, data: bytes) -> int:

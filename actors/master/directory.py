@@ -33,7 +33,16 @@ class Directory:
 
 
 async def open_directory(world: World) -> Directory:
+    found = await open_existing(world, make=True)
+    assert found is not None
+    return found
+
+
+async def open_existing(world: World, *, make: bool = False) -> Directory | None:
+    """None if no master has ever kept anything there."""
     found = await world.disk.open_instance(new_id(world.random))
+    if not (make or world.disk.exists(FORMATTED)):
+        return None
     instance = m.ServerInstance(found.uuid, found.seqno, new_id(world.random))
     environment = await _open_environment(world)
     heard = RecordStore(environment, incarnations.DATABASE, m.ServerInstance)

@@ -95,6 +95,15 @@ class TabletsForgotten(msgspec.Struct, frozen=True, tag="tablets_forgotten"):
     tablets: tuple[str, ...]
 
 
+class CatalogMoved(msgspec.Struct, frozen=True, tag="catalog_moved"):
+    """The first of a journal that took over the catalog of a deployment's only master: `image` is all of it, encoded, as of
+    transaction `txid` of the log that master `uuid` kept until then."""
+
+    uuid: str
+    txid: int
+    image: bytes
+
+
 Edit = (
     TableCreated
     | TabletAssigned
@@ -106,6 +115,7 @@ Edit = (
     | TableDropped
     | TabletsForgotten
     | CoordinationEdit
+    | CatalogMoved
 )
 
 _encode = msgspec.msgpack.Encoder().encode

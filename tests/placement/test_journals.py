@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from ebla.actors.errors import Unavailable
 from ebla.actors.journal.errors import ForeignJournal, NotFormatted
 from ebla.actors.journal.messages import FormatState, JournalId
 from ebla.actors.journal.options import JournalOptions
-from ebla.placement import launch
+from ebla.placement import catalog
 from ebla.placement.config import configure
 from ebla.placement.journals import Said, to_make, verify
 from ebla.placement.state import Deployment, JournalMemory
@@ -89,29 +90,40 @@ def deployment(masters: int, journals: int, formatted: bool = True) -> Deploymen
         (deployment(2, 3), {"masters": 1, "journals": 0}, "journals is 0, but .* set journals to 3"),
         (deployment(2, 3), {"masters": 2, "journals": 5}, "journals is 5, but .* set journals to 3"),
         (deployment(2, 3), {"masters": 1, "journals": 3}, "masters is 1, but there are 2.* set masters to 2"),
-        (deployment(1, 0), {"masters": 2, "journals": 3}, "journals is 3, but .* set journals to 0"),
     ],
 )
 def test_what_it_cannot_become_is_refused_with_the_setting_that_it_has(
     before: Deployment, settings: dict[str, int], words: str
 ) -> None:
     with pytest.raises(InvalidArgument, match=words):
-        launch._require_possible(before, configure({"name": "t", **settings}))
+        catalog.require_possible(before, configure({"name": "t", **settings}), [])
 
 
-def test_masters_are_added_while_nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    running: list[str] = []
-    monkeypatch.setattr(launch.asking, "named_actors", lambda namespace: running)
+def test_masters_and_a_journal_are_added_while_nothing_runs() -> None:
     wanted = configure({"name": "t", "masters": 3, "journals": 3})
-    launch._require_possible(deployment(2, 3), wanted)
-    running.append("master/0")
-    with pytest.raises(InvalidArgument, match="`ebla down`, then `ebla up`"):
-        launch._require_possible(deployment(2, 3), wanted)
+    for before in (deployment(1, 0), deployment(2, 3)):
+        catalog.require_possible(before, wanted, [])
+        with pytest.raises(InvalidArgument, match="`ebla down`, then `ebla up`"):
+            catalog.require_possible(before, wanted, ["master/0"])
+    catalog.require_possible(deployment(3, 3), wanted, ["master/0"])
 
 
 def test_a_journal_that_was_never_made_may_still_be_another() -> None:
     before = deployment(2, 3, formatted=False)
     wanted = configure({"name": "t", "masters": 1, "journals": 0})
-    launch._require_possible(before, wanted)
-    assert launch._kept(before.journal, wanted) is None
-    assert launch._kept(before.journal, before.config) == before.journal
+    catalog.require_possible(before, wanted, [])
+    assert catalog.kept(before, wanted) is None
+    assert catalog.kept(before, before.config) == before.journal
+
+
+def test_a_catalog_that_an_only_master_has_goes_into_the_journal_first() -> None:
+    fresh = Deployment(uuid="u", revision=0, config=configure({"name": "t"}))
+    assert not catalog.planned(fresh, ("a", "b", "c")).moving
+    assert catalog.planned(deployment(1, 0), ("a", "b", "c")).moving
+    never_made = deployment(2, 3, formatted=False)
+    assert not catalog.planned(never_made, ("a",)).moving
+    assert never_made.journal is not None
+    under_way = msgspec.structs.replace(
+        never_made, journal=msgspec.structs.replace(never_made.journal, moving=True)
+    )
+    assert catalog.planned(under_way, ("a",)).moving

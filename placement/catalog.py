@@ -1,0 +1,129 @@
+"""Where a deployment keeps its catalog: with its only master, or in the masters' journal; and how it gets there.
+
+    local      one master, its own log
+    journal    any number of masters, an odd number of journal nodes (placement/journals.py)
+
+A local catalog may be moved into a journal, once (actors/master/mover.py), and never back. What is under way is
+remembered before it begins and when it is done, so that the next `ebla up` goes on with it, whatever ended the last one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+
+import msgspec
+
+from ebla.actors.errors import Unavailable
+from ebla.actors.master.mover import Moved
+from ebla.actors.messages import Empty
+from ebla.actors.ray_world import RayNetwork
+from ebla.placement import groups, journals, memory
+from ebla.placement.config import DeploymentConfig
+from ebla.placement.fleet import Fleet
+from ebla.placement.roles import JOURNAL_NODE_ROLE, PlanRoles, journal_of, mover
+from ebla.placement.slots import Seats, Survey
+from ebla.placement.state import Deployment, JournalMemory
+from ebla.storage.errors import InvalidArgument
+
+MOVE_S = 300.0  # reading a large catalog, and one large edit to each journal node
+
+
+# -- decisions -----------------------------------------------------------------------------------------------
+
+
+def require_possible(before: Deployment, config: DeploymentConfig, running: Sequence[str]) -> None:
+    """What is there already allows no other number of journal nodes, and no fewer masters. `running`: actors."""
+    if before.revision == 0:
+        return
+    journal, masters = before.journal, len(before.masters)
+    made = journal is not None and journal.formatted
+    if journal is not None and made and config.journals != len(journal.slots):
+        raise InvalidArgument(
+            f"journals is {config.journals}, but the catalog is in a journal of {len(journal.slots)} nodes, and they cannot "
+            f"be exchanged; set journals to {len(journal.slots)}"
+        )
+    if made and config.masters < masters:
+        raise InvalidArgument(
+            f"masters is {config.masters}, but there are {masters}, and the one that is left out may hold the only "
+            f"checkpoint of what the journal let go of; set masters to {masters}"
+        )
+    moves = journal is None and config.journals > 0
+    if running and (moves or config.masters > masters):
+        what = "journals" if moves else "masters"
+        raise InvalidArgument(
+            f"{what} is {getattr(config, what)} now, but {len(running)} roles run that know nothing of it; `ebla down`, "
+            "then `ebla up` again"
+        )
+
+
+def kept(before: Deployment, config: DeploymentConfig) -> JournalMemory | None:
+    """One that was never made is planned anew if another number of nodes is wanted now."""
+    journal = before.journal
+    if journal is None or journal.formatted or len(journal.slots) == config.journals:
+        return journal
+    return None
+
+
+def planned(before: Deployment, slots: tuple[str, ...]) -> JournalMemory:
+    """A new one. Masters that were seated without a journal have a catalog that goes into it first."""
+    local = bool(before.masters) if before.journal is None else before.journal.moving
+    return JournalMemory(id=secrets.token_hex(16), slots=slots, moving=local)
+
+
+def seats(state: Deployment) -> Seats:
+    """Also of hosts that are away now."""
+    chosen = state.config.slots
+    served = tuple(sorted(slot for slot in groups.bundles(state.groups) if not chosen or slot in chosen))
+    return Seats(state.masters, served, state.journal.slots if state.journal else ())
+
+
+# -- steps ---------------------------------------------------------------------------------------------------
+
+
+def kept_safely(
+    fleet: Fleet, plan: PlanRoles, state: Deployment, available: Survey, deadline_s: float
+) -> Deployment:
+    """The journal exists on all of its nodes and has the catalog, and that is remembered, before the first master starts."""
+    journal = state.journal
+    if journal is not None and not journal.formatted:
+        _launch_nodes(fleet, plan, state, deadline_s)
+        options = journal_of(state.config, seats(state), journal.id)
+        made = journals.make(state.config.namespace, options)
+        journal = msgspec.structs.replace(journal, id=made, formatted=True)
+        state = _remembered(state, journal, available)
+    if journal is not None and journal.moving:
+        _launch_nodes(fleet, plan, state, deadline_s)
+        _move(fleet, state, available, deadline_s)
+        state = _remembered(state, msgspec.structs.replace(journal, moving=False), available)
+    return state
+
+
+def _launch_nodes(fleet: Fleet, plan: PlanRoles, state: Deployment, deadline_s: float) -> None:
+    assert state.journal is not None
+    specs = plan(state.config, seats(state), state.journal.id)
+    fleet.bring([spec for spec in specs if spec.role == JOURNAL_NODE_ROLE], deadline_s)
+
+
+def _move(fleet: Fleet, state: Deployment, available: Survey, deadline_s: float) -> None:
+    assert state.journal is not None
+    options = journal_of(state.config, seats(state), state.journal.id)
+    spec = mover(state.masters[0], options)
+    if available.host(spec.slot) is None:
+        raise Unavailable(
+            f"the catalog that goes into the journal is on {spec.slot}, which has no alive node; start it, then run `ebla up` "
+            "again"
+        )
+    try:
+        fleet.bring([spec], deadline_s)
+        network = RayNetwork(state.config.namespace)
+        asyncio.run(network.call(spec.address, "move", Empty(), Moved, MOVE_S))
+    finally:
+        fleet.dismiss(spec.address)
+
+
+def _remembered(state: Deployment, journal: JournalMemory, available: Survey) -> Deployment:
+    after = state.revised(journal=journal)
+    memory.keep(after, state, available.hosts)
+    return after
