@@ -1,0 +1,300 @@
+"""Masters that fail over, on real Ray: killed, paused, deprived of journal nodes and handed over while tables come and go
+and rows are written. Nothing that was acknowledged is lost, nothing is done twice.
+
+The tests run in this order on one deployment, which begins with a single master.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+import ebla
+from ebla import health, survey
+from ebla.actors import messages as m
+from ebla.chaos.faults import RealFaults
+from ebla.cli.app import app
+from ebla.placement import asking, launch, state
+from ebla.placement.config import DeploymentConfig, configure
+from ebla.placement.local_cluster import LocalCluster
+from ebla.storage.errors import InvalidArgument
+from ebla.table import Database
+from tests.cluster.conftest import Caller, eventually
+
+pytestmark = pytest.mark.cluster
+
+NAME = "masters"
+NAMESPACE = f"ebla-{NAME}"
+MASTERS = ("master/0", "master/1")
+NODES = ("journal/0", "journal/1", "journal/2")
+SCHEMA = pa.schema([("writer", pa.int32()), ("number", pa.int64())])
+WRITERS = 2
+CHANGES = 3  # acknowledged changes of the catalog that a test waits for
+BEFORE = ["first", "rows"]  # made by the single master
+
+
+class Load:
+    """One thread that creates tables and drops every other one, and writers that insert row after row. Whatever is
+    refused, or done twice, is an error."""
+
+    def __init__(self, db: Database, prefix: str) -> None:
+        self.db = db
+        self.table = db.table("rows")
+        self.prefix = prefix
+        self.tables: dict[str, str] = {}
+        self.made = self.changes = 0
+        self.rows: list[list[int]] = [[] for _ in range(WRITERS)]
+        self.errors: list[BaseException] = []
+        self._end = threading.Event()
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        works = [self._change, *([self._write] * WRITERS)]
+        threads = [
+            threading.Thread(target=self._guarded, args=(work, number - 1), daemon=True)
+            for number, work in enumerate(works)
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            self.await_more()
+            yield
+            self.await_more()
+        finally:
+            self._end.set()
+            for thread in threads:
+                thread.join()
+
+    def await_more(self, changes: int = CHANGES) -> None:
+        """Until so many more changes, and rows of every writer, were acknowledged."""
+        goal = self.changes + changes
+        written = [len(rows) + changes for rows in self.rows]
+
+        def reached() -> bool:
+            assert not self.errors, self.errors
+            done = all(len(rows) >= wanted for rows, wanted in zip(self.rows, written, strict=True))
+            return done and self.changes >= goal
+
+        eventually(reached, "tables come and go, and rows are written")
+
+    def _guarded(self, work: Any, number: int) -> None:
+        try:
+            while not self._end.is_set():
+                work(number)
+        except BaseException as error:
+            self.errors.append(error)
+
+    def _change(self, number: int) -> None:
+        self.made += 1
+        name = f"{self.prefix}-{self.made}"
+        made = self.db.create_table(name, schema=SCHEMA, primary_key=["writer", "number"], replicas=1)
+        self.tables[name] = made.info().table
+        self.changes += 1
+        if self.made % 2 == 0:
+            self.db.drop_table(name)
+            del self.tables[name]
+            self.changes += 1
+
+    def _write(self, writer: int) -> None:
+        number = len(self.rows[writer])
+        self.table.insert({"writer": writer, "number": number}, deadline_s=60.0)
+        self.rows[writer].append(number)
+
+
+class Deployment:
+    """The deployment, and everything that was ever acknowledged by it."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self.data_dir = str(data_dir)
+        self.tables: dict[str, str] = {}
+        self.loads = 0
+        self.rows: set[tuple[int, int]] = set()
+        self.ask = Caller(NAMESPACE)
+
+    def configured(self, **settings: int) -> DeploymentConfig:
+        return configure({"name": NAME, "data_dir": self.data_dir, **settings})
+
+    def up(self, masters: int, journals: int) -> launch.UpReport:
+        report = launch.up(self.configured(masters=masters, journals=journals))
+        assert report.ready, report.warnings
+        return report
+
+    def down(self) -> None:
+        assert launch.down(NAME).killed == ()
+        self.ask.network.forget()
+
+    def status(self, master: str) -> m.MasterStatus | None:
+        try:
+            return self.ask(master, "status", m.Empty(), m.MasterStatus, 2.0)
+        except ebla.EblaError:
+            return None
+
+    def active(self, *others_than: str) -> str:
+        def found() -> str | None:
+            told = {master: self.status(master) for master in MASTERS if master not in others_than}
+            return next((a for a, status in told.items() if status and status.role == "active"), None)
+
+        return eventually(found, f"a master is active, other than {others_than}")
+
+    @contextlib.contextmanager
+    def loaded(self) -> Iterator[Load]:
+        """A load while the block runs; afterwards everything that was ever acknowledged is there, once."""
+        with ebla.connect(NAME) as db:
+            self.loads += 1
+            load = Load(db, f"load-{self.loads}")
+            with load.running():
+                yield load
+            self.tables |= load.tables
+            self.rows |= {(w, n) for w, numbers in enumerate(load.rows) for n in numbers}
+            self.require_everything(db)
+            db.table("rows").delete([{"writer": w, "number": n} for w, n in sorted(self.rows)])
+            self.rows.clear()
+
+    def require_everything(self, db: Database) -> None:
+        found = db.tables()
+        assert {table.name: table.table for table in found if table.name not in BEFORE} == self.tables
+        assert [table.name for table in found if table.name in BEFORE] == BEFORE
+        rows = db.table("rows").scan().to_arrow().to_pydict()
+        pairs = list(zip(rows["writer"], rows["number"], strict=True))
+        assert len(pairs) == len(set(pairs))
+        assert set(pairs) == self.rows
+
+    def require_well(self) -> None:
+        """Every master, journal node and replica is healthy, and no server has a replica that nobody knows."""
+
+        def well() -> bool:
+            with ebla.connect(NAME) as db:
+                world = db._awaited._session.world
+                seen = db._run(survey.survey(world.network, MASTERS, journals=NODES))
+            if not health.judge(seen).healthy:
+                return False
+            known = {tablet.tablet for info in seen.tables for tablet in info.tablets}
+            held = {
+                r.tablet
+                for said in seen.states.values()
+                if isinstance(said, m.ServerState)
+                for r in said.replicas
+            }
+            return known == held
+
+        eventually(well, "everything is healthy, and every replica belongs to a table")
+
+
+@pytest.fixture(scope="module")
+def deployment(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Deployment:
+    return Deployment(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture
+def faults(cluster: LocalCluster) -> Iterator[RealFaults]:
+    with RealFaults(NAME, cluster) as found:
+        yield found
+
+
+def command(*words: str) -> Any:
+    done = CliRunner().invoke(app, [*words, "--name", NAME, "--json"])
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def test_a_single_master_becomes_two_that_share_its_catalog(deployment: Deployment) -> None:
+    assert deployment.up(1, 0).launched[0] == "master/0"
+    with ebla.connect(NAME) as db:
+        for name in BEFORE:
+            table = db.create_table(name, schema=SCHEMA, primary_key=["writer", "number"], replicas=3)
+        table.insert({"writer": 0, "number": -1})
+    with pytest.raises(InvalidArgument, match="`ebla down`, then `ebla up` again"):
+        launch.up(deployment.configured(masters=2, journals=3))
+    deployment.down()
+    report = deployment.up(2, 3)
+    assert set(report.launched) >= {*MASTERS, *NODES} and "catalog-mover" not in report.launched
+    memory = state.load(deployment.data_dir)
+    assert memory is not None and memory.journal is not None
+    assert (memory.journal.formatted, memory.journal.moving, len(set(memory.journal.slots))) == (
+        True,
+        False,
+        3,
+    )
+    with ebla.connect(NAME) as db:
+        assert [table.name for table in db.tables()] == BEFORE
+        db.table("rows").delete([{"writer": 0, "number": -1}])
+    again = deployment.up(2, 3)
+    assert again.launched == () and state.load(deployment.data_dir) == memory
+
+
+def test_a_killed_master_is_succeeded(deployment: Deployment, faults: RealFaults) -> None:
+    with deployment.loaded() as load:
+        first = deployment.active()
+        faults.kill_actor(first)
+        assert deployment.active(first) != first
+        load.await_more()
+
+
+def test_a_master_that_was_paused_past_its_lease_follows_its_successor(
+    deployment: Deployment, faults: RealFaults
+) -> None:
+    with deployment.loaded() as load:
+        first = deployment.active()
+        faults.pause_actor(first)
+        second = deployment.active(first)
+        load.await_more()
+        faults.resume_actor(first)
+
+        def deposed() -> bool:
+            status = deployment.status(first)
+            return status is not None and (status.role, status.active) == ("standby", second)
+
+        eventually(deposed, f"{first} knows that it was succeeded")
+        assert deployment.active() == second
+
+
+def test_each_journal_node_may_be_killed_in_turn(deployment: Deployment, faults: RealFaults) -> None:
+    with deployment.loaded() as load:
+        for node in NODES:
+            killed = faults.kill_actor(node)
+            load.await_more()
+            eventually(lambda node=node, killed=killed: _runs(node, killed), f"{node} is back")
+
+
+def _runs(node: str, other_than: int) -> bool:
+    found = asking.find_actor(NAMESPACE, node)
+    if found is None:
+        return False
+    told = asking.hear({node: found}, time.monotonic() + 2.0)[node]
+    return not isinstance(told, str) and told.state == "running" and told.pid != other_than
+
+
+def test_a_master_hands_over_at_a_command(deployment: Deployment) -> None:
+    with deployment.loaded():
+        first = deployment.active()
+        done = command("master", "failover")
+        assert (done["before"], done["active"]) == (first, deployment.active(first))
+        back = command("master", "failover", "--to", first)
+        assert back["active"] == first
+    listed = command("master", "list")["masters"]
+    assert {each["address"]: each["role"] for each in listed} == {
+        master: "active" if master == first else "standby" for master in MASTERS
+    }
+    assert all(each["host"] for each in listed)
+    nodes = command("journal", "status")["nodes"]
+    assert [(node["address"], node["status"]) for node in nodes] == [(node, "HEALTHY") for node in NODES]
+
+
+def test_down_and_up_brings_the_same_catalog_back(deployment: Deployment) -> None:
+    deployment.require_well()
+    deployment.down()
+    with pytest.raises(InvalidArgument, match="set journals to 3"):
+        launch.up(deployment.configured(masters=1, journals=0))
+    deployment.up(2, 3)
+    with deployment.loaded():
+        pass
+    deployment.require_well()
