@@ -14,6 +14,7 @@ from ebla.verdicts import (
     LAGGING,
     MISSING,
     RECOVERING,
+    REJOINING,
     UNAVAILABLE,
     UNDER_REPLICATED,
     UNREACHABLE,
@@ -84,8 +85,13 @@ def _node(address: str, said: JournalNodeStatus | Unanswered, writer: int, commi
     if said.failed:
         return JournalHealth(address, FAILED, "; ".join(said.failed.values()))
     if not said.journals:
-        return JournalHealth(address, MISSING, "it does not have the journal: its directory was lost")
+        lost = f"its directory was lost; replace the disk, then `ebla journal rejoin {address}`"
+        return JournalHealth(address, MISSING, lost)
     for status in said.journals:
+        if status.rejoining:
+            return JournalHealth(
+                address, REJOINING, "it lost its directory, and counts when it has caught up"
+            )
         if status.writer < writer:
             return JournalHealth(address, LAGGING, "it is left out until the next segment begins")
         if status.damaged:

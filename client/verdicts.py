@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 HEALTHY = "HEALTHY"
 RECOVERING = "RECOVERING"
+REJOINING = "REJOINING"
 UNDER_REPLICATED = "UNDER_REPLICATED"
 CONSENSUS_MISMATCH = "CONSENSUS_MISMATCH"
 CHECKSUM_MISMATCH = "CHECKSUM_MISMATCH"
@@ -135,7 +136,7 @@ class MasterHealth(msgspec.Struct, frozen=True):
 
 class JournalHealth(msgspec.Struct, frozen=True):
     """HEALTHY, LAGGING (the writer has left it out until the next segment, or it fetches what it lacks), FAILED, MISSING
-    (it does not have the journal any more) or UNREACHABLE."""
+    (it does not have the journal any more), REJOINING (it lost it, and counts for no majority yet) or UNREACHABLE."""
 
     address: str
     status: str

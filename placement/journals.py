@@ -70,8 +70,8 @@ def _wrong(journal: JournalOptions, node: str, state: Said) -> EblaError | None:
         return None  # its role says why
     if state.id is None:
         return NotFormatted(
-            f"{node} is empty, but the catalog's journal was made there: its directory was lost or is not mounted; bring "
-            "the directory back",
+            f"{node} is empty, but the catalog's journal was made there: its directory was lost or is not mounted; mount it, "
+            f"or let the node forget it with `ebla journal rejoin {node}`",
             journal=journal.journal.name,
         )
     return None if state.id == journal.journal.id else _foreign(journal, node, state)

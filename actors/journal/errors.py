@@ -3,7 +3,7 @@
     StaleEpoch        a newer writer holds the journal       stop writing; start again as a reader
     LeaseHeld         somebody holds the journal's lease     look again when it has run out
     OutOfSync         this node cannot take this request     leave it out until the next segment
-    NotFormatted      this node never heard of the journal   format it, or restore the node's directory
+    NotFormatted      this node never heard of the journal   let the node rejoin
     Rejoining         this node lost its directory           go on with the others; it catches up by itself
     ForeignJournal    the journal here is another one        look at the addresses and at the id
     TooFarBehind      a node's queue is full                 leave it out until the next segment

@@ -99,7 +99,7 @@ class JournalNode(Role):
         if found is None:
             self._require_sound(wanted.name)
             raise NotFormatted(
-                f"{self.world.address} has no journal {wanted.name}: format it, or restore the directory",
+                f"{self.world.address} has no journal {wanted.name}: if its directory was lost, let it rejoin",
                 journal=wanted.name,
             )
         if found.form.journal.id != wanted.id:

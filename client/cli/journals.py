@@ -1,8 +1,9 @@
-"""`ebla journal status`: the nodes that keep the masters' catalog, in their own words and in the active master's."""
+"""`ebla journal status | rejoin`: the nodes that keep the masters' catalog, in their own words and in the active master's;
+and a node whose directory was lost."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ebla.verdicts import JournalHealth, Unanswered
 
 ASK_S = 5.0
+REJOIN_S = 30.0
 
 
 class NodeLine(msgspec.Struct, frozen=True):
@@ -127,5 +129,49 @@ def _table(told: Told) -> Any:
     return listing(headers, rows)
 
 
+# -- rejoin --------------------------------------------------------------------------------------------------
+
+
+class Rejoined(msgspec.Struct, frozen=True):
+    node: str
+    learned_from: tuple[str, ...]
+
+
+def rejoin(
+    ui: Ui,
+    node: Annotated[
+        str, typer.Argument(metavar="NODE", help="The node that lost its directory, such as journal/1.")
+    ],
+) -> None:
+    """Let a journal node whose directory was lost take part again: it learns from the others what it has forgotten.
+
+    It counts again when the next segment has begun and it has caught up. Never put the lost directory back.
+    """
+    done = within(ui, lambda cluster: let_rejoin(cluster, node))
+    ui.show(
+        msgspec.to_builtins(done),
+        f"{done.node} rejoins; `ebla journal status` tells when it counts again",
+    )
+
+
+async def let_rejoin(cluster: Cluster, node: str) -> Rejoined:
+    from ebla.actors.journal.messages import Done, RejoinRequest
+    from ebla.verdicts import Unanswered
+
+    seen = await cluster.survey(tables=())
+    if node not in seen.journals:
+        raise Refused(
+            f"there is no journal node {node!r}", hint=f"the nodes are {', '.join(seen.journals) or 'none'}"
+        )
+    others = {a: s for a, s in seen.journals.items() if a != node and not isinstance(s, Unanswered)}
+    known = [status for said in others.values() for status in said.journals]
+    if not known:
+        raise Refused(f"no other journal node can tell what {node} held", hint="start the others first")
+    request = RejoinRequest(known[0].journal, known[0].nodes)
+    await cluster.call(node, "rejoin", request, Done, REJOIN_S)
+    return Rejoined(node, tuple(others))
+
+
 def register(app: typer.Typer) -> None:
     command(app, "status")(status)
+    command(app, "rejoin")(rejoin)

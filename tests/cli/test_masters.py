@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from ebla.actors.journal.messages import Done, RejoinRequest
 from ebla.chaos.simulation.loop import run
 from ebla.cli import cluster as seam
 from ebla.cli.app import app
@@ -155,6 +156,40 @@ def test_without_a_majority_the_nodes_are_told_all_the_same(several: Several) ->
     outcome = several("journal", "status", prepare=no_majority)
     assert outcome.status == 0
     assert any("writer" in line and "no master is active" in line for line in outcome.lines)
+
+
+async def one_directory_lost(stage: GroupStage) -> None:
+    await a_table(stage)
+    stage.cluster.crash("journal/1")
+    stage.cluster.lose_disk("journal/1")
+    await stage.cluster.restart("journal/1")
+
+
+def test_a_node_that_lost_its_directory_rejoins(several: Several) -> None:
+    missing = " ".join(several("check", prepare=one_directory_lost).out.split())
+    assert "journal/1 is MISSING" in missing and "`ebla journal rejoin journal/1`" in missing
+    again = several("journal", "rejoin", "journal/1", "--json", prepare=one_directory_lost, looked=rejoining)
+    assert again.json == {"node": "journal/1", "learned_from": ["journal/0", "journal/2"]}
+
+    async def rejoined(stage: GroupStage) -> None:
+        await one_directory_lost(stage)
+        await stage.cluster.client_world("operator").network.call(
+            "journal/1", "rejoin", RejoinRequest(stage.options.journal.journal, stage.journals), Done, 5.0
+        )
+
+    assert several("journal", "status", "--json", prepare=rejoined).json["nodes"][1]["status"] == "REJOINING"
+
+
+async def rejoining(stage: GroupStage) -> None:
+    node = stage.cluster.role("journal/1")
+    assert [bool(journal.view.state.token) for journal in node.journals.values()] == [True]
+
+
+def test_what_cannot_rejoin_is_refused_by_name(several: Several) -> None:
+    stranger = several("journal", "rejoin", "journal/9")
+    assert (stranger.status, "the nodes are journal/0, journal/1, journal/2" in stranger.err) == (1, True)
+    sound = several("journal", "rejoin", "journal/1")
+    assert (sound.status, "only a node that has lost its directory can rejoin" in sound.err) == (1, True)
 
 
 def test_a_deployment_without_a_journal_says_so(ebla: Cli) -> None:
