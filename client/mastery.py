@@ -85,7 +85,7 @@ def _node(address: str, said: JournalNodeStatus | Unanswered, writer: int, commi
     if said.failed:
         return JournalHealth(address, FAILED, "; ".join(said.failed.values()))
     if not said.journals:
-        lost = f"its directory was lost; replace the disk, then `ebla journal rejoin {address}`"
+        lost = f"its directory was lost; `ebla journal rejoin {address}`"
         return JournalHealth(address, MISSING, lost)
     for status in said.journals:
         if status.rejoining:

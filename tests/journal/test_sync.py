@@ -269,7 +269,7 @@ def test_a_node_that_lost_its_disk_is_no_witness_and_gets_no_empty_journal_by_mi
         stage.cluster.crash(C)
         stage.cluster.lose_disk(C)
         await stage.cluster.restart(C)
-        with pytest.raises(NotFormatted, match="restore the directory"):
+        with pytest.raises(NotFormatted, match="let it rejoin"):
             await Raw(stage, 9).promise(C)
         with pytest.raises(AlreadyPresent):
             await format_journal(stage.outside, stage.options)
