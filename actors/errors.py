@@ -18,15 +18,17 @@ The others are answers:
     Throttled        a stated limit is full                  back off `retry_after_s`, then send it again
     StaleRequest     the answer to this request id is gone   its outcome cannot be told any more
     RequestReused    one request id, two different bodies    a defect of the caller; use fresh ids
-    SchemaMismatch   the request's schema version is old     fetch the table again
+    SchemaMismatch   the tablet has another schema version   fetch the table again, then send it again
     NotFound / AlreadyPresent                                 the named thing, or the listed rows
+    TableDropped     a NotFound: the table is kept           recall it
     Unavailable      no quorum, no master, no host           wait, or look at `ebla check`
     Internal         a defect                                report it; see the role's log
 """
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -129,13 +131,33 @@ class NotFound(EblaError, KeyError):
     For row errors the other rows of the call were applied; `applied` counts them.
     """
 
-    fields = ("what", "rows", "applied")
+    fields: ClassVar[tuple[str, ...]] = ("what", "rows", "applied")
     what: str | None
     rows: list[int] | None
     applied: int | None
 
     def __str__(self) -> str:
         return self.message
+
+
+class TableDropped(NotFound):
+    """The table was dropped and is kept for a while: `table` is its id, `until_us` the time (of the epoch) at which it goes
+    for good. Nothing is read from it or written to it before it is recalled."""
+
+    fields = (*NotFound.fields, "table", "until_us")
+    table: str | None
+    until_us: int | None
+
+    @staticmethod
+    def of(table: str, name: str, until_us: int) -> TableDropped:
+        until = datetime.fromtimestamp(until_us // 1_000_000, UTC)
+        return TableDropped(
+            f"table {name!r} (id {table}) was dropped, and is kept until {until:%Y-%m-%d %H:%M:%S} UTC; to use it again, "
+            f"recall it: db.recall_table({name!r}), or `ebla table recall`",
+            what=name,
+            table=table,
+            until_us=until_us,
+        )
 
 
 class AlreadyPresent(EblaError):

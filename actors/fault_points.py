@@ -74,6 +74,16 @@ MOVE_POINTS = (  # of a catalog on its way into a journal, which happens once: n
     "master.move.after_clear",
 )
 
+ALTER_POINTS = (  # where tables are set aside, recalled or altered
+    *(
+        f"master.{change}.{side}_edit"
+        for change in ("recall_table", "end_reserve")
+        for side in ("before", "after")
+    ),
+    "master.alter_tablet.before_rpc",
+    "tablet.alter.before_entry",
+)
+
 JOURNAL_COMMITS = (
     "format",
     "rejoin",

@@ -10,7 +10,18 @@ from typing import Any
 
 import msgspec
 
+from ebla.actors.table_messages import CreateTableRequest as CreateTableRequest
+from ebla.actors.table_messages import DropTableRequest as DropTableRequest
+from ebla.actors.table_messages import ListTablesReply as ListTablesReply
+from ebla.actors.table_messages import ListTablesRequest as ListTablesRequest
+from ebla.actors.table_messages import RecallTableRequest as RecallTableRequest
+from ebla.actors.table_messages import ReplicaLocation as ReplicaLocation
+from ebla.actors.table_messages import TableInfo as TableInfo
+from ebla.actors.table_messages import TableName as TableName
+from ebla.actors.table_messages import TableSummary as TableSummary
+from ebla.actors.table_messages import TabletLocation as TabletLocation
 from ebla.actors.tablet.raft import messages as raft
+from ebla.storage.alteration import Alteration
 from ebla.storage.schema import TableSchema
 
 
@@ -86,7 +97,8 @@ class HeartbeatReply(msgspec.Struct, frozen=True):
 
 
 class CreateTabletRequest(msgspec.Struct, frozen=True):
-    """Idempotent: an existing replica with this tablet id answers ok."""
+    """Idempotent: an existing replica with this tablet id answers ok. `schema`: as the table was created; what altered it
+    since comes through the tablet's log, so that all replicas begin alike."""
 
     dest_uuid: str
     tablet: str
@@ -97,6 +109,14 @@ class CreateTabletRequest(msgspec.Struct, frozen=True):
     configuration: raft.Configuration
 
 
+class AlterTabletRequest(msgspec.Struct, frozen=True):
+    """Asked of the leader. Idempotent: a version that is there already changes nothing."""
+
+    dest_uuid: str
+    tablet: str
+    alteration: Alteration
+
+
 class DeleteTabletRequest(msgspec.Struct, frozen=True):
     """Only on evidence: the table was dropped, or the tablet was replaced. Absent is ok."""
 
@@ -105,76 +125,7 @@ class DeleteTabletRequest(msgspec.Struct, frozen=True):
     reason: str
 
 
-# -- tables --------------------------------------------------------------------------------------------------
-
-
-class CreateTableRequest(msgspec.Struct, frozen=True):
-    """`request_id` makes a retry after a lost answer return the first answer."""
-
-    request_id: str
-    name: str
-    schema: TableSchema
-    replicas: int
-    replication: str = "raft"
-    properties: dict[str, str] = {}
-
-
-class DropTableRequest(msgspec.Struct, frozen=True):
-    request_id: str
-    name: str
-
-
-class TableName(msgspec.Struct, frozen=True):
-    name: str
-
-
-class ReplicaLocation(msgspec.Struct, frozen=True):
-    uuid: str
-    address: str
-    role: str
-    alive: bool
-
-
-class TabletLocation(msgspec.Struct, frozen=True):
-    """`bucket` is the tablet's number in the partitioning; `leader` an address or None if not known now."""
-
-    tablet: str
-    bucket: int
-    state: str
-    leader: str | None
-    term: int
-    replicas: tuple[ReplicaLocation, ...]
-
-
-class TableInfo(msgspec.Struct, frozen=True):
-    """`state`: preparing (some tablet not yet writable) or running."""
-
-    table: str
-    name: str
-    state: str
-    schema: TableSchema
-    replicas: int
-    replication: str
-    created_us: int
-    tablets: tuple[TabletLocation, ...]
-    properties: dict[str, str] = {}
-
-
-class ListTablesRequest(msgspec.Struct, frozen=True):
-    prefix: str = ""
-
-
-class TableSummary(msgspec.Struct, frozen=True):
-    table: str
-    name: str
-    state: str
-    tablets: int
-    replicas: int
-    rows_bytes: int
-
-
-class ListTablesReply(msgspec.Struct, frozen=True):
-    tables: tuple[TableSummary, ...]
+# -- what is known of servers (tables: table_messages.py) ---------------------------------------------------
 
 
 class ServerStatus(msgspec.Struct, frozen=True):
@@ -200,7 +151,7 @@ class ListServersReply(msgspec.Struct, frozen=True):
 class MasterStatus(msgspec.Struct, frozen=True):
     """`edits`: transactions in the edit log so far; of a standby, as far as it knows them. `tablets_ending`: dropped or replaced, and some server may
     still hold a replica. `tablets_unknown`: replicas that servers report and the catalog does not know; they are
-    left alone. `leader_conflicts`: reports of a second leader in one term, which never should be. `role`: active or
+    left alone. `tables_kept`: dropped, and to be recalled. `leader_conflicts`: reports of a second leader in one term, which never should be. `role`: active or
     standby; `active`: the address of the active one, if known; `epoch`: of the journal, while this one is active;
     `checkpointed`: the transaction that its last checkpoint reflects. `masters` and `journals` are the addresses of all
     masters and of their journal's nodes, if they have one."""
@@ -220,6 +171,7 @@ class MasterStatus(msgspec.Struct, frozen=True):
     checkpointed: int = 0
     masters: tuple[str, ...] = ()
     journals: tuple[str, ...] = ()
+    tables_kept: int = 0
 
 
 # -- data ----------------------------------------------------------------------------------------------------
@@ -336,6 +288,7 @@ class ScanBlock(msgspec.Struct, frozen=True):
 
 class TabletRequest(msgspec.Struct, frozen=True):
     tablet: str
+    schema_version: int = 0
 
 
 class FlushRequest(msgspec.Struct, frozen=True):

@@ -30,6 +30,7 @@ from ebla.arguments import (
     check_int,
     check_names,
     check_properties,
+    check_reserve,
     check_text,
     check_write_id,
 )
@@ -98,16 +99,40 @@ class Database:
         limit_s = check_deadline(deadline_s)
         return Table(self._session, await self._session.table(check_text("name", name), limit_s))
 
-    async def tables(self, prefix: str = "", *, deadline_s: float | None = None) -> list[m.TableSummary]:
-        request = m.ListTablesRequest(check_text("prefix", prefix))
+    async def tables(
+        self, prefix: str = "", *, deleted: bool = False, deadline_s: float | None = None
+    ) -> list[m.TableSummary]:
+        """By name. `deleted`: those that were dropped and can be recalled, instead of all others."""
+        request = m.ListTablesRequest(check_text("prefix", prefix), bool(deleted))
         reply = await self._ask("list_tables", request, m.ListTablesReply, deadline_s)
         return list(reply.tables)
 
-    async def drop_table(self, name: str, *, deadline_s: float | None = None) -> None:
-        """Drop the table and its rows, for good. The name is free when this returns; raises NotFound."""
-        request = m.DropTableRequest(self._session.new_request_id(), check_text("name", name))
+    async def drop_table(
+        self, name: str, *, reserve_s: float | None = None, deadline_s: float | None = None
+    ) -> None:
+        """Drop the table and its rows. The name is free when this returns; raises NotFound.
+
+        For `reserve_s` seconds `recall_table` brings it back; 0: it goes at once and for good; None: as the deployment is
+        set up (`reserve_s` of the master's options, 0 unless set). Meanwhile it keeps its space on disk. With the id of a
+        table that is kept already, and `reserve_s=0`, that one goes now.
+        """
+        reserve = check_reserve(reserve_s)
+        request = m.DropTableRequest(self._session.new_request_id(), check_text("name", name), reserve)
         await self._ask("drop_table", request, m.Empty, deadline_s)
         self._session.forget(name)
+
+    async def recall_table(
+        self, table: str, name: str | None = None, *, deadline_s: float | None = None
+    ) -> Table:
+        """Bring back a table that was dropped and is still kept, with everything it held: by the name that it had, or by
+        its id (see `tables(deleted=True)`). `name`: what it is called from now on. Raises NotFound, AlreadyPresent if the
+        name is taken."""
+        renamed = "" if name is None else check_text("name", name)
+        request = m.RecallTableRequest(self._session.new_request_id(), check_text("table", table), renamed)
+        return Table(
+            self._session,
+            self._session.adopt(await self._ask("recall_table", request, m.TableInfo, deadline_s)),
+        )
 
     async def servers(self, *, deadline_s: float | None = None) -> list[m.ServerStatus]:
         """The tablet servers as the master sees them."""
@@ -176,7 +201,7 @@ class Table:
 
     async def info(self, *, deadline_s: float | None = None) -> m.TableInfo:
         """The table and where its tablets are, as the master sees it now."""
-        request = m.TableName(self.name)
+        request = m.TableName(self.name, self._routes.info.table)
         info = await self._session.ask_master(
             "get_table", request, m.TableInfo, deadline_s=check_deadline(deadline_s)
         )

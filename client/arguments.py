@@ -30,6 +30,17 @@ def check_deadline(deadline_s: Any, name: str = "deadline_s") -> float:
         return float("inf")
 
 
+def check_reserve(reserve_s: Any) -> float | None:
+    if reserve_s is None:
+        return None
+    known = isinstance(reserve_s, numbers.Real) and not isinstance(reserve_s, bool)
+    if not known or not 0 <= float(reserve_s) < float("inf"):
+        raise InvalidArgument(
+            f"reserve_s is a number of seconds, such as 86400 (0: the table goes at once), not {shown(reserve_s)}"
+        )
+    return float(reserve_s)
+
+
 def check_write_id(write_id: tuple[bytes, int] | None) -> WriteId | None:
     if write_id is None:
         return None

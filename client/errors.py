@@ -2,6 +2,7 @@
 
     InvalidArgument    the call can never succeed as it is            change the column, row or option it names
     NotFound           the table, or the rows at `rows`, do not exist
+    TableDropped       a NotFound: the table is kept for a while      recall it
     AlreadyPresent     the table, or the rows at `rows`, exist already
     TimedOut           the deadline passed; a write may have happened look, or send it again with the same write id
     Throttled          a stated limit is full                         wait `retry_after_s` (the client does)
@@ -33,6 +34,7 @@ from ebla.actors.errors import (
     RequestReused,
     SchemaMismatch,
     StaleRequest,
+    TableDropped,
     TabletNotFound,
     Throttled,
     TimedOut,
@@ -81,6 +83,7 @@ __all__ = [
     "SnapshotExpired",
     "StaleRequest",
     "StorageError",
+    "TableDropped",
     "TabletNotFound",
     "Throttled",
     "TimedOut",

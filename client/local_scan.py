@@ -152,7 +152,7 @@ class TabletScan(aio.Scan):
         if not near:
             return None
         turn = route.bucket % len(near)
-        request = m.TabletRequest(route.tablet)
+        request = m.TabletRequest(route.tablet, route.version)
         _, reply = await session.router.ask(
             route, "read_index", request, m.ReadIndexReply, what="scan", deadline_s=self._deadline_s
         )

@@ -135,7 +135,7 @@ class TableRoutes:
         the table was altered."""
         if info.table != self.info.table:
             raise self.dropped()
-        if info.schema.version != self.schema.version:
+        if info.schema.columns != self.schema.columns:
             raise SchemaMismatch(
                 f"table {self.name!r} was altered: open it again with db.table({self.name!r})",
                 wanted=info.schema.version,
@@ -146,6 +146,7 @@ class TableRoutes:
             if route.running and location.tablet != route.tablet:
                 raise self.dropped()
         self.info = info
+        self.schema = info.schema
         for route, location in zip(self.routes, locations, strict=True):
             route.locate(location)
         self.all_running = all(route.running for route in self.routes)

@@ -19,6 +19,7 @@ from ebla.actors.errors import (
     NotFound,
     NotRunning,
     SchemaMismatch,
+    TableDropped,
     TimedOut,
     Unavailable,
 )
@@ -66,7 +67,11 @@ class Session:
     def adopt(self, info: TableInfo) -> TableRoutes:
         """The routes of this very table; all of a connection's handles share them."""
         known = self._tables.get(info.name)
-        if known is not None and known.info.table == info.table and known.schema == info.schema:
+        if (
+            known is not None
+            and known.info.table == info.table
+            and known.schema.columns == info.schema.columns
+        ):
             known.update(info)
             return known
         fresh = self._tables[info.name] = TableRoutes(info)
@@ -88,9 +93,11 @@ class Session:
 
     async def _refresh(self, table: TableRoutes, done: asyncio.Future[None]) -> None:
         try:
-            table.update(await self._ask("get_table", TableName(table.name), TableInfo, MASTER_ATTEMPT_S))
+            wanted = TableName(table.name, table.info.table)
+            table.update(await self._ask("get_table", wanted, TableInfo, MASTER_ATTEMPT_S))
         except EblaError as error:
-            done.set_exception(table.dropped() if isinstance(error, NotFound) else error)
+            gone = isinstance(error, NotFound) and not isinstance(error, TableDropped)
+            done.set_exception(table.dropped() if gone else error)
             done.exception()  # those who asked may be gone
         else:
             done.set_result(None)

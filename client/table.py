@@ -104,11 +104,19 @@ class Database:
     def table(self, name: str, *, deadline_s: float | None = None) -> Table:
         return Table(self, name, self._run(self._awaited.table(name, deadline_s=deadline_s)))
 
-    def tables(self, prefix: str = "", *, deadline_s: float | None = None) -> list[m.TableSummary]:
-        return self._run(self._awaited.tables(prefix, deadline_s=deadline_s))
+    def tables(
+        self, prefix: str = "", *, deleted: bool = False, deadline_s: float | None = None
+    ) -> list[m.TableSummary]:
+        return self._run(self._awaited.tables(prefix, deleted=deleted, deadline_s=deadline_s))
 
-    def drop_table(self, name: str, *, deadline_s: float | None = None) -> None:
-        self._run(self._awaited.drop_table(name, deadline_s=deadline_s))
+    def drop_table(
+        self, name: str, *, reserve_s: float | None = None, deadline_s: float | None = None
+    ) -> None:
+        self._run(self._awaited.drop_table(name, reserve_s=reserve_s, deadline_s=deadline_s))
+
+    def recall_table(self, table: str, name: str | None = None, *, deadline_s: float | None = None) -> Table:
+        made = self._run(self._awaited.recall_table(table, name, deadline_s=deadline_s))
+        return Table(self, made.name, made)
 
     def servers(self, *, deadline_s: float | None = None) -> list[m.ServerStatus]:
         return self._run(self._awaited.servers(deadline_s=deadline_s))

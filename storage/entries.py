@@ -19,7 +19,7 @@ import xxhash
 from ebla.storage.errors import Corruption, Damaged
 
 # Kinds of log entries
-NO_OP, WRITE, CONFIG, CHECKPOINT = 0, 1, 2, 3
+NO_OP, WRITE, CONFIG, CHECKPOINT, ALTER = 0, 1, 2, 3, 4
 
 FORMAT = 1
 _HEADER = struct.Struct("<BBIQQQQQQ")

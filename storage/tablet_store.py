@@ -1,6 +1,7 @@
-"""A replica's rows: memtables over one LMDB environment, flushed together with the answers and the position.
+"""A replica's rows: memtables over one LMDB environment, flushed together with the answers, the position and the table's
+last alteration.
 
-    atomic     a flush is one synced transaction of rows, answers and the applied position
+    atomic     a flush is one synced transaction of rows, answers, alteration and the applied position
     exact      after a restart the state is that of the flushed position; the log brings it forward
     consistent a snapshot shows one position, whatever is applied or flushed while it is read
 
@@ -30,6 +31,7 @@ from ebla.storage.scrub import scrub
 ROWS, META = "rows", "meta"
 SMALL_BYTES = 4 << 20  # so much is walked before it is served: a few hundredths of a second
 POSITION = b"position"
+ALTERATION = b"alteration"  # absent: the table is as it was created
 
 
 def path_of(tablet: str) -> str:
@@ -45,6 +47,8 @@ class TabletStore:
         self.frozen: list[Memtable] = []
         self.flushed = _read_position(environment)
         self.applied = self.flushed
+        self.alteration = _read_alteration(environment)  # as of `applied`, encoded
+        self._unflushed_alteration: bytes | None = None
         results.load(environment)
 
     @staticmethod
@@ -111,20 +115,24 @@ class TabletStore:
     def delete(self, keys: Sequence[bytes]) -> None:
         self.active.delete(keys)
 
+    def alter(self, alteration: bytes) -> None:
+        self.alteration = self._unflushed_alteration = alteration
+
     async def flush(self) -> Position:
         """Make the state at the present applied position durable; returns that position.
 
-        One flush at a time (the caller's business). What must be on disk before this returns: rows, answers
-        and position, in one synced transaction.
+        One flush at a time (the caller's business). What must be on disk before this returns: rows, answers,
+        alteration and position, in one synced transaction.
         """
         target = self.applied
         if target.index == self.flushed.index:
             return target
         self._freeze()
         tables = list(self.frozen)
+        alteration = self._unflushed_alteration
         answers = self.results.take()
         try:
-            changes = [*self.results.changes(answers), _put_position(target)]
+            changes = [*self.results.changes(answers), *_put_alteration(alteration), _put_position(target)]
             rows = await self.environment.run(_row_changes, tables)
             await self.environment.commit([*rows, *changes])
         except BaseException:
@@ -133,6 +141,8 @@ class TabletStore:
             raise
         self.frozen = self.frozen[len(tables) :]
         self.flushed = target
+        if self._unflushed_alteration is alteration:
+            self._unflushed_alteration = None
         return target
 
     async def scrub(self, pause: Callable[[], Awaitable[None]] | None = None) -> int:
@@ -241,3 +251,12 @@ def _read_position(environment: Environment) -> Position:
     if data is None:
         raise Damaged("the data has no position", path=environment.path)
     return msgspec.msgpack.decode(unseal(POSITION, data, environment.path), type=Position)
+
+
+def _put_alteration(alteration: bytes | None) -> list[Put]:
+    return [] if alteration is None else [Put(META, [(ALTERATION, seal(ALTERATION, alteration))])]
+
+
+def _read_alteration(environment: Environment) -> bytes | None:
+    data = environment.get(META, ALTERATION)
+    return None if data is None else unseal(ALTERATION, data, environment.path)

@@ -6,7 +6,7 @@ and a client that wrote to them would write into a tablet that will be deleted.
 
 from __future__ import annotations
 
-from ebla.actors.master.catalog import RUNNING, Catalog, TableRecord, TabletRecord
+from ebla.actors.master.catalog import KEPT, RUNNING, Catalog, TableRecord, TabletRecord
 from ebla.actors.master.reports import Views
 from ebla.actors.master.servers import Servers
 from ebla.actors.messages import (
@@ -16,6 +16,8 @@ from ebla.actors.messages import (
     TabletLocation,
 )
 from ebla.actors.tablet.raft.messages import VOTER
+
+DROPPED = "dropped"  # as clients call a table that is kept
 
 
 class Answers:
@@ -36,7 +38,13 @@ class Answers:
             created_us=record.created_us,
             tablets=tuple(self.tablet(tablets[tablet], now) for tablet in record.tablets),
             properties=record.properties,
+            applied_version=self._applied_version(record),
         )
+
+    def _applied_version(self, record: TableRecord) -> int:
+        if record.schema.version == 0:
+            return 0
+        return min(self._views.of(tablet).version for tablet in record.tablets)
 
     def summary(self, record: TableRecord) -> TableSummary:
         return TableSummary(
@@ -46,6 +54,8 @@ class Answers:
             tablets=len(record.tablets),
             replicas=record.replicas,
             rows_bytes=sum(self._views.of(tablet).rows_bytes for tablet in record.tablets),
+            dropped_us=record.dropped_us,
+            until_us=record.until_us,
         )
 
     def tablet(self, record: TabletRecord, now: float) -> TabletLocation:
@@ -77,5 +87,7 @@ class Answers:
     def _state(self, record: TableRecord) -> str:
         """preparing until every tablet runs, which takes a leader; a restart of the master does not undo
         it."""
+        if record.state == KEPT:
+            return DROPPED
         tablets = self._catalog.tablets
         return RUNNING if all(tablets[tablet].state == RUNNING for tablet in record.tablets) else "preparing"

@@ -5,6 +5,7 @@ whole, so a reader that runs between two awaits always sees one committed state.
 catalog manager:
 
     tables   table id  -> TableRecord      running -> removed -> forgotten
+                                           running <-> kept -> removed
     names    name      -> table id         running tables only: a dropped table's name is free at once
     tablets  tablet id -> TabletRecord     preparing -> creating -> running -> deleted -> forgotten
                                                         creating -> replaced -> forgotten
@@ -26,10 +27,11 @@ from ebla.actors.coordination import edits as coordination
 from ebla.actors.coordination.namespace import Namespace, NamespaceImage
 from ebla.actors.master import edits as e
 from ebla.actors.tablet.raft.messages import Configuration, Peer
+from ebla.storage.alteration import Alteration, Dropped
 from ebla.storage.schema import TableSchema
 
 PREPARING, CREATING, RUNNING, REPLACED, DELETED = "preparing", "creating", "running", "replaced", "deleted"
-REMOVED = "removed"
+REMOVED, KEPT = "removed", "kept"
 LIVE = (PREPARING, CREATING, RUNNING)
 
 REQUESTS_MAX = 10_000  # request ids remembered; a client retries for minutes, not for ten thousand tables
@@ -39,7 +41,9 @@ replace = msgspec.structs.replace
 
 
 class TableRecord(msgspec.Struct, frozen=True):
-    """`tablets`: the present tablet of every partition, by its number."""
+    """`tablets`: the present tablet of every partition, by its number. `first`: the schema that its tablets are created
+    with, if it is not `schema`; the version of `schema` grows whenever something must reach every tablet. `dropped_us`,
+    `until_us`: of a kept one."""
 
     table: str
     name: str
@@ -50,6 +54,17 @@ class TableRecord(msgspec.Struct, frozen=True):
     properties: dict[str, str]
     created_us: int
     tablets: tuple[str, ...]
+    first: TableSchema | None = None
+    dropped_us: int = 0
+    until_us: int = 0
+
+    @property
+    def created_schema(self) -> TableSchema:
+        return self.first or self.schema
+
+    def altered(self, schema: TableSchema) -> TableRecord:
+        assert schema.version == self.schema.version + 1, (self.table, schema.version)
+        return replace(self, schema=schema, first=self.created_schema)
 
 
 class TabletRecord(msgspec.Struct, frozen=True):
@@ -74,7 +89,7 @@ class TabletRecord(msgspec.Struct, frozen=True):
 
 
 class Remembered(msgspec.Struct, frozen=True):
-    """A request that was carried out. `kind`: create or drop."""
+    """A request that was carried out. `kind`: create, drop or recall."""
 
     kind: str
     digest: int
@@ -107,6 +122,7 @@ class Catalog:
         self.unseen: dict[str, None] = {}
         self.formers: dict[str, None] = {}
         self.ended: dict[str, None] = {}
+        self.kept: dict[str, None] = {}  # table ids
         self._of_table: dict[str, dict[str, None]] = {}
 
     # -- reading ---------------------------------------------------------------------------------------------
@@ -122,6 +138,19 @@ class Catalog:
     def running_tables(self) -> list[TableRecord]:
         """By name."""
         return [self.tables[self.names[name]] for name in sorted(self.names)]
+
+    def alteration(self, table: str) -> Alteration:
+        """What every tablet of the table must have been told."""
+        record = self.tables[table]
+        kept = Dropped(table, record.name, record.until_us) if record.state == KEPT else None
+        return Alteration(record.schema, kept)
+
+    def kept_as(self, word: str) -> list[TableRecord]:
+        """The kept table of this id, or those that had this name, the one that was dropped last first."""
+        if word in self.kept:
+            return [self.tables[word]]
+        found = [self.tables[table] for table in self.kept if self.tables[table].name == word]
+        return sorted(found, key=lambda record: -record.dropped_us)
 
     def image(self) -> CatalogImage:
         return CatalogImage(
@@ -140,6 +169,8 @@ class Catalog:
             self.tables[table.table] = table
             if table.state == RUNNING:
                 self.names[table.name] = table.table
+            elif table.state == KEPT:
+                self.kept[table.table] = None
         for record in image.tablets:
             self._add(record)
         self.requests = dict(image.requests)
@@ -217,13 +248,42 @@ class Catalog:
 
     def _table_dropped(self, edit: e.TableDropped) -> None:
         table = self.tables[edit.table]
-        assert table.state == RUNNING, edit.table
-        del self.names[table.name]
-        self.tables[edit.table] = replace(table, state=REMOVED)
+        assert table.state in (RUNNING, KEPT), edit.table
+        self._remove(table, edit.dropped_us)
+        self._remember(edit.request, Remembered("drop", edit.digest, edit.table))
+
+    def _remove(self, table: TableRecord, ended_us: int) -> None:
+        if table.state == RUNNING:
+            del self.names[table.name]
+        else:
+            del self.kept[table.table]
+        self.tables[table.table] = replace(table, state=REMOVED)
         for tablet in table.tablets:
             record = self._expect(tablet, *LIVE)
-            self._put(replace(record, state=DELETED, unseen=(), ended_us=edit.dropped_us))
+            self._put(replace(record, state=DELETED, unseen=(), ended_us=ended_us))
+
+    def _table_set_aside(self, edit: e.TableSetAside) -> None:
+        table = self.tables[edit.table]
+        assert table.state == RUNNING, edit.table
+        del self.names[table.name]
+        self.kept[edit.table] = None
+        kept = replace(table, state=KEPT, dropped_us=edit.dropped_us, until_us=edit.until_us)
+        self.tables[edit.table] = kept.altered(next_version(table.schema))
         self._remember(edit.request, Remembered("drop", edit.digest, edit.table))
+
+    def _table_recalled(self, edit: e.TableRecalled) -> None:
+        table = self.tables[edit.table]
+        assert table.state == KEPT and edit.name not in self.names, edit
+        del self.kept[edit.table]
+        self.names[edit.name] = edit.table
+        back = replace(table, state=RUNNING, name=edit.name, dropped_us=0, until_us=0)
+        self.tables[edit.table] = back.altered(next_version(table.schema))
+        self._remember(edit.request, Remembered("recall", edit.digest, edit.table))
+
+    def _reserve_ended(self, edit: e.ReserveEnded) -> None:
+        table = self.tables[edit.table]
+        assert table.state == KEPT, edit.table
+        self._remove(table, edit.ended_us)
 
     def _tablets_forgotten(self, edit: e.TabletsForgotten) -> None:
         for tablet in edit.tablets:
@@ -273,20 +333,26 @@ class Catalog:
             assert self.tables[owner].name == name and self.tables[owner].state == RUNNING, name
         for table in self.tables.values():
             assert (table.state == RUNNING) == (self.names.get(table.name) == table.table), table.table
+            assert (table.state == KEPT) == (table.table in self.kept), table.table
             assert len(table.tablets) == table.schema.partitioning.tablets, table.table
-            if table.state == RUNNING:
+            if table.state in (RUNNING, KEPT):
                 for bucket, current in enumerate(table.tablets):
                     at = self.tablets[current]
                     assert (at.table, at.bucket) == (table.table, bucket) and at.state in LIVE, current
         for tablet, record in self.tablets.items():
             table = self.tables[record.table]
             if record.state in LIVE:
-                assert table.state == RUNNING and table.tablets[record.bucket] == tablet, tablet
+                assert table.state in (RUNNING, KEPT) and table.tablets[record.bucket] == tablet, tablet
             if record.state in (CREATING, RUNNING):
                 assert record.configuration is not None, tablet
             assert all(record.member(uuid) is not None for uuid in record.unseen), tablet
         assert len(self.requests) <= REQUESTS_MAX
         self.namespace.check()
+
+
+def next_version(schema: TableSchema) -> TableSchema:
+    """The same schema under the next number."""
+    return replace(schema, version=schema.version + 1)
 
 
 _APPLY: dict[type[Any], Callable[[Catalog, Any], None]] = {
@@ -298,6 +364,9 @@ _APPLY: dict[type[Any], Callable[[Catalog, Any], None]] = {
     e.ReplicasSeen: Catalog._replicas_seen,
     e.FormerMembersGone: Catalog._former_members_gone,
     e.TableDropped: Catalog._table_dropped,
+    e.TableSetAside: Catalog._table_set_aside,
+    e.TableRecalled: Catalog._table_recalled,
+    e.ReserveEnded: Catalog._reserve_ended,
     e.TabletsForgotten: Catalog._tablets_forgotten,
     **{kind: lambda catalog, edit: catalog.namespace.apply(edit) for kind in coordination.KINDS},
     e.CatalogMoved: Catalog._catalog_moved,

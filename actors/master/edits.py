@@ -88,6 +88,32 @@ class TableDropped(msgspec.Struct, frozen=True, tag="table_dropped"):
     dropped_us: int
 
 
+class TableSetAside(msgspec.Struct, frozen=True, tag="table_set_aside"):
+    """Dropped, and kept until `until_us`: the name is free, the replicas stay and serve nobody."""
+
+    request: str
+    digest: int
+    table: str
+    dropped_us: int
+    until_us: int
+
+
+class TableRecalled(msgspec.Struct, frozen=True, tag="table_recalled"):
+    """It runs again, as `name`, with everything that it held."""
+
+    request: str
+    digest: int
+    table: str
+    name: str
+
+
+class ReserveEnded(msgspec.Struct, frozen=True, tag="reserve_ended"):
+    """Nobody recalled it in time: it is removed, and its tablets deleted, as with a drop that keeps nothing."""
+
+    table: str
+    ended_us: int
+
+
 class TabletsForgotten(msgspec.Struct, frozen=True, tag="tablets_forgotten"):
     """No server holds anything of these deleted or replaced tablets; a removed table goes with its last
     one."""
@@ -113,6 +139,9 @@ Edit = (
     | ReplicasSeen
     | FormerMembersGone
     | TableDropped
+    | TableSetAside
+    | TableRecalled
+    | ReserveEnded
     | TabletsForgotten
     | CoordinationEdit
     | CatalogMoved

@@ -1,10 +1,11 @@
-"""What the master asks of tablet servers: create this replica, delete that one. Which, when, and how often.
+"""What the master asks of tablet servers: create this replica, alter that one, delete another. Which, when, and how often.
 
 Await-free: the role runs an errand and says how it ended. What is wanted follows from the committed catalog
-alone, so a restarted master takes up where the old one ended, and nothing is ever sent for a change that is
-not durable:
+and from reports alone, so a restarted master takes up where the old one ended, and nothing is ever sent for a change
+that is not durable:
 
     create    every member of a created tablet's first configuration that has never reported its replica
+    alter     the leader of every tablet whose replicas report an older version of its table
     delete    every server that may hold something of a dropped or replaced tablet, until it says it does not
 
 An errand is repeated, with growing pauses, for as long as it is wanted; a server that is not alive is not
@@ -19,11 +20,12 @@ from typing import NamedTuple
 
 from ebla.actors.master.catalog import CREATING, RUNNING, Catalog, TabletRecord
 from ebla.actors.master.options import MasterOptions
+from ebla.actors.master.reports import Views
 from ebla.actors.master.servers import Servers
 from ebla.actors.tablet.raft.messages import Peer
 from ebla.actors.world import Random
 
-CREATE, DELETE = "create", "delete"
+CREATE, ALTER, DELETE = "create", "alter", "delete"
 FORGET_MAX = 500  # tablets forgotten in one edit
 
 
@@ -61,9 +63,10 @@ class _Ended:
 
 
 class Errands:
-    def __init__(self, options: MasterOptions, random: Random) -> None:
+    def __init__(self, options: MasterOptions, random: Random, views: Views | None = None) -> None:
         self._options = options
         self._random = random
+        self._views = Views() if views is None else views
         self._under_way: dict[tuple[str, str], Errand] = {}
         self._pauses: dict[tuple[str, str], _Pause] = {}
         self._ended: dict[str, _Ended] = {}
@@ -96,6 +99,8 @@ class Errands:
             return False
         if errand.kind == CREATE:
             return record.state in (CREATING, RUNNING) and errand.uuid in record.unseen
+        if errand.kind == ALTER:
+            return errand.tablet in self._views.behind
         return errand.tablet in catalog.ended
 
     def _wanted(self, catalog: Catalog) -> Iterator[Errand]:
@@ -105,14 +110,20 @@ class Errands:
                 peer = record.member(uuid)
                 assert peer is not None, (tablet, uuid)
                 yield Errand(CREATE, tablet, uuid, peer.address)
+        for tablet in self._views.behind:
+            record = catalog.tablets[tablet]
+            leader = self._views.of(tablet).leader
+            peer = record.member(leader) if leader is not None else None
+            if peer is not None:
+                yield Errand(ALTER, tablet, peer.uuid, peer.address)
         for tablet in catalog.ended:
             ended = self._ended.setdefault(tablet, _Ended())
             for peer in ended.remaining(catalog.tablets[tablet]):
                 yield Errand(DELETE, tablet, peer.uuid, peer.address)
 
     def _reachable(self, errand: Errand, servers: Servers, now: float) -> bool:
-        """Only the server itself can create; a new one at its address knows that the old one is gone."""
-        if errand.kind == CREATE:
+        """Only the server itself can create or alter; a new one at its address knows that the old one is gone."""
+        if errand.kind != DELETE:
             return servers.is_alive(errand.uuid, now)
         return servers.answers_at(errand.address, now)
 
@@ -123,13 +134,13 @@ class Errands:
     # -- how it ended ----------------------------------------------------------------------------------------
 
     def succeeded(self, errand: Errand, now: float) -> None:
-        """A created replica is done with when it is reported; a deleted one is done with now."""
+        """A created or altered replica is done with when it is reported; a deleted one is done with now."""
         del self._under_way[errand.replica]
         if errand.kind == DELETE:
             self._pauses.pop(errand.replica, None)
             self.absent(errand.tablet, errand.uuid)
         else:
-            pause = self._pauses[errand.replica] = _Pause(CREATE)
+            pause = self._pauses[errand.replica] = _Pause(errand.kind)
             pause.until = now + self._options.rpc_backoff_max_s
 
     def failed(self, errand: Errand, now: float) -> int:
@@ -189,7 +200,7 @@ class Errands:
         useless = [
             (uuid, tablet)
             for uuid, tablet in self._pauses
-            if tablet not in catalog.unseen and tablet not in catalog.ended
+            if not (tablet in catalog.unseen or tablet in catalog.ended or tablet in self._views.behind)
         ]
         for replica in useless:
             del self._pauses[replica]

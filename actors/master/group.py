@@ -188,6 +188,10 @@ class GroupMaster(CoordinationVerbs, Role):
         return await self._serve(lambda master: master.drop_table(request))
 
     @rpc
+    async def recall_table(self, request: m.RecallTableRequest) -> m.TableInfo:
+        return await self._serve(lambda master: master.recall_table(request))
+
+    @rpc
     async def get_table(self, request: m.TableName) -> m.TableInfo:
         return await self._serve(lambda master: master.get_table(request))
 
@@ -242,6 +246,7 @@ class GroupMaster(CoordinationVerbs, Role):
             checkpointed=self.standby.checkpointed,
             masters=self.options.masters,
             journals=self.options.journal.nodes,
+            tables_kept=len(catalog.kept),
         )
 
     @rpc

@@ -8,6 +8,8 @@ from ebla.actors.coordination.limits import Limits
 from ebla.actors.journal.options import JournalOptions, LeaseLimits
 from ebla.storage.errors import InvalidArgument
 
+RESERVE_S_MAX = 10 * 366 * 24 * 3600.0
+
 
 class MasterOptions(msgspec.Struct, frozen=True, kw_only=True):
     """`unresponsive_s`: a server silent for so long gets no new replicas. `assignment_timeout_s`: a tablet
@@ -19,6 +21,8 @@ class MasterOptions(msgspec.Struct, frozen=True, kw_only=True):
     replica is gone, for a request to create one that is still under way somewhere. `forget_max_s`: after so
     long it is forgotten although a server never answered; should that server ever return, its replica is
     unknown, and unknown replicas are left alone.
+
+    `reserve_s`: for how long a dropped table can be recalled, where the drop does not say (0: it goes at once).
     """
 
     bg_s: float = 0.5
@@ -36,12 +40,15 @@ class MasterOptions(msgspec.Struct, frozen=True, kw_only=True):
     forget_min_s: float = 300.0
     forget_max_s: float = 7 * 24 * 3600.0
     coordination: Limits = Limits()
+    reserve_s: float = 0.0
 
     def validate(self) -> None:
         self.coordination.validate()
+        if not 0 <= self.reserve_s <= RESERVE_S_MAX:
+            raise InvalidArgument(f"reserve_s must be 0 to {RESERVE_S_MAX:g}, not {self.reserve_s}")
         for name in self.__struct_fields__:
             value = getattr(self, name)
-            if name != "coordination" and not value > 0:
+            if name not in ("coordination", "reserve_s") and not value > 0:
                 raise InvalidArgument(f"{name} must be greater than zero, not {value}")
 
 

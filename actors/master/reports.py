@@ -104,11 +104,13 @@ def _acceptable(replica: ReplicaReport) -> bool:
 
 @dataclass
 class View:
-    """One tablet as its servers last described it. `states`: what each replica said of itself."""
+    """One tablet as its servers last described it. `states`: what each replica said of itself. `version`: the highest of
+    its table that one of them has applied, so that it is committed, and every leader to come will have it."""
 
     term: int = 0
     leader: str | None = None
     rows_bytes: int = 0
+    version: int = 0
     states: dict[str, str] = field(default_factory=dict)
 
 
@@ -124,6 +126,7 @@ class Views:
     def __init__(self) -> None:
         self.tablets: dict[str, View] = {}
         self.unknown: dict[tuple[str, str], None] = {}
+        self.behind: dict[str, None] = {}  # tablets that must be told what became of their table
         self.leader_conflicts = 0
 
     def of(self, tablet: str) -> View:
@@ -142,6 +145,7 @@ class Views:
                 stragglers.append(tablet)
             else:
                 self._take(record, uuid, replica)
+                self._compare(catalog, tablet)
         self._note_unknown(uuid, unknown)
         if report.incremental:
             absent = [tablet for tablet in report.removed if tablet not in reported]
@@ -155,6 +159,20 @@ class Views:
         """What was known of tablets that have ended is of no use."""
         for tablet in catalog.ended:
             self.tablets.pop(tablet, None)
+            self.behind.pop(tablet, None)
+
+    def compare(self, catalog: Catalog, table: str) -> None:
+        """The table was altered: its tablets are behind, as far as they were heard of. One that was not is compared when
+        it is."""
+        for tablet in catalog.tables[table].tablets:
+            if tablet in self.tablets:
+                self._compare(catalog, tablet)
+
+    def _compare(self, catalog: Catalog, tablet: str) -> None:
+        if self.tablets[tablet].version < catalog.tables[catalog.tablets[tablet].table].schema.version:
+            self.behind[tablet] = None
+        else:
+            self.behind.pop(tablet, None)
 
     def _take(self, record: TabletRecord, uuid: str, replica: ReplicaReport) -> None:
         view = self.tablets.setdefault(record.tablet, View())
@@ -166,6 +184,7 @@ class Views:
         if view.leader is not None and committed.peer(view.leader) is None:
             view.leader = None
         self._take_leader(view, committed, uuid, replica)
+        view.version = max(view.version, replica.schema_version)
         if uuid == view.leader or view.leader is None:
             view.rows_bytes = replica.rows_bytes
 

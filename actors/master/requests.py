@@ -13,9 +13,10 @@ import msgspec
 import xxhash
 
 from ebla.actors.errors import RequestReused, StaleRequest, Unavailable
-from ebla.actors.master.catalog import RUNNING, Catalog, TableRecord
+from ebla.actors.master.catalog import RUNNING, Catalog, Remembered, TableRecord
 from ebla.actors.master.edits import TableCreated
-from ebla.actors.messages import CreateTableRequest, DropTableRequest
+from ebla.actors.master.options import RESERVE_S_MAX
+from ebla.actors.messages import CreateTableRequest, DropTableRequest, RecallTableRequest
 from ebla.actors.world import Random, new_id
 from ebla.storage.errors import InvalidArgument
 
@@ -26,18 +27,15 @@ REQUEST_ID_MAX = 128
 PROPERTIES_MAX = 64
 PROPERTY_CHARACTERS_MAX = 4096
 
+TableRequest = CreateTableRequest | DropTableRequest | RecallTableRequest
+
 _encode = msgspec.msgpack.Encoder(order="sorted").encode
 
 
 def validate_create(request: CreateTableRequest) -> None:
     """What can never succeed, whatever the cluster looks like: InvalidArgument that names the field."""
     _validate_request_id(request.request_id)
-    name = request.name
-    _require(0 < len(name) <= NAME_MAX, f"name must have 1 to {NAME_MAX} characters, not {len(name)}")
-    _require(
-        not any(unicodedata.category(character) in ("Cc", "Cs") for character in name),
-        f"name may not contain control characters: {name!r}",
-    )
+    validate_name(request.name)
     _require(
         1 <= request.replicas <= REPLICAS_MAX and request.replicas % 2 == 1,
         f"replicas must be odd, 1 to {REPLICAS_MAX}, not {request.replicas}",
@@ -59,8 +57,27 @@ def validate_create(request: CreateTableRequest) -> None:
     request.schema.validate()
 
 
+def validate_name(name: str) -> None:
+    _require(0 < len(name) <= NAME_MAX, f"name must have 1 to {NAME_MAX} characters, not {len(name)}")
+    _require(
+        not any(unicodedata.category(character) in ("Cc", "Cs") for character in name),
+        f"name may not contain control characters: {name!r}",
+    )
+
+
 def validate_drop(request: DropTableRequest) -> None:
     _validate_request_id(request.request_id)
+    if request.reserve_s is not None:
+        _require(
+            0 <= request.reserve_s <= RESERVE_S_MAX,
+            f"reserve_s must be 0 (drop it at once) to {RESERVE_S_MAX:g}, not {request.reserve_s}",
+        )
+
+
+def validate_recall(request: RecallTableRequest) -> None:
+    _validate_request_id(request.request_id)
+    if request.name:
+        validate_name(request.name)
 
 
 def validate_room(request: CreateTableRequest, hosts: int, replicas_per_server_max: int) -> None:
@@ -81,11 +98,9 @@ def validate_room(request: CreateTableRequest, hosts: int, replicas_per_server_m
 
 def earlier_create(catalog: Catalog, request: CreateTableRequest) -> TableRecord | None:
     """The table that this request created before, if it did."""
-    remembered = catalog.requests.get(request.request_id)
+    remembered = _earlier(catalog, request, "create")
     if remembered is None:
         return None
-    if remembered.kind != "create" or remembered.digest != digest(request):
-        raise RequestReused(f"request {request.request_id} was used for something else before")
     table = catalog.tables.get(remembered.table)
     if table is None or table.state != RUNNING:
         raise StaleRequest(f"request {request.request_id} created table {request.name!r}, dropped since")
@@ -94,12 +109,27 @@ def earlier_create(catalog: Catalog, request: CreateTableRequest) -> TableRecord
 
 def earlier_drop(catalog: Catalog, request: DropTableRequest) -> bool:
     """Whether this request was carried out before."""
+    return _earlier(catalog, request, "drop") is not None
+
+
+def earlier_recall(catalog: Catalog, request: RecallTableRequest) -> TableRecord | None:
+    """The table that this request recalled before, if it did."""
+    remembered = _earlier(catalog, request, "recall")
+    if remembered is None:
+        return None
+    table = catalog.tables.get(remembered.table)
+    if table is None or table.state != RUNNING:
+        raise StaleRequest(f"request {request.request_id} recalled table {request.table!r}, dropped since")
+    return table
+
+
+def _earlier(catalog: Catalog, request: TableRequest, kind: str) -> Remembered | None:
     remembered = catalog.requests.get(request.request_id)
     if remembered is None:
-        return False
-    if remembered.kind != "drop" or remembered.digest != digest(request):
+        return None
+    if remembered.kind != kind or remembered.digest != digest(request):
         raise RequestReused(f"request {request.request_id} was used for something else before")
-    return True
+    return remembered
 
 
 def created(request: CreateTableRequest, random: Random, wall_us: int) -> TableCreated:
@@ -118,7 +148,7 @@ def created(request: CreateTableRequest, random: Random, wall_us: int) -> TableC
     )
 
 
-def digest(request: CreateTableRequest | DropTableRequest) -> int:
+def digest(request: TableRequest) -> int:
     return xxhash.xxh3_64_intdigest(_encode(request))
 
 

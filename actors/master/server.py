@@ -26,19 +26,20 @@ import msgspec
 from ebla.actors import messages as m
 from ebla.actors.coordination.service import Coordination
 from ebla.actors.coordination.verbs import CoordinationVerbs
-from ebla.actors.errors import AlreadyPresent, NotFound, NotRunning, TabletNotFound, Throttled, WrongServer
-from ebla.actors.master import edit_log, errands, requests
+from ebla.actors.errors import NotFound, NotRunning, TabletNotFound, Throttled, WrongServer
+from ebla.actors.master import edit_log, errands
 from ebla.actors.master import reports as tablet_reports
 from ebla.actors.master.answers import Answers
 from ebla.actors.master.assignment import Assignment, Candidate
-from ebla.actors.master.catalog import Catalog, TableRecord
+from ebla.actors.master.catalog import Catalog
 from ebla.actors.master.checkpoint import Checkpoints
 from ebla.actors.master.directory import Directory, open_directory
-from ebla.actors.master.edits import Edit, TableDropped, TabletsForgotten
+from ebla.actors.master.edits import Edit, TabletsForgotten
 from ebla.actors.master.errands import Errand, Errands
 from ebla.actors.master.options import MasterOptions
 from ebla.actors.master.scribe import Scribe
 from ebla.actors.master.servers import Server, Servers
+from ebla.actors.master.tables import Tables
 from ebla.actors.tablet.raft.messages import Peer
 from ebla.actors.world import Role, World, rpc
 from ebla.storage.errors import EblaError
@@ -69,7 +70,7 @@ class Master(CoordinationVerbs, Role):
         self.views = tablet_reports.Views()
         self.answers = Answers(self.catalog, self.views, self.servers)
         self.assignment = Assignment(self.options.assignment_timeout_s, world.random)
-        self.errands = Errands(self.options, world.random)
+        self.errands = Errands(self.options, world.random, self.views)
         self.coordination = Coordination(world, self.catalog.namespace, self.options.coordination)
         self.instance = m.ServerInstance("", 0, "")
         self._running = False
@@ -77,6 +78,9 @@ class Master(CoordinationVerbs, Role):
         self._placing_from = 0.0
         self._forgetting_from = 0.0
         self._wake = asyncio.Event()
+        self.tables = Tables(
+            world, self.options, self.catalog, self.views, self.servers, self.answers, self._wake.set
+        )
 
     # -- life ------------------------------------------------------------------------------------------------
 
@@ -105,6 +109,7 @@ class Master(CoordinationVerbs, Role):
         """Serve, from a catalog that is what is durable. Nothing is placed for `settle_s`."""
         self.instance, self.incarnations = directory.instance, directory.heard
         self.log, self.scribe = log, scribe
+        self.tables.scribe = scribe
         self._placing_from = self._now() + settle_s
         self.coordination.begin(scribe)
         self._running = True
@@ -126,56 +131,29 @@ class Master(CoordinationVerbs, Role):
     async def create_table(self, request: m.CreateTableRequest) -> m.TableInfo:
         """Answers as soon as the table is durable; poll get_table until its state is running."""
         self._require_running()
-        requests.validate_create(request)
-
-        def decide() -> Sequence[Edit]:
-            if requests.earlier_create(self.catalog, request) is not None:
-                return ()
-            if self.catalog.named(request.name) is not None:
-                raise AlreadyPresent(f"table {request.name!r} exists already", what=request.name)
-            hosts = len({server.host for server in self.servers.alive(self._now())})
-            requests.validate_room(request, hosts, self.options.replicas_per_server_max)
-            return (requests.created(request, self.world.random, self.world.clock.wall_us()),)
-
-        def conclude() -> m.TableInfo:
-            self._wake.set()
-            record = requests.earlier_create(self.catalog, request)
-            assert record is not None, "it was created just now, or before"
-            return self.answers.table(record, self._now())
-
-        return await self.scribe.change("create_table", decide, conclude)
+        return await self.tables.create(request)
 
     @rpc
     async def drop_table(self, request: m.DropTableRequest) -> m.Empty:
-        """The name is free when this answers; the replicas are deleted afterwards."""
+        """The name is free when this answers; the replicas are deleted afterwards, or when the reserved time is over."""
         self._require_running()
-        requests.validate_drop(request)
+        return await self.tables.drop(request)
 
-        def decide() -> Sequence[Edit]:
-            if requests.earlier_drop(self.catalog, request):
-                return ()
-            table = self._named(request.name).table
-            return (
-                TableDropped(request.request_id, requests.digest(request), table, self.world.clock.wall_us()),
-            )
-
-        def conclude() -> m.Empty:
-            self.views.drop_ended(self.catalog)
-            self._wake.set()
-            return m.Empty()
-
-        return await self.scribe.change("drop_table", decide, conclude)
+    @rpc
+    async def recall_table(self, request: m.RecallTableRequest) -> m.TableInfo:
+        """Bring back a table that was dropped and is kept. Answers when that is durable."""
+        self._require_running()
+        return await self.tables.recall(request)
 
     @rpc
     async def get_table(self, request: m.TableName) -> m.TableInfo:
         self._require_running()
-        return self.answers.table(self._named(request.name), self._now())
+        return self.tables.get(request)
 
     @rpc
     async def list_tables(self, request: m.ListTablesRequest) -> m.ListTablesReply:
         self._require_running()
-        tables = [t for t in self.catalog.running_tables() if t.name.startswith(request.prefix)]
-        return m.ListTablesReply(tuple(self.answers.summary(table) for table in tables))
+        return self.tables.list(request)
 
     @rpc
     async def get_tablet(self, request: m.TabletRequest) -> m.TabletLocation:
@@ -184,12 +162,6 @@ class Master(CoordinationVerbs, Role):
         if record is None:
             raise NotFound(f"there is no tablet {request.tablet!r}", what=request.tablet)
         return self.answers.tablet(record, self._now())
-
-    def _named(self, name: str) -> TableRecord:
-        record = self.catalog.named(name)
-        if record is None:
-            raise NotFound(f"there is no table {name!r}", what=name)
-        return record
 
     # -- servers ---------------------------------------------------------------------------------------------
 
@@ -248,7 +220,7 @@ class Master(CoordinationVerbs, Role):
                 self.errands.absent(tablet, server.uuid)
         for tablet in merged.stragglers:
             self.errands.straggler(tablet, Peer(server.uuid, server.address))
-        if merged.stragglers or not report.incremental:
+        if merged.stragglers or self.views.behind or not report.incremental:
             self._wake.set()
 
     @rpc
@@ -268,6 +240,7 @@ class Master(CoordinationVerbs, Role):
             tablets_not_running=len(catalog.preparing) + len(catalog.creating),
             edits=self.log.last_txid,
             tablets_ending=len(catalog.ended),
+            tables_kept=len(catalog.kept),
             tablets_unknown=len(self.views.unknown),
             leader_conflicts=self.views.leader_conflicts,
         )
@@ -335,6 +308,7 @@ class Master(CoordinationVerbs, Role):
 
         if decide():
             await self.scribe.change("forget", decide, lambda: None)
+        await self.tables.end_reserves()
 
     def _run_errands(self) -> None:
         for errand in self.errands.begin(self.catalog, self.servers, self._now()):
@@ -370,13 +344,16 @@ class Master(CoordinationVerbs, Role):
                 f"table {table.name} was dropped" if record.state == "deleted" else "the tablet was replaced"
             )
             return "delete_tablet", m.DeleteTabletRequest(errand.uuid, errand.tablet, reason)
+        if errand.kind == errands.ALTER:
+            alteration = self.catalog.alteration(record.table)
+            return "alter_tablet", m.AlterTabletRequest(errand.uuid, errand.tablet, alteration)
         assert record.configuration is not None
         return "create_tablet", m.CreateTabletRequest(
             dest_uuid=errand.uuid,
             tablet=record.tablet,
             table=record.table,
             table_name=table.name,
-            schema=table.schema,
+            schema=table.created_schema,
             bucket=record.bucket,
             configuration=record.configuration,
         )

@@ -15,6 +15,7 @@ import msgspec
 
 from ebla.actors import errors
 from ebla.actors.messages import RowBatch, TabletKeys, TabletWrite
+from ebla.actors.tablet.alterations import require_served
 from ebla.actors.tablet.batches import check_batch, check_version, decode_batch
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.replica import Replica
@@ -50,6 +51,9 @@ class Admission:
         if replica.core.role != "leader":
             raise replica.not_leader()
         batch = self._decode(write)
+        if replica.rows.dropped is not None and replica.rows.known_answer(batch) is None:
+            check_version(replica.rows.schema, batch.schema_version)
+            require_served(replica, self.world.clock.monotonic())
         self._check(replica, batch)
         known = replica.rows.known_answer(batch)
         if isinstance(known, EblaError):
@@ -88,7 +92,7 @@ class Admission:
             raise InvalidArgument(f"malformed batch for tablet {write.tablet}: {error}") from error
 
     def _check(self, replica: Replica, batch: RowBatch) -> None:
-        check_batch(replica.superblock.schema, batch)
+        check_batch(replica.rows.schema, batch)
         if batch.values:
             joined = list(map(b"".join, zip(batch.keys, batch.values, strict=True)))
             try:
@@ -105,7 +109,8 @@ async def read(world: World, replica: Replica, schema_version: int, wanted: Tabl
     There is no turn of the event loop between the steps, so all of them see that moment.
     """
     replica.require_running()
-    check_version(replica.superblock.schema, schema_version)
+    check_version(replica.rows.schema, schema_version)
+    require_served(replica, world.clock.monotonic())
     await readable(world, replica)
     values: list[bytes | None] = []
     size = 0

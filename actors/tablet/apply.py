@@ -11,14 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from operator import add
 
-from ebla.actors.errors import RequestReused, SchemaMismatch, StaleRequest
+from ebla.actors.errors import RequestReused, SchemaMismatch, StaleRequest, TableDropped
 from ebla.actors.messages import DELETE, INSERT, UPDATE, UPSERT, RowBatch
 from ebla.actors.tablet.batches import check_batch
+from ebla.storage.alteration import Alteration, Dropped
 from ebla.storage.entries import Entry
 from ebla.storage.errors import Corruption, EblaError, InvalidArgument
 from ebla.storage.results import Answer
 from ebla.storage.rows import RowCodec
-from ebla.storage.schema import ROW_BYTES_MAX
+from ebla.storage.schema import ROW_BYTES_MAX, TableSchema
 from ebla.storage.tablet_store import TabletStore
 
 PATCH_CODECS_MAX = 64  # column sets whose codec is kept ready
@@ -29,13 +30,34 @@ UPDATE_BYTES_MAX = 256 << 20
 
 
 class Rows:
-    """The rows of one replica: its store, and the codec that knows their schema."""
+    """The rows of one replica: its store, and the codec that knows their schema. `dropped`: the table is kept, and must be
+    recalled before it serves again."""
 
-    def __init__(self, store: TabletStore, codec: RowCodec, seed: int) -> None:
+    def __init__(
+        self, store: TabletStore, codec: RowCodec, seed: int, dropped: Dropped | None = None
+    ) -> None:
         self.store = store
         self.codec = codec
         self.seed = seed
+        self.dropped = dropped
         self._patch_codecs: dict[tuple[str, ...], RowCodec] = {}
+
+    @property
+    def schema(self) -> TableSchema:
+        return self.codec.schema
+
+    def refusal(self) -> TableDropped | None:
+        dropped = self.dropped
+        return TableDropped.of(dropped.table, dropped.name, dropped.until_us) if dropped else None
+
+    def alter(self, alteration: Alteration, encoded: bytes) -> None:
+        """Called in log order. Raises InvalidArgument if this server cannot use the schema."""
+        if alteration.schema.version <= self.schema.version:
+            return
+        self.codec = codec_of(alteration.schema)
+        self.dropped = alteration.dropped
+        self._patch_codecs.clear()
+        self.store.alter(encoded)
 
     def known_answer(self, batch: RowBatch) -> Answer | EblaError | None:
         """What an earlier try of this request was answered, if it was applied here."""
@@ -59,6 +81,9 @@ class Rows:
         known = self.known_answer(batch)
         if known is not None:
             return known
+        refusal = self.refusal()
+        if refusal is not None:
+            return refusal
         try:
             check_batch(self.codec.schema, batch)
             rejected = self._change(batch)
@@ -172,6 +197,19 @@ class Rows:
                 self._patch_codecs.clear()
             codec = self._patch_codecs[columns] = RowCodec(self.codec.schema, columns)
         return codec
+
+
+def codec_of(schema: TableSchema) -> RowCodec:
+    """Raises InvalidArgument for whatever the schema names that cannot be used here, such as a time zone that this
+    machine does not know."""
+    try:
+        return RowCodec(schema)
+    except InvalidArgument:
+        raise
+    except Exception as error:
+        raise InvalidArgument(
+            f"rows of this schema cannot be kept here: {type(error).__name__}: {error}; change its columns"
+        ) from error
 
 
 def _distinct_runs(keys: Sequence[bytes]) -> list[list[int]]:

@@ -21,9 +21,11 @@ decode_batch = msgspec.msgpack.Decoder(RowBatch).decode
 
 
 def check_version(schema: TableSchema, version: int) -> None:
-    if version != schema.version:
+    """Whoever asks may know less than this replica, but not more."""
+    if version > schema.version:
         raise SchemaMismatch(
-            f"the tablet has schema version {schema.version}, the request {version}; open the table again",
+            f"the tablet has version {schema.version} of its table, the request is of {version}; the tablet will hear of "
+            "that soon, ask again",
             wanted=version,
             found=schema.version,
         )

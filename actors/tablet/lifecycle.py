@@ -18,7 +18,7 @@ import msgspec
 
 from ebla.actors.messages import CreateTabletRequest
 from ebla.actors.tablet import bootstrap
-from ebla.actors.tablet.apply import Rows
+from ebla.actors.tablet.apply import Rows, codec_of
 from ebla.actors.tablet.broken import Broken
 from ebla.actors.tablet.log import TabletLog
 from ebla.actors.tablet.options import TabletServerOptions
@@ -29,11 +29,10 @@ from ebla.actors.tablet.raft.messages import HardState
 from ebla.actors.tablet.replica import FAILED, ConsensusState, Replica, Superblock
 from ebla.actors.tablet.rounds import Rounds
 from ebla.actors.world import World
-from ebla.storage import checksum, private_log, tablet_store
+from ebla.storage import alteration, checksum, private_log, tablet_store
 from ebla.storage.entries import START
 from ebla.storage.errors import Corruption, Damaged, EblaError, InvalidArgument
 from ebla.storage.records import RecordStore
-from ebla.storage.rows import RowCodec
 from ebla.storage.schema import TableSchema
 from ebla.storage.shared_log import SharedLog
 from ebla.storage.tablet_store import TabletStore
@@ -107,7 +106,6 @@ class Lifecycle:
         self, superblock: Superblock, private: private_log.PrivateLog | None, tail: bootstrap.Tail
     ) -> Replica:
         tablet = superblock.tablet
-        codec = _codec(superblock.schema)
         consensus = self.consensus.get(tablet)
         if consensus is None:
             raise Damaged(f"the consensus metadata of tablet {tablet} is missing: its votes are forgotten")
@@ -116,7 +114,8 @@ class Lifecycle:
             log, index, time_us = bootstrap.rebuild(
                 tablet, self.world.disk, self.shared, private, tail, store.flushed
             )
-            return self._replica(superblock, consensus, store, codec, log, index, time_us)
+            rows = _rows(superblock, store)
+            return self._replica(superblock, consensus, rows, log, index, time_us)
         except BaseException:
             await store.close()
             raise
@@ -127,7 +126,7 @@ class Lifecycle:
         """Idempotent. Durable when it returns: the replica exists, with term, vote and configuration."""
         tablet = request.tablet
         request.schema.validate()
-        codec = _codec(request.schema)
+        codec_of(request.schema)
         if request.configuration.peer(self.me) is None:
             raise InvalidArgument(f"server {self.me} is not in the configuration of tablet {tablet}")
         async with self._transition(tablet):
@@ -156,7 +155,7 @@ class Lifecycle:
                 raise
             await self.world.faults.here("tablet.create.after_superblock")
             log = TabletLog(tablet, self.world.disk, self.shared)
-            replica = self._replica(superblock, consensus, store, codec, log, LogIndex(0, 0), 0)
+            replica = self._replica(superblock, consensus, _rows(superblock, store), log, LogIndex(0, 0), 0)
             self._add(replica)
             return replica
 
@@ -240,8 +239,7 @@ class Lifecycle:
         self,
         superblock: Superblock,
         consensus: ConsensusState,
-        store: TabletStore,
-        codec: RowCodec,
+        rows: Rows,
         log: TabletLog,
         index: LogIndex,
         time_us: int,
@@ -262,9 +260,8 @@ class Lifecycle:
             limits,
             self.world.random,
             self.world.clock.monotonic(),
-            commit_index=store.flushed.index,
+            commit_index=rows.store.flushed.index,
         )
-        rows = Rows(store, codec, checksum.seed(superblock.tablet))
         log.faults = self.world.faults
         return Replica(superblock, core, log, rows, self.rounds.write, self.world.clock.wall_us, time_us)
 
@@ -274,14 +271,14 @@ class Lifecycle:
         self.rounds.touch(replica)
 
 
-def _codec(schema: TableSchema) -> RowCodec:
-    """Raises InvalidArgument for whatever the schema names that cannot be used here, such as a time zone that this
-    machine does not know."""
+def _rows(superblock: Superblock, store: TabletStore) -> Rows:
+    """With the schema that the flushed rows are of. Raises InvalidArgument, Corruption."""
+    seed = checksum.seed(superblock.tablet)
+    if store.alteration is None:
+        return Rows(store, codec_of(superblock.schema), seed)
     try:
-        return RowCodec(schema)
-    except InvalidArgument:
-        raise
-    except Exception as error:
-        raise InvalidArgument(
-            f"rows of this schema cannot be kept here: {type(error).__name__}: {error}; change its columns"
-        ) from error
+        altered = alteration.decode(store.alteration)
+    except msgspec.MsgspecError as error:
+        path = store.environment.path
+        raise Corruption(f"the alteration in {path} cannot be read: {error}", path=path) from error
+    return Rows(store, codec_of(altered.schema), seed, altered.dropped)

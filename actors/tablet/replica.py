@@ -25,6 +25,7 @@ from ebla.actors.tablet.log import Slot, TabletLog
 from ebla.actors.tablet.raft.core import RaftCore
 from ebla.actors.tablet.raft.events import Effects, Pending, Send
 from ebla.actors.tablet.raft.messages import (
+    ALTER,
     CHECKPOINT,
     CONFIG,
     NO_OP,
@@ -35,8 +36,9 @@ from ebla.actors.tablet.raft.messages import (
     HardState,
     Request,
 )
+from ebla.storage import alteration
 from ebla.storage.entries import Entry, Position, follows, make_entry
-from ebla.storage.errors import Corruption, EblaError
+from ebla.storage.errors import Corruption, EblaError, InvalidArgument
 from ebla.storage.results import Answer as Stored
 from ebla.storage.schema import TableSchema
 from ebla.storage.tablet_store import TabletSnapshot
@@ -51,7 +53,8 @@ _decode_configuration = msgspec.msgpack.Decoder(Configuration).decode
 
 
 class Superblock(msgspec.Struct, frozen=True):
-    """What a replica is, and whether it is all there. `state`: ready, deleting (finished at start), or failed: parts
+    """What a replica is, and whether it is all there. `schema`: as its table was created; what became of it since is kept
+    with the rows. `state`: ready, deleting (finished at start), or failed: parts
     of its log are let go, for the `reason`, and it must not come back as one that never had them."""
 
     tablet: str
@@ -128,6 +131,11 @@ class Replica:
         self.waiters: dict[int, Waiter] = {}
         self.unapplied_bytes = 0
         self.checkpoints: list[TabletSnapshot] = []  # as of checkpoint entries that were applied just now
+        self.alteration_asked = (
+            0,
+            0,
+            0,
+        )  # term, version and index of the last one that was put into the log here
         self.upkeep = asyncio.Lock()  # one flush or move at a time, and a deletion waits for it
         self.hard_in_flight = False  # the round is persisting a hard state of ours
         self._batches: dict[int, RowBatch] = {}  # decoded at admission, wanted again at apply
@@ -263,6 +271,8 @@ class Replica:
             outcome = self.rows.apply(entry, batch)
         elif entry.kind == CONFIG:
             self.work.configuration = self._decoded(entry, _decode_configuration)
+        elif entry.kind == ALTER:
+            self._alter(entry)
         self.store.applied = Position(entry.index, entry.term, entry.chain)
         self.store.results.sweep(entry.index, entry.time_us)
         if entry.kind == CHECKPOINT:
@@ -270,6 +280,12 @@ class Replica:
         waiter = self.waiters.pop(entry.index, None)
         if waiter is not None:
             self._answer(waiter, entry.term, outcome)
+
+    def _alter(self, entry: Entry) -> None:
+        try:
+            self.rows.alter(self._decoded(entry, alteration.decode), entry.payload)
+        except InvalidArgument as error:
+            raise Corruption(f"tablet {self.tablet} cannot go on here: {error}") from error
 
     def _decoded(self, entry: Entry, decode: Callable[[bytes], T]) -> T:
         """No leader proposes what it cannot read: what it means cannot be guessed, so the replica stops."""
@@ -335,7 +351,8 @@ class Replica:
     def facts(self) -> tuple[object, ...]:
         """What the master wants to hear about at once when it changes."""
         core = self.core
-        return (self.state, core.term, core.role, core.leader, core.committed_configuration.index)
+        configuration, version = core.committed_configuration.index, self.rows.schema.version
+        return (self.state, core.term, core.role, core.leader, configuration, version)
 
     def leader_address(self) -> str | None:
         leader = self.core.leader and self.core.configuration.peer(self.core.leader)
@@ -357,7 +374,7 @@ class Replica:
             term=core.term,
             leader=core.leader,
             configuration=core.committed_configuration,
-            schema_version=self.superblock.schema.version,
+            schema_version=self.rows.schema.version,
             last_index=core.last_index,
             commit_index=core.commit_index,
             applied_index=self.store.applied.index,

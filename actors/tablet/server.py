@@ -22,6 +22,7 @@ from ebla.actors import errors, incarnations
 from ebla.actors import messages as m
 from ebla.actors.incarnations import Incarnations
 from ebla.actors.tablet.admission import Admission, Load, read, readable
+from ebla.actors.tablet.alterations import alter, require_served
 from ebla.actors.tablet.batches import check_version
 from ebla.actors.tablet.checksums import Checksums
 from ebla.actors.tablet.identity import Identity
@@ -236,7 +237,8 @@ class TabletServer(Role):
     async def scan(self, request: m.ScanRequest) -> m.ScanBlock:
         replica = self._replica(request.tablet)
         replica.require_running()
-        check_version(replica.superblock.schema, request.schema_version)
+        check_version(replica.rows.schema, request.schema_version)
+        require_served(replica, self.world.clock.monotonic())
         if request.at_leader:
             await readable(self.world, replica)
         return await self.scans.open(replica, request)
@@ -257,6 +259,8 @@ class TabletServer(Role):
         """The log index that a read elsewhere must have applied to be linearizable."""
         replica = self._replica(request.tablet)
         replica.require_running()
+        check_version(replica.rows.schema, request.schema_version)
+        require_served(replica, self.world.clock.monotonic())
         return m.ReadIndexReply(request.tablet, await readable(self.world, replica))
 
     @rpc
@@ -284,6 +288,12 @@ class TabletServer(Role):
         self._require(request.dest_uuid)
         replica = await self.lifecycle.create(request)
         self._changed(replica)
+        return m.Empty()
+
+    @rpc
+    async def alter_tablet(self, request: m.AlterTabletRequest) -> m.Empty:
+        self._require(request.dest_uuid)
+        await alter(self.world, self.rounds, self._replica(request.tablet), request)
         return m.Empty()
 
     @rpc

@@ -13,7 +13,7 @@ from ebla.cli.ui import Common, Ui
 app = group("Durable, replicated tables inside a Ray cluster.")
 app.info.cls = RootGroup
 
-table = group("Tables: create, list, describe, drop and scan them.")
+table = group("Tables: create, list, describe, scan, drop and recall them.")
 tablet = group("Tablets: the parts of a table, each replicated on its own.")
 master = group("Masters: who is active, and making another one active.")
 journal = group("The journal that keeps the masters' catalog.")

@@ -9,7 +9,7 @@ import msgspec
 
 from ebla.cli.problems import Refused, did_you_mean
 from ebla.cli.ui import Ui
-from ebla.errors import NotFound, Unavailable
+from ebla.errors import NotFound, TableDropped, Unavailable
 
 if TYPE_CHECKING:
     from ebla.actors import messages as m
@@ -64,6 +64,10 @@ class Cluster:
             raise await self.unknown_table(name) from error
 
     async def unknown_table(self, name: str) -> NotFound:
+        """What to tell of a name that no table has: which one may have been meant, or that it can be recalled."""
+        kept = [each for each in await self.database.tables(name, deleted=True) if each.name == name]
+        if kept:
+            return TableDropped.of(kept[-1].table, name, kept[-1].until_us)
         return unknown_table(name, [table.name for table in await self.database.tables()])
 
     async def tablet(self, given: str) -> tuple[m.TableInfo, m.TabletLocation]:

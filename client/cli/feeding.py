@@ -217,10 +217,12 @@ def verify(
 
 def _existing(database: Database, name: str) -> Table:
     from ebla.cli.cluster import unknown_table
-    from ebla.errors import NotFound
+    from ebla.errors import NotFound, TableDropped
 
     try:
         return database.table(name)
+    except TableDropped:
+        raise
     except NotFound as error:
         raise unknown_table(name, [table.name for table in database.tables()]) from error
 

@@ -1,4 +1,4 @@
-"""`ebla table create | list | describe | drop`."""
+"""`ebla table create | list | describe | drop | recall`."""
 
 from __future__ import annotations
 
@@ -139,19 +139,26 @@ async def _create(
 def list_tables(
     ui: Ui,
     prefix: Annotated[str, typer.Argument(help="Only names that begin so.", show_default=False)] = "",
+    deleted: Annotated[
+        bool, typer.Option("--deleted", help="Those that were dropped and can be recalled.")
+    ] = False,
 ) -> None:
     """The tables: state, tablets, replicas, size."""
 
     async def work(cluster: Cluster) -> list[TableSummary]:
-        return await cluster.database.tables(prefix)
+        return await cluster.database.tables(prefix, deleted=deleted)
 
     found = within(ui, work)
-    rows = ((t.name, t.state, t.tablets, t.replicas, size(t.rows_bytes)) for t in found)
-    none = f"no tables{f' whose name begins with {prefix!r}' if prefix else ''}"
-    ui.show(
-        {"tables": msgspec.to_builtins(found)},
-        listing(("TABLE", "STATE", "TABLETS>", "REPLICAS>", "SIZE>"), rows) if found else none,
-    )
+    begins = f" whose name begins with {prefix!r}" if prefix else ""
+    document = {"tables": msgspec.to_builtins(found)}
+    if not found:
+        ui.show(document, f"no {'dropped ' if deleted else ''}tables{begins}{' are kept' if deleted else ''}")
+    elif deleted:
+        kept = ((t.name, when(t.dropped_us), when(t.until_us), size(t.rows_bytes), t.table) for t in found)
+        ui.show(document, listing(("TABLE", "DROPPED", "KEPT UNTIL", "SIZE>", "ID"), kept))
+    else:
+        rows = ((t.name, t.state, t.tablets, t.replicas, size(t.rows_bytes)) for t in found)
+        ui.show(document, listing(("TABLE", "STATE", "TABLETS>", "REPLICAS>", "SIZE>"), rows))
 
 
 def describe(
@@ -209,6 +216,10 @@ def created(info: TableInfo) -> datetime:
     return datetime.fromtimestamp(info.created_us / 1e6, UTC)
 
 
+def when(us: int) -> str:
+    return datetime.fromtimestamp(us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
 def split_texts(info: TableInfo) -> list[str]:
     """The splits as values again; several columns are joined with a comma."""
     from ebla.storage.keys import END, KeyCodec
@@ -244,7 +255,7 @@ def _facts(info: TableInfo) -> Any:
             ("key", ", ".join(info.schema.key)),
             ("partitions", f"{len(info.tablets)}: {' and '.join(parts)}" if parts else "1"),
             ("replicas", f"{info.replicas}, {info.replication}"),
-            ("created", created(info).strftime("%Y-%m-%d %H:%M:%S UTC")),
+            ("created", when(info.created_us)),
             ("id", info.table),
             *(info.properties.items()),
         )
@@ -270,30 +281,78 @@ def drop(
     name: TableName,
     yes: Yes = False,
     if_exists: Annotated[bool, typer.Option("--if-exists", help="A missing table is no error.")] = False,
+    reserve: Annotated[
+        str | None,
+        typer.Option(
+            "--reserve",
+            metavar="TIME",
+            help="So long `ebla table recall` brings it back, and its space stays taken: 3d, 12h, 30m; 0 for not at all.",
+        ),
+    ] = None,
 ) -> None:
-    """Drop a table and all its rows, for good."""
+    """Drop a table and all its rows. With the ID of a table that is kept for recall: have it go now."""
     if not name:
         raise Usage("a table's name is not empty")
+    reserve_s = None if reserve is None else seconds(reserve, "--reserve")
 
     async def look(cluster: Cluster) -> TableSummary | None:
         found = [each for each in await cluster.database.tables(name) if each.name == name]
+        if not found:
+            found = [each for each in await cluster.database.tables(deleted=True) if each.table == name]
         if not found and not if_exists:
             raise await cluster.unknown_table(name)
         return found[0] if found else None
 
-    async def work(cluster: Cluster) -> bool:
+    async def work(cluster: Cluster) -> tuple[bool, bool]:
         summary = await look(cluster)
         if summary is None:
-            return False
-        ui.confirm(f"Drop table {name} ({size(summary.rows_bytes)}) and all its rows, for good?", yes)
-        await cluster.database.drop_table(name)
-        return True
+            return False, False
+        what = f"Drop table {summary.name} ({size(summary.rows_bytes)}) and all its rows"
+        ui.confirm(f"{what}, to be recalled within {reserve}?" if reserve_s else f"{what}, for good?", yes)
+        for_now = reserve_s if summary.state != "dropped" else 0
+        await cluster.database.drop_table(name, reserve_s=for_now)
+        kept = await cluster.database.tables(deleted=True)
+        return True, any(each.table == summary.table for each in kept)
 
-    dropped = within(ui, work)
+    dropped, kept = within(ui, work)
+    told = f"dropped table {name}" if dropped else f"there is no table {name}"
     ui.show(
-        {"dropped": dropped, "name": name},
-        f"dropped table {name}" if dropped else f"there is no table {name}",
+        {"dropped": dropped, "name": name, "kept": kept},
+        told + (f"; `ebla table recall {name}` brings it back" if kept else ""),
     )
+
+
+def recall(
+    ui: Ui,
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="The name that it had, or its id.", show_default=False)
+    ],
+    as_name: Annotated[
+        str | None, typer.Option("--as", metavar="NAME", help="What it is called from now on.")
+    ] = None,
+) -> None:
+    """Bring back a table that was dropped and is still kept (see `ebla table list --deleted`)."""
+
+    async def work(cluster: Cluster) -> TableInfo:
+        return await (await cluster.database.recall_table(name, as_name)).info()
+
+    info = within(ui, work)
+    ui.show({"recalled": True, "table": table_document(info)}, f"recalled table {info.name}")
+
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+
+def seconds(text: str, option: str) -> float:
+    """Of a time as people write it: 90, 90s, 30m, 12h, 3d, 2w."""
+    number, unit = (text[:-1], text[-1]) if text[-1:] in _UNITS else (text, "s")
+    try:
+        value = float(number) * _UNITS[unit]
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise Usage(f"{text!r} is no time; write 3d, 12h, 30m or 90s", option=option)
+    return value
 
 
 def register(app: typer.Typer) -> None:
@@ -301,3 +360,4 @@ def register(app: typer.Typer) -> None:
     command(app, "list")(list_tables)
     command(app, "describe")(describe)
     command(app, "drop")(drop)
+    command(app, "recall")(recall)

@@ -17,7 +17,13 @@ STEPS = 12
 async def client(stage: GroupStage, number: int, mine: dict[str, str]) -> None:
     for step in range(STEPS):
         name = f"table {number} {step % 3}"
-        if name in mine:
+        if name in mine and stage.recalls and step % 2:
+            await stage.drop(name, f"{number} {step} aside", 3600.0)
+            assert not await _is_listed(stage, name), f"{name} was dropped, and is listed"
+            back = await stage.recall(mine[name], name, f"{number} {step} back")
+            assert back.table == mine[name]
+            assert await _is_listed(stage, name), f"{name} was recalled, and is not listed"
+        elif name in mine:
             del mine[name]
             await stage.drop(name, f"{number} {step}")
             assert not await _is_listed(stage, name), f"{name} was dropped, and is listed"

@@ -45,7 +45,10 @@ MASTER = MasterOptions(
 class GroupStage:
     """Masters `master/0`, ..., journal nodes `journal/0`, ..., tablet servers `tablet-server/a`, ..."""
 
-    def __init__(self, masters: int = 2, journals: int = 3, hosts: str = "abc", **options: Any) -> None:
+    def __init__(
+        self, masters: int = 2, journals: int = 3, hosts: str = "abc", recalls: bool = False, **options: Any
+    ) -> None:
+        self.recalls = recalls
         self.points = Points()
         self.cluster = SimulatedCluster(self.points.of)
         self.masters = tuple(f"master/{number}" for number in range(masters))
@@ -150,9 +153,15 @@ class GroupStage:
         request = create_request(name, **changes)
         return await self.persist(lambda: self.ask("create_table", request, m.TableInfo))
 
-    async def drop(self, name: str = "flights", request_id: str | None = None) -> None:
-        request = m.DropTableRequest(request_id or f"drop {name}", name)
+    async def drop(
+        self, name: str = "flights", request_id: str | None = None, reserve_s: float | None = None
+    ) -> None:
+        request = m.DropTableRequest(request_id or f"drop {name}", name, reserve_s)
         await self.persist(lambda: self.ask("drop_table", request, m.Empty))
+
+    async def recall(self, table: str, name: str = "", request_id: str = "") -> m.TableInfo:
+        request = m.RecallTableRequest(request_id or f"recall {table} {name}", table, name)
+        return await self.persist(lambda: self.ask("recall_table", request, m.TableInfo))
 
     async def persist(self, act: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """The same request again until there is an answer that is not "later"."""

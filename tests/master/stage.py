@@ -99,9 +99,19 @@ class Stage:
     async def create(self, name: str = "flights", **changes: Any) -> m.TableInfo:
         return await self.ask("create_table", create_request(name, **changes), m.TableInfo)
 
-    async def drop(self, name: str = "flights", request_id: str | None = None) -> None:
-        request = m.DropTableRequest(request_id or f"drop {name}", name)
+    async def drop(
+        self, name: str = "flights", request_id: str | None = None, reserve_s: float | None = None
+    ) -> None:
+        request = m.DropTableRequest(request_id or f"drop {name}", name, reserve_s)
         await self.ask("drop_table", request, m.Empty)
+
+    async def recall(self, table: str = "flights", name: str = "", request_id: str = "") -> m.TableInfo:
+        request = m.RecallTableRequest(request_id or f"recall {table} {name}", table, name)
+        return await self.ask("recall_table", request, m.TableInfo)
+
+    async def kept(self) -> list[m.TableSummary]:
+        asked = m.ListTablesRequest(deleted=True)
+        return list((await self.ask("list_tables", asked, m.ListTablesReply)).tables)
 
     async def table(self, name: str = "flights") -> m.TableInfo:
         return await self.ask("get_table", m.TableName(name), m.TableInfo)

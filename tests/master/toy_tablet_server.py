@@ -25,6 +25,7 @@ BEAT_S = 0.2
 class Replica(msgspec.Struct, frozen=True):
     request: m.CreateTabletRequest
     state: str = "running"
+    version: int = 0
 
 
 @dataclass
@@ -61,6 +62,8 @@ class Script:
     never_confirms: bool = False
     creates: list[str] = field(default_factory=list)
     deletes: list[str] = field(default_factory=list)
+    alters: list[int] = field(default_factory=list)
+    deaf: bool = False
     beats: list[m.HeartbeatRequest] = field(default_factory=list)
     replies: list[m.HeartbeatReply] = field(default_factory=list)
 
@@ -92,6 +95,18 @@ class ToyTabletServer(Role):
             raise self.script.refuses
         if request.tablet not in self.replicas:
             await self.put(Replica(request))
+        return m.Empty()
+
+    @rpc
+    async def alter_tablet(self, request: m.AlterTabletRequest) -> m.Empty:
+        """Through the leader to all members at once; `deaf` leaders say that they did, and did not."""
+        self._check(request.dest_uuid)
+        self.script.alters.append(request.alteration.schema.version)
+        if self.script.deaf:
+            return m.Empty()
+        replica = self.replicas[request.tablet]
+        if request.alteration.schema.version > replica.version:
+            await self.put(msgspec.structs.replace(replica, version=request.alteration.schema.version))
         return m.Empty()
 
     @rpc
@@ -161,7 +176,7 @@ class ToyTabletServer(Role):
             term=self.fairy.terms.get(tablet, 0),
             leader=leader,
             configuration=configuration,
-            schema_version=0,
+            schema_version=replica.version,
             last_index=1,
             commit_index=1,
             applied_index=1,

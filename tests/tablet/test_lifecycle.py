@@ -9,7 +9,7 @@ import pytest
 
 from ebla.actors import errors
 from ebla.actors import messages as m
-from ebla.actors.tablet import lifecycle
+from ebla.actors.tablet import apply
 from ebla.actors.tablet.raft.messages import Configuration, Peer
 from ebla.actors.tablet.replica import Superblock
 from ebla.storage.errors import DiskFull
@@ -161,7 +161,7 @@ def test_a_schema_that_cannot_be_used_here_is_refused_before_anything_is_kept(
 
     async def scenario(group: Group) -> None:
         host = HOSTS[0]
-        monkeypatch.setattr(lifecycle, "RowCodec", refuse)
+        monkeypatch.setattr(apply, "RowCodec", refuse)
         with pytest.raises(errors.InvalidArgument, match="cannot be kept here: KeyError: 'no such zone'"):
             await group.ask(host, "create_tablet", creation(group, host, OTHER), m.Empty)
         monkeypatch.undo()

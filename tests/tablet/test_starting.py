@@ -11,6 +11,7 @@ from ebla.actors import messages as m
 from ebla.actors.tablet.raft.messages import Configuration
 from ebla.actors.tablet.server import TabletServer
 from ebla.actors.world import methods
+from ebla.storage.alteration import Alteration
 from tests.tablet.harness import SCHEMA, TABLET, Group, address, simulate
 
 ASKED: dict[str, Any] = {
@@ -23,6 +24,7 @@ ASKED: dict[str, Any] = {
     "read_index": m.TabletRequest(TABLET),
     "local_snapshot": m.LocalSnapshotRequest(TABLET, 1),
     "create_tablet": m.CreateTabletRequest("u", TABLET, "t", "t", SCHEMA, 0, Configuration(())),
+    "alter_tablet": m.AlterTabletRequest("u", TABLET, Alteration(SCHEMA)),
     "delete_tablet": m.DeleteTabletRequest("u", TABLET, "dropped"),
     "status": m.Empty(),
     "flush": m.FlushRequest(),

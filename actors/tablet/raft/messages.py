@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import msgspec
 
-from ebla.storage.entries import CHECKPOINT, CONFIG, NO_OP, WRITE, Entry
+from ebla.storage.entries import ALTER, CHECKPOINT, CONFIG, NO_OP, WRITE, Entry
 
-__all__ = ["CHECKPOINT", "CONFIG", "NO_OP", "WRITE", "Entry"]
+__all__ = ["ALTER", "CHECKPOINT", "CONFIG", "NO_OP", "WRITE", "Entry"]
 
 VOTER, NON_VOTER = "voter", "non_voter"
 
