@@ -34,6 +34,7 @@ from ebla.storage.errors import EblaError, InvalidArgument
 Reply = TypeVar("Reply")
 
 UNAVAILABLE_GRACE_S = 3.0  # a cluster that is starting; after that the master's reason is the answer
+REQUEST_ID = "request_id"  # of messages that change something
 
 
 class Session:
@@ -154,11 +155,14 @@ class Session:
         clock = self.world.clock
         began = clock.monotonic()
         tries = 0
+        unknown = False  # whether an earlier try may still be carried out, whatever the last one was told
         while True:
             left_s = began + deadline_s - clock.monotonic()
             try:
                 return await self._ask(method, message, reply, min(left_s, MASTER_ATTEMPT_S), patience_s)
             except EblaError as error:
+                unknown = unknown or (error.possibly_applied and REQUEST_ID in message.__struct_fields__)
+                error.possibly_applied = error.possibly_applied or unknown
                 if not retriable(error):
                     raise
                 passed_s = clock.monotonic() - began

@@ -22,11 +22,12 @@ class EblaError(Exception):
     """The root of every error that ebla raises on purpose.
 
     A subclass lists its `fields`; they are keyword arguments, attributes, and what travels on the wire.
-    `possibly_applied` says whether the request that got this error may have taken effect.
+    `possibly_applied` says whether the request that got this error may have taken effect: by its kind, or because it had been
+    sent before and nobody knows what became of that.
     """
 
     fields: ClassVar[tuple[str, ...]] = ()
-    possibly_applied: ClassVar[bool] = False
+    possibly_applied: bool = False
     retriable: ClassVar[bool] = False
 
     def __init__(self, message: str, **values: Any) -> None:
@@ -44,11 +45,15 @@ class EblaError(Exception):
         return self.message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.message, self.values())
+        return _rebuild, (type(self), self.message, self.values(), self.possibly_applied)
 
 
-def _rebuild(kind: type[EblaError], message: str, values: dict[str, Any]) -> EblaError:
-    return kind(message, **values)
+def _rebuild(
+    kind: type[EblaError], message: str, values: dict[str, Any], possibly_applied: bool
+) -> EblaError:
+    error = kind(message, **values)
+    error.possibly_applied = possibly_applied
+    return error
 
 
 class InvalidArgument(EblaError, ValueError):

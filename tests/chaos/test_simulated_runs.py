@@ -27,7 +27,7 @@ def test_hundreds_of_runs_hold_and_each_seed_is_one_history() -> None:
     assert told.failed == []
     assert told.different == []
     assert told.runs == SEEDS * len(SCENARIOS) >= 500
-    assert told.pairs >= 25
+    assert told.pairs >= told.runs // 25
     assert told.void <= told.runs // 50
     assert told.never() == [], "fault points and marks that no run came to"
 
@@ -36,14 +36,14 @@ def test_every_kind_of_fault_has_an_effect_and_is_undone() -> None:
     """Each on its own, long before the end; the deployment must be whole afterwards."""
     effects: Counter[str] = Counter()
     kinds = dict.fromkeys([*(kind for each in SCENARIOS.values() for kind in each.mix), *NODES])
-    calm = scenario("chains")
     for number, kind in enumerate(kinds):
         hosts = ("host-1", "host-2") if kind.startswith("cut") else ("host-1",)
         point = "tablet.log.before_commit" if kind == "crash_point" else ""
         amount = {"clock_rate": 1.05}.get(kind, 0.2 if number % 2 else 7.0 if kind != "lose" else 0.2)
         held_s = 4.0 if kind == "old_copy" else 1.0  # the others have to hear of a later number
         fault = Fault(2.0, kind, hosts, held_s, amount, point)
-        run = Run(calm, Plan("chains", number, (fault,)))
+        calm = scenario("scans" if kind == "grow_map" else "chains")  # somebody has to be reading
+        run = Run(calm, Plan(calm.name, number, (fault,)))
         report = run.go()
         assert report.violation == "", kind
         effects.update(report.effects)

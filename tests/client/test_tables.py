@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 
 import pyarrow as pa
 import pytest
@@ -78,6 +79,28 @@ def test_what_the_cluster_cannot_take_is_said_within_seconds_in_the_masters_word
         with pytest.raises(Unavailable, match="5 replicas, 3 hosts"):
             await make(bench)
         assert bench.world.clock.monotonic() - began < 5.0
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize(
+    "last", [errors.Unavailable("5 replicas, 3 hosts"), errors.AlreadyPresent("there is one")]
+)
+def test_a_refusal_after_a_try_that_was_lost_says_that_it_may_have_been_carried_out(
+    last: ebla.EblaError,
+) -> None:
+    """The lost one may still be on its way, and be carried out when the reason for the refusal is gone."""
+
+    async def scenario(bench: Bench) -> None:
+        refusals = [refuse(last)] * 1000
+        bench.toy.before["master/0", "create_table"] = list(refusals)
+        with pytest.raises(type(last)) as surely_not:
+            await make(bench)
+        assert not surely_not.value.possibly_applied
+        bench.toy.before["master/0", "create_table"] = [refuse(errors.OutcomeUnknown("lost")), *refusals]
+        with pytest.raises(type(last)) as perhaps:
+            await make(bench)
+        assert perhaps.value.possibly_applied and pickle.loads(pickle.dumps(perhaps.value)).possibly_applied
 
     simulate(scenario)
 
