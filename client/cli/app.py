@@ -6,7 +6,19 @@ from typing import Annotated
 
 import typer
 
-from ebla.cli import chaos, check, deployment, feeding, journals, masters, nodes, scanning, tables, tablets
+from ebla.cli import (
+    chaos,
+    check,
+    coord,
+    deployment,
+    feeding,
+    journals,
+    masters,
+    nodes,
+    scanning,
+    tables,
+    tablets,
+)
 from ebla.cli.commands import Address, Json, Name, RootGroup, Verbose, group
 from ebla.cli.ui import Common, Ui
 
@@ -17,6 +29,7 @@ table = group("Tables: create, list, describe, scan, drop and recall them.")
 tablet = group("Tablets: the parts of a table, each replicated on its own.")
 master = group("Masters: who is active, and making another one active.")
 journal = group("The journal that keeps the masters' catalog.")
+coordination = group("Coordination: the nodes and sessions by which processes agree.")
 disasters = group("Chaos: whole deployments under faults, in simulation and on real Ray.")
 
 
@@ -55,12 +68,14 @@ app.add_typer(table, name="table")
 app.add_typer(tablet, name="tablet")
 app.add_typer(master, name="master")
 app.add_typer(journal, name="journal")
+app.add_typer(coordination, name="coord")
 app.add_typer(disasters, name="chaos")
 tables.register(table)
 scanning.register(table)
 tablets.register(tablet)
 masters.register(master)
 journals.register(journal)
+coord.register(coordination)
 chaos.register(disasters)
 
 __all__ = ["Ui", "app"]

@@ -1,0 +1,239 @@
+"""`ebla coord ls | get | set | rm | sessions`: the namespace for coordination, looked at and changed by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from ebla.cli.cluster import Cluster, within
+from ebla.cli.commands import Yes, command
+from ebla.cli.render import age, brief, count, facts, listing, short, size
+from ebla.cli.ui import Ui
+
+if TYPE_CHECKING:
+    from ebla.coordination import Node, Session
+
+TOGETHER = 64  # nodes that are read at one time
+SESSION_S = 10.0
+
+Path = Annotated[
+    str, typer.Argument(metavar="PATH", help="The node, such as /jobs/report.", show_default=False)
+]
+Version = Annotated[
+    int | None, typer.Option("--version", metavar="N", min=1, help="Only if it has this version still.")
+]
+
+
+def ls(
+    ui: Ui, path: Annotated[str, typer.Argument(metavar="[PATH]", help="The node (default: the root).")] = "/"
+) -> None:
+    """The children of a node: version, their own children, size, and the session whose end they go with."""
+    found = within(ui, lambda cluster: _children(cluster, path))
+    rows = (
+        (
+            _name(node),
+            node.version,
+            node.children,
+            size(len(node.data)),
+            short(node.owner) if node.owner else "",
+        )
+        for node in found
+    )
+    ui.show(
+        {"path": path, "nodes": [_document(node) for node in found]},
+        listing(("NAME", "VERSION>", "CHILDREN>", "SIZE>", "SESSION"), rows)
+        if found
+        else f"{path} has no children",
+    )
+
+
+async def _children(cluster: Cluster, path: str) -> list[Node]:
+    nodes = cluster.database.coordination
+    names = await nodes.children(path)
+    found: list[Node] = []
+    for at in range(0, len(names), TOGETHER):
+        asked = [nodes.get(_below(path, name)) for name in names[at : at + TOGETHER]]
+        found += [node for node in await asyncio.gather(*asked) if node is not None]
+    return found
+
+
+def get(
+    ui: Ui,
+    path: Path,
+    raw: Annotated[bool, typer.Option("--raw", help="Its data only, as it is.")] = False,
+) -> None:
+    """A node: its data, version, children, and whose it is."""
+    node = within(ui, lambda cluster: _node(cluster, path))
+    if raw and not ui.json:
+        sys.stdout.buffer.write(node.data)
+        return
+    parts = (
+        ("path", node.path),
+        ("data", _shown(node.data)),
+        ("version", str(node.version)),
+        ("created at", str(node.created)),
+        ("children", node.children),
+        ("session", node.owner or "none: it stays"),
+    )
+    ui.show(_document(node), facts(parts))
+
+
+async def _node(cluster: Cluster, path: str) -> Node:
+    from ebla.errors import NotFound
+
+    node = await cluster.database.coordination.get(path)
+    if node is None:
+        raise NotFound(f"there is no node {path}; see `ebla coord ls {_above(path)}`", what=path)
+    return node
+
+
+def put(
+    ui: Ui,
+    path: Path,
+    data: Annotated[str, typer.Argument(metavar="DATA", help="Its new data, as text.", show_default=False)],
+    version: Version = None,
+    create: Annotated[
+        bool, typer.Option("--create", help="Make it, and the nodes above it, if it is missing.")
+    ] = False,
+) -> None:
+    """Set the data of a node."""
+
+    async def work(cluster: Cluster) -> tuple[bool, int]:
+        async with await _session(cluster) as session:
+            return await _put(session, path, data.encode(), version, create)
+
+    made, new = within(ui, work)
+    ui.show(
+        {"path": path, "created": made, "version": new},
+        f"{'created' if made else 'set'} {path}: version {new}",
+    )
+
+
+async def _put(
+    session: Session, path: str, data: bytes, version: int | None, create: bool
+) -> tuple[bool, int]:
+    from ebla.errors import AlreadyPresent, NotFound
+
+    while True:
+        try:
+            return False, await session.set(path, data, version=version)
+        except NotFound as error:
+            if not create:
+                raise NotFound(f"there is no node {path}; --create makes it", what=path) from error
+        try:
+            return True, (await session.create(path, data, parents=True)).version
+        except AlreadyPresent:
+            continue  # somebody was faster
+
+
+def rm(
+    ui: Ui,
+    path: Path,
+    version: Version = None,
+    recursive: Annotated[
+        bool, typer.Option("--recursive", "-r", help="Everything below it as well, from below.")
+    ] = False,
+    yes: Yes = False,
+) -> None:
+    """Delete a node. One whose deletion releases a lock, or ends a membership, is deleted like any other."""
+
+    async def work(cluster: Cluster) -> int:
+        node = await _node(cluster, path)
+        if recursive and node.children:
+            ui.confirm(f"Delete {path} and everything below it?", yes)
+        async with await _session(cluster) as session:
+            below = await _delete_below(session, path) if recursive else 0
+            await session.delete(path, version=version)
+            return below + 1
+
+    deleted = within(ui, work)
+    ui.show({"path": path, "deleted": deleted}, f"deleted {count(deleted, 'node')}")
+
+
+async def _delete_below(session: Session, path: str) -> int:
+    """Not at once: what others make or delete meanwhile is met as it comes."""
+    from ebla.errors import NotFound
+
+    deleted = 0
+    for name in await session.children(path):
+        child = _below(path, name)
+        try:
+            deleted += await _delete_below(session, child)
+            await session.delete(child)
+        except NotFound:
+            continue
+        deleted += 1
+    return deleted
+
+
+def sessions(ui: Ui) -> None:
+    """The sessions: who opened them, their timeouts, how long they were silent, how many ephemeral nodes they have."""
+
+    async def work(cluster: Cluster) -> Any:
+        return await cluster.database.coordination.sessions()
+
+    found = within(ui, work)
+    rows = (
+        (each.session, brief(each.name, 40), age(each.timeout_ms / 1000), age(each.silent_s), each.nodes)
+        for each in found
+    )
+    ui.show(
+        {"sessions": msgspec.to_builtins(found)},
+        listing(("SESSION", "NAME", "TIMEOUT>", "SILENT>", "NODES>"), rows) if found else "no sessions",
+    )
+
+
+async def _session(cluster: Cluster) -> Session:
+    return await cluster.database.session(SESSION_S, name="ebla coord")
+
+
+def _document(node: Node) -> dict[str, Any]:
+    """`data` where it is text, `data_base64` always."""
+    return {
+        "path": node.path,
+        "data": _text(node.data),
+        "data_base64": base64.b64encode(node.data).decode(),
+        "version": node.version,
+        "created": node.created,
+        "children": node.children,
+        "session": node.owner,
+    }
+
+
+def _text(data: bytes) -> str | None:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _shown(data: bytes) -> str:
+    text = _text(data)
+    if not data:
+        return "(empty)"
+    return text if text is not None and text.isprintable() else f"{size(len(data))}: {data[:40]!r}"
+
+
+def _name(node: Node) -> str:
+    return node.path.rpartition("/")[2]
+
+
+def _above(path: str) -> str:
+    return path.rpartition("/")[0] or "/"
+
+
+def _below(path: str, name: str) -> str:
+    return f"/{name}" if path == "/" else f"{path}/{name}"
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "ls")(ls)
+    command(app, "get")(get)
+    command(app, "set")(put)
+    command(app, "rm")(rm)
+    command(app, "sessions")(sessions)

@@ -1,0 +1,71 @@
+"""`ebla coord`: what it shows, what it changes, and what it refuses."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from tests.cli.stage import Cli, Stage
+
+
+async def some_nodes(stage: Stage) -> None:
+    session = await stage.db.session(30.0, name="a worker")
+    await session.create("/config", b"limits: 7")
+    await session.create("/config/deep/er", b"\xff\x00", parents=True)
+    await session.create("/workers/w-", b"host-a", ephemeral=True, sequential=True, parents=True)
+
+
+def test_ls_lists_children_and_whose_they_are(ebla: Cli):
+    shown = ebla("coord", "ls", prepare=some_nodes)
+    assert shown.status == 0
+    assert [line.split()[0] for line in shown.lines] == ["NAME", "config", "workers"]
+    below = ebla("coord", "ls", "/workers", "--json", prepare=some_nodes).json
+    (node,) = below["nodes"]
+    assert node["path"].startswith("/workers/w-") and node["data"] == "host-a" and node["session"]
+    assert ebla("coord", "ls", "/config/deep/er", prepare=some_nodes).lines == [
+        "/config/deep/er has no children"
+    ]
+
+
+def test_get_shows_text_as_text_and_bytes_as_bytes(ebla: Cli):
+    shown = ebla("coord", "get", "/config", prepare=some_nodes)
+    assert "limits: 7" in shown.out and "none: it stays" in shown.out
+    found = ebla("coord", "get", "/config/deep/er", "--json", prepare=some_nodes).json
+    assert (found["data"], base64.b64decode(found["data_base64"])) == (None, b"\xff\x00")
+    assert "2 B: b'\\xff\\x00'" in ebla("coord", "get", "/config/deep/er", prepare=some_nodes).out
+    assert ebla("coord", "get", "/config", "--raw", prepare=some_nodes).out == "limits: 7"
+
+
+def test_a_missing_node_is_said_to_be_missing_with_the_next_step(ebla: Cli):
+    missing = ebla("coord", "get", "/config/none", prepare=some_nodes)
+    assert missing.status == 1
+    assert "there is no node /config/none; see `ebla coord ls /config`" in missing.err
+    assert "--create makes it" in ebla("coord", "set", "/none", "x").err
+    assert ebla("coord", "ls", "nowhere").status == 2
+
+
+def test_set_compares_versions_and_makes_nodes_on_request(ebla: Cli):
+    made = ebla("coord", "set", "/a/b/c", "x", "--create", "--json").json
+    assert (made["created"], made["version"]) == (True, 3)
+    done = ebla("coord", "set", "/config", "new", "--version", "1", prepare=some_nodes)
+    assert (done.status, done.lines) == (0, ["set /config: version 6"])
+    refused = ebla("coord", "set", "/config", "new", "--version", "2", prepare=some_nodes)
+    assert refused.status == 1 and "has version 1, not 2" in refused.err
+    again = ebla("coord", "set", "/config", "new", "--create", "--json", prepare=some_nodes).json
+    assert again == {"path": "/config", "created": False, "version": 6}
+
+
+def test_rm_deletes_a_node_and_with_recursive_what_is_below(ebla: Cli):
+    refused = ebla("coord", "rm", "/config", prepare=some_nodes)
+    assert refused.status == 1 and "has 1 children; delete them first" in refused.err
+    assert ebla("coord", "rm", "/config", "-r", "-y", "--json", prepare=some_nodes).json["deleted"] == 3
+    assert ebla("coord", "rm", "/config", "-r", prepare=some_nodes).status == 1, "it asks first"
+    assert ebla("coord", "rm", "/config/deep/er", prepare=some_nodes).lines == ["deleted 1 node"]
+
+
+def test_sessions_are_listed_and_those_of_the_command_do_not_stay(ebla: Cli):
+    shown: Any = ebla("coord", "sessions", "--json", prepare=some_nodes).json
+    (session,) = shown["sessions"]
+    assert (session["name"], session["nodes"], session["timeout_ms"]) == ("a worker", 1, 30_000)
+    assert "a worker" in ebla("coord", "sessions", prepare=some_nodes).out
+    assert ebla("coord", "sessions").lines == ["no sessions"]
