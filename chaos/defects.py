@@ -8,7 +8,15 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from msgspec.structs import replace
+
+from ebla import locks
 from ebla.actors import errors, incarnations
+from ebla.actors.coordination import paths, requests
+from ebla.actors.coordination.edits import SessionEnded
+from ebla.actors.coordination.messages import Create, Result
+from ebla.actors.coordination.namespace import Namespace
+from ebla.actors.coordination.timers import Timers
 from ebla.actors.journal.edit_log import QuorumEditLog
 from ebla.actors.journal.holder import Holder
 from ebla.actors.master import edit_log
@@ -297,6 +305,60 @@ def follow_and_read_no_further() -> list[Swap]:
         return []
 
     return [(QuorumEditLog, "_catch_up", catch_up)]
+
+
+# -- coordination --------------------------------------------------------------------------------------------
+
+
+def count_sequences_in_memory() -> list[Swap]:
+    honest = requests._Draft._create
+
+    def create(self: requests._Draft, operation: Create) -> Any:
+        if not operation.sequential:
+            return honest(self, operation)
+        memory = vars(self._base)
+        number = memory.get("counted", 0) + 1
+        while self._node(paths.numbered(operation.path, number)) is not None:
+            number += 1
+        memory["counted"] = number
+        path = paths.numbered(operation.path, number)
+        return honest(self, replace(operation, path=path, sequential=False))
+
+    return [(requests._Draft, "_create", create)]
+
+
+def expire_what_a_predecessor_heard() -> list[Swap]:
+    honest = Timers.begin
+
+    def begin(self: Timers, sessions: Any) -> None:
+        honest(self, known := list(sessions))
+        self._heard_at.update(dict.fromkeys(known, float("-inf")))
+
+    return [(Timers, "begin", begin)]
+
+
+def let_go_of_the_session_and_not_of_its_nodes() -> list[Swap]:
+    def ended(self: Namespace, edit: SessionEnded) -> None:
+        for path in self.owned(edit.session):
+            self.nodes[path] = replace(self.nodes[path], owner="")
+        self._owned.pop(edit.session, None)
+        del self.opened[self.sessions.pop(edit.session).request]
+
+    return [(Namespace, "_session_ended", ended)]
+
+
+def take_the_turn_of_whoever_was_before() -> list[Swap]:
+    """It does not look again whether that one was the holder, or one that gave up."""
+    honest = locks._before
+    waited: dict[str, None] = {}
+
+    def before(names: tuple[str, ...], made: Result) -> str | None:
+        if made.path in waited:
+            return None
+        waited[made.path] = None
+        return honest(names, made)
+
+    return [(locks, "_before", before)]
 
 
 # -- the master ----------------------------------------------------------------------------------------------

@@ -227,6 +227,36 @@ _ALL = (
         defects.follow_and_read_no_further,
         seed=0,
     ),
+    Defect(
+        "sequences-in-memory",
+        "the numbers of sequential nodes are counted in the memory of the active master",
+        "locks",
+        60,
+        defects.count_sequences_in_memory,
+    ),
+    Defect(
+        "no-fresh-timeout",
+        "a new master expires the sessions that it has not heard yet",
+        "locks",
+        60,
+        defects.expire_what_a_predecessor_heard,
+        seed=12,
+    ),
+    Defect(
+        "nodes-outlive-sessions",
+        "an expired session leaves its ephemeral nodes behind",
+        "locks",
+        60,
+        defects.let_go_of_the_session_and_not_of_its_nodes,
+    ),
+    Defect(
+        "turn-without-looking",
+        "a waiter takes a lock when the one before it is gone, whoever holds it",
+        "locks",
+        60,
+        defects.take_the_turn_of_whoever_was_before,
+        seed=7,
+    ),
 )
 
 DEFECTS = {defect.name: defect for defect in _ALL}

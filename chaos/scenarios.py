@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from ebla.actors.fault_points import GROUP_POINTS, JOURNAL_POINTS, MASTER_POINTS, POINTS
+from ebla.actors.fault_points import GROUP_POINTS, JOURNAL_POINTS, MASTER_POINTS, NAMESPACE_POINTS, POINTS
 from ebla.chaos.plans import HOLD_S, Plan
 from ebla.chaos.simulation.deployment import Shape
 from ebla.chaos.workloads.bank import Bank
 from ebla.chaos.workloads.base import PAUSE_S, Workload
 from ebla.chaos.workloads.chains import Chains
 from ebla.chaos.workloads.churn import HAND_OVERS, TABLES, Churn
+from ebla.chaos.workloads.locks import Locks
 from ebla.chaos.workloads.registers import Registers
 from ebla.chaos.workloads.stamps import Stamps
 from ebla.chaos.workloads.tokens import Tokens
@@ -99,6 +100,7 @@ ELECTIONS = {
 LEASES = {"pause": 10.0, "delay": 8.0, "cut_one_way": 6.0, "clock_rate": 2.0}
 
 _MASTERS = Shape(masters=2, journals=3, server=SMALL, master=SMALL_MASTER)
+_LOCKS = Shape(hosts=1, clients=4, masters=2, journals=3, server=SMALL, master=SMALL_MASTER)
 
 _ALL = (
     Scenario("calm", {}, _everything, duration_s=1.0, pause_s=0.2),
@@ -251,6 +253,34 @@ _ALL = (
         look_s=0.02,
         points=(*MASTER_POINTS, *GROUP_POINTS, *JOURNAL_POINTS),
         victims=(*_MASTERS.master_hosts(), *_MASTERS.journal_hosts()),
+    ),
+    Scenario(
+        "locks",
+        {
+            "crash": 5.0,
+            "crash_point": 8.0,
+            "stop": 1.0,
+            "pause": 4.0,
+            "zombie": 1.0,
+            "client_crash": 4.0,
+            "isolate": 3.0,
+            "cut": 2.0,
+            "cut_one_way": 2.0,
+            "lose": 1.0,
+            "repeat": 1.0,
+            "delay": 1.0,
+            "slow_disk": 1.0,
+            "clock_rate": 3.0,
+        },
+        lambda: [Locks()],
+        _LOCKS,
+        duration_s=12.0,
+        replicas=1,
+        holds_s={"isolate": (0.5, 4.0), "pause": (0.5, 4.0), "crash": (0.2, 3.0)},
+        pause_s=0.15,
+        look_s=0.05,
+        points=(*NAMESPACE_POINTS, *GROUP_POINTS),
+        victims=(*_LOCKS.master_hosts(), *_LOCKS.journal_hosts()),
     ),
 )
 

@@ -6,6 +6,7 @@
     bank          transfer read-bank                       batches are atomic, snapshots whole and never stale
     list          append read-list                         acknowledged nodes stay, chains never break
     stamp         stamp read-stamps                        batches are never torn, groups never get older
+    coordination  acquire use create list get cas ...      one holder, nothing comes twice, versions are linearizable
 
 What each operation means is told at the top of its checker. A history of several workloads is judged by the checker of
 each, and `together` makes one verdict of theirs.
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 from ebla.chaos.checkers.bank import check_bank
 from ebla.chaos.checkers.chains import check_list
+from ebla.chaos.checkers.coordination import check_coordination
 from ebla.chaos.checkers.register import check_register
 from ebla.chaos.checkers.sets import check_set
 from ebla.chaos.checkers.stamps import check_stamp
@@ -23,6 +25,7 @@ from ebla.chaos.checkers.verdict import Verdict, together
 __all__ = [
     "Verdict",
     "check_bank",
+    "check_coordination",
     "check_list",
     "check_register",
     "check_set",

@@ -88,8 +88,10 @@ def test_who_gives_up_is_passed_over_and_leaves_nothing_behind():
         impatient = (await session(stage, "impatient")).lock(PATH)
         with pytest.raises(TimedOut):
             await impatient.acquire(timeout_s=1.0)
-        line[1][1].cancel()
         await line[0][1]
+        line[1][1].cancel()
+        await asyncio.sleep(1.0)
+        assert not line[2][1].done(), "the one before it has gone, and the holder has not"
         await line[0][0].release()
         await line[2][1]
         reader = await session(stage, "reader")

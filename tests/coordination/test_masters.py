@@ -167,7 +167,7 @@ def test_while_the_master_itself_stands_still_nobody_is_silent():
 
     async def scenario(stage: GroupStage) -> None:
         active = await stage.ready()
-        mine = await raw(stage, 1.5)
+        mine = await raw(stage, 1.2)
         for _ in range(4):
             stage.cluster.pause(active)
             await asyncio.sleep(1.45)
@@ -250,6 +250,18 @@ def test_a_call_that_waits_in_vain_is_answered_in_time_and_says_so():
         assert (await mine.wait("/a", 0, poll_s=0.0)).changed is False
         with pytest.raises(InvalidArgument, match="another deployment"):
             await mine.wait("/a", 99)
+
+    play(scenario)
+
+
+def test_what_happened_before_the_call_is_told_at_once():
+    async def scenario(stage: GroupStage) -> None:
+        mine = await raw(stage, 60.0)
+        made = await mine.create("/a")
+        await mine.change(c.Set("/a", b"1"), c.Create("/a/b"), c.Delete("/a/b"))
+        assert (await mine.wait("/a", made.version)).changed
+        assert (await mine.wait("/a", made.version, children=True)).changed
+        assert (await mine.wait("/a/b", made.version)).changed
 
     play(scenario)
 

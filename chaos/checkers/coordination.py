@@ -1,0 +1,265 @@
+"""Coordination: locks have one holder at a time, numbers and versions never come twice, what a session left is gone.
+
+    acquire          key = lock                      -> the token
+    use, release     key = lock, value = token       a step under the lock, by a process that is sure to hold it
+    create           key = parent, value = session   -> the number of the new sequential node; value None: it stays
+    delete           key = number
+    list             key = parent                    -> numbers of its children
+    sure, ended      key = session                   it cannot have expired by now; the client was told that it has
+    get              key = node                      -> [value, version]
+    cas              key = node, value = [version, new value]  -> [True, new version] or [False, the version found]
+
+**Locks**, per lock: tokens are never given twice, and in the order of the history the tokens of acquires and uses never fall:
+whoever is sure that he holds the lock meets nobody who came after him.
+
+**Numbers**, of all creates together: none comes twice, and one that was asked for after another was answered is greater. A list
+holds what was created, was not deleted, and belongs to no session that has ended; and nothing else than what was asked for.
+
+**Versions**, per node: every compare-and-set that was carried out followed the version that it named, each version was followed
+once, a read shows what was written with its version, and versions never fall from one answer to a later question. As
+versions order everything, this is linearizability, and needs no search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Any
+
+from ebla.chaos.checkers.verdict import (
+    Recorded,
+    Verdict,
+    broken,
+    listed,
+    nothing,
+    operations_of,
+    together,
+    told,
+)
+from ebla.chaos.history import Operation
+
+LOCKS = ("acquire", "use", "release")
+NUMBERS = ("create", "delete", "list", "sure", "ended")
+VERSIONS = ("get", "cas")
+
+Problem = tuple[str, list[Operation]]
+
+
+def check_coordination(recorded: Recorded) -> Verdict:
+    parts = [
+        _judged(operations_of(recorded, LOCKS), lambda found: _per_key(found, _locks), "no lock was used"),
+        _judged(
+            operations_of(recorded, NUMBERS), lambda found: _Numbers(found).problems(), "no node was made"
+        ),
+        _judged(
+            operations_of(recorded, VERSIONS), lambda found: _per_key(found, _versions), "no node was set"
+        ),
+    ]
+    return together([each for each in parts if each.judged] or parts)
+
+
+def _judged(
+    operations: list[Operation], rules: Callable[[list[Operation]], Iterator[Problem]], empty: str
+) -> Verdict:
+    judged = sum(each.known for each in operations)
+    if not judged:
+        return nothing(empty)
+    problem = next(rules(operations), None)
+    return broken(*problem, judged) if problem else Verdict(True, judged=judged)
+
+
+def _per_key(
+    operations: Iterable[Operation], rule: Callable[[list[Operation]], Iterator[Problem]]
+) -> Iterator[Problem]:
+    by_key: dict[Hashable, list[Operation]] = {}
+    for operation in operations:
+        by_key.setdefault(operation.key, []).append(operation)
+    for found in by_key.values():
+        yield from rule(found)
+
+
+def _by_end(operations: Iterable[Operation]) -> list[Operation]:
+    return sorted((each for each in operations if each.known), key=lambda each: each.ended or 0)
+
+
+# -- locks
+
+
+def _locks(operations: list[Operation]) -> Iterator[Problem]:
+    given: dict[int, Operation] = {}
+    latest: tuple[int, Operation] | None = None
+    for each in _by_end(operations):
+        if each.name == "release":
+            continue
+        token = each.answer if each.name == "acquire" else each.argument
+        if each.name == "acquire":
+            if token in given:
+                yield f"{told(each)} got the token of {told(given[token])}", [given[token], each]
+            given[token] = each
+        if latest is not None and token < latest[0]:
+            yield (
+                f"{told(each)} was sure to hold the lock after {told(latest[1])}, who came later",
+                [latest[1], each],
+            )
+        latest = (token, each)
+
+
+# -- numbers
+
+
+class _Numbers:
+    def __init__(self, operations: list[Operation]) -> None:
+        self.creates = [each for each in operations if each.name == "create" and not each.failed]
+        self.lists = [each for each in operations if each.name == "list" and each.known]
+        self.deletes: dict[int, Operation] = {}
+        self.ended: dict[str, Operation] = {}
+        self.sure: dict[str, Operation] = {}
+        for each in operations:
+            if each.name == "delete" and not each.failed:
+                self.deletes.setdefault(each.key, each)
+            elif each.name == "ended":
+                self.ended.setdefault(each.key, each)
+            elif each.name == "sure":
+                self.sure[each.key] = each
+
+    def problems(self) -> Iterator[Problem]:
+        yield from self.repeated()
+        yield from self.falling()
+        for each in self.lists:
+            yield from self.wrong(each)
+
+    def repeated(self) -> Iterator[Problem]:
+        known: dict[int, Operation] = {}
+        for each in _by_end(self.creates):
+            if each.answer in known:
+                yield f"{told(each)} got the number of {told(known[each.answer])}", [known[each.answer], each]
+            known[each.answer] = each
+
+    def falling(self) -> Iterator[Problem]:
+        greatest: Operation | None = None
+        ended = iter(_by_end(self.creates))
+        next_ended = next(ended, None)
+        for each in self.creates:
+            while next_ended is not None and (next_ended.ended or 0) < each.began:
+                if greatest is None or next_ended.answer > greatest.answer:
+                    greatest = next_ended
+                next_ended = next(ended, None)
+            if each.known and greatest is not None and each.answer < greatest.answer:
+                yield f"{told(each)} is less than {told(greatest)} before it", [greatest, each]
+
+    def wrong(self, read: Operation) -> Iterator[Problem]:
+        assert read.ended is not None
+        held = dict.fromkeys(read.answer)
+        here = [each for each in self.creates if each.key == read.key]
+        known = {each.answer: each for each in here if each.known}
+        for number, create in known.items():
+            delete, session = self.deletes.get(number), create.argument
+            if number in held:
+                if create.began > read.ended:
+                    yield f"{_brief(read)} holds {number} before {told(create)} began", [create, read]
+                elif delete is not None and delete.known and (delete.ended or 0) < read.began:
+                    yield f"{_brief(read)} holds {number}, but {told(delete)} was before it", [delete, read]
+                elif session in self.ended and self.ended[session].began < read.began:
+                    yield (
+                        f"{_brief(read)} holds {number}, made by {told(create)}, but {told(self.ended[session])}",
+                        [create, self.ended[session], read],
+                    )
+            elif (create.ended or 0) < read.began and (delete is None or delete.began > read.ended):
+                proof = self.sure.get(session) if session is not None else create
+                if proof is not None and (session is None or proof.began > read.ended):
+                    yield (
+                        f"{_brief(read)} lacks {number}, made by {told(create)}; {told(proof)}",
+                        [create, proof, read],
+                    )
+        strangers = [number for number in held if number not in known]
+        unknown = sum(not each.known and each.began < read.ended for each in here)
+        if len(strangers) > unknown:
+            yield (
+                f"{_brief(read)} holds {listed(strangers)}, of which {unknown} at most were asked for",
+                [read],
+            )
+
+
+def _brief(read: Operation) -> str:
+    return f"list {read.key!r} by process {read.invoke.process} (events {read.began} and {read.ended})"
+
+
+# -- versions
+
+
+def _versions(operations: list[Operation]) -> Iterator[Problem]:
+    changes = [each for each in operations if each.name == "cas" and each.known and each.answer[0]]
+    written: dict[int, Operation] = {}
+    followed: dict[int, Operation] = {}
+    for each in changes:
+        before, after = each.argument[0], each.answer[1]
+        for known, version, what in ((written, after, "made"), (followed, before, "followed")):
+            if version in known:
+                yield (
+                    f"{told(each)} {what} version {version} as {told(known[version])} did",
+                    [known[version], each],
+                )
+            known[version] = each
+        if after <= before:
+            yield f"{told(each)} went back", [each]
+    yield from _between(changes, written)
+    yield from _wrong_reads(operations, written)
+    yield from _falling(operations)
+
+
+def _between(changes: list[Operation], written: dict[int, Operation]) -> Iterator[Problem]:
+    """Nothing was written between the version that a change names and the one that it made."""
+    versions = sorted(written)
+    places = {version: place for place, version in enumerate(versions)}
+    for each in changes:
+        before, place = each.argument[0], places[each.answer[1]]
+        if place and versions[place - 1] > before:
+            other = written[versions[place - 1]]
+            yield f"{told(each)} was carried out although {told(other)} came between", [other, each]
+
+
+def _wrong_reads(operations: list[Operation], written: dict[int, Operation]) -> Iterator[Problem]:
+    attempts = {each.argument[1]: each for each in operations if each.name == "cas" and not each.failed}
+    shown: dict[int, Operation] = {}
+    for each in operations:
+        if each.name != "get" or not each.known or each.answer is None:
+            continue
+        value, version = each.answer
+        source = written.get(version) or attempts.get(value)
+        if source is None:
+            yield f"{told(each)} shows what nobody wrote", [each]
+        elif source.argument[1] != value:
+            yield f"{told(each)} does not show what {told(source)} wrote with this version", [source, each]
+        elif source.began > (each.ended or 0):
+            yield f"{told(each)} shows what {told(source)} wrote later", [source, each]
+        elif value in shown and shown[value].answer[1] != version:
+            yield f"{told(each)} and {told(shown[value])} show one change as two", [shown[value], each]
+        shown.setdefault(value, each)
+
+
+def _falling(operations: list[Operation]) -> Iterator[Problem]:
+    """What was known when an operation began, it does not go behind."""
+    latest: tuple[int, Operation] | None = None
+    ended = iter(_by_end(operations))
+    next_ended = next(ended, None)
+    for each in operations:
+        while next_ended is not None and (next_ended.ended or 0) < each.began:
+            version = _version(next_ended)
+            if latest is None or version > latest[0]:
+                latest = (version, next_ended)
+            next_ended = next(ended, None)
+        if latest is None or not each.known:
+            continue
+        version = _version(each)
+        if version < latest[0] or (version == latest[0] and _changed(each)):
+            yield f"{told(each)} is behind {told(latest[1])}, which was before it", [latest[1], each]
+
+
+def _version(operation: Operation) -> int:
+    answer: Any = operation.answer
+    if operation.name == "get":
+        return 0 if answer is None else int(answer[1])
+    return int(answer[1])
+
+
+def _changed(operation: Operation) -> bool:
+    return operation.name == "cas" and bool(operation.answer[0])

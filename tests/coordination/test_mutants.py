@@ -1,0 +1,261 @@
+"""Known mistakes, put into the production classes: the test beside each of them fails by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from ebla import coordination, locks
+from ebla.actors.coordination import requests
+from ebla.actors.coordination.namespace import Namespace, Session
+from ebla.actors.coordination.refusals import Refusals
+from ebla.actors.coordination.service import Coordination
+from ebla.actors.coordination.timers import Timers
+from ebla.actors.coordination.watchers import Watchers
+from ebla.actors.master.scribe import Scribe
+from ebla.chaos import defects
+from ebla.storage.errors import EblaError
+from tests.coordination import test_locks, test_masters, test_namespace, test_sessions
+from tests.coordination.room import Room
+
+Mistake = Callable[[pytest.MonkeyPatch], None]
+
+
+def swapped(swaps: Callable[[], list[defects.Swap]]) -> Mistake:
+    def mistake(patch: pytest.MonkeyPatch) -> None:
+        for where, name, instead in swaps():
+            patch.setattr(where, name, instead)
+
+    mistake.__name__ = swaps.__name__
+    return mistake
+
+
+def a_checkpoint_without_the_count(patch: pytest.MonkeyPatch) -> None:
+    honest = Namespace.load
+
+    def load(self: Namespace, image: Any) -> None:
+        known = max((node.version for _, node in image.nodes), default=0)
+        nodes = tuple((path, replace(node, children_version=0)) for path, node in image.nodes)
+        honest(self, replace(image, revision=known, nodes=nodes))
+
+    patch.setattr(Namespace, "load", load)
+
+
+def answers_are_not_remembered(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Session, "answer", lambda self, number: None)
+
+
+def refusals_are_not_remembered(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Refusals, "note", lambda self, request, error: None)
+
+
+def what_was_given_up_is_carried_out(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Refusals, "require_new", lambda self, request: None)
+
+
+def a_sign_of_life_is_answered_while_the_session_expires(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        Coordination, "_expiring", property(lambda self: (), lambda self, value: None), raising=False
+    )
+
+
+def a_master_that_stood_still_blames_the_sessions(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Timers, "look", lambda self: None)
+
+
+def changes_are_no_signs_of_life(patch: pytest.MonkeyPatch) -> None:
+    honest = Coordination.change_nodes
+
+    async def change(self: Coordination, request: Any) -> Any:
+        heard = dict(self._timers._heard_at)
+        reply = await honest(self, request)
+        self._timers._heard_at.update(heard)
+        return reply
+
+    patch.setattr(Coordination, "change_nodes", change)
+
+
+def watches_wait_for_the_next_change_only(patch: pytest.MonkeyPatch) -> None:
+    honest = Coordination.wait_node
+
+    async def wait(self: Coordination, request: Any) -> Any:
+        return await honest(self, replace(request, seen=self.namespace.revision))
+
+    patch.setattr(Coordination, "wait_node", wait)
+
+
+def watches_fire_before_the_change_is_durable(patch: pytest.MonkeyPatch) -> None:
+    honest = Scribe._carry_out
+
+    async def carry_out(self: Scribe, change: Any) -> None:
+        decide = change.decide
+
+        def early() -> Any:
+            edits = decide()
+            for edit in edits:
+                for operation in getattr(edit, "changes", ()):
+                    change_now(self._catalog.namespace, operation)
+            return edits
+
+        change.decide = early
+        await honest(self, change)
+
+    def change_now(namespace: Namespace, operation: Any) -> None:
+        node = namespace.nodes.get(operation.path)
+        if node is not None:
+            namespace.nodes[operation.path] = replace(node, version=operation.revision)
+            namespace.tell(operation.path)
+
+    patch.setattr(Scribe, "_carry_out", carry_out)
+
+
+def what_is_gone_is_not_remembered(patch: pytest.MonkeyPatch) -> None:
+    honest = Namespace.changed_since
+
+    def changed(self: Namespace, path: str, seen: int, children: bool) -> bool:
+        return path in self.nodes and honest(self, path, seen, children)
+
+    patch.setattr(Namespace, "changed_since", changed)
+
+
+def whoever_waits_is_not_let_go_of(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Watchers, "close", lambda self: None)
+
+
+def versions_count_from_one_for_each_node(patch: pytest.MonkeyPatch) -> None:
+    def expect(self: Any, path: str, version: int | None) -> Any:
+        node = self._node(path)
+        if node is None:
+            return honest(self, path, version)
+        return honest(self, path, None if version and version < node.version else version)
+
+    honest = requests._Draft._expect
+    patch.setattr(requests._Draft, "_expect", expect)
+
+
+def sure_until_the_very_end(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(coordination, "SURE_SHARE", 1.3)
+
+
+def a_lock_is_given_to_who_is_not_sure(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(coordination.Session, "is_sure", property(lambda self: True))
+
+
+def who_gives_up_stays_in_line(patch: pytest.MonkeyPatch) -> None:
+    async def nothing(self: locks.Lock, request: Any) -> None:
+        return None
+
+    patch.setattr(locks.Lock, "_undo", nothing)
+
+
+def everybody_watches_the_holder(patch: pytest.MonkeyPatch) -> None:
+    honest = locks._before
+
+    def before(names: Any, made: Any) -> str | None:
+        return min(names) if honest(names, made) else None
+
+    patch.setattr(locks, "_before", before)
+
+
+def with_room(test: Callable[[Room], None]) -> Callable[[], None]:
+    def run() -> None:
+        room = Room()
+        room.open()
+        test(room)
+
+    return run
+
+
+FOUND_BY: list[tuple[Mistake, Callable[[], None]]] = [
+    (
+        swapped(defects.count_sequences_in_memory),
+        with_room(test_namespace.test_sequence_numbers_grow_and_sort_and_never_repeat),
+    ),
+    (
+        swapped(defects.expire_what_a_predecessor_heard),
+        partial(test_masters.test_every_session_gets_a_whole_timeout_from_a_new_master, 0),
+    ),
+    (
+        swapped(defects.let_go_of_the_session_and_not_of_its_nodes),
+        with_room(test_namespace.test_a_session_takes_its_ephemeral_nodes_with_it_and_nothing_else),
+    ),
+    (
+        swapped(defects.take_the_turn_of_whoever_was_before),
+        test_locks.test_who_gives_up_is_passed_over_and_leaves_nothing_behind,
+    ),
+    (a_checkpoint_without_the_count, with_room(test_namespace.test_an_emptied_namespace_keeps_its_count)),
+    (
+        answers_are_not_remembered,
+        with_room(
+            test_namespace.test_a_repeated_request_gets_the_first_answer_also_from_a_master_with_a_checkpoint
+        ),
+    ),
+    (
+        refusals_are_not_remembered,
+        test_masters.test_a_copy_of_a_refused_request_that_comes_late_is_refused_as_well,
+    ),
+    (
+        what_was_given_up_is_carried_out,
+        test_masters.test_a_late_copy_of_a_request_that_was_given_up_is_not_carried_out,
+    ),
+    (
+        a_sign_of_life_is_answered_while_the_session_expires,
+        test_masters.test_a_sign_of_life_that_comes_while_the_session_expires_waits_for_what_becomes_of_it,
+    ),
+    (
+        a_master_that_stood_still_blames_the_sessions,
+        test_masters.test_while_the_master_itself_stands_still_nobody_is_silent,
+    ),
+    (
+        changes_are_no_signs_of_life,
+        partial(test_masters.test_a_session_that_says_something_in_time_lives, "change"),
+    ),
+    (
+        watches_wait_for_the_next_change_only,
+        test_masters.test_what_happened_before_the_call_is_told_at_once,
+    ),
+    (
+        watches_fire_before_the_change_is_durable,
+        test_masters.test_a_call_that_waits_is_answered_at_the_change_and_not_before_it_is_durable,
+    ),
+    (
+        what_is_gone_is_not_remembered,
+        with_room(test_namespace.test_a_change_is_seen_by_whoever_saw_an_older_revision),
+    ),
+    (
+        whoever_waits_is_not_let_go_of,
+        test_masters.test_a_master_that_is_the_active_one_no_more_lets_go_of_whoever_waits,
+    ),
+    (
+        versions_count_from_one_for_each_node,
+        with_room(
+            test_namespace.test_a_version_is_compared_and_never_comes_back_with_a_node_that_was_made_again
+        ),
+    ),
+    (
+        sure_until_the_very_end,
+        partial(test_sessions.test_whoever_is_sure_of_a_session_is_right_though_clocks_run_apart, (0.9, 1.1)),
+    ),
+    (
+        a_lock_is_given_to_who_is_not_sure,
+        test_locks.test_a_holder_that_stood_still_does_not_believe_that_it_holds_and_its_token_is_refused,
+    ),
+    (
+        who_gives_up_stays_in_line,
+        test_locks.test_who_gives_up_is_passed_over_and_leaves_nothing_behind,
+    ),
+    (everybody_watches_the_holder, test_locks.test_a_release_wakes_the_next_in_line_and_nobody_else),
+]
+
+
+@pytest.mark.parametrize(("mistake", "test"), FOUND_BY, ids=[mistake.__name__ for mistake, _ in FOUND_BY])
+def test_each_known_mistake_fails_the_test_beside_it(
+    mistake: Mistake, test: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+):
+    mistake(monkeypatch)
+    with pytest.raises((AssertionError, EblaError, pytest.fail.Exception, TimeoutError)):
+        test()
