@@ -37,7 +37,7 @@ async def waiting_one_after_the_other(stage: GroupStage, count: int, timeout_s: 
     found = []
     for number in range(count):
         lock = (await session(stage, f"p{number}", timeout_s)).lock(PATH)
-        task = asyncio.ensure_future(lock.acquire())
+        task = asyncio.ensure_future(lock.acquire(timeout_s=60.0))
         reader = lock._session
         while len(await reader.children(PATH) if await reader.exists(PATH) else ()) <= number:
             await asyncio.sleep(0.05)
@@ -99,7 +99,7 @@ def test_who_gives_up_is_passed_over_and_leaves_nothing_behind():
         assert len(await reader.children(PATH)) == 2
         await line[2][0].release()
         await line[3][1]
-        retried = asyncio.ensure_future(impatient.acquire())
+        retried = asyncio.ensure_future(impatient.acquire(timeout_s=60.0))
         await asyncio.sleep(1.0)
         await line[3][0].release()
         assert await retried > line[3][1].result()
