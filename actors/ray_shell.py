@@ -5,6 +5,7 @@ Knows nothing of Ray (actors/ray_world.py wraps it into an actor), so its promis
     quick        the constructor returns at once; until the role has started, RPCs answer NotRunning
     one writer   a directory held by an older incarnation is waited for, then the process ends and Ray tries again
     no crash loop   a disk that failed, is damaged or an old copy leaves the role up, answering every RPC with that error
+    watched      what the role measures is exported every few seconds; a defect in that is told once, and ends nothing
     loud         a background task that fails, `world.fail`, a poisoned disk: traceback to stderr, and the process
                  ends with a status of its own, so that Ray starts the role afresh from what is on disk
 
@@ -21,19 +22,21 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from ebla.actors.errors import ErrorFrame, NotRunning, OutcomeUnknown, to_frame
+from ebla.actors.figures import Figure, Sheet, gauge
 from ebla.actors.world import Clock, Dispatcher, Role, World, encode_error, encode_ok
 from ebla.storage.environment import Disk
 from ebla.storage.errors import DirectoryLocked, DiskFailed, DiskFull, EblaError, InvalidArgument, OldCopy
 
 START_RETRY_S = 0.25
 START_TRIES_MAX = 60  # 15 s: an old incarnation outlives its raylet by 1 to 2 s
+EXPORT_S = 5.0
 STOP_S = 30.0  # for the role's own goodbye; durability never depends on it
 DISK = "ebla.storage.lmdb_disk:LmdbDisk"
 
@@ -81,6 +84,10 @@ STARTING, RUNNING, FAILED, STOPPING = "starting", "running", "failed", "stopping
 
 End = Callable[[Exit], None]
 MakeWorld = Callable[[Disk, "Tasks", Callable[[BaseException], None]], World]
+Export = Callable[[Iterable[Figure]], None]
+
+# Told by the shell, which is there when the role could not start.
+SHELL: Sheet[bool] = Sheet((), gauge("role_running", "0/1", "the role serves", bool))
 
 
 def end_process(status: Exit) -> None:
@@ -117,7 +124,12 @@ class Shell:
     """See the module. Made inside the event loop that everything then runs on."""
 
     def __init__(
-        self, assignment: Assignment, make_world: MakeWorld, clock: Clock, end: End = end_process
+        self,
+        assignment: Assignment,
+        make_world: MakeWorld,
+        clock: Clock,
+        end: End = end_process,
+        export: Export | None = None,
     ) -> None:
         self.assignment = assignment
         self.state = STARTING
@@ -133,6 +145,8 @@ class Shell:
         self._own = Tasks(self._task_failed)
         self._starting = self._own.spawn(self._start(), "start")
         self._stopping: asyncio.Task[None] | None = None
+        if export is not None:
+            self._own.spawn(self._export(export), "export of figures")
 
     # -- answering
 
@@ -167,6 +181,27 @@ class Shell:
         return encode_ok(
             Pong(where.address, where.slot, self.state, os.getpid(), node_id, restarted, started_us, frame)
         )
+
+    # -- being watched
+
+    async def _export(self, export: Export) -> None:
+        told = False
+        while self.state != STOPPING:
+            try:
+                export(self._measure())
+            except Exception as error:
+                if not told:
+                    self._say("its figures cannot be exported", error)
+                told = True
+            await self._clock.sleep(EXPORT_S)
+
+    def _measure(self) -> list[Figure]:
+        running = self.state == RUNNING and self._role is not None
+        figures = list(SHELL.read(running))
+        if running:
+            assert self._role is not None
+            figures += self._role.measure()
+        return figures
 
     # -- starting
 

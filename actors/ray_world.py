@@ -1,6 +1,6 @@
 """The real world: Ray's actors as the network, this machine's clock, an LMDB directory.
 
-The only place in actors/ that imports ray. A role on Ray is a detached actor named by its address, whose methods are
+With ray_metrics.py the only place in actors/ that imports ray. A role on Ray is a detached actor named by its address, whose methods are
 the role's RPCs; actors/ray_shell.py drives the role inside it. The network here is the same for roles, for drivers
 and for Spark's workers: any asyncio loop of a process that is connected to the Ray cluster.
 
@@ -28,7 +28,8 @@ import ray.actor
 import ray.exceptions
 
 from ebla.actors.errors import NotDelivered, OutcomeUnknown
-from ebla.actors.ray_shell import Assignment, Shell, Tasks
+from ebla.actors.ray_metrics import Exporter
+from ebla.actors.ray_shell import Assignment, Shell, Tasks, end_process
 from ebla.actors.world import Faults, NoFaults, Role, World, decode_answer, encode, methods
 from ebla.storage.environment import Disk
 from ebla.storage.errors import InvalidArgument
@@ -210,7 +211,8 @@ class RoleActor:
         def make_world(disk: Disk, tasks: Tasks, fail: Callable[[BaseException], None]) -> World:
             return ray_world(told.address, told.namespace, disk, tasks, fail)
 
-        self._shell = Shell(told, make_world, RayClock())
+        exporter = Exporter(told.namespace.removeprefix("ebla-"), told.address, told.slot)
+        self._shell = Shell(told, make_world, RayClock(), end_process, exporter.export)
 
     def __repr__(self) -> str:
         return self._address

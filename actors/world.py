@@ -16,13 +16,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 import typing
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from ebla.actors import errors
+from ebla.actors.figures import Figure, Figures, FiguresRequest
 from ebla.storage.environment import Disk
 from ebla.storage.errors import EblaError, InvalidArgument
 
@@ -127,6 +128,15 @@ class Role:
 
     async def stop(self) -> None:
         """Graceful stop. Durability never depends on it."""
+
+    def measure(self) -> Iterable[Figure]:
+        """The role in numbers, as of now: see figures.py. Not before it has started."""
+        return ()
+
+    @rpc
+    async def figures(self, request: FiguresRequest) -> Figures:
+        """The same, for whoever asks."""
+        return Figures(tuple(self.measure()))
 
 
 @dataclass(frozen=True)

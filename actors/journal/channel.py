@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from ebla.actors.figures import Latencies, Percentiles
 from ebla.actors.journal import messages as m
 from ebla.actors.journal.errors import JournalBroken, OutOfSync, TooFarBehind
-from ebla.actors.journal.figures import Latencies
 from ebla.actors.journal.options import JournalOptions
 from ebla.actors.world import World
 from ebla.storage.errors import EblaError
@@ -38,8 +38,8 @@ class ChannelStatus(msgspec.Struct, frozen=True):
     lag_ms: float
     queue_txns: int
     queue_bytes: int
-    rpc_ms: m.Percentiles
-    end_to_end_ms: m.Percentiles
+    rpc_ms: Percentiles
+    end_to_end_ms: Percentiles
 
     def __str__(self) -> str:
         note = " (back with the next segment)" if self.out_of_sync else ""

@@ -13,10 +13,10 @@ from contextlib import asynccontextmanager
 
 from msgspec.structs import replace
 
+from ebla.actors.figures import Latencies
 from ebla.actors.journal import messages as m
 from ebla.actors.journal import records, rules
 from ebla.actors.journal.errors import OutOfSync
-from ebla.actors.journal.figures import Latencies
 from ebla.actors.journal.lease import Lease
 from ebla.actors.journal.records import EDITS, SEGMENTS, STATE, Format, Segment
 from ebla.actors.journal.rejoin import require_whole

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
+from ebla.actors.figures import Percentiles
+
 
 class Done(msgspec.Struct, frozen=True):
     """It is durable here."""
@@ -261,17 +263,6 @@ class Edits(msgspec.Struct, frozen=True):
 
 
 # -- operations ----------------------------------------------------------------------------------------------
-
-
-class Percentiles(msgspec.Struct, frozen=True):
-    """Of the last samples, in milliseconds."""
-
-    count: int
-    p50: float
-    p75: float
-    p90: float
-    p95: float
-    p99: float
 
 
 class SegmentStatus(msgspec.Struct, frozen=True):

@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 
 from ebla.actors import messages as am
 from ebla.actors.errors import AlreadyPresent, NotRunning, Unavailable
+from ebla.actors.figures import Figure
 from ebla.actors.journal import journal as journals
 from ebla.actors.journal import messages as m
 from ebla.actors.journal import records, rejoin
 from ebla.actors.journal.errors import ForeignJournal, NotFormatted
 from ebla.actors.journal.journal import Journal
+from ebla.actors.journal.measures import measure_node
 from ebla.actors.journal.options import JournalNodeOptions, valid_name, valid_nodes
 from ebla.actors.journal.records import DATABASES, FORMAT_KEY, LAYOUT, STATE, STATE_KEY, Format, State
 from ebla.actors.journal.sync import Sync
@@ -59,6 +61,9 @@ class JournalNode(Role):
 
     async def stop(self) -> None:
         self._running = False
+
+    def measure(self) -> Iterable[Figure]:
+        return measure_node(self)
 
     async def _open(self, name: str) -> None:
         """A damaged journal is not served, and does not keep the others from being served."""

@@ -14,7 +14,7 @@ so that old copies are recognised after a take-over, too.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -23,11 +23,13 @@ from ebla.actors import messages as m
 from ebla.actors.coordination.service import Coordination
 from ebla.actors.coordination.verbs import CoordinationVerbs
 from ebla.actors.errors import NotActive, NotRunning, Unavailable
+from ebla.actors.figures import Figure
 from ebla.actors.journal.edit_log import QuorumEditLog
 from ebla.actors.journal.errors import EditsGone, QuorumFailed
 from ebla.actors.journal.holder import Holder, lease_states
 from ebla.actors.master import edit_log
 from ebla.actors.master.directory import Directory, open_directory
+from ebla.actors.master.measures import measure_group
 from ebla.actors.master.messages import (
     CheckpointChunk,
     CheckpointRequest,
@@ -82,6 +84,9 @@ class GroupMaster(CoordinationVerbs, Role):
         self._running = False
         if self.reign is not None:
             await self.reign.retire()
+
+    def measure(self) -> Iterable[Figure]:
+        return measure_group(self)
 
     def _follow(self) -> None:
         self.standby = Standby(self.world, self.options, self.directory.checkpoints)

@@ -137,6 +137,11 @@ class Scribe:
         await self._world.faults.here("master.checkpoint.after_purge")
 
     @property
+    def waiting(self) -> int:
+        """Changes that were not begun yet."""
+        return len(self._waiting)
+
+    @property
     def idle(self) -> bool:
         return self._current is None and not self._waiting
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from math import inf
 from typing import TypeVar
 
@@ -27,6 +27,7 @@ from ebla.actors import messages as m
 from ebla.actors.coordination.service import Coordination
 from ebla.actors.coordination.verbs import CoordinationVerbs
 from ebla.actors.errors import NotFound, NotRunning, TabletNotFound, Throttled, WrongServer
+from ebla.actors.figures import Figure
 from ebla.actors.master import edit_log, errands
 from ebla.actors.master import reports as tablet_reports
 from ebla.actors.master.answers import Answers
@@ -36,6 +37,7 @@ from ebla.actors.master.checkpoint import Checkpoints
 from ebla.actors.master.directory import Directory, open_directory
 from ebla.actors.master.edits import Edit, TabletsForgotten
 from ebla.actors.master.errands import Errand, Errands
+from ebla.actors.master.measures import measure_single
 from ebla.actors.master.options import MasterOptions
 from ebla.actors.master.scribe import Scribe
 from ebla.actors.master.servers import Server, Servers
@@ -120,6 +122,9 @@ class Master(CoordinationVerbs, Role):
     async def stop(self) -> None:
         self._running = False
         self.coordination.close()
+
+    def measure(self) -> Iterable[Figure]:
+        return measure_single(self)
 
     def _require_running(self) -> None:
         if not self._running:

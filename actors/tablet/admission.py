@@ -20,6 +20,7 @@ from ebla.actors.tablet.batches import check_batch, check_version, decode_batch
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.replica import Replica
 from ebla.actors.tablet.rounds import Rounds
+from ebla.actors.tablet.tally import DISK_FULL
 from ebla.actors.world import World
 from ebla.storage import checksum
 from ebla.storage.errors import Corruption, DiskFull, EblaError, InvalidArgument
@@ -63,11 +64,13 @@ class Admission:
         self._room(replica, batch)
         future = replica.propose_write(self.world.clock.monotonic(), write.batch, batch)
         self.rounds.touch(replica)
+        self.rounds.tally.admitted += 1
         return future
 
     def _room(self, replica: Replica, batch: RowBatch) -> None:
         options = self.options
         if self.rounds.disk_full:
+            self.rounds.tally.refused[DISK_FULL] += 1
             raise DiskFull(
                 f"{self.world.address} has no disk space left; free some, then send the write again"
             )
@@ -81,6 +84,7 @@ class Admission:
             )
 
     def _throttle(self, limit: str, why: str) -> None:
+        self.rounds.tally.refused[limit] += 1
         raise errors.Throttled(
             f"{self.world.address} is at its limit {limit}: {why}", limit=limit, retry_after_s=RETRY_AFTER_S
         )

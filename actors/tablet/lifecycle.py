@@ -263,7 +263,8 @@ class Lifecycle:
             commit_index=rows.store.flushed.index,
         )
         log.faults = self.world.faults
-        return Replica(superblock, core, log, rows, self.rounds.write, self.world.clock.wall_us, time_us)
+        rounds, wall_us = self.rounds, self.world.clock.wall_us
+        return Replica(superblock, core, log, rows, rounds.write, wall_us, rounds.tally, time_us)
 
     def _add(self, replica: Replica) -> None:
         self.replicas[replica.tablet] = replica

@@ -19,6 +19,7 @@ from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.replica import RUNNING, Replica
 from ebla.actors.tablet.rounds import Rounds
 from ebla.actors.tablet.scans import Scans
+from ebla.actors.tablet.tally import DATA, PRIVATE_LOG
 from ebla.actors.world import World
 from ebla.storage.entries import Position
 from ebla.storage.errors import Corruption, Damaged, DiskFull, InvalidArgument
@@ -64,6 +65,7 @@ class Maintenance:
         async with replica.upkeep:
             replica.require_running()
             await self.world.faults.here("tablet.flush.before_commit")
+            began, before = self.world.clock.monotonic(), replica.store.flushed
             try:
                 flushed = await replica.store.flush()
             except (Corruption, Damaged, InvalidArgument) as error:  # the last: rows that no disk would take
@@ -71,6 +73,9 @@ class Maintenance:
                 self.on_flushed(replica)
                 replica.require_running()
                 raise
+            if flushed != before:
+                self.rounds.tally.flushes += 1
+                self._synced(DATA, began)
             await self.world.faults.here("tablet.flush.after_commit")
         self.rounds.touched[replica.tablet] = replica
         self.on_flushed(replica)
@@ -164,7 +169,13 @@ class Maintenance:
         await self.world.faults.here("tablet.shared_log.after_trim")
 
     async def _move(self, replica: Replica, below_seq: int) -> None:
+        began, before = self.world.clock.monotonic(), replica.log.private_last
         await replica.log.move(below_seq)
+        if replica.log.private_last > before:
+            self._synced(PRIVATE_LOG, began)
         await self.world.faults.here("tablet.private_log.before_trim")
         await replica.log.trim_private()
         await self.world.faults.here("tablet.private_log.after_trim")
+
+    def _synced(self, environment: str, began: float) -> None:
+        self.rounds.tally.syncs[environment].add(self.world.clock.monotonic() - began)

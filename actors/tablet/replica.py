@@ -36,6 +36,7 @@ from ebla.actors.tablet.raft.messages import (
     HardState,
     Request,
 )
+from ebla.actors.tablet.tally import Tally
 from ebla.storage import alteration
 from ebla.storage.entries import Entry, Position, follows, make_entry
 from ebla.storage.errors import Corruption, EblaError, InvalidArgument
@@ -114,6 +115,7 @@ class Replica:
         rows: Rows,
         write: Callable[[Unwritten], None],
         wall_us: Callable[[], int],
+        tally: Tally,
         time_us: int = 0,
     ) -> None:
         self.superblock = superblock
@@ -124,6 +126,7 @@ class Replica:
         self.store = rows.store
         self._write = write
         self._wall_us = wall_us
+        self._tally = tally
         self._time_us = time_us  # of the log's last entry
         self.state = RUNNING
         self.error: str | None = None
@@ -131,11 +134,7 @@ class Replica:
         self.waiters: dict[int, Waiter] = {}
         self.unapplied_bytes = 0
         self.checkpoints: list[TabletSnapshot] = []  # as of checkpoint entries that were applied just now
-        self.alteration_asked = (
-            0,
-            0,
-            0,
-        )  # term, version and index of the last one that was put into the log here
+        self.alteration_asked = (0, 0, 0)  # term, version, index of the last that was put into the log here
         self.upkeep = asyncio.Lock()  # one flush or move at a time, and a deletion waits for it
         self.hard_in_flight = False  # the round is persisting a hard state of ours
         self._batches: dict[int, RowBatch] = {}  # decoded at admission, wanted again at apply
@@ -206,8 +205,10 @@ class Replica:
         if effects.noop is not None:
             index, term = effects.noop
             self._append_own(index, term, NO_OP, b"")
-        if effects.became is not None and effects.became != "leader":
-            self._abandon_clients()
+        if effects.became is not None:
+            self._tally.became(effects.became)
+            if effects.became != "leader":
+                self._abandon_clients()
         if effects.hard_state is not None:
             self.work.hard_state = effects.hard_state
         if effects.configuration is not None:
@@ -269,6 +270,7 @@ class Replica:
         if entry.kind == WRITE:
             batch = self._batches.pop(entry.index, None) or self._decoded(entry, decode_batch)
             outcome = self.rows.apply(entry, batch)
+            self._tally.rows_applied += len(batch.keys)
         elif entry.kind == CONFIG:
             self.work.configuration = self._decoded(entry, _decode_configuration)
         elif entry.kind == ALTER:

@@ -16,6 +16,7 @@ from ebla.actors.tablet.identity import Identity
 from ebla.actors.tablet.peers import Link
 from ebla.actors.tablet.raft.messages import Peer
 from ebla.actors.tablet.replica import RUNNING, ConsensusState, Replica, Unwritten, Work
+from ebla.actors.tablet.tally import CONSENSUS, SHARED_LOG, Tally
 from ebla.actors.world import World
 from ebla.storage.environment import Change
 from ebla.storage.errors import Corruption, DiskFull
@@ -40,6 +41,7 @@ class Rounds:
         self.shared = shared
         self.consensus = consensus
         self.on_checkpoint = on_checkpoint
+        self.tally = Tally()
         self.disk_full = False
         self.unwritten_bytes = 0
         self.synced_seq = shared.next_seq  # everything below is on disk
@@ -113,11 +115,15 @@ class Rounds:
     async def _commit(self, batch: list[Change]) -> None:
         """A full disk holds up votes and terms until there is space: nothing may leave without them."""
         while True:
+            began = self.world.clock.monotonic()
             try:
-                return await self.consensus.environment.commit(batch)
+                await self.consensus.environment.commit(batch)
             except DiskFull:
                 self.world.faults.reached("tablet.hard_state.disk_full")
                 await self.world.clock.sleep(DISK_FULL_PAUSE_S)
+                continue
+            self.tally.syncs[CONSENSUS].add(self.world.clock.monotonic() - began)
+            return
 
     def _send(self, replicas: list[Replica]) -> None:
         now = self.world.clock.monotonic()
@@ -184,6 +190,7 @@ class Rounds:
         entries = [(u.replica.tablet, u.entry, u.previous) for u in batch]
         while True:
             await self.world.faults.here("tablet.log.before_commit")
+            began = self.world.clock.monotonic()
             try:
                 await self.shared.append(first_seq, entries)
             except DiskFull:
@@ -193,6 +200,7 @@ class Rounds:
                 await self.world.clock.sleep(DISK_FULL_PAUSE_S)
                 continue
             self.disk_full = False
+            self.tally.syncs[SHARED_LOG].add(self.world.clock.monotonic() - began)
             await self.world.faults.here("tablet.log.after_commit")
             return
 

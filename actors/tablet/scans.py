@@ -72,6 +72,10 @@ class Scans:
         self._ended: dict[str, Ended] = {}  # oldest first
         self._ended_bytes = 0
 
+    @property
+    def open_count(self) -> int:
+        return len(self._open)
+
     async def open(self, replica: Replica, request: ScanRequest) -> ScanBlock:
         """The first block; the rest by `more`."""
         if len(self._open) >= self.options.scanners_max:

@@ -35,11 +35,18 @@ class Scrubber:
         self.options = options
         self.replicas = replicas
         self.changed = changed
+        self.walks = 0  # that came to their end
         self._due: dict[Replica, float] = {}  # when to walk it, by the monotonic clock
         self._resumed = 0.0
 
     def start(self) -> None:
         self.world.spawn(self._run(), "scrubber")
+
+    def due_count(self) -> int:
+        """Replicas that wait to be walked."""
+        now = self.world.clock.monotonic()
+        running = [replica for replica in self.replicas.values() if replica.state == RUNNING]
+        return sum(self._due.get(replica, -math.inf) <= now for replica in running)
 
     async def _run(self) -> None:
         clock = self.world.clock
@@ -51,6 +58,7 @@ class Scrubber:
                 if replica.state == RUNNING and clock.monotonic() >= self._due[replica]:
                     self._resumed = clock.monotonic()
                     whole = await self._scrub(replica)
+                    self.walks += whole
                     self._due[replica] = clock.monotonic() + (self.options.scrub_s if whole else RETRY_S)
 
     async def _scrub(self, replica: Replica) -> bool:

@@ -17,9 +17,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Iterable
 
 from ebla.actors import errors, incarnations
 from ebla.actors import messages as m
+from ebla.actors.figures import Figure
 from ebla.actors.incarnations import Incarnations
 from ebla.actors.tablet.admission import Admission, Load, read, readable
 from ebla.actors.tablet.alterations import alter, require_served
@@ -28,6 +30,7 @@ from ebla.actors.tablet.checksums import Checksums
 from ebla.actors.tablet.identity import Identity
 from ebla.actors.tablet.lifecycle import Lifecycle
 from ebla.actors.tablet.maintenance import Maintenance
+from ebla.actors.tablet.measures import measure
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.raft.events import Pending
 from ebla.actors.tablet.raft.messages import CHECKPOINT, Answer
@@ -57,7 +60,7 @@ class TabletServer(Role):
         self.load = Load()
         self.running = False
         self._measure_at = 0.0
-        self._disk_bytes = 0
+        self.disk_bytes = 0  # when it was last measured
 
     # -- life
 
@@ -97,6 +100,7 @@ class TabletServer(Role):
             self._changed,
             self.lifecycle.abandon,
         )
+        self.scrubber = Scrubber(self.world, self.options, self.replicas, self._changed)
         await self.lifecycle.load()
         self.reporters = [
             Reporter(
@@ -114,7 +118,7 @@ class TabletServer(Role):
         self.identity.start()
         self.rounds.start()
         self.maintenance.start()
-        Scrubber(self.world, self.options, self.replicas, self._changed).start()
+        self.scrubber.start()
         for reporter in self.reporters:
             reporter.start()
         self.world.spawn(self._tick(), "ticks")
@@ -141,6 +145,9 @@ class TabletServer(Role):
                 await self.maintenance.flush_if_running(replica)
             except DiskFull:
                 return
+
+    def measure(self) -> Iterable[Figure]:
+        return measure(self)
 
     async def _tick(self) -> None:
         period = self.options.raft_heartbeat_s / 3
@@ -416,8 +423,8 @@ class TabletServer(Role):
         now = self.world.clock.monotonic()
         if now >= self._measure_at:
             self._measure_at = now + DISK_MEASURE_S
-            self._disk_bytes = self.world.disk.size_bytes()
-        return self.load.memtable_bytes, self._disk_bytes
+            self.disk_bytes = self.world.disk.size_bytes()
+        return self.load.memtable_bytes, self.disk_bytes
 
 
 def _settle(outcome: asyncio.Future[Stored] | Stored | EblaError) -> Stored | EblaError:

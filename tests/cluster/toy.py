@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 import msgspec
 
 from ebla.actors.errors import Throttled, Unavailable
+from ebla.actors.figures import Figure, Sheet, gauge
 from ebla.actors.messages import Empty
 from ebla.actors.world import Role, World, new_id, rpc
 from ebla.storage.environment import Put
 from ebla.storage.errors import DiskFailed, OldCopy
 
 COUNTS = "counts"
+SHEET: Sheet[int] = Sheet((), gauge("toy_count", "", "what the toy has counted", int))
 
 
 class ToyOptions(msgspec.Struct, frozen=True):
@@ -47,6 +50,9 @@ class Toy(Role):
         self.environment = await self.world.disk.open_environment(
             COUNTS, [COUNTS], create=self.instance.created
         )
+
+    def measure(self) -> Iterable[Figure]:
+        return SHEET.read(self._count())
 
     @rpc
     async def echo(self, number: Number) -> Number:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,8 +13,9 @@ import pytest
 
 from ebla.actors import errors
 from ebla.actors.errors import NotDelivered, NotRunning, from_frame
+from ebla.actors.figures import Figure
 from ebla.actors.messages import Empty
-from ebla.actors.ray_shell import START_TRIES_MAX, Assignment, Exit, Pong, Shell, Tasks, dotted
+from ebla.actors.ray_shell import START_TRIES_MAX, Assignment, Exit, Export, Pong, Shell, Tasks, dotted
 from ebla.actors.world import World, decode_answer, encode
 from ebla.storage.environment import Disk
 from ebla.storage.errors import Damaged, DirectoryLocked, DiskFailed, InvalidArgument, OldCopy
@@ -60,7 +61,12 @@ class Stage:
         self.ended: list[Exit] = []
         self.clock = FastClock()
 
-    def shell(self, options: msgspec.Struct | None = None, role: str = dotted(Toy)) -> Shell:
+    def shell(
+        self,
+        options: msgspec.Struct | None = None,
+        role: str = dotted(Toy),
+        export: Export | None = None,
+    ) -> Shell:
         chosen = options or ToyOptions()
         told = Assignment(
             address="toy/a",
@@ -75,7 +81,7 @@ class Stage:
         def make_world(disk: Disk, tasks: Tasks, fail: Callable[[BaseException], None]) -> World:
             return World("toy/a", self.clock, Nobody(), disk, random.Random(7), tasks.spawn, fail)
 
-        return Shell(told, make_world, self.clock, self.ended.append)
+        return Shell(told, make_world, self.clock, self.ended.append, export)
 
 
 def on_stage(scenario: Callable[[Stage], Awaitable[None]], root: Path) -> None:
@@ -291,6 +297,60 @@ def test_a_role_may_be_stopped_before_it_has_started(tmp_path: Path) -> None:
         assert stage.ended == []
 
     on_stage(scenario, tmp_path)
+
+
+def test_what_a_role_measures_is_exported_again_and_again_from_when_it_runs(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        told: list[dict[str, float]] = []
+
+        def export(figures: Iterable[Figure]) -> None:
+            told.append({figure.name: figure.value for figure in figures})
+
+        shell = stage.shell(export=export)
+        await until(lambda: told)
+        assert told[0] == {"role_running": 0}
+        await settle(shell)
+        await ask(shell, "add", Number(5), Number)
+        await until(lambda: told[-1] == {"role_running": 1, "toy_count": 5})
+        await ask(shell, "add", Number(2), Number)
+        await until(lambda: told[-1]["toy_count"] == 7)
+        await shell.stop()
+
+    on_stage(scenario, tmp_path)
+
+
+def test_a_role_that_cannot_start_is_exported_as_one_that_does_not_run(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        told: list[list[Figure]] = []
+        shell = stage.shell(role="tests.cluster.toy:Nobody", export=lambda figures: told.append([*figures]))
+        assert (await settle(shell)).state == "failed"
+        seen = len(told)
+        await until(lambda: len(told) > seen + 1)
+        assert [(figure.name, figure.value) for figure in told[-1]] == [("role_running", 0)]
+        await shell.stop()
+
+    on_stage(scenario, tmp_path)
+
+
+def test_figures_that_cannot_be_exported_are_told_once_and_end_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def scenario(stage: Stage) -> None:
+        tried: list[int] = []
+
+        def export(figures: Iterable[Figure]) -> None:
+            tried.append(len(list(figures)))
+            raise RuntimeError("nobody takes figures here")
+
+        shell = stage.shell(export=export)
+        await settle(shell)
+        await until(lambda: len(tried) > 3)
+        assert await ask(shell, "echo", Number(3), Number) == Number(3)
+        assert stage.ended == []
+        await shell.stop()
+
+    on_stage(scenario, tmp_path)
+    assert capsys.readouterr().err.count("RuntimeError: nobody takes figures here") == 1
 
 
 def test_statuses_are_told_apart() -> None:

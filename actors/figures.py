@@ -1,0 +1,129 @@
+"""What a role says of itself in numbers, for dashboards and for `ebla metrics`.
+
+A role lists its figures on sheets, each with how it is read off the role's state; reading decides nothing, waits for nothing
+and changes nothing. actors/ray_metrics.py exports them, client/figure_docs.py writes the dashboard and the documentation, all
+from the same sheets.
+
+    bounded    tags name roles, hosts, nodes of a journal and states, never tables, tablets or clients
+    gauges     tell how it is now; a percentile is of the last samples
+    counters   only grow while their subject lives, and begin again at zero with the process, or with a new epoch
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+GAUGE, COUNTER = "gauge", "counter"
+SAMPLES_MAX = 2048
+
+
+class Figure(msgspec.Struct, frozen=True):
+    """`kind`: gauge or counter."""
+
+    name: str
+    kind: str
+    unit: str
+    help: str
+    value: float
+    tags: dict[str, str] = {}
+
+
+class FiguresRequest(msgspec.Struct, frozen=True):
+    """All of a role's figures, as of now."""
+
+
+class Figures(msgspec.Struct, frozen=True):
+    figures: tuple[Figure, ...]
+
+
+class Definition(msgspec.Struct, frozen=True):
+    """A figure without its value; `tags` are the names of its own tags."""
+
+    name: str
+    kind: str
+    unit: str
+    help: str
+    tags: tuple[str, ...] = ()
+
+    def of(self, value: float, *tags: str) -> Figure:
+        named = dict(zip(self.tags, tags, strict=True))
+        return Figure(self.name, self.kind, self.unit, self.help, float(value), named)
+
+
+class Line(NamedTuple, Generic[T]):
+    """One figure of a sheet."""
+
+    kind: str
+    name: str
+    unit: str
+    help: str
+    read: Callable[[T], float]
+
+
+def gauge(name: str, unit: str, help: str, read: Callable[[T], float]) -> Line[T]:
+    return Line(GAUGE, name, unit, help, read)
+
+
+def counter(name: str, unit: str, help: str, read: Callable[[T], float]) -> Line[T]:
+    return Line(COUNTER, name, unit, help, read)
+
+
+@dataclass(frozen=True, init=False)
+class Sheet(Generic[T]):
+    """The figures of one kind of subject, which has these tags."""
+
+    definitions: tuple[Definition, ...]
+    _reads: tuple[Callable[[T], float], ...]
+
+    def __init__(self, tags: tuple[str, ...], *lines: Line[T]) -> None:
+        defined = tuple(Definition(line.name, line.kind, line.unit, line.help, tags) for line in lines)
+        object.__setattr__(self, "definitions", defined)
+        object.__setattr__(self, "_reads", tuple(line.read for line in lines))
+
+    def read(self, subject: T, *tags: str) -> Iterator[Figure]:
+        for definition, read in zip(self.definitions, self._reads, strict=True):
+            yield definition.of(read(subject), *tags)
+
+
+# -- latencies -----------------------------------------------------------------------------------------------
+
+
+class Percentiles(msgspec.Struct, frozen=True):
+    """Of the last samples, in milliseconds."""
+
+    count: int
+    p50: float
+    p75: float
+    p90: float
+    p95: float
+    p99: float
+
+
+class Latencies:
+    """The last so many samples, and how many there have been."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._samples: deque[float] = deque(maxlen=SAMPLES_MAX)
+
+    def add(self, seconds: float) -> None:
+        self.count += 1
+        self._samples.append(seconds)
+
+    def percentiles(self) -> Percentiles:
+        """Nearest rank."""
+        ordered = sorted(self._samples)
+
+        def at(percent: int) -> float:
+            if not ordered:
+                return 0.0
+            return ordered[-(-percent * len(ordered) // 100) - 1] * 1000
+
+        return Percentiles(self.count, *map(at, (50, 75, 90, 95, 99)))

@@ -1,0 +1,71 @@
+"""A role's figures as Ray's own metrics: whoever scrapes the Ray cluster has them, as `ray_ebla_<name>`.
+
+Every series carries the deployment, the role's address and its host, which stay when the role's process does not, beside the
+tags of the figure. Ray shows the last value of a series for as long as the process lives; so a series that is told no more,
+such as a writer's after its epoch, goes to zero. Ray's counters are told what was added: a count that went back began anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from ray.util import metrics
+
+from ebla.actors.figures import COUNTER, Figure
+
+PREFIX = "ebla_"
+DEPLOYMENT, ROLE, HOST = "deployment", "role", "host"
+TAGS = (DEPLOYMENT, ROLE, HOST)
+
+Series = tuple[str, tuple[str, ...]]
+
+
+class Metric(Protocol):
+    """A gauge is set to `value`, a counter grows by it."""
+
+    def __call__(self, value: float, tags: dict[str, str]) -> None: ...
+
+
+class Exporter:
+    def __init__(
+        self, deployment: str, role: str, host: str, make: Callable[[Figure], Metric] | None = None
+    ) -> None:
+        self._own = {DEPLOYMENT: deployment, ROLE: role, HOST: host}
+        self._make = make or _of_ray
+        self._metrics: dict[str, Metric] = {}
+        self._gauges: dict[Series, Figure] = {}  # as told last time
+        self._counted: dict[Series, float] = {}
+
+    def export(self, figures: Iterable[Figure]) -> None:
+        told = {(figure.name, tuple(figure.tags.values())): figure for figure in figures}
+        for series, figure in told.items():
+            if figure.kind == COUNTER:
+                self._grow(series, figure)
+            else:
+                self._tell(figure, figure.value)
+        for series, figure in self._gauges.items():
+            if series not in told:
+                self._tell(figure, 0.0)
+        self._gauges = {series: figure for series, figure in told.items() if figure.kind != COUNTER}
+
+    def _grow(self, series: Series, figure: Figure) -> None:
+        before = self._counted.get(series, 0.0)
+        self._counted[series] = figure.value
+        added = figure.value - before if figure.value >= before else figure.value
+        if added:  # Ray's counters refuse to grow by nothing
+            self._tell(figure, added)
+
+    def _tell(self, figure: Figure, value: float) -> None:
+        metric = self._metrics.get(figure.name)
+        if metric is None:
+            metric = self._metrics[figure.name] = self._make(figure)
+        metric(value, {**self._own, **figure.tags})
+
+
+def _of_ray(figure: Figure) -> Metric:
+    kind = metrics.Counter if figure.kind == COUNTER else metrics.Gauge
+    unit = f" ({figure.unit})" if figure.unit else ""
+    keys = (*TAGS, *figure.tags)
+    made = kind(PREFIX + figure.name, description=figure.help + unit, tag_keys=keys)
+    return made.inc if isinstance(made, metrics.Counter) else made.set

@@ -1,0 +1,128 @@
+"""The figures of a tablet server: see actors/figures.py. They are of the server, whatever the number of its tablets; what a
+single tablet is like, `ebla tablet describe` tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from ebla.actors.figures import Figure, Percentiles, Sheet, counter, gauge
+from ebla.actors.tablet.raft.events import CANDIDATE, FOLLOWER, LEADER
+from ebla.actors.tablet.replica import FAILED, RUNNING, Replica
+from ebla.actors.tablet.tally import LIMITS, Tally
+
+if TYPE_CHECKING:
+    from ebla.actors.tablet.server import TabletServer
+
+ROLES = (LEADER, FOLLOWER, CANDIDATE, FAILED)
+
+
+class State(NamedTuple):
+    """The server at this instant, and all replicas that run, summed up."""
+
+    memtable_bytes: int
+    unapplied_bytes: int
+    shared_log_bytes: int
+    log_bytes: int
+    disk_bytes: int
+    disk_full: bool
+    scans_open: int
+    scrubs: int
+    scrubs_due: int
+    behind_max: int
+    term_max: int
+
+
+STATE: Sheet[State] = Sheet(
+    (),
+    gauge(
+        "tablet_memtable_bytes",
+        "bytes",
+        "rows not flushed; limited, then writers wait",
+        lambda s: s.memtable_bytes,
+    ),
+    gauge(
+        "tablet_unapplied_bytes",
+        "bytes",
+        "writes not applied; limited, then writers wait",
+        lambda s: s.unapplied_bytes,
+    ),
+    gauge("tablet_shared_log_bytes", "bytes", "entries in the shared log", lambda s: s.shared_log_bytes),
+    gauge("tablet_log_bytes", "bytes", "entries kept for flushes and for peers", lambda s: s.log_bytes),
+    gauge("tablet_disk_bytes", "bytes", "of the directory, measured now and then", lambda s: s.disk_bytes),
+    gauge("tablet_disk_full", "0/1", "writes are refused until there is space", lambda s: s.disk_full),
+    gauge("tablet_scans_open", "scans", "snapshot scans that clients have open", lambda s: s.scans_open),
+    counter("tablet_scrubs", "replicas", "walks over a replica's rows from end to end", lambda s: s.scrubs),
+    gauge("tablet_scrubs_due", "replicas", "replicas that wait for such a walk", lambda s: s.scrubs_due),
+    gauge(
+        "tablet_unapplied_entries_max",
+        "entries",
+        "committed, not applied, of any replica",
+        lambda s: s.behind_max,
+    ),
+    gauge("tablet_term_max", "", "the highest term of any replica", lambda s: s.term_max),
+)
+
+TALLY: Sheet[Tally] = Sheet(
+    (),
+    counter("tablet_writes", "writes", "batches of rows taken into the log as leader", lambda t: t.admitted),
+    counter(
+        "tablet_rows_applied", "rows", "rows of committed batches, on every replica", lambda t: t.rows_applied
+    ),
+    counter(
+        "tablet_flushes", "flushes", "memtables written to the data of their tablet", lambda t: t.flushes
+    ),
+    counter(
+        "tablet_candidacies", "elections", "elections in which a replica here stood", lambda t: t.candidacies
+    ),
+    counter("tablet_leaderships", "elections", "elections that a replica here won", lambda t: t.leaderships),
+)
+
+REFUSED: Sheet[int] = Sheet(
+    ("limit",),
+    counter("tablet_writes_refused", "writes", "batches that met a limit, and are sent again", int),
+)
+
+BY_ROLE: Sheet[int] = Sheet(("state",), gauge("tablet_replicas", "replicas", ", ".join(ROLES), int))
+
+SYNCS: Sheet[Percentiles] = Sheet(
+    ("environment",),
+    counter("tablet_syncs", "syncs", "commits with a sync", lambda p: p.count),
+    gauge("tablet_sync_p50_ms", "ms", "a commit with its sync, median", lambda p: p.p50),
+    gauge("tablet_sync_p99_ms", "ms", "a commit with its sync, 99th percentile", lambda p: p.p99),
+)
+
+SHEETS = (STATE, BY_ROLE, TALLY, REFUSED, SYNCS)
+
+
+def measure(server: TabletServer) -> Iterator[Figure]:
+    running = [replica for replica in server.replicas.values() if replica.state == RUNNING]
+    counts = dict.fromkeys(ROLES, 0)
+    counts[FAILED] = len(server.lifecycle.broken) + sum(r.state == FAILED for r in server.replicas.values())
+    for replica in running:
+        counts[replica.core.role.removeprefix("pre_")] += 1
+    tally = server.rounds.tally
+    yield from STATE.read(_state(server, running))
+    for role, count in counts.items():
+        yield from BY_ROLE.read(count, role)
+    yield from TALLY.read(tally)
+    for limit in LIMITS:
+        yield from REFUSED.read(tally.refused[limit], limit)
+    for environment, latencies in tally.syncs.items():
+        yield from SYNCS.read(latencies.percentiles(), environment)
+
+
+def _state(server: TabletServer, running: list[Replica]) -> State:
+    return State(
+        memtable_bytes=server.load.memtable_bytes,
+        unapplied_bytes=server.load.unapplied_bytes,
+        shared_log_bytes=server.shared.bytes,
+        log_bytes=sum(r.log.size_bytes for r in running),
+        disk_bytes=server.disk_bytes,
+        disk_full=server.rounds.disk_full,
+        scans_open=server.scans.open_count,
+        scrubs=server.scrubber.walks,
+        scrubs_due=server.scrubber.due_count(),
+        behind_max=max((r.core.commit_index - r.store.applied.index for r in running), default=0),
+        term_max=max((r.core.term for r in running), default=0),
+    )

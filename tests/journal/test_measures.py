@@ -1,0 +1,87 @@
+"""What a journal node and a writer say of themselves in numbers."""
+
+from __future__ import annotations
+
+from ebla.actors.figures import Figures, FiguresRequest
+from ebla.actors.journal import measures
+from ebla.actors.journal.messages import JournalId
+from ebla.actors.journal.options import JournalOptions
+from ebla.actors.journal.records import STATE, STATE_KEY
+from ebla.actors.journal.session import format_journal
+from ebla.actors.journal.writer import JournalWriter
+from ebla.storage.environment import Put
+from tests.figures import by_series, kinds, listed, told
+from tests.journal.stage import Stage, play
+from tests.journal.test_writer import A, C, writer_of
+
+
+def lines(writer: JournalWriter) -> dict[str, float]:
+    return by_series(measures.measure_lines(writer.statuses()))
+
+
+def test_the_figures_of_a_node_follow_what_is_written_to_it() -> None:
+    async def scenario(stage: Stage) -> None:
+        before = told(stage.role(A))
+        writer = await writer_of(stage)
+        for edit in (b"one", b"two", b"three"):
+            await writer.append(edit)
+        await stage.outside.clock.sleep(1.0)  # a majority may be the two others
+        after = told(stage.role(A))
+        assert (before["journal_promised_epoch/edits"], before["journal_last_txid/edits"]) == (0, 0)
+        assert (after["journal_promised_epoch/edits"], after["journal_writer_epoch/edits"]) == (1, 1)
+        assert (after["journal_last_txid/edits"], after["journal_segments/edits"]) == (4, 1)
+        assert after["journal_edits/edits"] == after["journal_batches/edits"] == 4  # with the marker
+        assert after["journal_bytes/edits"] == len(b"onetwothree")
+        assert after["journal_syncs/edits"] > before["journal_syncs/edits"]
+        assert 0 < after["journal_sync_p50_ms/edits"] <= after["journal_sync_p99_ms/edits"]
+        assert not after["journal_rejoining/edits"] and not after["journal_damaged_segments/edits"]
+
+    play(scenario)
+
+
+def test_a_node_that_misses_edits_is_behind_in_the_writers_figures_and_in_its_own() -> None:
+    async def scenario(stage: Stage) -> None:
+        writer = await writer_of(stage)
+        await writer.append(b"everywhere")
+        stage.cluster.crash(C)
+        for edit in (b"not", b"on", b"the", b"third"):
+            await writer.append(edit)
+        await stage.outside.clock.sleep(stage.options.write_timeout_s)
+        behind = lines(writer)
+        assert behind[f"writer_out_of_sync/{C}"] == 1 and behind[f"writer_out_of_sync/{A}"] == 0
+        assert behind[f"writer_lag_txns/{C}"] == 4 and behind[f"writer_lag_txns/{A}"] == 0
+        assert behind[f"writer_lag_ms/{C}"] > 0
+        assert behind[f"writer_sent_batches/{A}"] > behind[f"writer_sent_batches/{C}"]
+        assert 0 < behind[f"writer_rpc_p50_ms/{A}"] <= behind[f"writer_end_to_end_p99_ms/{A}"]
+        await stage.cluster.restart(C)
+        await writer.append(b"told of by a heartbeat")
+        await stage.outside.clock.sleep(5 * stage.options.heartbeat_s)
+        assert told(stage.role(C))["journal_lag_txns/edits"] == 5
+        assert told(stage.role(A))["journal_lag_txns/edits"] == 0
+
+    play(scenario)
+
+
+def test_a_journal_that_cannot_be_served_is_counted() -> None:
+    async def scenario(stage: Stage) -> None:
+        assert told(stage.role(A))["journal_unserved"] == 0
+        await stage.environment(A).commit([Put(STATE, [(STATE_KEY, b"no state at all")])])
+        stage.cluster.crash(A)
+        await stage.cluster.restart(A)
+        after = told(stage.role(A))
+        assert after["journal_unserved"] == 1 and "journal_edits/edits" not in after
+
+    play(scenario)
+
+
+def test_a_node_tells_a_bounded_number_of_journals_and_every_figure_is_on_a_sheet() -> None:
+    async def scenario(stage: Stage) -> None:
+        for number in range(measures.JOURNALS_MAX + 3):
+            journal = JournalId(f"more-{number}", "one")
+            await format_journal(stage.outside, JournalOptions(journal=journal, nodes=stage.nodes))
+        answer = await stage.ask(A, "figures", FiguresRequest(), Figures)
+        assert kinds(answer.figures) == listed(measures.SHEETS)
+        of_journals = len(measures.JOURNAL.definitions) * measures.JOURNALS_MAX
+        assert len(answer.figures) == len(measures.NODE.definitions) + of_journals
+
+    play(scenario)

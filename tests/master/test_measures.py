@@ -1,0 +1,86 @@
+"""What masters say of themselves in numbers."""
+
+from __future__ import annotations
+
+from ebla.actors.figures import Figures, FiguresRequest
+from ebla.actors.journal.measures import LINE
+from ebla.actors.master import measures
+from ebla.actors.master.messages import HandOverReply, HandOverRequest
+from tests.figures import kinds, listed, told
+from tests.master import group_stage
+from tests.master import stage as single_stage
+from tests.master.group_stage import GroupStage
+from tests.master.stage import Stage
+
+OF_A_GROUP = (measures.LEASE, LINE)
+
+
+def test_the_only_master_counts_its_tables_its_tablets_and_its_servers() -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.open("a", "b", "c")
+        empty = told(stage.master)
+        assert (empty["master_active"], empty["master_tables"], empty["master_tablets/running"]) == (1, 0, 0)
+        await stage.create("flights")
+        info = await stage.running("flights")
+        await stage.create("kept")
+        await stage.running("kept")
+        await stage.drop("kept", reserve_s=1000)
+        some = told(stage.master)
+        assert (some["master_tables"], some["master_tables_kept"]) == (1, 1)
+        assert some["master_tablets/running"] == 2 * len(info.tablets)
+        assert some["master_last_edit"] > empty["master_last_edit"]
+        assert (some["master_servers/alive"], some["master_servers/silent"]) == (3, 0)
+        stage.cluster.crash("tablet-server/a")
+        await stage.until(lambda: told(stage.master)["master_servers/alive"] < 3)
+        fewer = told(stage.master)
+        assert (fewer["master_servers/alive"], fewer["master_servers/silent"]) == (2, 1)
+
+    single_stage.play(scenario)
+
+
+def test_only_the_active_master_tells_of_its_lease_and_of_the_journals_nodes() -> None:
+    async def scenario(stage: GroupStage) -> None:
+        active = await stage.ready()
+        standby = stage.other(active)
+        await stage.create("flights")
+        await stage.running("flights")
+        await stage.until(lambda: told(stage.role(standby))["master_tables"] == 1)
+        leading, following = told(stage.role(active)), told(stage.role(standby))
+        assert (leading["master_active"], leading["master_lease_held"], leading["master_epoch"]) == (1, 1, 1)
+        assert following["master_active"] == 0
+        assert not [series for series in following if series.startswith(("writer_", "master_lease"))]
+        for node in stage.journals:
+            assert leading[f"writer_acked_txid/{node}"] > 0
+        await stage.at(active, "hand_over", HandOverRequest(), HandOverReply, 30.0)
+        await stage.until(lambda: stage.serving() == [standby])
+        leading, following = told(stage.role(standby)), told(stage.role(active))
+        assert (leading["master_active"], leading["master_epoch"], following["master_active"]) == (1, 2, 0)
+        assert f"writer_lag_txns/{stage.journals[0]}" not in following
+
+    group_stage.play(scenario)
+
+
+def test_the_number_of_series_does_not_grow_with_the_tables_and_every_figure_is_on_a_sheet() -> None:
+    async def scenario(stage: GroupStage) -> None:
+        active = await stage.ready()
+        few = list(told(stage.role(active)))
+        for number in range(5):
+            await stage.create(f"table-{number}")
+        await stage.running("table-4")
+        assert list(told(stage.role(active))) == few
+        answer = await stage.at(active, "figures", FiguresRequest(), Figures)
+        assert kinds(answer.figures) == listed(measures.SHEETS)
+        other = await stage.at(stage.other(active), "figures", FiguresRequest(), Figures)
+        assert kinds(other.figures) == listed((measures.PLACE, measures.CATALOG, measures.TABLETS))
+
+    group_stage.play(scenario)
+
+
+def test_a_single_master_tells_all_but_what_takes_a_journal() -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.open("a")
+        answer = await stage.ask("figures", FiguresRequest(), Figures)
+        wanted = [sheet for sheet in measures.SHEETS if sheet not in OF_A_GROUP]
+        assert kinds(answer.figures) == listed(wanted)
+
+    single_stage.play(scenario)

@@ -1,0 +1,71 @@
+"""From figures to metrics that are set and counters that grow, without Ray."""
+
+from __future__ import annotations
+
+from ebla.actors.figures import Figure, Sheet, counter, gauge
+from ebla.actors.ray_metrics import Exporter, Metric
+
+OWN = {"deployment": "ebla", "role": "master/0", "host": "host-1"}
+SHEET: Sheet[float] = Sheet(
+    ("node",),
+    gauge("lag", "ms", "how far behind", lambda value: value),
+    counter("edits", "edits", "edits so far", lambda value: value),
+)
+
+
+class Scraped:
+    """What Ray would show, and how often it was told."""
+
+    def __init__(self) -> None:
+        self.shown: dict[tuple[str, str], float] = {}
+        self.told = 0
+        self.made: list[str] = []
+
+    def make(self, figure: Figure) -> Metric:
+        self.made.append(figure.name)
+
+        def metric(value: float, tags: dict[str, str]) -> None:
+            self.told += 1
+            assert {name: tags[name] for name in OWN} == OWN
+            series = (figure.name, tags["node"])
+            if figure.kind == "counter":
+                assert value > 0, "Ray's counters refuse it"
+                value += self.shown.get(series, 0.0)
+            self.shown[series] = value
+
+        return metric
+
+
+def exporter(scraped: Scraped) -> Exporter:
+    return Exporter("ebla", "master/0", "host-1", scraped.make)
+
+
+def test_gauges_are_set_and_counters_grow_by_what_was_added() -> None:
+    scraped = Scraped()
+    to = exporter(scraped)
+    for value in (3.0, 5.0, 5.0):
+        to.export(SHEET.read(value, "a"))
+    assert scraped.shown == {("lag", "a"): 5.0, ("edits", "a"): 5.0}
+    assert scraped.made == ["lag", "edits"]
+    assert scraped.told == 5  # a counter that did not grow is not told
+
+
+def test_a_count_that_went_back_began_anew() -> None:
+    scraped = Scraped()
+    to = exporter(scraped)
+    for value in (7.0, 2.0, 3.0):
+        to.export(SHEET.read(value, "a"))
+    assert scraped.shown["edits", "a"] == 7 + 3
+
+
+def test_a_series_that_is_told_no_more_goes_to_zero_and_its_counter_stands() -> None:
+    scraped = Scraped()
+    to = exporter(scraped)
+    to.export([*SHEET.read(4.0, "a"), *SHEET.read(6.0, "b")])
+    to.export(SHEET.read(5.0, "a"))
+    assert scraped.shown == {("lag", "a"): 5, ("edits", "a"): 5, ("lag", "b"): 0, ("edits", "b"): 6}
+    told = scraped.told
+    to.export(SHEET.read(5.0, "a"))
+    assert scraped.told == told + 1  # only the gauge that is still there
+    to.export([*SHEET.read(5.0, "a"), *SHEET.read(7.0, "b")])
+    assert (scraped.shown["lag", "b"], scraped.shown["edits", "b"]) == (7, 7)
