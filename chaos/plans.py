@@ -18,6 +18,8 @@ as JSON when it finds a defect, and shrinks by dropping faults. Hosts are named 
     split           hosts    -                    these hosts on one side, all others on the other side
     cut             2 hosts  -                    the two do not hear each other (a partial partition)
     cut_one_way     2 hosts  -                    the second does not hear the first
+    cut_master      host     -                    it and the masters do not hear each other
+    cut_clients     host     -                    it and the clients do not hear each other
     lose            -        share of messages    messages lost
     repeat          -        share of messages    messages delivered twice, out of order
     delay           -        seconds at most      messages late
@@ -34,7 +36,7 @@ as JSON when it finds a defect, and shrinks by dropping faults. Hosts are named 
     clock_rate      host     seconds per second   its monotonic clock runs fast or slow for `for_s`
     clock_jump      host     seconds              its wall clock jumps
 
-`master` is a host like the others for crash, stop, pause and isolate. Where there are several masters it is whoever is
+`master` is a host like the others for crash, stop, pause and isolate, and in plans that are written by hand for cuts. Where there are several masters it is whoever is
 active at that time, and they and their journal nodes are hosts of their own: `master-0`, `journal-0`, ... The first host is spared NODES: on Ray its node
 is the head, whose loss is the cluster's.
 
@@ -60,7 +62,7 @@ from ebla.storage.errors import InvalidArgument
 KINDS = (
     *("crash", "crash_point", "stop", "pause", "zombie", "node_loss", "node_pause"),
     *("blackout", "client_crash"),
-    *("isolate", "split", "cut", "cut_one_way", "lose", "repeat", "delay"),
+    *("isolate", "split", "cut", "cut_one_way", "cut_master", "cut_clients", "lose", "repeat", "delay"),
     *("slow_disk", "slow_disks", "full_disk", "grow_map", "fail_sync"),
     *("rot", "misdirect", "stale", "lose_disk", "old_copy"),
     *("clock_rate", "clock_jump"),
@@ -75,6 +77,7 @@ RATE_RANGE = (0.9, 1.1)  # two clocks may drift apart by 22 %; leases bear 25 % 
 HOLD_S = (0.1, 6.0)
 OVERTIME_S = 0.5  # a fault ends this long after act one at the latest
 MASTER = "master"
+SIMULATION, RAY = "simulation", "ray"
 AT_S_MAX = 86_400.0  # the latest that a fault may begin
 FOR_S_MAX = 3600.0
 # The least and the greatest amount of a kind; those that are not here take none.
@@ -110,12 +113,14 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
         return f"at {self.at_s:6.2f} s: {self.kind} {where}{amount}{point}{held}".rstrip()
 
 
-class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`scenario` and `seed` decide everything that is not a fault: who asks what, when, and how messages travel."""
+class Plan(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """`scenario` and `seed` decide everything that is not a fault: who asks what, when, and how messages travel. `stage` is
+    what it was drawn for: the scenario of that name there, `simulation` or `ray`."""
 
     scenario: str
     seed: int
     faults: tuple[Fault, ...]
+    stage: str = SIMULATION
 
 
 def encode(plan: Plan) -> bytes:
@@ -177,7 +182,7 @@ def _hosts_needed(kind: str, hosts: int) -> tuple[int, int]:
 
 
 def _hits_master(fault: Fault) -> bool:
-    return fault.kind in MASTER_TOO or fault.point.startswith(MASTER)
+    return fault.kind in (*MASTER_TOO, *PAIRS) or fault.point.startswith(MASTER)
 
 
 def _no_kind(fault: Fault) -> str:

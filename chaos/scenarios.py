@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from ebla.actors.fault_points import GROUP_POINTS, JOURNAL_POINTS, MASTER_POINTS, NAMESPACE_POINTS, POINTS
-from ebla.chaos.plans import HOLD_S, Plan
+from ebla.chaos.plans import HOLD_S, SIMULATION, Plan
 from ebla.chaos.simulation.deployment import Shape
 from ebla.chaos.workloads.bank import Bank
 from ebla.chaos.workloads.base import PAUSE_S, Workload
@@ -97,7 +97,7 @@ ELECTIONS = {
     "slow_disk": 6.0,
     "lose": 1.0,
 }
-LEASES = {"pause": 10.0, "delay": 8.0, "cut_one_way": 6.0, "clock_rate": 2.0}
+LEASES = {"pause": 10.0, "delay": 8.0, "cut_one_way": 6.0, "clock_rate": 6.0, "split": 4.0}
 
 _MASTERS = Shape(masters=2, journals=3, server=SMALL, master=SMALL_MASTER)
 _LOCKS = Shape(hosts=1, clients=4, masters=2, journals=3, server=SMALL, master=SMALL_MASTER)
@@ -125,7 +125,7 @@ _ALL = (
     ),
     Scenario(
         "churn",
-        {**PROCESSES, **NETWORK, "slow_disk": 4.0},
+        {**PROCESSES, **NETWORK, "slow_disk": 4.0, "cut_master": 3.0, "cut_clients": 2.0},
         lambda: [Churn(), Registers()],
         Shape(
             server={**SMALL, "scan_read_rows": 5, "scan_block_bytes_max": 300},
@@ -170,7 +170,7 @@ _ALL = (
     ),
     Scenario(
         "retries",
-        {"blackout": 8.0, "crash": 2.0, "lose": 4.0, "repeat": 2.0},
+        {"blackout": 8.0, "crash": 2.0, "lose": 4.0, "repeat": 2.0, "full_disk": 6.0},
         lambda: [Tokens()],
         Shape(clients=5, server={**SMALL, "memtable_bytes": 300}, master=SMALL_MASTER),
         holds_s={"blackout": (0.05, 0.5)},
@@ -214,7 +214,11 @@ _ALL = (
     ),
     Scenario("disks", DISKS, lambda: [Registers(), Chains()], pause_s=0.2),
     Scenario(
-        "everything", {**PROCESSES, **NETWORK, **CLOCKS, **DISKS}, _everything, duration_s=5.0, pause_s=0.3
+        "everything",
+        {**PROCESSES, **NETWORK, **CLOCKS, **DISKS, "cut_master": 1.0, "cut_clients": 1.0},
+        _everything,
+        duration_s=5.0,
+        pause_s=0.3,
     ),
     Scenario(
         "copies",
@@ -294,9 +298,9 @@ def scenario(name: str) -> Scenario:
 
 
 def scenario_of(plan: Plan) -> Scenario:
-    """That of a plan; one that was made for Ray, and that only Ray has, is played by its twin."""
-    if plan.scenario in SCENARIOS:
-        return SCENARIOS[plan.scenario]
+    """That of a plan; one that was drawn for Ray is played by its twin."""
+    if plan.stage == SIMULATION:
+        return scenario(plan.scenario)
     from ebla.chaos.ray import scenarios as real
 
     return real.simulated_twin(plan)

@@ -22,6 +22,8 @@ from ebla.chaos.ray.stage import Needs
 IN_SIMULATION = {
     "crash_point": "no such tool: fault points of roles are passed in simulation only",
     "repeat": "no such tool: Ray delivers a call once or not at all; clients repeat what was lost (`lose`)",
+    "cut_master": "no such tool: master and clients are on the head's node, which is not cut off from single nodes",
+    "cut_clients": "no such tool: master and clients are on the head's node, which is not cut off from single nodes",
     "rot": "no such tool: records are damaged in simulation and by chaos/powercut",
     "misdirect": "no such tool: records are damaged in simulation and by chaos/powercut",
     "stale": "no such tool: records are damaged in simulation and by chaos/powercut",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import msgspec
 
 from ebla.chaos import scenarios as simulated
-from ebla.chaos.plans import MASTER, NODES, Fault, Plan, generate
+from ebla.chaos.plans import MASTER, NODES, RAY, Fault, Plan, generate
 from ebla.chaos.ray.probes import NETWORK
 from ebla.chaos.simulation.deployment import Shape
 from ebla.chaos.workloads.bank import Bank
@@ -127,12 +127,12 @@ def plan_of(name: str, seed: int, hosts: Sequence[str], duration_s: float) -> Pl
         raise InvalidArgument(f"scenario {name} needs {least} hosts, not {len(hosts)}; raise --hosts")
     until_s = max(1.0, duration_s - TAIL_S)
     if wanted.every_s is not None:
-        return Plan(name, seed, _in_turn(wanted, wanted.every_s, seed, hosts, until_s))
+        return Plan(name, seed, _in_turn(wanted, wanted.every_s, seed, hosts, until_s), RAY)
     for turn in range(TRIES_MAX):
         faults = _faults(wanted, seed + turn * 1_000_003, hosts, until_s)
         if faults or not wanted.mix:
             break
-    return Plan(name, seed, faults)
+    return Plan(name, seed, faults, RAY)
 
 
 def _in_turn(

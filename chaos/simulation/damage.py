@@ -1,6 +1,7 @@
 """Damage to the records that a simulated disk holds, and what else is read off a disk from outside.
 
-Each function says whether it found something to damage. What is chosen depends on `chance` and the disk's contents only.
+Each function gives the path of the environment that it damaged, or "" if it found none. What is chosen depends on `chance`
+and the disk's contents only.
 """
 
 from __future__ import annotations
@@ -21,28 +22,28 @@ NEVER_STALE = (
 )  # a vote that is older than itself is beyond the budget: see disk.py
 
 
-def rot(state: DurableState, chance: Random) -> bool:
+def rot(state: DurableState, chance: Random) -> str:
     """One bit of a record, of rows every other time."""
     tables = _tables(state, 1)
     rows = [each for each in tables if each[1] == ROWS]
     if not tables:
-        return False
+        return ""
     path, name = chance.choice(rows if rows and chance.random() < 0.5 else tables)
     state.rot(path, name, chance.choice(list(state.environments[path][name])))
-    return True
+    return path
 
 
-def misdirect(state: DurableState, chance: Random) -> bool:
+def misdirect(state: DurableState, chance: Random) -> str:
     """One record is served where another was written."""
     tables = _tables(state, 2)
     if not tables:
-        return False
+        return ""
     path, name = chance.choice(tables)
     state.misdirect(path, name, *chance.sample(list(state.environments[path][name]), 2))
-    return True
+    return path
 
 
-def make_stale(state: DurableState, old: DurableState, chance: Random) -> bool:
+def make_stale(state: DurableState, old: DurableState, chance: Random) -> str:
     """One record is what it was in `old`."""
     records = [
         (path, name, key)
@@ -51,7 +52,16 @@ def make_stale(state: DurableState, old: DurableState, chance: Random) -> bool:
         for key, value in old.environments.get(path, {}).get(name, {}).items()
         if state.environments[path][name].get(key, value) != value
     ]
-    return bool(records) and state.make_stale(*chance.choice(records), old)
+    if not records:
+        return ""
+    path, name, key = chance.choice(records)
+    return path if state.make_stale(path, name, key, old) else ""
+
+
+def tablet_of(path: str) -> str:
+    """Whose environment it is; "" if every tablet's."""
+    folder, _, name = path.partition("/")
+    return name if folder in ("data", "wals") and name != "shared" else ""
 
 
 def heard(state: DurableState, uuid: str) -> int:

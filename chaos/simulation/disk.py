@@ -80,6 +80,7 @@ class DurableState:
         for wanted in (path, None):
             if wanted in self._fail_next:
                 self._fail_next.remove(wanted)
+                self.seen["failed"] += 1
                 return True
         return False
 

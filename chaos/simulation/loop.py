@@ -188,7 +188,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.steps = 0
         self.steps_max = steps_max
         self.domains: list[Domain] = []
-        self.over = False
+        self.ending = self.over = False
         self._now = 0.0
         self._timers: list[tuple[float, int, Any]] = []  # a heap; of one moment the first set comes first
         self._timers_set = 0
@@ -227,6 +227,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def reset(self) -> None:
         """After the run: forget the abort and the ceiling, so that what is left can be cancelled."""
+        self.ending = True
         self._abort, self.steps_max = None, self.steps + STEPS_MAX
 
     def time(self) -> float:
@@ -275,7 +276,14 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             try:
                 handle._context.run(handle._callback, *handle._args)
             except Exception as error:
-                self.call_exception_handler({"message": "a callback failed", "exception": error})
+                self._callback_failed(error)
+
+    def _callback_failed(self, error: Exception) -> None:
+        """Whatever was decided in it was left half-way, and nobody waits for it: the run is over. After the run only what is
+        left is cancelled."""
+        self.call_exception_handler({"message": "a callback failed", "exception": error})
+        if not self.ending:
+            self.abort(error)
 
     def _process_events(self, event_list: list[Any]) -> None:
         assert not event_list

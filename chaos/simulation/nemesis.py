@@ -43,7 +43,8 @@ class Nemesis(NetworkFaults):
         self.plan = plan
         self.points = points
         self._zombies: dict[str, None] = {}
-        self._damaged: dict[str, None] = {}
+        self._damaged: dict[str, None] = {}  # addresses whose directory is not what it should be
+        self._lost: dict[str, set[str]] = {}  # tablets whose replica there may be lost; "" stands for all
         self._old_copies: dict[str, DurableState] = {}
         self._ends_s = 0.0
 
@@ -73,9 +74,10 @@ class Nemesis(NetworkFaults):
 
     def _found(self, fault: Fault) -> Fault:
         """The same, of a host that stays who it is: of several masters the active one of now."""
-        if fault.where != (MASTER,) or len(self.deployment.masters) == 1:
+        if MASTER not in fault.where or len(self.deployment.masters) == 1:
             return fault
-        return replace(fault, where=(host_of(self.deployment.master_address()),))
+        active = host_of(self.deployment.master_address())
+        return replace(fault, where=tuple(active if host == MASTER else host for host in fault.where))
 
     async def heal(self) -> None:
         """Everything is whole again, before act two; a server whose directory is of no use any more gets an empty one,
@@ -88,16 +90,19 @@ class Nemesis(NetworkFaults):
         for host in self.deployment.hosts:
             address = address_of(host)
             if address in self._damaged and not self._serves(address):
-                self.deployment.hold_down(host)
-                self.cluster.put_disk(address, DurableState())
-                self.deployment.let_up(host)
+                await self._replace(host)
 
     def _serves_from(self, address: str, state: DurableState) -> bool:
         return self.cluster.state(address) is state and self._serves(address)
 
-    def destroyed(self, address: str) -> bool:
-        """Whether data was destroyed there, so that its replicas may be lost."""
-        return address in self._damaged
+    def may_have_lost(self, address: str, tablet: str) -> bool:
+        """Whether the tablet's data was destroyed there, or everybody's."""
+        lost = self._lost.get(address, set())
+        return "" in lost or tablet in lost
+
+    def _damages(self, address: str, tablet: str = "") -> None:
+        self._damaged[address] = None
+        self._lost.setdefault(address, set()).add(tablet)
 
     def _serves(self, address: str) -> bool:
         role = self.cluster.role(address) if self.cluster.alive(address) else None
@@ -166,7 +171,9 @@ class Nemesis(NetworkFaults):
             self.deployment.let_up(host)
 
     async def _stop(self, fault: Fault) -> None:
-        host, _, _ = self._hit(fault)
+        host = fault.where[0]
+        address = address_of(host)
+        self.effects[fault.kind] += self.cluster.alive(address) and not self.cluster.paused(address)
         await self.deployment.stop_and_hold_down(host)
         await asyncio.sleep(fault.for_s)
         self.deployment.let_up(host)
@@ -242,16 +249,20 @@ class Nemesis(NetworkFaults):
         self.effects[fault.kind] += expired > 0
 
     async def _fail_sync(self, fault: Fault) -> None:
-        host, address, hit = self._hit(fault)
-        if hit:
-            self._damaged[address] = None
-            self.cluster.state(address).fail_next_commit()
+        host = fault.where[0]
+        address = address_of(host)
+        if not self.cluster.alive(address):
+            return
+        self._damages(address)
+        state = self.cluster.state(address)
+        with self._seen(fault, lambda: state.seen["failed"]):
+            state.fail_next_commit()
             await asyncio.sleep(fault.for_s)
-            await self._replace(host)
+        await self._replace(host)
 
     async def _lose_disk(self, fault: Fault) -> None:
         host, address, _ = self._hit(fault)
-        self._damaged[address] = None
+        self._damages(address)
         self.deployment.hold_down(host)
         await asyncio.sleep(fault.for_s)
         self.deployment.let_up(host)
@@ -267,7 +278,7 @@ class Nemesis(NetworkFaults):
         if not self._surely_old(address, old):
             return
         self.effects[fault.kind] += 1
-        self._damaged[address] = None
+        self._damages(address)
         self._old_copies[address] = old
         self.deployment.hold_down(host)
         self.cluster.put_disk(address, old)
@@ -291,58 +302,61 @@ class Nemesis(NetworkFaults):
 
     async def _replace(self, host: str) -> None:
         """The directory is set aside, the server starts as a new one. A journal node has to be told that it was one."""
+        self._damages(address_of(host))
         self.deployment.hold_down(host)
         self.cluster.put_disk(address_of(host), DurableState())
+        del self._damaged[address_of(host)]
         self.deployment.let_up(host)
         if host in self.deployment.shape.journal_hosts():
             await self.deployment.rejoin(address_of(host))
 
     async def _rot(self, fault: Fault) -> None:
         address, state, chance = self._victim(fault)
-        if damage.rot(state, chance):
-            self._has_damaged(fault, address)
+        self._has_damaged(fault, address, damage.rot(state, chance))
 
     async def _misdirect(self, fault: Fault) -> None:
         address, state, chance = self._victim(fault)
-        if damage.misdirect(state, chance):
-            self._has_damaged(fault, address)
+        self._has_damaged(fault, address, damage.misdirect(state, chance))
 
     async def _stale(self, fault: Fault) -> None:
         """A record is what it was a while ago; of votes and rows see the budget in docs/testing.md."""
         old = self._victim(fault)[1].copy()
         await asyncio.sleep(COPY_S)
         address, state, chance = self._victim(fault)
-        if damage.make_stale(state, old, chance):
-            self._has_damaged(fault, address)
+        self._has_damaged(fault, address, damage.make_stale(state, old, chance))
 
     def _victim(self, fault: Fault) -> tuple[str, DurableState, Random]:
         address = address_of(fault.where[0])
         return address, self.cluster.state(address), Random(int(fault.amount))
 
-    def _has_damaged(self, fault: Fault, address: str) -> None:
-        self._damaged[address] = None
-        self.effects[fault.kind] += 1
+    def _has_damaged(self, fault: Fault, address: str, path: str) -> None:
+        if path:
+            self._damages(address, damage.tablet_of(path))
+            self.effects[fault.kind] += 1
 
     # -- clocks
 
     async def _clock_rate(self, fault: Fault) -> None:
-        clock, loop = self.cluster.clock(address_of(fault.where[0])), self.cluster.loop
+        address, loop = address_of(fault.where[0]), self.cluster.loop
+        clock = self.cluster.clock(address)
         with (
-            self._seen(fault, lambda: round(clock.monotonic() - loop.time(), 6)),
+            self._seen(fault, lambda: self._lived_by(address, clock.monotonic() - loop.time())),
             self._held(
-                "rate",
-                fault.where[0],
-                fault.amount,
-                lambda rates: clock.set_rate(rates[-1] if rates else 1.0),
+                "rate", address, fault.amount, lambda rates: clock.set_rate(rates[-1] if rates else 1.0)
             ),
         ):
             await asyncio.sleep(fault.for_s)
 
     async def _clock_jump(self, fault: Fault) -> None:
-        clock, loop = self.cluster.clock(address_of(fault.where[0])), self.cluster.loop
-        with self._seen(fault, lambda: round(clock.wall_us() / 1e6 - loop.time(), 3)):
+        address, loop = address_of(fault.where[0]), self.cluster.loop
+        clock = self.cluster.clock(address)
+        with self._seen(fault, lambda: self._lived_by(address, clock.wall_us() / 1e6 - loop.time())):
             clock.wall_offset_us += int(fault.amount * 1e6)
         await asyncio.sleep(fault.for_s)
+
+    def _lived_by(self, address: str, ahead_s: float) -> float:
+        """How far the clock is ahead, if there is somebody to look at it."""
+        return round(ahead_s, 6) if self.cluster.alive(address) else 0.0
 
 
 def _set_pace(state: DurableState, amounts: list[float]) -> None:

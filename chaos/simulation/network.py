@@ -107,6 +107,14 @@ class SimulatedNetwork:
             return False
         return not any((name in senders) != (name in receivers) for name in self._isolated)
 
+    def _stopped(self, sender: str, receiver: str) -> None:
+        """Count the message for everything that keeps it from its receiver."""
+        senders, receivers = _names(sender), _names(receiver)
+        for a, b in self._cuts:
+            self.seen[f"cut {a} {b}"] += a in senders and b in receivers
+        for name in self._isolated:
+            self.seen[f"isolate {name}"] += (name in senders) != (name in receivers)
+
     # -- endpoints -------------------------------------------------------------------------------------------
 
     def register(self, address: str, domain: Domain, dispatcher: Dispatcher) -> None:
@@ -193,7 +201,7 @@ class SimulatedNetwork:
             if self.connected(sender, receiver):
                 arrive(*arguments)
             else:
-                self.seen["cut"] += 1
+                self._stopped(sender, receiver)
 
         delay_s = self._delay_s()
         if self.random.random() < self.drop_probability:
@@ -201,7 +209,7 @@ class SimulatedNetwork:
         elif self.connected(sender, receiver):
             self.loop.call_later(delay_s, at_the_far_end)
         else:
-            self.seen["cut"] += 1
+            self._stopped(sender, receiver)
 
     def _later(self, act: Callable[..., None], *arguments: object) -> None:
         self.loop.call_later(self._delay_s(), act, *arguments)
@@ -211,7 +219,7 @@ class SimulatedNetwork:
         low, high = self.latency_s
         if chance() < self.slow_probability:
             low, high = high, self.slow_s
-            self.seen["delay"] += 1
+            self.seen["delay"] += self.slow_probability > SLOW_PROBABILITY  # not what is late anyway
         return low + (high - low) * chance()
 
     def _trace(self, what: str, e: Exchange, data: bytes) -> None:
@@ -231,5 +239,6 @@ class NodeNetwork:
         return await self.network.call(self.address, address, method, message, reply, timeout_s)
 
 
-def _names(address: str) -> tuple[str, str]:
-    return address, address.rpartition("/")[2]
+def _names(address: str) -> tuple[str, str, str]:
+    """Of one node: its address, its host or number, and what it is (`client`, `master`), as faults name it."""
+    return address, address.rpartition("/")[2], address.partition("/")[0]

@@ -48,7 +48,7 @@ class NetworkFaults:
         name = address_of(fault.where[0])
         act = {True: self.network.isolate, False: self.network.rejoin}
         with (
-            self._seen(fault, lambda: self.network.seen["cut"]),
+            self._seen(fault, lambda: self.network.seen[f"isolate {name}"]),
             self._held("isolate", name, 1.0, lambda held: act[bool(held)](name)),
         ):
             await asyncio.sleep(fault.for_s)
@@ -66,10 +66,17 @@ class NetworkFaults:
         a, b = map(address_of, fault.where)
         await self._cut_off(fault, [(a, b)], one_way=True)
 
+    async def _cut_master(self, fault: Fault) -> None:
+        await self._cut_off(fault, [(address_of(fault.where[0]), "master")], one_way=False)
+
+    async def _cut_clients(self, fault: Fault) -> None:
+        await self._cut_off(fault, [(address_of(fault.where[0]), "client")], one_way=False)
+
     async def _cut_off(self, fault: Fault, pairs: list[tuple[str, str]], one_way: bool) -> None:
         ways = pairs if one_way else [way for a, b in pairs for way in ((a, b), (b, a))]
         with ExitStack() as held:
-            held.enter_context(self._seen(fault, lambda: self.network.seen["cut"]))
+            stopped = [f"cut {a} {b}" for a, b in ways]
+            held.enter_context(self._seen(fault, lambda: sum(self.network.seen[way] for way in stopped)))
             for way in ways:
                 held.enter_context(self._held("cut", "|".join(way), 1.0, partial(self._cut_way, way)))
             await asyncio.sleep(fault.for_s)

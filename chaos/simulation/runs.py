@@ -197,7 +197,7 @@ class Run:
                 silent = [
                     replica.address
                     for replica in tablet.replicas
-                    if replica.uuid not in known and not self._may_be_lost(replica.address)
+                    if replica.uuid not in known and not self._may_be_lost(replica.address, tablet.tablet)
                 ]
                 if silent or len(known) <= info.replicas // 2 or len(tablet.replicas) != info.replicas:
                     return f"tablet {tablet.tablet} of {info.name} has {len(known)} replicas; silent are {silent}"
@@ -207,9 +207,9 @@ class Run:
                     )
         return ""
 
-    def _may_be_lost(self, address: str) -> bool:
+    def _may_be_lost(self, address: str, tablet: str) -> bool:
         """Its data was destroyed: rebuilding it elsewhere is beyond what servers do today."""
-        return self.nemesis is not None and self.nemesis.destroyed(address)
+        return self.nemesis is not None and self.nemesis.may_have_lost(address, tablet)
 
     async def _conclude(self, deployment: Deployment, workloads: list[Workload], stage: Stage) -> None:
         for workload in workloads:

@@ -268,10 +268,10 @@ class SimulatedCluster:
             if not node.domain.alive or task.cancelled():
                 return
             error = task.exception()
-            if error is None:
-                started.set_result(None)
-            else:
+            if error is not None:
                 failed(node, "start", error)
+            elif not started.done():  # whoever waited for it may have been cancelled
+                started.set_result(None)
 
         task = self._spawn(node, role.start(), "start")
         task.add_done_callback(on_started)
@@ -332,6 +332,7 @@ class SimulatedCluster:
     def _fail_start(self, node: Node, where: str, error: BaseException) -> None:
         """`start` is being awaited: whoever waits gets the error itself."""
         assert node.starting is not None
-        node.starting.set_exception(error)
+        if not node.starting.done():
+            node.starting.set_exception(error)
         self.loop.trace("fail", node.address, where, type(error).__name__)
         self.crash(node.address)

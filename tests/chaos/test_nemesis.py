@@ -1,4 +1,5 @@
-"""Faults that overlap on one host: each is in force until the last of them ends, and then none is."""
+"""What the nemesis does is in force until the last of it ends, is counted if it had an effect, and excuses no more than it
+did."""
 
 from __future__ import annotations
 
@@ -7,12 +8,20 @@ from collections.abc import Callable
 
 import pytest
 
+from ebla.chaos import soak
 from ebla.chaos.plans import Fault, Plan
+from ebla.chaos.scenarios import scenario
 from ebla.chaos.simulation import loop
+from ebla.chaos.simulation import nemesis as nemesis_module
 from ebla.chaos.simulation.deployment import Deployment, Shape, address_of
-from ebla.chaos.simulation.disk import COMMIT_S
+from ebla.chaos.simulation.disk import COMMIT_S, DurableState, MemoryDisk
 from ebla.chaos.simulation.nemesis import Nemesis
+from ebla.chaos.simulation.network import SimulatedNetwork
+from ebla.chaos.simulation.network_faults import NetworkFaults
 from ebla.chaos.simulation.points import Points
+from ebla.chaos.simulation.runs import Run
+from ebla.chaos.simulation.world import NodeClock
+from ebla.storage.errors import Corruption
 
 HOST, OTHER = "host-1", "host-2"
 HERE, THERE = address_of(HOST), address_of(OTHER)
@@ -64,3 +73,58 @@ def test_the_last_of_two_that_overlap_ends_it(kind: str, second: tuple[float, fl
     loop.run(run(), 1)
     assert {held for at, held in seen if at < ends_s - 0.02} == {True}
     assert {held for at, held in seen if at > ends_s + 0.02} == {False}
+
+
+NOTHING = {
+    "delay": (NetworkFaults, "_set_share"),
+    "lose": (NetworkFaults, "_set_share"),
+    "isolate": (SimulatedNetwork, "isolate"),
+    "cut_master": (SimulatedNetwork, "cut"),
+    "fail_sync": (DurableState, "fail_next_commit"),
+    "clock_rate": (NodeClock, "set_rate"),
+    "slow_disk": (nemesis_module, "_set_pace"),
+    "grow_map": (MemoryDisk, "expire_snapshots"),
+}
+
+
+@pytest.mark.parametrize("kind", NOTHING)
+def test_a_fault_that_does_nothing_is_not_counted(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With it switched off, and another one in force that does the like elsewhere."""
+    where, name = NOTHING[kind]
+    monkeypatch.setattr(where, name, lambda *_, **__: 0)
+    on = () if kind in ("delay", "lose") else (HOST,)
+    amount = {"delay": 0.5, "lose": 0.2, "clock_rate": 1.05, "slow_disk": 1.0}.get(kind, 0.0)
+    faults = (Fault(1.0, "crash", (OTHER,), 1.0), Fault(1.0, kind, on, 2.0, amount))
+    report = soak.quiet(Run(scenario("registers"), Plan("registers", 1, faults)).go)
+    assert report.effects.get("crash") == 1
+    assert not report.effects.get(kind)
+
+
+def test_a_clock_that_nobody_looks_at_is_no_fault() -> None:
+    faults = (Fault(0.5, "crash", (HOST,), 5.0), Fault(1.0, "clock_rate", (HOST,), 2.0, 1.05))
+    report = soak.quiet(Run(scenario("registers"), Plan("registers", 1, faults)).go)
+    assert (report.effects["crash"], report.effects["clock_rate"]) == (1, 0)
+
+
+@pytest.mark.parametrize("kind", ["cut_master", "cut_clients"])
+def test_a_server_without_its_master_or_its_clients_returns_when_the_way_is_free(kind: str) -> None:
+    report = soak.quiet(Run(scenario("churn"), Plan("churn", 1, (Fault(1.0, kind, (HOST,), 4.0),))).go)
+    assert (report.violation, report.effects[kind]) == ("", 1)
+
+
+def test_a_directory_that_was_replaced_is_held_to_be_sound() -> None:
+    """Damage that is found in it later is a defect, not the nemesis's."""
+
+    async def run() -> None:
+        deployment = Deployment(Shape())
+        await deployment.boot()
+        nemesis = Nemesis(deployment, Plan("calm", 0, (Fault(1.0, "lose_disk", (HOST,), 0.5),)), Points())
+        nemesis._damages(HERE, "one")
+        assert nemesis.tolerates(HERE, Corruption("rot"))
+        assert nemesis.may_have_lost(HERE, "one") and not nemesis.may_have_lost(HERE, "another")
+        await nemesis.run(2.0)
+        assert not nemesis.tolerates(HERE, Corruption("more"))
+        assert nemesis.may_have_lost(HERE, "another") and not nemesis.may_have_lost(THERE, "another")
+        deployment.close()
+
+    loop.run(run(), 1)

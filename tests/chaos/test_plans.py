@@ -15,7 +15,7 @@ from ebla.chaos import plans
 from ebla.chaos.plans import DESTROY, Fault, Plan
 from ebla.chaos.ray import scenarios as ray
 from ebla.chaos.ray.run import Request, run
-from ebla.chaos.scenarios import SCENARIOS, scenario
+from ebla.chaos.scenarios import SCENARIOS, scenario, scenario_of
 from ebla.chaos.simulation.nemesis import Nemesis
 from ebla.chaos.simulation.runs import plan_of
 from ebla.pipelines.steps import Steps
@@ -63,7 +63,11 @@ WRONG = [
     (Fault(1.0, "crash", ("host-9",)), "where", "there is no host host-9; the hosts are host-1, host-2"),
     (Fault(1.0, "crash"), "where", "crash needs 1 of the hosts host-1, host-2, host-3, master, not 0"),
     (Fault(1.0, "crash", ("host-1", "host-2")), "where", "crash needs 1 of the hosts"),
-    (Fault(1.0, "cut", ("host-1",)), "where", "cut needs 2 of the hosts host-1, host-2, host-3, not 1"),
+    (
+        Fault(1.0, "cut", ("host-1",)),
+        "where",
+        "cut needs 2 of the hosts host-1, host-2, host-3, master, not 1",
+    ),
     (Fault(1.0, "cut", ("host-1", "host-1")), "where", "names a host twice"),
     (Fault(1.0, "split", HOSTS), "where", "split needs 1 to 2 of the hosts"),
     (Fault(1.0, "zombie", ("master",)), "where", "zombie does not hit master; name one of host-1"),
@@ -146,3 +150,14 @@ def test_what_is_no_plan_is_refused_with_the_field() -> None:
 def test_a_fault_reads_like_a_sentence() -> None:
     assert str(Fault(3.2, "pause", ("host-2",), 4.0)) == "at   3.20 s: pause host-2 for 4.00 s"
     assert str(Fault(0.5, "lose", (), 1.0, 0.2)) == "at   0.50 s: lose 0.2 for 1.00 s"
+
+
+@pytest.mark.parametrize("name", ["everything", "disks", "calm", "crashes", "partitions"])
+def test_a_plan_that_was_drawn_for_ray_is_played_in_simulation_as_it_was_meant(name: str) -> None:
+    """Also where the simulation has a scenario of that name: hosts and workloads are those of Ray's."""
+    hosts = tuple(f"host-{number}" for number in range(1, 5))
+    plan = plans.decode(plans.encode(ray.plan_of(name, 3, hosts, 60.0)))
+    twin = scenario_of(plan)
+    plans.check(plan, twin.host_names(), ray.NO_POINTS)
+    mine, theirs = twin.workloads(), ray.scenario(name).workloads()
+    assert [type(each) for each in mine] == [type(each) for each in theirs]

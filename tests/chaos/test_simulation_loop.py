@@ -243,3 +243,16 @@ def test_a_task_that_is_started_while_its_domain_is_buried_takes_no_step():
 
     run(main())
     assert taken == ["closed"] * 3
+
+
+def test_an_error_in_a_callback_is_no_pass():
+    """Protocol code runs in callbacks too, and nobody waits for what they raise."""
+
+    async def main():
+        future = asyncio.get_running_loop().create_future()
+        future.add_done_callback(lambda done: 1 // 0)
+        future.set_result(None)
+        await asyncio.sleep(1.0)
+
+    with pytest.raises(ZeroDivisionError):
+        run(main())
