@@ -77,7 +77,7 @@ MOVE_POINTS = (  # of a catalog on its way into a journal, which happens once: n
 ALTER_POINTS = (  # where tables are set aside, recalled or altered
     *(
         f"master.{change}.{side}_edit"
-        for change in ("recall_table", "end_reserve")
+        for change in ("alter_table", "recall_table", "end_reserve")
         for side in ("before", "after")
     ),
     "master.alter_tablet.before_rpc",

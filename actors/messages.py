@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from ebla.actors.table_messages import AlterTableRequest as AlterTableRequest
 from ebla.actors.table_messages import CreateTableRequest as CreateTableRequest
 from ebla.actors.table_messages import DropTableRequest as DropTableRequest
 from ebla.actors.table_messages import ListTablesReply as ListTablesReply
@@ -312,6 +313,7 @@ class LocalSnapshotRequest(msgspec.Struct, frozen=True):
     tablet: str
     index: int
     timeout_s: float = 10.0
+    schema_version: int = 0
 
 
 class LocalSnapshot(msgspec.Struct, frozen=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from ebla.storage.altered import Change
 from ebla.storage.schema import TableSchema
 
 
@@ -33,6 +34,17 @@ class RecallTableRequest(msgspec.Struct, frozen=True):
     request_id: str
     table: str
     name: str = ""
+
+
+class AlterTableRequest(msgspec.Struct, frozen=True):
+    """All of it or nothing. `table`: the id, if it is known. `rename`: what the table is called from now on, "" for as it
+    is. Answered when it is durable; the tablets hear of it afterwards (`TableInfo.applied_version`)."""
+
+    request_id: str
+    name: str
+    table: str
+    changes: tuple[Change, ...] = ()
+    rename: str = ""
 
 
 class TableName(msgspec.Struct, frozen=True):

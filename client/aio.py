@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import aclosing
 from typing import Any, Self, TypeVar
 
 import msgspec
@@ -24,6 +23,7 @@ import pyarrow as pa
 from ebla import expressions
 from ebla.actors import messages as m
 from ebla.actors.messages import DELETE, INSERT, UPDATE, UPSERT
+from ebla.alter import Alteration
 from ebla.arguments import (
     check_choice,
     check_deadline,
@@ -43,14 +43,13 @@ from ebla.options import (
 )
 from ebla.partitions import PartitionBy, resolve
 from ebla.reader import Reader
-from ebla.scanner import Block, ScanPlan, ScanRun
+from ebla.scan import Row as Row
+from ebla.scan import Scan as Scan
 from ebla.session import Session
 from ebla.storage import python_values
-from ebla.storage.errors import InvalidArgument
 from ebla.storage.schema import TableSchema
 from ebla.writer import Writer, check_rows
 
-Row = dict[str, Any]
 WriteIdLike = tuple[bytes, int]
 Reply = TypeVar("Reply")
 
@@ -208,6 +207,10 @@ class Table:
         self._routes.update(info)
         return info
 
+    def alter(self) -> Alteration:
+        """Changes to be made of it, all at once: see alter.py."""
+        return Alteration(self._session, self._routes)
+
     # -- writes
 
     async def upsert(
@@ -328,92 +331,6 @@ class Table:
 
     def __repr__(self) -> str:
         return f"<ebla.aio.Table {describe(self._routes)}>"
-
-
-class Scan:
-    """What to read; each result runs it anew. `indexes`: per tablet the log index that the last run showed."""
-
-    def __init__(
-        self,
-        session: Session,
-        routes: TableRoutes,
-        columns: Sequence[str] | None,
-        where: expressions.Expression | None,
-        limit: int | None,
-        deadline_s: float,
-    ) -> None:
-        schema = routes.schema
-        names = (
-            tuple(schema.column(name).name for name in check_names("columns", columns))
-            if columns is not None
-            else tuple(column.name for column in schema.columns)
-        )
-        if not names or len(set(names)) != len(names):
-            raise InvalidArgument(f"columns must name one column at least, and each once, not {list(names)}")
-        if limit is not None:
-            limit = check_int("limit", limit, 0)
-        predicate = None if where is None else expressions.bind(where, schema)
-        if predicate is not None:
-            expressions.encode(predicate)  # what cannot be sent is refused here
-        self._session = session
-        self._routes = routes
-        self._deadline_s = deadline_s
-        self._plan = ScanPlan(names, predicate, limit)
-        self._run: ScanRun | None = None
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._routes.schema.arrow(self._plan.columns)
-
-    @property
-    def indexes(self) -> dict[str, int]:
-        return {} if self._run is None else dict(self._run.indexes)
-
-    async def to_arrow(self) -> pa.Table:
-        """All rows; tablets in their order, each in key order."""
-        found: dict[int, list[pa.RecordBatch]] = {}
-        async with aclosing(self._start(self._plan, hold=True)) as blocks:
-            async for block in blocks:
-                found.setdefault(block.route.bucket, []).extend(block.batches())
-        ordered = [batch for bucket in sorted(found) for batch in found[bucket]]
-        return pa.Table.from_batches(ordered, schema=self.schema)
-
-    async def to_pandas(self) -> Any:
-        return (await self.to_arrow()).to_pandas()
-
-    async def batches(self) -> AsyncGenerator[pa.RecordBatch, None]:
-        """Batches as they arrive, a bounded number ahead. May end in ScanInterrupted (see scanner.py)."""
-        async with aclosing(self._start(self._plan, hold=False)) as blocks:
-            async for block in blocks:
-                for batch in block.batches():
-                    yield batch
-
-    async def __aiter__(self) -> AsyncGenerator[Row, None]:
-        async with aclosing(self.batches()) as batches:
-            async for batch in batches:
-                for row in python_values.rows(batch):
-                    yield row
-
-    async def count(self) -> int:
-        """How many rows there are; only the first key column is read."""
-        plan = ScanPlan(self._routes.schema.key[:1], self._plan.predicate, self._plan.limit)
-        rows = 0
-        async with aclosing(self._start(plan, hold=True)) as blocks:
-            async for block in blocks:
-                rows += block.rows
-        return rows
-
-    async def _start(self, plan: ScanPlan, hold: bool) -> AsyncGenerator[Block, None]:
-        await self._session.running(self._routes, self._deadline_s)
-        run = self._run = ScanRun(self._session, self._routes, plan, self._deadline_s, hold)
-        async with aclosing(run.blocks()) as blocks:
-            async for block in blocks:
-                yield block
-
-    def __repr__(self) -> str:
-        where = "" if self._plan.predicate is None else f" where {self._plan.predicate!r}"
-        limit = "" if self._plan.limit is None else f" limit {self._plan.limit}"
-        return f"<ebla.aio.Scan of {self._routes.name!r}: {', '.join(self._plan.columns)}{where}{limit}>"
 
 
 def describe(routes: TableRoutes) -> str:

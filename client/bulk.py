@@ -88,6 +88,7 @@ class BulkWrite:
     ) -> None:
         self.session = session
         self.table = table
+        self.partitioner = table.partitioner  # of the codec's schema, whatever becomes of the table meanwhile
         self.kind = kind
         self.codec = codec
         self.columns = columns
@@ -168,7 +169,7 @@ class BulkWrite:
     # -- 3. cut
 
     def _cut(self, part: Slice) -> None:
-        buckets = self.table.partitioner.assign(part.batch, part.keys)
+        buckets = self.partitioner.assign(part.batch, part.keys)
         counts = np.bincount(buckets, minlength=len(self.table.routes))
         try:
             encoded = self._encode(part, buckets, counts)
@@ -213,8 +214,9 @@ class BulkWrite:
         else:
             request = WriteId(self.write_id.client, self.write_id.sequence + int(positions[0]))
             first_incomplete = 0
+        version = self.codec.schema.version
         batch = encode_batch(
-            route, request, first_incomplete, self.kind, self.columns, cutting.keys, cutting.values
+            version, request, first_incomplete, self.kind, self.columns, cutting.keys, cutting.values
         )
         own = request.sequence if self.write_id is None else None
         unit = BatchUnit(route, self, VERBS[self.kind], batch, positions, own)

@@ -23,7 +23,7 @@ from ebla import aio, expressions
 from ebla.actors import messages as m
 from ebla.arguments import check_deadline
 from ebla.locations import Route, TableRoutes
-from ebla.scanner import Block, ScanPlan, ScanRun
+from ebla.scanner import Block, Outdated, ScanPlan, ScanRun
 from ebla.session import Session
 from ebla.storage import local_reader
 from ebla.storage.errors import EblaError, StorageError
@@ -117,7 +117,7 @@ class TabletRead:
                     begun = True
                     yield batch
                 return
-            except StorageError:
+            except (StorageError, Outdated):
                 if begun:
                     raise
                 self.path = None
@@ -165,7 +165,7 @@ class TabletScan(aio.Scan):
     async def _ask(self, address: str, index: int) -> m.LocalSnapshot | None:
         """Whatever keeps the replica from serving, another one or the leader serves instead."""
         limit_s = min(SNAPSHOT_S, self._deadline_s)
-        request = m.LocalSnapshotRequest(self._route.tablet, index, limit_s)
+        request = m.LocalSnapshotRequest(self._route.tablet, index, limit_s, self._route.version)
         network = self._session.world.network
         try:
             found = await network.call(address, "local_snapshot", request, m.LocalSnapshot, limit_s + 1.0)
@@ -176,6 +176,7 @@ class TabletScan(aio.Scan):
     def read(self, found: m.LocalSnapshot) -> Iterator[pa.RecordBatch]:
         """The rows that `find` found; blocks the caller."""
         plan, schema = self._plan, self._routes.schema
+        plan.require_same(schema)
         wanted = list(plan.columns)
         bounds = None
         if plan.predicate is not None:

@@ -26,6 +26,7 @@ from ebla.actors.errors import (
 from ebla.actors.messages import TableInfo, TabletLocation
 from ebla.actors.world import Random
 from ebla.options import BACKOFF_FIRST_S, BACKOFF_MAX_S, HOPS_MAX, THROTTLE_MAX_S
+from ebla.shape import Shape
 from ebla.storage.checksum import seed
 from ebla.storage.errors import EblaError, StorageError
 from ebla.storage.partition import Partitioner
@@ -82,7 +83,7 @@ class Route:
 
     @property
     def version(self) -> int:
-        return self.table.schema.version
+        return self.table.shape.version
 
     def next_to(self, address: str, suspect: Callable[[str], bool]) -> str:
         """The replica after `address`, passing over those that fell silent just now."""
@@ -116,13 +117,12 @@ class Route:
 
 
 class TableRoutes:
-    """A table as the master described it, and a route for each of its tablets."""
+    """A table as the master described it, and a route for each of its tablets. `shape` is replaced as a whole when the table
+    was altered."""
 
     def __init__(self, info: TableInfo) -> None:
         self.info = info
-        self.schema: TableSchema = info.schema
-        self.arrow: pa.Schema = info.schema.arrow()
-        self.partitioner = Partitioner(info.schema)
+        self.shape = Shape(info.schema)
         self.routes = [Route(self, location) for location in _by_bucket(info)]
         self.all_running = all(route.running for route in self.routes)
 
@@ -130,23 +130,32 @@ class TableRoutes:
     def name(self) -> str:
         return self.info.name
 
+    @property
+    def schema(self) -> TableSchema:
+        return self.shape.schema
+
+    @property
+    def arrow(self) -> pa.Schema:
+        return self.shape.arrow
+
+    @property
+    def partitioner(self) -> Partitioner:
+        return self.shape.partitioner
+
     def update(self, info: TableInfo) -> None:
-        """Newer word from the master. Raises NotFound if the name now belongs to another table, SchemaMismatch if
-        the table was altered."""
+        """Word from the master. Raises NotFound if the name now belongs to another table. An answer that comes late tells
+        nothing of a schema that is older than the one that is known."""
         if info.table != self.info.table:
             raise self.dropped()
-        if info.schema.columns != self.schema.columns:
-            raise SchemaMismatch(
-                f"table {self.name!r} was altered: open it again with db.table({self.name!r})",
-                wanted=info.schema.version,
-                found=self.schema.version,
-            )
+        if info.schema.version < self.schema.version:
+            return
         locations = _by_bucket(info)
         for route, location in zip(self.routes, locations, strict=True):
             if route.running and location.tablet != route.tablet:
                 raise self.dropped()
         self.info = info
-        self.schema = info.schema
+        if info.schema.version > self.schema.version:
+            self.shape = Shape(info.schema)
         for route, location in zip(self.routes, locations, strict=True):
             route.locate(location)
         self.all_running = all(route.running for route in self.routes)
@@ -192,8 +201,10 @@ def react(
     """Where to turn after `address` refused with `error`; `route.failures` counts it already."""
     pause_s = backoff_s(route.failures, random)
     following = route.next_to(address, suspect)
-    if isinstance(error, (TabletNotFound, WrongServer, SchemaMismatch)):
+    if isinstance(error, (TabletNotFound, WrongServer)):
         return Move(following, pause_s, FIRST)
+    if isinstance(error, SchemaMismatch):  # one of both is behind, and will hear of it
+        return Move(address, pause_s, FIRST)
     if isinstance(error, NotLeader) and error.leader not in (None, address) and not suspect(error.leader):
         return Move(error.leader, 0.0 if route.failures <= HOPS_MAX else pause_s)
     if isinstance(error, NetworkError) and route.failures == 1 and following != address:

@@ -28,7 +28,6 @@ from ebla.actors.messages import (
 from ebla.locations import Route, TableRoutes, retriable
 from ebla.options import ATTEMPT_GRACE_S, ATTEMPT_S, WriteId, Written
 from ebla.storage.errors import EblaError
-from ebla.storage.rows import RowCodec
 from ebla.units import Ids, encode_batch
 
 TRY_S = 1.0  # then the ordinary way takes over, which knows whom else to ask
@@ -51,8 +50,6 @@ class QuickGets:
     def __init__(self, network: Any, table: TableRoutes) -> None:
         self._network: Blocking | None = network if hasattr(network, "call_blocking") else None
         self._table = table
-        self._codec = RowCodec(table.schema)
-        self._keys_only = RowCodec(table.schema, ())
         self._gate = threading.Lock()
 
     def get(self, key: Mapping[str, Any], deadline_s: float) -> tuple[Any, float]:
@@ -68,19 +65,19 @@ class QuickGets:
             self._gate.release()
 
     def _ask(self, network: Blocking, key: Mapping[str, Any], timeout_s: float) -> Any:
-        table = self._table
-        encoded = self._keys_only.encode_key(key)
-        route = table.routes[table.partitioner.assign_row(key, encoded)]
+        table, shape = self._table, self._table.shape
+        encoded = shape.keys_only.encode_key(key)
+        route = table.routes[shape.partitioner.assign_row(key, encoded)]
         target = route.target
         if not route.running or not network.known(target):
             return MISS
-        request = ReadRequest(table.schema.version, (TabletKeys(route.tablet, [encoded]),))
+        request = ReadRequest(shape.version, (TabletKeys(route.tablet, [encoded]),))
         reply: ReadReply = network.call_blocking(target, "read", request, ReadReply, timeout_s)
         if reply.errors[0] is not None:
             raise from_triple(reply.errors[0])
         assert reply.values[0] is not None
         value = reply.values[0][0]
-        return None if value is None else self._codec.decode_row(encoded, value, route.seed)
+        return None if value is None else shape.codec.decode_row(encoded, value, route.seed)
 
 
 class QuickUpserts:
@@ -94,7 +91,6 @@ class QuickUpserts:
     ) -> None:
         self._network: Blocking | None = network if hasattr(network, "call_blocking") else None
         self._table = table
-        self._codec = RowCodec(table.schema)
         self._ids = ids
         self._resend = resend
         self._gate = threading.Lock()
@@ -105,13 +101,15 @@ class QuickUpserts:
         if network is None or not self._gate.acquire(blocking=False):
             return MISS
         try:
-            key = self._codec.encode_key(row)
-            route = table.routes[table.partitioner.assign_row(row, key)]
+            shape = table.shape
+            key = shape.codec.encode_key(row)
+            route = table.routes[shape.partitioner.assign_row(row, key)]
             if not route.running or not network.known(route.target):
                 return MISS
-            value = self._codec.encode_row(row, route.seed)[1]
+            value = shape.codec.encode_row(row, route.seed)[1]
             number = self._ids.take()  # everything before it has been answered, or given up for good
-            batch = encode_batch(route, WriteId(self._ids.client, number), number, UPSERT, (), [key], [value])
+            request = WriteId(self._ids.client, number)
+            batch = encode_batch(shape.version, request, number, UPSERT, (), [key], [value])
             return self._send(network, route, batch, deadline_s)
         finally:
             self._gate.release()

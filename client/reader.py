@@ -18,7 +18,6 @@ from ebla.locations import READ, Route, TableRoutes
 from ebla.options import KEYS_MAX
 from ebla.session import Session
 from ebla.storage.ragged import Array
-from ebla.storage.rows import RowCodec
 from ebla.units import GetUnit
 
 Row = dict[str, Any]
@@ -30,24 +29,25 @@ class Reader:
     def __init__(self, session: Session, table: TableRoutes) -> None:
         self.session = session
         self.table = table
-        self._codec = RowCodec(table.schema)
-        self._keys_only = RowCodec(table.schema, ())
 
     async def get(self, key: Mapping[str, Any], deadline_s: float) -> Row | None:
         """Every tablet must be running (session.running)."""
         self.session.check_open()
-        encoded = self._keys_only.encode_key(key)
-        route = self.table.routes[self.table.partitioner.assign_row(key, encoded)]
+        shape = self.table.shape
+        encoded = shape.keys_only.encode_key(key)
+        route = self.table.routes[shape.partitioner.assign_row(key, encoded)]
         (value,) = await self._enqueue(route, [encoded], deadline_s)
-        return None if value is None else self._codec.decode_row(encoded, value, route.seed)
+        # Decoded by what is known of the table now: the value may be of a layout that is newer than the call.
+        return None if value is None else self.table.shape.codec.decode_row(encoded, value, route.seed)
 
     async def get_many(self, keys: Any, deadline_s: float) -> tuple[pa.RecordBatch, Array]:
         """The rows that exist, and for each key the position of its row among them, -1 if absent."""
         self.session.check_open()
-        keys = given.select(given.listed(keys), self.table.schema.key)
-        batch = self._keys_only.arrow(keys)
-        encoded = self._keys_only.encode_keys(batch)
-        buckets = self.table.partitioner.assign(batch, encoded)
+        shape = self.table.shape
+        keys = given.select(given.listed(keys), shape.schema.key)
+        batch = shape.keys_only.arrow(keys)
+        encoded = shape.keys_only.encode_keys(batch)
+        buckets = shape.partitioner.assign(batch, encoded)
         order = np.argsort(buckets, kind="stable")
         sorted_keys = encoded.take(pa.array(order)).to_pylist()
         counts = np.bincount(buckets, minlength=len(self.table.routes))
@@ -77,6 +77,7 @@ class Reader:
         return future
 
     def _collect(self, wanted: int, asked: list[Any]) -> tuple[pa.RecordBatch, Array]:
+        shape = self.table.shape
         places = np.full(wanted, -1, np.int64)
         batches: list[pa.RecordBatch] = []
         rows = 0
@@ -86,13 +87,9 @@ class Reader:
             if not found:
                 continue
             joined = [keys[at] + values[at] for at in found]
-            batches.append(self._codec.decode(joined, route.seed))
+            batches.append(shape.codec.decode(joined, route.seed))
             places[positions[found]] = np.arange(rows, rows + len(found))
             rows += len(found)
-        table = pa.Table.from_batches(batches, schema=self.table.arrow).combine_chunks()
-        one = (
-            table.to_batches()[0]
-            if table.num_rows
-            else pa.RecordBatch.from_pylist([], schema=self.table.arrow)
-        )
+        table = pa.Table.from_batches(batches, schema=shape.arrow).combine_chunks()
+        one = table.to_batches()[0] if table.num_rows else pa.RecordBatch.from_pylist([], schema=shape.arrow)
         return one, places

@@ -71,7 +71,8 @@ class Router:
         what: str,
         deadline_s: float,
     ) -> tuple[str, Reply]:
-        """A call of its own to the tablet's leader, for what is not batched; the address that answered, and what."""
+        """A call of its own to the tablet's leader, for what is not batched; the address that answered, and what. Raises
+        SchemaMismatch if the table was altered since `message` was made; by then the alteration is known here."""
         clock = self.world.clock
         deadline = clock.monotonic() + deadline_s
         while True:
@@ -92,11 +93,23 @@ class Router:
                 self.note(server, error)
                 if not retriable(error):
                     raise
+                if isinstance(error, SchemaMismatch) and (error.found or 0) > (error.wanted or 0):
+                    await self._learn(route)
+                    raise  # the caller must say anew what it wants
                 await self._refused(route, server.address, error)
             else:
                 server.answered()
                 route.failures = 0
                 return server.address, answer
+
+    async def _learn(self, route: Route) -> None:
+        """The tablet knows a newer version of its table. Raises NotFound if the table was dropped."""
+        try:
+            await self._refresh(route.table)
+        except NotFound:
+            raise
+        except EblaError as error:
+            route.last = f"the master: {type(error).__name__}: {error}"
 
     def close(self, error: EblaError) -> None:
         """Everything under way ends in `error`."""
@@ -172,7 +185,7 @@ class Router:
             try:
                 await self._refresh(route.table)
                 target = route.target if route.target != refused else target
-            except (NotFound, SchemaMismatch) as error:
+            except NotFound as error:
                 fatal = error
             except EblaError as error:
                 route.last = f"the master: {type(error).__name__}: {error}"
@@ -198,7 +211,7 @@ class Router:
     async def _ask_beside(self, route: Route) -> None:
         try:
             await self._refresh(route.table)
-        except (NotFound, SchemaMismatch) as error:
+        except NotFound as error:
             self._fail(route, error)
         except EblaError as error:
             route.last = f"the master: {type(error).__name__}: {error}"

@@ -6,7 +6,8 @@
     trouble      a tablet of which nothing was handed out yet is simply read again elsewhere; once rows of it were
                  handed out the snapshot cannot be found again, and the scan ends in ScanInterrupted. `collect`
                  (to_arrow, to_pandas, count) keeps each tablet's rows back until they are whole, so it never does.
-                 If the table was dropped meanwhile, the scan ends in NotFound
+                 If the table was dropped meanwhile, the scan ends in NotFound; if a column that is read was dropped or
+                 renamed, in InvalidArgument. Other alterations pass unnoticed
 
 Whatever happens, scanners that were opened are closed. The deadline is for each block, not for the whole scan.
 """
@@ -32,16 +33,33 @@ from ebla.options import (
     SCAN_TRIES_MAX,
 )
 from ebla.session import Session
-from ebla.storage.errors import EblaError, StorageError
+from ebla.storage.errors import EblaError, InvalidArgument, StorageError
+from ebla.storage.schema import TableSchema
+
+
+class Outdated(InvalidArgument):
+    """The table was altered since the scan was planned, and what it asks for is not there any more, or not under that name."""
 
 
 @dataclass(frozen=True)
 class ScanPlan:
-    """What to read. `columns` are those of the result, in that order."""
+    """What to read. `columns` are those of the result, in that order; `schema` is the one that names were taken from."""
 
+    schema: TableSchema
     columns: tuple[str, ...]
     predicate: expressions.Expression | None = None
     limit: int | None = None
+
+    def require_same(self, now: TableSchema) -> None:
+        """Raise Outdated unless the columns are still there, and called so."""
+        asked = [] if self.predicate is None else expressions.columns(self.predicate)
+        for name in (*self.columns, *asked):
+            column = now.called(name, self.schema.version)
+            if column.until or column.name != name:
+                what = "dropped" if column.until else f"renamed to {column.name!r}"
+                raise Outdated(
+                    f"column {name!r} was {what} since this scan was made; make the scan anew", column=name
+                )
 
 
 @dataclass
@@ -178,10 +196,11 @@ class ScanRun:
 
     async def _read_snapshot(self, read: TabletRead) -> None:
         route, router = read.route, self.session.router
-        plan = self.plan
+        plan, shape = self.plan, self.table.shape
+        plan.require_same(shape.schema)
         request = ScanRequest(
             tablet=route.tablet,
-            schema_version=route.version,
+            schema_version=shape.version,
             columns=plan.columns,
             predicate=None if plan.predicate is None else expressions.encode(plan.predicate),
             start=self._start,

@@ -18,7 +18,6 @@ from ebla.actors.errors import (
     NotActive,
     NotFound,
     NotRunning,
-    SchemaMismatch,
     TableDropped,
     TimedOut,
     Unavailable,
@@ -68,11 +67,7 @@ class Session:
     def adopt(self, info: TableInfo) -> TableRoutes:
         """The routes of this very table; all of a connection's handles share them."""
         known = self._tables.get(info.name)
-        if (
-            known is not None
-            and known.info.table == info.table
-            and known.schema.columns == info.schema.columns
-        ):
+        if known is not None and known.info.table == info.table:
             known.update(info)
             return known
         fresh = self._tables[info.name] = TableRoutes(info)
@@ -84,7 +79,7 @@ class Session:
     async def refresh(self, table: TableRoutes) -> None:
         """Ask the master about the table once; callers at the same time share the answer.
 
-        Raises NotFound if the table was dropped, SchemaMismatch if it was altered.
+        Raises NotFound if the table was dropped.
         """
         under_way = self._refreshing.get(table)
         if under_way is None:
@@ -117,7 +112,7 @@ class Session:
         while True:
             try:
                 await self.refresh(table)
-            except (NotFound, SchemaMismatch):
+            except NotFound:
                 raise
             except EblaError as error:
                 if not retriable(error):
@@ -133,6 +128,25 @@ class Session:
                 )
             tries += 1
             await self.world.clock.sleep(backoff_s(tries, self.world.random))
+
+    async def altered(self, table: TableRoutes, version: int, deadline_s: float) -> None:
+        """Wait until every tablet has heard of this version."""
+        deadline = self.world.clock.monotonic() + deadline_s
+        tries = 0
+        while table.info.applied_version < version:
+            if self.world.clock.monotonic() >= deadline:
+                raise TimedOut(
+                    f"table {table.name!r} was altered, but not all of its tablets have heard of it within {deadline_s:g} s; "
+                    "they will when they can; see `ebla check`",
+                    deadline_s=deadline_s,
+                )
+            tries += 1
+            await self.world.clock.sleep(backoff_s(tries, self.world.random))
+            try:
+                await self.refresh(table)
+            except EblaError as error:
+                if not retriable(error):
+                    raise
 
     # -- the master
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 from ebla import aio, expressions
 from ebla.actors import messages as m
 from ebla.aio import Row, WriteIdLike, describe
+from ebla.alter import Changes
 from ebla.arguments import check_deadline
 from ebla.coordination import SESSION_S
 from ebla.locations import Route
@@ -181,7 +182,7 @@ class Table:
 
     @property
     def name(self) -> str:
-        return self._name
+        return self._name if self._made is None else self._made.name
 
     @property
     def schema(self) -> pa.Schema:
@@ -193,6 +194,9 @@ class Table:
 
     def info(self, *, deadline_s: float | None = None) -> m.TableInfo:
         return self._run(self._awaited.info(deadline_s=deadline_s))
+
+    def alter(self) -> Alteration:
+        return Alteration(self)
 
     # -- writes
 
@@ -285,7 +289,7 @@ class Table:
         return self._run(self._awaited.flush(deadline_s=deadline_s))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Table, (self._database, self._name)
+        return Table, (self._database, self.name)
 
     def __repr__(self) -> str:
         return (
@@ -293,6 +297,19 @@ class Table:
             if self._made is None
             else f"<ebla.Table {describe(self._made._routes)}>"
         )
+
+
+class Alteration(Changes):
+    """Of one table. Nothing happens before `apply`."""
+
+    def __init__(self, table: Table) -> None:
+        super().__init__()
+        self._table = table
+
+    def apply(self, *, wait_s: float = WAIT_S) -> m.TableInfo:
+        awaited = self._table._awaited.alter()
+        awaited.changes, awaited.name = list(self.changes), self.name
+        return self._table._run(awaited.apply(wait_s=wait_s))
 
 
 class Scan:

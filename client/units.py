@@ -56,7 +56,7 @@ class Ids:
 
 
 def encode_batch(
-    route: Route,
+    version: int,
     request: WriteId,
     first_incomplete: int,
     kind: int,
@@ -70,7 +70,7 @@ def encode_batch(
             request.sequence,
             first_incomplete,
             kind,
-            route.version,
+            version,
             rows_digest(keys, values),
             keys,
             values,
@@ -114,9 +114,9 @@ class GetUnit:
 
 
 class WriteOp:
-    """One row of one caller."""
+    """One row of one caller, encoded in this version of the table."""
 
-    __slots__ = ("columns", "deadline", "deadline_s", "future", "key", "kind", "value")
+    __slots__ = ("columns", "deadline", "deadline_s", "future", "key", "kind", "value", "version")
 
     def __init__(
         self,
@@ -127,8 +127,10 @@ class WriteOp:
         future: asyncio.Future[Written],
         deadline: float,
         deadline_s: float,
+        version: int,
     ) -> None:
         self.kind = kind
+        self.version = version
         self.columns = columns
         self.key = key
         self.value = value
@@ -154,7 +156,7 @@ class OpsUnit:
         self.sequence = ids.take()
         first = ops[0]
         self.batch = encode_batch(
-            route,
+            first.version,
             WriteId(ids.client, self.sequence),
             route.sequence(self.sequence),
             first.kind,
@@ -194,7 +196,8 @@ def build_ops(route: Route, ids: Ids) -> OpsUnit | None:
         if op.future.done():  # its caller was cancelled, or its deadline passed: it was never sent
             queued.popleft()
             continue
-        if taken and (op.kind != taken[0].kind or op.columns != taken[0].columns):
+        first = taken[0] if taken else op
+        if (op.kind, op.columns, op.version) != (first.kind, first.columns, first.version):
             break
         size += len(op.key) + len(op.value) + ROW_OVERHEAD_BYTES
         if taken and size > UNIT_BYTES:

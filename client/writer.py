@@ -22,6 +22,7 @@ from ebla.bulk import BulkWrite
 from ebla.locations import WRITE, Route, TableRoutes
 from ebla.options import INT_MAX, WriteId, Written
 from ebla.session import Session
+from ebla.shape import Shape
 from ebla.storage.errors import InvalidArgument
 from ebla.storage.rows import RowCodec
 from ebla.units import VERBS, Alone, BatchUnit, WriteOp
@@ -35,23 +36,20 @@ class Writer:
     def __init__(self, session: Session, table: TableRoutes) -> None:
         self.session = session
         self.table = table
-        self._codec = RowCodec(table.schema)
-        self._keys_only = RowCodec(table.schema, ())
-        self._partial: dict[tuple[str, ...], RowCodec] = {}
-        self._values = tuple(column.name for column in table.schema.value_columns())
 
     # -- one row
 
     def one(self, kind: int, row: Row, deadline_s: float) -> asyncio.Future[Written]:
         """Queue one row. The future is cancelled or ends; every tablet must be running (session.running)."""
         self.session.check_open()
-        columns, codec = self._choose(kind, tuple(row))
+        shape = self.table.shape
+        columns, codec = _choose(shape, kind, tuple(row))
         key = codec.encode_key(row)
-        route = self.table.routes[self.table.partitioner.assign_row(row, key)]
+        route = self.table.routes[shape.partitioner.assign_row(row, key)]
         value = b"" if kind == DELETE else codec.encode_row(row, route.seed)[1]
         future: asyncio.Future[Written] = asyncio.get_running_loop().create_future()
         now = self.session.world.clock.monotonic()
-        op = WriteOp(kind, columns, key, value, future, now + deadline_s, deadline_s)
+        op = WriteOp(kind, columns, key, value, future, now + deadline_s, deadline_s, shape.version)
         self.session.router.enqueue_op(route, op)
         return future
 
@@ -70,31 +68,28 @@ class Writer:
                 "begin anew with another client"
             )
         names = given.names(rows)
-        columns, codec = self._choose(kind, names)
+        shape = self.table.shape
+        columns, codec = _choose(shape, kind, names)
         if kind == UPDATE and names is not None:
             given.check_uniform(rows, names)
         if kind == DELETE:
-            rows = given.select(rows, self.table.schema.key)
+            rows = given.select(rows, shape.schema.key)
         call = BulkWrite(self.session, self.table, kind, codec, columns, write_id, deadline_s)
         return await call.run(rows)
 
-    # -- helpers
 
-    def _choose(self, kind: int, names: tuple[str, ...] | None) -> tuple[tuple[str, ...], RowCodec]:
-        """The columns that the batch names, and the codec for them."""
-        if kind == DELETE:
-            return (), self._keys_only
-        if kind != UPDATE or names is None:
-            return (), self._codec
-        for name in names:
-            self.table.schema.column(name)
-        columns = tuple(name for name in self._values if name in names)
-        if not columns:
-            raise InvalidArgument("an update names at least one column outside the key; these rows name none")
-        codec = self._partial.get(columns)
-        if codec is None:
-            codec = self._partial[columns] = RowCodec(self.table.schema, columns)
-        return columns, codec
+def _choose(shape: Shape, kind: int, names: tuple[str, ...] | None) -> tuple[tuple[str, ...], RowCodec]:
+    """The columns that the batch names, and the codec for them."""
+    if kind == DELETE:
+        return (), shape.keys_only
+    if kind != UPDATE or names is None:
+        return (), shape.codec
+    for name in names:
+        shape.schema.column(name)
+    columns = tuple(name for name in shape.values if name in names)
+    if not columns:
+        raise InvalidArgument("an update names at least one column outside the key; these rows name none")
+    return columns, shape.partial(columns)
 
 
 async def send_again(session: Session, route: Route, batch: bytes, deadline_s: float) -> Written:

@@ -20,17 +20,25 @@ import pyarrow.types as pt
 
 from ebla.storage import python_values
 from ebla.storage.errors import InvalidArgument
-from ebla.storage.fixed import nulls
+from ebla.storage.fixed import Fixed, nulls
 from ebla.storage.schema import Column
 
 _REFUSALS = (pa.ArrowException, ValueError, TypeError, OverflowError)
 
 
 class Columns:
-    """User rows seen as named columns: `names`, `rows` of them, and `get(name)`: an Arrow array or a list."""
+    """User rows seen as named columns: `names`, `rows` of them, and `get(name)`: an Arrow array or a list. `each`: rows
+    that are dicts, of which some may say nothing of a column that others have."""
 
-    def __init__(self, names: Sequence[str], rows: int, get: Callable[[str], Any], remedy: str) -> None:
-        self.names, self.rows, self.get, self.remedy = list(names), rows, get, remedy
+    def __init__(
+        self,
+        names: Sequence[str],
+        rows: int,
+        get: Callable[[str], Any],
+        remedy: str,
+        each: Sequence[Mapping[str, Any]] | None = None,
+    ) -> None:
+        self.names, self.rows, self.get, self.remedy, self.each = list(names), rows, get, remedy, each
 
 
 def to_batch(rows: Any, columns: Sequence[Column], schema: pa.Schema) -> pa.RecordBatch:
@@ -40,8 +48,13 @@ def to_batch(rows: Any, columns: Sequence[Column], schema: pa.Schema) -> pa.Reco
     present = set(given.names)
     arrays = []
     for column in columns:
-        if column.name in present:
+        if column.name in present and column.default is not None and given.each is not None:
+            default = defaults(column, 1)[0].as_py()
+            array = to_array(column, [row.get(column.name, default) for row in given.each])
+        elif column.name in present:
             array = to_array(column, given.get(column.name))
+        elif column.default is not None:
+            array = defaults(column, given.rows)
         elif column.nullable or not given.rows:
             array = pa.nulls(given.rows, column.arrow_type())
         else:
@@ -57,6 +70,33 @@ def to_batch(rows: Any, columns: Sequence[Column], schema: pa.Schema) -> pa.Reco
         refuse_nulls(column, array)
         arrays.append(array)
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def pack_default(column: Column, value: Any) -> bytes | None:
+    """The value in the form in which a schema keeps it: text as bytes, all else as the slot of a row (storage/fixed.py)."""
+    if value is None:
+        return None
+    array = to_array(column, [value])
+    if column.variable:
+        packed: bytes = array.cast(pa.binary())[0].as_py()
+        return packed
+    return Fixed(column).values(array).tobytes()
+
+
+def defaults(column: Column, rows: int) -> pa.Array:
+    """What rows have that say nothing of the column. Raises InvalidArgument if its default is none."""
+    kind, packed = column.arrow_type(), column.default
+    if packed is None:
+        return pa.nulls(rows, kind)
+    try:
+        if column.variable:
+            return pa.repeat(pa.scalar(packed, pa.binary()), rows).cast(kind)
+        fixed = Fixed(column)
+        return fixed.array(np.frombuffer(packed * rows, fixed.slot), None)
+    except (ValueError, pa.ArrowException) as error:
+        raise InvalidArgument(
+            f"column {column.name!r}: {packed[:40]!r} is no default of type {kind}", column=column.name
+        ) from error
 
 
 def refuse_nulls(column: Column, array: pa.Array) -> None:
@@ -95,7 +135,7 @@ def columns_of(rows: Any) -> Columns:
                 row=place,
             )
         names = dict.fromkeys(chain.from_iterable(rows))
-        return Columns(list(names), len(rows), lambda name: [row.get(name) for row in rows], add)
+        return Columns(list(names), len(rows), lambda name: [row.get(name) for row in rows], add, rows)
     raise InvalidArgument(
         f"rows are {type(rows).__name__}; give a pyarrow Table or RecordBatch, a pandas DataFrame, a dict of lists "
         "or a list of dicts"

@@ -5,6 +5,7 @@
              fixed-width value columns, little endian (null slots are zero)
              u32 per variable-width value column: where its bytes end, from the start of the value
              u16 per closed key column (storage/keys.py): the encoded length of its part of the key
+             u16 the layout, unless it is the first one (storage/altered.py)
     CRC-32C  over the key and all of the above (storage/checksum.py)
 
 The header's size follows from the schema. So, from the end of `key + value`: the header, the value's length, hence
@@ -18,17 +19,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ebla.storage.checksum import CRC_BYTES
+from ebla.storage.checksum import CRC_BYTES, MARK
 from ebla.storage.fixed import Fixed
 from ebla.storage.scalars import Scalar, scalar
 from ebla.storage.schema import Column
 
 
 class Header:
-    """The layout for value columns `columns` and a key with `closed` closed columns."""
+    """The layout for value columns `columns` and a key with `closed` closed columns. `tag`: the number of the layout."""
 
-    def __init__(self, columns: Sequence[Column], closed: int) -> None:
+    def __init__(self, columns: Sequence[Column], closed: int, tag: int = 0) -> None:
         self.columns = list(columns)
+        self.tag = tag
+        self.mark = MARK if tag else 0
         self.bit = {column.name: place for place, column in enumerate(columns)}
         self.fixed = {column.name: Fixed(column) for column in columns if not column.variable}
         self.variable = [column.name for column in columns if column.variable]
@@ -42,6 +45,7 @@ class Header:
                 *fields,
                 ("ends", "<u4", (len(self.variable),)),
                 ("closed", "<u2", (closed,)),
+                *([("tag", "<u2")] if tag else []),
                 ("crc", "<u4"),
             ]
         )
@@ -49,8 +53,11 @@ class Header:
         self.first_end = 1 + len(self.fixed)
         self.last_end = len(self.fixed) + len(self.variable) if self.variable else 0
         self.first_closed = self.first_end + len(self.variable)
+        self.first_tag = self.first_closed + closed
         slots = "".join(self.scalars[name].format for name in self.fixed)
-        self.packed = struct.Struct(f"<{self.bitmap_bytes}s{slots}{len(self.variable)}I{closed}H")
+        self.packed = struct.Struct(
+            f"<{self.bitmap_bytes}s{slots}{len(self.variable)}I{closed}H{'H' if tag else ''}"
+        )
         self.tail_bytes = self.packed.size + CRC_BYTES
         assert self.dtype.itemsize == self.tail_bytes
 

@@ -22,6 +22,7 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
+from ebla.storage import alteration
 from ebla.storage.checksum import seed
 from ebla.storage.entries import Position
 from ebla.storage.errors import StorageError
@@ -31,14 +32,15 @@ from ebla.storage.neighbours import require_edges, require_order
 from ebla.storage.records import unseal
 from ebla.storage.rows import RowCodec
 from ebla.storage.schema import TableSchema
-from ebla.storage.tablet_store import META, POSITION, ROWS
+from ebla.storage.tablet_store import ALTERATION, META, POSITION, ROWS
 
 BLOCK_ROWS = 4096  # what decoding makes of them stays in the cache of a core
 BLOCK_BYTES = 2_000_000
 
 
 class Stale(StorageError):
-    """What is on the disk is older than the index that was asked for: its owner has not flushed so far."""
+    """What is on the disk is older than the index that was asked for: its owner has not flushed so far. Or it is newer than
+    the schema that was given."""
 
     retriable = True
 
@@ -62,6 +64,7 @@ def scan(
         snapshot = reader.snapshot()
         try:
             _require(snapshot, directory, index)
+            _require_known(snapshot, directory, schema)
             for joined in _blocks(snapshot, start, stop, begin, str(directory)):
                 yield codec.decode(joined, begin, columns, str(directory))
         finally:
@@ -88,6 +91,19 @@ def _require(snapshot: LmdbSnapshot, directory: Path, wanted: int) -> None:
             f"the rows in {directory} are as of index {found}, not yet {wanted}; ask their owner to flush",
             path=str(directory),
         )
+
+
+def _require_known(snapshot: LmdbSnapshot, directory: Path, schema: TableSchema) -> None:
+    """That the table has no columns by now which whoever asks has not heard of."""
+    data = snapshot.get(META, ALTERATION)
+    if data is not None:
+        found = alteration.decode(unseal(ALTERATION, data, str(directory))).schema
+        if schema.version < found.renewed:
+            raise Stale(
+                f"the rows in {directory} are of version {found.version} of their table, the reader knows {schema.version}; "
+                "open the table again",
+                path=str(directory),
+            )
 
 
 def _position(snapshot: LmdbSnapshot, directory: Path) -> Position:

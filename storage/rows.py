@@ -6,6 +6,9 @@
 A RowCodec belongs to one schema, and to all of its value columns or a chosen few (an UPDATE's patch). Single rows have
 a path of their own in plain Python; both paths give equal bytes and equal values. What `decode` and `decode_row`
 return has been verified, unless the caller passes no seed.
+
+Of a table that was altered, rows are read in whatever layout they name, and written in the newest. What a row does not
+have is the column's default. Without a seed rows are taken for ones of the newest layout.
 """
 
 from __future__ import annotations
@@ -44,9 +47,12 @@ class Block(NamedTuple):
 
 
 class RowCodec:
-    """`columns`: the value columns that values hold, in this order; None means all of the schema's."""
+    """`columns`: the value columns that values hold, in this order; None means all of the schema's. `layout`: of the rows
+    that are written; None means the newest of the schema."""
 
-    def __init__(self, schema: TableSchema, columns: Sequence[str] | None = None) -> None:
+    def __init__(
+        self, schema: TableSchema, columns: Sequence[str] | None = None, layout: int | None = None
+    ) -> None:
         keys = schema.key_columns()
         if columns is None:
             chosen, names = schema.value_columns(), [column.name for column in schema.columns]
@@ -60,7 +66,9 @@ class RowCodec:
         self.schema = schema
         self.names = names
         self.keys = KeyCodec(keys)
-        self.header = Header(chosen, len(self.keys.closed_names))
+        self.layout = schema.layout if layout is None else layout
+        self.header = Header(chosen, len(self.keys.closed_names), self.layout)
+        self._older: dict[int, RowCodec] = {}
         self.arrow_schema = schema.arrow(names)
         self._columns = [schema.column(name) for name in names]
         self.single = SingleRows(self._columns, self.keys, self.header)
@@ -120,6 +128,8 @@ class RowCodec:
             header["ends"][:, place] = ends
         _check_rows(key_sizes + ends + self.header.tail_bytes)
         header["crc"] = 0
+        if self.header.tag:
+            header["tag"] = self.header.tag
         total = int(key_sizes.sum() + ends.sum()) + header.nbytes
         step = CHUNK_ROWS if total < ragged.BYTES_MAX else WIDE_CHUNK_ROWS
         found_keys: list[bytes] = []
@@ -130,7 +140,7 @@ class RowCodec:
                 [keys[piece], *(text[piece] for text in texts), ragged.constant(header[piece])]
             )
             each = seeds[piece].tolist() if isinstance(seeds, np.ndarray) else int(seeds)
-            both = _seal(joined, key_sizes[piece], each)
+            both = _seal(joined, key_sizes[piece], each, self.header.mark)
             found_keys += both[0::2]
             found_values += both[1::2]
         return found_keys, found_values
@@ -150,6 +160,15 @@ class RowCodec:
         `path` names the place in the error.
         """
         wanted = self.names if columns is None else list(columns)
+        try:
+            return self._decode(joined, seed, wanted, path)
+        except checksum.OtherLayouts as error:
+            return self._decode_mixed(joined, error.layouts, wanted, path)
+
+    def _decode(
+        self, joined: list[bytes], seed: int | None, wanted: list[str], path: str | None
+    ) -> pa.RecordBatch:
+        """Rows of this codec's layout."""
         block = self._open(joined, seed, path)
         closed = [block.header["closed"][:, place] for place in range(len(self.keys.closed_names))]
         keys = self.keys.decode(block.data, block.starts, block.splits, closed, wanted) if joined else {}
@@ -165,10 +184,69 @@ class RowCodec:
                 null = null_bits[:, self._bit(name)]
                 arrays.append(self._column(block, name, null if null.any() else None))
         if not wanted:
-            return pa.RecordBatch.from_struct_array(
-                pa.StructArray.from_buffers(pa.struct([]), len(joined), [None])
-            )
+            return _without_columns(len(joined))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema.arrow(wanted))
+
+    def _decode_mixed(
+        self, joined: list[bytes], layouts: Sequence[int], wanted: list[str], path: str | None
+    ) -> pa.RecordBatch:
+        """Verified rows of several layouts: each by its own codec, then in their order again."""
+        codecs = {layout: self._of(layout, path) for layout in sorted(dict.fromkeys(layouts))}
+        if not wanted:
+            return _without_columns(len(joined))
+        columns = [self.schema.column(name) for name in wanted]
+        parts: list[pa.RecordBatch] = []
+        order: list[int] = []
+        for layout, codec in codecs.items():
+            places = [place for place, each in enumerate(layouts) if each == layout]
+            held = [name for name in wanted if name in codec.names]
+            found = codec._decode([joined[place] for place in places], None, held, path)
+            arrays = [
+                found.column(column.name) if column.name in held else convert.defaults(column, len(places))
+                for column in columns
+            ]
+            parts.append(pa.RecordBatch.from_arrays(arrays, schema=self.schema.arrow(wanted)))
+            order += places
+        back = np.empty(len(order), np.int64)
+        back[order] = np.arange(len(order))
+        return pa.Table.from_batches(parts).combine_chunks().take(pa.array(back)).to_batches()[0]
+
+    def _of(self, layout: int, path: str | None) -> RowCodec:
+        """The codec of rows that name this layout."""
+        if layout == self.layout:
+            return self
+        codec = self._older.get(layout)
+        if codec is None:
+            if layout > self.schema.version or self.schema.layout_of(layout) != layout:
+                raise Corruption(
+                    f"rows{f' of {path}' if path else ''} are of layout {layout}, which version {self.schema.version} of "
+                    "the table does not know",
+                    path=path,
+                )
+            codec = self._older[layout] = RowCodec(self.schema.in_layout(layout), None, layout)
+        return codec
+
+    def of_patch(self, columns: Sequence[str], version: int) -> RowCodec:
+        """The codec of an UPDATE's values that were encoded in that version, when the columns were called so."""
+        schema = self.schema
+        layout = schema.layout_of(version)
+        if not schema.renewed:
+            return RowCodec(schema, columns)
+        asked = [schema.called(name, version).id for name in columns]
+        then = schema.in_layout(layout)
+        held = {column.id: column.name for column in then.columns}
+        return RowCodec(then, [held[each] for each in asked], layout)
+
+    def _renewed(
+        self, joined: list[bytes], layouts: Sequence[int], keys: Sequence[bytes], seed: int
+    ) -> list[bytes]:
+        """The same rows (key and value joined) in the newest layout. Raises InvalidArgument for one that becomes too large."""
+        rows = self._decode_mixed(joined, layouts, self.names, None)
+        return list(map(add, keys, self.encode(rows, seed, pa.array(keys, pa.binary()))[1]))
+
+    def verify(self, joined: list[bytes], seed: int) -> None:
+        """Raise Corruption unless these are rows of this codec's layout."""
+        self._open(joined, seed, None)
 
     def patch(
         self,
@@ -181,18 +259,24 @@ class RowCodec:
         """The rows' new full values: `patch_codec`'s columns as patched, the others as in `old_joined`, row by row."""
         assert len(old_joined) == len(patch_keys) == len(patch_values)
         assert all(map(bytes.startswith, old_joined, patch_keys)), "patches of other rows"
-        old = self._open(old_joined, seed, None)
+        try:
+            old = self._open(old_joined, seed, None)
+        except checksum.OtherLayouts as error:
+            old = self._open(self._renewed(old_joined, error.layouts, patch_keys, seed), seed, None)
         new = patch_codec._open(list(map(add, patch_keys, patch_values)), seed, None)
         null_bits = np.unpackbits(old.header["nulls"], axis=1, bitorder="little")
         new_bits = np.unpackbits(new.header["nulls"], axis=1, bitorder="little")
         header = old.header.copy()
-        for name in patch_codec.header.bit:
+        patched = [
+            name for name in patch_codec.header.bit if name in self.header.bit
+        ]  # the others were dropped
+        for name in patched:
             null_bits[:, self._bit(name)] = new_bits[:, patch_codec._bit(name)]
             if name in self.header.fixed:
                 header[self.header.slot(name)] = new.header[patch_codec.header.slot(name)]
         header["nulls"] = np.packbits(null_bits, axis=1, bitorder="little")
         texts = [
-            patch_codec._text(new, name) if name in patch_codec.header.bit else self._text(old, name)
+            patch_codec._text(new, name) if name in patched else self._text(old, name)
             for name in self.header.variable
         ]
         keys = pa.array(patch_keys, pa.binary())
@@ -201,7 +285,7 @@ class RowCodec:
     def _open(self, joined: list[bytes], seed: int | None, path: str | None) -> Block:
         """Verify the rows and find their pieces. Everything that offsets are made of is checked against the row."""
         tail, fixed_bytes = self.header.tail_bytes, self.keys.fixed_bytes
-        data = checksum.verified_block(joined, seed, path)
+        data = checksum.verified_block(joined, seed, path, self.layout)
         ragged.check_total(len(data))
         sizes = np.fromiter(map(len, joined), np.int64, len(joined))
         stops = np.cumsum(sizes + checksum.BRIDGE_BYTES) - checksum.BRIDGE_BYTES
@@ -264,9 +348,16 @@ class RowCodec:
         path: str | None = None,
     ) -> dict[str, Any]:
         """One row as Python values, equal to what Arrow's to_pylist gives for `decode`."""
-        if seed is not None:
-            checksum.verify_row(key, value, seed, path)
-        return self.single.decode_row(key, value, columns, path)
+        layout = self.layout if seed is None else checksum.verify_row(key, value, seed, path)
+        if layout == self.layout:
+            return self.single.decode_row(key, value, columns, path)
+        codec = self._of(layout, path)
+        wanted = self.names if columns is None else list(columns)
+        held = codec.single.decode_row(key, value, [name for name in wanted if name in codec.names], path)
+        return {
+            name: held[name] if name in held else convert.defaults(self.schema.column(name), 1)[0].as_py()
+            for name in wanted
+        }
 
 
 def _check_rows(sizes: Array) -> None:
@@ -275,9 +366,13 @@ def _check_rows(sizes: Array) -> None:
         refuse_row(int(sizes[row]), row)
 
 
-def _seal(joined: pa.BinaryArray, key_sizes: Array, seeds: int | Sequence[int]) -> list[bytes]:
+def _without_columns(rows: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_struct_array(pa.StructArray.from_buffers(pa.struct([]), rows, [None]))
+
+
+def _seal(joined: pa.BinaryArray, key_sizes: Array, seeds: int | Sequence[int], mark: int) -> list[bytes]:
     """Put checksums into joined rows that end in four zero bytes; key, value, key, value... as bytes."""
-    crcs = checksum.seals(ragged.objects(joined), seeds)
+    crcs = checksum.seals(ragged.objects(joined), seeds, mark)
     places = ragged.offsets(joined)
     data = ragged.content(joined).copy()
     ragged.window(data, checksum.CRC_BYTES)[places[1:] - checksum.CRC_BYTES] = crcs.view("V4")

@@ -47,9 +47,21 @@ _NO_ZONES = (
 )  # files beside the zones: not the same everywhere
 
 
-class Column(msgspec.Struct, frozen=True):
+class FormerName(msgspec.Struct, frozen=True, array_like=True):
+    """A column was called so in the versions before `until`."""
+
+    until: int
+    name: str
+
+
+class Column(msgspec.Struct, frozen=True, omit_defaults=True):
     """One column. `type` is a name of _SIMPLE, `timestamp` (with `unit` and `zone`) or `decimal` (with
-    `precision` 1..38 and `scale`)."""
+    `precision` 1..38 and `scale`).
+
+    Of a table that was altered (storage/altered.py): `id` tells columns apart whatever they are called; rows written in
+    versions since <= v < until have the column (`until` 0: to this day); `default`: what the others have, as storage/convert.py
+    packs it.
+    """
 
     name: str
     type: str
@@ -58,6 +70,14 @@ class Column(msgspec.Struct, frozen=True):
     zone: str | None = None
     precision: int | None = None
     scale: int | None = None
+    id: int = 0
+    since: int = 0
+    until: int = 0
+    default: bytes | None = None
+    names: tuple[FormerName, ...] = ()
+
+    def name_at(self, version: int) -> str:
+        return next((former.name for former in self.names if version < former.until), self.name)
 
     def arrow_type(self) -> pa.DataType:
         if self.type == "timestamp":
@@ -122,12 +142,52 @@ class Partitioning(msgspec.Struct, frozen=True):
 
 class TableSchema(msgspec.Struct, frozen=True):
     """Columns in the user's order, the key's columns in key order, and the partitioning. `version` grows by
-    one with every alteration."""
+    one with every alteration. `former`: columns that were dropped; stored rows may have them."""
 
     columns: tuple[Column, ...]
     key: tuple[str, ...]
     partitioning: Partitioning = Partitioning()
     version: int = 0
+    former: tuple[Column, ...] = ()
+
+    @property
+    def layout(self) -> int:
+        """The version in which rows were last given or rid of a column: how new rows are laid out."""
+        return self.layout_of(self.version)
+
+    def layout_of(self, version: int) -> int:
+        """As it was in that version."""
+        changes = [at for column in (*self.columns, *self.former) for at in (column.since, column.until)]
+        return max((at for at in changes if at <= version), default=0)
+
+    @property
+    def renewed(self) -> int:
+        """The version in which a column was last added, dropped or renamed."""
+        names = [former.until for column in self.columns for former in column.names]
+        return max(self.layout, *names) if names else self.layout
+
+    def in_layout(self, layout: int) -> TableSchema:
+        """The columns that rows of that layout have, under their present names; former ones under none that could be
+        asked for."""
+        held = [column for column in self.columns if column.since <= layout]
+        held += [
+            msgspec.structs.replace(column, name=f"{column.id:0{NAME_MAX + 1}}")
+            for column in self.former
+            if column.since <= layout < column.until
+        ]
+        return msgspec.structs.replace(
+            self, columns=tuple(sorted(held, key=lambda column: column.id)), former=(), version=layout
+        )
+
+    def called(self, name: str, version: int) -> Column:
+        """The column that had this name in that version, be it dropped since. Raises InvalidArgument."""
+        if version >= self.version:
+            return self.column(name)
+        for column in (*self.columns, *self.former):
+            lived = column.since <= version and (not column.until or version < column.until)
+            if lived and column.name_at(version) == name:
+                return column
+        raise InvalidArgument(f"there was no column {name!r} in version {version} of the table", column=name)
 
     def column(self, name: str) -> Column:
         for column in self.columns:

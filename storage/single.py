@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from ebla.storage import checksum, convert
@@ -54,8 +55,14 @@ class SingleRows:
         ]
         self.texts = [(name, 1 << header.bit[name], header.scalars[name].to_raw) for name in header.variable]
         self.closed = [place for place, closed in enumerate(keys.closed) if closed]
+        self.defaulted = [column for column in header.columns if column.default is not None]
         self.everything = self._plan(tuple(column.name for column in columns))
         self.plans: dict[tuple[str, ...], Plan] = {}
+
+    @cached_property
+    def defaults(self) -> dict[str, Any]:
+        """What a row gets that says nothing of these columns."""
+        return {column.name: convert.defaults(column, 1)[0].as_py() for column in self.defaulted}
 
     def encode_key(self, row: Mapping[str, Any]) -> bytes:
         key = self.keys.encode_row(row)
@@ -65,6 +72,8 @@ class SingleRows:
     def encode_row(self, row: Mapping[str, Any], seed: int) -> tuple[bytes, bytes]:
         if not self.known.issuperset(row):
             self._refuse_unknown(row)
+        if self.defaulted:
+            row = {**self.defaults, **row}
         parts = self.keys.encode_parts(row)
         key = b"".join(parts)
         check_key(key, self.keys.columns, row)
@@ -91,6 +100,8 @@ class SingleRows:
             self._refuse_missing(null_bits & self.required)
         for place in self.closed:
             fields.append(len(parts[place]))
+        if self.header.tag:
+            fields.append(self.header.tag)
         fields[0] = null_bits.to_bytes(self.header.bitmap_bytes, "little")
         row_bytes = len(key) + end + self.header.tail_bytes
         if row_bytes > ROW_BYTES_MAX:
@@ -100,7 +111,7 @@ class SingleRows:
         except (struct.error, OverflowError) as error:
             self._explain(row)
             raise AssertionError(f"row {row!r} was refused without a reason") from error
-        return key, checksum.seal(key, b"".join(pieces), seed)
+        return key, checksum.seal(key, b"".join(pieces), seed, self.header.mark)
 
     def decode_row(
         self, key: bytes, value: bytes, columns: Sequence[str] | None, path: str | None
@@ -114,7 +125,7 @@ class SingleRows:
                 raise ValueError("its parts do not add up")
             null_bits = int.from_bytes(fields[0], "little")
             if plan.keys:
-                values = self.keys.decode_row(key, fields[header.first_closed :])
+                values = self.keys.decode_row(key, fields[header.first_closed : header.first_tag])
                 for place, name in plan.keys:
                     found[name] = values[place]
             for name, bit, text, place, before, from_slot in plan.steps:

@@ -89,7 +89,7 @@ class TabletRecord(msgspec.Struct, frozen=True):
 
 
 class Remembered(msgspec.Struct, frozen=True):
-    """A request that was carried out. `kind`: create, drop or recall."""
+    """A request that was carried out. `kind`: create, alter, drop or recall."""
 
     kind: str
     digest: int
@@ -262,6 +262,19 @@ class Catalog:
             record = self._expect(tablet, *LIVE)
             self._put(replace(record, state=DELETED, unseen=(), ended_us=ended_us))
 
+    def _table_altered(self, edit: e.TableAltered) -> None:
+        table = self.tables[edit.table]
+        assert table.state == RUNNING, edit.table
+        if edit.name != table.name:
+            assert edit.name not in self.names, edit.name
+            del self.names[table.name]
+            self.names[edit.name] = edit.table
+        renamed = replace(table, name=edit.name)
+        if edit.schema.version != table.schema.version:
+            renamed = renamed.altered(edit.schema)
+        self.tables[edit.table] = renamed
+        self._remember(edit.request, Remembered("alter", edit.digest, edit.table))
+
     def _table_set_aside(self, edit: e.TableSetAside) -> None:
         table = self.tables[edit.table]
         assert table.state == RUNNING, edit.table
@@ -364,6 +377,7 @@ _APPLY: dict[type[Any], Callable[[Catalog, Any], None]] = {
     e.ReplicasSeen: Catalog._replicas_seen,
     e.FormerMembersGone: Catalog._former_members_gone,
     e.TableDropped: Catalog._table_dropped,
+    e.TableAltered: Catalog._table_altered,
     e.TableSetAside: Catalog._table_set_aside,
     e.TableRecalled: Catalog._table_recalled,
     e.ReserveEnded: Catalog._reserve_ended,

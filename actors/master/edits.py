@@ -88,6 +88,16 @@ class TableDropped(msgspec.Struct, frozen=True, tag="table_dropped"):
     dropped_us: int
 
 
+class TableAltered(msgspec.Struct, frozen=True, tag="table_altered"):
+    """It has this schema and this name from now on. Every tablet hears of it if the schema's version is a new one."""
+
+    request: str
+    digest: int
+    table: str
+    name: str
+    schema: TableSchema
+
+
 class TableSetAside(msgspec.Struct, frozen=True, tag="table_set_aside"):
     """Dropped, and kept until `until_us`: the name is free, the replicas stay and serve nobody."""
 
@@ -139,6 +149,7 @@ Edit = (
     | ReplicasSeen
     | FormerMembersGone
     | TableDropped
+    | TableAltered
     | TableSetAside
     | TableRecalled
     | ReserveEnded

@@ -189,6 +189,10 @@ class GroupMaster(CoordinationVerbs, Role):
         return await self._serve(lambda master: master.create_table(request))
 
     @rpc
+    async def alter_table(self, request: m.AlterTableRequest) -> m.TableInfo:
+        return await self._serve(lambda master: master.alter_table(request))
+
+    @rpc
     async def drop_table(self, request: m.DropTableRequest) -> m.Empty:
         return await self._serve(lambda master: master.drop_table(request))
 

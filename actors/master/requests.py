@@ -16,8 +16,14 @@ from ebla.actors.errors import RequestReused, StaleRequest, Unavailable
 from ebla.actors.master.catalog import RUNNING, Catalog, Remembered, TableRecord
 from ebla.actors.master.edits import TableCreated
 from ebla.actors.master.options import RESERVE_S_MAX
-from ebla.actors.messages import CreateTableRequest, DropTableRequest, RecallTableRequest
+from ebla.actors.messages import (
+    AlterTableRequest,
+    CreateTableRequest,
+    DropTableRequest,
+    RecallTableRequest,
+)
 from ebla.actors.world import Random, new_id
+from ebla.storage.altered import plain
 from ebla.storage.errors import InvalidArgument
 
 NAME_MAX = 256
@@ -27,7 +33,8 @@ REQUEST_ID_MAX = 128
 PROPERTIES_MAX = 64
 PROPERTY_CHARACTERS_MAX = 4096
 
-TableRequest = CreateTableRequest | DropTableRequest | RecallTableRequest
+CHANGES_MAX = 300
+TableRequest = CreateTableRequest | AlterTableRequest | DropTableRequest | RecallTableRequest
 
 _encode = msgspec.msgpack.Encoder(order="sorted").encode
 
@@ -55,6 +62,10 @@ def validate_create(request: CreateTableRequest) -> None:
             f"{PROPERTY_CHARACTERS_MAX}",
         )
     request.schema.validate()
+    _require(
+        request.schema == plain(request.schema),
+        "schema: a new table has version 0 and no former columns; alter it when it is there",
+    )
 
 
 def validate_name(name: str) -> None:
@@ -110,6 +121,28 @@ def earlier_create(catalog: Catalog, request: CreateTableRequest) -> TableRecord
 def earlier_drop(catalog: Catalog, request: DropTableRequest) -> bool:
     """Whether this request was carried out before."""
     return _earlier(catalog, request, "drop") is not None
+
+
+def validate_alter(request: AlterTableRequest) -> None:
+    _validate_request_id(request.request_id)
+    _require(bool(request.changes or request.rename), "there is nothing to alter; name a change")
+    _require(
+        len(request.changes) <= CHANGES_MAX,
+        f"an alteration has {CHANGES_MAX} changes at most, not {len(request.changes)}; make several",
+    )
+    if request.rename:
+        validate_name(request.rename)
+
+
+def earlier_alter(catalog: Catalog, request: AlterTableRequest) -> TableRecord | None:
+    """The table that this request altered before, if it did, as it is by now."""
+    remembered = _earlier(catalog, request, "alter")
+    if remembered is None:
+        return None
+    table = catalog.tables.get(remembered.table)
+    if table is None or table.state != RUNNING:
+        raise StaleRequest(f"request {request.request_id} altered table {request.name!r}, dropped since")
+    return table
 
 
 def earlier_recall(catalog: Catalog, request: RecallTableRequest) -> TableRecord | None:

@@ -139,6 +139,12 @@ class Master(CoordinationVerbs, Role):
         return await self.tables.create(request)
 
     @rpc
+    async def alter_table(self, request: m.AlterTableRequest) -> m.TableInfo:
+        """Answers when it is durable; `applied_version` of get_table tells when every tablet has heard of it."""
+        self._require_running()
+        return await self.tables.alter(request)
+
+    @rpc
     async def drop_table(self, request: m.DropTableRequest) -> m.Empty:
         """The name is free when this answers; the replicas are deleted afterwards, or when the reserved time is over."""
         self._require_running()

@@ -1,4 +1,4 @@
-"""What clients may ask of tables: create, drop, recall, look up. Each change is decided and concluded by the scribe.
+"""What clients may ask of tables: create, alter, drop, recall, look up. Each change is decided and concluded by the scribe.
 
 A drop that reserves time sets the table aside: its name is free at once, its replicas stay, and refuse everybody when
 they have heard of it (a write that reaches a leader before is carried out, and is there after a recall). Until the time
@@ -14,13 +14,14 @@ from ebla.actors.errors import AlreadyPresent, NotFound, TableDropped
 from ebla.actors.master import requests
 from ebla.actors.master.answers import Answers
 from ebla.actors.master.catalog import KEPT, RUNNING, Catalog, TableRecord
-from ebla.actors.master.edits import Edit, ReserveEnded, TableRecalled, TableSetAside
+from ebla.actors.master.edits import Edit, ReserveEnded, TableAltered, TableRecalled, TableSetAside
 from ebla.actors.master.edits import TableDropped as Dropped
 from ebla.actors.master.options import MasterOptions
 from ebla.actors.master.reports import Views
 from ebla.actors.master.scribe import Scribe
 from ebla.actors.master.servers import Servers
 from ebla.actors.world import World
+from ebla.storage.altered import altered
 from ebla.storage.errors import InvalidArgument
 
 
@@ -67,6 +68,30 @@ class Tables:
             return self._answers.table(record, self._now())
 
         return await self.scribe.change("create_table", decide, conclude)
+
+    async def alter(self, request: m.AlterTableRequest) -> m.TableInfo:
+        """Decided on the schema as it is then: who asks need not know the present one."""
+        requests.validate_alter(request)
+        changed: list[str] = []
+
+        def decide() -> Sequence[Edit]:
+            if requests.earlier_alter(self._catalog, request) is not None:
+                return ()
+            record = self._find(m.TableName(request.name, request.table))
+            name = request.rename or record.name
+            if name != record.name:
+                self._require_free(name)
+            schema = altered(record.schema, request.changes) if request.changes else record.schema
+            changed.append(record.table)
+            return (TableAltered(request.request_id, requests.digest(request), record.table, name, schema),)
+
+        def conclude() -> m.TableInfo:
+            self._changed(changed)
+            record = requests.earlier_alter(self._catalog, request)
+            assert record is not None, "it was altered just now, or before"
+            return self._answers.table(record, self._now())
+
+        return await self.scribe.change("alter_table", decide, conclude)
 
     async def drop(self, request: m.DropTableRequest) -> m.Empty:
         requests.validate_drop(request)

@@ -16,7 +16,7 @@ import msgspec
 from ebla.actors import errors
 from ebla.actors.messages import RowBatch, TabletKeys, TabletWrite
 from ebla.actors.tablet.alterations import require_served
-from ebla.actors.tablet.batches import check_batch, check_version, decode_batch
+from ebla.actors.tablet.batches import check_batch, check_readable, check_version, decode_batch
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.replica import Replica
 from ebla.actors.tablet.rounds import Rounds
@@ -100,7 +100,8 @@ class Admission:
         if batch.values:
             joined = list(map(b"".join, zip(batch.keys, batch.values, strict=True)))
             try:
-                checksum.verify(joined, replica.rows.seed)
+                layout = replica.rows.schema.layout_of(batch.schema_version)
+                checksum.verified_block(joined, replica.rows.seed, None, layout)
             except Corruption as error:
                 raise InvalidArgument(
                     f"a row arrived damaged, or was meant for another tablet: {error}"
@@ -113,7 +114,7 @@ async def read(world: World, replica: Replica, schema_version: int, wanted: Tabl
     There is no turn of the event loop between the steps, so all of them see that moment.
     """
     replica.require_running()
-    check_version(replica.rows.schema, schema_version)
+    check_readable(replica.rows.schema, schema_version)
     require_served(replica, world.clock.monotonic())
     await readable(world, replica)
     values: list[bytes | None] = []

@@ -40,7 +40,7 @@ class Rows:
         self.codec = codec
         self.seed = seed
         self.dropped = dropped
-        self._patch_codecs: dict[tuple[str, ...], RowCodec] = {}
+        self._patch_codecs: dict[tuple[tuple[str, ...], int], RowCodec] = {}
 
     @property
     def schema(self) -> TableSchema:
@@ -136,7 +136,7 @@ class Rows:
 
     def _update(self, batch: RowBatch) -> list[int]:
         """Later patches of a key see the earlier ones. Every new row is made before the first one is stored."""
-        patch_codec = self._patch_codec(batch.columns)
+        patch_codec = self._patch_codec(batch.columns, batch.schema_version)
         fresh: dict[bytes, bytes] = {}
         rejected: list[int] = []
         made_bytes = 0
@@ -184,18 +184,18 @@ class Rows:
 
     def _check_patches(self, keys: list[bytes], patches: list[bytes], patch_codec: RowCodec) -> None:
         try:
-            patch_codec.decode(list(map(add, keys, patches)), self.seed, [])
+            patch_codec.verify(list(map(add, keys, patches)), self.seed)
         except Corruption as error:
             raise InvalidArgument(
                 f"these are no values of {', '.join(patch_codec.names)}: {error}"
             ) from error
 
-    def _patch_codec(self, columns: tuple[str, ...]) -> RowCodec:
-        codec = self._patch_codecs.get(columns)
+    def _patch_codec(self, columns: tuple[str, ...], version: int) -> RowCodec:
+        codec = self._patch_codecs.get((columns, version))
         if codec is None:
             if len(self._patch_codecs) >= PATCH_CODECS_MAX:
                 self._patch_codecs.clear()
-            codec = self._patch_codecs[columns] = RowCodec(self.codec.schema, columns)
+            codec = self._patch_codecs[columns, version] = self.codec.of_patch(columns, version)
         return codec
 
 

@@ -1,6 +1,10 @@
 """What a batch of rows must be, whoever looks at it: the leader before it becomes an entry, and every replica again when
 the entry is applied, since what is committed cannot be sent back.
 
+A batch says in which version of the table it was encoded. An older one is carried out as what it was: rows that lack a
+column added since have its default, columns dropped since are not seen. So a client may send the same bytes again whatever
+became of the table meanwhile, and they are applied once.
+
 Raises InvalidArgument or SchemaMismatch from the batch and the schema alone, so that all replicas judge alike. Rows are
 not looked into: their checksums are verified where they arrive.
 """
@@ -31,6 +35,17 @@ def check_version(schema: TableSchema, version: int) -> None:
         )
 
 
+def check_readable(schema: TableSchema, version: int) -> None:
+    """Who reads must know every column that there is by now, and by which name."""
+    check_version(schema, version)
+    if version < schema.renewed:
+        raise SchemaMismatch(
+            f"columns of the table changed in version {schema.renewed}, the request is of {version}; fetch the table again",
+            wanted=version,
+            found=schema.version,
+        )
+
+
 def check_batch(schema: TableSchema, batch: RowBatch) -> None:
     check_version(schema, batch.schema_version)
     if len(batch.client) != CLIENT_BYTES:
@@ -47,13 +62,13 @@ def check_batch(schema: TableSchema, batch: RowBatch) -> None:
     if not min(sizes) or max(sizes) > KEY_BYTES_MAX:
         raise InvalidArgument(f"a key is 1 to {KEY_BYTES_MAX} bytes, these are {min(sizes)} to {max(sizes)}")
     if batch.kind == UPDATE:
-        _check_columns(schema, batch.columns)
+        _check_columns(schema, batch.columns, batch.schema_version)
 
 
-def _check_columns(schema: TableSchema, columns: tuple[str, ...]) -> None:
+def _check_columns(schema: TableSchema, columns: tuple[str, ...], version: int) -> None:
     for place, name in enumerate(columns):
-        if name in schema.key:
+        column = schema.called(name, version)
+        if not column.until and column.name in schema.key:
             raise InvalidArgument(f"key column {name!r} cannot be updated; delete and insert", column=name)
         if name in columns[:place]:
             raise InvalidArgument(f"column {name!r} is to be updated twice; name it once", column=name)
-        schema.column(name)

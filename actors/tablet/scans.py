@@ -42,6 +42,7 @@ ENDED_BYTES_MAX = 32_000_000
 class Scanner:
     id: str
     replica: Replica
+    codec: RowCodec  # as of the snapshot: the table may be altered while it is read
     request: ScanRequest
     snapshot: TabletSnapshot
     predicate: expressions.Expression | None
@@ -93,6 +94,7 @@ class Scans:
         scanner = Scanner(
             id=new_id(self.world.random),
             replica=replica,
+            codec=codec,
             request=request,
             snapshot=replica.store.snapshot(),
             predicate=predicate,
@@ -152,7 +154,7 @@ class Scans:
         scanner.busy = True
         try:
             data, rows, following = await replica.store.environment.run(
-                read_block, scanner, replica.rows.codec, replica.rows.seed
+                read_block, scanner, scanner.codec, replica.rows.seed
             )
         except Corruption as error:
             replica.fail(error)

@@ -25,7 +25,7 @@ from ebla.actors.figures import Figure
 from ebla.actors.incarnations import Incarnations
 from ebla.actors.tablet.admission import Admission, Load, read, readable
 from ebla.actors.tablet.alterations import alter, require_served
-from ebla.actors.tablet.batches import check_version
+from ebla.actors.tablet.batches import check_readable, check_version
 from ebla.actors.tablet.checksums import Checksums
 from ebla.actors.tablet.identity import Identity
 from ebla.actors.tablet.lifecycle import Lifecycle
@@ -244,7 +244,7 @@ class TabletServer(Role):
     async def scan(self, request: m.ScanRequest) -> m.ScanBlock:
         replica = self._replica(request.tablet)
         replica.require_running()
-        check_version(replica.rows.schema, request.schema_version)
+        check_readable(replica.rows.schema, request.schema_version)
         require_served(replica, self.world.clock.monotonic())
         if request.at_leader:
             await readable(self.world, replica)
@@ -284,6 +284,7 @@ class TabletServer(Role):
                 raise errors.Unavailable(
                     f"tablet {request.tablet} is behind index {request.index} here"
                 ) from None
+        check_readable(replica.rows.schema, request.schema_version)
         flushed = await self.maintenance.flush(replica)
         directory = replica.store.environment.directory
         return m.LocalSnapshot(request.tablet, directory, self.options.host, flushed.index)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from ebla.cli import (
+    altering,
     chaos,
     check,
     coord,
@@ -25,7 +26,7 @@ from ebla.cli.ui import Common, Ui
 app = group("Durable, replicated tables inside a Ray cluster.")
 app.info.cls = RootGroup
 
-table = group("Tables: create, list, describe, scan, drop and recall them.")
+table = group("Tables: create, list, describe, scan, alter, drop and recall them.")
 tablet = group("Tablets: the parts of a table, each replicated on its own.")
 master = group("Masters: who is active, and making another one active.")
 journal = group("The journal that keeps the masters' catalog.")
@@ -71,6 +72,7 @@ app.add_typer(journal, name="journal")
 app.add_typer(coordination, name="coord")
 app.add_typer(disasters, name="chaos")
 tables.register(table)
+altering.register(table)
 scanning.register(table)
 tablets.register(tablet)
 masters.register(master)

@@ -20,6 +20,7 @@ from ebla.cli.values import type_name
 if TYPE_CHECKING:
     from ebla.actors.messages import TableInfo, TableSummary
     from ebla.cli.schemas import TableSpec
+    from ebla.storage.schema import Column
     from ebla.verdicts import ClusterHealth
 
 REPLICAS = 3
@@ -200,6 +201,7 @@ def table_document(info: TableInfo) -> dict[str, Any]:
         "replication": info.replication,
         "created": created(info).isoformat(),
         "schema_version": info.schema.version,
+        "applied_version": info.applied_version,
         "columns": [
             {"name": c.name, "type": type_name(c), "nullable": c.nullable, "key": c.name in info.schema.key}
             for c in info.schema.columns
@@ -248,6 +250,9 @@ def _facts(info: TableInfo) -> Any:
         parts.append(f"hash of ({', '.join(hashed.columns)}) into {hashed.buckets}")
     if ranged:
         parts.append(f"range of ({', '.join(ranged.columns)}) at {'; '.join(split_texts(info))}")
+    version = str(info.schema.version)
+    if info.applied_version < info.schema.version:
+        version += f", not yet in every tablet (some have {info.applied_version})"
     return facts(
         (
             ("table", info.name),
@@ -256,6 +261,7 @@ def _facts(info: TableInfo) -> Any:
             ("partitions", f"{len(info.tablets)}: {' and '.join(parts)}" if parts else "1"),
             ("replicas", f"{info.replicas}, {info.replication}"),
             ("created", when(info.created_us)),
+            *([("version", version)] if info.schema.version else []),
             ("id", info.table),
             *(info.properties.items()),
         )
@@ -264,16 +270,24 @@ def _facts(info: TableInfo) -> Any:
 
 def _columns(info: TableInfo) -> Any:
     key = info.schema.key
+    defaults = any(column.default is not None for column in info.schema.columns)
     rows = (
         (
             c.name,
             type_name(c),
             "null" if c.nullable else "",
             f"key {key.index(c.name) + 1}" if c.name in key else "",
+            *([default_text(c)] if defaults else []),
         )
         for c in info.schema.columns
     )
-    return listing(("COLUMN", "TYPE", "NULL", "KEY"), rows)
+    return listing(("COLUMN", "TYPE", "NULL", "KEY", *(["DEFAULT"] if defaults else [])), rows)
+
+
+def default_text(column: Column) -> str:
+    from ebla.storage.convert import defaults
+
+    return "" if column.default is None else str(defaults(column, 1)[0].as_py())
 
 
 def drop(

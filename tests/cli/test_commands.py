@@ -207,36 +207,6 @@ def test_a_drop_needs_a_yes(ebla: Cli) -> None:
     assert (missing.status, missing.json) == (0, {"dropped": False, "name": "nobody", "kept": False})
 
 
-async def dropped(stage: Stage) -> None:
-    await stage.table()
-    await stage.db.drop_table("flights", reserve_s=3 * 86_400)
-
-
-def test_a_drop_can_reserve_time_and_say_how_it_is_undone(ebla: Cli) -> None:
-    done = ebla("table", "drop", "flights", "-y", "--reserve", "3d", prepare=flights)
-    assert done.lines == ["dropped table flights; `ebla table recall flights` brings it back"]
-    for wrong in ("soon", "-1d", "3y", "nan"):
-        refused = ebla("table", "drop", "flights", "-y", "--reserve", wrong, prepare=flights)
-        assert (refused.status, "is no time; write 3d" in refused.err) == (2, True)
-
-
-def test_dropped_tables_are_listed_recalled_and_told_of(ebla: Cli) -> None:
-    listed = ebla("table", "list", "--deleted", prepare=dropped)
-    assert listed.lines[0].split() == ["TABLE", "DROPPED", "KEPT", "UNTIL", "SIZE", "ID"]
-    (found,) = ebla("table", "list", "--deleted", "--json", prepare=dropped).json["tables"]
-    assert (found["name"], found["state"]) == ("flights", "dropped")
-    assert found["until_us"] - found["dropped_us"] == 3 * 86_400 * 1_000_000
-    assert ebla("table", "list", "--deleted", prepare=flights).lines == ["no dropped tables are kept"]
-    assert ebla("table", "recall", "flights", prepare=dropped).lines == ["recalled table flights"]
-    renamed = ebla("table", "recall", "flights", "--as", "flown", "--json", prepare=dropped)
-    assert renamed.json["table"]["name"] == "flown"
-    for words in (("describe", "flights"), ("scan", "flights"), ("drop", "flights", "-y")):
-        refused = ebla("table", *words, prepare=dropped)
-        assert (refused.status, "recall it: db.recall_table('flights')" in refused.err) == (1, True)
-    missing = ebla("table", "recall", "flights", prepare=flights)
-    assert (missing.status, "is kept for recall" in missing.err) == (1, True)
-
-
 # -- rows ----------------------------------------------------------------------------------------------------
 
 

@@ -25,6 +25,7 @@ from ebla.chaos.simulation.points import Points
 from ebla.chaos.simulation.world import SimulatedCluster
 from ebla.options import ClientWorld
 from ebla.session import Session
+from ebla.storage.altered import Change
 from tests.master.builders import create_request
 
 T = TypeVar("T")
@@ -158,6 +159,10 @@ class GroupStage:
     ) -> None:
         request = m.DropTableRequest(request_id or f"drop {name}", name, reserve_s)
         await self.persist(lambda: self.ask("drop_table", request, m.Empty))
+
+    async def alter(self, *changes: Change, name: str = "flights", request_id: str = "") -> m.TableInfo:
+        request = m.AlterTableRequest(request_id or f"alter {name}", name, "", changes)
+        return await self.persist(lambda: self.ask("alter_table", request, m.TableInfo))
 
     async def recall(self, table: str, name: str = "", request_id: str = "") -> m.TableInfo:
         request = m.RecallTableRequest(request_id or f"recall {table} {name}", table, name)

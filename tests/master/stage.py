@@ -12,6 +12,7 @@ from ebla.actors.master.server import Master, MasterOptions
 from ebla.actors.world import World
 from ebla.chaos.simulation import loop
 from ebla.chaos.simulation.world import SimulatedCluster
+from ebla.storage.altered import Change
 from tests.master.builders import create_request
 from tests.master.toy_tablet_server import Fairy, Script, ToyTabletServer
 
@@ -104,6 +105,14 @@ class Stage:
     ) -> None:
         request = m.DropTableRequest(request_id or f"drop {name}", name, reserve_s)
         await self.ask("drop_table", request, m.Empty)
+
+    async def alter(
+        self, *changes: Change, name: str = "flights", request_id: str = "", **more: str
+    ) -> m.TableInfo:
+        request = m.AlterTableRequest(
+            request_id or f"alter {name}", name, more.pop("table", ""), changes, **more
+        )
+        return await self.ask("alter_table", request, m.TableInfo)
 
     async def recall(self, table: str = "flights", name: str = "", request_id: str = "") -> m.TableInfo:
         request = m.RecallTableRequest(request_id or f"recall {table} {name}", table, name)

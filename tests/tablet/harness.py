@@ -107,10 +107,12 @@ class Group:
         client: bytes = CLIENT,
         first_incomplete: int = 0,
         columns: tuple[str, ...] = (),
+        encoded: tuple[str, ...] = (),
         tablet: str = TABLET,
     ) -> bytes:
+        """`encoded`: the columns that an update's values really hold, if it lies."""
         seed = checksum.seed(tablet)
-        codec = RowCodec(SCHEMA, columns) if kind == m.UPDATE else CODEC
+        codec = RowCodec(SCHEMA, encoded or columns) if kind == m.UPDATE else CODEC
         if kind == m.DELETE:
             keys, values = [CODEC.encode_key(r) for r in rows], []
         else:

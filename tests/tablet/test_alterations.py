@@ -5,12 +5,17 @@ from __future__ import annotations
 import asyncio
 
 import msgspec
+import pyarrow as pa
 import pytest
 
 from ebla.actors import errors
 from ebla.actors import messages as m
+from ebla.storage import checksum
 from ebla.storage.alteration import Alteration, Dropped
-from tests.tablet.harness import HOSTS, SCHEMA, TABLET, Group, address, row, simulate
+from ebla.storage.altered import AddColumn, DropColumn, RenameColumn, altered
+from ebla.storage.rows import RowCodec
+from ebla.storage.schema import Column, TableSchema
+from tests.tablet.harness import CLIENT, HOSTS, SCHEMA, TABLET, Group, address, row, simulate
 
 KEPT = Dropped("id of t", "t", 1_000_000_000)
 
@@ -137,5 +142,133 @@ def test_a_damaged_alteration_on_disk_fails_that_replica_alone() -> None:
         await group.restart(host)
         assert "checksum" in group.server(host).lifecycle.broken[TABLET].error
         await group.leader()
+
+    simulate(scenario)
+
+
+# -- columns -------------------------------------------------------------------------------------------------
+
+ADDED = altered(SCHEMA, [AddColumn(Column("x", "int64", default=(7).to_bytes(8, "little")))])
+REPLACED = altered(ADDED, [DropColumn("v"), AddColumn(Column("w", "string")), RenameColumn("w", "v")])
+
+
+async def alter_to(group: Group, schema: TableSchema) -> None:
+    async def attempt(host: str) -> None:
+        uuid = group.server(host).instance.uuid
+        request = m.AlterTabletRequest(uuid, TABLET, Alteration(schema))
+        await group.ask(host, "alter_tablet", request, m.Empty, 8.0)
+
+    await group.until_led(attempt)
+
+
+async def rows_of(group: Group, schema: TableSchema, host: str | None = None) -> list[dict[str, object]]:
+    names = tuple(column.name for column in schema.columns)
+    request = m.ScanRequest(TABLET, schema.version, names, at_leader=host is None)
+
+    async def attempt(asked: str) -> list[dict[str, object]]:
+        block = await group.ask(asked, "scan", request, m.ScanBlock)
+        return pa.ipc.open_stream(block.data).read_all().to_pylist()
+
+    return await (attempt(host) if host else group.until_led(attempt))
+
+
+def test_batches_of_older_versions_are_carried_out_as_what_they_were_on_every_replica_alike() -> None:
+    async def scenario(group: Group) -> None:
+        await group.upsert(row(1), row(2))
+        await alter_to(group, ADDED)
+        await group.upsert(row(3, "late"))  # encoded in version 0
+        await alter_to(group, REPLACED)
+        await group.write(m.INSERT, [row(4, "later")])
+        await group.write(m.UPDATE, [{"k": 1, "v": "of the dropped column", "n": 5}], columns=("v", "n"))
+        with pytest.raises(errors.InvalidArgument, match="no column 'x' in version 0"):
+            await group.write(m.UPDATE, [{"k": 1, "v": ""}], columns=("x",), encoded=("v",))
+        await group.write(m.DELETE, [row(2)])
+        expected = [
+            {"k": 1, "n": 5, "x": 7, "v": None},
+            {"k": 3, "n": 0, "x": 7, "v": None},
+            {"k": 4, "n": 0, "x": 7, "v": None},
+        ]
+        await group.settle()
+        for host in HOSTS:
+            assert await rows_of(group, REPLACED, host) == expected
+        for host in HOSTS:
+            await group.ask(host, "flush", m.FlushRequest(TABLET), m.FlushReply)
+        group.crash_all()
+        await group.restart()
+        await group.leader()
+        await group.settle()
+        for host in HOSTS:
+            assert await rows_of(group, REPLACED, host) == expected
+            assert group.replica(host).report().schema_version == 2
+
+    simulate(scenario)
+
+
+def test_reads_of_older_and_newer_versions_are_refused_until_both_know_the_same() -> None:
+    async def scenario(group: Group) -> None:
+        await group.upsert(row(1))
+        with pytest.raises(errors.SchemaMismatch) as newer:
+            leader = await group.leader()
+            await group.ask(leader, "scan", m.ScanRequest(TABLET, 1, ("k",)), m.ScanBlock)
+        assert (newer.value.wanted, newer.value.found) == (1, 0)
+        await alter_to(group, ADDED)
+        leader = await group.leader()
+        with pytest.raises(errors.SchemaMismatch, match="fetch the table again") as older:
+            await group.ask(leader, "scan", m.ScanRequest(TABLET, 0, ("k",)), m.ScanBlock)
+        assert (older.value.wanted, older.value.found) == (0, 1)
+        with pytest.raises(errors.SchemaMismatch):
+            await group.ask(leader, "local_snapshot", m.LocalSnapshotRequest(TABLET, 0), m.LocalSnapshot)
+        key = SCHEMA.version, (m.TabletKeys(TABLET, [b"k"]),)
+        reply = await group.ask(leader, "read", m.ReadRequest(*key), m.ReadReply)
+        assert reply.errors[0][0] == "SchemaMismatch"
+
+    simulate(scenario)
+
+
+def test_a_scan_goes_on_under_the_schema_it_was_opened_with() -> None:
+    async def scenario(group: Group) -> None:
+        await group.upsert(*(row(k) for k in range(50)))
+        leader = await group.leader()
+        request = m.ScanRequest(TABLET, 0, ("k", "v"), block_bytes=1)
+        block = await group.ask(leader, "scan", request, m.ScanBlock)
+        await alter_to(group, REPLACED)
+        await group.upsert(row(3, "not in the snapshot"))
+        found = pa.ipc.open_stream(block.data).read_all().to_pylist()
+        while block.scanner is not None:
+            more = m.ScanContinue(block.scanner, block.block + 1)
+            block = await group.ask(leader, "scan_more", more, m.ScanBlock)
+            found += pa.ipc.open_stream(block.data).read_all().to_pylist()
+        assert found == [{"k": k, "v": "x"} for k in range(50)]
+
+    simulate(scenario, scan_read_rows=16)
+
+
+def test_replicas_that_were_altered_give_one_digest_flushed_or_not() -> None:
+    async def scenario(group: Group) -> None:
+        await group.upsert(*(row(k) for k in range(20)))
+        await alter_to(group, ADDED)
+        await group.upsert(*(row(k, "y") for k in range(10, 30)))
+        await group.ask(HOSTS[0], "flush", m.FlushRequest(TABLET), m.FlushReply)
+        await group.write(m.UPDATE, [{"k": k, "n": 1} for k in range(5)], columns=("n",))
+        leader = await group.leader()
+        started = await group.ask(leader, "checksum_start", m.ChecksumStart(TABLET), m.ChecksumStarted)
+        query = m.ChecksumQuery(TABLET, started.index)
+        told = [await group.ask(host, "checksum", query, m.ChecksumReply) for host in HOSTS]
+        assert {each.rows for each in told} == {30}
+        assert len({each.digest for each in told}) == 1
+
+    simulate(scenario)
+
+
+def test_rows_that_say_another_layout_than_their_batch_are_refused_before_they_are_in_the_log() -> None:
+    async def scenario(group: Group) -> None:
+        await alter_to(group, ADDED)
+        codec = RowCodec(ADDED)
+        key, value = codec.encode_row({"k": 1}, checksum.seed(TABLET))
+        batch = m.RowBatch(CLIENT, 900, 0, m.UPSERT, 0, checksum.rows_digest([key], [value]), [key], [value])
+        with pytest.raises(errors.InvalidArgument, match="other layouts"):
+            await group.write_bytes(msgspec.msgpack.encode(batch))
+        await group.write_bytes(msgspec.msgpack.encode(msgspec.structs.replace(batch, schema_version=1)))
+        assert await rows_of(group, ADDED) == [{"k": 1, "v": None, "n": None, "x": 7}]
 
     simulate(scenario)
