@@ -1,6 +1,7 @@
 """Every error that ebla raises, and what the caller does next.
 
     InvalidArgument    the call can never succeed as it is            change the column, row or option it names
+    OverLimit          one of those: a stated limit would be passed   ask for less, or have `limit` raised
     NotFound           the table, or the rows at `rows`, do not exist
     TableDropped       a NotFound: the table is kept for a while      recall it
     AlreadyPresent     the table, or the rows at `rows`, exist already
@@ -50,6 +51,7 @@ from ebla.storage.errors import (
     EblaError,
     InvalidArgument,
     OldCopy,
+    OverLimit,
     SnapshotExpired,
     StorageError,
 )
@@ -75,6 +77,7 @@ __all__ = [
     "NotRunning",
     "OldCopy",
     "OutcomeUnknown",
+    "OverLimit",
     "ReplicaFailed",
     "RequestReused",
     "ScanInterrupted",

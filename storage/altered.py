@@ -15,7 +15,7 @@ import msgspec
 
 from ebla.storage import convert
 from ebla.storage.errors import InvalidArgument
-from ebla.storage.schema import Column, FormerName, Hash, Partitioning, Range, TableSchema
+from ebla.storage.schema import Column, FormerName, Hash, Partitioning, Range, TableSchema, require_within
 
 VERSIONS_MAX = 60_000  # a row has two bytes for the number of its layout
 COLUMNS_EVER_MAX = 600  # those that were dropped count: rows that hold them must be read
@@ -46,16 +46,23 @@ def altered(schema: TableSchema, changes: Sequence[Change]) -> TableSchema:
     """The schema after all of the changes, in their order, one version later. Raises InvalidArgument, which names the
     column."""
     version = schema.version + 1
-    if version > VERSIONS_MAX:
-        raise InvalidArgument(f"the table was altered {schema.version} times; copy it into a new one")
+    require_within(
+        "VERSIONS_MAX",
+        version,
+        VERSIONS_MAX,
+        f"the table was altered {schema.version} times; copy it into a new one",
+    )
     made = replace(schema, columns=_numbered(schema), version=version)
     for change in changes:
         made = _CARRY_OUT[type(change)](made, change)
-    if len(made.columns) + len(made.former) > COLUMNS_EVER_MAX:
-        raise InvalidArgument(
-            f"the table would have had {len(made.columns) + len(made.former)} columns by now, and {COLUMNS_EVER_MAX} are "
-            "the limit, dropped ones included; copy it into a new table"
-        )
+    ever = len(made.columns) + len(made.former)
+    require_within(
+        "COLUMNS_EVER_MAX",
+        ever,
+        COLUMNS_EVER_MAX,
+        f"the table would have had {ever} columns by now, and {COLUMNS_EVER_MAX} are the limit, dropped ones included; copy "
+        "it into a new table",
+    )
     made.validate()
     for column in made.columns:
         convert.defaults(column, 1)
@@ -106,10 +113,8 @@ def _rename(schema: TableSchema, change: RenameColumn) -> TableSchema:
     renamed = replace(column, name=change.to)
     if column.since < schema.version and not any(each.until == schema.version for each in column.names):
         renamed = replace(renamed, names=(*column.names, FormerName(schema.version, column.name)))
-    if len(renamed.names) > NAMES_EVER_MAX:
-        raise InvalidArgument(
-            f"column {change.name!r} was renamed {NAMES_EVER_MAX} times; keep this name", column=change.name
-        )
+    told = f"column {change.name!r} was renamed {NAMES_EVER_MAX} times; keep this name"
+    require_within("NAMES_EVER_MAX", len(renamed.names), NAMES_EVER_MAX, told, change.name)
 
     def new(name: str) -> str:
         return change.to if name == change.name else name

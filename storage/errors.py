@@ -1,6 +1,7 @@
 """What can go wrong, told by what the caller should do next. The root of every error ebla raises.
 
     InvalidArgument   the request can never succeed as it is     change the field it names
+    OverLimit         one of those: it passes a stated limit     ask for less, or have the operator raise the limit
     Corruption        bytes on disk fail their check             rebuild this replica from a peer, never from here
     DiskFailed        a sync failed: nothing more is believed    the role stops; the directory is set aside
     DiskFull          no space left; nothing was changed         free space, then send it again
@@ -59,7 +60,7 @@ def _rebuild(
 class InvalidArgument(EblaError, ValueError):
     """The request can never succeed as it is. `column` and `row` (position in the call) say where, if known."""
 
-    fields = ("column", "row")
+    fields: ClassVar[tuple[str, ...]] = ("column", "row")
     column: str | None
     row: int | None
 
@@ -69,6 +70,14 @@ class StorageError(EblaError):
 
     fields: ClassVar[tuple[str, ...]] = ("path",)
     path: str | None
+
+
+class OverLimit(InvalidArgument):
+    """A stated limit would be passed: `limit` names it, `most` is what it allows. Nothing was changed."""
+
+    fields = (*InvalidArgument.fields, "limit", "most")
+    limit: str | None
+    most: int | None
 
 
 class Corruption(StorageError):

@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pyarrow as pa
 
-from ebla.storage.errors import InvalidArgument
+from ebla.storage.errors import InvalidArgument, OverLimit
 
 COLUMNS_MAX = 300  # Kudu's limit; wider tables belong in nested values
 NAME_MAX = 256
@@ -242,13 +242,17 @@ class TableSchema(msgspec.Struct, frozen=True):
     def validate(self) -> None:
         """Everything that must hold of a schema; the master calls it again on what a client sent."""
         names = [column.name for column in self.columns]
-        _require(
-            0 < len(names) <= COLUMNS_MAX, f"a table has 1 to {COLUMNS_MAX} columns, this one {len(names)}"
+        _require(len(names) > 0, f"a table has 1 to {COLUMNS_MAX} columns, this one none")
+        require_within(
+            "COLUMNS_MAX",
+            len(names),
+            COLUMNS_MAX,
+            f"a table has 1 to {COLUMNS_MAX} columns, this one {len(names)}",
         )
         for name in names:
-            _require(
-                0 < len(name) <= NAME_MAX, f"a column name has 1 to {NAME_MAX} characters: {name!r}", name
-            )
+            _require(len(name) > 0, f"a column name has 1 to {NAME_MAX} characters: {name!r}", name)
+            shown = f"a column name has 1 to {NAME_MAX} characters, not {len(name)}: {name[:40]!r}..."
+            require_within("NAME_MAX", len(name), NAME_MAX, shown, name)
             _require(_unicode(name), f"column name {name!r} is not valid Unicode; rename the column", name)
             _require(names.count(name) == 1, f"column {name!r} appears twice; rename one", name)
         _require(len(self.key) > 0, "a table needs a primary key: name at least one column in primary_key")
@@ -327,6 +331,11 @@ def _unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def require_within(limit: str, found: int, most: int, message: str, column: str | None = None) -> None:
+    if found > most:
+        raise OverLimit(message, column=column, limit=limit, most=most)
 
 
 def _require(holds: Any, message: str, column: str | None = None) -> None:

@@ -123,6 +123,7 @@ class Catalog:
         self.formers: dict[str, None] = {}
         self.ended: dict[str, None] = {}
         self.kept: dict[str, None] = {}  # table ids
+        self.replicas = 0  # that tables want which are not removed
         self._of_table: dict[str, dict[str, None]] = {}
 
     # -- reading ---------------------------------------------------------------------------------------------
@@ -171,6 +172,8 @@ class Catalog:
                 self.names[table.name] = table.table
             elif table.state == KEPT:
                 self.kept[table.table] = None
+            if table.state in (RUNNING, KEPT):
+                self.replicas += table.replicas * len(table.tablets)
         for record in image.tablets:
             self._add(record)
         self.requests = dict(image.requests)
@@ -201,6 +204,7 @@ class Catalog:
             edit.tablets,
         )
         self.names[edit.name] = edit.table
+        self.replicas += edit.replicas * len(edit.tablets)
         for bucket, tablet in enumerate(edit.tablets):
             self._add(TabletRecord(tablet, edit.table, bucket, PREPARING))
         self._remember(edit.request, Remembered("create", edit.digest, edit.table))
@@ -257,6 +261,7 @@ class Catalog:
             del self.names[table.name]
         else:
             del self.kept[table.table]
+        self.replicas -= table.replicas * len(table.tablets)
         self.tables[table.table] = replace(table, state=REMOVED)
         for tablet in table.tablets:
             record = self._expect(tablet, *LIVE)
@@ -352,6 +357,8 @@ class Catalog:
                 for bucket, current in enumerate(table.tablets):
                     at = self.tablets[current]
                     assert (at.table, at.bucket) == (table.table, bucket) and at.state in LIVE, current
+        there = [table for table in self.tables.values() if table.state in (RUNNING, KEPT)]
+        assert self.replicas == sum(table.replicas * len(table.tablets) for table in there)
         for tablet, record in self.tablets.items():
             table = self.tables[record.table]
             if record.state in LIVE:

@@ -22,6 +22,9 @@ class MasterOptions(msgspec.Struct, frozen=True, kw_only=True):
     long it is forgotten although a server never answered; should that server ever return, its replica is
     unknown, and unknown replicas are left alone.
 
+    `tables_max`: kept ones included. `tablets_per_table_max`. `replicas_per_server_max`: of a new table, on average over the
+    live servers; `replicas_of_server_max`: the same of all tables together (Kudu advises 1,000 and has seen 4,000).
+
     `reserve_s`: for how long a dropped table can be recalled, where the drop does not say (0: it goes at once).
     """
 
@@ -35,7 +38,10 @@ class MasterOptions(msgspec.Struct, frozen=True, kw_only=True):
     rpcs_max: int = 32
     rpcs_per_server_max: int = 8
     changes_waiting_max: int = 1000
+    tables_max: int = 10_000
+    tablets_per_table_max: int = 10_000
     replicas_per_server_max: int = 200
+    replicas_of_server_max: int = 4_000
     checkpoint_edits: int = 1000
     forget_min_s: float = 300.0
     forget_max_s: float = 7 * 24 * 3600.0

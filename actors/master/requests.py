@@ -15,7 +15,7 @@ import xxhash
 from ebla.actors.errors import RequestReused, StaleRequest, Unavailable
 from ebla.actors.master.catalog import RUNNING, Catalog, Remembered, TableRecord
 from ebla.actors.master.edits import TableCreated
-from ebla.actors.master.options import RESERVE_S_MAX
+from ebla.actors.master.options import RESERVE_S_MAX, MasterOptions
 from ebla.actors.messages import (
     AlterTableRequest,
     CreateTableRequest,
@@ -25,6 +25,7 @@ from ebla.actors.messages import (
 from ebla.actors.world import Random, new_id
 from ebla.storage.altered import plain
 from ebla.storage.errors import InvalidArgument
+from ebla.storage.schema import TableSchema, require_within
 
 NAME_MAX = 256
 REPLICAS_MAX = 7  # Kudu's limit: every write waits for a majority
@@ -32,6 +33,7 @@ REPLICATIONS = ("raft",)
 REQUEST_ID_MAX = 128
 PROPERTIES_MAX = 64
 PROPERTY_CHARACTERS_MAX = 4096
+SCHEMA_BYTES_MAX = 1 << 20
 
 CHANGES_MAX = 300
 TableRequest = CreateTableRequest | AlterTableRequest | DropTableRequest | RecallTableRequest
@@ -51,8 +53,10 @@ def validate_create(request: CreateTableRequest) -> None:
         request.replication in REPLICATIONS,
         f"replication must be one of {', '.join(REPLICATIONS)}, not {request.replication!r}",
     )
-    _require(
-        len(request.properties) <= PROPERTIES_MAX,
+    require_within(
+        "PROPERTIES_MAX",
+        len(request.properties),
+        PROPERTIES_MAX,
         f"properties may have {PROPERTIES_MAX} entries, not {len(request.properties)}",
     )
     for key, value in request.properties.items():
@@ -62,14 +66,29 @@ def validate_create(request: CreateTableRequest) -> None:
             f"{PROPERTY_CHARACTERS_MAX}",
         )
     request.schema.validate()
+    validate_schema(request.schema)
     _require(
         request.schema == plain(request.schema),
         "schema: a new table has version 0 and no former columns; alter it when it is there",
     )
 
 
+def validate_schema(schema: TableSchema) -> None:
+    """It is with every edit, every tablet and every answer to a client."""
+    size = len(_encode(schema))
+    require_within(
+        "SCHEMA_BYTES_MAX",
+        size,
+        SCHEMA_BYTES_MAX,
+        f"the schema takes {size} bytes, over the limit of {SCHEMA_BYTES_MAX}; use fewer or shorter names, defaults and "
+        "splits",
+    )
+
+
 def validate_name(name: str) -> None:
-    _require(0 < len(name) <= NAME_MAX, f"name must have 1 to {NAME_MAX} characters, not {len(name)}")
+    told = f"name must have 1 to {NAME_MAX} characters, not {len(name)}"
+    _require(len(name) > 0, told)
+    require_within("NAME_MAX", len(name), NAME_MAX, told)
     _require(
         not any(unicodedata.category(character) in ("Cc", "Cs") for character in name),
         f"name may not contain control characters: {name!r}",
@@ -91,19 +110,44 @@ def validate_recall(request: RecallTableRequest) -> None:
         validate_name(request.name)
 
 
-def validate_room(request: CreateTableRequest, hosts: int, replicas_per_server_max: int) -> None:
-    """What the cluster of this moment can take."""
+def validate_room(
+    request: CreateTableRequest, hosts: int, options: MasterOptions, tables: int = 0, replicas: int = 0
+) -> None:
+    """What the cluster of this moment can take, beside the `tables` and `replicas` that it has."""
+    require_within(
+        "tables_max",
+        tables + 1,
+        options.tables_max,
+        f"there are {tables} tables already, kept ones included, and tables_max is {options.tables_max}; drop one",
+    )
     if request.replicas > hosts:
         raise Unavailable(
             f"table {request.name!r} wants {request.replicas} replicas, each on a host of its own, but "
             f"tablet servers of {hosts} hosts are live; start more, or create it with fewer replicas"
         )
     tablets = request.schema.partitioning.tablets
-    most = replicas_per_server_max * hosts
-    _require(
-        tablets * request.replicas <= most,
+    require_within(
+        "tablets_per_table_max",
+        tablets,
+        options.tablets_per_table_max,
+        f"partitioning makes {tablets} tablets, and tablets_per_table_max is {options.tablets_per_table_max}: use fewer "
+        "buckets or splits",
+    )
+    most = options.replicas_per_server_max * hosts
+    require_within(
+        "replicas_per_server_max",
+        tablets * request.replicas,
+        most,
         f"partitioning makes {tablets} tablets with {request.replicas} replicas each; on {hosts} live hosts "
         f"a new table may have {most} replicas altogether: use fewer buckets or splits",
+    )
+    wanted, most = replicas + tablets * request.replicas, options.replicas_of_server_max * hosts
+    require_within(
+        "replicas_of_server_max",
+        wanted,
+        most,
+        f"with this table there would be {wanted} replicas on {hosts} live hosts, which may have {most} altogether: use "
+        "fewer buckets or splits, drop tables, or add hosts",
     )
 
 
@@ -126,8 +170,10 @@ def earlier_drop(catalog: Catalog, request: DropTableRequest) -> bool:
 def validate_alter(request: AlterTableRequest) -> None:
     _validate_request_id(request.request_id)
     _require(bool(request.changes or request.rename), "there is nothing to alter; name a change")
-    _require(
-        len(request.changes) <= CHANGES_MAX,
+    require_within(
+        "CHANGES_MAX",
+        len(request.changes),
+        CHANGES_MAX,
         f"an alteration has {CHANGES_MAX} changes at most, not {len(request.changes)}; make several",
     )
     if request.rename:

@@ -58,7 +58,8 @@ class Tables:
                 return ()
             self._require_free(request.name)
             hosts = len({server.host for server in self._servers.alive(self._now())})
-            requests.validate_room(request, hosts, self._options.replicas_per_server_max)
+            held = len(self._catalog.names) + len(self._catalog.kept), self._catalog.replicas
+            requests.validate_room(request, hosts, self._options, *held)
             return (requests.created(request, self._world.random, self._wall_us()),)
 
         def conclude() -> m.TableInfo:
@@ -82,6 +83,7 @@ class Tables:
             if name != record.name:
                 self._require_free(name)
             schema = altered(record.schema, request.changes) if request.changes else record.schema
+            requests.validate_schema(schema)
             changed.append(record.table)
             return (TableAltered(request.request_id, requests.digest(request), record.table, name, schema),)
 

@@ -30,7 +30,7 @@ NEXT_STEPS = {
 class Usage(InvalidArgument):
     """The command line cannot be understood. `option` names the part, `hint` the remedy."""
 
-    fields: ClassVar[tuple[str, ...]] = ("column", "row", "option", "hint")  # type: ignore[assignment]
+    fields: ClassVar[tuple[str, ...]] = ("column", "row", "option", "hint")
     option: str | None
     hint: str | None
 

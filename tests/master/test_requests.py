@@ -8,6 +8,7 @@ import pytest
 
 from ebla.actors.errors import Unavailable
 from ebla.actors.master import requests
+from ebla.actors.master.options import MasterOptions
 from ebla.storage.errors import InvalidArgument
 from ebla.storage.schema import Column, TableSchema
 from tests.master.builders import create_request, schema
@@ -46,15 +47,15 @@ def test_create_accepts_any_name_without_control_characters(name: str):
 
 
 def test_create_says_how_many_hosts_are_live_when_they_are_too_few():
-    requests.validate_room(create_request(replicas=3), 3, 200)
+    requests.validate_room(create_request(replicas=3), 3, MasterOptions())
     with pytest.raises(Unavailable, match=r"3 replicas.* 2 hosts are live"):
-        requests.validate_room(create_request(replicas=3), 2, 200)
+        requests.validate_room(create_request(replicas=3), 2, MasterOptions())
 
 
 def test_create_refuses_more_replicas_than_the_live_servers_should_take():
-    requests.validate_room(create_request(replicas=3, buckets=200), 3, 200)
+    requests.validate_room(create_request(replicas=3, buckets=200), 3, MasterOptions())
     with pytest.raises(InvalidArgument, match="partitioning makes 201 tablets"):
-        requests.validate_room(create_request(replicas=3, buckets=201), 3, 200)
+        requests.validate_room(create_request(replicas=3, buckets=201), 3, MasterOptions())
 
 
 def test_the_digest_tells_bodies_apart_and_not_the_order_of_properties():

@@ -1,0 +1,102 @@
+"""What a catalog takes has limits; each is refused by one error, which names the limit and what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ebla.actors.master import requests
+from ebla.actors.master.server import MasterOptions
+from ebla.storage.altered import AddColumn, RenameColumn
+from ebla.storage.errors import InvalidArgument, OverLimit
+from ebla.storage.schema import Column, Partitioning, Range, TableSchema
+from tests.master.builders import create_request
+from tests.master.stage import MASTER, Stage, play
+from tests.master.test_recall import OPTIONS
+
+
+def wide(columns: int, characters: int = 4) -> TableSchema:
+    made = [Column(f"{n:0{characters}}", "int8") for n in range(columns - 1)]
+    return TableSchema((Column("id", "int64", nullable=False), *made), ("id",))
+
+
+def split(splits: int) -> TableSchema:
+    ranges = Range(("id",), tuple(n.to_bytes(400, "big") for n in range(splits)))
+    return TableSchema((Column("id", "string", nullable=False),), ("id",), Partitioning(range=ranges))
+
+
+@pytest.mark.parametrize(
+    ("changes", "limit", "most"),
+    [
+        ({"name": "x" * 257}, "NAME_MAX", 256),
+        ({"schema": wide(301)}, "COLUMNS_MAX", 300),
+        ({"schema": wide(2, 257)}, "NAME_MAX", 256),
+        ({"schema": split(3000)}, "SCHEMA_BYTES_MAX", 1 << 20),
+        ({"properties": {str(n): "" for n in range(65)}}, "PROPERTIES_MAX", 64),
+    ],
+)
+def test_what_is_too_large_for_any_cluster_names_its_limit(changes: dict[str, Any], limit: str, most: int):
+    with pytest.raises(OverLimit) as caught:
+        requests.validate_create(create_request(**{"name": "t", "request_id": "r", **changes}))
+    assert (caught.value.limit, caught.value.most) == (limit, most)
+    assert isinstance(caught.value, InvalidArgument) and str(most) in str(caught.value)
+
+
+def test_the_widest_table_is_taken():
+    requests.validate_create(create_request("x" * 256, request_id="r", schema=wide(300, 256)))
+
+
+def test_tables_tablets_and_replicas_are_limited_and_kept_tables_count():
+    async def scenario(stage: Stage) -> None:
+        async def refused(limit: str, name: str, **changes: Any) -> None:
+            with pytest.raises(OverLimit) as caught:
+                await stage.create(name, **changes)
+            assert caught.value.limit == limit
+
+        await stage.open("a", "b", "c")
+        await refused("tablets_per_table_max", "many", buckets=11)
+        await refused("replicas_per_server_max", "wide", buckets=9)
+        await stage.create("one", buckets=8)
+        await refused("replicas_of_server_max", "two", buckets=6)
+        await stage.create("two", buckets=4)
+        await refused("replicas_of_server_max", "three", replicas=1)
+        await stage.drop("one", reserve_s=3600.0)
+        await refused("replicas_of_server_max", "three", replicas=1)
+        await stage.cluster.restart(MASTER)
+        await stage.until(lambda: all(stage.alive(host) for host in "abc"))
+        await refused("replicas_of_server_max", "three", replicas=1)
+        (kept,) = await stage.kept()
+        await stage.drop(kept.table, "for good", reserve_s=0)
+        await stage.create("three", replicas=1)
+        await stage.create("four", replicas=1)
+        await refused("tables_max", "five", replicas=1)
+        stage.master.catalog.check()
+
+    limits = {
+        "tables_max": 3,
+        "tablets_per_table_max": 10,
+        "replicas_per_server_max": 8,
+        "replicas_of_server_max": 12,
+    }
+    play(scenario, options=MasterOptions(**OPTIONS, **limits))
+
+
+def called(turn: int, number: int) -> str:
+    return f"{number:0{250}}.{turn:05}" if turn else f"{number:0{256}}"
+
+
+def test_a_schema_does_not_outgrow_its_limit_by_alterations():
+    async def scenario(stage: Stage) -> None:
+        await stage.open("a", "b", "c")
+        await stage.create("t", schema=wide(200, 256))
+        with pytest.raises(OverLimit) as caught:
+            for turn in range(30):
+                renamed = [RenameColumn(called(turn, n), called(turn + 1, n)) for n in range(199)]
+                await stage.alter(*renamed, name="t", request_id=f"turn {turn}")
+        assert caught.value.limit == "SCHEMA_BYTES_MAX"
+        with pytest.raises(OverLimit) as caught:
+            await stage.alter(*(AddColumn(Column(f"c{n}", "int8")) for n in range(101)), name="t")
+        assert caught.value.limit == "COLUMNS_MAX"
+
+    play(scenario)
