@@ -21,6 +21,9 @@ import msgspec
 T = TypeVar("T")
 
 GAUGE, COUNTER = "gauge", "counter"
+PREFIX = "ebla_"
+DEPLOYMENT, ROLE, HOST = "deployment", "role", "host"
+OWN_TAGS = (DEPLOYMENT, ROLE, HOST)  # that every exported series has, beside those of its figure
 SAMPLES_MAX = 2048
 
 
@@ -51,6 +54,11 @@ class Definition(msgspec.Struct, frozen=True):
     unit: str
     help: str
     tags: tuple[str, ...] = ()
+
+    @property
+    def exported(self) -> str:
+        """As Ray's endpoint calls it."""
+        return f"ray_{PREFIX}{self.name}" + ("_total" if self.kind == COUNTER else "")
 
     def of(self, value: float, *tags: str) -> Figure:
         named = dict(zip(self.tags, tags, strict=True))

@@ -12,11 +12,7 @@ from typing import Protocol
 
 from ray.util import metrics
 
-from ebla.actors.figures import COUNTER, Figure
-
-PREFIX = "ebla_"
-DEPLOYMENT, ROLE, HOST = "deployment", "role", "host"
-TAGS = (DEPLOYMENT, ROLE, HOST)
+from ebla.actors.figures import COUNTER, DEPLOYMENT, HOST, OWN_TAGS, PREFIX, ROLE, Figure
 
 Series = tuple[str, tuple[str, ...]]
 
@@ -66,6 +62,6 @@ class Exporter:
 def _of_ray(figure: Figure) -> Metric:
     kind = metrics.Counter if figure.kind == COUNTER else metrics.Gauge
     unit = f" ({figure.unit})" if figure.unit else ""
-    keys = (*TAGS, *figure.tags)
+    keys = (*OWN_TAGS, *figure.tags)
     made = kind(PREFIX + figure.name, description=figure.help + unit, tag_keys=keys)
     return made.inc if isinstance(made, metrics.Counter) else made.set

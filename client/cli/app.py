@@ -15,6 +15,7 @@ from ebla.cli import (
     feeding,
     journals,
     masters,
+    metrics,
     nodes,
     scanning,
     tables,
@@ -64,6 +65,7 @@ def root(
 deployment.register(app)
 nodes.register(app)
 check.register(app)
+metrics.register(app)
 feeding.register(app)
 app.add_typer(table, name="table")
 app.add_typer(tablet, name="tablet")

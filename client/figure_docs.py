@@ -1,0 +1,184 @@
+"""The list of all figures, and what is made of it: the tables of docs/metrics.md and a dashboard for Grafana.
+
+python -m ebla.figure_docs docs     # writes both anew
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ebla.actors.figures import COUNTER, DEPLOYMENT, HOST, ROLE, Definition, Sheet
+from ebla.actors.journal import measures as journal
+from ebla.actors.master import measures as master
+from ebla.actors.ray_shell import SHELL
+from ebla.actors.tablet import measures as tablet
+
+Sheets = Sequence[Sheet[Any]]
+
+GROUPS: tuple[tuple[str, Sheets], ...] = (
+    ("Every role", (SHELL,)),
+    ("Tablet servers", tablet.SHEETS),
+    ("Masters", tuple(sheet for sheet in master.SHEETS if sheet is not journal.LINE)),
+    ("The active master's line to each journal node", (journal.LINE,)),
+    ("Journal nodes", journal.SHEETS),
+)
+BEGIN, END = "<!-- figures: python -m ebla.figure_docs docs -->", "<!-- end of figures -->"
+PAGE, DASHBOARD = "metrics.md", "grafana.json"
+
+GAUGE_UNITS = {"bytes": "bytes", "ms": "ms"}
+RATE_UNITS = {"bytes": "Bps"}
+WIDTH, HEIGHT, COLUMNS = 8, 7, 3
+P50, P99 = "_p50_", "_p99_"
+
+
+def definitions() -> list[Definition]:
+    return [each for _, sheets in GROUPS for each in _of(sheets)]
+
+
+def _of(sheets: Sheets) -> Iterator[Definition]:
+    for sheet in sheets:
+        yield from sheet.definitions
+
+
+# -- documentation -------------------------------------------------------------------------------------------
+
+
+def tables() -> str:
+    lines: list[str] = []
+    for title, sheets in GROUPS:
+        lines += [
+            f"**{title}**",
+            "",
+            "| figure | kind | unit | tags | tells |",
+            "| --- | --- | --- | --- | --- |",
+        ]
+        lines += [_row(each) for each in _of(sheets)]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _row(figure: Definition) -> str:
+    return f"| `{figure.name}` | {figure.kind} | {figure.unit} | {', '.join(figure.tags)} | {figure.help} |"
+
+
+def page(text: str) -> str:
+    """The page with its tables as they should be."""
+    head, _, rest = text.partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    return f"{head}{BEGIN}\n\n{tables()}\n{END}{tail}"
+
+
+# -- Grafana -------------------------------------------------------------------------------------------------
+
+
+def dashboard() -> str:
+    """To be imported into Grafana; the data source is the Prometheus that scrapes Ray."""
+    panels: list[dict[str, Any]] = []
+    top = 0
+    for title, sheets in GROUPS:
+        charts = list(_charts(list(_of(sheets))))
+        panels.append(
+            {
+                "type": "row",
+                "title": title,
+                "collapsed": False,
+                "gridPos": _place(top, 0, 24, 1),
+                "panels": [],
+            }
+        )
+        top += 1
+        for number, chart in enumerate(charts):
+            row, column = divmod(number, COLUMNS)
+            panels.append(_panel(chart, _place(top + row * HEIGHT, column * WIDTH, WIDTH, HEIGHT)))
+        top += -(-len(charts) // COLUMNS) * HEIGHT
+    for number, panel in enumerate(panels, 1):
+        panel["id"] = number
+    found = {
+        "uid": "ebla",
+        "title": "ebla",
+        "tags": ["ebla", "ray"],
+        "schemaVersion": 39,
+        "editable": True,
+        "refresh": "10s",
+        "time": {"from": "now-30m", "to": "now"},
+        "templating": {"list": _variables()},
+        "panels": panels,
+    }
+    return json.dumps(found, indent=1) + "\n"
+
+
+def _charts(figures: list[Definition]) -> Iterator[list[Definition]]:
+    """A median and its 99th percentile share a chart."""
+    for figure in figures:
+        if P99 not in figure.name:
+            wanted = figure.name.replace(P50, P99)
+            yield [figure, *(each for each in figures if each.name == wanted and each is not figure)]
+
+
+def _panel(chart: list[Definition], place: dict[str, int]) -> dict[str, Any]:
+    first = chart[0]
+    title = first.name.replace(P50, "_").replace("_", " ")
+    units = RATE_UNITS if first.kind == COUNTER else GAUGE_UNITS
+    return {
+        "type": "timeseries",
+        "title": f"{title}/s" if first.kind == COUNTER else title,
+        "description": "; ".join(each.help for each in chart),
+        "datasource": {"type": "prometheus", "uid": "${datasource}"},
+        "fieldConfig": {"defaults": {"unit": units.get(first.unit, "short"), "min": 0}, "overrides": []},
+        "gridPos": place,
+        "targets": [_target(each, letter) for each, letter in zip(chart, "AB", strict=False)],
+    }
+
+
+def _target(figure: Definition, letter: str) -> dict[str, Any]:
+    """Over the processes that a role has had: Ray adds a tag for each."""
+    by = ", ".join((ROLE, *figure.tags))
+    chosen = f'{figure.exported}{{{DEPLOYMENT}="${DEPLOYMENT}", {HOST}=~"${HOST}"}}'
+    rate = f"sum by ({by}) (rate({chosen}[$__rate_interval]))"
+    which = " p50" if P50 in figure.name else " p99" if P99 in figure.name else ""
+    legend = " ".join(f"{{{{{tag}}}}}" for tag in (ROLE, *figure.tags)) + which
+    return {
+        "refId": letter,
+        "expr": rate if figure.kind == COUNTER else f"max by ({by}) ({chosen})",
+        "legendFormat": legend,
+    }
+
+
+def _variables() -> list[dict[str, Any]]:
+    (running,) = SHELL.definitions
+    source = {"type": "prometheus", "uid": "${datasource}"}
+
+    def asked(name: str, query: str, several: bool) -> dict[str, Any]:
+        return {
+            "name": name,
+            "type": "query",
+            "datasource": source,
+            "query": query,
+            "refresh": 2,
+            "multi": several,
+            "includeAll": several,
+        }
+
+    return [
+        {"name": "datasource", "type": "datasource", "query": "prometheus"},
+        asked(DEPLOYMENT, f"label_values({running.exported}, {DEPLOYMENT})", False),
+        asked(HOST, f'label_values({running.exported}{{{DEPLOYMENT}="${DEPLOYMENT}"}}, {HOST})', True),
+    ]
+
+
+def _place(top: int, left: int, width: int, height: int) -> dict[str, int]:
+    return {"x": left, "y": top, "w": width, "h": height}
+
+
+def write(directory: Path) -> None:
+    where = directory / PAGE
+    where.write_text(page(where.read_text()))
+    (directory / DASHBOARD).write_text(dashboard())
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]))

@@ -1,0 +1,116 @@
+"""The roles' figures where Ray's own Prometheus endpoint shows them, on a deployment with two masters and a journal."""
+
+from __future__ import annotations
+
+import os
+import re
+import urllib.request
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+import ray
+
+import ebla
+from ebla.figure_docs import definitions
+from ebla.placement import launch
+from ebla.placement.config import configure
+from ebla.placement.local_cluster import LocalCluster
+from tests.cluster.conftest import eventually
+
+pytestmark = pytest.mark.cluster
+
+NAME = "measured"
+JOURNALS = ("journal/0", "journal/1", "journal/2")
+HOSTS = ("host-1", "host-2", "host-3")
+ROWS = 50
+SAMPLE = re.compile(r"^(ray_ebla_\w+)\{([^}]*)\} (\S+)$", re.MULTILINE)
+TAG = re.compile(r'(\w+)="([^"]*)"')
+
+Series = tuple[str, tuple[tuple[str, str], ...]]
+
+
+@pytest.fixture(scope="module")
+def measured(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    settings = {"name": NAME, "data_dir": str(tmp_path_factory.mktemp("data")), "masters": 2, "journals": 3}
+    config = configure(settings)
+    launch.up(config, timeout_s=120.0)
+    try:
+        yield cluster
+    finally:
+        launch.down(config)
+
+
+def scrape() -> dict[Series, float]:
+    """What every node shows of this deployment, with ebla's own tags only."""
+    found: dict[Series, float] = {}
+    for node in ray.nodes():
+        url = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            text = answer.read().decode()
+        for name, tags, value in SAMPLE.findall(text):
+            own = {key: each for key, each in TAG.findall(tags) if key in OWN}
+            if own.get("deployment") == NAME:
+                found[name, tuple(sorted(own.items()))] = float(value)
+    return found
+
+
+OWN = ("deployment", "role", "host", "node", "journal", "state", "limit", "environment")
+
+
+def series(name: str, **tags: str) -> Series:
+    return name, tuple(sorted({"deployment": NAME, **tags}.items()))
+
+
+def total(found: dict[Series, float], name: str, **tags: str) -> float:
+    wanted = {"deployment": NAME, **tags}.items()
+    return sum(value for (each, own), value in found.items() if each == name and wanted <= dict(own).items())
+
+
+def test_every_figure_is_scraped_from_ray_with_its_tags(measured: LocalCluster) -> None:
+    assert os.environ.get("RAY_AUTH_MODE", "disabled") == "disabled"
+    db = ebla.connect(NAME)
+    table = db.create_table(
+        "rows", schema=pa.schema([("k", pa.int64()), ("v", pa.string())]), primary_key=["k"]
+    )
+    table.upsert([{"k": k, "v": "x"} for k in range(ROWS)])
+
+    def settled() -> dict[Series, float] | None:
+        found = scrape()
+        applied = total(found, "ray_ebla_tablet_rows_applied_total")
+        whole = applied >= 3 * ROWS and total(found, "ray_ebla_master_tables") >= 1
+        return found if whole and not missing(found) else None
+
+    found = eventually(settled, f"every figure is scraped; missing: {missing(scrape())}", within_s=120.0)
+    assert total(found, "ray_ebla_master_active") == 1
+    assert total(found, "ray_ebla_role_running") == 2 + len(JOURNALS) + len(HOSTS)
+    for host in HOSTS:
+        wanted = series("ray_ebla_tablet_memtable_bytes", role=f"tablet-server/{host}", host=host)
+        assert found[wanted] > 0
+    active = next(
+        dict(own) for (name, own), value in found.items() if (name, value) == ("ray_ebla_master_active", 1)
+    )
+    where = {"role": active["role"], "host": active["host"]}
+    for node in JOURNALS:
+        assert found[series("ray_ebla_writer_acked_txid", node=node, **where)] > 0
+    assert all(
+        total(found, "ray_ebla_journal_edits_total", role=node, journal="catalog") > 0 for node in JOURNALS
+    )
+    names = {name for name, _ in found}
+    assert {"ray_ebla_" + name for name in RARE} & names == set()
+
+
+# Counters that Ray shows when they have grown, and nothing here makes them grow.
+RARE = ("journal_synced_segments_total", "master_leader_conflicts_total", "tablet_writes_refused_total")
+MAY_BE = (
+    "journal_served_edits_total",
+    "tablet_flushes_total",
+    "tablet_scrubs_total",
+    "tablet_candidacies_total",
+)
+
+
+def missing(found: dict[Series, float]) -> list[str]:
+    names = {name for name, _ in found}
+    rare = {"ray_ebla_" + name for name in RARE + MAY_BE}
+    return sorted({each.exported for each in definitions()} - names - rare)
