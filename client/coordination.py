@@ -23,6 +23,7 @@ from ebla.actors.messages import Empty
 from ebla.arguments import check_deadline, check_int, check_text
 from ebla.errors import ConnectionClosed, NotFound, TimedOut
 from ebla.locations import retriable, same
+from ebla.options import BACKOFF_MAX_S, MASTER_ATTEMPT_S
 from ebla.storage.errors import EblaError, InvalidArgument
 from ebla.storage.python_values import shown
 
@@ -105,11 +106,11 @@ class Coordination:
         )
 
     async def _poll(self, path: str, seen: int, children: bool, left_s: float) -> m.NodeReply:
-        """Waits for a change a little while; whoever is the active master by then answers."""
+        """Waits for a change a little while. If nobody answers it is asked for all of `left_s`, then comes TimedOut."""
         poll_s = max(0.0, min(left_s, POLL_S))
         request = m.WaitRequest(path, seen, int(poll_s * 1000), children)
         return await self._connection.ask_master(
-            "wait_node", request, m.NodeReply, deadline_s=check_deadline(None), patience_s=poll_s
+            "wait_node", request, m.NodeReply, deadline_s=max(left_s, MASTER_ATTEMPT_S), patience_s=poll_s
         )
 
 
@@ -204,14 +205,18 @@ class Session(Coordination):
 
     async def _keep(self) -> None:
         clock = self._connection.world.clock
+        pause_s = self.timeout_s / SIGNS_PER_TIMEOUT
         while self._ended is None:
-            await clock.sleep(self.timeout_s / SIGNS_PER_TIMEOUT)
+            await clock.sleep(pause_s)
             try:
                 await self.keep(deadline_s=self.timeout_s)
             except (SessionExpired, ConnectionClosed):
                 return
             except EblaError as error:
                 log.info("session %s is not sure to live on: %s", self.id, error)
+                pause_s = BACKOFF_MAX_S
+            else:
+                pause_s = self.timeout_s / SIGNS_PER_TIMEOUT
 
     def _heard(self, asked_at: float) -> None:
         """By a master, at `asked_at` or later."""

@@ -287,6 +287,27 @@ def test_nobody_is_sure_of_a_lock_that_somebody_else_has_whatever_happens(seed: 
     play(scenario, seed)
 
 
+def test_who_waits_for_ever_outlasts_a_minute_without_any_master():
+    async def scenario(stage: GroupStage) -> None:
+        held, waiting = [(await session(stage, name, 600.0)).lock(PATH) for name in ("one", "two")]
+        await held.acquire()
+        watch = await held._session.watch("/else")
+        tasks = [asyncio.ensure_future(waiting.acquire()), asyncio.ensure_future(watch.change())]
+        await asyncio.sleep(1.0)
+        for node in stage.journals:
+            stage.cluster.pause(node)
+        await asyncio.sleep(100.0)
+        for node in stage.journals:
+            stage.cluster.resume(node)
+        assert not any(task.done() for task in tasks)
+        await held._session.create("/else")
+        await held.release()
+        assert await asyncio.wait_for(tasks[0], 30.0) > 0
+        assert (await asyncio.wait_for(tasks[1], 30.0)).path == "/else"
+
+    play(scenario)
+
+
 def test_a_waiter_registers_anew_with_the_next_master_and_gets_its_turn():
     async def scenario(stage: GroupStage) -> None:
         line = await waiting_one_after_the_other(stage, 3)

@@ -81,6 +81,49 @@ def test_nodes_sessions_and_numbers_survive_masters_and_checkpoints(seed: int):
     play(scenario, seed)
 
 
+POINTS = (
+    "master.checkpoint.before_save",
+    "master.checkpoint.before_purge",
+    "master.checkpoint.after_purge",
+    "master.standby.before_save",
+    "master.standby.after_save",
+    "master.take_over.before_epoch",
+    "master.take_over.after_epoch",
+)
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_no_number_comes_twice_whichever_durable_step_a_master_dies_at(point: str):
+    async def scenario(stage: GroupStage) -> None:
+        mine = await raw(stage, 60.0)
+        await mine.create("/q")
+        for address in stage.masters:
+            stage.points.arm(address, point, lambda address=address: stage.cluster.crash(address))
+        reviving = asyncio.ensure_future(revive(stage))
+        numbers = []
+        for round in range(30):
+            made = await mine.create("/q/n-", sequential=True)
+            numbers.append(made.version)
+            await mine.change(c.Delete(made.path))
+            if round % 10 == 9:
+                stage.cluster.crash(await stage.active())
+            await asyncio.sleep(0.1)
+        reviving.cancel()
+        assert numbers == sorted(set(numbers))
+        assert stage.points.crashed[point] > 0, "nobody came by"
+
+    play(scenario)
+
+
+async def revive(stage: GroupStage) -> None:
+    """As Ray does."""
+    while True:
+        await asyncio.sleep(0.7)
+        for address in stage.masters:
+            if not stage.cluster.alive(address):
+                await stage.cluster.restart(address)
+
+
 REQUESTS = {
     "open_session": lambda mine: mine.open(60.0, "again"),
     "change_nodes": lambda mine: mine.change(

@@ -125,6 +125,11 @@ def test_one_master_may_have_a_journal() -> None:
         ({"slots": ["a", "b", "a"]}, "slots names a twice"),
         ({"name": "No Spaces"}, "name must be"),
         ({"data_dir": "/d", "data_dirs": ["/d", "/e"]}, "data_dirs must not repeat data_dir"),
+        (
+            {"master": {"coordination": {"nodes": 1}}},
+            "master.coordination: object contains unknown field `nodes`",
+        ),
+        ({"master": {"coordination": {"nodes_max": 0}}}, "master: coordination.nodes_max must be greater"),
         ({"tablet_server": 7}, "tablet_server: expected `object`, got `int`"),
     ],
 )
