@@ -32,7 +32,9 @@ from ebla.storage.errors import EblaError, InvalidArgument
 
 Reply = TypeVar("Reply")
 
-UNAVAILABLE_GRACE_S = 3.0  # a cluster that is starting; after that the master's reason is the answer
+# A cluster that is starting, or a master that has just taken over and hears from the servers; after that its reason is the
+# answer.
+UNAVAILABLE_GRACE_S = 3.0
 REQUEST_ID = "request_id"  # of messages that change something
 
 
@@ -169,6 +171,7 @@ class Session:
         clock = self.world.clock
         began = clock.monotonic()
         tries = 0
+        unavailable_since: float | None = None
         unknown = False  # whether an earlier try may still be carried out, whatever the last one was told
         while True:
             left_s = began + deadline_s - clock.monotonic()
@@ -179,8 +182,13 @@ class Session:
                 error.possibly_applied = error.possibly_applied or unknown
                 if not retriable(error):
                     raise
-                passed_s = clock.monotonic() - began
-                if isinstance(error, Unavailable) and passed_s >= UNAVAILABLE_GRACE_S:
+                now = clock.monotonic()
+                passed_s = now - began
+                if not isinstance(error, Unavailable):
+                    unavailable_since = None
+                elif unavailable_since is None:
+                    unavailable_since = now
+                elif now - unavailable_since >= UNAVAILABLE_GRACE_S:
                     raise
                 tries += 1
                 pause_s = backoff_s(tries, self.world.random)

@@ -83,6 +83,18 @@ def test_what_the_cluster_cannot_take_is_said_within_seconds_in_the_masters_word
     simulate(scenario)
 
 
+def test_a_master_that_took_over_meanwhile_gets_its_time_to_hear_from_the_servers() -> None:
+    async def scenario(bench: Bench) -> None:
+        away = [refuse(errors.NotRunning("it is starting"))] * 40
+        hearing = [refuse(errors.Unavailable("3 replicas, 1 host"))] * 5
+        bench.toy.before["master/0", "create_table"] = [*away, *hearing]
+        began = bench.world.clock.monotonic()
+        await make(bench)
+        assert bench.world.clock.monotonic() - began > 4.0
+
+    simulate(scenario)
+
+
 @pytest.mark.parametrize(
     "last", [errors.Unavailable("5 replicas, 3 hosts"), errors.AlreadyPresent("there is one")]
 )
