@@ -15,12 +15,15 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import ray
+
 import ebla
-from benchmarks import etcd, loads
-from benchmarks.figures import Figure, markdown
+from benchmarks import etcd, loads, masters
+from benchmarks.figures import Figure, markdown, median
 from benchmarks.floor import Floor
 
 OUTPUT = Path(__file__).parent / "RESULTS.md"
@@ -36,9 +39,11 @@ class Bench:
         self.rows = rows
         self.floor = Floor()
         self.figures: list[Figure] = []
-        self.peer = self._etcd() if etcd.available() else {}
 
-    def _etcd(self) -> dict[str, float]:
+    @cached_property
+    def peer(self) -> dict[str, float]:
+        if not etcd.available():
+            return {}
         say("etcd: three nodes, the same loads")
         with etcd.cluster() as endpoints:
             puts, gets = etcd.latency(endpoints[0], SAMPLES)
@@ -135,6 +140,46 @@ class Bench:
         note = f"the second feed of one Spark application; the first made {cold:,.0f} rows/s, Spark came up in {seconds:.0f} s"
         self.add("feed of 336,776 flights through Spark", warm, "rows/s", target=30_000, note=note)
 
+    def journal(self) -> None:
+        echoes = [masters.Echo.remote() for _ in masters.NODES]
+        found = masters.journal(echoes, str(self.floor.directory / "journal"))
+        for echo in echoes:
+            ray.kill(echo)
+        for name, q in (("p50", 0.5), ("p99", 0.99)):
+            floor = found.floor.quantile_ms(q)
+            self.add(
+                f"one edit of the journal, three nodes, {name}",
+                found.one.quantile_ms(q),
+                "ms",
+                floor=floor,
+                floor_name="2 of 3 bare calls + a commit",
+            )
+        name = f"edits of the journal, {masters.WRITERS} writers in one process"
+        self.add(name, found.edits_per_s, "1/s")
+        self.add("synced batches of the journal under that load", found.batches_per_s, "1/s")
+
+    def catalog(self) -> None:
+        tables, edits = masters.creations(loads.SCHEMA)
+        self.add("tables created by 64 clients, three replicas", tables, "1/s")
+        self.add("edits of the catalog under that load", edits, "1/s")
+        times = [masters.wide_table(self.db, loads.SCHEMA) for _ in range(3)]
+        note = "all three, in seconds: " + ", ".join(f"{each:.2f}" for each in times)
+        name = "a new table of 64 tablets can be written to, median of 3"
+        self.add(name, median(times), "s", target=3.0, better="lower", note=note)
+
+    def takeover(self) -> None:
+        gaps, pause_s = masters.failovers(self.db, loads.SCHEMA)
+        note = "all, in seconds: " + ", ".join(f"{gap:.2f}" for gap in gaps)
+        name = f"SIGKILL of the active master to the next table, median of {len(gaps)}"
+        self.add(name, median(gaps), "s", target=3.0, better="lower", note=note)
+        name = "longest pause of a client that reads and writes meanwhile"
+        self.add(name, pause_s, "s", note="one upsert and one get after the other, all the time")
+        large = masters.takeover()
+        note = f"{large.load_s:.2f} s of it to load the checkpoint, of {large.checkpoint_mb:.0f} MB"
+        name = f"start from a checkpoint of {large.tablets:,} tablets, until it serves"
+        self.add(name, large.serve_s, "s", target=5.0, better="lower", note=note)
+        self.add("memory of that catalog", large.catalog_mb, "MB")
+
     def close(self) -> None:
         self.floor.close()
 
@@ -145,6 +190,9 @@ STEPS: dict[str, Callable[[Bench], None]] = {
     "concurrency": Bench.concurrency,
     "bulk": Bench.bulk,
     "failover": Bench.failover,
+    "journal": Bench.journal,
+    "catalog": Bench.catalog,
+    "takeover": Bench.takeover,
     "feed": Bench.feed,
 }
 
@@ -165,8 +213,8 @@ def main() -> None:
     chosen = options.only.split(",")
     if unknown := [name for name in chosen if name not in STEPS]:
         parser.error(f"there is no step {unknown[0]!r}; choose from {', '.join(STEPS)}")
-    say("starting a local cluster of 4 nodes")
-    with ebla.local(hosts=4) as db:
+    say("starting a local cluster of 4 nodes, with two masters and three journal nodes")
+    with ebla.local(hosts=4, masters=2, journals=3) as db:
         bench = Bench(db, options.rows)
         try:
             for name in chosen:
@@ -174,7 +222,7 @@ def main() -> None:
         finally:
             bench.close()
     today = datetime.now(UTC).strftime("%Y-%m-%d")
-    machine = f"Measured {today} on {os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}, one local cluster of 4 Ray nodes."
+    machine = f"Measured {today} on {os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}, one local cluster of 4 Ray nodes with two masters and three journal nodes."
     text = markdown(bench.figures, machine)
     print(text)
     options.output.write_text(text)

@@ -161,9 +161,10 @@ def tablet_server_pids() -> list[int]:
 
 
 async def _pongs() -> list[Pong]:
+    async with ebla.aio.Database(make_session("ebla")) as db:
+        servers = await db.servers()
     network = RayNetwork(namespace_of("ebla"))
-    servers = await network.call("master/0", "list_servers", m.Empty(), m.ListServersReply, 5.0)
-    return [await network.call(s.address, "ping", m.Empty(), Pong, 5.0) for s in servers.servers if s.alive]
+    return [await network.call(s.address, "ping", m.Empty(), Pong, 5.0) for s in servers if s.alive]
 
 
 def unavailability(db: Any, kills: int) -> tuple[float, list[float]]:
