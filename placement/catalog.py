@@ -3,6 +3,10 @@
     local      one master, its own log
     journal    any number of masters, an odd number of journal nodes (placement/journals.py)
 
+Where nothing else is said, a new deployment on three machines or more gets two masters and three journal nodes. On fewer
+machines, such as one that runs several Ray nodes, a second master would die with the first, and Ray starts a single one
+again as soon.
+
 A local catalog may be moved into a journal, once (actors/master/mover.py), and never back. What is under way is
 remembered before it begins and when it is done, so that the next `ebla up` goes on with it, whatever ended the last one.
 """
@@ -23,14 +27,37 @@ from ebla.placement import groups, journals, memory
 from ebla.placement.config import DeploymentConfig
 from ebla.placement.fleet import Fleet
 from ebla.placement.roles import JOURNAL_NODE_ROLE, PlanRoles, journal_of, mover
-from ebla.placement.slots import Seats, Survey
+from ebla.placement.slots import Host, Seats, Survey
 from ebla.placement.state import Deployment, JournalMemory
 from ebla.storage.errors import InvalidArgument
 
+MASTERS, JOURNALS, MACHINES_MIN = 2, 3, 3
 MOVE_S = 300.0  # reading a large catalog, and one large edit to each journal node
 
 
 # -- decisions -----------------------------------------------------------------------------------------------
+
+
+def settled(config: DeploymentConfig, before: Deployment, hosts: Sequence[Host]) -> DeploymentConfig:
+    """With numbers of masters and journal nodes: those given, else those that the deployment has, else by the hosts."""
+    masters, journals = config.masters, config.journals
+    if before.revision > 0:
+        there = (len(before.masters), len(before.journal.slots) if before.journal else 0)
+    elif masters is None and journals is None and len({host.address for host in hosts}) >= MACHINES_MIN:
+        there = (MASTERS, JOURNALS)
+    else:
+        there = (min(MASTERS, len(hosts)) if journals else 1, 0)
+    return msgspec.structs.replace(
+        config,
+        masters=there[0] if masters is None else masters,
+        journals=there[1] if journals is None else journals,
+    )
+
+
+def counts(config: DeploymentConfig) -> tuple[int, int]:
+    """Masters and journal nodes."""
+    assert config.masters is not None and config.journals is not None, "it was settled"
+    return config.masters, config.journals
 
 
 def require_possible(before: Deployment, config: DeploymentConfig, running: Sequence[str]) -> None:
@@ -38,22 +65,23 @@ def require_possible(before: Deployment, config: DeploymentConfig, running: Sequ
     if before.revision == 0:
         return
     journal, masters = before.journal, len(before.masters)
+    wanted, nodes = counts(config)
     made = journal is not None and journal.formatted
-    if journal is not None and made and config.journals != len(journal.slots):
+    if journal is not None and made and nodes != len(journal.slots):
         raise InvalidArgument(
-            f"journals is {config.journals}, but the catalog is in a journal of {len(journal.slots)} nodes, and they cannot "
+            f"journals is {nodes}, but the catalog is in a journal of {len(journal.slots)} nodes, and they cannot "
             f"be exchanged; set journals to {len(journal.slots)}"
         )
-    if made and config.masters < masters:
+    if made and wanted < masters:
         raise InvalidArgument(
-            f"masters is {config.masters}, but there are {masters}, and the one that is left out may hold the only "
+            f"masters is {wanted}, but there are {masters}, and the one that is left out may hold the only "
             f"checkpoint of what the journal let go of; set masters to {masters}"
         )
-    moves = journal is None and config.journals > 0
-    if running and (moves or config.masters > masters):
-        what = "journals" if moves else "masters"
+    moves = journal is None and nodes > 0
+    if running and (moves or wanted > masters):
+        what = f"journals is {nodes}" if moves else f"masters is {wanted}"
         raise InvalidArgument(
-            f"{what} is {getattr(config, what)} now, but {len(running)} roles run that know nothing of it; `ebla down`, "
+            f"{what} now, but {len(running)} roles run that know nothing of it; `ebla down`, "
             "then `ebla up` again"
         )
 

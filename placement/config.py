@@ -38,15 +38,16 @@ TABLES = ("master", "group", "lease", "journal", "journal_node", "tablet_server"
 class DeploymentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`data_dir` is where each host keeps its roles (`<data_dir>/<slot>/<role>`), the same path on every host;
     `data_dirs` are further disks for tablets. `slots` empty: every host. `journals` is how many journal nodes keep the
-    masters' catalog, 0: a single master keeps it by itself. The tables (TABLES) hold what deviates from the roles' own
+    masters' catalog, 0: a single master keeps it by itself. What of the two is not given follows from what there is
+    (placement/catalog.py). The tables (TABLES) hold what deviates from the roles' own
     defaults: MasterOptions, GroupOptions, LeaseLimits, JournalOptions, JournalNodeOptions, TabletServerOptions."""
 
     name: str = "ebla"
     data_dir: str = ""
     data_dirs: tuple[str, ...] = ()
     slots: tuple[str, ...] = ()
-    masters: int = 1
-    journals: int = 0
+    masters: int | None = None
+    journals: int | None = None
     master: dict[str, Any] = {}
     group: dict[str, Any] = {}
     lease: dict[str, Any] = {}
@@ -140,20 +141,21 @@ def validate(config: DeploymentConfig) -> None:
     if config.data_dir in config.data_dirs:
         raise InvalidArgument("data_dirs must not repeat data_dir; name the further disks only")
     _validate_masters(config)
-    masters, journals = addresses("master", config.masters), addresses("journal", config.journals or 1)
+    masters, journals = addresses("master", config.masters or 1), addresses("journal", config.journals or 1)
     config.group_options(masters, config.journal_options(JournalId("catalog", ""), journals))
     config.journal_node_options()
     config.tablet_server_options(masters, "host", "")
 
 
 def _validate_masters(config: DeploymentConfig) -> None:
-    if config.masters < 1:
-        raise InvalidArgument(f"masters must be at least 1, not {config.masters}")
-    if config.journals < 0:
+    masters = 1 if config.masters is None else config.masters
+    if masters < 1:
+        raise InvalidArgument(f"masters must be at least 1, not {masters}")
+    if config.journals is not None and config.journals < 0:
         raise InvalidArgument(f"journals must be 0 or an odd number, not {config.journals}")
-    if config.masters > 1 and config.journals == 0:
+    if masters > 1 and not config.journals:
         raise InvalidArgument(
-            f"masters is {config.masters} without journal nodes: each master would keep a catalog of its own; set "
+            f"masters is {masters} without journal nodes: each master would keep a catalog of its own; set "
             "journals to 3, or masters to 1"
         )
     if config.journals:
@@ -167,7 +169,7 @@ def _validate_masters(config: DeploymentConfig) -> None:
             ) from error
     for key in ("masters", "journals"):
         wanted = getattr(config, key)
-        if config.slots and wanted > len(config.slots):
+        if config.slots and wanted is not None and wanted > len(config.slots):
             raise InvalidArgument(
                 f"{key} is {wanted}, but slots names {len(config.slots)} hosts; lower {key}, or name more slots"
             )

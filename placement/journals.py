@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from ebla.actors.errors import Unavailable
@@ -18,6 +18,7 @@ from ebla.actors.journal.errors import ForeignJournal, NotFormatted
 from ebla.actors.journal.messages import FormatState, JournalName
 from ebla.actors.journal.options import JournalOptions, majority
 from ebla.actors.journal.session import format_journal
+from ebla.actors.messages import Empty, MasterStatus
 from ebla.actors.ray_shell import Tasks
 from ebla.actors.ray_world import RayClock, RayNetwork
 from ebla.actors.world import World
@@ -27,6 +28,7 @@ from ebla.storage.errors import EblaError, InvalidArgument
 T = TypeVar("T")
 
 ASK_S = 5.0
+POLL_S = 0.05
 
 Said = FormatState | EblaError  # what a journal node says of the journal, or why it says nothing
 
@@ -111,13 +113,30 @@ def make(namespace: str, journal: JournalOptions) -> str:
     return _operate(namespace, work)
 
 
-def look(namespace: str, journal: JournalOptions) -> list[str]:
-    """As `verify`, of what the nodes say now."""
+def look(namespace: str, journal: JournalOptions, masters: Sequence[str], wait_s: float) -> list[str]:
+    """As `verify`, of what the nodes say now; and whether one of the masters is active, or becomes so while it waits."""
 
     async def work(world: World) -> list[str]:
-        return verify(journal, await _ask(world, journal))
+        warnings = verify(journal, await _ask(world, journal))
+        until = world.clock.monotonic() + wait_s
+        while masters and not await _is_one_active(world, masters):
+            if world.clock.monotonic() >= until:
+                return [*warnings, "no master is active yet; `ebla check` tells why"]
+            await world.clock.sleep(POLL_S)
+        return warnings
 
     return _operate(namespace, work)
+
+
+async def _is_one_active(world: World, masters: Sequence[str]) -> bool:
+    async def one(master: str) -> bool:
+        try:
+            status = await world.network.call(master, "status", Empty(), MasterStatus, ASK_S)
+        except EblaError:
+            return False
+        return status.role == "active"
+
+    return any(await asyncio.gather(*map(one, masters)))
 
 
 async def _ask(world: World, journal: JournalOptions) -> dict[str, Said]:

@@ -32,7 +32,8 @@ UP_S = 120.0
 GOODBYE_S = 2.0  # from an actor's last answer until Ray has forgotten its name
 STATUS_S = 3.0
 POLL_S = 0.05
-JOURNAL = "journal/"
+ACTIVE_S = 20.0  # a lease that was left behind runs out within 2 s
+JOURNAL, MASTER = "journal/", "master/"
 
 
 class UpReport(msgspec.Struct, frozen=True):
@@ -89,6 +90,7 @@ def up(
     chosen = slots.choose(available, config.slots)
     tell(f"{len(chosen.hosts)} hosts: {', '.join(chosen.slots)}")
     before, state = _remember(config, available, chosen)
+    config = state.config
     placed = _place(state, available, tell, deadline_s)
 
     fleet = Fleet(config, placed, state, available, tell)
@@ -102,7 +104,12 @@ def up(
     )
     unwell = [f"{role.address} is {role.state}: {role.error}" for role in roles if role.error]
     if state.journal is not None:
-        unwell += journals.look(config.namespace, journal_of(config, seats, state.journal.id))
+        masters = [
+            role.address for role in roles if role.address.startswith(MASTER) and role.state == RUNNING
+        ]
+        left_s = min(ACTIVE_S, deadline_s - time.monotonic())
+        journal = journal_of(config, seats, state.journal.id)
+        unwell += journals.look(config.namespace, journal, masters, left_s)
     return UpReport(
         name=config.name,
         namespace=config.namespace,
@@ -129,12 +136,13 @@ def _survey() -> Survey:
 def _remember(config: DeploymentConfig, available: Survey, chosen: Survey) -> tuple[Deployment, Deployment]:
     """What was remembered, and what is now: durable before anything is launched."""
     before = memory.recall(config, available.hosts)
+    config = catalog.settled(config, before, chosen.hosts)
     catalog.require_possible(before, config, asking.named_actors(config.namespace))
     covered = groups.recognise(groups.present(config.name), before.groups, available.hosts)
     made = before.groups_made
     journal = catalog.kept(before, config)
     seats = slots.seat(
-        chosen.slots, config.masters, config.journals, before.masters, journal.slots if journal else ()
+        chosen.slots, *catalog.counts(config), before.masters, journal.slots if journal else ()
     )
     if journal is None and seats.journals:
         journal = catalog.planned(before, seats.journals)

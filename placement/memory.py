@@ -46,7 +46,7 @@ def _require_journals(config: DeploymentConfig, slots: Sequence[str]) -> None:
     """What was remembered is lost, the directories are not: a master beside their journal would begin an empty catalog."""
     if slots and config.journals != len(slots):
         raise InvalidArgument(
-            f"journals is {config.journals}, but {config.data_dir} has journal nodes of {', '.join(slots)}; set journals "
+            f"journals is {config.journals or 'not set'}, but {config.data_dir} has journal nodes of {', '.join(slots)}; set journals "
             f"to {len(slots)}"
         )
 

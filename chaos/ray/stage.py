@@ -98,7 +98,9 @@ def staged(hosts: int, directory: Path, needs: Needs, told: Told = lambda text: 
         with _own_sigterm():
             connect_ray(cluster.address, directory=cluster.directory)
         ending.callback(disconnect_ray)
-        config = configure({"name": NAME, "data_dir": str(directory / "data"), "tablet_server": SERVER})
+        only_master = {"masters": 1, "journals": 0}  # plans of faults know of no other
+        data_dir = str(directory / "data")
+        config = configure({"name": NAME, "data_dir": data_dir, "tablet_server": SERVER, **only_master})
         report = launch.up(config, progress=told)
         if not report.ready:
             raise Unavailable(f"the deployment did not come up: {'; '.join(report.warnings)}")

@@ -20,6 +20,8 @@ COLOURS = {
     "LAGGING": "yellow",
     "BOOTSTRAPPING": "yellow",
     "SILENT": "yellow",
+    "REJOINING": "yellow",
+    "out of sync": "yellow",
     "preparing": "yellow",
     "starting": "yellow",
     "UNDER_REPLICATED": "yellow",

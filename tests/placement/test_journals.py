@@ -12,6 +12,7 @@ from ebla.actors.journal.options import JournalOptions
 from ebla.placement import catalog
 from ebla.placement.config import configure
 from ebla.placement.journals import Said, to_make, verify
+from ebla.placement.slots import Host
 from ebla.placement.state import Deployment, JournalMemory
 from ebla.storage.errors import InvalidArgument
 
@@ -44,7 +45,7 @@ def test_one_that_was_made_before_a_crash_is_not_made_again() -> None:
 
 
 def test_an_empty_majority_beside_a_node_that_was_used_is_refused() -> None:
-    with pytest.raises(NotFormatted, match=r"journal/1 is empty.*bring the directory back"):
+    with pytest.raises(NotFormatted, match=r"journal/1 is empty.*mount it, or"):
         to_make(JOURNAL, said(USED, EMPTY, EMPTY))
 
 
@@ -127,3 +128,31 @@ def test_a_catalog_that_an_only_master_has_goes_into_the_journal_first() -> None
         never_made, journal=msgspec.structs.replace(never_made.journal, moving=True)
     )
     assert catalog.planned(under_way, ("a",)).moving
+
+
+# -- how many, where nobody says it --------------------------------------------------------------------------
+
+
+def hosts(*addresses: str) -> list[Host]:
+    return [Host(f"host-{number}", f"node-{number}", address) for number, address in enumerate(addresses)]
+
+
+def settled(before: Deployment, where: list[Host], **given: int) -> tuple[int, int]:
+    return catalog.counts(catalog.settled(configure({"name": "t", **given}), before, where))
+
+
+def test_a_new_deployment_has_a_standby_and_a_journal_where_there_are_three_machines() -> None:
+    new = Deployment(uuid="u", revision=0, config=configure({"name": "t"}))
+    three, one = hosts("10.0.0.1", "10.0.0.2", "10.0.0.3"), hosts("10.0.0.1", "10.0.0.1", "10.0.0.1")
+    assert settled(new, three) == (2, 3)
+    assert settled(new, one) == settled(new, three[:2]) == (1, 0)
+    assert settled(new, three, masters=1) == settled(new, three, journals=0) == (1, 0)
+    assert settled(new, one, journals=3) == (2, 3)
+    assert settled(new, one, masters=1, journals=3) == (1, 3)
+
+
+def test_a_deployment_stays_what_it_is_unless_somebody_says_otherwise() -> None:
+    three = hosts("10.0.0.1", "10.0.0.2", "10.0.0.3")
+    assert settled(deployment(1, 0), three) == (1, 0)
+    assert settled(deployment(2, 3), three[:1]) == (2, 3)
+    assert settled(deployment(2, 3), three, masters=3, journals=3) == (3, 3)
