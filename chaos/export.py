@@ -4,6 +4,7 @@
     to_edn            Jepsen's form: one operation map a line, `:value [key value]` where the operation has a key
     to_knossos        one register key, in the words of Knossos' cas-register
     to_elle           registers as transactions, in the words of Elle's rw-register
+    write             a history as all of these but the first that it can be, each in a file
 
 A second opinion is only worth something if it cannot cry wolf: what the other checker has no word for is told to it
 as something that permits more, never less. Porcupine has no file format of its own; its users read lines of JSON.
@@ -15,14 +16,16 @@ under `:answer`. Times are nanoseconds.
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from math import isfinite
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
-from ebla.chaos.checkers.verdict import canonical, told
+from ebla.chaos.checkers.verdict import canonical
 from ebla.chaos.history import ENDS, FAIL, INVOKE, OK, Event, History, Operation
 from ebla.storage.errors import InvalidArgument
 
@@ -31,6 +34,10 @@ LONG_MAX = 2**63 - 1  # EDN's integers are of 64 bits, unless marked
 ELEMENT = ("add", "remove")  # their key is what they are about, not an object of its own
 KEYWORD = re.compile(r"[a-zA-Z*!_?<>=+-][a-zA-Z0-9*!_?<>=+.-]*")
 NO_NAMES: Mapping[str, str] = MappingProxyType({})
+REGISTER = ("read", "write", "insert", "update", "delete")  # what registers are asked
+REGISTERS = ("registers", "shared")  # workloads whose histories are of linearizable registers
+LINES, EDN, KNOSSOS, ELLE = ".jsonl", ".edn", ".knossos.edn", ".elle.edn"
+KNOSSOS_DIRECTORY = "knossos"
 
 
 class Keyword(str):
@@ -184,22 +191,32 @@ def to_knossos(history: History, key: Any) -> str:
     a compare-and-set from there; an update or a delete that changed something is a write, and one that found nothing
     a read of `:absent`.
     """
-    name = canonical(key)
-    first = Event(0, 0, history.processes, INVOKE, "write")
-    lines = [_map(first, 0, INVOKE, "write", ABSENT), _map(first, 1, OK, "write", ABSENT)]
-    for event, type, (word, value) in _by_event(history, name):
-        lines.append(_map(event, len(lines), type, word, value))
-    if len(lines) == 2:
+    operations = _by_key(history).get(canonical(key))
+    if operations is None:
         raise InvalidArgument(f"the history has no operation on register {key!r}")
+    return _knossos(operations, history.processes)
+
+
+def _by_key(history: History) -> dict[Hashable, list[Operation]]:
+    found: dict[Hashable, list[Operation]] = {}
+    for operation in history.operations(*REGISTER):
+        found.setdefault(canonical(operation.key), []).append(operation)
+    return found
+
+
+def _knossos(operations: Sequence[Operation], process: int) -> str:
+    """`process`: one that asked for nothing, for the first write."""
+    first = Event(0, 0, process, INVOKE, "write")
+    lines = [_map(first, 0, INVOKE, "write", ABSENT), _map(first, 1, OK, "write", ABSENT)]
+    for event, type, (word, value) in _by_event(operations):
+        lines.append(_map(event, len(lines), type, word, value))
     return "".join(lines)
 
 
-def _by_event(history: History, key: Hashable) -> Iterator[tuple[Event, str, tuple[str, Any]]]:
-    """Both events of the key's operations, in the order of the history, in the words of a cas-register."""
+def _by_event(operations: Iterable[Operation]) -> Iterator[tuple[Event, str, tuple[str, Any]]]:
+    """Both events of these operations, in the order of the history, in the words of a cas-register."""
     found: dict[int, tuple[Event, str, tuple[str, Any]]] = {}
-    for operation in history.operations("read", "write", "insert", "update", "delete"):
-        if canonical(operation.key) != key:
-            continue
+    for operation in operations:
         word, value = _as_cas(operation)
         asked = None if word == "read" else value
         found[operation.began] = operation.invoke, INVOKE, (word, asked)
@@ -230,33 +247,27 @@ def _as_cas(operation: Operation) -> tuple[str, Any]:
 def to_elle(history: History) -> str:
     """Registers as transactions of Elle's rw-register: `[[:r key value]]` and `[[:w key value]]`.
 
-    Elle tells writes apart by their values, so each value is written once a key, and it has no word for a delete. A
-    refused insert says no more than that something was there, which Elle has no word for either: it is left out.
+    Elle tells writes apart by their values and has no word for a delete: once a value is written it is never absent
+    again. Of a key that somebody may have deleted, the deletes and whatever tells of absence are left out. What is left
+    is right if the whole is: a read that finds a value finds the last one written, deletes or not. A key to which one
+    value was written twice is left out altogether, and so is a refused insert, which says that something was there.
     """
-    written: dict[tuple[Hashable, Hashable], Operation] = {}
     found: dict[int, tuple[Event, str, list[Any]]] = {}
-    for operation in history.operations("read", "write", "insert", "update", "delete"):
-        if operation.name == "delete":
-            raise InvalidArgument(
-                f"{told(operation)}: Elle's registers have no deletes; give a history without"
-            )
-        if operation.name != "read":
-            earlier = written.setdefault((canonical(operation.key), canonical(operation.argument)), operation)
-            if earlier is not operation:
-                raise InvalidArgument(
-                    f"{told(operation)} writes what {told(earlier)} wrote; Elle needs fresh values"
-                )
-        steps = _as_transaction(operation)
-        if not steps:
+    for operations in _by_key(history).values():
+        values = Counter(
+            canonical(each.argument) for each in operations if each.name not in ("read", "delete")
+        )
+        if any(count > 1 for count in values.values()):
             continue
-        asked = [[step, key, None if step == "r" else value] for step, key, value in steps]
-        found[operation.began] = operation.invoke, INVOKE, asked
-        if operation.end is not None:
-            found[operation.end.index] = (
-                operation.end,
-                operation.end.type,
-                steps if operation.known else asked,
-            )
+        deleted = any(each.name == "delete" and not each.failed for each in operations)
+        for operation in operations:
+            steps = _as_transaction(operation, deleted)
+            if not steps:
+                continue
+            asked = [[step, key, None if step == "r" else value] for step, key, value in steps]
+            found[operation.began] = operation.invoke, INVOKE, asked
+            if (end := operation.end) is not None:
+                found[end.index] = end, end.type, steps if operation.known else asked
     lines = []
     for number, index in enumerate(sorted(found)):
         event, type, steps = found[index]
@@ -264,13 +275,35 @@ def to_elle(history: History) -> str:
     return "".join(lines)
 
 
-def _as_transaction(operation: Operation) -> list[list[Any]]:
+def _as_transaction(operation: Operation, deleted: bool) -> list[list[Any]]:
+    """Empty for what Elle has no word for. `deleted`: absence may come back, which must not be told then."""
     read, write = Keyword("r"), Keyword("w")
-    key = operation.key
-    if operation.name == "read":
-        return [[read, key, operation.answer if operation.known else None]]
+    name, key = operation.name, operation.key
+    absent = [] if deleted else [[read, key, None]]
+    if name == "delete":
+        return []
+    if name == "read":
+        found = operation.answer if operation.known else None
+        return absent if operation.known and found is None else [[read, key, found]]
     if operation.known and operation.answer is False:
-        return [[read, key, None]] if operation.name == "update" else []
-    if operation.known and operation.name == "insert":
-        return [[read, key, None], [write, key, operation.argument]]
-    return [[write, key, operation.argument]]
+        return absent if name == "update" else []
+    inserted = absent if operation.known and name == "insert" else []
+    return [*inserted, [write, key, operation.argument]]
+
+
+# -- files
+
+
+def write(history: History, name: str, directory: Path) -> list[Path]:
+    """EDN for every history; for one of registers, what Elle and (in a directory of their own, one file for each key)
+    what Knossos reads. `name`: its workload's, on Ray with the number of a group. The paths of what was written."""
+    texts = {directory / f"{name}{EDN}": to_edn(history)}
+    if name.partition("-")[0] in REGISTERS:
+        texts[directory / f"{name}{ELLE}"] = to_elle(history)
+        for operations in _by_key(history).values():
+            path = directory / KNOSSOS_DIRECTORY / f"{name}-key-{operations[0].key}{KNOSSOS}"
+            texts[path] = _knossos(operations, history.processes)
+    for path, text in texts.items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    return list(texts)

@@ -22,7 +22,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     """`verdict`: valid, violation, or void (too little happened to judge); `reasons` say why not valid. Times are of the
     run's clock; `act_s` is when act one began and ended, `healed_s` how much later everything was answered and all
     replicas were equal. `unavailable`: per table, the windows without an acknowledged write. `skipped`: by kind, why
-    its faults were not carried out. `histories` are files of chaos/history.py's events.
+    its faults were not carried out. `histories` are files of chaos/history.py's events, in all the forms of chaos/export.py.
     """
 
     scenario: str

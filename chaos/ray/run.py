@@ -24,7 +24,7 @@ import msgspec
 from ebla.actors import messages as m
 from ebla.actors.fault_points import POINTS
 from ebla.chaos import plans
-from ebla.chaos.export import read_json_lines, to_edn, to_json_lines
+from ebla.chaos.export import LINES, read_json_lines, to_json_lines, write
 from ebla.chaos.history import History
 from ebla.chaos.plans import Plan
 from ebla.chaos.ray import figures, health, probes, shared
@@ -49,7 +49,6 @@ ANSWER_S_MAX = 60.0  # after healing, until everything asked is answered
 CONCLUDE_S_MAX = 180.0  # for a process's last reads, which have ANSWER_S_MAX, and its judgement
 SLACK_S = 10.0
 SHARE_MIN = 0.6  # of the operations must be acknowledged
-HISTORY = LINES, EDN = ".jsonl", ".edn"
 LOG_BYTES_MAX = 1 << 20  # of each log that is kept
 
 
@@ -217,6 +216,9 @@ def _report(
     request: Request, wanted: RayScenario, hosts: int, plan: Plan, seen: Seen, steps: Steps
 ) -> RunReport:
     histories = dict(read_histories(request.results))
+    files = [request.results / f"{name}{LINES}" for name in histories]
+    for name, history in histories.items():
+        files += write(history, name, request.results)
     pulse = figures.acknowledged_by_key(histories.get(Pulse.name, History()))
     times = {name: figures.acknowledged(history) for name, history in histories.items()}
     struck = sorted(
@@ -249,7 +251,7 @@ def _report(
         healed_s=seen.healed_s,
         unavailable={name: _windows(seen, name, each) for name, each in times.items()},
         recoveries=figures.recoveries(faults),
-        histories=tuple(str(request.results / f"{name}{end}") for name in histories for end in HISTORY),
+        histories=tuple(map(str, files)),
         results=str(request.results),
         phases=dict(steps.seconds),
     )
@@ -258,12 +260,9 @@ def _report(
 
 
 def read_histories(results: Path) -> Iterator[tuple[str, History]]:
-    """What the clients wrote down, by table; each is written beside it as EDN, too. A process that was killed may have
-    left half a line at the end."""
+    """What the clients wrote down, by table. A process that was killed may have left half a line at the end."""
     for path in sorted(results.glob(f"*{LINES}")):
-        history = read_history(path)
-        path.with_suffix(EDN).write_text(to_edn(history))
-        yield path.stem, history
+        yield path.stem, read_history(path)
 
 
 def read_history(path: Path) -> History:

@@ -61,7 +61,7 @@ _TEMPLATE = PAGES.from_string(
 {% for value in (x.median_s, x.p99_s, x.max_s) %}<td class="n">{{ "%.2f s" | format(value) }}</td>{% endfor %}</tr>
 {% endfor %}</table>{% endif %}
 <h2>To see it again</h2>
-<p class="sub">This plan, its histories (JSON lines and EDN), report.json and the roles' logs are in {{ r.results }};
+<p class="sub">This plan, its histories (JSON lines, EDN, for Knossos and Elle), report.json and the roles' logs are in {{ r.results }};
 the times of every page are seconds since the beginning of act one. The same faults again:
 <code>ebla chaos run --plan {{ r.results }}/{{ plan_file }} --duration {{ "%g" | format(r.duration_s) }} --hosts {{ r.hosts }}</code></p>
 </body></html>

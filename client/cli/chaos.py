@@ -198,7 +198,11 @@ def replay(
     ] = False,
     export: Annotated[
         Path | None,
-        typer.Option("--export", metavar="DIR", help="Write the histories there (JSON lines and EDN)."),
+        typer.Option(
+            "--export",
+            metavar="DIR",
+            help="Write the histories there (JSON lines, EDN, for Knossos and Elle).",
+        ),
     ] = None,
 ) -> None:
     """Make one run again, exactly as it was.
@@ -284,10 +288,11 @@ def _told(run: Run, messages: bool, whole: bool) -> list[Any]:
 def _export(ui: Ui, directory: Path, run: Run) -> None:
     from ebla.chaos import export
 
+    files = 0
     for name, history in run.histories.items():
-        (directory / f"{name}.jsonl").write_text(export.to_json_lines(history))
-        (directory / f"{name}.edn").write_text(export.to_edn(history))
-    ui.note(f"{2 * len(run.histories)} files in {directory}")
+        (directory / f"{name}{export.LINES}").write_text(export.to_json_lines(history))
+        files += 1 + len(export.write(history, name, directory))
+    ui.note(f"{files} files in {directory}")
 
 
 def planted(

@@ -50,6 +50,11 @@ def test_a_run_is_made_again_and_told_and_exported(tmp_path: Path) -> None:
     history = read_json_lines((tmp_path / "registers.jsonl").read_text())
     assert sum(event.type == "ok" for event in history.events) == first["answered"]
     assert (tmp_path / "registers.edn").read_text().startswith("{:index 0")
+    assert (tmp_path / "registers.elle.edn").read_text().startswith("{:index 0")
+    keys = {event.key for event in history.events}
+    assert {path.name for path in (tmp_path / "knossos").iterdir()} == {
+        f"registers-key-{key}.knossos.edn" for key in keys
+    }
     told = run("replay", "-s", "registers", "--seed", "4", "--story", "--whole").stdout
     assert "everything held" in told and "starts" in told
 

@@ -79,6 +79,7 @@ def test_a_real_cluster_keeps_its_promises_under_a_plan_of_faults(tmp_path: Path
             history = read_json_lines(path.read_text())
             assert history.events, path
             assert path.with_suffix(".edn").read_text() == to_edn(history)
+    assert str(tmp_path / "results" / "shared.elle.edn") in found.histories
     assert plans.decode((tmp_path / "results" / report.PLAN).read_bytes()) == plan
     kept = (tmp_path / "results" / "report.json").read_bytes()
     assert msgspec.json.decode(kept, type=report.RunReport) == found
