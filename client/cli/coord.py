@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
@@ -53,12 +52,14 @@ def ls(
 
 
 async def _children(cluster: Cluster, path: str) -> list[Node]:
+    from ebla.survey import gathered
+
     nodes = cluster.database.coordination
     names = await nodes.children(path)
     found: list[Node] = []
     for at in range(0, len(names), TOGETHER):
         asked = [nodes.get(_below(path, name)) for name in names[at : at + TOGETHER]]
-        found += [node for node in await asyncio.gather(*asked) if node is not None]
+        found += [node for node in await gathered(asked, TOGETHER) if node is not None]
     return found
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ebla.actors.figures import Figures, FiguresRequest
 from ebla.actors.journal import measures
 from ebla.actors.journal.messages import JournalId
@@ -10,8 +12,11 @@ from ebla.actors.journal.records import STATE, STATE_KEY
 from ebla.actors.journal.session import format_journal
 from ebla.actors.journal.writer import JournalWriter
 from ebla.storage.environment import Put
+from ebla.storage.errors import Corruption
 from tests.figures import by_series, kinds, listed, told
-from tests.journal.stage import Stage, play
+from tests.journal.rejoining import catch_up, next_segment, replace
+from tests.journal.stage import PATH, Stage, play
+from tests.journal.test_sync import segments
 from tests.journal.test_writer import A, C, writer_of
 
 
@@ -70,6 +75,40 @@ def test_a_journal_that_cannot_be_served_is_counted() -> None:
         await stage.cluster.restart(A)
         after = told(stage.role(A))
         assert after["journal_unserved"] == 1 and "journal_edits/edits" not in after
+
+    play(scenario)
+
+
+def test_a_damaged_segment_is_counted_until_it_was_fetched_anew() -> None:
+    async def scenario(stage: Stage) -> None:
+        await segments(stage, 2)
+        sound = told(stage.role(A))
+        key = stage.environment(A).items("edits")[1][0]
+        stage.cluster.state(A).rot(PATH, "edits", key)
+        with pytest.raises(Corruption):
+            await stage.read(A, 0, in_progress=False)
+        assert told(stage.role(A))["journal_damaged_segments/edits"] == 1
+        await stage.outside.clock.sleep(25.0)
+        mended = told(stage.role(A))
+        assert mended["journal_damaged_segments/edits"] == 0
+        assert mended["journal_synced_segments/edits"] == sound["journal_synced_segments/edits"] + 1
+        await stage.read(A, 0, in_progress=False)
+        assert told(stage.role(A))["journal_served_edits/edits"] > mended["journal_served_edits/edits"]
+
+    play(scenario, sync_s=10.0)
+
+
+def test_a_node_that_lost_its_directory_rejoins_until_it_counts_again() -> None:
+    async def scenario(stage: Stage) -> None:
+        hand = stage.hand()
+        await hand.recover()
+        await hand.write(3)
+        await replace(stage)
+        assert told(stage.role(A))["journal_rejoining/edits"] == 1
+        await next_segment(hand)
+        await catch_up(stage)
+        after = told(stage.role(A))
+        assert after["journal_rejoining/edits"] == 0 and after["journal_last_txid/edits"] > 3
 
     play(scenario)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from ebla.actors.coordination import messages as c
 from ebla.actors.figures import Figures, FiguresRequest
 from ebla.actors.journal.measures import LINE
 from ebla.actors.master import measures
 from ebla.actors.master.messages import HandOverReply, HandOverRequest
+from ebla.actors.messages import Empty
 from tests.figures import kinds, listed, told
 from tests.master import group_stage
 from tests.master import stage as single_stage
@@ -34,6 +36,37 @@ def test_the_only_master_counts_its_tables_its_tablets_and_its_servers() -> None
         await stage.until(lambda: told(stage.master)["master_servers/alive"] < 3)
         fewer = told(stage.master)
         assert (fewer["master_servers/alive"], fewer["master_servers/silent"]) == (2, 1)
+
+    single_stage.play(scenario)
+
+
+def test_tablets_are_counted_by_what_becomes_of_them() -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.open("a", "b", "c")
+        info = await stage.create("flights")
+        made = told(stage.master)
+        under_way = made["master_tablets/preparing"] + made["master_tablets/creating"]
+        assert (under_way, made["master_tablets/running"]) == (len(info.tablets), 0)
+        await stage.running("flights")
+        assert told(stage.master)["master_tablets/running"] == len(info.tablets)
+        await stage.drop("flights")
+        ending = told(stage.master)
+        assert ending["master_tablets/running"] == 0 and ending["master_tablets/ending"] == len(info.tablets)
+
+    single_stage.play(scenario)
+
+
+def test_sessions_and_nodes_of_the_namespace_are_told() -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.open()
+        request = c.OpenSessionRequest("request", 10_000, "a job")
+        session = (await stage.ask("open_session", request, c.SessionReply)).session
+        nodes = c.ChangeRequest(session, 1, 1, (c.Create("/jobs", b""), c.Create("/jobs/one", b"")))
+        await stage.ask("change_nodes", nodes, c.ChangeReply)
+        some = told(stage.master)
+        assert (some["coordination_sessions"], some["coordination_nodes"]) == (1, 2)
+        await stage.ask("close_session", c.SessionRequest(session), Empty)
+        assert told(stage.master)["coordination_sessions"] == 0
 
     single_stage.play(scenario)
 

@@ -8,6 +8,7 @@ from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.figures import Figures, FiguresRequest
 from ebla.actors.tablet import measures
+from ebla.actors.tablet.server import DISK_MEASURE_S
 from ebla.storage.errors import Corruption, DiskFull
 from tests.figures import kinds, listed, told
 from tests.tablet.harness import HOSTS, SCHEMA, TABLET, Group, address, row, simulate
@@ -108,6 +109,43 @@ def test_open_scans_and_failed_replicas_are_told() -> None:
         assert (after["tablet_replicas/failed"], after["tablet_replicas/leader"]) == (1, 0)
 
     simulate(scenario, scan_read_rows=10)
+
+
+def test_what_moves_to_private_logs_is_counted_as_such_and_leaves_the_shared_one() -> None:
+    async def scenario(group: Group) -> None:
+        leader = await group.leader()
+        away = next(host for host in HOSTS if host != leader)
+        group.cluster.crash(address(away))
+        for k in range(40):
+            await group.upsert(row(k, "x" * 1000))
+        held = told(group.server(leader))
+        assert held["tablet_syncs/private-log"] > 0 and held["tablet_sync_p99_ms/private-log"] > 0
+        assert held["tablet_syncs/consensus"] > 0
+        assert held["tablet_shared_log_bytes"] < held["tablet_log_bytes"]  # kept for the one that is away
+        await group.restart(away)
+        await group.settle()
+        await group.ask(leader, "flush", m.FlushRequest(), m.FlushReply)
+        await group.sleep(DISK_MEASURE_S + 1.0)
+        after = told(group.server(leader))
+        assert after["tablet_log_bytes"] < held["tablet_log_bytes"]
+        assert after["tablet_disk_bytes"] > 0
+
+    simulate(scenario, shared_log_bytes=10_000)
+
+
+def test_what_is_committed_and_not_applied_is_told() -> None:
+    async def scenario(group: Group) -> None:
+        await group.upsert(row(1))
+        await group.settle()
+        host = (await group.followers())[0]
+        assert told(group.server(host))["tablet_unapplied_entries_max"] == 0
+        group.replica(host).apply = lambda: False  # type: ignore[method-assign]
+        for k in range(3):
+            await group.upsert(row(k))
+        await group.sleep(1.0)
+        assert told(group.server(host))["tablet_unapplied_entries_max"] == 3
+
+    simulate(scenario)
 
 
 def test_replicas_that_were_walked_are_not_due_until_it_is_time_again() -> None:
