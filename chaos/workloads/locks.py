@@ -158,6 +158,12 @@ class _User:
         if self.session is not None and self.session.is_sure:
             self._note("sure", self.session.id)
 
+    async def _oversleep(self, session: Session) -> None:
+        """Long enough to be told that it has expired, if that is not too long."""
+        _doze(session)
+        if session.timeout_s < max(TIMEOUTS_S):
+            await self.client.clock.sleep(session.timeout_s * self.client.random.uniform(0.5, 2.0))
+
     # -- what it does
 
     async def _lock(self, session: Session) -> None:
@@ -166,7 +172,7 @@ class _User:
         wait_s = client.random.choice(WAITS_S)
         token = await client.ask("acquire", lock.path, None, lock.acquire(wait_s), int)
         if client.random.random() < DOZES:
-            _doze(session)
+            await self._oversleep(session)
         await self._use(lock, token)
         await self._ask("release", lock.path, token, lock.release())
 
