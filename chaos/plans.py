@@ -305,8 +305,8 @@ def _amount(chance: Random, kind: str) -> float:
 
 
 def shrink(plan: Plan, fails: Callable[[Plan], bool], tries_max: int = 200) -> Plan:
-    """The plan with every fault left out that the failure does not need. `fails` runs a plan; at most `tries_max`
-    runs are made, the larger pieces first."""
+    """The plan, which fails, with every fault left out that the failure does not need. `fails` runs a plan; at most
+    `tries_max` runs are made, the larger pieces first."""
     tries, size = 0, max(1, len(plan.faults) // 2)
     while size:
         start = 0

@@ -13,23 +13,25 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import re
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, as_completed, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from multiprocessing import resource_tracker
 from time import monotonic
 from typing import TypeVar
 from zlib import crc32
 
 import msgspec
 
-from ebla.actors.fault_points import ALL_POINTS, MARKS
+from ebla.actors.fault_points import ALL_POINTS, GROUP_POINTS, JOURNAL_POINTS, MARKS, POINTS
 from ebla.chaos import plans
 from ebla.chaos.plans import Plan
 from ebla.chaos.planted import Defect, defect, planted
-from ebla.chaos.scenarios import SCENARIOS, scenario, scenario_of
+from ebla.chaos.scenarios import SCENARIOS, Scenario, scenario, scenario_of
 from ebla.chaos.simulation.runs import Report, Run, plan_of
 
 T = TypeVar("T")
@@ -38,6 +40,8 @@ PAIRS_EVERY = 20  # one run of so many is made twice
 VOID_SHARE_MAX = 0.02  # of the runs; with more of them the others were lucky
 AHEAD_MAX = 4  # runs handed to a worker before it has finished one
 SHRINK_RUNS_MAX = 60
+KIND_WORDS = 6  # of a violation, beside numbers and names
+IS_A_WORD = re.compile(r"[A-Za-z][A-Za-z-]*:?")
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -82,7 +86,13 @@ class Soak:
 
     def never(self) -> list[str]:
         """Fault points that no run passed and marks that none reached, of those the runs could have come to."""
-        return [p for p in ALL_POINTS if not self.fired[p]] + [m for m in MARKS if not self.reached[m]]
+        return [p for p in self.points() if not self.fired[p]] + [m for m in MARKS if not self.reached[m]]
+
+    def points(self) -> list[str]:
+        """The fault points that the scenarios of the runs could come to: where there is one master, nobody keeps a
+        journal or takes over. All of them as long as nothing was run."""
+        could = {point for name in self.per_scenario for point in could_pass(scenario(name))}
+        return [point for point in ALL_POINTS if point in could or not self.per_scenario]
 
     def voids(self) -> list[str]:
         """Why it proves nothing, though nothing failed."""
@@ -98,6 +108,11 @@ class Soak:
                 "no run was made twice, so nobody knows whether a seed is one history; make more runs"
             )
         return found
+
+
+def could_pass(wanted: Scenario) -> tuple[str, ...]:
+    several = GROUP_POINTS + JOURNAL_POINTS if wanted.shape.masters > 1 else ()
+    return POINTS + several + wanted.points
 
 
 def carry_out(task: Task) -> Report:
@@ -138,10 +153,13 @@ def _leave_interrupts() -> None:
 
 @contextmanager
 def workers(count: int) -> Iterator[list[ProcessPoolExecutor]]:
-    """Processes, each with another order of its sets."""
+    """Processes, each with another order of its sets. Ctrl-C waits while they start: one that heard it before it knows
+    that it should not would end in a traceback."""
     before = os.environ.get("PYTHONHASHSEED")
+    resource_tracker.ensure_running()  # it would let signals in again, were it started with the first process
     with ExitStack() as stack:
         found = []
+        let_in = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         try:
             for number in range(count):
                 os.environ["PYTHONHASHSEED"] = str(number + 1)
@@ -154,6 +172,7 @@ def workers(count: int) -> Iterator[list[ProcessPoolExecutor]]:
                 os.environ.pop("PYTHONHASHSEED", None)
             else:
                 os.environ["PYTHONHASHSEED"] = before
+            signal.pthread_sigmask(signal.SIG_SETMASK, let_in)
         yield found
 
 
@@ -202,13 +221,46 @@ def runs(
         fill()
 
 
-def shrink(task: Task) -> Plan:
-    """The failing plan without the faults that the failure does not need."""
+class Shrunk(msgspec.Struct, frozen=True):
+    """What is left of a plan, and how it fails; `why` is empty where nothing failed, and the plan is as it was."""
+
+    plan: Plan
+    why: str
+
+
+def shrink(task: Task, told: Callable[[int], None] = lambda runs: None) -> Shrunk:
+    """The failing plan without the faults that the failure does not need: what is left breaks the same promise. The plan
+    itself is tried first. `told`: how many runs were made, after each of them."""
+    runs = 0
+
+    def why(plan: Plan) -> str:
+        nonlocal runs
+        violation = carry_out(msgspec.structs.replace(task, plan=plan)).violation
+        runs += 1
+        told(runs)
+        return violation
+
+    found = Shrunk(task.plan, why(task.plan))
+    if not found.why:
+        return found
+    wanted = kind_of(found.why)
 
     def fails(plan: Plan) -> bool:
-        return bool(carry_out(msgspec.structs.replace(task, plan=plan)).violation)
+        nonlocal found
+        tried = Shrunk(plan, why(plan))
+        if not tried.why or kind_of(tried.why) != wanted:
+            return False
+        found = tried
+        return True
 
-    return plans.shrink(task.plan, fails, SHRINK_RUNS_MAX)
+    plans.shrink(task.plan, fails, SHRINK_RUNS_MAX)
+    return found
+
+
+def kind_of(violation: str) -> tuple[str, ...]:
+    """What was violated, whoever did it and when: the first words of the sentence that are no numbers or names."""
+    words = [word for word in violation.partition("\n")[0].split() if IS_A_WORD.fullmatch(word)]
+    return tuple(words[:KIND_WORDS])
 
 
 class Hunt(msgspec.Struct, frozen=True):
@@ -235,9 +287,9 @@ def hunt(wanted: Defect, seeds: Iterable[int]) -> Hunt:
 def hunts(
     defects: Sequence[Defect], pools: Sequence[ProcessPoolExecutor], seeds: int | None = None
 ) -> Iterator[Hunt]:
-    """Every hunt as it ends. At most `seeds` of each, or its own limit."""
+    """Every hunt as it ends. At most `seeds` of each; without a number, its own limit."""
     asked = [
-        pools[number % len(pools)].submit(_hunt, each.name, min(seeds or each.seeds_max, each.seeds_max))
+        pools[number % len(pools)].submit(_hunt, each.name, seeds or each.seeds_max)
         for number, each in enumerate(defects)
     ]
     yield from (future.result() for future in as_completed(asked))

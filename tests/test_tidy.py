@@ -90,8 +90,10 @@ def test_dependencies_point_one_way() -> None:
 
 # Predicates are made by clients and evaluated by servers; the module depends on storage only.
 SHARED = {"ebla.expressions"}
-# The demo kills a node of its own; and disasters have a command.
-DISASTERS = {("pipelines/demo.py", "chaos"), ("client/cli/chaos.py", "chaos")}
+# The demo kills a node of its own; and disasters have commands.
+DISASTERS = {
+    (name, "chaos") for name in ("pipelines/demo.py", "client/cli/chaos.py", "client/cli/replaying.py")
+}
 
 
 def test_no_role_swallows_errors_it_does_not_know() -> None:

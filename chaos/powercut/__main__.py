@@ -123,10 +123,14 @@ def _run(figures: Figures, wanted: _Wanted, *, quiet: bool) -> None:
 
 
 def _check_keep(keep: Path) -> None:
-    """Before anything is recorded: what failed must not be lost for want of a place. Makes nothing."""
+    """Before anything is recorded: what failed must not be lost for want of a place. It is tried with a file, since
+    permissions are not all that may be in the way; nothing is left."""
     there = next(place for place in (keep, *keep.absolute().parents) if place.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK):
-        raise InvalidArgument(f"--keep: {keep} cannot be made or written; name another directory")
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        raise InvalidArgument(f"--keep: {keep} cannot be made or written; name another directory") from error
 
 
 def _shares(files: list[Path], count: int) -> Iterator[tuple[Path, range]]:

@@ -16,6 +16,7 @@ from ebla.chaos.ray.struck import OBSERVED, FaultReport
 WINDOW_S = 1.0  # what is shorter is no window without writes
 AROUND_S = 1.0  # a gap that begins so long after a fault is still its own
 TO_THE_END = math.inf
+P99_MIN = 100  # with fewer values the 99th percentile is the greatest of them
 
 Times = Sequence[float]
 

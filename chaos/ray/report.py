@@ -9,12 +9,15 @@ from rich.table import Table
 from rich.text import Text
 
 from ebla.chaos.plans import Plan
-from ebla.chaos.ray.figures import Recovery, Second, Window
+from ebla.chaos.ray.figures import P99_MIN, Recovery, Second, Window
 from ebla.chaos.ray.orders import Judged
 from ebla.chaos.ray.struck import OBSERVED, FaultReport
 
 VALID, VIOLATION, VOID = "valid", "violation", "void"
 PLAN, JSON = "plan.json", "report.json"  # beside the page, the picture and the histories
+SLOW_S = (
+    15.0  # from a fault that came alone to the first acknowledged write: the aim after the loss of a node
+)
 STATUS = {VALID: 0, VIOLATION: 1, VOID: 2}  # of the command
 
 
@@ -64,6 +67,7 @@ def view(report: RunReport) -> Group:
     )
     if longest := longest_window(report):
         parts.append(f"longest time without an acknowledged write in a table: {longest:.1f} s")
+    parts += [f"[yellow]slow[/yellow] {escape(text)}" for text in slow(report)]
     parts += [f"[yellow]skipped[/yellow] {kind}: {escape(why)}" for kind, why in report.skipped.items()]
     colour = {VALID: "green", VIOLATION: "red", VOID: "yellow"}[report.verdict]
     parts.append(f"[bold {colour}]{report.verdict}[/]")
@@ -102,12 +106,32 @@ def _judged(report: RunReport) -> Table:
 
 def _recoveries(report: RunReport) -> Table:
     table = Table(title="from a fault that came alone to the next acknowledged write", title_justify="left")
-    for column in ("fault", "count", "median", "p99", "longest"):
+    titles, rows = recovery_rows(report)
+    for column in titles:
         table.add_column(column)
-    for kind, found in report.recoveries.items():
-        row = (f"{found.median_s:.2f} s", f"{found.p99_s:.2f} s", f"{found.max_s:.2f} s")
-        table.add_row(kind, str(found.faults), *row)
+    for row in rows:
+        table.add_row(*row)
     return table
+
+
+def recovery_rows(report: RunReport) -> tuple[list[str], list[list[str]]]:
+    """Titles and rows; a 99th percentile is told of kinds with so many faults that it is not the longest."""
+    many = any(found.faults >= P99_MIN for found in report.recoveries.values())
+    rows = []
+    for kind, found in report.recoveries.items():
+        p99 = [f"{found.p99_s:.2f} s" if found.faults >= P99_MIN else ""] if many else []
+        rows.append([kind, str(found.faults), f"{found.median_s:.2f} s", *p99, f"{found.max_s:.2f} s"])
+    return ["fault", "count", "median", *(["p99"] if many else []), "longest"], rows
+
+
+def slow(report: RunReport) -> list[str]:
+    """Warnings, which are no part of the verdict: nothing is promised of how soon."""
+    return [
+        f"{each.fault.kind} {' '.join(each.fault.where)}".rstrip()
+        + f" at {when(report, each)}: {each.recovery_s:.1f} s until writes were acknowledged again, more than {SLOW_S:g} s"
+        for each in report.faults
+        if each.alone and each.recovery_s is not None and each.recovery_s > SLOW_S
+    ]
 
 
 def when(report: RunReport, fault: FaultReport) -> str:

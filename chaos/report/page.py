@@ -10,7 +10,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ebla.chaos.ray.figures import Window
-from ebla.chaos.ray.report import PLAN, RunReport, longest_window, observed, rate, told, when
+from ebla.chaos.ray.report import (
+    PLAN,
+    RunReport,
+    longest_window,
+    observed,
+    rate,
+    recovery_rows,
+    slow,
+    told,
+    when,
+)
 from ebla.chaos.report.plot import png
 from ebla.chaos.report.style import PAGES, STYLE
 
@@ -30,6 +40,7 @@ _TEMPLATE = PAGES.from_string(
 <h1>{{ r.scenario }}, seed {{ r.seed }} <span class="verdict {{ r.verdict }}">{{ r.verdict }}</span></h1>
 <p class="sub">{{ means }}</p>
 {% for reason in r.reasons %}<p class="false">{{ reason }}</p>{% endfor %}
+{% for text in slow %}<p>Slow: {{ text }}</p>{% endfor %}
 <div class="figures">
 {% for value, label in figures %}<span><b>{{ value }}</b>{{ label }}</span>{% endfor %}
 </div>
@@ -56,9 +67,8 @@ _TEMPLATE = PAGES.from_string(
 <td>{{ windows(found) }}</td></tr>
 {% else %}<tr><td colspan="4">none in any of {{ r.unavailable | length }} tables</td></tr>{% endfor %}</table>
 {% if r.recoveries %}<h2>From a fault that came alone to the first acknowledged write</h2>
-<table><tr><th>fault</th><th class="n">count</th><th class="n">median</th><th class="n">p99</th><th class="n">longest</th></tr>
-{% for kind, x in r.recoveries.items() %}<tr><td>{{ kind }}</td><td class="n">{{ x.faults }}</td>
-{% for value in (x.median_s, x.p99_s, x.max_s) %}<td class="n">{{ "%.2f s" | format(value) }}</td>{% endfor %}</tr>
+<table><tr>{% for title in recoveries[0] %}<th{{ "" if loop.first else ' class="n"' | safe }}>{{ title }}</th>{% endfor %}</tr>
+{% for row in recoveries[1] %}<tr>{% for cell in row %}<td{{ "" if loop.first else ' class="n"' | safe }}>{{ cell }}</td>{% endfor %}</tr>
 {% endfor %}</table>{% endif %}
 <h2>To see it again</h2>
 <p class="sub">This plan, its histories (JSON lines, EDN, for Knossos and Elle), report.json and the roles' logs are in {{ r.results }};
@@ -76,6 +86,8 @@ def html(report: RunReport, picture: bytes) -> str:
         means=MEANS[report.verdict],
         figures=_figures(report),
         told=told,
+        slow=slow(report),
+        recoveries=recovery_rows(report),
         when=when,
         windows=lambda found: _windows(found, report.act_s[0]),
         plan_file=PLAN,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from ebla.actors.fault_points import ALL_POINTS, MARKS
+from ebla.actors.fault_points import MARKS
 from ebla.chaos import plans
 from ebla.chaos.plans import Plan
 from ebla.chaos.report.style import PAGES, STYLE
@@ -21,8 +21,9 @@ WORDS = {VALID: "all held", VIOLATION: "failed", VOID: "void"}
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """A soak as a value. `never`: fault points and marks that no run came to, which is a failure if the soak was
-    `thorough`: all scenarios, in COVERAGE_RUNS runs or more. `voids`: why it proves nothing."""
+    """A soak as a value. `points` and `crashed`: how often the fault points that its scenarios could come to were passed,
+    and ended a node. `never`: those and marks that no run came to, which is a failure if the soak was `thorough`: all
+    scenarios, in COVERAGE_RUNS runs or more. `voids`: why it proves nothing."""
 
     workers: int
     runs: int
@@ -85,7 +86,7 @@ def figures(soak: Soak, seconds: float, everything: bool) -> Figures:
         voids=tuple(voids),
         scenarios=dict(soak.per_scenario),
         faults=dict(soak.effects),
-        points=dict(soak.fired),
+        points={point: soak.fired[point] for point in soak.points()},
         crashed=dict(soak.crashed),
         marks=dict(soak.reached),
     )
@@ -115,7 +116,7 @@ _TEMPLATE = PAGES.from_string(
 {% for name, count in f.faults | dictsort %}<tr><td>{{ name }}</td><td class="n">{{ "{:,}".format(count) }}</td></tr>{% endfor %}
 </table>
 <h2>Fault points</h2><table><tr><th>point</th><th class="n">passed</th><th class="n">crashed at</th></tr>
-{% for name in points %}<tr><td>{{ name }}</td><td class="n">{{ "{:,}".format(f.points.get(name, 0)) }}</td>
+{% for name, count in f.points.items() %}<tr><td>{{ name }}</td><td class="n">{{ "{:,}".format(count) }}</td>
 <td class="n">{{ "{:,}".format(f.crashed.get(name, 0)) }}</td></tr>{% endfor %}</table>
 <h2>Rare paths</h2><table><tr><th>mark</th><th class="n">reached</th></tr>
 {% for name in marks %}<tr><td>{{ name }}</td><td class="n">{{ "{:,}".format(f.marks.get(name, 0)) }}</td></tr>{% endfor %}
@@ -137,7 +138,7 @@ def html(found: Figures) -> str:
         (f"{len(found.failed):,}", "failed"),
     ]
     word = WORDS[found.verdict]
-    return _TEMPLATE.render(style=STYLE, f=found, word=word, numbers=numbers, points=ALL_POINTS, marks=MARKS)
+    return _TEMPLATE.render(style=STYLE, f=found, word=word, numbers=numbers, marks=MARKS)
 
 
 def write(found: Figures, directory: Path) -> Path:

@@ -16,21 +16,17 @@ import msgspec
 import typer
 
 from ebla.cli.commands import command
-from ebla.cli.problems import Usage, did_you_mean
+from ebla.cli.problems import Usage
 from ebla.cli.render import listing
+from ebla.cli.replaying import PROVED_NOTHING, VIOLATED, make_directory, replay, scenario_named, shrink
 from ebla.cli.ui import Ui
-from ebla.storage.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from ebla.chaos.plans import Plan
     from ebla.chaos.report.soak_page import Figures
-    from ebla.chaos.scenarios import Scenario
-    from ebla.chaos.simulation.runs import Run
     from ebla.chaos.soak import Soak, Task
 
 MINUTES_MIN = 0.1
-GIVE_ONE = "give --scenario and --seed, or --plan"
-VIOLATED, PROVED_NOTHING = 1, 2  # exit statuses
+SHRUNK_MAX = 10  # failing plans of a soak; each takes up to a minute
 
 Scenarios = Annotated[
     list[str] | None, typer.Option("--scenario", "-s", help="This one (repeatable; default: all of them).")
@@ -45,19 +41,26 @@ def scenarios(ui: Ui) -> None:
     """The scenarios: what they do and what goes wrong in them."""
     from ebla.chaos.scenarios import SCENARIOS
 
-    rows = [
-        (
-            each.name,
-            f"{each.shape.hosts} x {each.replicas}",
-            ", ".join(workload.name for workload in each.workloads()),
-            ", ".join(each.mix) or "nothing",
+    rows, document = [], []
+    for each in SCENARIOS.values():
+        shape, workloads = each.shape, [workload.name for workload in each.workloads()]
+        journals = len(shape.journal_hosts())
+        masters = f"{shape.masters}, {journals} journal nodes" if journals else f"{shape.masters}"
+        hosts = f"{shape.hosts} x {each.replicas}"
+        rows.append((each.name, hosts, masters, ", ".join(workloads), ", ".join(each.mix) or "nothing"))
+        document.append(
+            {
+                "name": each.name,
+                "hosts": shape.hosts,
+                "replicas": each.replicas,
+                "masters": shape.masters,
+                "journals": journals,
+                "workloads": workloads,
+                "faults": dict(each.mix),  # expected per ten seconds, by kind
+            }
         )
-        for each in SCENARIOS.values()
-    ]
-    document = [
-        dict(zip(("name", "hosts x replicas", "workloads", "faults"), row, strict=True)) for row in rows
-    ]
-    ui.show({"scenarios": document}, listing(("scenario", "hosts x replicas", "workloads", "faults"), rows))
+    titles = ("scenario", "hosts x replicas", "masters", "workloads", "faults")
+    ui.show({"scenarios": document}, listing(titles, rows))
 
 
 def simulate(
@@ -92,9 +95,9 @@ def simulate(
     from ebla.chaos.report import soak_page
     from ebla.chaos.scenarios import SCENARIOS
 
-    names = list(dict.fromkeys(_scenario(name).name for name in scenario or SCENARIOS))
+    names = list(dict.fromkeys(scenario_named(name).name for name in scenario or SCENARIOS))
     if keep is not None:
-        _make(keep, "--keep")
+        make_directory(keep, "--keep")
     told = soak.Soak()
     began_s = time.monotonic()
     limit = None if minutes is None else began_s + 60 * minutes
@@ -110,11 +113,9 @@ def simulate(
         if keep is not None and told.runs:  # what failed is not lost, though nothing of it is shrunk
             ui.note(f"the report of what was run is {soak_page.write(figures(), keep)}")
         raise
-    if keep is not None:
-        told.failed = [(soak.shrink(soak.Task(plan)), why) for plan, why in told.failed]
     found = figures()
     if keep is not None:
-        ui.note(f"the report is {soak_page.write(found, keep)}")
+        found = _shrunk(ui, found, keep)
     ui.show(msgspec.to_builtins(found), *_table(found))
     for why in found.voids:
         ui.warn(f"this is not a pass: {why}")
@@ -133,25 +134,25 @@ def _make_runs(ui: Ui, tasks: Iterator[Task], workers: int, told: Soak, total: i
             progress.step(f"{told.answered:,} operations", told.runs, total)
 
 
-def _scenario(name: str) -> Scenario:
-    from ebla.chaos.scenarios import SCENARIOS
-    from ebla.chaos.scenarios import scenario as named
+def _shrunk(ui: Ui, found: Figures, keep: Path) -> Figures:
+    """Writes the report before the first failures are shrunk, and again afterwards, Ctrl-C or not."""
+    from ebla.chaos import soak
+    from ebla.chaos.report import soak_page
 
+    soak_page.write(found, keep)
+    failed = list(found.failed)
     try:
-        return named(name)
-    except InvalidArgument as error:
-        raise Usage(f"{error}{did_you_mean(name, SCENARIOS)}", option="--scenario") from None
-
-
-def _make(directory: Path, option: str) -> None:
-    """Before anything is run, so that nothing is run for nobody."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        why = f"{directory} cannot be made: {error.strerror}; name a directory that can be written"
-        raise Usage(why, option=option) from None
-    if not os.access(directory, os.W_OK):
-        raise Usage(f"{directory} cannot be written; name another directory", option=option)
+        for number, (plan, why) in enumerate(failed[:SHRUNK_MAX]):
+            shrunk = shrink(ui, soak.Task(plan))
+            failed[number] = shrunk.plan, shrunk.why or f"only once of two times: {why}"
+    finally:
+        found = msgspec.structs.replace(found, failed=tuple(failed))
+        ui.note(f"the report is {soak_page.write(found, keep)}")
+    if len(failed) > SHRUNK_MAX:
+        ui.note(
+            f"the first {SHRUNK_MAX} plans are shrunk, the other {len(failed) - SHRUNK_MAX} as they were drawn"
+        )
+    return found
 
 
 def _until(limit: float, first: int) -> Any:
@@ -179,122 +180,6 @@ def _table(found: Figures) -> list[Any]:
     return [listing(("", ""), rows)]
 
 
-def replay(
-    ui: Ui,
-    scenario: Annotated[str | None, typer.Option("--scenario", "-s", help="The scenario.")] = None,
-    seed: Annotated[int | None, typer.Option("--seed", min=0, help="The seed.")] = None,
-    plan: Annotated[
-        Path | None,
-        typer.Option("--plan", exists=True, dir_okay=False, help="A plan that was kept, instead."),
-    ] = None,
-    story: Annotated[bool, typer.Option("--story", help="Tell what happened around the violation.")] = False,
-    messages: Annotated[bool, typer.Option("--messages", help="In the story, every message too.")] = False,
-    whole: Annotated[bool, typer.Option("--whole", help="The story from its beginning.")] = False,
-    defect: Annotated[
-        str, typer.Option("--defect", help="With a planted defect (see `ebla chaos planted`).")
-    ] = "",
-    shrink: Annotated[
-        bool, typer.Option("--shrink", help="Leave out the faults that the failure does not need.")
-    ] = False,
-    export: Annotated[
-        Path | None,
-        typer.Option(
-            "--export",
-            metavar="DIR",
-            help="Write the histories there (JSON lines, EDN, for Knossos and Elle).",
-        ),
-    ] = None,
-) -> None:
-    """Make one run again, exactly as it was.
-
-    Exit status 0: everything held. 1: a violation. 2: too little was judged to tell.
-    """
-    from ebla.chaos import soak
-    from ebla.chaos.planted import planted
-    from ebla.chaos.scenarios import scenario_of
-    from ebla.chaos.simulation.runs import Run
-
-    chosen = _plan(scenario, seed, plan)
-    if export is not None:
-        _make(export, "--export")
-    with planted(defect):
-        if shrink:
-            chosen = soak.shrink(soak.Task(chosen, defect))
-        run = Run(scenario_of(chosen), chosen, whole_story=story)
-        report = soak.quiet(run.go)
-    if export is not None:
-        _export(ui, export, run)
-    void = "this is not a pass: too little happened to judge, or a checker could not decide"
-    verdict = report.violation or (void if report.void else "everything held")
-    parts: list[Any] = (
-        [listing(("", "fault"), [("", str(fault)) for fault in chosen.faults])] if chosen.faults else []
-    )
-    if story:
-        parts += _told(run, messages, whole)
-    parts.append(
-        f"{chosen.scenario} seed {chosen.seed}, {report.virtual_s:.3f} s of virtual time, digest {report.digest}"
-    )
-    parts.append(verdict)
-    document = msgspec.to_builtins(report) | {"plan": msgspec.to_builtins(chosen)}
-    ui.show(document, *parts)
-    if report.violation or report.void:
-        raise typer.Exit(VIOLATED if report.violation else PROVED_NOTHING)
-
-
-def _plan(scenario: str | None, seed: int | None, path: Path | None) -> Plan:
-    from ebla.chaos.simulation.runs import plan_of
-
-    if path is not None:
-        if scenario is not None or seed is not None:
-            raise Usage(f"a plan has its scenario and seed; {GIVE_ONE}", option="--plan")
-        return _read_plan(path)
-    if scenario is None or seed is None:
-        raise Usage("which run?", option="--scenario", hint=GIVE_ONE)
-    return plan_of(_scenario(scenario), seed)
-
-
-def _read_plan(path: Path) -> Plan:
-    from ebla.chaos import plans
-    from ebla.chaos.scenarios import scenario_of
-
-    try:
-        plan = plans.decode(path.read_bytes())
-    except OSError as error:
-        raise Usage(
-            f"{path} cannot be read: {error.strerror}; name a plan that can be", option="--plan"
-        ) from None
-    except msgspec.MsgspecError as error:
-        raise Usage(f"{path} is not a plan of faults: {error}", option="--plan") from error
-    wanted = scenario_of(plan)
-    try:
-        plans.check(plan, wanted.host_names(), wanted.points)
-    except InvalidArgument as error:
-        raise Usage(f"{path} cannot be carried out: {error}", option="--plan") from None
-    return plan
-
-
-def _told(run: Run, messages: bool, whole: bool) -> list[Any]:
-    from ebla.chaos.simulation import story
-
-    lines = story.story(run, messages=messages, around_s=None if whole else story.AROUND_S)
-    rows = [(f"{line.at_s:.6f}", line.kind, line.text) for line in lines]
-    parts: list[Any] = [listing(("second", "", "what happened"), rows)]
-    if run.violation:
-        for who, notes in story.replicas(run):
-            parts += [f"\n{who} remembers", *("  " + note for note in notes)]
-    return [*parts, ""]
-
-
-def _export(ui: Ui, directory: Path, run: Run) -> None:
-    from ebla.chaos import export
-
-    files = 0
-    for name, history in run.histories.items():
-        (directory / f"{name}{export.LINES}").write_text(export.to_json_lines(history))
-        files += 1 + len(export.write(history, name, directory))
-    ui.note(f"{files} files in {directory}")
-
-
 def planted(
     ui: Ui,
     defect: Annotated[
@@ -302,7 +187,9 @@ def planted(
     ] = None,
     seeds: Annotated[
         int | None,
-        typer.Option("--seeds", "-n", min=1, help="At most so many (default: each one's own limit)."),
+        typer.Option(
+            "--seeds", "-n", min=1, help="At most so many (default: as many as it must be found within)."
+        ),
     ] = None,
     workers: Workers = None,
 ) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
 import msgspec
 import pytest
+from rich.console import Console
 
 from ebla.chaos import soak
 from ebla.chaos.checkers.verdict import Verdict
@@ -15,7 +17,7 @@ from ebla.chaos.history import INVOKE, History
 from ebla.chaos.plans import Fault, Plan
 from ebla.chaos.ray.figures import Recovery, Second, Window
 from ebla.chaos.ray.orders import Judged
-from ebla.chaos.ray.report import VALID, VIOLATION, VOID, RunReport
+from ebla.chaos.ray.report import VALID, VIOLATION, VOID, RunReport, recovery_rows, slow, view
 from ebla.chaos.ray.struck import MISSED, OBSERVED, FaultReport
 from ebla.chaos.report import page, soak_page
 from ebla.chaos.scenarios import scenario
@@ -80,6 +82,40 @@ def test_a_void_run_never_looks_like_a_pass() -> None:
     assert "This is not a pass" in void and "99 operations were acknowledged" in void
     assert 'class="verdict void"' in void
     assert 'class="verdict violation"' in page.html(report(VIOLATION, "a stale read"), b"")
+
+
+def terminal(told: RunReport) -> str:
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(view(told))
+    return console.export_text()
+
+
+def test_a_long_unavailability_is_a_warning_and_no_verdict() -> None:
+    crash, pause = report(VALID).faults
+    lone = msgspec.structs.replace(crash, alone=True, recovery_s=21.04)
+    (said,) = slow(msgspec.structs.replace(report(VALID), faults=(lone, pause)))
+    assert said == "crash host-2 at 3.0 s: 21.0 s until writes were acknowledged again, more than 15 s"
+    told = msgspec.structs.replace(report(VALID), faults=(lone, pause))
+    assert f"slow {said}" in terminal(told) and f"Slow: {said}" in page.html(told, b"")
+    assert told.status == 0
+    for fine in (
+        msgspec.structs.replace(lone, alone=False),
+        msgspec.structs.replace(lone, recovery_s=15.0),
+    ):
+        quick = msgspec.structs.replace(told, faults=(fine,))
+        assert "slow" not in terminal(quick) and "Slow" not in page.html(quick, b"")
+
+
+def test_a_percentile_of_few_values_is_called_the_longest() -> None:
+    few = report(VALID)
+    assert "p99" not in terminal(few) + page.html(few, b"")
+    many = {"crash": Recovery(1, 1.6, 1.6, 1.6), "pause": Recovery(100, 0.5, 0.875, 2.0)}
+    told = msgspec.structs.replace(few, recoveries=many)
+    assert recovery_rows(told) == (
+        ["fault", "count", "median", "p99", "longest"],
+        [["crash", "1", "1.60 s", "", "1.60 s"], ["pause", "100", "0.50 s", "0.88 s", "2.00 s"]],
+    )
+    assert "p99" in terminal(told) and "p99" in page.html(told, b"")
 
 
 def test_a_soak_report_names_failures_and_what_was_never_reached(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -9,8 +10,10 @@ from typing import cast
 
 import pytest
 
+from ebla.actors.fault_points import ALL_POINTS, GROUP_POINTS, JOURNAL_POINTS, NAMESPACE_POINTS, POINTS
 from ebla.chaos import soak
-from ebla.chaos.plans import Plan
+from ebla.chaos.plans import Fault, Plan
+from ebla.chaos.planted import DEFECTS
 from ebla.chaos.scenarios import SCENARIOS
 from ebla.chaos.simulation.runs import Report
 from ebla.chaos.soak import PAIRS_EVERY, Soak, Task, paired
@@ -28,20 +31,8 @@ class Worker:
 
     def submit(self, work: Callable[[Task], Report], task: Task) -> Future[Report]:
         self.made[task.plan] += 1
-        counts: dict[str, dict[str, int]] = {key: {} for key in ("effects", "fired", "crashed", "reached")}
-        numbers = dict.fromkeys(("virtual_s", "steps", "answered", "unknown", "healed_s"), 1)
         future: Future[Report] = Future()
-        future.set_result(
-            Report(
-                scenario=task.plan.scenario,
-                seed=task.plan.seed,
-                digest=self.digest,
-                violation="",
-                void=False,
-                **numbers,
-                **counts,
-            )
-        )
+        future.set_result(report(task.plan, digest=self.digest))
         return future
 
 
@@ -50,6 +41,20 @@ def soaked(tasks: list[Task], *workers: Worker) -> Soak:
     made = list(soak.runs(tasks, cast(list[ProcessPoolExecutor], workers), told))
     assert Counter(plan for plan, _ in made) == Counter(task.plan for task in tasks)
     return told
+
+
+def report(plan: Plan, violation: str = "", digest: str = "a") -> Report:
+    counts: dict[str, dict[str, int]] = {key: {} for key in ("effects", "fired", "crashed", "reached")}
+    numbers = dict.fromkeys(("virtual_s", "steps", "answered", "unknown", "healed_s"), 1)
+    return Report(
+        scenario=plan.scenario,
+        seed=plan.seed,
+        digest=digest,
+        violation=violation,
+        void=False,
+        **numbers,
+        **counts,
+    )
 
 
 def asked(names: tuple[str, ...], seeds: int) -> list[Task]:
@@ -95,3 +100,81 @@ def test_one_worker_compares_nothing_and_a_soak_without_runs_is_void() -> None:
     assert (alone.workers, alone.runs, alone.pairs, alone.voids()) == (1, SEEDS, 0, [])
     (why,) = soaked([], Worker("a"), Worker("a")).voids()
     assert why.startswith("no run was made; ")
+
+
+FAULTS = tuple(Fault(float(at), "crash", ("host-1",), 1.0) for at in range(8))
+LOST = "Violation: registers: key 3: write 3 17 by process {} (events {} and 9) was acknowledged, but nobody has it"
+TWICE = "Violation: tokens: 4 was applied twice"
+
+
+def test_a_plan_shrinks_to_what_breaks_the_same_promise_and_says_how(monkeypatch: pytest.MonkeyPatch) -> None:
+    needed = {FAULTS[2], FAULTS[5]}
+
+    def carried_out(task: Task) -> Report:
+        faults = task.plan.faults
+        if needed <= set(faults):
+            return report(task.plan, LOST.format(len(faults), 2 * len(faults)))
+        return report(task.plan, TWICE if FAULTS[2] in faults else "")
+
+    monkeypatch.setattr(soak, "carry_out", carried_out)
+    told: list[int] = []
+    shrunk = soak.shrink(Task(Plan("registers", 1, FAULTS)), told.append)
+    assert set(shrunk.plan.faults) == needed, "one of them alone fails too, in another way"
+    assert shrunk.why == LOST.format(2, 4)
+    assert told == list(range(1, len(told) + 1))
+
+
+def test_a_plan_that_holds_is_run_once_and_not_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(soak, "carry_out", lambda task: report(task.plan))
+    told: list[int] = []
+    plan = Plan("leases", 17, FAULTS)
+    assert soak.shrink(Task(plan), told.append) == soak.Shrunk(plan, "")
+    assert told == [1]
+
+
+def test_violations_are_of_one_kind_whatever_their_numbers_and_names() -> None:
+    assert soak.kind_of(LOST.format(1, 2)) == soak.kind_of(LOST.format(30, 41))
+    assert soak.kind_of(LOST) != soak.kind_of(TWICE)
+    assert soak.kind_of(TWICE) == ("Violation:", "tokens:", "was", "applied", "twice")
+    two = "AssertionError: two masters serve at once: ['master-0', 'master-1']"
+    assert soak.kind_of(two) != soak.kind_of(two.replace("two masters", "nobody")), two
+
+
+@pytest.mark.parametrize(
+    ("names", "points"),
+    [
+        (("chains", "registers"), POINTS),
+        (("chains", "masters"), POINTS + GROUP_POINTS + JOURNAL_POINTS),
+        (("locks",), POINTS + GROUP_POINTS + JOURNAL_POINTS + NAMESPACE_POINTS),
+        ((), ALL_POINTS),
+    ],
+)
+def test_points_of_journals_and_standbys_are_missed_only_where_there_are_some(
+    names: tuple[str, ...], points: tuple[str, ...]
+) -> None:
+    told = soaked(asked(names, 2), Worker("a"), Worker("a"))
+    assert set(told.points()) == set(points)
+    assert set(points) < set(told.never())
+
+
+def test_processes_do_not_hear_an_interrupt_from_their_first_moment_on() -> None:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    with soak.workers(1) as (pool,):
+        assert signal.SIGINT in pool.submit(signal.pthread_sigmask, signal.SIG_BLOCK, []).result()
+        assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
+
+
+def test_a_hunt_goes_on_for_as_many_seeds_as_are_asked_for() -> None:
+    asked_for: list[int] = []
+
+    class Hunter:
+        def submit(self, work: Callable[..., object], name: str, seeds: int) -> Future[None]:
+            asked_for.append(seeds)
+            future: Future[None] = Future()
+            future.set_result(None)
+            return future
+
+    wanted = DEFECTS["apply-twice"]
+    for seeds in (1000, None):
+        list(soak.hunts([wanted], [cast(ProcessPoolExecutor, Hunter())], seeds))
+    assert asked_for == [1000, wanted.seeds_max]

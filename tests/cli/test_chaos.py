@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
-from ebla.chaos import plans
+from ebla.chaos import plans, soak
 from ebla.chaos.export import read_json_lines
 from ebla.chaos.planted import DEFECTS
 from ebla.chaos.ray import scenarios as real
@@ -26,7 +27,11 @@ def run(*words: str) -> Result:
 def test_the_scenarios_are_listed() -> None:
     listed = json.loads(run("scenarios", "--json").stdout)["scenarios"]
     assert [each["name"] for each in listed] == list(SCENARIOS)
-    assert "zombie" in run("scenarios").stdout
+    masters = next(each for each in listed if each["name"] == "masters")
+    assert (masters["hosts"], masters["masters"], masters["journals"]) == (3, 2, 3)
+    assert masters["workloads"] == ["churn", "registers"] and masters["faults"]["isolate"] == 5.0
+    shown = run("scenarios").stdout
+    assert "zombie" in shown and "2, 3 journal nodes" in shown
 
 
 def test_seeds_are_simulated_and_a_report_is_left(tmp_path: Path) -> None:
@@ -76,6 +81,59 @@ def test_a_violation_is_told_shrunk_and_is_exit_status_one(tmp_path: Path) -> No
     for event in re.findall(r"[0-9]+", shown):
         assert re.search(rf"^ *[0-9.]+ +{FOUND.scenario} +{event} client ", story, re.MULTILINE), event
     assert len(story.splitlines()) > len(told["plan"]["faults"]) + 20, "what happened around the violation"
+
+
+def test_a_run_that_holds_is_not_shrunk_and_says_so() -> None:
+    done = run("replay", "-s", "calm", "--seed", "1", "--shrink")
+    assert done.exit_code == 0
+    assert "there is nothing to shrink: everything held" in done.stderr
+
+
+def test_faults_that_did_nothing_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    twice = [{"at_s": at_s, "kind": "crash", "where": ["host-1"], "for_s": 0.6} for at_s in (0.1, 0.2)]
+    gone = [{"at_s": 0.3, "kind": "pause", "where": ["host-1"], "for_s": 0.1}]
+    path.write_text(json.dumps({"scenario": "calm", "seed": 1, "faults": twice + gone}))
+    done = run("replay", "--plan", str(path))
+    assert done.exit_code == 0, done.output
+    assert "\nhad no effect: crash (1 of 2), pause\n" in done.stdout
+    assert "had no effect" not in run("replay", "-s", "calm", "--seed", "1").stdout
+
+
+class Failing:
+    """Stands for what a soak runs: `count` failures, and their shrinking, which is interrupted at the `last`."""
+
+    def __init__(self, count: int, last: int) -> None:
+        self.count, self.last, self.shrunk = count, last, 0
+
+    def runs(self, tasks: Iterator[soak.Task], pools: object, told: soak.Soak) -> Iterator[object]:
+        for task, _ in zip(tasks, range(self.count), strict=False):
+            told.runs += 1
+            told.failed.append((task.plan, "Violation: chains: a node is lost"))
+        yield from ()
+
+    def shrink(self, task: soak.Task, told: Callable[[int], None]) -> soak.Shrunk:
+        told(1)
+        self.shrunk += 1
+        if self.shrunk == self.last:
+            raise KeyboardInterrupt
+        return soak.Shrunk(plans.Plan(task.plan.scenario, task.plan.seed, ()), "Violation: chains: shrunk")
+
+
+@pytest.mark.parametrize(("last", "status", "shrunk"), [(3, 130, 2), (99, 1, 10)])
+def test_what_failed_is_reported_before_it_is_shrunk_and_only_the_first_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: int, status: int, shrunk: int
+) -> None:
+    failing = Failing(12, last)
+    monkeypatch.setattr(soak, "runs", failing.runs)
+    monkeypatch.setattr(soak, "shrink", failing.shrink)
+    done = run("simulate", "-s", "chains", "-n", "20", "--workers", "1", "--keep", str(tmp_path))
+    assert done.exit_code == status, done.output
+    assert "Traceback" not in done.output and str(tmp_path / "soak.html") in done.stderr.replace("\n", "")
+    failed = json.loads((tmp_path / "soak.json").read_text())["failed"]
+    assert len(failed) == 12 and len(list(tmp_path.glob("chains-*.json"))) == 12
+    assert [why for _, why in failed].count("Violation: chains: shrunk") == shrunk
+    assert ("the first 10 plans are shrunk" in done.stderr) == (status == 1)
 
 
 def test_a_planted_defect_is_hunted() -> None:

@@ -210,6 +210,8 @@ def test_what_cannot_be_tried_is_no_pass(life: Path, tmp_path: Path) -> None:
     (tmp_path / "taken").write_bytes(b"")
     nowhere = told("--cuts", "1", "--keep", str(tmp_path / "taken" / "here"))
     assert (nowhere.exit_code, "--keep" in nowhere.stderr) == (2, True)
+    unreal = told("--cuts", "1", "--keep", "/proc/kept")  # a directory in which root, too, makes nothing
+    assert (unreal.exit_code, "--keep" in unreal.stderr) == (2, True)
     nothing = told("--cuts", "0", "--flips", "0")
     assert (nothing.exit_code, "raise --cuts" in nothing.stderr) == (2, True)
     which = told("--recording", str(life))
