@@ -1,16 +1,20 @@
 """What happened in a run, told so that a person can follow it: faults, deaths, what clients asked and heard.
 
 Messages between nodes are left out unless they are asked for; there are thousands. Told is what lies around the events
-that a checker names, or the end of the run, where an invariant broke. Then comes what the replicas of the tablet in
-question remember of their own terms and elections.
+that a checker's sentence names, and of clients only what they asked about the keys of these events; or what lies before
+the end of the run, where an invariant broke. Then comes what the replicas of the tablet in question remember of their own
+terms and elections meanwhile. Times are those of the run, for all of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from ebla.actors.tablet.server import TabletServer
+from ebla.chaos.checkers.verdict import canonical
 from ebla.chaos.history import INVOKE, Event
 from ebla.chaos.simulation.deployment import address_of
 from ebla.chaos.simulation.runs import Run, Violation
@@ -19,6 +23,7 @@ MESSAGES = ("call", "arrive", "answer", "NotDelivered", "OutcomeUnknown")
 AROUND_S = 6.0  # half of it before and half after an event; all of it before the end of the run
 NOTES_MAX = 12  # of one replica
 VALUE_MAX = 120  # characters
+NAMES_EVENTS = re.compile(r"\bevents? (\d+)(?: and (\d+))?")
 
 
 @dataclass(frozen=True)
@@ -31,24 +36,46 @@ class Line:
 
 
 def story(run: Run, *, messages: bool = False, around_s: float | None = AROUND_S) -> list[Line]:
-    """In order of time; the `around_s` around the violation only, or all of it (None)."""
-    lines = [*_traced(run, messages), *_asked(run)]
-    lines.sort(key=lambda line: line.at_s)
-    if around_s is None or not lines:
-        return lines
-    moments = _moments(run)
-    if not moments:
-        return [line for line in lines if line.at_s >= lines[-1].at_s - around_s]
-    return [line for line in lines if any(abs(line.at_s - at_s) <= around_s / 2 for at_s in moments)]
+    """In order of time; the `around_s` around the violation and what concerns it only, or all of it (None)."""
+    asked = _asked(run, lambda name, event: True) if around_s is None else _asked(run, _concerned(run))
+    within = _window(run, around_s)
+    lines = [line for line in (*_traced(run, messages), *asked) if within(line.at_s)]
+    return sorted(lines, key=lambda line: line.at_s)
 
 
-def _moments(run: Run) -> list[float]:
-    """When the events were noted that show the violation. A violation that a checker found opens with its workload."""
+def _window(run: Run, around_s: float | None) -> Callable[[float], bool]:
+    if around_s is None:
+        return lambda at_s: True
+    moments = [event.time_us / 1e6 for event in _shown(run)]
+    if moments:
+        return lambda at_s: any(abs(at_s - moment) <= around_s / 2 for moment in moments)
+    ended_s = max(
+        [line.at_s for line in (*_traced(run, False), *_asked(run, lambda name, event: True))], default=0.0
+    )
+    return lambda at_s: at_s >= ended_s - around_s
+
+
+def _concerned(run: Run) -> Callable[[str, Event], bool]:
+    """Whether something a client of this workload said is about what the violation names."""
+    shown = _shown(run)
+    if not shown:
+        return lambda name, event: True
+    keys, workload = {canonical(event.key) for event in shown}, _workload(run)
+    return lambda name, event: name == workload and canonical(event.key) in keys
+
+
+def _shown(run: Run) -> list[Event]:
+    """The events that show the violation: those that the checker's sentence names, or else all that it had in mind."""
     if run.judged is None:
         return []
-    workload = run.violation.removeprefix(f"{Violation.__name__}: ").partition(":")[0]
-    events = run.histories[workload].events
-    return [events[place].time_us / 1e6 for place in run.judged.events]
+    events = run.histories[_workload(run)].events
+    named = [int(each) for found in NAMES_EVENTS.findall(run.violation) for each in found if each]
+    return [events[place] for place in named or run.judged.events if place < len(events)]
+
+
+def _workload(run: Run) -> str:
+    """A violation that a checker found opens with its workload."""
+    return run.violation.removeprefix(f"{Violation.__name__}: ").partition(":")[0]
 
 
 def _traced(run: Run, messages: bool) -> Iterator[Line]:
@@ -75,9 +102,9 @@ _PAST = {
 }
 
 
-def _asked(run: Run) -> Iterator[Line]:
+def _asked(run: Run, wanted: Callable[[str, Event], bool]) -> Iterator[Line]:
     for name, history in run.histories.items():
-        for event in history.events:
+        for event in filter(partial(wanted, name), history.events):
             yield Line(event.time_us / 1e6, name, _said(event))
 
 
@@ -93,14 +120,19 @@ def _said(event: Event) -> str:
     return " ".join(words)
 
 
-def replicas(run: Run) -> Iterator[tuple[str, list[str]]]:
+def replicas(run: Run, *, around_s: float | None = AROUND_S) -> Iterator[tuple[str, list[str]]]:
     """Of every tablet that the violation names, or of all if it names none: each replica, and its last notes."""
     cluster = run.deployment.cluster if run.deployment else None
+    within = _window(run, around_s)
     for address in map(address_of, run.deployment.hosts) if run.deployment else ():
         role = cluster.role(address) if cluster and cluster.known(address) else None
-        if not isinstance(role, TabletServer):
+        if cluster is None or not isinstance(role, TabletServer):
             continue
+        clock = cluster.clock(address)
         named = [tablet for tablet in role.replicas if tablet in run.violation]
         for tablet in named or role.replicas:
-            notes = role.replicas[tablet].core.story().splitlines()
-            yield f"{address} {tablet}", notes[-NOTES_MAX:]
+            notes = [note.partition(" ") for note in role.replicas[tablet].core.story().splitlines()]
+            at = [(clock.virtual_s(float(reading)), what) for reading, _, what in notes]
+            told = [f"{at_s:.3f} {what}" for at_s, what in at if within(at_s)]
+            if told:
+                yield f"{address} {tablet}", told[-NOTES_MAX:]

@@ -60,12 +60,20 @@ class NodeClock:
         self._since_s = loop.time()
         self._reading_s = self._start_s
         self._rate = 1.0
+        self._turns = [(self._reading_s, self._since_s, 1.0)]  # since when it runs at which rate
         self.wall_offset_us = 0
 
     def set_rate(self, rate: float) -> None:
         """From now on a second of virtual time is `rate` seconds here; the clock does not jump."""
         self._reading_s, self._since_s = self.monotonic(), self._loop.time()
         self._rate = rate
+        self._turns.append((self._reading_s, self._since_s, rate))
+
+    def virtual_s(self, reading_s: float) -> float:
+        """When, in virtual time, `monotonic` was this."""
+        began = (turn for turn in reversed(self._turns) if turn[0] <= reading_s)
+        first_s, since_s, rate = next(began, self._turns[0])
+        return since_s + (reading_s - first_s) / rate
 
     def monotonic(self) -> float:
         return self._reading_s + (self._loop.time() - self._since_s) * self._rate

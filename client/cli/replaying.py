@@ -35,7 +35,9 @@ def replay(
     ] = None,
     story: Annotated[bool, typer.Option("--story", help="Tell what happened around the violation.")] = False,
     messages: Annotated[bool, typer.Option("--messages", help="In the story, every message too.")] = False,
-    whole: Annotated[bool, typer.Option("--whole", help="The story from its beginning.")] = False,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="The whole story, of every key and tablet, from its beginning.")
+    ] = False,
     defect: Annotated[
         str, typer.Option("--defect", help="With a planted defect (see `ebla chaos planted`).")
     ] = "",
@@ -139,11 +141,12 @@ def _read_plan(path: Path) -> Plan:
 def _told(run: Run, messages: bool, whole: bool) -> list[Any]:
     from ebla.chaos.simulation import story
 
-    lines = story.story(run, messages=messages, around_s=None if whole else story.AROUND_S)
+    around_s = None if whole else story.AROUND_S
+    lines = story.story(run, messages=messages, around_s=around_s)
     rows = [(f"{line.at_s:.6f}", line.kind, line.text) for line in lines]
     parts: list[Any] = [listing(("second", "", "what happened"), rows)]
     if run.violation:
-        for who, notes in story.replicas(run):
+        for who, notes in story.replicas(run, around_s=around_s):
             parts += [f"\n{who} remembers", *("  " + note for note in notes)]
     return [*parts, ""]
 

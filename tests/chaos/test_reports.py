@@ -22,7 +22,7 @@ from ebla.chaos.ray.struck import MISSED, OBSERVED, FaultReport
 from ebla.chaos.report import page, soak_page
 from ebla.chaos.scenarios import scenario
 from ebla.chaos.simulation.runs import Run, plan_of
-from ebla.chaos.simulation.story import AROUND_S, story
+from ebla.chaos.simulation.story import AROUND_S, replicas, story
 
 FAULTS = (Fault(3.0, "crash", ("host-2",), 1.0), Fault(5.0, "pause", ("host-3",), 2.0))
 
@@ -190,3 +190,31 @@ def test_a_story_lies_around_the_events_that_show_the_violation_or_before_the_en
     run.judged = Verdict(False, "4 was applied twice", events=(2, 7), judged=8)
     assert times(run) == [1.5, 4.0, 6.5, 18.0]
     assert times(run, None) == list(moments)
+
+
+def test_a_story_tells_what_clients_asked_about_the_keys_of_the_events_that_the_sentence_names() -> None:
+    run = told_at(0.5, 18.0)
+    history, other = run.histories["tokens"], History()
+    for at_s, key in ((4.0, "a"), (4.5, "b"), (5.0, "a"), (17.0, "a")):
+        history.note(at_s, history.new_process(), INVOKE, "add", key)
+    other.note(4.2, other.new_process(), INVOKE, "read", "a")
+    run.histories["registers"] = other
+    run.violation = "Violation: tokens: add 'a' by process 2 (events 2 and 4) took place twice"
+    run.judged = Verdict(False, "add 'a' took place twice", events=(0, 2, 3, 4, 5), judged=6)
+    assert times(run) == [4.0, 5.0], (
+        "neither of another key, nor around events that the sentence does not name"
+    )
+    assert not [line for line in story(run) if line.kind == "registers"]
+    assert [line.at_s for line in story(run, around_s=None) if line.kind == "registers"] == [4.2]
+
+
+def test_what_replicas_remember_is_told_in_seconds_of_the_run_and_within_its_window() -> None:
+    run = Run(scenario("calm"), plan_of(scenario("calm"), 1))
+    soak.quiet(run.go)
+    ended_s = run.loop.time()
+    notes = [note for _, told in replicas(run, around_s=None) for note in told]
+    moments = [float(note.split(" ")[0]) for note in notes]
+    assert moments and all(0.0 <= at_s <= ended_s for at_s in moments)
+    assert any(" term 1: " in note for note in notes)
+    lately = [float(note.split(" ")[0]) for _, told in replicas(run, around_s=0.5) for note in told]
+    assert len(lately) < len(moments) and all(at_s > ended_s - 1.0 for at_s in lately)

@@ -315,3 +315,19 @@ def test_one_seed_is_one_history_in_any_process_and_with_any_hash_seed():
     here = [run(turbulent_life(), seed) for seed in (7, 8)]
     assert told == [str(here)] * 2
     assert here[0] != here[1]
+
+
+def test_a_clock_knows_when_it_showed_something_whatever_its_rate_was() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        clock = SimulatedCluster().clock("host")
+        shown = []
+        for rate in (1.0, 1.1, 0.9, 1.0):
+            clock.set_rate(rate)
+            for _ in range(3):
+                await asyncio.sleep(0.7)
+                shown.append((loop.time(), clock.monotonic()))
+        for at_s, reading_s in shown:
+            assert clock.virtual_s(reading_s) == pytest.approx(at_s, abs=1e-6)
+
+    run(main())
