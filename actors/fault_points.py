@@ -104,7 +104,7 @@ JOURNAL_POINTS = tuple(
     f"journal.{commit}.{side}_commit" for commit in JOURNAL_COMMITS for side in ("before", "after")
 )
 
-ALL_POINTS = POINTS + GROUP_POINTS + NAMESPACE_POINTS + JOURNAL_POINTS
+ALL_POINTS = POINTS + ALTER_POINTS + GROUP_POINTS + NAMESPACE_POINTS + JOURNAL_POINTS
 
 MARKS = (
     "tablet.flush.replica_gone",

@@ -8,9 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from ebla.actors.fault_points import GROUP_POINTS, JOURNAL_POINTS, MASTER_POINTS, NAMESPACE_POINTS, POINTS
+from ebla.actors.fault_points import (
+    ALTER_POINTS,
+    GROUP_POINTS,
+    JOURNAL_POINTS,
+    MASTER_POINTS,
+    NAMESPACE_POINTS,
+    POINTS,
+)
 from ebla.chaos.plans import HOLD_S, SIMULATION, Plan
 from ebla.chaos.simulation.deployment import Shape
+from ebla.chaos.workloads.alters import Alters
 from ebla.chaos.workloads.bank import Bank
 from ebla.chaos.workloads.base import PAUSE_S, Workload
 from ebla.chaos.workloads.chains import Chains
@@ -285,6 +293,15 @@ _ALL = (
         look_s=0.05,
         points=(*NAMESPACE_POINTS, *GROUP_POINTS),
         victims=(*_LOCKS.master_hosts(), *_LOCKS.journal_hosts()),
+    ),
+    Scenario(
+        "alters",
+        {**PROCESSES, **NETWORK, "crash": 3.0, "crash_point": 10.0, "slow_disk": 1.0, "full_disk": 0.5},
+        lambda: [Alters(), Churn(TABLES)],
+        Shape(clients=3, server=SMALL, master=SMALL_MASTER),
+        duration_s=10.0,
+        pause_s=0.1,
+        points=(*ALTER_POINTS, *ALTER_POINTS, *POINTS),
     ),
 )
 

@@ -2,6 +2,7 @@
 
 put FIRST COUNT TAG     upsert rows (k, "TAG-k") and flush; answers `index N`
 large FIRST COUNT SIZE  the same with values of SIZE characters
+alter                   the table is ALTERED from here on, and on the disk with the next `put`
 rot K                   write the row with key K with a wrong byte in it
 """
 
@@ -14,6 +15,9 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
+from ebla.storage import alteration
+from ebla.storage.alteration import Alteration
+from ebla.storage.altered import AddColumn, DropColumn, altered
 from ebla.storage.checksum import seed
 from ebla.storage.entries import START, Position
 from ebla.storage.environment import Put
@@ -21,24 +25,26 @@ from ebla.storage.lmdb_disk import LmdbDisk
 from ebla.storage.records import seal
 from ebla.storage.results import RESULTS, Results
 from ebla.storage.rows import RowCodec
-from ebla.storage.schema import TableSchema
+from ebla.storage.schema import Column, TableSchema
 from ebla.storage.tablet_store import META, POSITION, ROWS, TabletStore, path_of
 
 TABLET = "0123456789abcdef0123456789abcdef"
 SCHEMA = TableSchema.from_arrow(pa.schema([("k", pa.int64()), ("v", pa.string()), ("n", pa.int32())]), ["k"])
 CODEC = RowCodec(SCHEMA)
+ALTERED = altered(SCHEMA, [DropColumn("n"), AddColumn(Column("n", "string", default=b"new"))])
 MAP_BYTES = 4 << 20  # small, so that it has to grow
 
 
-def encoded(first: int, values: list[str]) -> tuple[list[bytes], list[bytes]]:
+def encoded(first: int, values: list[str], codec: RowCodec = CODEC) -> tuple[list[bytes], list[bytes]]:
     rows = {"k": list(range(first, first + len(values))), "v": values, "n": [None] * len(values)}
-    return CODEC.encode(CODEC.arrow(rows), seed(TABLET))
+    return codec.encode(codec.arrow(rows), seed(TABLET))
 
 
 class Owner:
     def __init__(self, disk: LmdbDisk, store: TabletStore) -> None:
         self.disk = disk
         self.store = store
+        self.codec = CODEC
 
     @staticmethod
     async def open(root: str) -> Owner:
@@ -52,7 +58,7 @@ class Owner:
         return Owner(disk, TabletStore(environment, Results(1), seed(TABLET)))
 
     async def put(self, first: int, values: list[str]) -> int:
-        self.store.put(*encoded(first, values))
+        self.store.put(*encoded(first, values, self.codec))
         self.store.applied = Position(self.store.applied.index + 1, 1, 0)
         return (await self.store.flush()).index
 
@@ -67,6 +73,10 @@ class Owner:
             return f"index {await self.put(int(words[0]), [f'{words[2]}-{n}' for n in range(int(words[1]))])}"
         if verb == "large":
             return f"index {await self.put(int(words[0]), ['x' * int(words[2])] * int(words[1]))}"
+        if verb == "alter":
+            self.codec = RowCodec(ALTERED)
+            self.store.alter(alteration.encode(Alteration(ALTERED)))
+            return "altered"
         assert verb == "rot"
         await self.rot(int(words[0]))
         return "rotten"

@@ -13,7 +13,7 @@ import pytest
 from ebla.storage import local_reader
 from ebla.storage.environment import JOINED_STEP
 from ebla.storage.errors import Corruption, Damaged
-from tests.storage.local_owner import CODEC, SCHEMA, TABLET
+from tests.storage.local_owner import ALTERED, CODEC, SCHEMA, TABLET
 
 
 class Owner:
@@ -148,3 +148,25 @@ def test_large_rows_come_in_small_blocks(owner: Owner, scan: Scan) -> None:
 def test_a_place_without_rows_is_damaged_and_never_empty(tmp_path: Path) -> None:
     with pytest.raises(Damaged, match="no environment"):
         rows(local_reader.scan(tmp_path / "nothing", TABLET, SCHEMA))
+
+
+def test_rows_of_several_layouts_are_read_and_a_reader_that_does_not_know_them_is_told(
+    owner: Owner, scan: Scan
+) -> None:
+    owner("put 0 3 old")
+    owner("alter")
+    before = scan()
+    assert next(before).num_rows == 3, "what is not flushed is not there"
+    owner("put 2 3 new")
+    found = local_reader.scan(owner.directory, TABLET, ALTERED)
+    assert [row for batch in found for row in batch.to_pylist()] == [
+        {"k": 0, "v": "old-0", "n": "new"},
+        {"k": 1, "v": "old-1", "n": "new"},
+        {"k": 2, "v": "new-0", "n": None},
+        {"k": 3, "v": "new-1", "n": None},
+        {"k": 4, "v": "new-2", "n": None},
+    ]
+    with pytest.raises(
+        local_reader.Stale, match="version 1 of their table, the reader knows 0; open the table again"
+    ):
+        next(scan())

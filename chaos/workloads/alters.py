@@ -1,0 +1,232 @@
+"""Alters: columns come, go and change their names, tables are dropped for a while and recalled, under inserts.
+
+Every client has a table of its own. What it writes into a column says which column it means, by number; names are few, so
+that they are used again and again. What a row must show follows from that alone, whatever became of an alteration whose
+answer was lost:
+
+    a row whose insert was acknowledged is there
+    a column shows what the row was given for it, or its default if the row was given nothing
+    so nothing shows under a name that was meant for another column of that name
+
+Tables that nobody recalls in time are created and dropped beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+import ebla
+from ebla import aio
+from ebla.chaos.checkers.verdict import Verdict
+from ebla.chaos.history import History
+from ebla.chaos.workloads.base import Client, NoAnswer, persist, until_stopped
+from ebla.storage.convert import defaults
+from ebla.storage.schema import Column
+
+NAMES = ("a", "b", "c", "d", "e")
+ROWS_MAX = 12  # of one insert
+KEPT_S = 3600.0
+SHORT_S = 0.3
+
+
+@dataclass
+class _Mine:
+    """A client's table, and what it gave to which row: value by the column's number, by key."""
+
+    table: aio.Table
+    id: str
+    given: dict[int, dict[int, int]] = field(default_factory=dict)
+    sure: dict[int, None] = field(default_factory=dict)
+    keys: int = 0
+
+
+class Alters:
+    name = "alters"
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+        self.judged = 0
+        self._tables: list[_Mine] = []
+        self._short = 0
+
+    async def prepare(self, client: Client) -> None:
+        """Nothing: every client makes its own table."""
+
+    async def run(self, client: Client) -> None:
+        name = f"{self.name}-{len(self._tables)}"
+        schema = pa.schema([("k", pa.int64()), ("a", pa.int64()), ("b", pa.int64())])
+        by = ebla.hash("k", buckets=2)
+        replicas = client.stage.replicas
+        mine: _Mine | None = None
+        while mine is None and not client.stopping:
+            try:
+                table = await client.db.create_table(
+                    name, schema=schema, primary_key=["k"], partition_by=by, replicas=replicas
+                )
+                mine = _Mine(table, table._routes.info.table)
+                self._tables.append(mine)
+            except ebla.EblaError:
+                name += "'"
+                await client.pause()
+
+        async def step() -> None:
+            assert mine is not None
+            verbs = (self._insert, self._alter, self._read, self._drop, self._let_go)
+            await client.random.choices(verbs, (8, 4, 4, 1, 1))[0](client, mine)
+
+        await until_stopped(client, step)
+
+    async def conclude(self, client: Client) -> None:
+        """By a client of its own: those that made the tables may be gone."""
+        for mine in self._tables:
+            await persist(client, lambda mine=mine: self._read_whole(client, mine))  # type: ignore[misc]
+
+    def judge(self, history: History) -> Verdict:
+        if self.problems:
+            return Verdict(False, "; ".join(self.problems[:3]), (), len(self.problems))
+        return Verdict(True, judged=self.judged)
+
+    # -- verbs
+
+    async def _insert(self, client: Client, mine: _Mine) -> None:
+        """In what the handle takes for the present schema: it may be an older one."""
+        columns = _columns(mine.table)
+        keys = range(mine.keys, mine.keys + client.random.randint(1, ROWS_MAX))
+        mine.keys = keys.stop
+        rows = []
+        for key in keys:
+            some = [column for column in columns if client.random.random() < 0.7]
+            mine.given[key] = {
+                _number(column, columns): _value(key, _number(column, columns)) for column in some
+            }
+            rows.append({"k": key, **{c.name: _value(key, _number(c, columns)) for c in some}})
+        if client.random.random() < 0.3:
+            client.random.shuffle(rows)
+        call = mine.table.insert(rows, deadline_s=client.deadline_s())
+        try:
+            await client.ask("insert", None, len(rows), call)
+        except NoAnswer:
+            await self._recalled(client, mine)
+            raise
+        mine.sure.update(dict.fromkeys(keys))
+
+    async def _alter(self, client: Client, mine: _Mine) -> None:
+        change = mine.table.alter()
+        held = [column.name for column in _columns(mine.table)]
+        free = [name for name in NAMES if name not in held]
+        if held and client.random.random() < 0.4:
+            change.drop_column(held.pop(client.random.randrange(len(held))))
+        if held and free and client.random.random() < 0.4:
+            new = free.pop(client.random.randrange(len(free)))
+            change.rename_column(held[client.random.randrange(len(held))], new)
+        if free and (not change.changes or client.random.random() < 0.5):
+            default = client.random.choice([None, -client.random.randint(1, 1_000_000)])
+            change.add_column(client.random.choice(free), pa.int64(), default=default)
+        if not change.changes:
+            return
+        try:
+            wait_s = client.random.choice([0.0, 0.5, 5.0])
+            await client.ask("alter", mine.table.name, len(change.changes), change.apply(wait_s=wait_s))
+        except NoAnswer:
+            await self._recalled(client, mine)
+            raise
+
+    async def _read_whole(self, client: Client, mine: _Mine) -> None:
+        try:
+            listed = await client.db.tables(self.name, deadline_s=client.deadline_s())
+            name = next((each.name for each in listed if each.table == mine.id), None)
+            table = None if name is None else await client.db.table(name, deadline_s=client.deadline_s())
+        except ebla.EblaError as error:
+            raise NoAnswer from error
+        if table is None:
+            await self._recalled(client, mine)
+            raise NoAnswer
+        await self._read_through(client, mine, table)
+
+    async def _read(self, client: Client, mine: _Mine) -> None:
+        await self._read_through(client, mine, mine.table)
+
+    async def _read_through(self, client: Client, mine: _Mine, table: aio.Table) -> None:
+        sure = list(mine.sure)
+        try:
+            scan = table.scan(deadline_s=10.0 + client.deadline_s())
+            found = (await scan.to_arrow()).to_pylist()
+        except ebla.EblaError as error:
+            await self._recalled(client, mine)
+            raise NoAnswer from error
+        columns = [column for column in scan._plan.schema.columns if column.name != "k"]
+        seen = {row["k"]: row for row in found}
+        self.judged += 1
+        missing = [key for key in sure if key not in seen]
+        if missing or len(seen) != len(found):
+            self.problems.append(
+                f"{table.name}: rows {missing[:5]} are missing, {len(found) - len(seen)} doubled"
+            )
+        for key, row in seen.items():
+            given = mine.given.get(key)
+            for column in columns:
+                expected = (
+                    _default(column)
+                    if given is None
+                    else given.get(_number(column, columns), _default(column))
+                )
+                if given is None or row[column.name] != expected:
+                    told = f"{row[column.name]} of row {key} in column {column.name!r}, number {column.id}"
+                    self.problems.append(f"{table.name}: {told}; it should be {expected}")
+
+    async def _drop(self, client: Client, mine: _Mine) -> None:
+        try:
+            await mine.table.info(deadline_s=client.deadline_s())  # it may have another name by now
+        except ebla.EblaError as error:
+            await self._recalled(client, mine)
+            raise NoAnswer from error
+        call = client.db.drop_table(mine.table.name, reserve_s=KEPT_S, deadline_s=client.deadline_s())
+        try:
+            await client.ask("set-aside", mine.table.name, None, call)
+        finally:
+            await self._recalled(client, mine)
+
+    async def _recalled(self, client: Client, mine: _Mine) -> None:
+        """If it is set aside, also by a drop whose answer was lost: have it back."""
+        name = f"{self.name}-{client.random.randrange(10**9)}"
+        new_name = client.random.choice([None, name])
+        try:
+            await client.db.recall_table(mine.id, new_name, deadline_s=client.deadline_s())
+        except ebla.EblaError:
+            return  # it was not dropped; or the next step finds it dropped again
+
+    async def _let_go(self, client: Client, mine: _Mine) -> None:
+        """A table that nobody recalls, or too late."""
+        self._short += 1
+        name = f"{self.name}-short-{self._short}"
+        try:
+            await client.db.create_table(
+                name,
+                schema=pa.schema([("k", pa.int64())]),
+                primary_key=["k"],
+                replicas=client.stage.replicas,
+                wait_s=0,
+            )
+            await client.db.drop_table(name, reserve_s=SHORT_S, deadline_s=client.deadline_s())
+        except ebla.EblaError as error:
+            raise NoAnswer from error
+
+
+def _columns(table: aio.Table) -> list[Column]:
+    return [column for column in table._routes.schema.columns if column.name != "k"]
+
+
+def _number(column: Column, columns: list[Column]) -> int:
+    """Its id; of a table that was never altered its place, which becomes its id. The key is the first column."""
+    return column.id or columns.index(column) + 2
+
+
+def _value(key: int, number: int) -> int:
+    return key * 1000 + number
+
+
+def _default(column: Column) -> Any:
+    return defaults(column, 1)[0].as_py()
