@@ -130,7 +130,7 @@ class Role:
         """Graceful stop. Durability never depends on it."""
 
     def measure(self) -> Iterable[Figure]:
-        """The role in numbers, as of now: see figures.py. Not before it has started."""
+        """The role in numbers, as of now: see figures.py. Raises NotRunning before it has started."""
         return ()
 
     @rpc

@@ -63,6 +63,7 @@ class JournalNode(Role):
         self._running = False
 
     def measure(self) -> Iterable[Figure]:
+        self._require_running()
         return measure_node(self)
 
     async def _open(self, name: str) -> None:

@@ -86,6 +86,8 @@ class GroupMaster(CoordinationVerbs, Role):
             await self.reign.retire()
 
     def measure(self) -> Iterable[Figure]:
+        if not self._running:
+            raise NotRunning(f"{self.world.address} is starting or stopping", state="starting")
         return measure_group(self)
 
     def _follow(self) -> None:

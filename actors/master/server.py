@@ -124,6 +124,7 @@ class Master(CoordinationVerbs, Role):
         self.coordination.close()
 
     def measure(self) -> Iterable[Figure]:
+        self._require_running()
         return measure_single(self)
 
     def _require_running(self) -> None:

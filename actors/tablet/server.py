@@ -147,6 +147,7 @@ class TabletServer(Role):
                 return
 
     def measure(self) -> Iterable[Figure]:
+        self._require_running()
         return measure(self)
 
     async def _tick(self) -> None:

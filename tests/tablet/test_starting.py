@@ -8,6 +8,7 @@ import pytest
 
 from ebla.actors import errors
 from ebla.actors import messages as m
+from ebla.actors.figures import FiguresRequest
 from ebla.actors.tablet.raft.messages import Configuration
 from ebla.actors.tablet.server import TabletServer
 from ebla.actors.world import methods
@@ -31,6 +32,7 @@ ASKED: dict[str, Any] = {
     "step_down": m.StepDownRequest(TABLET),
     "checksum_start": m.ChecksumStart(TABLET),
     "checksum": m.ChecksumQuery(TABLET, 1),
+    "figures": FiguresRequest(),
 }
 
 
