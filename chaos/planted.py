@@ -140,8 +140,8 @@ _ALL = (
     Defect(
         "lease-without-margin",
         "the lease lasts as long as followers are patient, as if all clocks ran alike",
-        "leases",
-        400,
+        "drift",
+        200,
         defects.count_on_equal_clocks,
     ),
     Defect(

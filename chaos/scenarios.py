@@ -105,7 +105,7 @@ ELECTIONS = {
     "slow_disk": 6.0,
     "lose": 1.0,
 }
-LEASES = {"pause": 10.0, "delay": 8.0, "cut_one_way": 6.0, "clock_rate": 6.0, "split": 4.0}
+LEASES = {"pause": 10.0, "delay": 8.0, "cut_one_way": 6.0, "clock_rate": 2.0}
 
 _MASTERS = Shape(masters=2, journals=3, server=SMALL, master=SMALL_MASTER)
 _LOCKS = Shape(hosts=1, clients=4, masters=2, journals=3, server=SMALL, master=SMALL_MASTER)
@@ -156,6 +156,15 @@ _ALL = (
         Shape(clients=4, server=SMALL, master=SMALL_MASTER),
         duration_s=6.0,
         holds_s={"pause": (1.3, 2.8)},
+        look_s=0.02,
+    ),
+    Scenario(
+        "drift",
+        {"clock_rate": 16.0, "split": 8.0, "isolate": 4.0},
+        lambda: [Registers(keys=2, tablets=8)],
+        Shape(clients=4, server=SMALL, master=SMALL_MASTER),
+        duration_s=6.0,
+        holds_s={"clock_rate": (3.0, 6.0), "split": (1.2, 3.0), "isolate": (1.2, 3.0)},
         look_s=0.02,
     ),
     Scenario(
