@@ -171,3 +171,12 @@ def test_every_fault_point_and_mark_is_on_the_list_and_in_the_code(name: str, kn
     patterns = list(fault_calls(name))
     assert [p for p in patterns if not any(re.fullmatch(p, each) for each in known)] == []
     assert [each for each in known if not any(re.fullmatch(p, each) for p in patterns)] == []
+
+
+def test_every_defect_of_the_track_record_names_its_test_and_the_commit_that_mended_it() -> None:
+    table = (ROOT / "docs" / "testing.md").read_text().partition("## Track record")[2]
+    rows = [row.strip("| ").split(" | ") for row in table.splitlines() if row.startswith("| ")][2:]
+    assert rows
+    for _, _, kept, fixed in rows:
+        assert re.fullmatch("[0-9a-f]{7}", fixed), fixed
+        assert all((ROOT / path).exists() for path in re.findall("`([^`]+)`", kept)), kept
