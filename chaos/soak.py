@@ -85,8 +85,14 @@ class Soak:
             self.failed.append((plan, report.violation))
 
     def never(self) -> list[str]:
-        """Fault points that no run passed and marks that none reached, of those the runs could have come to."""
-        return [p for p in self.points() if not self.fired[p]] + [m for m in MARKS if not self.reached[m]]
+        """Fault points that no run passed, marks that none reached, and kinds of faults that had no effect in any, of those
+        the runs could have come to."""
+        kinds = dict.fromkeys(kind for name in self.per_scenario for kind in scenario(name).mix)
+        return [
+            *(point for point in self.points() if not self.fired[point]),
+            *(mark for mark in MARKS if not self.reached[mark]),
+            *(f"an effect of {kind}" for kind in kinds if not self.effects[kind]),
+        ]
 
     def points(self) -> list[str]:
         """The fault points that the scenarios of the runs could come to: where there is one master, nobody keeps a

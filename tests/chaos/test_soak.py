@@ -178,3 +178,11 @@ def test_a_hunt_goes_on_for_as_many_seeds_as_are_asked_for() -> None:
     for seeds in (1000, None):
         list(soak.hunts([wanted], [cast(ProcessPoolExecutor, Hunter())], seeds))
     assert asked_for == [1000, wanted.seeds_max]
+
+
+def test_a_kind_of_fault_that_never_had_an_effect_is_named() -> None:
+    told = soaked(asked(("leases",), 3), Worker("a"))
+    assert "an effect of pause" in told.never()
+    told.effects["pause"] = 1
+    assert "an effect of pause" not in told.never()
+    assert "an effect of rot" not in told.never()  # nobody asked for it
