@@ -138,13 +138,6 @@ _ALL = (
         seed=52,
     ),
     Defect(
-        "lease-without-margin",
-        "the lease lasts as long as followers are patient, as if all clocks ran alike",
-        "drift",
-        200,
-        defects.count_on_equal_clocks,
-    ),
-    Defect(
         "vote-right-after-a-restart",
         "a restarted replica helps a challenger of the leader that it listened to before",
         "restarts",
@@ -176,13 +169,6 @@ _ALL = (
         100,
         defects.store_rows_without_their_answers,
         seed=13,
-    ),
-    Defect(
-        "answers-lost-with-a-flush",
-        "a flush that met a full disk forgets the answers that it was to store",
-        "retries",
-        200,
-        defects.lose_answers_with_a_flush_that_failed,
     ),
     Defect(
         "log-trimmed-early",

@@ -7,6 +7,8 @@ import asyncio
 import pyarrow as pa
 import pytest
 
+from ebla.actors.tablet.raft.leadership import Leadership
+from ebla.actors.tablet.raft.progress import majority_least
 from ebla.chaos import soak
 from ebla.chaos.plans import Fault, Plan
 from ebla.chaos.scenarios import scenario
@@ -61,3 +63,23 @@ def test_a_run_lasts_as_long_as_the_faults_of_its_plan() -> None:
     assert (report.violation, report.effects["crash_point"]) == ("", 1)
     report = soak.quiet(Run(scenario("calm"), Plan("calm", 1, (Fault(90.0, "crash", ("host-1",), 1.0),))).go)
     assert (report.violation, report.effects["crash"]) == ("", 1)
+
+
+def test_clocks_that_run_apart_find_a_lease_without_margin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a plan that was written for it: the leader's clock is slow, the others' are fast, and it is cut off twice."""
+
+    def lease_until(self: Leadership, now: float) -> float:
+        acked = [now if uuid == self.me else self.peers[uuid].acked_at for uuid in self._voters]
+        return majority_least(acked, self._majority) + self._limits.election_s_min
+
+    rates = {"host-1": 0.9, "host-2": 1.1, "host-3": 1.1}
+    faults = (
+        *(Fault(0.0, "clock_rate", (host,), 6.4, rate) for host, rate in rates.items()),
+        Fault(1.5, "split", ("host-1",), 2.0),
+        Fault(4.2, "split", ("host-1",), 2.0),
+    )
+    plans = [Plan("leases", seed, faults) for seed in range(4)]
+    assert [soak.quiet(Run(scenario("leases"), plan).go).violation for plan in plans] == [""] * 4
+    monkeypatch.setattr(Leadership, "lease_until", lease_until)
+    found = [soak.quiet(Run(scenario("leases"), plan).go).violation for plan in plans]
+    assert any("two serve reads at once" in violation for violation in found), found
