@@ -133,7 +133,7 @@ _ALL = (
     ),
     Scenario(
         "churn",
-        {**PROCESSES, **NETWORK, "slow_disk": 4.0, "cut_master": 3.0, "cut_clients": 2.0},
+        {**PROCESSES, **NETWORK, "slow_disk": 4.0},
         lambda: [Churn(), Registers()],
         Shape(
             server={**SMALL, "scan_read_rows": 5, "scan_block_bytes_max": 300},
@@ -215,7 +215,16 @@ _ALL = (
     ),
     Scenario(
         "scans",
-        {"grow_map": 8.0, "crash": 3.0, "pause": 2.0, "isolate": 2.0, "slow_disk": 2.0, "full_disk": 1.0},
+        {
+            "grow_map": 8.0,
+            "crash": 3.0,
+            "pause": 2.0,
+            "isolate": 2.0,
+            "cut_master": 2.0,
+            "cut_clients": 2.0,
+            "slow_disk": 2.0,
+            "full_disk": 1.0,
+        },
         lambda: [Bank(clients=10, slow=0.6), Registers(keys=6, tablets=3, many=0.7), Stamps()],
         Shape(
             server={
