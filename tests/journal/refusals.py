@@ -331,7 +331,7 @@ async def a_foreign_journal_is_refused(stage: Stage) -> None:
         await stage.ask(A, "new_epoch", m.NewEpochRequest(foreign, 7), m.NewEpochReply)
     with pytest.raises(ForeignJournal):
         await stage.ask(A, "manifest", m.ManifestRequest(foreign), m.Manifest)
-    with pytest.raises(NotFormatted, match="format it"):
+    with pytest.raises(NotFormatted, match="let it rejoin"):
         await stage.ask(A, "manifest", m.ManifestRequest(m.JournalId("other", "one")), m.Manifest)
     assert stage.view(A).state.promised == 0
 
