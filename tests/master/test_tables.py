@@ -370,7 +370,7 @@ def test_more_changes_than_may_wait_are_throttled_and_nothing_of_them_happens():
 
 def test_options_are_checked_by_name():
     for options, named in (
-        (MasterOptions(journal="paper"), "journal must be one of local"),
+        (MasterOptions(reserve_s=-1), "reserve_s must be 0 to"),
         (MasterOptions(bg_s=0), "bg_s"),
         (MasterOptions(rpcs_max=-1), "rpcs_max"),
     ):
