@@ -153,7 +153,8 @@ def scanner(snapshot: Any, **options: Any) -> Scanner:
         predicate = expressions.bind(expressions.decode(request.predicate), SCHEMA)
     start, left, used_at = b"", request.limit, 0.0
     limits = 8192, min(request.block_bytes, 16_000_000)
-    return Scanner("s", None, request, snapshot, predicate, ["k", "v"], start, left, used_at, *limits)  # type: ignore[arg-type]
+    place = start, left, used_at
+    return Scanner("s", None, CODEC, request, snapshot, predicate, ["k", "v"], *place, *limits)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("flushed", [True, False])
