@@ -69,6 +69,7 @@ def test_a_real_cluster_keeps_its_promises_under_a_plan_of_faults(tmp_path: Path
         assert each.outcome == SKIPPED or (each.effects and each.pids and each.undone_s), each
     assert {verdict.workload.split("-")[0] for verdict in found.judged} == {
         "pulse",
+        "shared",
         *(workload.name for workload in scenario("crashes").workloads()),
     }
     assert all(verdict.valid and verdict.judged for verdict in found.judged)
