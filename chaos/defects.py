@@ -145,15 +145,6 @@ def truncate_without_a_conflict() -> list[Swap]:
     return [(raft_core, "compare", careless)]
 
 
-def believe_an_old_notice_of_durability() -> list[Swap]:
-    def durable(self: RaftCore, index: int, term: int, log_epoch: int | None = None) -> None:
-        if self.durable_index < index <= self.log.last_index:
-            self.durable_index = index
-            self._advance_commit()
-
-    return [(RaftCore, "durable", durable)]
-
-
 def vote_right_after_a_restart() -> list[Swap]:
     honest = vars(ElectionTimer)["__init__"]
 

@@ -112,14 +112,6 @@ _ALL = (
         defects.truncate_without_a_conflict,
         seed=1,
     ),
-    Defect(
-        "stale-durability",
-        "a sync that ended before a truncation counts for what came after it",
-        "truncations",
-        400,
-        defects.believe_an_old_notice_of_durability,
-        seed=7,
-    ),
     Defect("no-lease", "a leader reads without a lease", "registers", 60, defects.ignore_the_lease, seed=1),
     Defect(
         "read-before-own-term",
