@@ -153,13 +153,7 @@ def validate_room(
 
 def earlier_create(catalog: Catalog, request: CreateTableRequest) -> TableRecord | None:
     """The table that this request created before, if it did."""
-    remembered = _earlier(catalog, request, "create")
-    if remembered is None:
-        return None
-    table = catalog.tables.get(remembered.table)
-    if table is None or table.state != RUNNING:
-        raise StaleRequest(f"request {request.request_id} created table {request.name!r}, dropped since")
-    return table
+    return _earlier_table(catalog, request, "create", f"created table {request.name!r}")
 
 
 def earlier_drop(catalog: Catalog, request: DropTableRequest) -> bool:
@@ -182,23 +176,21 @@ def validate_alter(request: AlterTableRequest) -> None:
 
 def earlier_alter(catalog: Catalog, request: AlterTableRequest) -> TableRecord | None:
     """The table that this request altered before, if it did, as it is by now."""
-    remembered = _earlier(catalog, request, "alter")
-    if remembered is None:
-        return None
-    table = catalog.tables.get(remembered.table)
-    if table is None or table.state != RUNNING:
-        raise StaleRequest(f"request {request.request_id} altered table {request.name!r}, dropped since")
-    return table
+    return _earlier_table(catalog, request, "alter", f"altered table {request.name!r}")
 
 
 def earlier_recall(catalog: Catalog, request: RecallTableRequest) -> TableRecord | None:
     """The table that this request recalled before, if it did."""
-    remembered = _earlier(catalog, request, "recall")
+    return _earlier_table(catalog, request, "recall", f"recalled table {request.table!r}")
+
+
+def _earlier_table(catalog: Catalog, request: TableRequest, kind: str, did: str) -> TableRecord | None:
+    remembered = _earlier(catalog, request, kind)
     if remembered is None:
         return None
     table = catalog.tables.get(remembered.table)
     if table is None or table.state != RUNNING:
-        raise StaleRequest(f"request {request.request_id} recalled table {request.table!r}, dropped since")
+        raise StaleRequest(f"request {request.request_id} {did}, dropped since")
     return table
 
 

@@ -154,7 +154,7 @@ class Scans:
         scanner.busy = True
         try:
             data, rows, following = await replica.store.environment.run(
-                read_block, scanner, scanner.codec, replica.rows.seed
+                read_block, scanner, replica.rows.seed
             )
         except Corruption as error:
             replica.fail(error)
@@ -206,9 +206,9 @@ def _gone() -> SnapshotExpired:
     return SnapshotExpired("the scan is no longer open on this server; scan again")
 
 
-def read_block(scanner: Scanner, codec: RowCodec, seed: int) -> tuple[bytes, int, bytes | None]:
+def read_block(scanner: Scanner, seed: int) -> tuple[bytes, int, bytes | None]:
     """Arrow IPC bytes of about `block_bytes`, their row count, and the key to go on from (None: done)."""
-    request = scanner.request
+    request, codec = scanner.request, scanner.codec
     batches: list[pa.RecordBatch] = []
     size = rows = reads = 0
     start: bytes | None = scanner.start

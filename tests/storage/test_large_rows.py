@@ -167,7 +167,7 @@ def test_a_scan_of_large_rows_reads_no_more_than_its_blocks_take(tmp_path: Path,
             await store.flush()
         snapshot = store.snapshot()
         measured = Measured(snapshot)
-        _, rows, following = read_block(scanner(measured, limit=1), CODEC, SEED)
+        _, rows, following = read_block(scanner(measured, limit=1), SEED)
         assert (rows, following, measured.counts) == (1, None, [1])
 
         measured = Measured(snapshot)
@@ -176,13 +176,13 @@ def test_a_scan_of_large_rows_reads_no_more_than_its_blocks_take(tmp_path: Path,
         seen = 0
         while at is not None:
             whole.start = at
-            data, rows, at = read_block(whole, CODEC, SEED)
+            data, rows, at = read_block(whole, SEED)
             seen += rows
             assert len(data) < 4_000_000
         assert seen == 100 and max(measured.sizes) <= READ_BYTES + (300 << 10)
 
         everything = scanner(Measured(snapshot), block_bytes=1 << 40)
-        data, rows, at = read_block(everything, CODEC, SEED)
+        data, rows, at = read_block(everything, SEED)
         assert len(data) < 20_000_000 and at is not None, "whatever the caller asks for"
 
         measured = Measured(snapshot)
@@ -201,7 +201,7 @@ def test_a_block_of_a_scan_that_finds_nothing_looks_at_a_bounded_number_of_bytes
         snapshot = store.snapshot()
         measured = Measured(snapshot)
         nothing = expressions.encode(expressions.bind(expressions.col("k") < -1, SCHEMA))
-        _, rows, following = read_block(scanner(measured, predicate=nothing), CODEC, SEED)
+        _, rows, following = read_block(scanner(measured, predicate=nothing), SEED)
         assert rows == 0 and following is not None and sum(measured.sizes) < 80_000_000
         snapshot.close()
 
