@@ -22,6 +22,12 @@ The others are answers:
     NotFound / AlreadyPresent                                 the named thing, or the listed rows
     TableDropped     a NotFound: the table is kept           recall it
     Unavailable      no quorum, no master, no host           wait, or look at `ebla check`
+    ConfigurationMoved  the tablet's members are others by now   look again, then decide
+    AlreadyInProgress   a copy, or a deletion, is under way    wait for its end
+    IllegalState     the replica's state is another          look again
+    OldTerm          who asks does not lead any more         it finds out by itself
+    TabletRemoved    this server deleted the tablet for good  nothing; its table was dropped
+    NoSession        the copy session has ended              begin a new one
     Internal         a defect                                report it; see the role's log
 """
 
@@ -106,6 +112,52 @@ class Throttled(EblaError):
     limit: str | None
     retry_after_s: float | None
     retriable = True
+
+
+class ConfigurationMoved(EblaError):
+    """Compare-and-set failed: `found` is the index of the committed configuration. Nothing was changed."""
+
+    fields = ("tablet", "found")
+    tablet: str | None
+    found: int | None
+
+
+class AlreadyInProgress(EblaError):
+    """A copy, a deletion or a change of members of this tablet is under way here; nothing was changed."""
+
+    fields = ("tablet",)
+    tablet: str | None
+    retriable = True
+
+
+class IllegalState(EblaError):
+    """The replica's `state` is not the one that the request stands on. Nothing was changed."""
+
+    fields = ("tablet", "state")
+    tablet: str | None
+    state: str | None
+
+
+class OldTerm(EblaError):
+    """A newer `term` than the request's is known here. Nothing was changed."""
+
+    fields = ("tablet", "term")
+    tablet: str | None
+    term: int | None
+
+
+class TabletRemoved(EblaError):
+    """The tablet was deleted for good on this server; it is not made anew."""
+
+    fields = ("tablet",)
+    tablet: str | None
+
+
+class NoSession(EblaError):
+    """The copy session has expired, was ended, or its server restarted."""
+
+    fields = ("session",)
+    session: str | None
 
 
 class StaleRequest(EblaError):

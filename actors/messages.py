@@ -10,6 +10,22 @@ from typing import Any
 
 import msgspec
 
+from ebla.actors.repair_messages import BeginSessionRequest as BeginSessionRequest
+from ebla.actors.repair_messages import CancelCopyRequest as CancelCopyRequest
+from ebla.actors.repair_messages import ChangeMembersRequest as ChangeMembersRequest
+from ebla.actors.repair_messages import Chunk as Chunk
+from ebla.actors.repair_messages import CopyJob as CopyJob
+from ebla.actors.repair_messages import CopyJobs as CopyJobs
+from ebla.actors.repair_messages import EndSessionRequest as EndSessionRequest
+from ebla.actors.repair_messages import FetchRequest as FetchRequest
+from ebla.actors.repair_messages import MemberChange as MemberChange
+from ebla.actors.repair_messages import MembersReply as MembersReply
+from ebla.actors.repair_messages import QuarantineEntries as QuarantineEntries
+from ebla.actors.repair_messages import QuarantineEntry as QuarantineEntry
+from ebla.actors.repair_messages import QuarantineRequest as QuarantineRequest
+from ebla.actors.repair_messages import SessionBegun as SessionBegun
+from ebla.actors.repair_messages import StartCopyRequest as StartCopyRequest
+from ebla.actors.repair_messages import UnsafeChangeRequest as UnsafeChangeRequest
 from ebla.actors.table_messages import AlterTableRequest as AlterTableRequest
 from ebla.actors.table_messages import CreateTableRequest as CreateTableRequest
 from ebla.actors.table_messages import DropTableRequest as DropTableRequest
@@ -51,7 +67,9 @@ class Registration(msgspec.Struct, frozen=True):
 class ReplicaReport(msgspec.Struct, frozen=True):
     """One replica as its server sees it.
 
-    `state`: bootstrapping, running, failed, deleted. `role`: leader, follower, candidate. `leader`: uuid or None.
+    `state`: running, failed, copying, deleted (a tombstone). `role`: leader, follower, candidate. `leader`: uuid or None.
+    `health`: of a leader, what it knows of each other member: healthy, unknown, failed (silent, or out of order for long) or
+    lost (it cannot come back: the server there is another).
     """
 
     tablet: str
@@ -67,6 +85,7 @@ class ReplicaReport(msgspec.Struct, frozen=True):
     flushed_index: int
     rows_bytes: int
     error: str | None = None
+    health: dict[str, str] = {}
 
 
 class TabletReport(msgspec.Struct, frozen=True):
@@ -119,11 +138,17 @@ class AlterTabletRequest(msgspec.Struct, frozen=True):
 
 
 class DeleteTabletRequest(msgspec.Struct, frozen=True):
-    """Only on evidence: the table was dropped, or the tablet was replaced. Absent is ok."""
+    """Only on evidence. The table was dropped, or the tablet replaced: everything goes. Absent is ok.
+
+    `tombstone`: the server is no member of the configuration of `configuration_index` any more: its data goes to quarantine,
+    and a tombstone stays that votes with what it had. Refused (ConfigurationMoved) by a replica that has committed a newer one.
+    """
 
     dest_uuid: str
     tablet: str
     reason: str
+    tombstone: bool = False
+    configuration_index: int | None = None
 
 
 # -- what is known of servers (tables: table_messages.py) ---------------------------------------------------

@@ -55,8 +55,13 @@ _decode_configuration = msgspec.msgpack.Decoder(Configuration).decode
 
 class Superblock(msgspec.Struct, frozen=True):
     """What a replica is, and whether it is all there. `schema`: as its table was created; what became of it since is kept
-    with the rows. `state`: ready, deleting (finished at start), or failed: parts
-    of its log are let go, for the `reason`, and it must not come back as one that never had them."""
+    with the rows.
+
+    `state`: ready; copying (deleted at start) or deleted, which vote as if their log ended at `last`, if that is known;
+    deleting, for good (finished at start); failed: parts of its log are let go, for the `reason`, and it must not come back
+    as one that never had them. `since_seq`: what the shared log holds of the tablet below it is of a replica that was here
+    before. `quarantine`: where a deleted one's data is, or is being moved to.
+    """
 
     tablet: str
     table: str
@@ -65,6 +70,9 @@ class Superblock(msgspec.Struct, frozen=True):
     bucket: int
     state: str = "ready"
     reason: str = ""
+    last: Position | None = None
+    since_seq: int = 0
+    quarantine: str = ""
 
     @staticmethod
     def of(request: CreateTabletRequest) -> Superblock:

@@ -17,19 +17,26 @@ VOTER, NON_VOTER = "voter", "non_voter"
 
 
 class Peer(msgspec.Struct, frozen=True):
-    """A member of the configuration: the server's uuid (who) and address (where)."""
+    """A member of the configuration: the server's uuid (who) and address (where).
+
+    `promote`: a non-voter that the leader makes a voter as soon as it has caught up (the seed's PRE_VOTER). `replace`: a voter
+    that goes as soon as there are enough others.
+    """
 
     uuid: str
     address: str
     member: str = VOTER
     promote: bool = False
+    replace: bool = False
 
 
 class Configuration(msgspec.Struct, frozen=True):
-    """The group's members. `index` is the log index of the entry that made it, -1 as created."""
+    """The group's members. `index` is the log index of the entry that made it, -1 as created. `unsafe`: how often an
+    operator forced one on the group without a majority; what follows inherits the mark."""
 
     peers: tuple[Peer, ...]
     index: int = -1
+    unsafe: int = 0
 
     def peer(self, uuid: str) -> Peer | None:
         for peer in self.peers:

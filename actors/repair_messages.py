@@ -1,0 +1,195 @@
+"""What is said to change a tablet's members and to copy a tablet to another server; a part of messages.py.
+
+    configuration   master or operator -> leader: ChangeMembersRequest; the last resort: UnsafeChangeRequest
+    copy            leader -> the server that shall hold a copy: StartCopyRequest; from there on that server asks the source:
+                    BeginSessionRequest, FetchRequest (several under way), EndSessionRequest
+    operators       CopyJobs, CancelCopyRequest; QuarantineEntries, QuarantineRequest
+
+Source: seed 000 (StartTabletCopy, states, quarantine), Kudu's tablet copy and ChangeConfig.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ebla.actors.tablet.raft import messages as raft
+from ebla.storage.entries import Position
+from ebla.storage.schema import TableSchema
+
+# States of a replica, as its server reports them. Only `running` serves; `deleted` is a tombstone, which votes with the
+# last position that it had, and so does `copying`.
+RUNNING, FAILED, COPYING, DELETED = "running", "failed", "copying", "deleted"
+DOES_NOT_EXIST = "does_not_exist"
+
+# A peer as its leader sees it.
+HEALTHY, UNKNOWN, UNHEALTHY, LOST = "healthy", "unknown", "failed", "lost"
+
+# What a change does to one member.
+ADD, REMOVE, MODIFY = "add", "remove", "modify"
+
+
+class MemberChange(msgspec.Struct, frozen=True):
+    """`kind`: add, remove or modify. `peer`: as it shall be; of a removal only its uuid counts."""
+
+    kind: str
+    peer: raft.Peer
+
+
+class ChangeMembersRequest(msgspec.Struct, frozen=True):
+    """Asked of the leader; all changes in one configuration, of which one at most adds or removes a voter.
+
+    `configuration_index`: compare-and-set on the committed configuration; None takes the present one. Idempotent: if every
+    change is in force already, it answers with what is committed, whatever the index. Answered when committed.
+    """
+
+    dest_uuid: str
+    tablet: str
+    changes: tuple[MemberChange, ...]
+    configuration_index: int | None = None
+    timeout_s: float = 5.0
+
+
+class MembersReply(msgspec.Struct, frozen=True):
+    tablet: str
+    configuration: raft.Configuration
+
+
+class UnsafeChangeRequest(msgspec.Struct, frozen=True):
+    """For a majority that is lost for good: asked of one surviving voter, which makes itself the leader of `keep` (uuids of
+    its committed configuration, itself among them). What only the others had committed is lost. `configuration_index` must be
+    that of its committed configuration. The new configuration is marked for ever."""
+
+    dest_uuid: str
+    tablet: str
+    keep: tuple[str, ...]
+    configuration_index: int
+    reason: str
+
+
+# -- copies --------------------------------------------------------------------------------------------------
+
+
+class StartCopyRequest(msgspec.Struct, frozen=True):
+    """The leader to a server that should hold the tablet and does not, or lacks entries that are gone. Idempotent; answered
+    before anything is copied, with the new replica's state durable as copying.
+
+    `source`: who leads in `term`, and is copied from. `state`: what the receiver told of its replica (does_not_exist, deleted,
+    failed or running); it must still be so. `last`: of a running one, the last position that it told, or None.
+    """
+
+    dest_uuid: str
+    tablet: str
+    source: raft.Peer
+    term: int
+    state: str
+    last_index: int | None = None
+
+
+class BeginSessionRequest(msgspec.Struct, frozen=True):
+    """`requestor`: the uuid of the server that copies. A second one of the same requestor ends its first session."""
+
+    dest_uuid: str
+    tablet: str
+    requestor: str
+
+
+class SessionBegun(msgspec.Struct, frozen=True):
+    """The source's snapshot: rows and answers as of `flushed`, then the log up to `last`; `term`, `configuration` were read
+    after the log, so that no entry is of a newer term. `data_bytes` is an estimate. Without a request for `idle_s`
+    the session ends."""
+
+    session: str
+    idle_s: float
+    table: str
+    table_name: str
+    schema: TableSchema
+    bucket: int
+    flushed: Position
+    last: Position
+    term: int
+    configuration: raft.Configuration
+    data_bytes: int
+
+
+class FetchRequest(msgspec.Struct, frozen=True):
+    """Chunk `number` of the session, from 0. A window of them may be asked for at once; the last few are kept for a repeat."""
+
+    session: str
+    number: int
+
+
+class Chunk(msgspec.Struct, frozen=True):
+    """`database` of the data, or `log`; `items` is an encoded list of (key, value), ascending within one database.
+    `digest` is xxh3-64 over session, number, database and items. `end`: nothing follows."""
+
+    session: str
+    number: int
+    database: str
+    items: bytes
+    digest: int
+    end: bool = False
+
+
+class EndSessionRequest(msgspec.Struct, frozen=True):
+    """Unknown sessions are no error. `error`: why the copy ended, if it did not succeed."""
+
+    session: str
+    error: str | None = None
+
+
+class CopyJob(msgspec.Struct, frozen=True):
+    """One copy under way, at its target. `phase`: waiting, metadata, data, log, finishing. `data_bytes` is what there is to
+    copy, as far as is known; times are seconds, `rate` bytes per second of late, `eta_s` None while it cannot be told."""
+
+    tablet: str
+    table_name: str
+    source: str
+    target: str
+    phase: str
+    copied_bytes: int
+    data_bytes: int
+    elapsed_s: float
+    rate: float
+    eta_s: float | None
+    attempt: int = 1
+
+
+class CopyJobs(msgspec.Struct, frozen=True):
+    """Copies to this server, and the sessions that others hold here."""
+
+    jobs: tuple[CopyJob, ...]
+    sessions: int
+
+
+class CancelCopyRequest(msgspec.Struct, frozen=True):
+    """Ends the copy; what was copied is deleted, the tombstone stays. The leader may start it anew, after a pause."""
+
+    dest_uuid: str
+    tablet: str
+
+
+# -- deletion and quarantine ---------------------------------------------------------------------------------
+
+
+class QuarantineEntry(msgspec.Struct, frozen=True):
+    """Data that was set aside when a replica was deleted, or copied over."""
+
+    name: str
+    tablet: str
+    table_name: str
+    reason: str
+    at_us: int
+    last_index: int
+    bytes: int
+
+
+class QuarantineEntries(msgspec.Struct, frozen=True):
+    entries: tuple[QuarantineEntry, ...]
+
+
+class QuarantineRequest(msgspec.Struct, frozen=True):
+    """`names` empty: all. `directory`: of a restore, an absolute path on the server's host."""
+
+    dest_uuid: str
+    names: tuple[str, ...] = ()
+    directory: str = ""
