@@ -20,6 +20,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 T = TypeVar("T")
 
+QUARANTINE = "quarantine"  # what lies under it was moved there, and may bear the name that it had before
+
 Item = tuple[bytes, bytes]
 
 
@@ -123,6 +125,10 @@ class Environment(Reader, Protocol):
     async def run(self, work: Callable[..., T], *arguments: Any) -> T:
         """Run CPU-heavy `work` beside the event loop (in line in simulation). It must not touch role state."""
 
+    async def reserve(self, bytes_wanted: int) -> None:
+        """Take so much address space now that records of so many bytes are committed without a larger map, which open
+        snapshots do not outlive. The file stays as it is. Only for this incarnation."""
+
     def size_bytes(self) -> int: ...
 
     async def close(self) -> None:
@@ -201,7 +207,16 @@ class Disk(Protocol):
     async def remove(self, path: str) -> None:
         """Remove an environment (closed before) durably. Absent is no error."""
 
-    def size_bytes(self) -> int: ...
+    async def move(self, path: str, to: str) -> None:
+        """Give a closed environment a name under `quarantine/`, durably. Interrupted anywhere it is finished by being
+        called again, and if only `to` is there, it is done already; until it is, whoever opens `path` is told that it is
+        damaged. A new environment may have the old name at once.
+
+        Raises StorageError if there are both, Damaged if there is neither.
+        """
+
+    def size_bytes(self, path: str = "") -> int:
+        """What everything under `path` occupies, or all there is."""
 
     async def close(self) -> None:
         """Close every environment and release the lock."""

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import msgspec
 
-from ebla.storage.environment import Instance
+from ebla.storage.environment import QUARANTINE, Instance
 from ebla.storage.errors import Damaged, DirectoryLocked, DiskFailed, OldCopy
 
 FORMAT = 2  # 2: the roots of data.mdb files have seals
@@ -64,6 +64,7 @@ class InstanceDirectory:
             file = self._join_data_dirs(file)
             for directory in (self.root, *self.data_dirs):
                 clear_leftovers(directory)
+                clear_empty(directory / QUARANTINE)
             self._file = file
             self.raise_seqno(1)
         except BaseException:
@@ -244,9 +245,19 @@ def remove_tree(path: Path) -> None:
 
 
 def clear_leftovers(directory: Path) -> None:
-    """Undo what was half made, finish what was half removed."""
+    """Undo what was half made, finish what was half removed. Where a half made link leads to stays: that may have been
+    there before it."""
     for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
-        if entry.name.endswith((BESIDE, REMOVED)):
+        if entry.name.endswith(BESIDE) and entry.is_symlink():
+            os.unlink(entry.path)
+        elif entry.name.endswith((BESIDE, REMOVED)):
             remove_tree(Path(entry.path))
         elif entry.is_dir(follow_symlinks=False):
             clear_leftovers(Path(entry.path))
+
+
+def clear_empty(directory: Path) -> None:
+    """Remove the empty directories in it."""
+    for entry in os.scandir(directory) if directory.is_dir() else ():
+        if entry.is_dir(follow_symlinks=False) and not os.listdir(entry.path):
+            os.rmdir(entry.path)

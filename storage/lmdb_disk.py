@@ -25,7 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from ebla.storage.environment import Instance
+from ebla.storage.environment import QUARANTINE, Instance
 from ebla.storage.errors import DiskFailed, DiskFull, InvalidArgument, StorageError
 from ebla.storage.instance import BESIDE, FAILED, INSTANCE, LOCK, REMOVED, InstanceDirectory
 from ebla.storage.lmdb_commit import NO_SPACE
@@ -123,13 +123,22 @@ class LmdbDisk:
     async def remove(self, path: str) -> None:
         self.check()
         check_path(path)
-        if path in self._environments or path in self._opening:
-            raise StorageError(f"environment {path} is open; close it before removing it", path=path)
+        self._check_closed(path, "removing")
         await self._beside(self._files.remove, path)
 
-    def size_bytes(self) -> int:
+    async def move(self, path: str, to: str) -> None:
+        self.check()
+        check_move(path, to)
+        for each in (path, to):
+            self._check_closed(each, "moving")
+        await self._beside(self._files.move, path, to)
+
+    def size_bytes(self, path: str = "") -> int:
         """Bytes that the files occupy on the disks."""
         self.check()
+        if path:
+            check_path(path)
+            return self._files.size_bytes(path)
         return sum(map(directory_bytes, (self.root, *self._directory.data_dirs)))
 
     async def close(self) -> None:
@@ -161,6 +170,10 @@ class LmdbDisk:
             if self._on_failed is not None and not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(self._on_failed, error)
 
+    def _check_closed(self, path: str, act: str) -> None:
+        if path in self._environments or path in self._opening:
+            raise StorageError(f"environment {path} is open; close it before {act} it", path=path)
+
     def forget(self, environment: LmdbEnvironment) -> None:
         self._environments.pop(environment.path, None)
 
@@ -189,3 +202,11 @@ def check_path(path: str) -> None:
         or os.sep != "/"
     ):
         raise InvalidArgument(f"{path!r} does not name an environment: use plain parts divided by /")
+
+
+def check_move(path: str, to: str) -> None:
+    """Only there is an environment believed under another name than its own."""
+    check_path(path)
+    check_path(to)
+    if not to.startswith(f"{QUARANTINE}/") or path.startswith(f"{QUARANTINE}/"):
+        raise InvalidArgument(f"{path} cannot become {to}: environments are moved to {QUARANTINE}/ only")

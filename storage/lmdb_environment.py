@@ -59,10 +59,11 @@ class Keeper(Protocol):
 
 
 class Job(NamedTuple):
-    """A batch and who waits for it; without a batch: the end."""
+    """A batch and who waits for it; without a batch: the end, or room for so many bytes."""
 
     batch: Batch | None
     done: asyncio.Future[None]
+    room_bytes: int | None = None
 
 
 class LmdbEnvironment(LmdbMapping):
@@ -100,10 +101,13 @@ class LmdbEnvironment(LmdbMapping):
             self._thread.start()
 
     async def commit(self, batch: Batch) -> None:
-        self.check()
-        if self._closing:
-            raise StorageError(f"environment {self.path} is closing", path=self.path)
+        self._check_open()
         await self._submit(batch)
+
+    async def reserve(self, bytes_wanted: int) -> None:
+        """The map has room for twice as much: pages are rarely full."""
+        self._check_open()
+        await self._submit(None, 2 * bytes_wanted)
 
     async def run(self, work: Callable[..., T], *arguments: Any) -> T:
         self.check()
@@ -124,12 +128,17 @@ class LmdbEnvironment(LmdbMapping):
             self._keeper.check()
         super().check()
 
+    def _check_open(self) -> None:
+        self.check()
+        if self._closing:
+            raise StorageError(f"environment {self.path} is closing", path=self.path)
+
     def _used_bytes(self) -> int:
         return (self.lmdb.info()["last_pgno"] + 1) * self.lmdb.stat()["psize"]
 
-    def _submit(self, batch: Batch | None) -> asyncio.Future[None]:
+    def _submit(self, batch: Batch | None, room_bytes: int | None = None) -> asyncio.Future[None]:
         done = self._loop.create_future()
-        self._jobs.put(Job(batch, done))
+        self._jobs.put(Job(batch, done, room_bytes))
         if self._thread is None:
             with self._scheduling:
                 scheduled, self._scheduled = self._scheduled, True
@@ -153,9 +162,10 @@ class LmdbEnvironment(LmdbMapping):
             self._commits.submit(self._write_some)
 
     def _take(self, first: Job) -> list[Job]:
+        """Batches, up to a job without one."""
         group = [first]
         try:
-            while len(group) < GROUP_MAX:
+            while len(group) < GROUP_MAX and group[-1].batch is not None:
                 group.append(self._jobs.get_nowait())
         except queue.Empty:
             pass
@@ -163,12 +173,14 @@ class LmdbEnvironment(LmdbMapping):
 
     def _write(self, group: list[Job]) -> None:
         batches = [job.batch for job in group if job.batch is not None]
-        ends = len(batches) < len(group)  # nothing is queued behind the end
+        last = group[-1]
         errors: list[EblaError | None] = []
         try:
             errors = self._commit(batches) if batches else []
             self._release(sum(len(change.items) for b in batches for change in b if isinstance(change, Put)))
-            if ends:
+            if last.room_bytes is not None:
+                errors.append(self._reserve(last.room_bytes))
+            elif last.batch is None:
                 self._shut()
         except BaseException as defect:
             failed = DiskFailed(f"the writer of {self.path} broke off: {defect!r}", path=self.path)
@@ -176,7 +188,7 @@ class LmdbEnvironment(LmdbMapping):
             errors = [failed] * len(batches)
             raise
         finally:
-            self._answer(group, [*errors, *[None] * (len(group) - len(batches))])
+            self._answer(group, [*errors, *[None] * (len(group) - len(errors))])
 
     def _answer(self, group: list[Job], outcomes: list[EblaError | None]) -> None:
         try:
@@ -233,7 +245,19 @@ class LmdbEnvironment(LmdbMapping):
 
     def _grow(self, batches: Sequence[Batch]) -> None:
         now_bytes = self.lmdb.info()["map_size"]
-        wanted_bytes = max(2 * now_bytes, now_bytes + 2 * batch_bytes(batches))
+        self._map(max(2 * now_bytes, now_bytes + 2 * batch_bytes(batches)))
+
+    def _reserve(self, room_bytes: int) -> StorageError | None:
+        try:
+            self._keeper.check()
+            wanted_bytes = self._used_bytes() + room_bytes
+            if wanted_bytes > self.lmdb.info()["map_size"]:
+                self._map(wanted_bytes)
+        except StorageError as error:
+            return type(error)(error.message, **error.values())
+        return None
+
+    def _map(self, wanted_bytes: int) -> None:
         try:
             self.exchange_map(-(-wanted_bytes // _MIB) * _MIB, self._keeper.growth_grace_s)
         except lmdb.Error as error:

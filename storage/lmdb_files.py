@@ -6,6 +6,7 @@ is missing, truncated, unreadable or somebody else's is therefore Damaged, never
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
@@ -15,8 +16,17 @@ import lmdb
 import msgspec
 
 from ebla.storage import structure
+from ebla.storage.environment import QUARANTINE
 from ebla.storage.errors import Damaged, DiskFailed, DiskFull, InvalidArgument, StorageError
-from ebla.storage.instance import BESIDE, FORMAT, REMOVED, make_directory, remove_tree, sync_path
+from ebla.storage.instance import (
+    BESIDE,
+    FORMAT,
+    REMOVED,
+    clear_empty,
+    make_directory,
+    remove_tree,
+    sync_path,
+)
 from ebla.storage.lmdb_commit import NO_SPACE
 from ebla.storage.lmdb_reads import SPARE_READS, Database
 from ebla.storage.roots import Roots
@@ -80,6 +90,29 @@ class EnvironmentFiles:
             os.rename(place, away)
             sync_path(place.parent)
             remove_tree(away)
+        if path.startswith(f"{QUARANTINE}/"):
+            for directory in (self.root, *self.data_dirs):
+                clear_empty(directory / QUARANTINE)
+
+    def move(self, path: str, to: str) -> None:
+        place, moved = self.root / path, self.root / to
+        if os.path.lexists(moved) and os.path.lexists(place) and not _is_half_moved(place, moved, to):
+            raise StorageError(f"{path} and {to} are both there; purge one of them", path=path)
+        if place.is_symlink():
+            _move_target(place, moved, to)
+        elif place.exists():
+            _rename(place, moved)
+        elif not os.path.lexists(moved):
+            raise Damaged(f"environment {path} must exist and does not; restore it", path=path)
+        for each in (
+            moved.parent,
+            place.parent,
+        ):  # also when it was done: who did it may not have come so far
+            if each.is_dir():
+                sync_path(each)
+
+    def size_bytes(self, path: str) -> int:
+        return sum(map(directory_bytes, _behind_links(self.root / path)))
 
     def _create(self, path: str, databases: Sequence[str], map_bytes: int) -> None:
         place = self.root / path
@@ -89,12 +122,7 @@ class EnvironmentFiles:
         if target == place or not target.exists():
             self._make_beside(target, path, databases, map_bytes)
         if target != place:
-            link = place.with_name(place.name + BESIDE)
-            if os.path.lexists(link):
-                link.unlink()
-            link.symlink_to(target)
-            os.rename(link, place)
-            sync_path(place.parent)
+            _link(place, target)
 
     def _make_beside(self, target: Path, path: str, databases: Sequence[str], map_bytes: int) -> None:
         beside = target.with_name(target.name + BESIDE)
@@ -148,7 +176,8 @@ class EnvironmentFiles:
         with opened.begin() as transaction:
             record = transaction.get(IDENTITY_KEY, db=identity)
         found = msgspec.json.decode(record or b"", type=Identity)
-        if (found.instance, found.path) != (self.uuid, path):
+        named_so = found.path == path or path.startswith(f"{QUARANTINE}/")
+        if found.instance != self.uuid or not named_so:
             raise Damaged(
                 f"environment {path} is {found.path} of instance {found.instance}, not of {self.uuid}; "
                 "put it back where it belongs",
@@ -225,7 +254,63 @@ def _is_environment(place: Path) -> bool:
         return False
     if place.is_symlink():
         return True
-    return place.is_dir() and not any(entry.is_dir() for entry in os.scandir(place))
+    return place.is_dir() and not any(entry.is_dir() or entry.is_symlink() for entry in os.scandir(place))
+
+
+def _move_target(place: Path, moved: Path, to: str) -> None:
+    """The data first, then the new link, and the old link last: the old name leads to its own data or to nothing."""
+    target, target_moved = _targets(place, to)
+    if target.exists():
+        _rename(target, target_moved)
+    for each in (target_moved.parent, target.parent):
+        if each.is_dir():
+            sync_path(each)
+    make_directory(moved.parent)
+    _link(moved, target_moved)
+    place.unlink()
+
+
+def _is_half_moved(place: Path, moved: Path, to: str) -> bool:
+    """Whether both names are there because a move was interrupted: the old one leads to nothing any more."""
+    if not (place.is_symlink() and moved.is_symlink()) or place.exists():
+        return False
+    return Path(os.readlink(moved)) == _targets(place, to)[1]
+
+
+def _targets(place: Path, to: str) -> tuple[Path, Path]:
+    """Where a link leads, <data dir>/data/<name>, and where `to` is on the same data directory."""
+    target = Path(os.readlink(place))
+    return target, target.parent.parent / to
+
+
+def _rename(place: Path, moved: Path) -> None:
+    make_directory(moved.parent)
+    try:
+        os.rename(place, moved)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        raise StorageError(
+            f"{place} and {moved} are on two file systems; give tablets another one with data_dirs, not a mount",
+            path=str(place),
+        ) from error
+
+
+def _link(place: Path, target: Path) -> None:
+    beside = place.with_name(place.name + BESIDE)
+    if os.path.lexists(beside):
+        beside.unlink()
+    beside.symlink_to(target)
+    os.rename(beside, place)
+    sync_path(place.parent)
+
+
+def _behind_links(place: Path) -> list[Path]:
+    """The place itself, or where it and what lies in it lead to."""
+    if place.is_symlink():
+        return [Path(os.readlink(place))]
+    inside = [Path(entry.path) for entry in os.scandir(place)] if place.is_dir() else []
+    return [place, *(Path(os.readlink(each)) for each in inside if each.is_symlink())]
 
 
 def _entries(directory: Path) -> int:

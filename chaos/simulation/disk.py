@@ -43,6 +43,7 @@ from ebla.storage.errors import (
     OldCopy,
     StorageError,
 )
+from ebla.storage.lmdb_disk import check_move
 
 __all__ = ["DurableState", "MemoryDisk", "MemoryEnvironment", "MemorySnapshot"]
 
@@ -238,18 +239,39 @@ class MemoryDisk:
 
     async def remove(self, path: str) -> None:
         self.check()
-        if path in self._environments:
-            raise StorageError(f"environment {path} is open; close it before removing it", path=path)
+        self._check_closed(path, "removing")
         await self._sync()
         self.state.environments.pop(path, None)
+
+    async def move(self, path: str, to: str) -> None:
+        self.check()
+        check_move(path, to)
+        for each in (path, to):
+            self._check_closed(each, "moving")
+        await self._sync()
+        self.check()
+        environments = self.state.environments
+        if path in environments and to in environments:
+            raise StorageError(f"{path} and {to} are both there; purge one of them", path=path)
+        if path in environments:
+            if self.state.full:
+                raise DiskFull("no space left on the device; nothing was changed: free space", path=path)
+            environments[to] = environments.pop(path)
+        elif to not in environments:
+            raise Damaged(f"environment {path} must exist and does not; restore it", path=path)
 
     def expire_snapshots(self) -> int:
         """Of every environment."""
         return sum(environment.expire_snapshots() for environment in self._environments.values())
 
-    def size_bytes(self) -> int:
+    def size_bytes(self, path: str = "") -> int:
         self.check()
-        return sum(map(tables_bytes, self.state.environments.values()))
+        inside = path and path + "/"
+        return sum(
+            tables_bytes(tables)
+            for name, tables in self.state.environments.items()
+            if name == path or name.startswith(inside)
+        )
 
     async def close(self) -> None:
         for environment in list(self._environments.values()):
@@ -268,6 +290,10 @@ class MemoryDisk:
         self.state.failed = reason
         for environment in self._environments.values():
             environment.fail(DiskFailed(f"{reason}; nothing on this disk is believed", path=environment.path))
+
+    def _check_closed(self, path: str, act: str) -> None:
+        if path in self._environments:
+            raise StorageError(f"environment {path} is open; close it before {act} it", path=path)
 
     def forget(self, environment: MemoryEnvironment) -> None:
         self._environments.pop(environment.path, None)

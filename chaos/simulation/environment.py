@@ -162,6 +162,9 @@ class MemoryEnvironment(_View):
             snapshot.close()
         return len(left)
 
+    async def reserve(self, bytes_wanted: int) -> None:
+        self.check()
+
     async def run(self, work: Callable[..., T], *arguments: Any) -> T:
         self.check()
         await asyncio.sleep(0)

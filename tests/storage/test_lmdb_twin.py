@@ -23,7 +23,7 @@ from ebla.storage.environment import Delete, DeleteRange, Put
 from ebla.storage.errors import EblaError, OldCopy, SnapshotExpired
 from ebla.storage.lmdb_disk import LmdbDisk
 
-PATH, OTHER = "wals/shared", "data/other"
+PATH, OTHER, MOVING = "wals/shared", "elsewhere/other", "data/moving"
 DATABASES = ("t", "u")
 
 keys = st.binary(min_size=1, max_size=2).map(lambda key: bytes(byte % 4 for byte in key))
@@ -166,12 +166,54 @@ class Twins(RuleBasedStateMachine):
 
             async def life(disk: Any = side.disk) -> None:
                 other = await disk.open_environment(OTHER, ["t"], create=True)
-                assert disk.list("data") == ["other"] and disk.exists(OTHER) and not disk.exists("data")
+                assert disk.list("elsewhere") == ["other"] and disk.exists(OTHER)
+                assert not disk.exists("elsewhere")
                 await other.close()
                 await disk.remove(OTHER)
-                assert disk.list("data") == [] and not disk.exists(OTHER)
+                assert disk.list("elsewhere") == [] and not disk.exists(OTHER)
 
             side.loop.run_until_complete(life())
+
+    @rule(
+        steps=st.lists(
+            st.tuples(st.sampled_from(["make", "move", "move", "look", "purge"]), st.sampled_from("pq")),
+            min_size=1,
+            max_size=5,
+        ),
+    )
+    def set_aside(self, steps: list[tuple[str, str]]) -> None:
+        """What is moved away, and is made again under the old name. Restarts and crashes come between."""
+
+        async def act(disk: Any, verb: str, name: str) -> Any:
+            away = f"quarantine/{name}/data"
+            if verb == "move":
+                await disk.move(MOVING, away)
+            elif verb == "purge":
+                await disk.remove(away)
+            elif verb == "make":
+                made = await disk.open_environment(MOVING, ["t"], create=True)
+                await made.reserve(1 << 20)
+                await made.commit(
+                    [Put("t", [(b"n", bytes([made.count("t")])), (b"%d" % made.count("t"), b"")])]
+                )
+                with pytest.raises(EblaError, match="is open; close it before moving it"):
+                    await disk.move(MOVING, away)
+                await made.close()
+            else:
+                looked = await disk.open_environment(away, ["t"], create=False)
+                found = looked.items("t")
+                await looked.close()
+                return found
+            return disk.list(f"quarantine/{name}"), disk.list("data"), disk.exists(away), disk.exists(MOVING)
+
+        for step in steps:
+            answers = []
+            for side in (self.real, self.memory):
+                try:
+                    answers.append(side.loop.run_until_complete(act(side.disk, *step)))
+                except EblaError as error:
+                    answers.append(type(error))
+            assert answers[0] == answers[1], step
 
     @rule(by=st.integers(1, 1000))
     def raise_the_number(self, by: int) -> None:
