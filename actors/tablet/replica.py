@@ -37,6 +37,7 @@ from ebla.actors.tablet.raft.messages import (
     Request,
 )
 from ebla.actors.tablet.tally import Tally
+from ebla.actors.tablet.waits import Waits, release
 from ebla.storage import alteration
 from ebla.storage.entries import Entry, Position, follows, make_entry
 from ebla.storage.errors import Corruption, EblaError, InvalidArgument
@@ -146,9 +147,9 @@ class Replica:
         self.upkeep = asyncio.Lock()  # one flush or move at a time, and a deletion waits for it
         self.hard_in_flight = False  # the round is persisting a hard state of ours
         self._batches: dict[int, RowBatch] = {}  # decoded at admission, wanted again at apply
-        self._durable_waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._durable_waiters = Waits()
         self._hard_waiters: list[asyncio.Future[None]] = []
-        self._applied_waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._applied_waiters = Waits()
 
     # -- events
 
@@ -213,6 +214,9 @@ class Replica:
         if effects.noop is not None:
             index, term = effects.noop
             self._append_own(index, term, NO_OP, b"")
+        if effects.configured is not None:
+            index, term, payload = effects.configured
+            self._append_own(index, term, CONFIG, payload)
         if effects.became is not None:
             self._tally.became(effects.became)
             if effects.became != "leader":
@@ -233,18 +237,10 @@ class Replica:
         return future
 
     def entries_durable(self, index: int) -> asyncio.Future[None] | None:
-        if index <= self.core.durable_index:
-            return None
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._durable_waiters.append((index, future))
-        return future
+        return None if index <= self.core.durable_index else self._durable_waiters.until(index)
 
     def applied(self, index: int) -> asyncio.Future[None] | None:
-        if index <= self.store.applied.index:
-            return None
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._applied_waiters.append((index, future))
-        return future
+        return None if index <= self.store.applied.index else self._applied_waiters.until(index)
 
     def take_hard_waiters(self) -> list[asyncio.Future[None]]:
         waiters, self._hard_waiters = self._hard_waiters, []
@@ -256,7 +252,7 @@ class Replica:
             return
         self.core.durable(written.entry.index, written.entry.term, written.epoch)
         self.absorb()
-        self._durable_waiters = _release(self._durable_waiters, self.core.durable_index)
+        self._durable_waiters.come_to(self.core.durable_index)
 
     # -- applying
 
@@ -269,7 +265,7 @@ class Replica:
             return False
         for entry in self.log.cached(first, last) or self.log.load(first, last):
             self._apply(entry)
-        self._applied_waiters = _release(self._applied_waiters, last)
+        self._applied_waiters.come_to(last)
         self.log.uncache(self.core.all_replicated_index, self.store.applied.index)
         return last < target
 
@@ -334,13 +330,9 @@ class Replica:
     def _release_all(self) -> None:
         self.work = Work()
         self._abandon_clients()
-        for _, future in [*self._durable_waiters, *self._applied_waiters]:
-            if not future.done():
-                future.set_result(None)
-        for future in self.take_hard_waiters():
-            if not future.done():
-                future.set_result(None)
-        self._durable_waiters, self._applied_waiters = [], []
+        self._durable_waiters.end()
+        self._applied_waiters.end()
+        release(self.take_hard_waiters())
 
     # -- views
 
@@ -441,16 +433,3 @@ class Replica:
             f"leadership of tablet {self.tablet} changed while the write was under way; "
             "send it again with the same request id"
         )
-
-
-def _release(
-    waiters: list[tuple[int, asyncio.Future[None]]], index: int
-) -> list[tuple[int, asyncio.Future[None]]]:
-    """Wake who waits for an index that has come; the others."""
-    waiting = []
-    for wanted, future in waiters:
-        if wanted > index:
-            waiting.append((wanted, future))
-        elif not future.done():
-            future.set_result(None)
-    return waiting

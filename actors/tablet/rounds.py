@@ -17,6 +17,7 @@ from ebla.actors.tablet.peers import Link
 from ebla.actors.tablet.raft.messages import Peer
 from ebla.actors.tablet.replica import RUNNING, ConsensusState, Replica, Unwritten, Work
 from ebla.actors.tablet.tally import CONSENSUS, SHARED_LOG, Tally
+from ebla.actors.tablet.waits import release
 from ebla.actors.world import World
 from ebla.storage.environment import Change
 from ebla.storage.errors import Corruption, DiskFull
@@ -108,9 +109,7 @@ class Rounds:
             replica.hard_in_flight = False
             if replica.work.hard_state is None:
                 waiters.extend(replica.take_hard_waiters())
-            for future in waiters:
-                if not future.done():
-                    future.set_result(None)
+            release(waiters)
 
     async def _commit(self, batch: list[Change]) -> None:
         """A full disk holds up votes and terms until there is space: nothing may leave without them."""

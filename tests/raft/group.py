@@ -21,6 +21,7 @@ from ebla.actors.tablet.raft.messages import (
     Answer,
     Configuration,
     Entry,
+    HardState,
     Peer,
     Request,
 )
@@ -195,6 +196,17 @@ class Group:
         assert node.running().role == "leader", (node.running().role, node.running().story())
         self.run(2 * self.limits.heartbeat_s)
         return node
+
+    def copy(self, source: Node, target: Node) -> None:
+        """What tablet copy does, in one step: the source's durable log takes the place of the target's, whose term and
+        vote are merged with the source's."""
+        target.crash()
+        core, disk = source.running(), target.disk
+        disk.entries = list(source.disk.entries)
+        disk.dropped = core.log.dropped_index
+        if source.disk.hard_state.term > disk.hard_state.term:
+            disk.hard_state = HardState(source.disk.hard_state.term)
+        target.start(commit_index=disk.dropped)
 
     def is_voter(self, name: str) -> bool:
         peer = self.nodes[name].running().configuration.peer(name)

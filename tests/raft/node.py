@@ -86,6 +86,15 @@ class Call:
         node.feed(self.incarnation, tell)
 
 
+def shown(active: Configuration) -> str:
+    """Members, and what each is unless it is a plain voter."""
+    told = []
+    for peer in active.peers:
+        kind = peer.kind.replace("_", "-") + (" to go" if peer.replace else "")
+        told.append(peer.uuid if kind == "voter" else f"{peer.uuid}({kind})")
+    return " ".join(told) + (f", forced {active.unsafe}" if active.unsafe else "")
+
+
 class Node:
     """A replica's server: what the tablet server does around a core, without the tablets."""
 
@@ -207,6 +216,10 @@ class Node:
                 self.group.say(f"{self.name} becomes {effects.became} in term {core.term}")
             if effects.noop is not None:
                 self._create(*effects.noop, NO_OP, b"")
+            if effects.configured is not None:
+                index, term, payload = effects.configured
+                self._create(index, term, CONFIG, payload)
+                self.group.say(f"{self.name} configures {shown(core.configuration)}")
             if effects.hard_state or effects.truncate_from or self._fresh:
                 self._commit(effects.hard_state, effects.truncate_from, effects.log_epoch)
             for send in effects.sends:

@@ -9,8 +9,10 @@
     propose a 3              three entries                    step-down a to b
     pause a / resume a       crash a / restart a              cut a b / isolate a / heal
     disk a 2s                every commit takes that long     latency 50ms
-    configure a add d        also nonvoter d, remove d: what a proposes to make of the configuration
-    drop a 5                 forget a's log up to index 5
+    configure a add d        also prevoter d, nonvoter d, replace d, remove d: what a proposes to make of it
+    force a keep a,b         a takes the others for lost for good
+    health a                 as a sees the others, 60 s of silence being a failure
+    drop a 5                 forget a's log up to index 5     copy a to c    what a tablet copy does, in one step
     ask b for c term=1 last=4@1               a forged vote request; the answer goes nowhere
     challenge b for c times=100 every=10ms    many of them, at ever higher terms, with the best of logs
     trace a / trace off      show a's appends and their answers
@@ -43,7 +45,7 @@ from ebla.actors.tablet.raft.messages import (
 )
 from ebla.storage.errors import EblaError
 from tests.raft.group import Group, configuration
-from tests.raft.node import Node
+from tests.raft.node import Node, shown
 
 NAMES = "abcdefg"
 
@@ -215,14 +217,30 @@ class Stage:
         node = self.node(name)
         current = node.running().configuration
         kept = tuple(peer for peer in current.peers if peer.uuid != who)
-        member = {"add": "voter", "nonvoter": "non_voter"}.get(how)
-        added = (Peer(who, f"host-{who}", member),) if member else ()
-        entry = node.configure(Configuration(kept + added, index=current.index))
+        member = {"add": "voter", "replace": "voter", "nonvoter": "non_voter", "prevoter": "non_voter"}.get(
+            how
+        )
+        made = member and Peer(who, f"host-{who}", member, how == "prevoter", how == "replace")
+        peers = (*kept, made) if made else kept
+        entry = node.configure(Configuration(peers, current.index, current.unsafe))
         node.absorb()
         return [f"{name} took {runs([entry])}: {members(node)}"]
 
+    def do_force(self, name: str, _keep: str, names: str) -> None:
+        node = self.node(name)
+        node.running().force_configuration(node.clock(), names.split(","), "a scenario")
+        node.absorb()
+
+    def do_health(self, name: str) -> list[str]:
+        node = self.node(name)
+        told = node.running().health(node.clock(), 60.0)
+        return ["  ".join(f"{uuid} {health}" for uuid, health in told.items())]
+
     def do_drop(self, name: str, index: str) -> None:
         self.node(name).running().log.drop_to(int(index))
+
+    def do_copy(self, source: str, _to: str, target: str) -> None:
+        self.it.copy(self.node(source), self.node(target))
 
     def do_ask(self, name: str, _for: str, candidate: str, term: str, last: str = "9@9") -> list[str]:
         index, of = last.split("@")
@@ -258,7 +276,9 @@ class Stage:
         core = node.core
         if core is None:
             return f"{node.name}  down"
-        role = core.role if self.it.is_voter(node.name) else "non-voter"
+        own = core.configuration.peer(node.name)
+        kind = own.kind.replace("_", "-") if own else "non-voter"
+        role = core.role if kind == "voter" else kind
         leader = f"of {core.leader}" if core.leader else "of nobody"
         line = f"{node.name}  {role:13} term {core.term}  {leader:9}  commit {core.commit_index}  last {core.last_index}"
         return line + ("  paused" if node.paused else "")
@@ -312,6 +332,4 @@ def drawn(node: Node) -> str:
 
 
 def members(node: Node) -> str:
-    active = node.running().configuration
-    told = [peer.uuid + ("" if peer.member == "voter" else "(non-voter)") for peer in active.peers]
-    return " ".join(told)
+    return shown(node.running().configuration)

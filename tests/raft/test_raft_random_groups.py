@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from ebla.actors.errors import InvalidArgument, NotLeader, Unavailable
+from ebla.actors.errors import AlreadyInProgress, InvalidArgument, NotLeader, Unavailable
 from ebla.actors.tablet.raft.core import RaftLimits
 from ebla.actors.tablet.raft.messages import CONFIG, NON_VOTER, VOTER, Configuration, Peer
 from tests.raft.group import Group, configuration
@@ -67,7 +67,7 @@ class BadDay:
             self.forget_the_lease,
         ]
         if len(self.group.nodes) > len(self.group.nodes["a"].initial.peers):
-            verbs += [self.configure] * 3
+            verbs += [self.configure] * 3 + [self.grow] * 2
         self.random.choice(verbs)()
         self.group.run(self.random.choice([0.003, 0.02, 0.3, 1.5]))
 
@@ -189,16 +189,13 @@ class BadDay:
         self.group.run(2.0, until=lambda: len(self.group.leaders()) > 0)
 
     def copy_lagging(self) -> None:
-        """What tablet copy does, in one step: the leader's durable log replaces one that cannot be continued."""
+        """The leader's durable log replaces one that cannot be continued."""
         for source in self.group.leaders():
             for name in source.running().progress:
                 target = self.group.nodes[name]
                 if not source.running().needs_copy(name) or target.core is None or target.paused:
                     continue
-                target.crash()
-                target.disk.entries = list(source.disk.entries)
-                target.disk.dropped = source.running().log.dropped_index
-                target.start(commit_index=target.disk.dropped)
+                self.group.copy(source, target)
 
     def step_down(self) -> None:
         for node in self.group.leaders():
@@ -235,12 +232,28 @@ class BadDay:
             current = node.core.configuration
             name = self.anyone().name
             kept = tuple(peer for peer in current.peers if peer.uuid != name)
-            added = (Peer(name, f"host-{name}", self.random.choice([VOTER, VOTER, NON_VOTER])),)
+            member = self.random.choice([VOTER, VOTER, NON_VOTER])
+            added = (Peer(name, f"host-{name}", member, member == NON_VOTER and self.random.random() < 0.7),)
             wanted = Configuration(kept + self.random.choice([added, ()]), index=current.index)
-            with suppress(NotLeader, Unavailable, InvalidArgument):
+            with suppress(NotLeader, Unavailable, AlreadyInProgress, InvalidArgument):
                 node.configure(wanted)
                 node.absorb()
             self.group.run(self.random.choice([0.001, 0.05]))
+
+    def grow(self) -> None:
+        """A pre-voter joins, in better weather, so that it is likely to be promoted in the next worse one."""
+        self.mend()
+        for node in self.group.leaders():
+            core = node.running()
+            current = core.configuration
+            strangers = [name for name in self.group.nodes if current.peer(name) is None]
+            if strangers:
+                name = self.random.choice(strangers)
+                joins = Peer(name, f"host-{name}", NON_VOTER, promote=True)
+                with suppress(NotLeader, Unavailable, AlreadyInProgress):
+                    node.configure(Configuration((*current.peers, joins), current.index))
+                    node.absorb()
+        self.group.run(self.random.uniform(0.0, 1.0))
 
     def recover(self) -> None:
         """The second act."""
@@ -306,11 +319,12 @@ def test_non_voters_change_nothing_about_it(block: int) -> None:
 
 
 def test_a_group_keeps_every_promise_while_its_members_change() -> None:
-    changes = 0
+    changes = promotions = 0
     for seed in range(30):
         group = survive(seed, "abc", spares="de")
         changes += sum(entry.kind == CONFIG for entry in group.oracle.committed)
-    assert changes > 30
+        promotions += sum(" configures " in what for _, what in group.said)
+    assert changes > 30 and promotions > 10
 
 
 def test_the_same_seed_gives_the_same_history() -> None:

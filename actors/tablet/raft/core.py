@@ -15,6 +15,8 @@ Sources: Raft paper and thesis (pre-vote 9.6, transfer 3.10, leases 6.4.1), Kudu
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from ebla.actors import errors
@@ -33,6 +35,7 @@ from ebla.actors.tablet.raft.leadership import Leadership, Transfer
 from ebla.actors.tablet.raft.matching import Agreement, Disagreement, compare
 from ebla.actors.tablet.raft.messages import (
     CONFIG,
+    PRE_VOTER,
     Answer,
     AppendReply,
     AppendRequest,
@@ -87,7 +90,7 @@ class RaftCore(RaftState):
         """(index, term) of a CONFIG entry whose payload is `configuration`; it is in force at once.
 
         `configuration.index` must be that of the configuration in force, from which this one was made. Raises
-        NotLeader, Unavailable (another change is under way, or too early in the term), InvalidArgument.
+        NotLeader, AlreadyInProgress (another change is pending), Unavailable (too early in the term), InvalidArgument.
         """
         self._pass_time(now)
         lead = self._accepting_leader()
@@ -95,14 +98,34 @@ class RaftCore(RaftState):
             # Without this two leaders could each change the configuration on its own, to disjoint majorities.
             raise errors.Unavailable(f"{self._name()} has not yet committed in term {self.term}; try again")
         if self.configuration.index > self.committed_configuration.index:
-            raise errors.Unavailable(
-                f"{self._name()} is changing its configuration at index {self.configuration.index}; try again later"
+            raise errors.AlreadyInProgress(
+                f"{self._name()} is changing its configuration at index {self.configuration.index}; try again later",
+                tablet=self.tablet,
             )
         membership.check_change(self.configuration, configuration, self.me)
         payload = msgspec.msgpack.encode(configuration)
         index = self.log.append(self.term, len(payload), payload)
         self._adopt_configuration()
         return index, self.term
+
+    def force_configuration(
+        self, now: float, keep: Sequence[str], reason: str, *, above_term: int = 0
+    ) -> None:
+        """Lead a term of our own, above `above_term` too, with a configuration of the members `keep` only: the last resort
+        when a majority is lost for good. What only the others had committed is lost.
+
+        It may stand on top of a pending one. Raises Unavailable while a leader lives, InvalidArgument.
+        """
+        self._pass_time(now)
+        if self._lead is not None or self._now < self.timer.withheld_until:
+            raise errors.Unavailable(
+                f"{self._name()} leads, or heard of a leader a moment ago; change the members at the leader, or, if "
+                "nobody leads, try again in some seconds"
+            )
+        made = membership.forced(self.committed_configuration, self.configuration, keep, self.me)
+        self._set_hard_state(HardState(max(self.term, above_term) + 1, self.me))
+        self._note(f"an operator forces a configuration: {reason}")
+        self._become_leader(forced=made)
 
     def read_index(self, now: float) -> int:
         """The index that a linearizable read must see applied. Raises NotLeader or Unavailable."""
@@ -183,16 +206,23 @@ class RaftCore(RaftState):
             if progress is not None:
                 progress.answered(now, sent.at, plan, answer)
                 self._advance_commit()
+                self._promote(peer, sent.at, plan.commit_index)
                 self._continue_transfer()
 
-    def failed(self, now: float, peer: str, sent: Sent, delivered: bool | None) -> None:
-        """No answer came, or one that no Raft peer gives. Whether it was `delivered` changes nothing: both are
-        retried, and both are harmless twice."""
+    def failed(
+        self, now: float, peer: str, sent: Sent, delivered: bool | None, refusal: str | None = None
+    ) -> None:
+        """No answer came, or one that no Raft peer gives: then `refusal` says which. Whether it was `delivered` changes
+        nothing: both are retried, and both are harmless twice."""
         self._pass_time(now)
         plan, lead, ballot = sent.request, self._lead, self._ballot
         if isinstance(plan, AppendPlan):
             progress = lead.peers.get(peer) if lead and plan.term == self.term else None
-            if progress is not None and progress.failed(plan):
+            if progress is not None and refusal is not None:
+                if refusal != progress.refusal:
+                    self._note(f"{peer} answers {refusal}")
+                progress.refused(self._now, refusal)
+            if progress is not None and progress.failed(plan) and refusal is None:
                 self._note(f"message {plan.number} to {peer} failed (delivered: {delivered})")
         elif ballot is not None and plan is ballot.request:
             ballot.unanswered(peer, now + self.limits.heartbeat_s)
@@ -294,6 +324,22 @@ class RaftCore(RaftState):
         index = self._lead.replicated_index(self.durable_index)
         if index > self.commit_index and self.log.term_at(index) == self.term:
             self._commit_to(index)
+
+    def _promote(self, peer: str, sent_at: float, committed: int) -> None:
+        """Make a pre-voter that has caught up a voter: it holds what was `committed` when the message left that it answers,
+        and that was less than an election timeout ago (thesis, 4.2.1; under load what is committed now is always ahead of
+        it). While something else is under way it must wait: its next answer asks again."""
+        lead, member = self._lead, self.configuration.peer(peer)
+        if lead is None or lead.transfer is not None or self.commit_index < lead.noop:
+            return
+        if member is None or member.kind != PRE_VOTER or not lead.peers[peer].caught_up(committed):
+            return
+        if self._now - sent_at > self.limits.election_s_min:
+            return
+        if self.configuration.index > self.committed_configuration.index:
+            return
+        self._note(f"{peer} has caught up")
+        self._append_configuration(membership.promoted(self.configuration, peer))
 
     def _continue_transfer(self) -> None:
         """Ask the successor to campaign as soon as it holds everything, and abdicate in the same step.

@@ -129,7 +129,8 @@ class Effects:
 
     1. drops its entries from `truncate_from` on and tells their waiting clients that the outcome is unknown;
     2. takes the entries `appended` (first, last) of the append request that it just fed to the core;
-    3. creates the entry `noop` (index, term), as it does for what it proposes;
+    3. creates the entries `noop` (index, term) and `configured` (index, term, payload of a CONFIG entry), as it does
+       for what it proposes;
     4. makes `hard_state` durable; only then `sends`, and answers given since the previous take(), may leave;
     5. makes the new entries durable and says so with `durable(index, term, log_epoch)`, where the epoch is that
        of the take() they came from. This releases answers to the leader, and commits.
@@ -145,6 +146,7 @@ class Effects:
     truncate_from: int | None
     appended: tuple[int, int] | None
     noop: tuple[int, int] | None
+    configured: tuple[int, int, bytes] | None
     commit_index: int
     became: str | None
     configuration: Configuration | None

@@ -37,6 +37,7 @@ class Leadership:
         self._log = log
         self._limits = limits
         self._voters: tuple[str, ...] = ()
+        self._staying: tuple[str, ...] = ()  # the voters that are not marked to go
         self._majority = 0
         self.reconfigure(configuration, now, next_index=self.noop)
 
@@ -46,6 +47,7 @@ class Leadership:
         others = [peer.uuid for peer in configuration.peers if peer.uuid != self.me]
         self.peers = {uuid: known.get(uuid) or Progress(next_index, now) for uuid in others}
         self._voters = tuple(peer.uuid for peer in configuration.voters())
+        self._staying = tuple(peer.uuid for peer in configuration.voters() if not peer.replace)
         self._majority = configuration.majority
         assert self.me in self._voters, (self.me, configuration)
 
@@ -65,6 +67,11 @@ class Leadership:
         """When we must assume that we lead nobody, unless somebody answers before."""
         heard = [now if uuid == self.me else self.peers[uuid].last_contact for uuid in self._voters]
         return majority_least(heard, self._majority) + 2 * self._limits.election_s_min
+
+    def health(self, now: float, failed_s: float) -> dict[str, str]:
+        """Of each peer: healthy, unknown, failed (for longer than `failed_s`) or lost."""
+        silent_s = 2 * self._limits.election_s_min
+        return {uuid: peer.health(now, failed_s, silent_s) for uuid, peer in self.peers.items()}
 
     def held_by_all(self, own_durable: int) -> int:
         return min([own_durable, *(peer.match for peer in self.peers.values())])
@@ -126,8 +133,10 @@ class Leadership:
     # -- transfer
 
     def choose_successor(self) -> str | None:
-        """The voter that holds most, then the one heard of last; the first of equals."""
-        others = [uuid for uuid in self._voters if uuid != self.me]
+        """The voter that holds most, then the one heard of last; the first of equals. One that is to go leads only if
+        nobody else can."""
+        others = [uuid for uuid in self._staying if uuid != self.me]
+        others = others or [uuid for uuid in self._voters if uuid != self.me]
         if not others:
             return None
         return max(others, key=lambda uuid: (self.peers[uuid].match, self.peers[uuid].last_contact))

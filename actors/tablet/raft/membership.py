@@ -3,9 +3,16 @@
 Two configurations that differ by at most one voter have no disjoint majorities (Raft thesis, 4.1), so no joint
 consensus is needed. The other rules are Kudu's: the leader neither removes nor demotes itself, and whoever
 proposes must know the configuration that he changes.
+
+A forced configuration breaks the first rule, for a majority that is lost for good. It bears a mark, and so does every
+configuration after it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
 
 from ebla.actors.tablet.raft.messages import NON_VOTER, VOTER, Configuration, Peer
 from ebla.storage.errors import InvalidArgument
@@ -26,8 +33,16 @@ def check_change(current: Configuration, proposed: Configuration, leader: str) -
             raise InvalidArgument(
                 f"peer {peer.uuid}: member is {VOTER!r} or {NON_VOTER!r}, not {peer.member!r}"
             )
+        if peer.promote and peer.member != NON_VOTER:
+            raise InvalidArgument(f"peer {peer.uuid} is a voter already; promote is for non-voters")
+        if peer.replace and peer.member != VOTER:
+            raise InvalidArgument(f"peer {peer.uuid} is no voter; replace is for voters, remove it instead")
         if not peer.address and len(uuids) > 1:
             raise InvalidArgument(f"peer {peer.uuid} needs an address, or the others cannot reach it")
+    if proposed.unsafe != current.unsafe:
+        raise InvalidArgument(
+            f"the mark of forced configurations stays as it is: {current.unsafe}, not {proposed.unsafe}"
+        )
     own = proposed.peer(leader)
     if own is None or own.member != VOTER:
         raise InvalidArgument(f"the leader {leader} cannot remove or demote itself; let it step down first")
@@ -39,6 +54,40 @@ def check_change(current: Configuration, proposed: Configuration, leader: str) -
         raise InvalidArgument(
             f"one change may add or remove one voter, this one changes {sorted(before ^ after)}; go step by step"
         )
+
+
+def promoted(current: Configuration, uuid: str) -> Configuration:
+    """`current`, with this pre-voter as a voter."""
+    peers = tuple(
+        msgspec.structs.replace(peer, member=VOTER, promote=False) if peer.uuid == uuid else peer
+        for peer in current.peers
+    )
+    return msgspec.structs.replace(current, peers=peers)
+
+
+def forced(
+    committed: Configuration, active: Configuration, keep: Sequence[str], survivor: str
+) -> Configuration:
+    """What `survivor` makes of `committed`, with the members `keep` only. `active` may be pending on top of it, and is
+    given up. Raises InvalidArgument, naming the rule."""
+    unknown = [uuid for uuid in keep if committed.peer(uuid) is None]
+    if unknown:
+        raise InvalidArgument(f"{unknown} are no members; keep only some of {_named(committed)}")
+    if len(dict.fromkeys(keep)) != len(keep):
+        raise InvalidArgument(f"each member is kept once: {list(keep)}")
+    peers = tuple(peer for peer in committed.peers if peer.uuid in keep)
+    own = committed.peer(survivor)
+    if own is None or own.member != VOTER or own not in peers:
+        raise InvalidArgument(
+            f"{survivor} must be one of the voters {_named(committed)}, and among those kept: it is to lead them"
+        )
+    if sorted(peers, key=_uuid) == sorted(active.peers, key=_uuid):
+        raise InvalidArgument("every member of the configuration in force is kept; there is nothing to force")
+    return Configuration(peers, committed.index, max(committed.unsafe, active.unsafe) + 1)
+
+
+def _named(configuration: Configuration) -> list[str]:
+    return [peer.uuid for peer in configuration.peers]
 
 
 def _uuid(peer: Peer) -> str:

@@ -14,6 +14,7 @@ from ebla.storage.entries import ALTER, CHECKPOINT, CONFIG, NO_OP, WRITE, Entry
 __all__ = ["ALTER", "CHECKPOINT", "CONFIG", "NO_OP", "WRITE", "Entry"]
 
 VOTER, NON_VOTER = "voter", "non_voter"
+PRE_VOTER = "pre_voter"  # how a non-voter that shall become a voter is shown
 
 
 class Peer(msgspec.Struct, frozen=True):
@@ -28,6 +29,11 @@ class Peer(msgspec.Struct, frozen=True):
     member: str = VOTER
     promote: bool = False
     replace: bool = False
+
+    @property
+    def kind(self) -> str:
+        """What people are shown: voter, pre_voter or non_voter."""
+        return PRE_VOTER if self.member == NON_VOTER and self.promote else self.member
 
 
 class Configuration(msgspec.Struct, frozen=True):

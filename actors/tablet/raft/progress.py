@@ -10,6 +10,9 @@
     probe, replicate -> lagging
     lagging -> replicate    it agrees again, so it was copied
 
+A peer that has no replica to answer with says why (`refused`), or it is another server than it was (`WRONG_SERVER`). That
+counts for its health only, never for commits, leases or the leader's patience.
+
 Memory is constant while a peer is dead: a probe carries nothing, and a heartbeat that stays unanswered for
 `patience_s` is forgotten and followed by the next (the caller's own call timeout bounds how many it has open).
 """
@@ -18,10 +21,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ebla.actors.repair_messages import HEALTHY, LOST, UNHEALTHY, UNKNOWN
 from ebla.actors.tablet.raft.events import AppendPlan, RaftLimits
 from ebla.actors.tablet.raft.messages import AppendReply
 
 PROBE, REPLICATE, LAGGING = "probe", "replicate", "lagging"
+
+# Why a server cannot answer for a replica: the words of EnvelopeReply.refusals, and who is not the server any more.
+TABLET_NOT_FOUND, TABLET_DELETED, TABLET_COPYING = "tablet_not_found", "tablet_deleted", "tablet_copying"
+REPLICA_FAILED, WRONG_SERVER = "replica_failed", "wrong_server"
 
 NEVER = float("-inf")
 
@@ -48,6 +56,12 @@ class Progress:
         self.inflight_bytes = 0
         self.status: int | None = None  # the number of the heartbeat or probe under way
         self.status_at = NEVER
+        self.steady = False  # it has answered a message that was sent while it replicated
+        self.last_index = 0  # of its log, durable, as it told last
+        self.contact_at = now  # when it last answered anything at all
+        self.healthy_at = NEVER  # when it last answered as a replica that follows us
+        self.refusal: str | None = None  # why it did not, if that came later
+        self.refused_since = NEVER
 
     def may_send_entries(self, last_index: int, limits: RaftLimits) -> bool:
         return (
@@ -84,11 +98,14 @@ class Progress:
     def answered(self, now: float, sent_at: float, plan: AppendPlan, answer: AppendReply) -> None:
         """Any answer in our term shows that the peer follows us; one that is late teaches no more than that and
         what it surely holds."""
-        self.last_contact = now
+        self.last_contact = self.contact_at = self.healthy_at = now
+        self.refusal = None
         self.acked_at = max(self.acked_at, sent_at)
         self.acked_number = max(self.acked_number, plan.number)
+        self.last_index = answer.last_index
         known = self._settle(plan.number)
         if answer.success:
+            self.steady = self.steady or (known and self.state == REPLICATE)
             self.match = max(self.match, answer.match)
             if known and self.state != REPLICATE:
                 self.state, self.next = REPLICATE, plan.covers + 1
@@ -106,8 +123,30 @@ class Progress:
         self.urgent = False
         return True
 
+    def refused(self, now: float, refusal: str) -> None:
+        """Its server answered, and told why the replica cannot."""
+        self.contact_at = now
+        if refusal != self.refusal:
+            self.refusal, self.refused_since = refusal, now
+
+    def caught_up(self, commit_index: int) -> bool:
+        """It holds what is committed, and it does not only since a moment ago: first contact proves nothing yet."""
+        return self.state == REPLICATE and self.steady and self.match >= commit_index
+
+    def health(self, now: float, failed_s: float, silent_s: float) -> str:
+        """As people and the master are told. A lagging peer is not healthy, but may become so by a copy."""
+        if self.refusal == WRONG_SERVER:
+            return LOST
+        broken_for = now - self.refused_since if self.refusal == REPLICA_FAILED else 0.0
+        if now - self.contact_at > failed_s or broken_for > failed_s:
+            return UNHEALTHY
+        if self.refusal is None and self.state != LAGGING and now - self.healthy_at <= silent_s:
+            return HEALTHY
+        return UNKNOWN
+
     def lag(self) -> None:
         self.state = LAGGING
+        self.steady = False
         self._forget_messages()
         self.urgent = False
 
@@ -122,7 +161,7 @@ class Progress:
         self._probe_from(max(self.match + 1, min(plan.previous_index, hint + 1)))
 
     def _probe_from(self, next_index: int) -> None:
-        self.state, self.next, self.urgent = PROBE, next_index, True
+        self.state, self.next, self.urgent, self.steady = PROBE, next_index, True, False
         self._forget_messages()
 
     def _forget_messages(self) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections import deque
 
+import msgspec
+
 from ebla.actors import errors
 from ebla.actors.tablet.raft.election import Ballot, ElectionTimer
 from ebla.actors.tablet.raft.events import (
@@ -72,6 +74,7 @@ class RaftState:
         self._truncated_from: int | None = None
         self._appended: tuple[int, int] | None = None
         self._noop: tuple[int, int] | None = None
+        self._configured: tuple[int, int, bytes] | None = None
         self._became: str | None = None
         self._reconfigured = False
         fresh = hard_state.term == 0 and log.last_index == 0
@@ -107,6 +110,10 @@ class RaftState:
         """Whether the log cannot bring this peer up to date."""
         return self._lead is not None and peer in self._lead.peers and self._lead.peers[peer].state == LAGGING
 
+    def health(self, now: float, failed_s: float) -> dict[str, str]:
+        """What a leader makes of each other member: see Progress.health. Empty for others."""
+        return self._lead.health(now, failed_s) if self._lead else {}
+
     def next_wake(self, now: float) -> float:
         """When tick and take are needed next; `now` if there is something to do already."""
         if self._letters or self._unsaved:
@@ -132,13 +139,14 @@ class RaftState:
             truncate_from=self._truncated_from,
             appended=self._appended,
             noop=self._noop,
+            configured=self._configured,
             commit_index=self.commit_index,
             became=self._became,
             configuration=self.configuration if self._reconfigured else None,
             log_epoch=self.log.epoch,
         )
         self._unsaved = self._reconfigured = False
-        self._truncated_from = self._appended = self._noop = self._became = None
+        self._truncated_from = self._appended = self._noop = self._configured = self._became = None
         return effects
 
     def _sends(self) -> tuple[Send, ...]:
@@ -184,15 +192,19 @@ class RaftState:
         self.timer.reset(self._now)
         return self._ballot
 
-    def _become_leader(self) -> None:
-        """The first entry of the term is empty: entries of older terms are committed only under it (paper, 5.4.2)."""
+    def _become_leader(self, forced: Configuration | None = None) -> None:
+        """The first entry of the term is empty: entries of older terms are committed only under it (paper, 5.4.2). If the
+        leadership is forced, the configuration stands in its place."""
         self._ballot = None
         self._letters.clear()
         self.leader = self.me
         self.timer.failures = 0
-        self._noop = self.log.append(self.term, 0), self.term
+        if forced is None:
+            self._noop = self.log.append(self.term, 0), self.term
+        else:
+            self._append_configuration(forced)
         self._lead = Leadership(self.me, self.term, self.configuration, self.log, self.limits, self._now)
-        self._set_role(LEADER, f"elected, begins at {self.log.last_index}")
+        self._set_role(LEADER, f"{'forced' if forced else 'elected'}, begins at {self.log.last_index}")
 
     def _set_role(self, role: str, why: str) -> None:
         if role != self.role:
@@ -213,6 +225,8 @@ class RaftState:
         self._truncated_from = min(start, self._truncated_from or start)
         if self._noop and self._noop[0] >= start:
             self._noop = None  # nobody has made it yet
+        if self._configured and self._configured[0] >= start:
+            self._configured = None
 
     def _commit_to(self, index: int) -> None:
         assert self.commit_index <= index <= self.log.last_index, (self.commit_index, index, self.story())
@@ -237,9 +251,18 @@ class RaftState:
         if active == self.configuration:
             return
         self.configuration, self._reconfigured = active, True
-        self._note(f"configuration {active.index}: {', '.join(f'{p.uuid} {p.member}' for p in active.peers)}")
+        marked = f" (forced, {active.unsafe} so far)" if active.unsafe else ""
+        self._note(
+            f"configuration {active.index}{marked}: {', '.join(f'{p.uuid} {p.kind}' for p in active.peers)}"
+        )
         if self._lead:
             self._lead.reconfigure(active, self._now, next_index=self.log.last_index)
+
+    def _append_configuration(self, configuration: Configuration) -> None:
+        """An entry of the core's own, which the caller makes."""
+        payload = msgspec.msgpack.encode(configuration)
+        self._configured = self.log.append(self.term, len(payload), payload), self.term, payload
+        self._adopt_configuration()
 
     def _is_voter(self) -> bool:
         own = self.configuration.peer(self.me)

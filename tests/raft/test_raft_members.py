@@ -1,0 +1,368 @@
+"""Membership as the leader sees it: promotion, what configurations may say, the last resort, the peers' health."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from ebla.actors.errors import AlreadyInProgress, InvalidArgument, Unavailable
+from ebla.actors.tablet.raft.core import AppendPlan, Effects, RaftCore, Sent
+from ebla.actors.tablet.raft.membership import check_change, forced, promoted
+from ebla.actors.tablet.raft.messages import (
+    NON_VOTER,
+    VOTER,
+    WRITE,
+    AppendReply,
+    Configuration,
+    HardState,
+    Peer,
+)
+from ebla.actors.tablet.raft.progress import REPLICA_FAILED, TABLET_DELETED, WRONG_SERVER
+from tests.raft.builders import BEAT, MIN, agree, append, config_entry, core, leader, plans, replicating
+
+FAILED_S = 60.0
+
+
+def members(voters: str, prevoters: str = "", *, index: int = -1, unsafe: int = 0) -> Configuration:
+    plain = tuple(Peer(name, f"host-{name}") for name in voters)
+    learning = tuple(Peer(name, f"host-{name}", NON_VOTER, promote=True) for name in prevoters)
+    return Configuration(plain + learning, index, unsafe)
+
+
+def with_a_pre_voter() -> tuple[RaftCore, AppendPlan]:
+    """a leads a, b, c; d has just been added as a pre-voter. And the probe that is on its way to d."""
+    made = replicating(leader())
+    propose(made, members("abc", "d"))
+    sends = plans(made.take())
+    agree(made, 10.0, sends["b"])
+    agree(made, 10.0, sends["c"])
+    made.durable(2, 1)
+    assert made.committed_configuration.index == 2
+    return made, sends["d"]
+
+
+def met() -> tuple[RaftCore, AppendPlan]:
+    """d has been met, and a message is on its way to it that has all that is committed."""
+    made, first = with_a_pre_voter()
+    agree(made, 10.0, first)
+    plan = plans(made.take())["d"]
+    assert plan.covers == made.commit_index == 2
+    return made, plan
+
+
+def propose(made: RaftCore, wanted: Configuration) -> None:
+    current = made.configuration
+    made.propose_configuration(10.0, msgspec.structs.replace(wanted, index=current.index))
+
+
+def next_plan(made: RaftCore, peer: str, now: float) -> AppendPlan:
+    made.tick(now)
+    return plans(made.take())[peer]
+
+
+def kinds(made: RaftCore) -> dict[str, str]:
+    return {peer.uuid: peer.kind for peer in made.configuration.peers}
+
+
+# -- promotion
+
+
+def test_first_contact_promotes_nobody_even_if_it_has_everything() -> None:
+    made, first = with_a_pre_voter()
+    assert first.covers == first.commit_index
+    agree(made, 10.0, first)
+    assert made.progress["d"].match == first.commit_index
+    assert kinds(made)["d"] == "pre_voter"
+
+
+def test_a_pre_voter_that_has_caught_up_is_promoted_by_an_entry_of_the_leader() -> None:
+    made, plan = met()
+    agree(made, 10.1, plan)
+    effects = made.take()
+    assert effects.configured is not None
+    index, term, payload = effects.configured
+    assert (index, term) == (3, 1)
+    assert msgspec.msgpack.decode(payload, type=Configuration).peer("d") == Peer("d", "host-d")
+    assert made.configuration.index == 3 and kinds(made)["d"] == VOTER
+    assert made.committed_configuration.index == 2
+    assert "c voter, d pre_voter" in made.story() and "d has caught up" in made.story()
+
+
+def test_one_that_lacks_what_is_committed_is_not_promoted() -> None:
+    made, plan = met()
+    agree(made, 10.1, plan, match=1)
+    assert kinds(made)["d"] == "pre_voter"
+
+
+def test_an_answer_that_took_an_election_timeout_promotes_nobody() -> None:
+    made, plan = met()
+    made.replied(10.01 + MIN, "d", Sent(10.0, plan), AppendReply(1, True, 2, 2, 2))
+    assert kinds(made)["d"] == "pre_voter"
+    made, plan = met()
+    made.replied(10.0 + MIN, "d", Sent(10.0, plan), AppendReply(1, True, 2, 2, 2))
+    assert kinds(made)["d"] == VOTER
+
+
+def test_under_load_it_is_promoted_although_more_is_committed_by_then() -> None:
+    made, plan = met()
+    made.propose(10.0, WRITE, 1)
+    agree(made, 10.0, plans(made.take())["b"])
+    made.durable(3, 1)
+    assert made.commit_index == 3 and plan.covers == 2
+    agree(made, 10.0, plan)
+    assert kinds(made)["d"] == VOTER
+
+
+def test_after_a_failure_it_is_first_contact_again() -> None:
+    made, plan = met()
+    made.failed(10.0, "d", Sent(10.0, plan), None)
+    probe = next_plan(made, "d", 10.0 + BEAT)
+    made.progress["d"].match = 2  # the answer was lost, not the entry
+    agree(made, 10.0 + BEAT, probe, match=2)
+    assert kinds(made)["d"] == "pre_voter"
+
+
+def test_a_non_voter_that_nobody_wants_promoted_stays_one() -> None:
+    made = replicating(leader("a", "abc", others="d"))
+    for beat in (1, 2, 3):
+        agree(made, 10.0 + beat, next_plan(made, "d", 10.0 + 1.1 * beat * BEAT))
+    assert kinds(made)["d"] == NON_VOTER
+
+
+def test_a_promotion_waits_while_another_change_is_pending_and_is_tried_again() -> None:
+    made, plan = met()
+    propose(made, members("ab", "d"))
+    sends = plans(made.take())
+    agree(made, 10.0, plan)
+    assert made.configuration.index == 3 and kinds(made)["d"] == "pre_voter", "c's removal is pending"
+    agree(made, 10.0, sends["b"])
+    made.durable(3, 1)
+    assert made.committed_configuration.index == 3
+    agree(made, 10.1, sends["d"])
+    assert kinds(made) == {"a": VOTER, "b": VOTER, "d": VOTER}
+
+
+def test_a_promotion_waits_while_leadership_is_handed_over() -> None:
+    made, plan = met()
+    made.propose(10.0, WRITE, 1)
+    plans(made.take())  # b has not answered: it is not yet told to take over
+    made.step_down(10.0, "b")
+    agree(made, 10.0, plan)
+    assert made.role == "leader" and kinds(made)["d"] == "pre_voter"
+
+
+def test_a_promotion_inherits_the_mark_of_what_was_forced() -> None:
+    assert promoted(members("ab", "d", unsafe=2), "d") == members("abd", unsafe=2)
+
+
+# -- rules
+
+
+def test_promote_is_for_non_voters_and_replace_for_voters() -> None:
+    current = members("abc")
+    voter = Configuration((*current.peers, Peer("d", "host-d", VOTER, promote=True)))
+    with pytest.raises(InvalidArgument, match="promote is for non-voters"):
+        check_change(current, voter, "a")
+    other = Configuration((*current.peers, Peer("d", "host-d", NON_VOTER, replace=True)))
+    with pytest.raises(InvalidArgument, match="replace is for voters"):
+        check_change(current, other, "a")
+
+
+def test_a_voter_is_marked_to_go_and_a_pre_voter_added_in_one_change() -> None:
+    marked = (Peer("a", "host-a"), Peer("b", "host-b", replace=True), Peer("c", "host-c"))
+    check_change(members("abc"), Configuration((*marked, Peer("d", "host-d", NON_VOTER, promote=True))), "a")
+
+
+@pytest.mark.parametrize("unsafe", [0, 2])
+def test_no_change_touches_the_mark_of_what_was_forced(unsafe: int) -> None:
+    with pytest.raises(InvalidArgument, match="mark of forced configurations"):
+        check_change(members("abc", unsafe=1), members("ab", unsafe=unsafe), "a")
+
+
+def test_a_second_change_is_refused_as_being_in_progress() -> None:
+    made = replicating(leader())
+    propose(made, members("abc", "d"))
+    with pytest.raises(AlreadyInProgress):
+        propose(made, members("abc", "de"))
+
+
+def test_leadership_goes_to_one_that_is_to_stay_if_there_is_one() -> None:
+    made = replicating(leader())
+    marked = (Peer("a", "host-a"), Peer("b", "host-b", replace=True), Peer("c", "host-c"))
+    propose(made, Configuration(marked))
+    agree(made, 10.0, plans(made.take())["b"])
+    assert made.step_down(10.0, None) == "c"
+    made = replicating(leader("a", "ab"))
+    propose(made, Configuration(marked[:2]))
+    assert made.step_down(10.0, None) == "b"
+
+
+# -- the last resort
+
+
+def test_a_survivor_leads_what_is_kept_in_a_term_above_all_that_are_known() -> None:
+    made = core("a", "abcde", terms="11", term=3, vote="b", now=0.0)
+    made.force_configuration(MIN, ["a", "b"], "c, d and e burnt", above_term=7)
+    effects = made.take()
+    assert effects.hard_state == HardState(8, "a") and effects.became == "leader" and effects.noop is None
+    assert effects.configured is not None and effects.configured[:2] == (3, 8)
+    assert msgspec.structs.replace(made.configuration, index=-1) == members("ab", unsafe=1)
+    assert [send.peer for send in effects.sends] == ["b"]
+    assert "c, d and e burnt" in made.story()
+    made.durable(3, 8)
+    assert made.commit_index == 0, "b has not answered"
+    agree(made, MIN, plans(effects)["b"])
+    for plan in plans(made.take()).values():
+        agree(made, MIN, plan)
+    assert made.commit_index == 3 and made.committed_configuration.unsafe == 1
+
+
+def test_a_forced_configuration_stands_on_a_pending_one_and_bears_both_marks() -> None:
+    made = core("a", "abc", terms="1", now=0.0)
+    pending = config_entry(2, 1, members("abcd", unsafe=4))
+    made.receive(0.1, "b", msgspec.structs.replace(append("1@1", "", term=1), entries=(pending,)))
+    made.take()
+    made.force_configuration(0.2 + MIN, ["a"], "all others are lost")
+    assert made.configuration == members("a", index=3, unsafe=5)
+
+
+def test_a_single_survivor_may_be_all_there_was_if_a_change_is_pending() -> None:
+    assert forced(members("a"), members("ab", index=7), ["a"], "a") == members("a", unsafe=1)
+
+
+@pytest.mark.parametrize(
+    ("keep", "survivor", "rule"),
+    [
+        (["a", "x"], "a", "no members"),
+        (["b"], "a", "one of the voters"),
+        (["a", "d"], "d", "one of the voters"),
+        (["a", "b", "c", "d"], "a", "nothing to force"),
+        (["a", "a"], "a", "once"),
+        ([], "a", "one of the voters"),
+    ],
+)
+def test_what_is_forced_keeps_only_members_and_the_survivor_that_leads_them(
+    keep: list[str], survivor: str, rule: str
+) -> None:
+    current = members("abc", "d", index=4)
+    with pytest.raises(InvalidArgument, match=rule):
+        forced(current, current, keep, survivor)
+
+
+def test_nothing_is_forced_while_a_leader_may_live() -> None:
+    with pytest.raises(Unavailable, match="heard of a leader"):
+        core("a", terms="1", now=0.0).force_configuration(MIN / 2, ["a"], "haste")
+    with pytest.raises(Unavailable, match="leads"):
+        replicating(leader()).force_configuration(10.0, ["a"], "haste")
+    made = core("a", terms="1", now=0.0)
+    made.receive(5.0, "b", append("1@1", "", term=1))
+    with pytest.raises(Unavailable, match="heard of a leader"):
+        made.force_configuration(5.0 + MIN / 2, ["a"], "haste")
+    assert made.hard_state == HardState(1) and made.last_index == 1
+
+
+def test_what_was_forced_goes_with_its_entry() -> None:
+    """Nobody else has it when a leader of a newer term replaces it: then nothing was lost."""
+    made = core("a", terms="1", now=0.0)
+    made.force_configuration(MIN, ["a", "b"], "c is lost")
+    made.take()
+    made.receive(MIN, "b", append("1@1", "3", term=3))
+    assert made.configuration == members("abc")
+
+
+# -- health
+
+
+def health(made: RaftCore, now: float) -> dict[str, str]:
+    return made.health(now, FAILED_S)
+
+
+def refusal(made: RaftCore, now: float, peer: str, why: str) -> None:
+    plan = next_plan(made, peer, now)
+    made.failed(now, peer, Sent(now, plan), True, why)
+
+
+def test_who_follows_is_healthy_and_who_was_not_heard_yet_is_unknown() -> None:
+    made = leader(now=10.0)
+    agree(made, 10.0, plans(made.take())["b"])
+    assert health(made, 10.0) == {"b": "healthy", "c": "unknown"}
+    assert health(core(), 10.0) == {}, "only a leader knows"
+
+
+def test_silence_is_first_unknown_and_then_failed_until_an_answer_comes() -> None:
+    made = replicating(leader(now=10.0))
+    assert health(made, 10.0 + 2 * MIN)["b"] == "healthy"
+    assert health(made, 10.01 + 2 * MIN)["b"] == "unknown"
+    assert health(made, 10.0 + FAILED_S)["b"] == "unknown"
+    assert health(made, 10.01 + FAILED_S)["b"] == "failed"
+    agree(made, 80.0, plans(_ticked(made, 80.0))["b"])
+    assert health(made, 80.0)["b"] == "healthy"
+
+
+def _ticked(made: RaftCore, now: float) -> Effects:
+    made.progress["c"].last_contact = now  # or it would step down
+    made.tick(now)
+    return made.take()
+
+
+def test_a_new_leader_gives_everybody_the_full_time() -> None:
+    made = leader(now=1000.0)
+    assert set(health(made, 1000.0 + FAILED_S).values()) == {"unknown"}
+    assert set(health(made, 1000.1 + FAILED_S).values()) == {"failed"}
+
+
+def test_a_server_that_answers_without_a_replica_is_never_failed() -> None:
+    made = replicating(leader(now=10.0))
+    for now in (20.0, 60.0, 100.0):
+        made.progress["c"].last_contact = now
+        refusal(made, now, "b", TABLET_DELETED)
+    assert health(made, 100.0 + FAILED_S)["b"] == "unknown"
+    assert health(made, 100.1 + FAILED_S)["b"] == "failed", "silent since"
+
+
+def test_a_replica_that_is_out_of_order_for_long_is_failed() -> None:
+    made = replicating(leader(now=10.0))
+    for now in (20.0, 50.0, 79.0, 81.0):
+        made.progress["c"].last_contact = now
+        refusal(made, now, "b", REPLICA_FAILED)
+    assert health(made, 20.0 + FAILED_S)["b"] == "unknown"
+    assert health(made, 20.1 + FAILED_S)["b"] == "failed"
+    agree(made, 82.0, next_plan(made, "b", 82.0))
+    assert health(made, 82.0)["b"] == "healthy"
+
+
+def test_another_server_at_the_peers_address_means_that_the_peer_is_lost() -> None:
+    made = replicating(leader(now=10.0))
+    refusal(made, 11.0, "b", WRONG_SERVER)
+    assert health(made, 11.0) == {"b": "lost", "c": "healthy"}
+
+
+def test_a_refusal_is_no_answer_of_a_follower() -> None:
+    """It prolongs neither the lease nor the leader's patience."""
+    made = replicating(leader(now=10.0))
+    lead = made._lead
+    assert lead is not None
+    before = lead.lease_until(10.0), lead.quorum_lost_at(10.0)
+    made.tick(10.5)
+    for peer, plan in plans(made.take()).items():
+        made.failed(10.5, peer, Sent(10.5, plan), True, TABLET_DELETED)
+    assert made.progress["b"].contact_at == made.progress["c"].contact_at == 10.5
+    assert (lead.lease_until(10.5), lead.quorum_lost_at(10.5)) == before
+
+
+def test_a_lagging_peer_is_not_healthy_until_it_was_copied() -> None:
+    made = replicating(leader(now=10.0))
+    for _ in range(5):
+        made.propose(10.0, WRITE, 1)
+    sends = plans(made.take())
+    agree(made, 10.0, sends["b"])
+    made.durable(6, 1)
+    made.failed(10.0, "c", Sent(10.0, sends["c"]), None)
+    made.log.drop_to(6)
+    plan = next_plan(made, "c", 10.0 + BEAT)
+    made.replied(10.2, "c", Sent(10.1, plan), AppendReply(1, False, 0, 1, 1))
+    assert made.needs_copy("c") and health(made, 10.2)["c"] == "unknown"
+    assert made.progress["c"].last_index == 1
+    agree(made, 10.5, next_plan(made, "c", 10.5))
+    assert not made.needs_copy("c") and health(made, 10.5)["c"] == "healthy"
+    assert made.progress["c"].state == "replicate" and made.progress["c"].next == 7
