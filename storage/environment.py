@@ -201,6 +201,9 @@ class Disk(Protocol):
 
     def exists(self, path: str) -> bool: ...
 
+    def directories(self, path: str) -> list[str]:
+        """Names directly under `path` of what is no environment and leads to some, sorted."""
+
     def list(self, path: str) -> list[str]:
         """Names of the environments directly under `path`, sorted."""
 

@@ -115,6 +115,11 @@ class LmdbDisk:
         check_path(path)
         return self._files.exists(path)
 
+    def directories(self, path: str) -> list[str]:
+        self.check()
+        check_path(path)
+        return self._files.directories(path)
+
     def list(self, path: str) -> list[str]:
         self.check()
         check_path(path)

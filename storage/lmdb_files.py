@@ -77,6 +77,11 @@ class EnvironmentFiles:
     def exists(self, path: str) -> bool:
         return _is_environment(self.root / path)
 
+    def directories(self, path: str) -> list[str]:
+        directory = self.root / path
+        inside = os.listdir(directory) if directory.is_dir() else []
+        return sorted(name for name in inside if self.list(f"{path}/{name}"))
+
     def list(self, path: str) -> list[str]:
         directory = self.root / path
         if not directory.is_dir():

@@ -56,6 +56,10 @@ class TabletServerOptions(msgspec.Struct, frozen=True):
     # One message to a peer; a single larger entry travels alone.
     append_bytes_max: int = 1 << 20
 
+    # Data of replicas that were deleted or copied over is kept so much of, the newest: enough to look into a mishap, little
+    # beside a disk.
+    quarantine_bytes_max: int = 10 << 30
+
     def validate(self) -> None:
         if not 0 < self.lease_s < self.election_s_min:
             raise InvalidArgument(f"lease_s must lie between 0 and election_s_min ({self.election_s_min})")
@@ -77,5 +81,7 @@ class TabletServerOptions(msgspec.Struct, frozen=True):
         ):
             if getattr(self, name) <= 0:
                 raise InvalidArgument(f"{name} must be above 0")
+        if self.quarantine_bytes_max < 0:
+            raise InvalidArgument("quarantine_bytes_max must be 0 (keep nothing) or above")
         if not self.masters:
             raise InvalidArgument("masters must name one master's address at least")

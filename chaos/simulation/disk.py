@@ -231,6 +231,12 @@ class MemoryDisk:
         self.check()
         return path in self.state.environments
 
+    def directories(self, path: str) -> list[str]:
+        self.check()
+        inside = path.rstrip("/") + "/"
+        names = [name[len(inside) :] for name in self.state.environments if name.startswith(inside)]
+        return sorted({name.split("/")[0] for name in names if name.count("/") == 1})
+
     def list(self, path: str) -> list[str]:
         self.check()
         inside = path.rstrip("/") + "/"

@@ -204,7 +204,8 @@ class Twins(RuleBasedStateMachine):
                 found = looked.items("t")
                 await looked.close()
                 return found
-            return disk.list(f"quarantine/{name}"), disk.list("data"), disk.exists(away), disk.exists(MOVING)
+            there = [disk.exists(path) for path in (away, MOVING)]
+            return there, disk.list(f"quarantine/{name}"), disk.list("data"), disk.directories("quarantine")
 
         for step in steps:
             answers = []

@@ -1,0 +1,306 @@
+"""What is set aside is kept within bounds, told of, written out with what can be read of it, and purged; crashes between."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from pyarrow import parquet
+
+from ebla.actors.tablet.replica import Superblock
+from ebla.storage import quarantine as module
+from ebla.storage.alteration import Alteration
+from ebla.storage.alteration import encode as encode_alteration
+from ebla.storage.entries import START, Entry, Position, make_entry
+from ebla.storage.environment import Put
+from ebla.storage.errors import InvalidArgument, StorageError
+from ebla.storage.lmdb_disk import LmdbDisk
+from ebla.storage.private_log import ENTRIES, PrivateLog
+from ebla.storage.quarantine import Quarantine
+from ebla.storage.restore import data_of, wals_of
+from ebla.storage.rows import RowCodec
+from ebla.storage.tablet_store import ROWS, TabletStore
+from tests.storage.local_owner import ALTERED, CODEC, SCHEMA, TABLET, encoded
+from tests.storage.test_lmdb_disk import on_disk
+
+OTHER = "f" * 32
+SUPERBLOCK = msgspec.msgpack.encode(Superblock(TABLET, "table", "cities", SCHEMA, 3))
+LARGE = 1 << 40
+
+
+async def fill(disk: LmdbDisk, tablet: str, rows: int, *, altered: bool = False, entries: int = 0) -> None:
+    store = await TabletStore.open(disk, tablet, create=True, retention_us=1)
+    store.put(*encoded(0, [f"v-{k}" for k in range(rows)]))
+    if altered:
+        store.put(*encoded(rows, ["later"], RowCodec(ALTERED)))
+        store.alter(encode_alteration(Alteration(ALTERED)))
+    store.applied = Position(7, 1, 1)
+    await store.flush()
+    await store.close()
+    if entries:
+        log = await PrivateLog.open(disk, tablet, create=True)
+        written: list[tuple[Entry, Position]] = []
+        previous = START
+        for number in range(entries):
+            entry = make_entry(tablet, previous, 1, 1, 1000 + number, b"payload-%d" % number)
+            written.append((entry, previous))
+            previous = Position(entry.index, entry.term, entry.chain)
+        await log.extend(written)
+        await log.environment.close()
+
+
+async def add(quarantine: Quarantine, name: str, tablet: str = TABLET, at_us: int = 1_000_000) -> None:
+    consensus = msgspec.msgpack.encode({"term": 4})
+    await quarantine.add(name, tablet, "cities", SUPERBLOCK, consensus, "it left", at_us, 9)
+
+
+async def set_aside(
+    disk: LmdbDisk, quarantine: Quarantine, name: str, tablet: str, at_us: int, rows: int = 1
+) -> None:
+    await fill(disk, tablet, rows)
+    await add(quarantine, name, tablet, at_us)
+    await quarantine.finish(name, tablet)
+
+
+def on_quarantine(
+    root: Path, scenario: Callable[[LmdbDisk, Quarantine], Awaitable[Any]], bytes_max: int = LARGE
+) -> Any:
+    async def opened(disk: LmdbDisk) -> Any:
+        return await scenario(disk, await Quarantine.open(disk, bytes_max))
+
+    return on_disk(root, opened)
+
+
+def names(quarantine: Quarantine) -> list[str]:
+    return [held.record.name for held in quarantine.list()]
+
+
+def test_rows_log_and_what_is_known_come_out_again(tmp_path: Path) -> None:
+    async def before(disk: LmdbDisk, quarantine: Quarantine) -> None:
+        await fill(disk, TABLET, 20_000, entries=600)
+        await add(quarantine, "q")
+        await quarantine.finish("q", TABLET)
+        await quarantine.finish("q", TABLET)
+        assert disk.list("data") == disk.list("wals") == []
+
+    async def after(disk: LmdbDisk, quarantine: Quarantine) -> None:
+        (held,) = quarantine.list()
+        assert held.bytes > 100_000 and (held.record.tablet, held.record.reason) == (TABLET, "it left")
+        about = await quarantine.restore("q", str(tmp_path / "out/deep"))
+        assert (about.rows, about.rows_damaged, about.entries, about.entries_damaged) == (20_000, 0, 600, 0)
+        assert about.flushed == Position(7, 1, 1) and about.problems == []
+        assert names(quarantine) == ["q"], "it stays"
+
+    on_quarantine(tmp_path / "role", before)
+    on_quarantine(tmp_path / "role", after)
+    place = tmp_path / "out/deep"
+    assert sorted(os.listdir(place)) == ["about.json", "log.jsonl", "rows.parquet"]
+    rows = parquet.read_table(place / "rows.parquet")
+    assert rows.schema == CODEC.arrow_schema
+    assert rows.column("k").to_pylist() == list(range(20_000)) and rows.column("v")[5].as_py() == "v-5"
+    lines = [msgspec.json.decode(line) for line in (place / "log.jsonl").read_bytes().splitlines()]
+    assert [line["index"] for line in lines] == list(range(1, 601))
+    assert base64.b64decode(lines[599].pop("payload")) == b"payload-599"
+    assert lines[599] == {"index": 600, "term": 1, "kind": 1, "time_us": 1599, "bytes": 11}
+    about = msgspec.json.decode((place / "about.json").read_bytes())
+    assert (about["at"], about["last_index"]) == ("1970-01-01T00:00:01+00:00", 9)
+    assert about["superblock"]["table_name"] == "cities" and about["consensus"] == {"term": 4}
+
+
+def test_rows_come_with_the_schema_that_the_data_has(tmp_path: Path) -> None:
+    async def scenario(disk: LmdbDisk, quarantine: Quarantine) -> None:
+        await fill(disk, TABLET, 3, altered=True)
+        await add(quarantine, "q")
+        await quarantine.finish("q", TABLET)
+        about = await quarantine.restore("q", str(tmp_path / "out"))
+        assert (about.rows, about.schema_version) == (4, ALTERED.version)
+
+    on_quarantine(tmp_path / "role", scenario)
+    rows = parquet.read_table(tmp_path / "out/rows.parquet")
+    assert rows.column("n").to_pylist() == ["new", "new", "new", None]
+
+
+def test_damaged_rows_and_entries_are_left_out_and_counted(tmp_path: Path) -> None:
+    async def scenario(disk: LmdbDisk, quarantine: Quarantine) -> None:
+        await fill(disk, TABLET, 100, entries=10)
+        await add(quarantine, "q")
+        await quarantine.finish("q", TABLET)
+        for path, database, key in (
+            (data_of("q"), ROWS, CODEC.encode_key({"k": 42})),
+            (wals_of("q"), ENTRIES, (3).to_bytes(8, "big")),
+        ):
+            environment = await disk.open_environment(path, [database], create=False)
+            value = environment.get(database, key)
+            assert value is not None
+            rotten = value[:-6] + bytes([value[-6] ^ 1]) + value[-5:]
+            await environment.commit([Put(database, [(key, rotten)])])
+            await environment.close()
+        about = await quarantine.restore("q", str(tmp_path / "out"))
+        assert (about.rows, about.rows_damaged, about.entries, about.entries_damaged) == (99, 1, 9, 1)
+
+    on_quarantine(tmp_path / "role", scenario)
+    found = parquet.read_table(tmp_path / "out/rows.parquet").column("k").to_pylist()
+    assert found == [k for k in range(100) if k != 42]
+
+
+def test_what_is_unreadable_as_a_whole_is_told_and_the_rest_comes_out(tmp_path: Path) -> None:
+    async def scenario(disk: LmdbDisk, quarantine: Quarantine) -> None:
+        await fill(disk, TABLET, 100, entries=10)
+        await add(quarantine, "q")
+        await quarantine.finish("q", TABLET)
+        (disk.root / data_of("q") / "data.mdb").write_bytes(b"")
+        about = await quarantine.restore("q", str(tmp_path / "out"))
+        assert about.entries == 10 and ["lost its data.mdb" in each for each in about.problems] == [True]
+
+    on_quarantine(tmp_path / "role", scenario)
+    assert sorted(os.listdir(tmp_path / "out")) == ["about.json", "log.jsonl"]
+
+
+def test_only_an_empty_directory_by_its_full_path_is_written_to(tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/mine").write_text("keep")
+    (tmp_path / "file").write_text("keep")
+
+    async def scenario(disk: LmdbDisk, quarantine: Quarantine) -> None:
+        await set_aside(disk, quarantine, "q", TABLET, 1)
+        for directory, told in (
+            (str(tmp_path / "full"), r"has contents \(mine\)"),
+            ("relative", "no absolute path"),
+            (str(tmp_path / "file"), "cannot restore to"),
+        ):
+            with pytest.raises(InvalidArgument, match=told):
+                await quarantine.restore("q", directory)
+        with pytest.raises(InvalidArgument, match="no 'unknown' in quarantine"):
+            await quarantine.restore("unknown", str(tmp_path / "new"))
+        (tmp_path / "empty").mkdir()
+        assert (await quarantine.restore("q", str(tmp_path / "empty"))).rows == 1
+
+    on_quarantine(tmp_path / "role", scenario)
+    assert os.listdir(tmp_path / "full") == ["mine"] and not (tmp_path / "new").exists()
+
+
+def test_a_restore_that_finds_no_space_leaves_nothing_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_space(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    async def scenario(disk: LmdbDisk, quarantine: Quarantine) -> None:
+        await set_aside(disk, quarantine, "q", TABLET, 1)
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "write_bytes", no_space)
+            with pytest.raises(StorageError, match="free space"):
+                await quarantine.restore("q", str(tmp_path / "out"))
+        assert os.listdir(tmp_path / "out") == []
+        await quarantine.restore("q", str(tmp_path / "out"))
+
+    on_quarantine(tmp_path / "role", scenario)
+
+
+def test_the_oldest_go_when_there_is_more_than_the_bound(tmp_path: Path) -> None:
+    async def measure(disk: LmdbDisk, quarantine: Quarantine) -> int:
+        await set_aside(disk, quarantine, "q", TABLET, 1, 2000)
+        return quarantine.list()[0].bytes
+
+    one = on_quarantine(tmp_path / "measured", measure)
+
+    async def scenario(disk: LmdbDisk, quarantine: Quarantine) -> None:
+        for number, at_us in enumerate((20, 10, 30, 40)):
+            await set_aside(disk, quarantine, f"q{number}", f"{number:032}", at_us, 2000)
+        assert names(quarantine) == ["q0", "q2", "q3"]
+        await set_aside(disk, quarantine, "large", OTHER, 50, 20_000)
+        assert names(quarantine) == [], "what alone is larger is not kept"
+
+    on_quarantine(tmp_path / "role", scenario, bytes_max=3 * one)
+    assert os.listdir(tmp_path / "role/quarantine") == []
+
+
+def test_a_name_or_everything_is_purged_for_good_and_again_is_no_error(tmp_path: Path) -> None:
+    async def scenario(disk: LmdbDisk, quarantine: Quarantine) -> None:
+        for number in range(3):
+            await set_aside(disk, quarantine, f"q{number}", f"{number:032}", number)
+        await quarantine.purge(["q1"])
+        await quarantine.purge(["q1"])
+        assert names(quarantine) == ["q0", "q2"]
+        await quarantine.purge()
+        await quarantine.purge()
+        assert names(quarantine) == []
+
+    on_quarantine(tmp_path / "role", scenario)
+    assert os.listdir(tmp_path / "role/quarantine") == []
+
+
+def test_a_record_whose_deletion_came_no_further_is_dropped_at_the_start(tmp_path: Path) -> None:
+    async def before(disk: LmdbDisk, quarantine: Quarantine) -> None:
+        await fill(disk, TABLET, 1)
+        await add(quarantine, "never")
+        await add(quarantine, "marked", OTHER)
+        await set_aside(disk, quarantine, "done", "0" * 32, 1)
+
+    async def after(disk: LmdbDisk, quarantine: Quarantine) -> None:
+        await quarantine.keep_only({"marked": None})
+        assert names(quarantine) == ["done", "marked"]
+        assert disk.list("data") == [TABLET]
+
+    on_quarantine(tmp_path / "role", before)
+    on_quarantine(tmp_path / "role", after)
+
+
+def test_what_is_on_its_way_is_left_alone_until_it_is_there(tmp_path: Path) -> None:
+    async def scenario(disk: LmdbDisk, quarantine: Quarantine) -> None:
+        await fill(disk, TABLET, 1)
+        await add(quarantine, "q")
+        for act in (quarantine.purge(["q"]), quarantine.restore("q", str(tmp_path / "out"))):
+            with pytest.raises(StorageError, match="q is being moved; wait"):
+                await act
+        await quarantine.purge()
+        await quarantine.finish("q", TABLET)
+        assert names(quarantine) == ["q"]
+        restoring = asyncio.ensure_future(quarantine.restore("q", str(tmp_path / "out")))
+        await asyncio.sleep(0)
+        with pytest.raises(StorageError, match="q is being restored"):
+            await quarantine.purge(["q"])
+        await restoring
+        await quarantine.purge(["q"])
+
+    on_quarantine(tmp_path / "role", scenario)
+
+
+def test_a_quarantine_whose_records_are_lost_is_begun_anew_and_what_lies_in_it_is_seen(
+    tmp_path: Path,
+) -> None:
+    async def before(disk: LmdbDisk, quarantine: Quarantine) -> None:
+        await set_aside(disk, quarantine, "q", TABLET, 1, 100)
+        await set_aside(disk, quarantine, "p", OTHER, 1)
+
+    async def after(disk: LmdbDisk, quarantine: Quarantine) -> None:
+        assert [(held.record.name, held.record.reason) for held in quarantine.list()] == [
+            ("p", "its record is lost"),
+            ("q", "its record is lost"),
+        ]
+        about = await quarantine.restore("q", str(tmp_path / "out"))
+        assert "schema is not known" in about.problems[0]
+        await quarantine.purge(["q"])
+        assert names(quarantine) == ["p"]
+
+    on_quarantine(tmp_path / "role", before)
+    (tmp_path / "role" / module.PATH / "data.mdb").write_bytes(b"")
+    on_quarantine(tmp_path / "role", after)
+
+
+def test_a_damaged_record_hides_nothing(tmp_path: Path) -> None:
+    async def scenario(disk: LmdbDisk, quarantine: Quarantine) -> None:
+        await set_aside(disk, quarantine, "q", TABLET, 1)
+        await quarantine._records.environment.commit([Put(module.RECORDS, [(b"q", b"rotten")])])
+        (held,) = quarantine.list()
+        assert (held.record.name, held.record.reason) == ("q", "its record is damaged") and held.bytes > 0
+        await quarantine.purge(["q"])
+        assert quarantine.list() == []
+
+    on_quarantine(tmp_path / "role", scenario)
