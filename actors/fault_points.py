@@ -84,6 +84,23 @@ ALTER_POINTS = (  # where tables are set aside, recalled or altered
     "tablet.alter.before_entry",
 )
 
+REPAIR_POINTS = (  # where replicas are deleted to tombstones, and copied
+    "tablet.entomb.before_mark",
+    "tablet.entomb.after_mark",
+    "tablet.entomb.after_data",
+    "tablet.copy.before_mark",
+    "tablet.copy.after_mark",
+    "tablet.copy.after_consensus",
+    "tablet.copy.after_data",
+    "tablet.copy.before_commit",
+    "tablet.copy.after_commit",
+    "tablet.copy.before_ready",
+    "tablet.copy.after_ready",
+    "tablet.copy.before_undo",
+    "tablet.start.before_undo",
+)
+REPAIR_MARKS = ("tablet.copy.chunk_lost", "tablet.copy.session_ended")
+
 JOURNAL_COMMITS = (
     "format",
     "rejoin",

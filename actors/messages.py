@@ -10,6 +10,18 @@ from typing import Any
 
 import msgspec
 
+from ebla.actors.repair_messages import ADD as ADD
+from ebla.actors.repair_messages import COPYING as COPYING
+from ebla.actors.repair_messages import DELETED as DELETED
+from ebla.actors.repair_messages import DOES_NOT_EXIST as DOES_NOT_EXIST
+from ebla.actors.repair_messages import FAILED as FAILED
+from ebla.actors.repair_messages import HEALTHY as HEALTHY
+from ebla.actors.repair_messages import LOST as LOST
+from ebla.actors.repair_messages import MODIFY as MODIFY
+from ebla.actors.repair_messages import REMOVE as REMOVE
+from ebla.actors.repair_messages import RUNNING as RUNNING
+from ebla.actors.repair_messages import UNHEALTHY as UNHEALTHY
+from ebla.actors.repair_messages import UNKNOWN as UNKNOWN
 from ebla.actors.repair_messages import BeginSessionRequest as BeginSessionRequest
 from ebla.actors.repair_messages import CancelCopyRequest as CancelCopyRequest
 from ebla.actors.repair_messages import ChangeMembersRequest as ChangeMembersRequest

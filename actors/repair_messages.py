@@ -86,17 +86,19 @@ class StartCopyRequest(msgspec.Struct, frozen=True):
 
 
 class BeginSessionRequest(msgspec.Struct, frozen=True):
-    """`requestor`: the uuid of the server that copies. A second one of the same requestor ends its first session."""
+    """`requestor`: the uuid of the server that copies. A second one of the same requestor ends its first session. Refused
+    unless the receiver leads in `term`: only then it holds everything that the requestor may have acknowledged before."""
 
     dest_uuid: str
     tablet: str
     requestor: str
+    term: int
 
 
 class SessionBegun(msgspec.Struct, frozen=True):
-    """The source's snapshot: rows and answers as of `flushed`, then the log up to `last`; `term`, `configuration` were read
-    after the log, so that no entry is of a newer term. `data_bytes` is an estimate. Without a request for `idle_s`
-    the session ends."""
+    """The source's snapshot: rows and answers as of `flushed`, then the log up to `last`, all of it, synced or not;
+    `configuration`, the committed one, was read after the log. `data_bytes` is an estimate. Without a request for `idle_s` the
+    session ends."""
 
     session: str
     idle_s: float
@@ -112,7 +114,7 @@ class SessionBegun(msgspec.Struct, frozen=True):
 
 
 class FetchRequest(msgspec.Struct, frozen=True):
-    """Chunk `number` of the session, from 0. A window of them may be asked for at once; the last few are kept for a repeat."""
+    """Chunk `number` of the session, from 0. A few may be asked for at once, and are kept for a repeat until they are behind."""
 
     session: str
     number: int

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterator, Sequence
 
 from ebla.storage.entries import Entry, Position, Record, from_item, to_item
-from ebla.storage.environment import Change, DeleteRange, Disk, Environment, Put
+from ebla.storage.environment import Change, DeleteRange, Disk, Environment, Item, Put
 from ebla.storage.errors import Corruption, Damaged, StorageError
 
 ENTRIES = "entries"
@@ -23,6 +23,11 @@ _INDEX = struct.Struct(">Q")
 
 def path_of(tablet: str) -> str:
     return f"wals/{tablet}"
+
+
+def item_of(entry: Entry, previous: Position) -> Item:
+    """As it stands in the log of its tablet, on whichever server."""
+    return to_item(_INDEX.pack(entry.index), entry, previous)
 
 
 class PrivateLog:
@@ -73,7 +78,7 @@ class PrivateLog:
     async def extend(self, entries: Sequence[tuple[Entry, Position]]) -> None:
         """Durable when it returns; entries are consecutive, and replace everything from the first one on."""
         first = entries[0][0].index
-        items = [to_item(_INDEX.pack(entry.index), entry, previous) for entry, previous in entries]
+        items = [item_of(entry, previous) for entry, previous in entries]
         changes: list[Change] = [
             DeleteRange(ENTRIES, _INDEX.pack(first), None),
             Put(ENTRIES, items, sorted_keys=True),

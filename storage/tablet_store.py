@@ -20,7 +20,7 @@ import msgspec
 
 from ebla.storage import checksum
 from ebla.storage.entries import START, Position
-from ebla.storage.environment import Change, Delete, Disk, Environment, Put, Snapshot, within
+from ebla.storage.environment import Change, Delete, Disk, Environment, Put, Reader, Snapshot, within
 from ebla.storage.errors import Damaged
 from ebla.storage.memtable import Memtable, merge
 from ebla.storage.neighbours import require_absent, require_ascending, require_edges, require_order
@@ -45,7 +45,7 @@ class TabletStore:
         self.results = results
         self.active = Memtable()
         self.frozen: list[Memtable] = []
-        self.flushed = _read_position(environment)
+        self.flushed = position_of(environment, environment.path)
         self.applied = self.flushed
         self.alteration = _read_alteration(environment)  # as of `applied`, encoded
         self._unflushed_alteration: bytes | None = None
@@ -246,11 +246,12 @@ def _put_position(position: Position) -> Put:
     return Put(META, [(POSITION, seal(POSITION, msgspec.msgpack.encode(position)))])
 
 
-def _read_position(environment: Environment) -> Position:
-    data = environment.get(META, POSITION)
+def position_of(reader: Reader, path: str) -> Position:
+    """What the rows reflect. Raises Damaged, Corruption."""
+    data = reader.get(META, POSITION)
     if data is None:
-        raise Damaged("the data has no position", path=environment.path)
-    return msgspec.msgpack.decode(unseal(POSITION, data, environment.path), type=Position)
+        raise Damaged("the data has no position", path=path)
+    return msgspec.msgpack.decode(unseal(POSITION, data, path), type=Position)
 
 
 def _put_alteration(alteration: bytes | None) -> list[Put]:

@@ -28,8 +28,10 @@ from ebla.storage.shared_log import Found, SharedLog
 class Tail:
     """The entries of one tablet, gathered from private and shared log in the order in which they were written."""
 
-    def __init__(self, tablet: str) -> None:
+    def __init__(self, tablet: str, since_seq: int = 0) -> None:
+        """`since_seq`: what the shared log holds below it is of a replica that was here before."""
         self.tablet = tablet
+        self.since_seq = since_seq
         self.indexes: list[int] = []  # ascending
         self.entries: dict[int, tuple[int, Record]] = {}  # index: (seq, 0 if only private; record)
         self.damaged: dict[int, str] = {}
@@ -74,15 +76,15 @@ def gather(shared: Iterable[Found], tails: dict[str, Tail]) -> None:
     """Distribute the shared log over the tablets that exist; entries of deleted tablets are passed over."""
     for found in shared:
         tail = tails.get(found.tablet)
-        if tail is not None:
+        if tail is not None and found.seq >= tail.since_seq:
             tail.add(found.index, found.seq, found.record, found.damage)
 
 
-async def open_private(disk: Disk, tablet: str) -> tuple[PrivateLog | None, Tail]:
-    tail = Tail(tablet)
-    if not disk.exists(path_of(tablet)):
-        return None, tail
-    private = await PrivateLog.open(disk, tablet, create=False)
+async def open_private(disk: Disk, tail: Tail) -> PrivateLog | None:
+    """With its entries in `tail`."""
+    if not disk.exists(path_of(tail.tablet)):
+        return None
+    private = await PrivateLog.open(disk, tail.tablet, create=False)
     try:
         for index, outcome in private.recover():
             damage = outcome if isinstance(outcome, Corruption) else None
@@ -90,7 +92,7 @@ async def open_private(disk: Disk, tablet: str) -> tuple[PrivateLog | None, Tail
     except StorageError:
         await private.environment.close()  # a damaged tablet must still be deletable
         raise
-    return private, tail
+    return private
 
 
 def rebuild(

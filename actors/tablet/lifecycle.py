@@ -1,11 +1,13 @@
-"""How a replica comes to be on this server, comes back at start, and goes.
+"""How a replica comes to be on this server, and comes back at start. How it goes: deletion.py; how it is copied: copying.py.
 
 create   consensus state, then empty data, then the superblock: from that commit on the replica exists
-load     superblocks say what there is; each replica comes up on its own, a damaged one comes up failed, and so
-         does one whose schema this version cannot use
-delete   superblock "deleting" first, then data, private log, consensus state, superblock; a crash between any
-         two steps is finished at the next start. Only the master's evidence starts it (the table was dropped,
-         or the tablet replaced), never ignorance.
+load     superblocks say what there is, and each is brought to an end that was interrupted:
+
+            ready      comes up on its own; a damaged one comes up failed, and so does one whose schema this version cannot use
+            deleted    a tombstone; what was to go to quarantine goes
+            copying    back to a tombstone, which votes with what the replica had before
+            deleting   is deleted to the end
+            failed     is failed
 
 Whatever fails half-way (a full disk) leaves nothing open: the same request, sent again, is carried out.
 """
@@ -13,10 +15,13 @@ Whatever fails half-way (a full disk) leaves nothing open: the same request, sen
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import msgspec
 
-from ebla.actors.messages import CreateTabletRequest
+from ebla.actors import errors
+from ebla.actors import messages as m
 from ebla.actors.tablet import bootstrap
 from ebla.actors.tablet.apply import Rows, codec_of
 from ebla.actors.tablet.broken import Broken
@@ -25,20 +30,37 @@ from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.raft.core import RaftCore
 from ebla.actors.tablet.raft.events import RaftLimits
 from ebla.actors.tablet.raft.log_index import LogIndex
-from ebla.actors.tablet.raft.messages import HardState
+from ebla.actors.tablet.raft.messages import Configuration, HardState
+from ebla.actors.tablet.raft.tombstone import Tombstone
 from ebla.actors.tablet.replica import FAILED, ConsensusState, Replica, Superblock
 from ebla.actors.tablet.rounds import Rounds
+from ebla.actors.tablet.stones import Stone
 from ebla.actors.world import World
 from ebla.storage import alteration, checksum, private_log, tablet_store
 from ebla.storage.entries import START
 from ebla.storage.errors import Corruption, Damaged, EblaError, InvalidArgument
+from ebla.storage.quarantine import Quarantine
 from ebla.storage.records import RecordStore
 from ebla.storage.schema import TableSchema
 from ebla.storage.shared_log import SharedLog
 from ebla.storage.tablet_store import TabletStore
 
+REMOVED_MAX = 100_000  # ids of tablets that were deleted for good, since the start
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a replica is put together from."""
+
+    rows: Rows
+    log: TabletLog
+    index: LogIndex
+    time_us: int
+
 
 class Lifecycle:
+    """`on_closing` is told before a replica's files are closed."""
+
     def __init__(
         self,
         world: World,
@@ -49,6 +71,8 @@ class Lifecycle:
         consensus: RecordStore[ConsensusState],
         shared: SharedLog,
         rounds: Rounds,
+        quarantine: Quarantine,
+        on_closing: Callable[[str], None],
     ) -> None:
         self.world = world
         self.options = options
@@ -58,8 +82,43 @@ class Lifecycle:
         self.consensus = consensus
         self.shared = shared
         self.rounds = rounds
-        self._transitions: dict[str, asyncio.Lock] = {}
+        self.quarantine = quarantine
+        self.on_closing = on_closing
         self.broken: dict[str, Broken] = {}
+        self.stones: dict[str, Stone] = {}
+        self._removed: dict[str, None] = {}
+        self._transitions: dict[str, asyncio.Lock] = {}
+
+    # -- what there is
+
+    def all(self) -> dict[str, Replica | Broken | Stone]:
+        return {**self.stones, **self.broken, **self.replicas}
+
+    def state_of(self, tablet: str) -> str:
+        held = self.all().get(tablet) if tablet not in self.replicas else self.replicas[tablet]
+        return m.DOES_NOT_EXIST if held is None else held.state
+
+    def was_removed(self, tablet: str) -> bool:
+        return tablet in self._removed
+
+    def note_removed(self, tablet: str) -> None:
+        self._removed[tablet] = None
+        if len(self._removed) > REMOVED_MAX:
+            del self._removed[next(iter(self._removed))]
+
+    def consensus_of(self, tablet: str) -> ConsensusState | None:
+        """None if there is none, or if it is damaged: then its votes are forgotten."""
+        try:
+            return self.consensus.get(tablet)
+        except Corruption:
+            return None
+
+    def superblock(self, tablet: str) -> Superblock | None:
+        """What to mark as being deleted; a damaged superblock is replaced by one that says only that."""
+        try:
+            return self.superblocks.get(tablet)
+        except Corruption:
+            return Superblock(tablet, "", "", TableSchema((), ()), 0)
 
     # -- start
 
@@ -69,17 +128,19 @@ class Lifecycle:
             if isinstance(superblock, Corruption):
                 self._break(name, superblock)
             elif superblock.state == "deleting":
-                await self._remove(name)
+                await self.remove(name)
             elif superblock.state == "failed":
                 self._break(name, Damaged(superblock.reason))
+            elif superblock.state in (m.DELETED, m.COPYING):
+                await self._load_stone(superblock)
             else:
                 ready.append(superblock)
-        tails: dict[str, bootstrap.Tail] = {}
+        await self.quarantine.keep_only({stone.superblock.quarantine: None for stone in self.stones.values()})
+        tails = {block.tablet: bootstrap.Tail(block.tablet, block.since_seq) for block in ready}
         privates: dict[str, private_log.PrivateLog | None] = {}
-        for superblock in ready:
-            tablet = superblock.tablet
+        for tablet, tail in tails.items():
             try:
-                privates[tablet], tails[tablet] = await bootstrap.open_private(self.world.disk, tablet)
+                privates[tablet] = await bootstrap.open_private(self.world.disk, tail)
             except (Corruption, Damaged) as error:
                 self._break(tablet, error)
         bootstrap.gather(self.shared.recover(), tails)
@@ -89,17 +150,28 @@ class Lifecycle:
                 continue
             private = privates[tablet]
             try:
-                self._add(await self._load(superblock, private, tails.pop(tablet)))
+                self.add(await self._load(superblock, private, tails.pop(tablet)))
             except (Corruption, Damaged, InvalidArgument) as error:
                 if private is not None:
                     await private.environment.close()
                 self._break(tablet, error)
 
-    def _break(self, tablet: str, error: EblaError) -> None:
+    async def _load_stone(self, superblock: Superblock) -> None:
         try:
-            consensus = self.consensus.get(tablet)
-        except Corruption:
-            consensus = None
+            consensus = self.consensus.get(superblock.tablet)
+        except Corruption as error:
+            self._break(superblock.tablet, error)
+            return
+        if superblock.state == m.COPYING:
+            superblock = msgspec.structs.replace(superblock, state=m.DELETED)
+            await self.world.faults.here("tablet.start.before_undo")
+            await self.superblocks.save(superblock.tablet, superblock)
+        stone = self.stones[superblock.tablet] = self.stone(superblock, consensus)
+        stone.durable = True
+        await self.finish(stone)
+
+    def _break(self, tablet: str, error: EblaError) -> None:
+        consensus = self.consensus_of(tablet)
         self.broken[tablet] = Broken(tablet, str(error), consensus.configuration if consensus else None)
 
     async def _load(
@@ -109,36 +181,48 @@ class Lifecycle:
         consensus = self.consensus.get(tablet)
         if consensus is None:
             raise Damaged(f"the consensus metadata of tablet {tablet} is missing: its votes are forgotten")
-        store = await self._open_store(tablet, create=False)
+        parts = await self.put_together(superblock, private, tail)
+        return self.replica(superblock, consensus, parts)
+
+    async def put_together(
+        self, superblock: Superblock, private: private_log.PrivateLog | None, tail: bootstrap.Tail
+    ) -> Parts:
+        """Rows and log, checked against each other. Raises Corruption, Damaged, InvalidArgument; then the rows are closed."""
+        store = await self._open_store(superblock.tablet, create=False)
         try:
             log, index, time_us = bootstrap.rebuild(
-                tablet, self.world.disk, self.shared, private, tail, store.flushed
+                superblock.tablet, self.world.disk, self.shared, private, tail, store.flushed
             )
-            rows = _rows(superblock, store)
-            return self._replica(superblock, consensus, rows, log, index, time_us)
+            return Parts(_rows(superblock, store), log, index, time_us)
         except BaseException:
             await store.close()
             raise
 
     # -- create
 
-    async def create(self, request: CreateTabletRequest) -> Replica:
+    async def create(self, request: m.CreateTabletRequest) -> Replica:
         """Idempotent. Durable when it returns: the replica exists, with term, vote and configuration."""
         tablet = request.tablet
         request.schema.validate()
         codec_of(request.schema)
         if request.configuration.peer(self.me) is None:
             raise InvalidArgument(f"server {self.me} is not in the configuration of tablet {tablet}")
-        async with self._transition(tablet):
+        async with self.transition(tablet):
             existing = self.replicas.get(tablet)
             if existing is not None:
                 return existing
             if tablet in self.broken:
                 raise self.broken[tablet].refusal()
+            if tablet in self.stones:
+                raise errors.IllegalState(
+                    f"tablet {tablet} was here before and is a tombstone; its leader copies it",
+                    tablet=tablet,
+                    state=self.stones[tablet].state,
+                )
             consensus = ConsensusState(HardState(), request.configuration)
-            superblock = Superblock.of(request)
-            if self._superblock(tablet) is not None:
-                await self._remove(tablet)  # a deletion that a full disk held up
+            superblock = Superblock.of(request, self.shared.next_seq)
+            if self.superblock(tablet) is not None:
+                await self.remove(tablet)  # a deletion that a full disk held up
             await self.world.faults.here("tablet.create.before_consensus")
             await self.consensus.save(tablet, consensus)
             await self.world.faults.here("tablet.create.before_data")
@@ -155,33 +239,10 @@ class Lifecycle:
                 raise
             await self.world.faults.here("tablet.create.after_superblock")
             log = TabletLog(tablet, self.world.disk, self.shared)
-            replica = self._replica(superblock, consensus, _rows(superblock, store), log, LogIndex(0, 0), 0)
-            self._add(replica)
+            parts = Parts(_rows(superblock, store), log, LogIndex(0, 0), 0)
+            replica = self.replica(superblock, consensus, parts)
+            self.add(replica)
             return replica
-
-    # -- delete
-
-    async def delete(self, tablet: str) -> None:
-        """Durable when it returns. Absent is ok. Until the mark is durable the replica serves as before."""
-        async with self._transition(tablet):
-            replica = self.replicas.get(tablet)
-            superblock = replica.superblock if replica else self._superblock(tablet)
-            if superblock is None:
-                return
-            marked = msgspec.structs.replace(superblock, state="deleting")
-            await self.world.faults.here("tablet.delete.before_mark")
-            await self.superblocks.save(tablet, marked)
-            await self.world.faults.here("tablet.delete.after_mark")
-            if replica is not None:
-                del self.replicas[tablet]
-                replica.close()
-                async with replica.upkeep:  # a flush or a move under way
-                    await replica.store.close()
-                    if replica.log.private is not None:
-                        await replica.log.private.environment.close()
-            await self._remove(tablet)
-            self.broken.pop(tablet, None)
-        self._transitions.pop(tablet, None)
 
     # -- failure
 
@@ -197,7 +258,7 @@ class Lifecycle:
             await self._abandon(broken.tablet, broken.error)
 
     async def _abandon(self, tablet: str, reason: str) -> None:
-        async with self._transition(tablet):
+        async with self.transition(tablet):
             try:
                 superblock = self.superblocks.get(tablet)
             except Corruption:
@@ -208,14 +269,10 @@ class Lifecycle:
                 await self.superblocks.save(tablet, marked)
                 await self.world.faults.here("tablet.abandon.after_mark")
 
-    def _superblock(self, tablet: str) -> Superblock | None:
-        """What to mark as being deleted; a damaged superblock is replaced by one that says only that."""
-        try:
-            return self.superblocks.get(tablet)
-        except Corruption:
-            return Superblock(tablet, "", "", TableSchema((), ()), 0)
+    # -- the ends of what was interrupted
 
-    async def _remove(self, tablet: str) -> None:
+    async def remove(self, tablet: str) -> None:
+        """Everything that the mark "deleting" stands for."""
         disk = self.world.disk
         await disk.remove(tablet_store.path_of(tablet))
         await self.world.faults.here("tablet.delete.after_data")
@@ -226,47 +283,78 @@ class Lifecycle:
         await self.superblocks.environment.commit([self.superblocks.delete(tablet)])
         await self.world.faults.here("tablet.delete.after_superblock")
 
+    async def finish(self, stone: Stone) -> None:
+        """Set aside the data of a tombstone, or remove what an unfinished copy left. Nothing is there if it is done."""
+        tablet, quarantine = stone.tablet, stone.superblock.quarantine
+        if quarantine:
+            await self.quarantine.finish(quarantine, tablet)
+        else:
+            await self.world.disk.remove(tablet_store.path_of(tablet))
+            await self.world.disk.remove(private_log.path_of(tablet))
+        stone.finished = True
+        await self.world.faults.here("tablet.entomb.after_data")
+
     # -- helpers
 
-    def _transition(self, tablet: str) -> asyncio.Lock:
+    def transition(self, tablet: str) -> asyncio.Lock:
+        """Held by whoever makes, copies or deletes the replica."""
         return self._transitions.setdefault(tablet, asyncio.Lock())
+
+    def in_transition(self, tablet: str) -> bool:
+        lock = self._transitions.get(tablet)
+        return lock is not None and lock.locked()
+
+    def forget_transition(self, tablet: str) -> None:
+        if not self.in_transition(tablet):
+            self._transitions.pop(tablet, None)
+
+    def stone(self, superblock: Superblock, consensus: ConsensusState | None) -> Stone:
+        """A replica without a record of votes never existed, so it gave none."""
+        state = consensus or ConsensusState(HardState(), Configuration(()))
+        return Stone(superblock, state.configuration, self._voter(superblock, state))
+
+    def renew(self, stone: Stone, superblock: Superblock, state: ConsensusState) -> None:
+        """It is another by now, all of which is durable."""
+        stone.superblock, stone.configuration = superblock, state.configuration
+        stone.voter, stone.error = self._voter(superblock, state), None
+
+    def _voter(self, superblock: Superblock, state: ConsensusState) -> Tombstone:
+        last, now = superblock.last, self.world.clock.monotonic()
+        position = (last.term, last.index) if last else None
+        return Tombstone(superblock.tablet, self.me, state.hard_state, position, self._limits(), now)
 
     async def _open_store(self, tablet: str, *, create: bool) -> TabletStore:
         retention_us = int(self.options.results_retention_s * 1_000_000)
         return await TabletStore.open(self.world.disk, tablet, create=create, retention_us=retention_us)
 
-    def _replica(
-        self,
-        superblock: Superblock,
-        consensus: ConsensusState,
-        rows: Rows,
-        log: TabletLog,
-        index: LogIndex,
-        time_us: int,
-    ) -> Replica:
+    def _limits(self) -> RaftLimits:
         options = self.options
-        limits = RaftLimits(
+        return RaftLimits(
             heartbeat_s=options.raft_heartbeat_s,
             election_s_min=options.election_s_min,
             lease_s=options.lease_s,
             append_bytes_max=options.append_bytes_max,
         )
+
+    def replica(self, superblock: Superblock, consensus: ConsensusState, parts: Parts) -> Replica:
         core = RaftCore(
             superblock.tablet,
             self.me,
             consensus.hard_state,
             consensus.configuration,
-            index,
-            limits,
+            parts.index,
+            self._limits(),
             self.world.random,
             self.world.clock.monotonic(),
-            commit_index=rows.store.flushed.index,
+            commit_index=parts.rows.store.flushed.index,
         )
-        log.faults = self.world.faults
+        parts.log.faults = self.world.faults
         rounds, wall_us = self.rounds, self.world.clock.wall_us
-        return Replica(superblock, core, log, rows, rounds.write, wall_us, rounds.tally, time_us)
+        return Replica(
+            superblock, core, parts.log, parts.rows, rounds.write, wall_us, rounds.tally, parts.time_us
+        )
 
-    def _add(self, replica: Replica) -> None:
+    def add(self, replica: Replica) -> None:
         self.replicas[replica.tablet] = replica
         replica.absorb()
         self.rounds.touch(replica)

@@ -42,6 +42,7 @@ class Maintenance:
         load: Load,
         on_flushed: Callable[[Replica], None],
         abandon: Callable[[int], Awaitable[None]],
+        anchor: Callable[[str], int | None],
     ) -> None:
         self.world = world
         self.options = options
@@ -52,6 +53,7 @@ class Maintenance:
         self.load = load
         self.on_flushed = on_flushed
         self.abandon = abandon
+        self.anchor = anchor
         self._measured: dict[str, tuple[int, int]] = {}  # tablet: bytes in its memtables, bytes not applied
 
     def start(self) -> None:
@@ -139,13 +141,17 @@ class Maintenance:
             await self._trim_shared()
 
     def _drop(self, replica: Replica) -> None:
-        """Forget entries that are flushed here and held everywhere, and under pressure those that are only flushed."""
+        """Forget entries that are flushed here and held everywhere, and under pressure those that are only flushed; none that
+        a copy from here is still to get."""
         options, log = self.options, replica.log
         flushed = replica.store.flushed.index
         index = max(
             min(flushed, replica.core.all_replicated_index),
             log.excess(options.log_retained_entries_max, options.log_retained_bytes_max, flushed),
         )
+        anchor = self.anchor(replica.tablet)
+        if anchor is not None:
+            index = min(index, anchor)
         if index > log.dropped.index:
             log.drop_to(index)
             replica.core.log.drop_to(index)

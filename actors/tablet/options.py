@@ -60,6 +60,14 @@ class TabletServerOptions(msgspec.Struct, frozen=True):
     # beside a disk.
     quarantine_bytes_max: int = 10 << 30
 
+    # Tablet copies. `copies_max` to this server and `copy_sessions_max` from it at a time: each holds up to eight chunks of
+    # 2 MB. A session that nobody asks lets go after copy_idle_s: it holds back the log and the pages of its snapshot. What
+    # all copies from here may send together is not limited by default (0).
+    copies_max: int = 2
+    copy_sessions_max: int = 4
+    copy_idle_s: float = 60.0
+    copy_bytes_per_s: int = 0
+
     def validate(self) -> None:
         if not 0 < self.lease_s < self.election_s_min:
             raise InvalidArgument(f"lease_s must lie between 0 and election_s_min ({self.election_s_min})")
@@ -78,6 +86,9 @@ class TabletServerOptions(msgspec.Struct, frozen=True):
             "scan_read_rows",
             "scan_block_bytes_max",
             "append_bytes_max",
+            "copies_max",
+            "copy_sessions_max",
+            "copy_idle_s",
         ):
             if getattr(self, name) <= 0:
                 raise InvalidArgument(f"{name} must be above 0")

@@ -76,8 +76,15 @@ class Superblock(msgspec.Struct, frozen=True):
     quarantine: str = ""
 
     @staticmethod
-    def of(request: CreateTabletRequest) -> Superblock:
-        return Superblock(request.tablet, request.table, request.table_name, request.schema, request.bucket)
+    def of(request: CreateTabletRequest, since_seq: int) -> Superblock:
+        return Superblock(
+            request.tablet,
+            request.table,
+            request.table_name,
+            request.schema,
+            request.bucket,
+            since_seq=since_seq,
+        )
 
 
 class ConsensusState(msgspec.Struct, frozen=True):
@@ -349,6 +356,9 @@ class Replica:
     @property
     def leads(self) -> bool:
         return self.state == RUNNING and self.core.role == "leader"
+
+    def consensus(self) -> ConsensusState:
+        return ConsensusState(self.core.hard_state, self.core.committed_configuration)
 
     def facts(self) -> tuple[object, ...]:
         """What the master wants to hear about at once when it changes."""

@@ -8,7 +8,7 @@ a standby is only told who this server is, until it asks for more.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from ebla.actors.errors import NotActive
 from ebla.actors.messages import (
@@ -22,6 +22,7 @@ from ebla.actors.tablet.broken import Broken
 from ebla.actors.tablet.identity import Identity
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.replica import Replica
+from ebla.actors.tablet.stones import Stone
 from ebla.actors.world import World
 from ebla.storage.errors import EblaError
 
@@ -36,16 +37,14 @@ class Reporter:
         world: World,
         options: TabletServerOptions,
         identity: Identity,
-        replicas: dict[str, Replica],
-        broken: dict[str, Broken],
+        held: Callable[[], Mapping[str, Replica | Broken | Stone]],
         master: str,
         usage: Callable[[], tuple[int, int]],
     ) -> None:
         self.world = world
         self.options = options
         self.identity = identity
-        self.replicas = replicas
-        self.broken = broken
+        self.held = held
         self.master = master
         self.usage = usage
         self._register = True
@@ -66,7 +65,7 @@ class Reporter:
 
     def look(self) -> None:
         """Find replicas whose reportable facts changed since they were last looked at."""
-        for tablet, replica in self._all().items():
+        for tablet, replica in self.held().items():
             facts = replica.facts()
             if self._seen.get(tablet) != facts:
                 self._seen[tablet] = facts
@@ -104,8 +103,8 @@ class Reporter:
             instance=self.identity.instance,
             registration=self._registration() if self._register and not brief else None,
             report=report,
-            replicas=len(self._all()),
-            leaders=sum(replica.leads for replica in self.replicas.values()),
+            replicas=len(self.held()),
+            leaders=sum(replica.leads for replica in self.held().values()),
             disk_bytes=disk,
             memory_bytes=memory,
         )
@@ -127,11 +126,8 @@ class Reporter:
         return Registration(self.world.address, self.options.host, self.options.version)
 
     def _report(self, full: bool, sequence: int) -> TabletReport:
-        held = self._all()
+        held = self.held()
         names = list(held) if full else list(self._changed)
         updated: list[ReplicaReport] = [held[name].report() for name in names if name in held]
         removed = tuple(name for name in names if name not in held)
         return TabletReport(sequence, not full, tuple(updated), removed)
-
-    def _all(self) -> dict[str, Replica | Broken]:
-        return {**self.replicas, **self.broken}

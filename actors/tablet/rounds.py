@@ -15,7 +15,7 @@ from collections.abc import Callable
 from ebla.actors.tablet.identity import Identity
 from ebla.actors.tablet.peers import Link
 from ebla.actors.tablet.raft.messages import Peer
-from ebla.actors.tablet.replica import RUNNING, ConsensusState, Replica, Unwritten, Work
+from ebla.actors.tablet.replica import DELETED, RUNNING, ConsensusState, Replica, Unwritten, Work
 from ebla.actors.tablet.tally import CONSENSUS, SHARED_LOG, Tally
 from ebla.actors.tablet.waits import release
 from ebla.actors.world import World
@@ -93,17 +93,13 @@ class Rounds:
     async def _persist(self, taken: list[tuple[Replica, Work]]) -> None:
         """Hard states, and configurations that were committed, durable before anything that follows from them."""
         waiting = []
-        batch: list[Change] = []
         for replica, work in taken:
             if work.hard_state is None and work.configuration is None:
                 continue
-            core = replica.core
             replica.hard_in_flight = True
             waiting.append((replica, replica.take_hard_waiters()))
-            state = ConsensusState(core.hard_state, core.committed_configuration)
-            batch.append(self.consensus.put(replica.tablet, state))
         await self.world.faults.here("tablet.hard_state.before_commit")
-        await self._commit(batch)
+        await self._commit([replica for replica, _ in waiting])
         await self.world.faults.here("tablet.hard_state.after_commit")
         for replica, waiters in waiting:
             replica.hard_in_flight = False
@@ -111,9 +107,17 @@ class Rounds:
                 waiters.extend(replica.take_hard_waiters())
             release(waiters)
 
-    async def _commit(self, batch: list[Change]) -> None:
-        """A full disk holds up votes and terms until there is space: nothing may leave without them."""
+    async def _commit(self, replicas: list[Replica]) -> None:
+        """A full disk holds up votes and terms until there is space: nothing may leave without them. What a replica is that
+        was deleted meanwhile is no longer for it to say: its tombstone may have voted since."""
         while True:
+            batch: list[Change] = [
+                self.consensus.put(replica.tablet, replica.consensus())
+                for replica in replicas
+                if replica.state != DELETED
+            ]
+            if not batch:
+                return
             began = self.world.clock.monotonic()
             try:
                 await self.consensus.environment.commit(batch)
@@ -171,7 +175,7 @@ class Rounds:
         while True:
             await self._write_wake.wait()
             self._write_wake.clear()
-            batch, self._unwritten = self._unwritten, []
+            batch = self._take_unwritten()
             first_seq = self.shared.reserve(len(batch))
             for seq, unwritten in enumerate(batch, first_seq):
                 unwritten.slot.seq = seq
@@ -184,6 +188,14 @@ class Rounds:
             for unwritten in last.values():
                 unwritten.replica.on_durable(unwritten)
                 self.touch(unwritten.replica)
+
+    def _take_unwritten(self) -> list[Unwritten]:
+        """Entries of deleted replicas are not wanted: behind the place where a copy begins they would be taken for its."""
+        taken, self._unwritten = self._unwritten, []
+        wanted = [unwritten for unwritten in taken if unwritten.replica.state != DELETED]
+        if len(wanted) < len(taken):
+            self.unwritten_bytes -= sum(len(u.entry.payload) for u in taken if u.replica.state == DELETED)
+        return wanted
 
     async def _sync(self, first_seq: int, batch: list[Unwritten]) -> None:
         entries = [(u.replica.tablet, u.entry, u.previous) for u in batch]

@@ -2,14 +2,15 @@
 
 Start here, then: replica.py (one replica's events), rounds.py (the loop that drives them all), peers.py (what servers
 say to each other), admission.py (what a request must pass), apply.py (what a committed batch does), bootstrap.py
-(start), maintenance.py (flush and trim), scrubber.py, scans.py, checksums.py, reporter.py.
+(start), lifecycle.py and deletion.py (how replicas come and go), copying.py and sessions.py (both ends of a copy), maintenance.py
+(flush and trim), scrubber.py, scans.py, checksums.py, reporter.py.
 
 Promises, each checked by a test of that name:
 
     an acknowledged write is on the synced logs of a majority, and applied where it was answered
     a retry gets the first answer, from whichever leader
     a read at the leader sees every write acknowledged before it began
-    a replica's data is deleted only because its table was dropped or its tablet replaced
+    a replica's data is deleted only on evidence: its table was dropped, its tablet replaced, or its group excludes it
     a damaged replica stops alone; the server and its other replicas go on
 """
 
@@ -27,21 +28,26 @@ from ebla.actors.tablet.admission import Admission, Load, read, readable
 from ebla.actors.tablet.alterations import alter, require_served
 from ebla.actors.tablet.batches import check_readable, check_version
 from ebla.actors.tablet.checksums import Checksums
+from ebla.actors.tablet.copy_verbs import CopyVerbs
+from ebla.actors.tablet.copying import Copies
+from ebla.actors.tablet.deletion import Deletion
 from ebla.actors.tablet.identity import Identity
 from ebla.actors.tablet.lifecycle import Lifecycle
 from ebla.actors.tablet.maintenance import Maintenance
 from ebla.actors.tablet.measures import measure
 from ebla.actors.tablet.options import TabletServerOptions
-from ebla.actors.tablet.raft.events import Pending
-from ebla.actors.tablet.raft.messages import CHECKPOINT, Answer
+from ebla.actors.tablet.peer_verbs import PeerVerbs
+from ebla.actors.tablet.raft.messages import CHECKPOINT
 from ebla.actors.tablet.replica import RUNNING, ConsensusState, Replica, Superblock
 from ebla.actors.tablet.reporter import Reporter
 from ebla.actors.tablet.rounds import Rounds
 from ebla.actors.tablet.scans import Scans
 from ebla.actors.tablet.scrubber import Scrubber
+from ebla.actors.tablet.sessions import Sessions
 from ebla.actors.world import Role, World, new_id, rpc
 from ebla.storage.environment import Environment, Instance
-from ebla.storage.errors import Corruption, DiskFull, EblaError
+from ebla.storage.errors import DiskFull, EblaError
+from ebla.storage.quarantine import Quarantine
 from ebla.storage.records import RecordStore
 from ebla.storage.results import Answer as Stored
 from ebla.storage.shared_log import SharedLog
@@ -51,7 +57,7 @@ WRITE_TIMEOUT_S_MAX = 30.0
 DISK_MEASURE_S = 10.0
 
 
-class TabletServer(Role):
+class TabletServer(PeerVerbs, CopyVerbs, Role):
     def __init__(self, world: World, options: TabletServerOptions) -> None:
         options.validate()
         self.world = world
@@ -75,6 +81,21 @@ class TabletServer(Role):
         self.shared = await SharedLog.open(disk, create=create)
         self.consensus = RecordStore(consensus, RECORDS, ConsensusState)
         self.identity = self._identify(instance, consensus)
+        quarantine = await Quarantine.open(disk, self.options.quarantine_bytes_max)
+        self._compose(RecordStore(superblocks, RECORDS, Superblock), quarantine)
+        await self.lifecycle.load()
+        self.running = True
+        self.identity.start()
+        self.rounds.start()
+        self.maintenance.start()
+        self.scrubber.start()
+        self.sessions.start()
+        for reporter in self.reporters:
+            reporter.start()
+        self.world.spawn(self._tick(), "ticks")
+
+    def _compose(self, superblocks: RecordStore[Superblock], quarantine: Quarantine) -> None:
+        """Make the parts of the server; none of them runs yet."""
         self.checksums = Checksums(self.world)
         self.rounds = Rounds(self.world, self.identity, self.shared, self.consensus, self.checksums.applied)
         self.scans = Scans(self.world, self.options)
@@ -84,11 +105,18 @@ class TabletServer(Role):
             self.options,
             self.instance.uuid,
             self.replicas,
-            RecordStore(superblocks, RECORDS, Superblock),
+            superblocks,
             self.consensus,
             self.shared,
             self.rounds,
+            quarantine,
+            self._closing,
         )
+        self.deletion = Deletion(self.lifecycle)
+        self.sessions = Sessions(
+            self.world, self.options, lambda replica: self.maintenance.flush(replica), self._changed
+        )
+        self.copies = Copies(self.world, self.options, self.lifecycle, self.deletion, self._told)
         self.maintenance = Maintenance(
             self.world,
             self.options,
@@ -99,29 +127,20 @@ class TabletServer(Role):
             self.load,
             self._changed,
             self.lifecycle.abandon,
+            self.sessions.anchor,
         )
         self.scrubber = Scrubber(self.world, self.options, self.replicas, self._changed)
-        await self.lifecycle.load()
         self.reporters = [
             Reporter(
                 self.world,
                 self.options,
                 self.identity,
-                self.replicas,
-                self.lifecycle.broken,
+                self.lifecycle.all,
                 master,
                 self._usage,
             )
             for master in self.options.masters
         ]
-        self.running = True
-        self.identity.start()
-        self.rounds.start()
-        self.maintenance.start()
-        self.scrubber.start()
-        for reporter in self.reporters:
-            reporter.start()
-        self.world.spawn(self._tick(), "ticks")
 
     def _identify(self, instance: Instance, environment: Environment) -> Identity:
         heard = RecordStore(environment, incarnations.DATABASE, m.ServerInstance)
@@ -160,48 +179,6 @@ class TabletServer(Role):
                     self.rounds.touch(replica)
             for reporter in self.reporters:
                 reporter.look()
-
-    # -- between servers
-
-    @rpc
-    async def replicate(self, envelope: m.Envelope) -> m.EnvelopeReply:
-        """What must be durable before the answer leaves: see replica.py."""
-        self._require(envelope.dest.uuid)
-        self.identity.receive(envelope)
-        now = self.world.clock.monotonic()
-        outcomes: list[tuple[Replica, Pending | Answer] | str] = []
-        for tablet, request in envelope.requests:
-            replica = self.replicas.get(tablet)
-            if replica is None or replica.state != RUNNING:
-                known = replica is not None or tablet in self.lifecycle.broken
-                outcomes.append("replica_failed" if known else "tablet_not_found")
-                continue
-            try:
-                outcomes.append((replica, replica.receive(now, envelope.source.uuid, request)))
-            except Corruption:
-                outcomes.append("damaged")
-            self.rounds.touch(replica)
-        answers: list[Answer | None] = []
-        refusals: list[str | None] = []
-        for outcome in outcomes:
-            answer = None if isinstance(outcome, str) else await self._durable(*outcome)
-            answers.append(answer)
-            refusals.append(outcome if isinstance(outcome, str) else None if answer else "replica_failed")
-        self.identity.require_believed()
-        return m.EnvelopeReply(self.instance, tuple(answers), tuple(refusals))
-
-    async def _durable(self, replica: Replica, outcome: Pending | Answer) -> Answer | None:
-        waiting = replica.hard_state_durable()
-        if waiting is not None:
-            await waiting
-        if isinstance(outcome, Pending):
-            waiting = replica.entries_durable(outcome.until)
-            if waiting is not None:
-                await waiting
-        if replica.state != RUNNING:
-            return None
-        # Checked again after the waits: a newer term in the meantime makes it a refusal.
-        return replica.core.answer(outcome) if isinstance(outcome, Pending) else outcome
 
     # -- clients
 
@@ -308,10 +285,8 @@ class TabletServer(Role):
     @rpc
     async def delete_tablet(self, request: m.DeleteTabletRequest) -> m.Empty:
         self._require(request.dest_uuid)
-        self.scans.close_tablet(request.tablet)
-        await self.lifecycle.delete(request.tablet)
-        for reporter in self.reporters:
-            reporter.changed(request.tablet)
+        await self.deletion.delete(request)
+        self._told(request.tablet)
         return m.Empty()
 
     # -- operators
@@ -387,14 +362,27 @@ class TabletServer(Role):
             await clock.sleep(self.options.raft_heartbeat_s / 10)
 
     def _changed(self, replica: Replica) -> None:
+        self._told(replica.tablet)
+
+    def _told(self, tablet: str) -> None:
+        """Something about it is news for the masters."""
         for reporter in self.reporters:
-            reporter.changed(replica.tablet)
+            reporter.changed(tablet)
+
+    def _closing(self, tablet: str) -> None:
+        """Its files are about to be closed."""
+        self.scans.close_tablet(tablet)
+        self.sessions.close_tablet(tablet)
 
     def _replica(self, tablet: str) -> Replica:
         self._require_running()
         replica = self.replicas.get(tablet)
         if replica is None and tablet in self.lifecycle.broken:
             raise self.lifecycle.broken[tablet].refusal()
+        if replica is None and self.lifecycle.state_of(tablet) == m.COPYING:
+            raise errors.NotRunning(
+                f"tablet {tablet} is being copied to {self.world.address}", tablet=tablet, state=m.COPYING
+            )
         if replica is None:
             raise errors.TabletNotFound(f"tablet {tablet} is not on {self.world.address}", tablet=tablet)
         return replica
@@ -417,8 +405,7 @@ class TabletServer(Role):
             )
 
     def _reports(self) -> tuple[m.ReplicaReport, ...]:
-        running = [replica.report() for replica in self.replicas.values()]
-        return tuple(running + [broken.report() for broken in self.lifecycle.broken.values()])
+        return tuple(held.report() for held in self.lifecycle.all().values())
 
     def _usage(self) -> tuple[int, int]:
         """Bytes in memory and on disk, for the heartbeat. The disk is measured now and then: it costs a walk."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ebla.actors.tablet.bootstrap import open_private
+from ebla.actors.tablet.bootstrap import Tail, open_private
 from ebla.storage import structure
 from ebla.storage.entries import START, Position, make_entry
 from ebla.storage.errors import StorageError
@@ -39,7 +39,7 @@ def test_a_damaged_private_log_can_be_removed(tmp_path: Path, monkeypatch: pytes
         disk = LmdbDisk(tmp_path)
         await disk.open_instance("1" * 32)
         with pytest.raises(StorageError, match="damaged inside"):
-            await open_private(disk, TABLET)
+            await open_private(disk, Tail(TABLET))
         await disk.remove(path_of(TABLET))
         assert not disk.exists(path_of(TABLET))
         await disk.close()

@@ -45,7 +45,8 @@ class Bench:
         """After a restart; raises what the start of the replica would."""
         await disk.open_instance("u" * 32)
         shared = await SharedLog.open(disk, create=False)
-        private, tail = await bootstrap.open_private(disk, TABLET)
+        tail = bootstrap.Tail(TABLET)
+        private = await bootstrap.open_private(disk, tail)
         bootstrap.gather(shared.recover(), {TABLET: tail})
         log, _, _ = bootstrap.rebuild(TABLET, disk, shared, private, tail, flushed)
         return Bench(disk, shared, log, flushed)

@@ -9,7 +9,7 @@ import pytest
 from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.figures import FiguresRequest
-from ebla.actors.tablet.raft.messages import Configuration
+from ebla.actors.tablet.raft.messages import Configuration, Peer
 from ebla.actors.tablet.server import TabletServer
 from ebla.actors.world import methods
 from ebla.storage.alteration import Alteration
@@ -32,6 +32,15 @@ ASKED: dict[str, Any] = {
     "step_down": m.StepDownRequest(TABLET),
     "checksum_start": m.ChecksumStart(TABLET),
     "checksum": m.ChecksumQuery(TABLET, 1),
+    "start_copy": m.StartCopyRequest("u", TABLET, Peer("u", "a"), 1, m.DELETED),
+    "list_copies": m.Empty(),
+    "cancel_copy": m.CancelCopyRequest("u", TABLET),
+    "begin_copy_session": m.BeginSessionRequest("u", TABLET, "u", 1),
+    "fetch_chunk": m.FetchRequest("s", 0),
+    "end_copy_session": m.EndSessionRequest("s"),
+    "quarantine_list": m.Empty(),
+    "quarantine_restore": m.QuarantineRequest("u", ("n",), "/d"),
+    "quarantine_purge": m.QuarantineRequest("u"),
     "figures": FiguresRequest(),
 }
 

@@ -1,0 +1,264 @@
+"""One copy on its way: chunks are asked for a few ahead, checked, and written in their order.
+
+A lost or damaged answer is asked for again; an ended session, or a source that stays silent, ends the copy. Everything is
+synced as it is written; nothing of it counts before the superblock says so (copying.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from ebla.actors import errors
+from ebla.actors import messages as m
+from ebla.actors.tablet import bootstrap
+from ebla.actors.tablet.lifecycle import Lifecycle, Parts
+from ebla.actors.tablet.options import TabletServerOptions
+from ebla.actors.tablet.sessions import LOG, WINDOW
+from ebla.actors.tablet.stones import Stone
+from ebla.actors.world import World
+from ebla.storage import private_log, tablet_store, transfer
+from ebla.storage.entries import Position
+from ebla.storage.environment import Environment, Item, Put
+from ebla.storage.errors import Corruption, Damaged, EblaError, InvalidArgument
+from ebla.storage.results import RESULTS
+
+FETCH_TIMEOUT_S = 10.0
+ATTEMPTS_MAX = 6
+RETRY_S = 0.1
+COMMIT_BYTES = 8_000_000
+DATABASES = [tablet_store.ROWS, RESULTS, tablet_store.META]
+RATE_S = 5.0  # over which the rate is told
+
+
+class CopyEnded(EblaError):
+    """The copy did not come to its end; a tombstone is left."""
+
+
+class Job:
+    """`parts`: what the replica is put together from, once everything is here."""
+
+    def __init__(
+        self,
+        world: World,
+        options: TabletServerOptions,
+        lifecycle: Lifecycle,
+        stone: Stone,
+        request: m.StartCopyRequest,
+        begun: m.SessionBegun,
+        attempt: int,
+    ) -> None:
+        self.world = world
+        self.options = options
+        self.lifecycle = lifecycle
+        self.stone = stone
+        self.request = request
+        self.begun = begun
+        self.attempt = attempt
+        self.tablet = request.tablet
+        self.source = request.source.address
+        self.began_at = world.clock.monotonic()
+        self.phase = "metadata"
+        self.copied = 0
+        self.parts: Parts | None = None
+        self.done = asyncio.Event()
+        self._open: dict[str, Environment] = {}
+        self._arrived: dict[int, m.Chunk] = {}
+        self._next = 0  # to be asked for
+        self._wanted = 0  # to be written
+        self._over = False
+        self._error: EblaError | None = None
+        self._changed = asyncio.Event()
+        self._rated = (self.began_at, 0)
+        self._rate = 0.0
+
+    # -- what others may do to it
+
+    def cancel(self) -> None:
+        self._stop(CopyEnded(f"the copy of tablet {self.tablet} was cancelled"))
+
+    def require_wanted(self) -> None:
+        """Asked after every wait."""
+        if self._error is not None:
+            raise self._error
+
+    # -- the copy
+
+    async def copy(self) -> None:
+        """Everything that the source has, synced here and put together; nothing says yet that it counts."""
+        try:
+            await self._open_all()
+            for _ in range(WINDOW):
+                self.world.spawn(self._fetch_all(), f"chunks of {self.tablet}")
+            await self._write_all()
+        finally:
+            self._over = True
+            self._changed.set()
+        self.phase = "finishing"
+        await self._close_all()
+        self.parts = await self._put_together()
+        self.require_wanted()
+
+    async def _open_all(self) -> None:
+        disk, tablet = self.world.disk, self.tablet
+        room = 2 * self.begun.data_bytes + (1 << 28)
+        path = tablet_store.path_of(tablet)
+        self._open["data"] = await disk.open_environment(path, DATABASES, create=True, map_bytes=room)
+        await self.world.faults.here("tablet.copy.after_data")
+        self._open[LOG] = (await private_log.PrivateLog.open(disk, tablet, create=True)).environment
+        self.require_wanted()
+
+    async def _write_all(self) -> None:
+        database, waiting, size = "", list[Item](), 0
+        while True:
+            chunk = await self._take()
+            if waiting and (chunk.database != database or size > COMMIT_BYTES or chunk.end):
+                await self._write(database, waiting)
+                waiting, size = [], 0
+            items = await self._open["data"].run(transfer.unpack, chunk.items)
+            database = chunk.database
+            self.phase = "log" if database == LOG else "data"
+            waiting += items
+            size += len(chunk.items)
+            self._note(len(chunk.items))
+            if chunk.end:
+                if waiting:
+                    await self._write(database, waiting)
+                return
+
+    async def _take(self) -> m.Chunk:
+        """The next chunk in order."""
+        while self._wanted not in self._arrived:
+            self.require_wanted()
+            self._changed.clear()
+            await self._changed.wait()
+        self.require_wanted()
+        chunk = self._arrived.pop(self._wanted)
+        self._wanted += 1
+        self._changed.set()
+        return chunk
+
+    async def _write(self, database: str, items: list[Item]) -> None:
+        await self.world.faults.here("tablet.copy.before_commit")
+        if database == LOG:
+            await self._open[LOG].commit([Put(private_log.ENTRIES, items, sorted_keys=True)])
+        else:
+            await self._open["data"].commit([Put(database, items, sorted_keys=True)])
+        await self.world.faults.here("tablet.copy.after_commit")
+        self.require_wanted()
+
+    async def _put_together(self) -> Parts:
+        """As at a start, from what is on disk. Raises CopyEnded unless it is all that the source had, and not older than
+        what was here."""
+        begun, last = self.begun, self.stone.superblock.last
+        tail = bootstrap.Tail(self.tablet)
+        private = await bootstrap.open_private(self.world.disk, tail)
+        try:
+            parts = await self.lifecycle.put_together(self.stone.superblock, private, tail)
+        except (Corruption, Damaged, InvalidArgument) as error:
+            if private is not None:
+                await private.environment.close()
+            raise CopyEnded(f"the copy of tablet {self.tablet} cannot be used: {error}") from error
+        self._parts_made(parts)
+        if parts.rows.store.flushed != begun.flushed or parts.log.last != begun.last:
+            raise CopyEnded(
+                f"the copy of tablet {self.tablet} ends at {parts.log.last}, its source at {begun.last}"
+            )
+        if last is not None and _newness(parts.log.last) < _newness(last):
+            raise CopyEnded(
+                f"the copy of tablet {self.tablet} ends at {parts.log.last}, before our own {last}"
+            )
+        return parts
+
+    def _parts_made(self, parts: Parts) -> None:
+        self._open["data"] = parts.rows.store.environment
+        if parts.log.private is not None:
+            self._open[LOG] = parts.log.private.environment
+
+    async def close(self) -> None:
+        """After a copy that failed. Its own calls end by themselves."""
+        self._stop(CopyEnded("it has ended"))
+        await self._close_all()
+
+    async def _close_all(self) -> None:
+        while self._open:
+            _, environment = self._open.popitem()
+            await environment.close()
+
+    # -- chunks
+
+    async def _fetch_all(self) -> None:
+        """One of WINDOW that ask for a chunk each, never further ahead than that."""
+        while not self._over:
+            if self._next >= self._wanted + WINDOW:
+                self._changed.clear()
+                await self._changed.wait()
+                continue
+            number, self._next = self._next, self._next + 1
+            try:
+                chunk = await self._fetch(number)
+            except EblaError as error:
+                self._stop(error)
+                return
+            self._arrived[number] = chunk
+            self._over = self._over or chunk.end
+            self._changed.set()
+
+    async def _fetch(self, number: int) -> m.Chunk:
+        session = self.begun.session
+        error: EblaError = CopyEnded("no attempt was made")
+        for attempt in range(ATTEMPTS_MAX):
+            if attempt:
+                await self.world.clock.sleep(RETRY_S * attempt**2 * (1 + self.world.random.random() / 2))
+            if self._over:
+                raise error
+            try:
+                chunk = await self.world.network.call(
+                    self.source, "fetch_chunk", m.FetchRequest(session, number), m.Chunk, FETCH_TIMEOUT_S
+                )
+                transfer.check(session, number, chunk.database, chunk.items, chunk.digest, end=chunk.end)
+                return chunk
+            except Corruption as damage:
+                error = damage
+            except EblaError as refusal:
+                if not isinstance(refusal, errors.NetworkError | errors.Throttled | errors.NotRunning):
+                    raise
+                self.world.faults.reached("tablet.copy.chunk_lost")
+                error = refusal
+        raise error
+
+    def _stop(self, error: EblaError) -> None:
+        """The first reason stands."""
+        self._over = True
+        if self._error is None:
+            self._error = error
+        self._changed.set()
+
+    # -- views
+
+    def _note(self, size: int) -> None:
+        self.copied += size
+        now, (since, before) = self.world.clock.monotonic(), self._rated
+        if now - since >= RATE_S or not self._rate:
+            self._rate = (self.copied - before) / max(now - since, 1e-3)
+        if now - since >= RATE_S:
+            self._rated = now, self.copied
+
+    def status(self, target: str) -> m.CopyJob:
+        left = max(0, self.begun.data_bytes - self.copied)
+        return m.CopyJob(
+            tablet=self.tablet,
+            table_name=self.begun.table_name,
+            source=self.source,
+            target=target,
+            phase=self.phase,
+            copied_bytes=self.copied,
+            data_bytes=max(self.begun.data_bytes, self.copied),
+            elapsed_s=self.world.clock.monotonic() - self.began_at,
+            rate=self._rate,
+            eta_s=left / self._rate if self._rate else None,
+            attempt=self.attempt,
+        )
+
+
+def _newness(position: Position) -> tuple[int, int]:
+    return position.term, position.index

@@ -1,0 +1,269 @@
+"""Copies of tablets to this server: asked for by a tablet's leader, carried out beside everything else.
+
+    answered first   the request is refused, or the replica is durably "copying", before anything is copied; it votes all the
+                     time with what it had before
+    never older      the source leads in a term that is not below that of our last entry, and what comes ends at or behind it
+    all or nothing   rows, answers, position and log are synced before the superblock says ready; from a crash, a cancellation
+                     or an error at any step before that a tombstone remains, as it was
+    alone            a copy writes nothing but its own tablet's rows and log, made new
+    bounded          `copies_max` at a time, no queue: the others are Throttled, and their leaders ask again
+
+The order: superblock copying; consensus metadata merged (the higher term; our vote, unless the source's term is higher; the
+source's committed configuration); answer; rows, answers, position, log; superblock ready; the replica starts.
+
+Source: seed 000 (StartTabletCopy, follower tablet copy, merging); Kudu's tablet copy client (kudu.md A4, A6).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from ebla.actors import errors
+from ebla.actors import messages as m
+from ebla.actors.tablet.copy_job import Job
+from ebla.actors.tablet.deletion import Deletion
+from ebla.actors.tablet.lifecycle import Lifecycle
+from ebla.actors.tablet.options import TabletServerOptions
+from ebla.actors.tablet.raft.messages import HardState
+from ebla.actors.tablet.replica import ConsensusState, Superblock
+from ebla.actors.tablet.stones import Stone
+from ebla.actors.world import World
+from ebla.storage.entries import START, Position
+from ebla.storage.errors import DiskFull, EblaError
+
+log = logging.getLogger(__name__)
+
+BEGIN_TIMEOUT_S = 10.0
+RETRY_S = 0.5
+
+
+class Copies:
+    def __init__(
+        self,
+        world: World,
+        options: TabletServerOptions,
+        lifecycle: Lifecycle,
+        deletion: Deletion,
+        on_changed: Callable[[str], None],
+    ) -> None:
+        self.world = world
+        self.options = options
+        self.lifecycle = lifecycle
+        self.deletion = deletion
+        self.on_changed = on_changed
+        self.jobs: dict[str, Job] = {}
+        self.copied_bytes = 0
+        self.ended: dict[str, int] = {"copied": 0, "failed": 0}
+        self._starting: dict[str, None] = {}
+        self._attempts: dict[str, int] = {}  # of copies that have not succeeded yet
+        deletion.end_copy = self.cancel
+
+    # -- start
+
+    async def start(self, request: m.StartCopyRequest) -> None:
+        """Idempotent: while the copy runs it is AlreadyInProgress, and after it the state is another. Durable when it
+        returns: the replica is copying, term and vote are merged."""
+        tablet, lifecycle = request.tablet, self.lifecycle
+        if lifecycle.was_removed(tablet):
+            raise errors.TabletRemoved(
+                f"tablet {tablet} was deleted for good on {self.world.address}", tablet=tablet
+            )
+        if tablet in self.jobs or tablet in self._starting or lifecycle.in_transition(tablet):
+            raise errors.AlreadyInProgress(
+                f"tablet {tablet} is being copied, made or deleted on {self.world.address}", tablet=tablet
+            )
+        if len(self.jobs) + len(self._starting) >= self.options.copies_max:
+            raise errors.Throttled(
+                f"{self.options.copies_max} tablets are being copied to {self.world.address}",
+                limit="copies_max",
+                retry_after_s=RETRY_S,
+            )
+        self._starting[tablet] = None
+        try:
+            async with lifecycle.transition(tablet):
+                await self._start(request)
+        finally:
+            del self._starting[tablet]
+
+    async def _start(self, request: m.StartCopyRequest) -> None:
+        self._check(request)
+        begun = await self._begin(request)
+        try:
+            self._check(request)
+            stone = await self._reserve(request, begun)
+        except BaseException:
+            self.world.spawn(
+                self._end_session(request, begun.session, "not started"), "end of a copy session"
+            )
+            raise
+        attempt = self._attempts[request.tablet] = self._attempts.get(request.tablet, 0) + 1
+        job = Job(self.world, self.options, self.lifecycle, stone, request, begun, attempt)
+        self.jobs[request.tablet] = job
+        self.on_changed(request.tablet)
+        self.world.spawn(self._run(job), f"copy of {request.tablet} from {request.source.address}")
+
+    def _check(self, request: m.StartCopyRequest) -> None:
+        """Whether the request stands on what is here, and its leader is not behind what was here."""
+        tablet, lifecycle = request.tablet, self.lifecycle
+        state = lifecycle.state_of(tablet)
+        if state != request.state:
+            raise self._illegal(tablet, state, f"is {state}, not {request.state}")
+        replica, stone = lifecycle.replicas.get(tablet), lifecycle.stones.get(tablet)
+        if replica is not None:
+            last = replica.log.last
+            if replica.leads:
+                raise self._illegal(tablet, state, "leads")
+            if request.last_index not in (None, last.index):
+                raise self._illegal(
+                    tablet, state, f"has entries up to {last.index}, not {request.last_index}"
+                )
+            self._require_term(request, last.term)
+        elif stone is not None and stone.superblock.last is not None:
+            self._require_term(request, stone.superblock.last.term)
+        elif state != m.DOES_NOT_EXIST:
+            # Where its log ended nobody knows: all of it was of this term or an older one.
+            self._require_term(request, self._hard_state(tablet, state).term)
+
+    def _hard_state(self, tablet: str, state: str) -> HardState:
+        consensus = self.lifecycle.consensus_of(tablet)
+        if consensus is None:
+            raise self._illegal(
+                tablet,
+                state,
+                "has forgotten its votes; remove it from the configuration and add another server",
+            )
+        return consensus.hard_state
+
+    def _require_term(self, request: m.StartCopyRequest, term: int) -> None:
+        if request.term < term:
+            raise errors.OldTerm(
+                f"tablet {request.tablet} has an entry of term {term} here; who leads in term {request.term} may lack it",
+                tablet=request.tablet,
+                term=term,
+            )
+
+    async def _begin(self, request: m.StartCopyRequest) -> m.SessionBegun:
+        message = m.BeginSessionRequest(request.source.uuid, request.tablet, self.lifecycle.me, request.term)
+        return await self.world.network.call(
+            request.source.address, "begin_copy_session", message, m.SessionBegun, BEGIN_TIMEOUT_S
+        )
+
+    async def _reserve(self, request: m.StartCopyRequest, begun: m.SessionBegun) -> Stone:
+        """What was here is set aside; then the superblock says copying, and term and vote are merged."""
+        tablet, lifecycle = request.tablet, self.lifecycle
+        last: Position | None = START  # a server that never held the tablet acknowledged nothing
+        if request.state != m.DOES_NOT_EXIST:
+            old = await self.deletion.entomb(tablet, f"a copy from {request.source.address} takes its place")
+            last = old.superblock.last
+        superblock = Superblock(
+            tablet, begun.table, begun.table_name, begun.schema, begun.bucket, m.COPYING, last=last
+        )
+        known = lifecycle.consensus_of(tablet)
+        before = msgspec.structs.replace(superblock, state=m.DELETED)
+        stone = lifecycle.stones.get(tablet) or lifecycle.stone(before, known)
+        async with stone.turn:
+            await self.world.faults.here("tablet.copy.before_mark")
+            await lifecycle.superblocks.save(tablet, superblock)
+            await self.world.faults.here("tablet.copy.after_mark")
+            lifecycle.stones[tablet] = stone
+            stone.durable = stone.finished = True
+            merged = ConsensusState(merge(stone.hard_state, begun.term), begun.configuration)
+            try:
+                await lifecycle.consensus.save(tablet, merged)
+            except DiskFull:
+                stone.error = "there was no space for a copy"  # and the start undoes the mark
+                raise
+            await self.world.faults.here("tablet.copy.after_consensus")
+            lifecycle.renew(stone, superblock, merged)
+        return stone
+
+    # -- end
+
+    async def _run(self, job: Job) -> None:
+        tablet = job.tablet
+        error: EblaError | None = None
+        try:
+            await job.copy()
+            await self._ready(job)
+            self.ended["copied"] += 1
+            self._attempts.pop(tablet, None)
+        except EblaError as caught:
+            error = caught
+            self.ended["failed"] += 1
+            log.warning("the copy of tablet %s from %s ended: %s", tablet, job.source, error)
+            await self._undo(job, error)
+        self.copied_bytes += job.copied
+        del self.jobs[tablet]
+        job.done.set()
+        self.on_changed(tablet)
+        await self._end_session(job.request, job.begun.session, None if error is None else str(error))
+
+    async def _ready(self, job: Job) -> None:
+        """The commit point, and the start of the replica. No vote is given meanwhile: it would be by the old memory."""
+        lifecycle, stone, tablet = self.lifecycle, job.stone, job.tablet
+        async with stone.turn:
+            job.require_wanted()
+            assert job.parts is not None
+            ready = msgspec.structs.replace(
+                stone.superblock, state="ready", last=None, since_seq=lifecycle.shared.next_seq
+            )
+            await self.world.faults.here("tablet.copy.before_ready")
+            await lifecycle.superblocks.save(tablet, ready)
+            await self.world.faults.here("tablet.copy.after_ready")
+            stone.ended = True
+            del lifecycle.stones[tablet]
+            consensus = ConsensusState(stone.hard_state, stone.configuration)
+            lifecycle.add(lifecycle.replica(ready, consensus, job.parts))
+
+    async def _undo(self, job: Job, error: EblaError) -> None:
+        """Back to the tombstone. What a full disk does not let us say, the next start says."""
+        stone = job.stone
+        await job.close()
+        async with stone.turn:
+            self.lifecycle.renew(
+                stone,
+                msgspec.structs.replace(stone.superblock, state=m.DELETED),
+                ConsensusState(stone.hard_state, stone.configuration),
+            )
+            stone.error = str(error)
+            await self.world.faults.here("tablet.copy.before_undo")
+            with contextlib.suppress(DiskFull):
+                await self.lifecycle.superblocks.save(job.tablet, stone.superblock)
+            await self.lifecycle.finish(stone)
+
+    async def cancel(self, tablet: str) -> None:
+        """End the copy, if there is one, and wait until a tombstone, or a replica that was ready already, is left."""
+        job = self.jobs.get(tablet)
+        if job is not None:
+            job.cancel()
+            await job.done.wait()
+
+    async def _end_session(self, request: m.StartCopyRequest, session: str, error: str | None) -> None:
+        """Best effort: an idle session ends by itself."""
+        with contextlib.suppress(EblaError):
+            await self.world.network.call(
+                request.source.address,
+                "end_copy_session",
+                m.EndSessionRequest(session, error),
+                m.Empty,
+                BEGIN_TIMEOUT_S,
+            )
+
+    # -- views
+
+    def statuses(self) -> tuple[m.CopyJob, ...]:
+        return tuple(job.status(self.world.address) for job in self.jobs.values())
+
+    def _illegal(self, tablet: str, state: str, what: str) -> errors.IllegalState:
+        return errors.IllegalState(
+            f"the replica of tablet {tablet} on {self.world.address} {what}", tablet=tablet, state=state
+        )
+
+
+def merge(own: HardState, source_term: int) -> HardState:
+    """The higher term; a vote of ours is forgotten only with a term that is over (seed 000)."""
+    return HardState(source_term) if source_term > own.term else own

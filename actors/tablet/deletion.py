@@ -1,0 +1,167 @@
+"""How a replica goes: to a tombstone, which remembers and votes, or for good.
+
+tombstone   its server left the configuration, or a copy is about to take its place. The six steps of the seed:
+            1 the replica stops; 2, 3 the quarantine gets its superblock; 4 the superblock says deleted, where the log
+            ended, and where the data goes: from here on it is a tombstone; 5 the quarantine gets term and vote; 6 log and
+            rows move there. What a crash interrupts behind step 4 is finished at the start
+for good    its table was dropped, or its tablet replaced: superblock "deleting" first, then rows, log, term and vote,
+            superblock; a crash between any two is finished at the start. Only the master's evidence starts it
+
+Whatever fails half-way (a full disk) leaves nothing open: the same request, sent again, is carried out.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from ebla.actors import errors
+from ebla.actors import messages as m
+from ebla.actors.tablet.lifecycle import Lifecycle
+from ebla.actors.tablet.raft.messages import Configuration
+from ebla.actors.tablet.replica import RUNNING, ConsensusState, Replica
+from ebla.actors.tablet.stones import Stone
+from ebla.storage.entries import Position
+from ebla.storage.errors import DiskFailed, StorageError
+
+log = logging.getLogger(__name__)
+
+
+class Deletion:
+    """`end_copy` ends a copy of the tablet to here, if there is one, and waits for that."""
+
+    def __init__(self, lifecycle: Lifecycle) -> None:
+        self.lifecycle = lifecycle
+        self.end_copy: Callable[[str], Awaitable[None]] | None = None
+        self.world = lifecycle.world
+
+    # -- what the master asks for
+
+    async def delete(self, request: m.DeleteTabletRequest) -> None:
+        """Durable when it returns. Absent is ok, and so is what is done already. Until the mark is durable the replica
+        serves as before."""
+        lifecycle, tablet = self.lifecycle, request.tablet
+        async with lifecycle.transition(tablet):
+            if self.end_copy is not None:
+                await self.end_copy(tablet)
+            if not request.tombstone:
+                await self._for_good(tablet)
+            elif lifecycle.superblock(tablet) is not None:
+                self._require_excluded(tablet, request.configuration_index)
+                await self.entomb(tablet, request.reason)
+        if tablet not in lifecycle.all():
+            lifecycle.forget_transition(tablet)
+
+    def _require_excluded(self, tablet: str, index: int | None) -> None:
+        """Evidence is a configuration at least as new as ours, without us."""
+        replica = self.lifecycle.replicas.get(tablet)
+        state = None if replica else self.lifecycle.consensus_of(tablet)
+        known = replica.core.committed_configuration if replica else state.configuration if state else None
+        if known is None:
+            known = Configuration(())
+        if index is None or known.index > index or (known.index == index and known.peer(self.lifecycle.me)):
+            raise errors.ConfigurationMoved(
+                f"tablet {tablet} has committed configuration {known.index} here; the request stands on {index}",
+                tablet=tablet,
+                found=known.index,
+            )
+
+    # -- tombstones
+
+    async def entomb(self, tablet: str, reason: str) -> Stone:
+        """The caller holds the transition. Durable when it returns: it is a tombstone, its data in quarantine."""
+        stone = self.lifecycle.stones.get(tablet)
+        if stone is None:
+            stone = await self._stop(tablet, reason)
+        if not stone.durable:
+            await self._mark(stone, reason)
+        if not stone.finished:
+            await self.lifecycle.finish(stone)
+        return stone
+
+    async def _stop(self, tablet: str, reason: str) -> Stone:
+        """Step 1. Nothing that it acknowledged lies behind the end of its log; of one that did not come up nobody knows
+        where that is."""
+        lifecycle = self.lifecycle
+        replica = lifecycle.replicas.get(tablet)
+        superblock = lifecycle.superblock(tablet)
+        assert superblock is not None, tablet
+        last: Position | None = None
+        consensus: ConsensusState | None
+        if replica is not None:
+            last = replica.log.last
+            consensus = replica.consensus()
+            del lifecycle.replicas[tablet]
+            await self._close(replica, keep=replica.state == RUNNING)
+        else:
+            consensus = lifecycle.consensus_of(tablet)  # none of a damaged one: it does not vote
+        name = f"{tablet}-{self.world.clock.wall_us()}"
+        marked = msgspec.structs.replace(
+            superblock, state=m.DELETED, last=last, quarantine=name, reason=reason
+        )
+        stone = lifecycle.stone(marked, consensus)
+        lifecycle.stones[tablet] = stone
+        lifecycle.broken.pop(tablet, None)
+        return stone
+
+    async def _close(self, replica: Replica, *, keep: bool) -> None:
+        """Stop it and let go of its files. What is only in memory or in the shared log goes along, as far as possible:
+        nothing stands on it."""
+        replica.close()
+        self.lifecycle.on_closing(replica.tablet)
+        async with replica.upkeep:  # a flush or a move under way
+            if keep:
+                try:
+                    await replica.store.flush()
+                    await replica.log.move(self.lifecycle.rounds.synced_seq)
+                except DiskFailed:
+                    raise
+                except StorageError as error:
+                    log.warning("the last of tablet %s is not kept: %s", replica.tablet, error)
+            await replica.store.close()
+            if replica.log.private is not None:
+                await replica.log.private.environment.close()
+
+    async def _mark(self, stone: Stone, reason: str) -> None:
+        """Steps 2 to 4. A quarantine without a superblock that names it is dropped at the start."""
+        lifecycle, superblock = self.lifecycle, stone.superblock
+        await self.world.faults.here("tablet.entomb.before_mark")
+        consensus = ConsensusState(stone.hard_state, stone.configuration)
+        await lifecycle.quarantine.add(
+            superblock.quarantine,
+            superblock.tablet,
+            superblock.table_name,
+            msgspec.msgpack.encode(superblock),
+            msgspec.msgpack.encode(consensus),
+            reason,
+            self.world.clock.wall_us(),
+            superblock.last.index if superblock.last else 0,
+        )
+        await lifecycle.superblocks.save(stone.tablet, superblock)
+        stone.durable = True
+        await self.world.faults.here("tablet.entomb.after_mark")
+
+    # -- for good
+
+    async def _for_good(self, tablet: str) -> None:
+        lifecycle = self.lifecycle
+        replica = lifecycle.replicas.get(tablet)
+        superblock = replica.superblock if replica else lifecycle.superblock(tablet)
+        if superblock is None:
+            return
+        marked = msgspec.structs.replace(superblock, state="deleting")
+        await self.world.faults.here("tablet.delete.before_mark")
+        await lifecycle.superblocks.save(tablet, marked)
+        await self.world.faults.here("tablet.delete.after_mark")
+        lifecycle.note_removed(tablet)
+        stone = lifecycle.stones.pop(tablet, None)
+        if stone is not None:
+            async with stone.turn:  # a vote under way must not bring the record back
+                stone.ended = True
+        if replica is not None:
+            del lifecycle.replicas[tablet]
+            await self._close(replica, keep=False)
+        await lifecycle.remove(tablet)
+        lifecycle.broken.pop(tablet, None)

@@ -1,0 +1,105 @@
+"""What stays of a replica that was deleted, or is still being copied: it has no rows and no log, but remembers.
+
+    memory      term, vote and the last position that it had stay for ever: a server that forgot them could help to elect
+                a leader that lacks what it acknowledged
+    votes       as a replica whose log ends at that position; durable before the answer leaves. One that does not know where
+                its log ended does not vote
+    silence     it takes no entries: what it says of itself makes the leader copy the tablet here, if it should be here
+
+Source: seed 000 (DELETED, COPYING); Kudu's tombstoned voting (kudu.md A8).
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from ebla.actors.messages import COPYING, DELETED, ReplicaReport
+from ebla.actors.tablet.raft.messages import (
+    AppendRequest,
+    Configuration,
+    HardState,
+    Request,
+    VoteReply,
+    VoteRequest,
+)
+from ebla.actors.tablet.raft.tombstone import Tombstone
+from ebla.actors.tablet.replica import ConsensusState, Superblock
+from ebla.storage.records import RecordStore
+
+REFUSALS = {DELETED: "tablet_deleted", COPYING: "tablet_copying"}
+
+
+class Stone:
+    """`durable`: its superblock is on disk. `finished`: its data has been set aside, or removed."""
+
+    leads = False
+
+    def __init__(self, superblock: Superblock, configuration: Configuration, voter: Tombstone) -> None:
+        self.superblock = superblock
+        self.configuration = configuration
+        self.voter = voter
+        self.durable = self.finished = False
+        self.ended = False  # it is a replica by now, or gone for good
+        self.error: str | None = None
+        self.turn = asyncio.Lock()  # one vote at a time; and none while it becomes a replica
+
+    @property
+    def tablet(self) -> str:
+        return self.superblock.tablet
+
+    @property
+    def state(self) -> str:
+        return self.superblock.state
+
+    @property
+    def refusal(self) -> str:
+        return REFUSALS[self.state]
+
+    async def receive(
+        self, now: float, request: Request, consensus: RecordStore[ConsensusState]
+    ) -> VoteReply | None:
+        """Durable before it answers: term and vote. None where only a replica could answer."""
+        if isinstance(request, AppendRequest):
+            self.voter.heard(now, request)
+        if not isinstance(request, VoteRequest):
+            return None
+        async with self.turn:
+            if self.ended:
+                return None
+            before = self.voter.hard_state
+            reply = self.voter.vote(now, request)
+            if self.voter.hard_state != before:
+                await self.save(consensus)
+            return None if self.ended else reply
+
+    async def save(self, consensus: RecordStore[ConsensusState]) -> None:
+        """Durable when it returns: what it may never forget."""
+        await consensus.save(self.tablet, ConsensusState(self.voter.hard_state, self.configuration))
+
+    @property
+    def hard_state(self) -> HardState:
+        return self.voter.hard_state
+
+    # -- views
+
+    def facts(self) -> tuple[object, ...]:
+        return (self.state, self.configuration.index, self.error)
+
+    def report(self) -> ReplicaReport:
+        last = self.superblock.last
+        index = last.index if last else 0
+        return ReplicaReport(
+            tablet=self.tablet,
+            state=self.state,
+            role="follower",
+            term=self.hard_state.term,
+            leader=None,
+            configuration=self.configuration,
+            schema_version=0,
+            last_index=index,
+            commit_index=0,
+            applied_index=0,
+            flushed_index=0,
+            rows_bytes=0,
+            error=self.error,
+        )

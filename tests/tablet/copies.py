@@ -1,0 +1,77 @@
+"""A tablet's replica goes and comes back: the requests that a leader would send, for tests of both ends of a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ebla.actors import messages as m
+from ebla.actors.tablet.raft.messages import Peer
+from ebla.storage.errors import EblaError
+from tests.tablet.harness import TABLET, Group, address, row
+
+
+async def entomb(group: Group, host: str, tablet: str = TABLET) -> None:
+    """As if the group had excluded it."""
+    server = group.server(host)
+    async with server.lifecycle.transition(tablet):
+        await server.deletion.entomb(tablet, "for a test")
+
+
+def request(group: Group, host: str, source: str, **changes: Any) -> m.StartCopyRequest:
+    """What the leader would ask, unless `changes` say otherwise."""
+    server = group.server(host)
+    tablet = changes.pop("tablet", TABLET)
+    replica = group.server(source).replicas.get(tablet)
+    said: dict[str, Any] = {
+        "dest_uuid": server.instance.uuid,
+        "tablet": tablet,
+        "source": Peer(group.server(source).instance.uuid, address(source)),
+        "term": replica.core.term if replica else 1,
+        "state": server.lifecycle.state_of(tablet),
+    }
+    return m.StartCopyRequest(**{**said, **changes})
+
+
+async def start(group: Group, host: str, source: str, **changes: Any) -> None:
+    await group.ask(host, "start_copy", request(group, host, source, **changes), m.Empty, 12.0)
+
+
+async def until(group: Group, holds: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
+    for _ in range(int(seconds / 0.02)):
+        if holds():
+            return
+        await group.sleep(0.02)
+    raise AssertionError(f"not within {seconds:g} s: {what}")
+
+
+async def ended(group: Group, host: str) -> None:
+    await until(group, lambda: not group.server(host).copies.jobs, "the copy ends")
+
+
+async def copied(group: Group, host: str, source: str, **changes: Any) -> None:
+    """Start one and wait until it is done, asking again as a leader would."""
+    for _ in range(20):
+        try:
+            await start(group, host, source, **changes)
+        except EblaError as error:
+            if not error.retriable and not error.possibly_applied:
+                raise
+        await ended(group, host)
+        if group.server(host).lifecycle.state_of(changes.get("tablet", TABLET)) == m.RUNNING:
+            return
+        await group.sleep(0.3)
+    raise AssertionError("no copy came to its end")
+
+
+async def fill(group: Group, rows: int, at_once: int = 200) -> None:
+    for first in range(0, rows, at_once):
+        await group.upsert(*[row(k, "x" * 100) for k in range(first, min(rows, first + at_once))])
+
+
+async def same_rows(group: Group, *hosts: str) -> None:
+    """What each of them holds by itself, which is not empty."""
+    await group.settle()
+    tables = [(await group.scan(host)).sort_by("k") for host in hosts]
+    assert tables[0].num_rows > 0
+    assert all(table.equals(tables[0]) for table in tables[1:])
