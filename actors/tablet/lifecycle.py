@@ -320,8 +320,8 @@ class Lifecycle:
 
     def _voter(self, superblock: Superblock, state: ConsensusState) -> Tombstone:
         last, now = superblock.last, self.world.clock.monotonic()
-        position = (last.term, last.index) if last else None
-        return Tombstone(superblock.tablet, self.me, state.hard_state, position, self._limits(), now)
+        position = (last.index, last.term) if last else None
+        return Tombstone(state.hard_state, position, self.options.election_s_min, now)
 
     async def _open_store(self, tablet: str, *, create: bool) -> TabletStore:
         retention_us = int(self.options.results_retention_s * 1_000_000)

@@ -71,8 +71,8 @@ class PeerVerbs:
             return None, outcome
         if isinstance(outcome[0], Stone):
             stone, request = outcome
-            vote = await stone.receive(self.world.clock.monotonic(), request, self.consensus)
-            return vote, None if vote else stone.refusal
+            answer = await stone.receive(self.world.clock.monotonic(), request, self.consensus)
+            return answer, None if answer else stone.refusal
         answer = await self._durable(*outcome)
         return answer, None if answer else "replica_failed"
 

@@ -15,15 +15,14 @@ import asyncio
 
 from ebla.actors.messages import COPYING, DELETED, ReplicaReport
 from ebla.actors.tablet.raft.messages import (
-    AppendRequest,
+    Answer,
     Configuration,
     HardState,
     Request,
-    VoteReply,
-    VoteRequest,
 )
 from ebla.actors.tablet.raft.tombstone import Tombstone
 from ebla.actors.tablet.replica import ConsensusState, Superblock
+from ebla.storage.errors import DiskFull
 from ebla.storage.records import RecordStore
 
 REFUSALS = {DELETED: "tablet_deleted", COPYING: "tablet_copying"}
@@ -57,20 +56,19 @@ class Stone:
 
     async def receive(
         self, now: float, request: Request, consensus: RecordStore[ConsensusState]
-    ) -> VoteReply | None:
+    ) -> Answer | None:
         """Durable before it answers: term and vote. None where only a replica could answer."""
-        if isinstance(request, AppendRequest):
-            self.voter.heard(now, request)
-        if not isinstance(request, VoteRequest):
-            return None
         async with self.turn:
             if self.ended:
                 return None
-            before = self.voter.hard_state
-            reply = self.voter.vote(now, request)
-            if self.voter.hard_state != before:
-                await self.save(consensus)
-            return None if self.ended else reply
+            answer, save = self.voter.receive(now, request)
+            if save is not None:
+                try:
+                    await self.save(consensus)
+                except DiskFull:
+                    return None  # asked again, it answers when there is space
+                self.voter.saved(save)
+            return None if self.ended else answer
 
     async def save(self, consensus: RecordStore[ConsensusState]) -> None:
         """Durable when it returns: what it may never forget."""

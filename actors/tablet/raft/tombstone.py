@@ -1,40 +1,80 @@
-"""How a replica without a log votes: with the position that its log ended at. Stand-in until the core's own."""
+"""How a replica votes that has no log any more, or not yet: a tombstone, or one that is being copied.
+
+It keeps what it may never forget, term and vote, and where its log ended. So it goes on answering for the entries that it
+acknowledged: a candidate that lacks them does not get its vote, and a group of which one member was deleted and another
+one died can still elect (Kudu's tombstoned voting). It never campaigns, takes no entries and adopts nothing from a leader.
+
+Duties of the caller, which stores the hard state: what `receive` gives as `save` is made durable, then `saved` is told, and
+only then may that answer leave. Saves are stored in the order in which they were given.
+"""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ebla.actors.tablet.raft import election
-from ebla.actors.tablet.raft.events import RaftLimits
 from ebla.actors.tablet.raft.log_index import LogIndex
-from ebla.actors.tablet.raft.messages import AppendRequest, HardState, VoteReply, VoteRequest
+from ebla.actors.tablet.raft.messages import (
+    Answer,
+    AppendRequest,
+    HardState,
+    Request,
+    TimeoutNowReply,
+    VoteReply,
+    VoteRequest,
+)
+
+
+class Verdict(NamedTuple):
+    """`answer` None: an append, which is refused for what the replica is. `save`: to be durable before the answer leaves."""
+
+    answer: Answer | None
+    save: HardState | None
 
 
 class Tombstone:
+    """`last`: index and term of the log's last entry, or None if that is unknown: then it votes for nobody, because anybody
+    may lack what it has acknowledged."""
+
     def __init__(
-        self,
-        tablet: str,
-        me: str,
-        hard_state: HardState,
-        last: tuple[int, int] | None,
-        limits: RaftLimits,
-        now: float,
+        self, hard_state: HardState, last: tuple[int, int] | None, election_s_min: float, now: float
     ) -> None:
         self.hard_state = hard_state
         self.last = last
-        self._limits = limits
-        self._withheld = now + limits.election_s_min
+        self._durable = hard_state
+        self._election_s_min = election_s_min
+        # It may have answered a leader just before, and a lease may stand on that.
+        self._withheld_until = now + election_s_min
 
-    def heard(self, now: float, request: AppendRequest) -> None:
-        if request.term >= self.hard_state.term:
-            self._withheld = now + self._limits.election_s_min
+    def receive(self, now: float, request: Request) -> Verdict:
+        if isinstance(request, AppendRequest):
+            if request.term >= self.hard_state.term:
+                self._withheld_until = max(self._withheld_until, now + self._election_s_min)
+            return Verdict(None, None)
+        if isinstance(request, VoteRequest):
+            answer: Answer = self._vote(now, request)
+        else:
+            answer = TimeoutNowReply(self.hard_state.term)
+        return Verdict(answer, None if self.hard_state == self._durable else self.hard_state)
 
-    def vote(self, now: float, request: VoteRequest) -> VoteReply:
-        if self.last is None:
-            return VoteReply(self.hard_state.term, False, request.pre_vote, election.LOG_BEHIND)
-        log = LogIndex(self.last[1], self.last[0])
-        reason = election.judge(request, self.hard_state, log, leader_alive=now < self._withheld)
-        if not request.pre_vote and reason != election.LEADER_ALIVE and request.term > self.hard_state.term:
-            self.hard_state = HardState(request.term)
+    def saved(self, state: HardState) -> None:
+        """This one, or a later one, is on the disk."""
+        self._durable = state
+
+    def _vote(self, now: float, request: VoteRequest) -> VoteReply:
+        reason = self._judge(now, request)
+        state = self.hard_state
+        if not request.pre_vote and reason != election.LEADER_ALIVE and request.term > state.term:
+            state = HardState(request.term)
         granted = reason == election.GRANTED
-        if granted and not request.pre_vote and self.hard_state.vote is None:
-            self.hard_state = HardState(self.hard_state.term, request.candidate)
-        return VoteReply(self.hard_state.term, granted, request.pre_vote, reason)
+        if granted and not request.pre_vote:
+            state = HardState(request.term, request.candidate)
+        self.hard_state = state
+        return VoteReply(state.term, granted, request.pre_vote, reason)
+
+    def _judge(self, now: float, request: VoteRequest) -> str:
+        index, term = self.last or (0, 0)
+        log = LogIndex(dropped_index=index, dropped_term=term)
+        alive = now < self._withheld_until
+        reason = election.judge(request, self.hard_state, log, leader_alive=alive)
+        return election.LOG_BEHIND if reason == election.GRANTED and self.last is None else reason

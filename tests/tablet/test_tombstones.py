@@ -1,0 +1,200 @@
+"""A replica that was deleted remembers and votes; it goes for good only with its table."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from ebla.actors import errors
+from ebla.actors import messages as m
+from ebla.actors.tablet.raft.messages import CONFIG, Configuration, HardState
+from ebla.storage.errors import DiskFull
+from tests.tablet.copies import copied, entomb, fill, start, until
+from tests.tablet.harness import HOSTS, TABLET, Group, address, row, simulate
+from tests.tablet.test_replicas import CrashAt
+
+
+async def delete(group: Group, host: str, index: int | None = None, *, tombstone: bool = True) -> None:
+    uuid = group.server(host).instance.uuid
+    request = m.DeleteTabletRequest(uuid, TABLET, "for a test", tombstone, index)
+    await group.ask(host, "delete_tablet", request, m.Empty)
+
+
+async def exclude(group: Group, host: str) -> int:
+    """The group removes the host's replica; the index of the configuration that does."""
+    leader = await group.leader()
+    core = group.replica(leader).core
+    out = group.server(host).instance.uuid
+    stay = tuple(peer for peer in core.configuration.peers if peer.uuid != out)
+    replica, now = group.replica(leader), group.server(leader).world.clock.monotonic()
+    wanted = Configuration(stay, core.configuration.index)
+    index, term = core.propose_configuration(now, wanted)
+    replica._append_own(index, term, CONFIG, msgspec.msgpack.encode(wanted))
+    replica.absorb()
+    group.server(leader).rounds.touch(replica)
+    await until(
+        group,
+        lambda: len(core.committed_configuration.peers) == len(stay),
+        "the configuration is committed",
+    )
+    return core.committed_configuration.index
+
+
+def test_a_tombstone_votes_for_who_has_everything_and_for_nobody_else() -> None:
+    async def scenario(group: Group) -> None:
+        leader = await group.leader()
+        target, other = await group.followers()
+        await fill(group, 10)
+        await group.settle()
+        await entomb(group, target)
+        group.cluster.crash(address(leader))
+        await until(
+            group, lambda: group.replica(other).leads, "the other is elected with the tombstone's vote"
+        )
+        voted = group.server(target).consensus.get(TABLET)
+        assert voted is not None
+        assert voted.hard_state.vote == group.server(other).instance.uuid
+
+    simulate(scenario)
+
+
+def test_a_tombstone_that_has_more_than_the_candidate_keeps_it_from_leading() -> None:
+    async def scenario(group: Group) -> None:
+        leader = await group.leader()
+        target, other = await group.followers()
+        await fill(group, 10)
+        await group.settle()
+        group.cluster.network.isolate(address(other))
+        await group.upsert(row(1, "only on two"))
+        await until(
+            group,
+            lambda: group.replica(target).log.last_index == group.replica(leader).log.last_index,
+            "it has it, too",
+        )
+        await entomb(group, target)
+        group.cluster.crash(address(leader))
+        group.cluster.network.heal()
+        await group.sleep(20.0)
+        assert not group.replica(other).leads
+        await group.restart(leader)
+        await until(group, lambda: group.replica(leader).leads, "who has it leads again")
+
+    simulate(scenario)
+
+
+def test_a_vote_of_a_tombstone_outlives_a_restart() -> None:
+    async def scenario(group: Group) -> None:
+        leader = await group.leader()
+        target, _ = await group.followers()
+        await fill(group, 10)
+        await entomb(group, target)
+        stone = group.server(target).lifecycle.stones[TABLET]
+        last = stone.superblock.last
+        stone.voter.hard_state = HardState(40, "somebody")
+        await stone.save(group.server(target).consensus)
+        await group.restart(target)
+        stone = group.server(target).lifecycle.stones[TABLET]
+        assert stone.hard_state == HardState(40, "somebody")
+        assert stone.superblock.last == last
+        assert leader in HOSTS
+
+    simulate(scenario)
+
+
+def test_only_a_newer_configuration_without_it_turns_a_replica_into_a_tombstone() -> None:
+    """S17: compare-and-set; and a repeat is no error."""
+
+    async def scenario(group: Group) -> None:
+        await fill(group, 10)
+        target, _ = await group.followers()
+        for index in (None, -2, -1):
+            with pytest.raises(errors.ConfigurationMoved):
+                await delete(group, target, index)
+        assert group.replica(target).state == m.RUNNING
+        index = await exclude(group, target)
+        for _ in range(2):
+            await delete(group, target, index)
+        assert group.server(target).lifecycle.state_of(TABLET) == m.DELETED
+        state = await group.ask(target, "status", m.Empty(), m.ServerState)
+        assert [(r.tablet, r.state) for r in state.replicas] == [(TABLET, m.DELETED)]
+
+    simulate(scenario)
+
+
+def test_a_tombstone_goes_for_good_with_its_table_and_does_not_come_back() -> None:
+    """S13: a tablet that was deleted for good is not made anew by a leader that has not heard of it."""
+
+    async def scenario(group: Group) -> None:
+        leader = await group.leader()
+        target, _ = await group.followers()
+        await fill(group, 10)
+        await entomb(group, target)
+        await delete(group, target, tombstone=False)
+        server = group.server(target)
+        assert server.lifecycle.state_of(TABLET) == m.DOES_NOT_EXIST
+        assert server.consensus.get(TABLET) is None
+        with pytest.raises(errors.TabletRemoved):
+            await start(group, target, leader)
+        await group.restart(target)
+        await copied(group, target, leader)
+
+    simulate(scenario)
+
+
+def test_a_deletion_ends_a_copy_and_takes_what_it_brought() -> None:
+    async def scenario(group: Group) -> None:
+        leader = await group.leader()
+        target, _ = await group.followers()
+        await fill(group, 600)
+        await entomb(group, target)
+        await start(group, target, leader)
+        await delete(group, target, tombstone=False)
+        disk = group.server(target).world.disk
+        assert not disk.exists(f"data/{TABLET}") and not disk.exists(f"wals/{TABLET}")
+        assert not group.server(target).copies.jobs
+
+    simulate(scenario, copy_bytes_per_s=20_000)
+
+
+POINTS = ("tablet.entomb.before_mark", "tablet.entomb.after_mark", "tablet.entomb.after_data")
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_deletion_that_crashed_is_carried_out_when_it_is_asked_for_again(point: str) -> None:
+    plan = CrashAt()
+
+    async def scenario(group: Group) -> None:
+        plan.group = group
+        await fill(group, 50)
+        target, _ = await group.followers()
+        index = await exclude(group, target)
+        plan.armed[address(target), point] = 1
+        with pytest.raises(errors.NetworkError):
+            await delete(group, target, index)
+        await group.restart(target)
+        await delete(group, target, index)
+        server = group.server(target)
+        assert server.lifecycle.state_of(TABLET) == m.DELETED
+        assert not server.world.disk.exists(f"data/{TABLET}")
+        (entry,) = (await group.ask(target, "quarantine_list", m.Empty(), m.QuarantineEntries)).entries
+        assert entry.tablet == TABLET
+        assert await group.get(1) == [row(1, "x" * 100)]
+
+    simulate(scenario, faults=plan.of)
+
+
+def test_a_deletion_that_met_a_full_disk_has_stopped_the_replica_and_succeeds_when_it_is_repeated() -> None:
+    async def scenario(group: Group) -> None:
+        await fill(group, 50)
+        target, _ = await group.followers()
+        index = await exclude(group, target)
+        group.cluster.state(address(target)).fill()
+        with pytest.raises(DiskFull):
+            await delete(group, target, index)
+        group.cluster.state(address(target)).free()
+        await delete(group, target, index)
+        assert group.server(target).lifecycle.state_of(TABLET) == m.DELETED
+        await group.restart(target)
+        assert group.server(target).lifecycle.state_of(TABLET) == m.DELETED
+
+    simulate(scenario)
