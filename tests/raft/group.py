@@ -25,6 +25,7 @@ from ebla.actors.tablet.raft.messages import (
     Peer,
     Request,
 )
+from ebla.actors.tablet.raft.progress import TABLET_DELETED
 from tests.raft.invariants import Oracle
 from tests.raft.node import Call, Node
 
@@ -73,6 +74,7 @@ class Group:
         self.limits = limits or RaftLimits()
         self.network = Network(self.random)
         self.tell_epoch = tell_epoch
+        self.tombstone_votes = 0
         self.patient = False  # nobody campaigns of his own accord
         self.now = 0.0
         self.said: list[tuple[float, str]] = []
@@ -137,11 +139,15 @@ class Group:
                 self.after(delay, "network", lambda: call.finish(answer))
 
         def arrive() -> None:
-            if node.core is None:
+            if not node.alive:
                 self.after(self.network.latency_s, "network", lambda: call.finish(None, False))
             elif node.paused:
                 incarnation = node.incarnation
                 node._inbox.append(lambda: arrive() if incarnation == node.incarnation else None)
+            elif node.tombstone is not None:
+                if not node.receive_buried(request, respond):
+                    for delay in self.network.delays(target, source):
+                        self.after(delay, "network", lambda: call.finish(None, True, TABLET_DELETED))
             else:
                 node.receive(source, request, respond)
 
@@ -199,10 +205,17 @@ class Group:
 
     def copy(self, source: Node, target: Node) -> None:
         """What tablet copy does, in one step: the source's durable log takes the place of the target's, whose term and
-        vote are merged with the source's."""
+        vote are merged with the source's. Not if it ends before the target's did: the target has acknowledged more."""
+        if target.core is not None:
+            target.bury()
         target.crash()
         core, disk = source.running(), target.disk
-        disk.entries = list(source.disk.entries)
+        ends = source.disk.entries[-1] if source.disk.entries else None
+        assert disk.buried is not None
+        if ends is None or (ends.term, ends.index) < disk.buried[::-1]:
+            target.start()
+            return
+        disk.entries, disk.buried = list(source.disk.entries), None
         disk.dropped = core.log.dropped_index
         if source.disk.hard_state.term > disk.hard_state.term:
             disk.hard_state = HardState(source.disk.hard_state.term)

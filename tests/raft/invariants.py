@@ -1,7 +1,7 @@
 """What Raft promises, checked on a whole group after every step, with a memory that no fault touches.
 
 one_leader_a_term          election safety
-votes_are_not_forgotten    one vote a term and voter, crashes or not, and durable before it leaves
+votes_are_not_forgotten    one vote a term and voter, crashes, tombstones and copies or not, and durable before it leaves
 acknowledged_is_durable    an append is acknowledged only from the disk
 committed_never_changes    state machine safety, and with it leader completeness
 logs_match                 log matching

@@ -29,6 +29,7 @@ from ebla.actors.tablet.raft.messages import (
     VoteReply,
     VoteRequest,
 )
+from ebla.actors.tablet.raft.tombstone import Tombstone
 
 if TYPE_CHECKING:
     from tests.raft.group import Group
@@ -52,6 +53,7 @@ class Disk:
     hard_state: HardState = field(default_factory=HardState)
     entries: list[Entry] = field(default_factory=list)
     dropped: int = 0
+    buried: tuple[int, int] | None = None  # of a tombstone: index and term of the last entry that there was
 
     def apply(self, commit: Commit) -> None:
         if commit.hard_state is not None:
@@ -71,7 +73,9 @@ class Call:
         self.incarnation = node.incarnation
         self.open = True
 
-    def finish(self, answer: Answer | None, delivered: bool | None = None) -> None:
+    def finish(
+        self, answer: Answer | None, delivered: bool | None = None, refusal: str | None = None
+    ) -> None:
         if not self.open:
             return
         self.open = False
@@ -81,7 +85,7 @@ class Call:
             if answer is not None:
                 core.replied(node.clock(), self.peer, self.sent, answer)
             else:
-                core.failed(node.clock(), self.peer, self.sent, delivered)
+                core.failed(node.clock(), self.peer, self.sent, delivered, refusal)
 
         node.feed(self.incarnation, tell)
 
@@ -106,6 +110,7 @@ class Node:
         self.disk_s = 0.001
         self.rate, self.origin = 1.0, 0.0
         self.core: RaftCore | None = None
+        self.tombstone: Tombstone | None = None
         self.entries: list[Entry] = []  # all, from index 1 on; dropping is the core's business only
         self.incarnation = 0
         self.paused = False
@@ -123,7 +128,12 @@ class Node:
     # -- life
 
     def start(self, *, commit_index: int = 0) -> None:
-        assert self.core is None
+        assert self.core is None and self.tombstone is None
+        if self.disk.buried:
+            limit = self.group.limits.election_s_min
+            self.tombstone = Tombstone(self.disk.hard_state, self.disk.buried, limit, self.clock())
+            self.entries = []
+            return
         self.entries = list(self.disk.entries)
         dropped = min(self.disk.dropped, commit_index)
         log = LogIndex(dropped, self.entries[dropped - 1].term if dropped else 0)
@@ -145,13 +155,26 @@ class Node:
     def crash(self, *, commits_kept: int = 0) -> None:
         for _ in range(min(commits_kept, len(self._commits))):
             self.disk.apply(self._commits.popleft())
-        self.core = None
+        self.core = self.tombstone = None
         self.incarnation += 1
         self.paused = False
         for waiting in (self._inbox, self._commits, self._leaving, self._unanswered, self._fresh):
             waiting.clear()
         self._commits_done = self._commit_number
         self._disk_free_at = self.group.now
+
+    def bury(self) -> None:
+        """Delete the replica: from here on its tombstone votes."""
+        entries = self.entries
+        last = (entries[-1].index, entries[-1].term) if entries else (0, 0)
+        hard_state = self.running().hard_state
+        self.crash(commits_kept=99)
+        self.disk.hard_state, self.disk.entries, self.disk.dropped, self.disk.buried = hard_state, [], 0, last
+        self.start()
+
+    @property
+    def alive(self) -> bool:
+        return self.core is not None or self.tombstone is not None
 
     def pause(self) -> None:
         self.paused = True
@@ -197,6 +220,30 @@ class Node:
             self._answer_pending()
         else:
             self._leave(lambda: self._respond(request, outcome, respond))
+
+    def receive_buried(self, request: Request, respond: Callable[[Answer], None]) -> bool:
+        """As the server of a tombstone; False if it refuses."""
+        stone = self.tombstone
+        assert stone is not None
+        answer, save = stone.receive(self.clock(), request)
+        if answer is None:
+            return False
+        incarnation = self.incarnation
+        if save is not None:
+            self._disk_free_at = max(self.group.now, self._disk_free_at) + self.disk_s
+
+        def saved() -> None:
+            if incarnation != self.incarnation:
+                return
+            if save is not None:
+                self.disk.hard_state = save
+                stone.saved(save)
+            self.group.tombstone_votes += isinstance(answer, VoteReply) and answer.granted
+            self._respond(request, answer, respond)
+
+        wait = max(0.0, self._disk_free_at - self.group.now) if save is not None else 0.0
+        self.group.after(wait, "disk", saved)
+        return True
 
     def absorb(self, request: AppendRequest | None = None) -> None:
         core = self.running()

@@ -7,7 +7,7 @@
     elect a                  campaign, stabilize, run 200ms, in a word
     read a                   ask for a linearizable read
     propose a 3              three entries                    step-down a to b
-    pause a / resume a       crash a / restart a              cut a b / isolate a / heal
+    pause a / resume a       crash a / restart a / bury a     cut a b / isolate a / heal
     disk a 2s                every commit takes that long     latency 50ms
     configure a add d        also prevoter d, nonvoter d, replace d, remove d: what a proposes to make of it
     force a keep a,b         a takes the others for lost for good
@@ -31,7 +31,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ebla.actors.tablet.raft.core import RaftLimits
+from ebla.actors.tablet.raft.core import Pending, RaftLimits
 from ebla.actors.tablet.raft.messages import (
     Answer,
     AppendReply,
@@ -184,6 +184,9 @@ class Stage:
     def do_restart(self, name: str) -> None:
         self.node(name).start()
 
+    def do_bury(self, name: str) -> None:
+        self.node(name).bury()
+
     # -- what replicas are asked to do
 
     def do_campaign(self, name: str) -> None:
@@ -262,8 +265,15 @@ class Stage:
 
     def _asked(self, name: str, request: VoteRequest) -> str:
         node = self.node(name)
-        answer = node.running().receive(node.clock(), request.candidate, request)
-        node.absorb()
+        answer: Pending | Answer | None
+        if node.tombstone is not None:
+            answer, save = node.tombstone.receive(node.clock(), request)
+            if save is not None:
+                node.disk.hard_state = save
+                node.tombstone.saved(save)
+        else:
+            answer = node.running().receive(node.clock(), request.candidate, request)
+            node.absorb()
         assert isinstance(answer, VoteReply)
         return f"{answer.reason} in term {answer.term}"
 
@@ -274,6 +284,10 @@ class Stage:
 
     def _status(self, node: Node) -> str:
         core = node.core
+        if node.tombstone is not None:
+            state = node.tombstone.hard_state
+            voted = f"voted for {state.vote}" if state.vote else "has not voted"
+            return f"{node.name}  tombstone     term {state.term}  {voted}"
         if core is None:
             return f"{node.name}  down"
         own = core.configuration.peer(node.name)
@@ -321,6 +335,8 @@ def runs(entries: list[Entry]) -> str:
 
 def drawn(node: Node) -> str:
     core = node.core
+    if node.disk.buried:
+        return "(tombstone) {}@{}".format(*node.disk.buried)
     if core is None:
         return f"(down) {runs(node.disk.entries)}"
     commit, durable = core.commit_index, max(core.commit_index, core.durable_index)

@@ -17,7 +17,13 @@ from ebla.actors.tablet.raft.messages import (
     HardState,
     Peer,
 )
-from ebla.actors.tablet.raft.progress import REPLICA_FAILED, TABLET_DELETED, WRONG_SERVER
+from ebla.actors.tablet.raft.progress import (
+    REPLICA_FAILED,
+    TABLET_COPYING,
+    TABLET_DELETED,
+    TABLET_NOT_FOUND,
+    WRONG_SERVER,
+)
 from tests.raft.builders import BEAT, MIN, agree, append, config_entry, core, leader, plans, replicating
 
 FAILED_S = 60.0
@@ -337,17 +343,23 @@ def test_another_server_at_the_peers_address_means_that_the_peer_is_lost() -> No
     assert health(made, 11.0) == {"b": "lost", "c": "healthy"}
 
 
-def test_a_refusal_is_no_answer_of_a_follower() -> None:
-    """It prolongs neither the lease nor the leader's patience."""
+@pytest.mark.parametrize(
+    ("why", "patient"),
+    [(TABLET_DELETED, True), (TABLET_COPYING, True), (TABLET_NOT_FOUND, False), (REPLICA_FAILED, False)],
+)
+def test_a_refusal_gives_no_lease_and_patience_only_if_it_comes_from_one_that_votes(
+    why: str, patient: bool
+) -> None:
     made = replicating(leader(now=10.0))
     lead = made._lead
     assert lead is not None
-    before = lead.lease_until(10.0), lead.quorum_lost_at(10.0)
+    lease = lead.lease_until(10.0)
     made.tick(10.5)
     for peer, plan in plans(made.take()).items():
-        made.failed(10.5, peer, Sent(10.5, plan), True, TABLET_DELETED)
+        made.failed(10.5, peer, Sent(10.5, plan), True, why)
     assert made.progress["b"].contact_at == made.progress["c"].contact_at == 10.5
-    assert (lead.lease_until(10.5), lead.quorum_lost_at(10.5)) == before
+    assert lead.lease_until(10.5) == lease
+    assert lead.quorum_lost_at(10.5) == (10.5 if patient else 10.0) + 2 * MIN
 
 
 def test_a_lagging_peer_is_not_healthy_until_it_was_copied() -> None:

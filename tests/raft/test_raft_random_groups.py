@@ -22,8 +22,11 @@ SEEDS_PER_TEST = 20
 
 
 class BadDay:
-    def __init__(self, seed: int, voters: str, others: str = "", spares: str = "") -> None:
+    def __init__(
+        self, seed: int, voters: str, others: str = "", spares: str = "", *, buries: bool = False
+    ) -> None:
         self.random = Random(f"{seed}/{voters}/{others}/{spares}")
+        self.buries = buries
         # Small, so that limits are reached; the ratio of lease and election timeout is the shipped one.
         limits = RaftLimits(
             append_bytes_max=self.random.choice([1, 200, 1 << 20]),
@@ -65,7 +68,10 @@ class BadDay:
             self.lonely_leader,
             self.crash_in_a_write,
             self.forget_the_lease,
+            self.copy_lagging,
         ]
+        if self.buries:
+            verbs += [self.bury] * 2
         if len(self.group.nodes) > len(self.group.nodes["a"].initial.peers):
             verbs += [self.configure] * 3 + [self.grow] * 2
         self.random.choice(verbs)()
@@ -82,8 +88,21 @@ class BadDay:
 
     def crash(self) -> None:
         node = self.anyone()
-        if node.core is not None:
+        if node.alive:
             node.crash(commits_kept=self.random.choice([0, 1, 99]))
+
+    def bury(self) -> None:
+        """Some server deletes its replica; a leader that finds out copies it anew, sooner or later. Never so many that no
+        majority of voters is left: that would be the end."""
+        node = self.anyone()
+        if node.core is None or node.paused or not self.group.leaders():
+            return
+        newest = self.group.leader().running()
+        for members in (newest.configuration, newest.committed_configuration):
+            left = [peer for peer in members.voters() if not self.group.nodes[peer.uuid].disk.buried]
+            if sum(peer.uuid != node.name for peer in left) < members.majority:
+                return
+        node.bury()
 
     def crash_in_a_write(self) -> None:
         """Every server at once, with the leader's entries on some disks and not on others."""
@@ -96,7 +115,7 @@ class BadDay:
 
     def restart(self) -> None:
         node = self.anyone()
-        if node.core is None:
+        if not node.alive:
             self.start(node)
 
     def start(self, node: Node) -> None:
@@ -147,7 +166,7 @@ class BadDay:
         leaders = self.group.leaders()
         self.isolate_leader()
         for node in self.group.nodes.values():
-            if node.core is not None and node not in leaders:
+            if node.alive and node not in leaders:
                 node.crash(commits_kept=99)
                 self.start(node)
         for _ in range(4):
@@ -168,7 +187,7 @@ class BadDay:
                 node.crash(commits_kept=99)
             self.group.heal()
             for node in self.group.nodes.values():
-                if node.core is None:
+                if not node.alive:
                     self.start(node)
             self.group.run(1.05)
             self.campaign()
@@ -183,7 +202,7 @@ class BadDay:
         for node in self.group.nodes.values():
             node.resume()
             node.disk_s = 0.001
-            if node.core is None:
+            if not node.alive:
                 self.start(node)
         self.copy_lagging()
         self.group.run(2.0, until=lambda: len(self.group.leaders()) > 0)
@@ -193,9 +212,10 @@ class BadDay:
         for source in self.group.leaders():
             for name in source.running().progress:
                 target = self.group.nodes[name]
-                if not source.running().needs_copy(name) or target.core is None or target.paused:
+                if source.paused or target.paused or not target.alive:
                     continue
-                self.group.copy(source, target)
+                if source.running().needs_copy(name) or target.tombstone is not None:
+                    self.group.copy(source, target)
 
     def step_down(self) -> None:
         for node in self.group.leaders():
@@ -263,7 +283,7 @@ class BadDay:
         for node in group.nodes.values():
             node.disk_s = 0.001
             node.resume()
-            if node.core is None:
+            if not node.alive:
                 self.start(node)
         for _ in range(200):  # a slow disk may have a long queue
             if group.run(1.0, until=self.agreed):
@@ -278,6 +298,8 @@ class BadDay:
             return False
         core = leaders[0].running()
         members = [self.group.nodes[peer.uuid] for peer in core.configuration.peers]
+        if not all(node.core for node in members):
+            return False
         return core.commit_index == core.last_index and all(
             node.running().commit_index == core.commit_index and node.entries == leaders[0].entries
             for node in members
@@ -288,8 +310,8 @@ class BadDay:
         return "the healed group does not agree:\n" + "\n".join(told)
 
 
-def survive(seed: int, voters: str, others: str = "", spares: str = "") -> Group:
-    day = BadDay(seed, voters, others, spares)
+def survive(seed: int, voters: str, others: str = "", spares: str = "", *, buries: bool = False) -> Group:
+    day = BadDay(seed, voters, others, spares, buries=buries)
     for _ in range(ACTS):
         day.act()
     day.group.oracle.logs_match()
@@ -325,6 +347,13 @@ def test_a_group_keeps_every_promise_while_its_members_change() -> None:
         changes += sum(entry.kind == CONFIG for entry in group.oracle.committed)
         promotions += sum(" configures " in what for _, what in group.said)
     assert changes > 30 and promotions > 10
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_deleted_and_copied_replicas_lose_nothing_and_forget_no_vote(block: int) -> None:
+    groups = [survive(block * 10 + i, "abc", spares="de", buries=True) for i in range(10)]
+    groups += [survive(block * 10 + i, "abcde", buries=True) for i in range(5)]
+    assert sum(group.tombstone_votes for group in groups) > len(groups)
 
 
 def test_the_same_seed_gives_the_same_history() -> None:

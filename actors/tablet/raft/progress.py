@@ -11,7 +11,8 @@
     lagging -> replicate    it agrees again, so it was copied
 
 A peer that has no replica to answer with says why (`refused`), or it is another server than it was (`WRONG_SERVER`). That
-counts for its health only, never for commits, leases or the leader's patience.
+counts for its health, never for commits or leases; for the leader's patience it does if the peer has a tombstone, which
+votes: nobody else could lead better.
 
 Memory is constant while a peer is dead: a probe carries nothing, and a heartbeat that stays unanswered for
 `patience_s` is forgotten and followed by the next (the caller's own call timeout bounds how many it has open).
@@ -126,6 +127,8 @@ class Progress:
     def refused(self, now: float, refusal: str) -> None:
         """Its server answered, and told why the replica cannot."""
         self.contact_at = now
+        if refusal in (TABLET_DELETED, TABLET_COPYING):
+            self.last_contact = now
         if refusal != self.refusal:
             self.refusal, self.refused_since = refusal, now
 
