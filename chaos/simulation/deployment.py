@@ -140,6 +140,7 @@ class Deployment:
             segment_s=5.0,
             write_timeout_s=3.0,
             read_timeout_s=3.0,
+            format_timeout_s=3.0,
             recovery_timeout_s=5.0,
         )
 

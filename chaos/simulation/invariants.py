@@ -3,7 +3,7 @@
 now      one state of everything, looked at once
 since    what was seen before must still be so; the memory is outside of every node, so no fault touches it
 
-What is a function of a replica's state alone is looked at when that state has changed since the last look.
+What is a function of one state alone, a replica's or the catalog's, is looked at when it has changed since the last look.
 
     one_leader_per_term            a term of a tablet has one leader, ever
     leaders_have_what_is_committed a leader's log holds every entry that was committed before its term
@@ -26,29 +26,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from ebla.actors.errors import NotLeader, Unavailable
 from ebla.actors.master.catalog import LIVE
 from ebla.actors.master.server import Master
+from ebla.actors.tablet.raft.events import LEADER
 from ebla.actors.tablet.replica import RUNNING, Replica
 from ebla.actors.tablet.server import RECORDS, TabletServer
 from ebla.chaos.simulation.applied import AppliedLog
 from ebla.chaos.simulation.deployment import Deployment, address_of
+from ebla.chaos.simulation.disk import MemoryDisk
 from ebla.storage.errors import StorageError
 from ebla.storage.shared_log import ENTRIES, SEQ_BYTES
 
 
-@dataclass(frozen=True)
 class Seen:
     """One running replica, and whose it is."""
 
-    server: TabletServer
-    replica: Replica
-    paused: bool
+    __slots__ = ("key", "replica", "server", "tablet")
 
-    @property
-    def tablet(self) -> str:
-        return self.replica.tablet
+    def __init__(self, server: TabletServer, replica: Replica) -> None:
+        self.server = server
+        self.replica = replica
+        self.tablet = replica.tablet
+        self.key = replica.tablet.encode()
 
     @property
     def uuid(self) -> str:
@@ -59,6 +61,7 @@ class Seen:
 
 
 Facts = tuple[object, ...]
+Groups = dict[str, list[Seen]]
 
 
 @dataclass
@@ -80,7 +83,8 @@ class Memory:
     hard_states: dict[tuple[str, str], tuple[int, str | None]] = field(default_factory=dict)
     data: dict[tuple[str, str], None] = field(default_factory=dict)  # (uuid, tablet) seen on a disk
     ended: dict[str, None] = field(default_factory=dict)  # tablets that were dropped or replaced
-    kept: list[Replica] = field(default_factory=list)  # so that an id stays the id of one object
+    catalog: Facts = ()  # at the last look
+    paths: list[tuple[str, list[str]]] = field(default_factory=list)  # by disk, what was last on it
 
 
 class Watch:
@@ -90,6 +94,7 @@ class Watch:
         self.deployment = deployment
         self.memory = Memory(applied)
         self.looks = 0
+        self._known: dict[Replica, Seen] = {}  # keeps them, so that an id stays the id of one object
 
     def look(self) -> None:
         """Raises AssertionError with the first thing that is not as it must be."""
@@ -97,12 +102,9 @@ class Watch:
         servers, master = list(self._servers()), self._master()
         old_copies_are_not_believed(self.deployment, servers, master, self.memory)
         one_master_serves(self.deployment)
-        by_tablet: dict[str, list[Seen]] = {}
-        for seen in self._replicas(servers):
-            by_tablet.setdefault(seen.tablet, []).append(seen)
-        for group in by_tablet.values():
-            changed = [seen for seen in group if self._has_changed(seen)]
-            for seen in changed:
+        groups, changed, leaders = self._replicas(servers)
+        for tablet, group in groups.items():
+            for seen in changed.get(tablet, ()):
                 indexes_are_in_order(seen)
                 durable_is_on_disk(seen)
                 entries_can_be_read(seen)
@@ -110,20 +112,54 @@ class Watch:
                 one_leader_per_term(seen, self.memory)
                 leaders_commit_their_own_term(seen, self.memory)
                 committed_never_changes(seen, self.memory)
-            if changed:
+            if tablet in changed:
                 logs_match(group)
-            one_reader_at_a_time(group)
+            if len(leaders.get(tablet, ())) > 1:
+                one_reader_at_a_time(leaders[tablet])
         if master is not None:
-            catalog_is_well_formed(master)
-            nothing_is_deleted_unasked(self.deployment, master, self.memory)
+            if self._catalog_has_changed(master):
+                catalog_is_well_formed(master)
+                remember_what_ended(master, self.memory)
+            nothing_is_deleted_unasked(self.deployment, self.memory)
 
-    def _has_changed(self, seen: Seen) -> bool:
-        replica, facts = seen.replica, facts_of(seen)
-        before = self.memory.facts.get(id(replica))
-        if before is None:
-            self.memory.kept.append(replica)
-        self.memory.facts[id(replica)] = facts
-        return facts != before
+    def _replicas(self, servers: list[TabletServer]) -> tuple[Groups, Groups, Groups]:
+        """By tablet: all that run, those that have changed, and those that lead and do not stand still."""
+        groups: Groups = {}
+        changed: Groups = {}
+        leaders: Groups = {}
+        memory, known = self.memory.facts, self._known
+        for server in servers:
+            paused = self.deployment.cluster.paused(server.world.address)
+            for tablet, replica in server.replicas.items():
+                if replica.state != RUNNING:
+                    continue
+                seen = known.get(replica)
+                if seen is None:
+                    seen = known[replica] = Seen(server, replica)
+                groups.setdefault(tablet, []).append(seen)
+                facts = facts_of(seen)
+                if facts != memory.get(id(replica)):
+                    memory[id(replica)] = facts
+                    changed.setdefault(tablet, []).append(seen)
+                if replica.core.role == LEADER and not paused:
+                    leaders.setdefault(tablet, []).append(seen)
+        return groups, changed, leaders
+
+    def _catalog_has_changed(self, master: Master) -> bool:
+        """Its records are replaced and never changed, so that maps of the same records are the same catalog."""
+        c = master.catalog
+        maps: tuple[dict[str, Any], ...] = (
+            c.tables,
+            c.names,
+            c.tablets,
+            c.kept,
+            c.namespace.nodes,
+            c.namespace.sessions,
+        )
+        if (master, c.replicas, *maps) == self.memory.catalog:
+            return False
+        self.memory.catalog = (master, c.replicas, *(each.copy() for each in maps))
+        return True
 
     def _servers(self) -> Iterator[TabletServer]:
         cluster = self.deployment.cluster
@@ -131,13 +167,6 @@ class Watch:
             server = cluster.role(address) if cluster.alive(address) else None
             if isinstance(server, TabletServer) and server.running:
                 yield server
-
-    def _replicas(self, servers: list[TabletServer]) -> Iterator[Seen]:
-        for server in servers:
-            paused = self.deployment.cluster.paused(server.world.address)
-            for replica in server.replicas.values():
-                if replica.state == RUNNING:
-                    yield Seen(server, replica, paused)
 
     def _master(self) -> Master | None:
         """Of several the one that serves: its catalog is the latest there is."""
@@ -147,26 +176,33 @@ class Watch:
 
 
 def facts_of(seen: Seen) -> Facts:
-    """All that the invariants of one replica read. An entry's chain stands for the whole log before it."""
-    core, store, log = seen.replica.core, seen.replica.store, seen.replica.log
-    try:
-        record = seen.server.consensus.environment.get(RECORDS, seen.tablet.encode())
-    except StorageError:
-        record = None  # the disk is gone: nothing is served from it
+    """All that the invariants of one replica read. The last slot stands for the whole log before it: another entry there is
+    another slot."""
+    server, replica = seen.server, seen.replica
+    core, store, log = replica.core, replica.store, replica.log
+    slots = log.slots
     return (
         core.role,
-        core.term,
+        core.hard_state,
         core.commit_index,
         core.durable_index,
-        core.last_index,
-        log.last,
+        core.log.last_index,
+        len(slots),
+        slots[-1] if slots else None,
         log.dropped,
         log.private_last,
         store.flushed,
         store.applied,
-        seen.server.shared.first_seq,
-        record,
+        server.shared.first_seq,
+        consensus_record(server, seen.key),
     )
+
+
+def consensus_record(server: TabletServer, key: bytes) -> object:
+    """As it lies on the medium, whether or not the disk still answers."""
+    disk = server.world.disk
+    assert isinstance(disk, MemoryDisk)
+    return disk.state.environments[server.consensus.environment.path][RECORDS].get(key)
 
 
 # -- now -----------------------------------------------------------------------------------------------------
@@ -214,10 +250,7 @@ def logs_match(group: list[Seen]) -> None:
                     break
 
 
-def one_reader_at_a_time(group: list[Seen]) -> None:
-    leaders = [seen for seen in group if seen.replica.core.role == "leader" and not seen.paused]
-    if len(leaders) < 2:
-        return
+def one_reader_at_a_time(leaders: list[Seen]) -> None:
     readers = []
     for seen in leaders:
         try:
@@ -323,20 +356,25 @@ def old_copies_are_not_believed(
             assert old is None, f"{address} takes {old}, which runs on an old copy, for server {known.uuid}"
 
 
-def nothing_is_deleted_unasked(deployment: Deployment, master: Master, memory: Memory) -> None:
-    """Not knowing a tablet is no reason: the catalog must have been seen to end it."""
+def remember_what_ended(master: Master, memory: Memory) -> None:
     for tablet, ended in master.catalog.tablets.items():
         if ended.state not in LIVE:
             memory.ended[tablet] = None
+
+
+def nothing_is_deleted_unasked(deployment: Deployment, memory: Memory) -> None:
+    """Not knowing a tablet is no reason: the catalog must have been seen to end it."""
+    states = [deployment.cluster.state(address) for address in map(address_of, deployment.hosts)]
+    paths = [(s.uuid, list(s.environments)) for s in states if s.uuid is not None and not s.is_copy]
+    if paths == memory.paths:
+        return
+    memory.paths = paths
     present: dict[tuple[str, str], None] = {}
-    uuids: dict[str, None] = {}
-    for address in map(address_of, deployment.hosts):
-        state = deployment.cluster.state(address)
-        if state.uuid is not None and not state.is_copy:
-            uuids[state.uuid] = None
-            for path in state.environments:
-                if path.startswith("data/"):
-                    present[state.uuid, path.removeprefix("data/")] = None
+    for uuid, there in paths:
+        for path in there:
+            if path.startswith("data/"):
+                present[uuid, path.removeprefix("data/")] = None
+    uuids = dict(paths)
     for uuid, tablet in memory.data:
         gone = uuid in uuids and (uuid, tablet) not in present
         assert not gone or tablet in memory.ended, (

@@ -23,7 +23,6 @@ import gc
 import hashlib
 import heapq
 import random
-from asyncio import events
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, NoReturn, TypeVar
 
@@ -31,6 +30,7 @@ T = TypeVar("T")
 
 STEPS_MAX = 20_000_000
 STORY_MAX = 2_000
+DIGEST_LINES = 500  # at a time: a call for each of them costs more than the digest
 
 
 class Deadlock(RuntimeError):
@@ -76,6 +76,10 @@ class Domain:
     def hold(self, until: asyncio.Future[None]) -> None:
         self._held.append(until)
 
+    def spawned(self) -> list[asyncio.Task[Any]]:
+        """The tasks of the node's role that have not ended."""
+        return [each.task for each in self.unfinished if each.spawned and each.task is not None]
+
     def bury(self) -> None:
         """The run is over: let the garbage go. What the dead do while being closed reaches nobody, also not the tasks
         that they start then."""
@@ -92,20 +96,33 @@ _domain: contextvars.ContextVar[Domain | None] = contextvars.ContextVar("domain"
 
 class _Mortal(Coroutine[Any, Any, T]):
     """A coroutine that takes no step after its domain has died. The domain holds on to it, so that no
-    clean-up code runs when nobody else does."""
+    clean-up code runs when nobody else does.
+
+    `task` drives it until it has ended. `failed`, if it is set, is called with it soon after it ended in an error."""
+
+    __slots__ = ("_domain", "_loop", "_next", "coroutine", "failed", "spawned", "task")
 
     def __init__(self, coroutine: Coroutine[Any, Any, T], domain: Domain, loop: SimulatedLoop) -> None:
         self.coroutine = coroutine
+        self.task: asyncio.Task[T] | None = None
+        self.failed: Callable[[Any], None] | None = None
+        self.spawned = False  # by the node's role itself
         self._domain = domain
         self._loop = loop
         self._next: tuple[Callable[[Any], Any], Any] | None = None  # the step that a pause holds up
         domain.unfinished[self] = None
 
     def send(self, value: Any) -> Any:
-        if self._next is None:
-            return self._step(self.coroutine.send, value)
-        held, self._next = self._next, None
-        return self._step(*held)
+        domain = self._domain
+        if self._next is not None or domain._paused or not domain.alive:
+            held, self._next = self._next, None
+            return self._step(*(held or (self.coroutine.send, value)))
+        try:
+            waits_for = self.coroutine.send(value)
+        except BaseException as error:
+            self._end(error)
+            raise
+        return waits_for if domain.alive else self._never()
 
     def throw(self, kind: Any, value: Any = None, traceback: Any = None) -> Any:
         self._next = None  # cancelled while it was held up: what it waited for is not delivered any more
@@ -128,14 +145,24 @@ class _Mortal(Coroutine[Any, Any, T]):
         if self._domain.alive:
             try:
                 waits_for = resume(argument)
-            except BaseException:
-                self._domain.unfinished.pop(self, None)
+            except BaseException as error:
+                self._end(error)
                 raise
             if self._domain.alive:
                 return waits_for
+        return self._never()
+
+    def _never(self) -> asyncio.Future[None]:
         never = self._loop.create_future()
         never._asyncio_future_blocking = True
         return never
+
+    def _end(self, error: BaseException) -> None:
+        """Of this kind is what a coroutine returns, too."""
+        self._domain.unfinished.pop(self, None)
+        task, self.task = self.task, None
+        if self.failed is not None and not isinstance(error, (StopIteration, asyncio.CancelledError)):
+            self._loop.call_soon(self.failed, task)
 
 
 class _Nowhere:
@@ -145,32 +172,18 @@ class _Nowhere:
         return []
 
 
-class _Handle(events.Handle):
-    """asyncio's, without its looks at the loop's debug mode: a run makes a hundred thousand of them."""
+class _Handle(list[Any]):
+    """A callback, its arguments and its context: asyncio's Handle in the cheapest form that can be cancelled, for a run makes
+    a hundred thousand of them."""
 
-    def __init__(self, callback: Any, args: Any, loop: Any, context: contextvars.Context | None) -> None:
-        self._context = contextvars.copy_context() if context is None else context
-        self._loop = loop
-        self._callback = callback
-        self._args = args
-        self._cancelled = False
-        self._repr = None
+    __slots__ = ()
 
     def cancel(self) -> None:
-        """A timer that is cancelled is passed over when its time comes."""
-        self._cancelled = True
-        self._callback, self._args = None, ()
+        """It is passed over when its time comes."""
+        self[:2] = None, ()
 
-
-class _Timer(_Handle):
-    def __init__(
-        self, when: float, callback: Any, args: Any, loop: Any, context: contextvars.Context | None
-    ) -> None:
-        super().__init__(callback, args, loop, context)
-        self._when = when
-
-    def when(self) -> float:
-        return self._when
+    def cancelled(self) -> bool:
+        return self[0] is None
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
@@ -194,9 +207,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._timers_set = 0
         self._abort: BaseException | None = None
         self._digest = hashlib.blake2b(digest_size=16)
+        self._undigested: list[str] = []
         self.story: collections.deque[str] = collections.deque(maxlen=STORY_MAX)
         self._selector = _Nowhere()
-        self.set_task_factory(_start_task)
 
     def derive(self, *names: object) -> random.Random:
         """A generator of its own for one part of the run, so that a change there disturbs no other part."""
@@ -213,13 +226,24 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def trace(self, *facts: object) -> None:
         """Note what happened. Facts are plain values: no object whose repr tells an address or a hash order."""
-        line = f"{self._now:.9f} {' '.join(map(str, facts))}"
-        self._digest.update(line.encode())
+        self.note(" ".join(map(str, facts)))
+
+    def note(self, fact: str) -> None:
+        """As `trace`, of what is a text already."""
+        line = f"{self._now:.9f} {fact}"
+        self._undigested.append(line)
         self.story.append(line)
+        if len(self._undigested) == DIGEST_LINES:
+            self._digest_lines()
 
     def digest(self) -> str:
         """One value for the whole history: equal seeds give equal digests, in any process."""
+        self._digest_lines()
         return self._digest.hexdigest()
+
+    def _digest_lines(self) -> None:
+        self._digest.update("".join(self._undigested).encode())
+        self._undigested.clear()
 
     def raise_aborted(self) -> None:
         if self._abort is not None:
@@ -233,9 +257,26 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         return self._now
 
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def create_task(  # type: ignore[override]
+        self, coroutine: Any, *, name: str | None = None, context: contextvars.Context | None = None
+    ) -> asyncio.Task[Any]:
+        """Every task of a domain is mortal with it; also those that asyncio itself makes (gather, wait_for)."""
+        domain = _domain.get() if context is None else context.get(_domain)
+        if domain is None:
+            return asyncio.Task(coroutine, loop=self, name=name, context=context)
+        domain.tasks += 1
+        mortal = _Mortal(coroutine, domain, self)
+        name = f"{domain.name}#{domain.tasks}" if name is None else f"{domain.name}#{domain.tasks} {name}"
+        task = mortal.task = asyncio.Task(mortal, loop=self, name=name, context=context)
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        return task
+
     def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
         """As asyncio's, without its checks for debugging."""
-        handle = _Handle(callback, args, self, context)
+        handle = _Handle((callback, args, contextvars.copy_context() if context is None else context))
         self._ready.append(handle)
         return handle
 
@@ -243,23 +284,32 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return self.call_at(self._now + delay, callback, *args, context=context)
 
     def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
+        handle = _Handle((callback, args, contextvars.copy_context() if context is None else context))
         self._timers_set += 1
-        timer = _Timer(when, callback, args, self, context)
-        heapq.heappush(self._timers, (when, self._timers_set, timer))
-        return timer
+        heapq.heappush(self._timers, (when, self._timers_set, handle))
+        return handle
 
     def _run_once(self) -> None:
         """Until somebody stops the loop: asyncio comes back here only to see whether it was stopped."""
+        ready = self._ready
+        next_ready = ready.popleft
         while not self._stopping:
-            self._run_ready()
+            for _ in range(self._make_ready()):
+                callback, arguments, context = next_ready()
+                if callback is None:
+                    continue
+                try:
+                    context.run(callback, *arguments)
+                except Exception as error:
+                    self._callback_failed(error)
 
-    def _run_ready(self) -> None:
-        """All callbacks that are ready now; if there are none, time jumps to the next timer first."""
+    def _make_ready(self) -> int:
+        """How many callbacks are ready now; if there are none, time jumps to the next timer first."""
         if self._abort is not None:
             raise self._abort
         ready, timers = self._ready, self._timers
         if not ready:
-            while timers and timers[0][2]._cancelled:
+            while timers and timers[0][2][0] is None:
                 heapq.heappop(timers)
             if not timers:
                 raise Deadlock("nothing is scheduled and the main coroutine still waits")
@@ -269,14 +319,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.steps += len(ready)
         if self.steps > self.steps_max:
             raise Livelock(f"no end after {self.steps_max} steps, at {self._now:.3f} s of virtual time")
-        for _ in range(len(ready)):
-            handle = ready.popleft()
-            if handle._cancelled:
-                continue
-            try:
-                handle._context.run(handle._callback, *handle._args)
-            except Exception as error:
-                self._callback_failed(error)
+        return len(ready)
 
     def _callback_failed(self, error: Exception) -> None:
         """Whatever was decided in it was left half-way, and nobody waits for it: the run is over. After the run only what is
@@ -299,20 +342,6 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def run_in_executor(self, *arguments: Any) -> NoReturn:  # type: ignore[override]
         raise NotSimulated("run_in_executor: there are no threads in a simulation; use environment.run")
-
-
-def _start_task(
-    loop: Any, coroutine: Any, *, context: contextvars.Context | None = None
-) -> asyncio.Task[Any]:
-    """Every task of a domain is mortal with it; also those that asyncio itself makes (gather, wait_for)."""
-    domain = context.get(_domain) if context is not None else _domain.get()
-    if domain is None:
-        return asyncio.Task(coroutine, loop=loop, context=context)
-    domain.tasks += 1
-    mortal = _Mortal(coroutine, domain, loop)
-    task = asyncio.Task(mortal, loop=loop, context=context, name=f"{domain.name}#{domain.tasks}")
-    task._log_destroy_pending = False  # type: ignore[attr-defined]
-    return task
 
 
 def run(main: Coroutine[Any, Any, T], seed: int = 0, *, steps_max: int = STEPS_MAX) -> T:

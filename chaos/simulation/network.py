@@ -16,9 +16,9 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -43,15 +43,16 @@ class Endpoint:
     received: dict[Exchange, None] = field(default_factory=dict)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Exchange:
-    """One call under way."""
+    """One call under way; `digest` is that of its data."""
 
     number: int
     sender: str
     address: str
     method: str
     data: bytes
+    digest: int
     answer: asyncio.Future[bytes]
 
 
@@ -147,12 +148,14 @@ class SimulatedNetwork:
     ) -> Reply:
         self._exchanges += 1
         answer: asyncio.Future[bytes] = self.loop.create_future()
-        exchange = Exchange(self._exchanges, sender, address, method, encode(message), answer)
-        self._trace("call", exchange, exchange.data)
-        copies = 2 if self.random.random() < self.repeat_probability else 1
-        self.seen["repeat"] += copies - 1
-        for _ in range(copies):
-            self._travel(exchange.sender, exchange.address, self._arrive, exchange)
+        data = encode(message)
+        exchange = Exchange(self._exchanges, sender, address, method, data, zlib.crc32(data), answer)
+        self._trace("call", exchange, exchange.digest)
+        repeated = self.random.random() < self.repeat_probability
+        self._travel(sender, address, self._arrive, exchange)
+        if repeated:
+            self.seen["repeat"] += 1
+            self._travel(sender, address, self._arrive, exchange)
         timer = self.loop.call_later(timeout_s, self._time_out, exchange, timeout_s)
         try:
             return decode_answer(await answer, reply)
@@ -168,7 +171,7 @@ class SimulatedNetwork:
             kind = NotDelivered if self.random.random() < 0.5 else OutcomeUnknown
             self._later(self._fail, exchange, kind(f"{address} is down", address=address))
         else:
-            self._trace("arrive", exchange, exchange.data)
+            self._trace("arrive", exchange, exchange.digest)
             endpoint.received[exchange] = None
             context = endpoint.domain.context.copy()
             self.loop.create_task(self._serve(endpoint, exchange), context=context)
@@ -178,7 +181,7 @@ class SimulatedNetwork:
         data = await endpoint.dispatcher.answer(exchange.method, exchange.data)
         if endpoint.domain.alive:
             endpoint.received.pop(exchange, None)
-            self._trace("answer", exchange, data)
+            self._trace("answer", exchange, zlib.crc32(data))
             self._travel(exchange.address, exchange.sender, self._answered, exchange, data)
 
     def _answered(self, exchange: Exchange, data: bytes) -> None:
@@ -191,23 +194,24 @@ class SimulatedNetwork:
 
     def _fail(self, exchange: Exchange, error: NetworkError) -> None:
         if not exchange.answer.done():
-            self._trace(type(error).__name__, exchange, b"")
+            self._trace(type(error).__name__, exchange, 0)
             exchange.answer.set_exception(error)
 
     def _travel(self, sender: str, receiver: str, arrive: Callable[..., None], *arguments: object) -> None:
         """From `sender` to `receiver`, unless it is lost; a cut counts at both ends of the way."""
-
-        def at_the_far_end() -> None:
-            if self.connected(sender, receiver):
-                arrive(*arguments)
-            else:
-                self._stopped(sender, receiver)
-
         delay_s = self._delay_s()
         if self.random.random() < self.drop_probability:
             self.seen["lose"] += 1
         elif self.connected(sender, receiver):
-            self.loop.call_later(delay_s, at_the_far_end)
+            self.loop.call_later(delay_s, self._at_the_far_end, sender, receiver, arrive, arguments)
+        else:
+            self._stopped(sender, receiver)
+
+    def _at_the_far_end(
+        self, sender: str, receiver: str, arrive: Callable[..., None], arguments: tuple[Any, ...]
+    ) -> None:
+        if self.connected(sender, receiver):
+            arrive(*arguments)
         else:
             self._stopped(sender, receiver)
 
@@ -222,8 +226,8 @@ class SimulatedNetwork:
             self.seen["delay"] += self.slow_probability > SLOW_PROBABILITY  # not what is late anyway
         return low + (high - low) * chance()
 
-    def _trace(self, what: str, e: Exchange, data: bytes) -> None:
-        self.loop.trace(f"{what} {e.number} {e.sender} {e.address} {e.method} {zlib.crc32(data)}")
+    def _trace(self, what: str, e: Exchange, digest: int) -> None:
+        self.loop.note(f"{what} {e.number} {e.sender} {e.address} {e.method} {digest}")
 
 
 @dataclass(frozen=True)
@@ -233,10 +237,10 @@ class NodeNetwork:
     network: SimulatedNetwork
     address: str
 
-    async def call(
+    def call(
         self, address: str, method: str, message: msgspec.Struct, reply: type[Reply], timeout_s: float
-    ) -> Reply:
-        return await self.network.call(self.address, address, method, message, reply, timeout_s)
+    ) -> Coroutine[Any, Any, Reply]:
+        return self.network.call(self.address, address, method, message, reply, timeout_s)
 
 
 def _names(address: str) -> tuple[str, str, str]:
