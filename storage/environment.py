@@ -179,7 +179,7 @@ class Disk(Protocol):
     async def open_instance(self, new_uuid: str) -> Instance:
         """Lock the directory, format it if it does not exist at all, count this incarnation durably.
 
-        Raises DirectoryLocked, Damaged (exists but unreadable), DiskFailed (poisoned by an earlier failed sync), OldCopy
+        Raises DirectoryLocked, Damaged (exists but unreadable, or a data directory that is another's), DiskFailed (poisoned by an earlier failed sync), OldCopy
         (given up).
         """
 
@@ -217,6 +217,10 @@ class Disk(Protocol):
 
         Raises StorageError if there are both, Damaged if there is neither.
         """
+
+    def lost_data_dirs(self) -> dict[str, str]:
+        """The data directories whose disks are lost, and why. Environments on them raise DataDiskFailed, at once or when they
+        are opened; they can be removed and moved."""
 
     def size_bytes(self, path: str = "") -> int:
         """What everything under `path` occupies, or all there is."""

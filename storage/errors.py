@@ -4,6 +4,7 @@
     OverLimit         one of those: it passes a stated limit     ask for less, or have the operator raise the limit
     Corruption        bytes on disk fail their check             rebuild this replica from a peer, never from here
     DiskFailed        a sync failed: nothing more is believed    the role stops; the directory is set aside
+    DataDiskFailed    one of several data disks is lost          rebuild the replicas on it from their peers
     DiskFull          no space left; nothing was changed         free space, then send it again
     DirectoryLocked   another incarnation holds this directory   wait for it to end; never run two
     Damaged           a directory that must exist is missing or  restore it, or come back as a new server
@@ -86,6 +87,12 @@ class Corruption(StorageError):
 
 class DiskFailed(StorageError):
     """A commit failed in the device. The environment is poisoned: every later call raises this again."""
+
+
+class DataDiskFailed(Corruption):
+    """The disk under this replica is lost, and others go on: as if all of it failed its checksums."""
+
+    retriable = True
 
 
 class DiskFull(StorageError):

@@ -15,7 +15,8 @@ import contextlib
 import fcntl
 import os
 import shutil
-from collections.abc import Sequence
+import threading
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -30,11 +31,14 @@ BESIDE, REMOVED = ".new", ".removed"  # suffixes of what is half made and half r
 
 
 class InstanceFile(msgspec.Struct, frozen=True):
+    """`lost`: the data directories in which a sync failed, and what was told of it."""
+
     format: int
     uuid: str
     seqno: int
     created: str
     data_dirs: tuple[str, ...] = ()
+    lost: dict[str, str] = {}
 
 
 class FailedFile(msgspec.Struct, frozen=True):
@@ -44,13 +48,21 @@ class FailedFile(msgspec.Struct, frozen=True):
 
 
 class InstanceDirectory:
-    """One role directory, with the further `data_dirs` that it spreads its data over."""
+    """One role directory, with the further `data_dirs` that it spreads its data over. A data directory is
+
+    formatted    when it is named for the first time: it bears the instance's uuid
+    lost         if we know it and it is not there, empty, unreadable, or if a sync failed in it
+    replaced     a lost one that is empty by now, and to which no tablet leads any more, is formatted again
+    forgotten    when it is not named any more, and no tablet leads to it
+    """
 
     def __init__(self, root: Path, data_dirs: Sequence[Path] = ()) -> None:
         self.root = root
         self.data_dirs = tuple(data_dirs)
+        self.lost: dict[Path, str] = {}  # and why
         self._lock: int | None = None
         self._file: InstanceFile | None = None
+        self._writing = threading.Lock()  # the instance file
 
     def open(self, new_uuid: str) -> Instance:
         """Lock, format if there is nothing at all, clear what was left half done, count this incarnation."""
@@ -62,9 +74,11 @@ class InstanceDirectory:
             held = self._read(self.root)
             file = held or self._fresh(new_uuid)
             file = self._join_data_dirs(file)
-            for directory in (self.root, *self.data_dirs):
-                clear_leftovers(directory)
-                clear_empty(directory / QUARANTINE)
+            for directory in map(Path, file.data_dirs):
+                if directory not in self.lost:
+                    self._clear_data_dir(directory)
+            clear_leftovers(self.root, self.lost)
+            clear_empty(self.root / QUARANTINE)
             self._file = file
             self.raise_seqno(1)
         except BaseException:
@@ -80,10 +94,34 @@ class InstanceDirectory:
                 "its server is down",
                 path=str(self.root),
             )
-        raised = msgspec.structs.replace(self._file, seqno=self._file.seqno + by)
-        write_durably(self.root / INSTANCE, msgspec.json.encode(raised))
-        self._file = raised
-        return raised.seqno
+        with self._writing:
+            self._write(msgspec.structs.replace(self._file, seqno=self._file.seqno + by))
+            return self._file.seqno
+
+    def lose(self, directory: Path, reason: str) -> None:
+        """A sync failed in a data directory. It is remembered there and here; raises OSError if it is neither."""
+        assert self._file is not None, "open it first"
+        marked = False
+        with contextlib.suppress(OSError):
+            _mark(directory, reason, old_copy=False)
+            marked = True
+        try:
+            with self._writing:
+                if self.holds():
+                    lost = self._file.lost | {str(directory): reason}
+                    self._write(msgspec.structs.replace(self._file, lost=lost))
+        except OSError:
+            if not marked:
+                raise
+        self.lost[directory] = reason
+
+    def known_data_dirs(self) -> list[Path]:
+        assert self._file is not None, "open it first"
+        return list(map(Path, self._file.data_dirs))
+
+    def _write(self, file: InstanceFile) -> None:
+        write_durably(self.root / INSTANCE, msgspec.json.encode(file))
+        self._file = file
 
     def holds(self) -> bool:
         """Whether the directory of this name is the one that was locked, and not another in its place."""
@@ -102,18 +140,14 @@ class InstanceDirectory:
     def mark_failed(self, reason: str) -> None:
         """As durable as a failing disk allows: what cannot be written is not worth another error."""
         with contextlib.suppress(OSError):
-            self._mark(reason, old_copy=False)
+            _mark(self.root, reason, old_copy=False)
 
     def give_up(self, reason: str) -> bool:
         """False if the directory is another's by now."""
         if not self.holds():
             return False
-        self._mark(reason, old_copy=True)
+        _mark(self.root, reason, old_copy=True)
         return True
-
-    def _mark(self, reason: str, *, old_copy: bool) -> None:
-        marker = FailedFile(reason, datetime.now(UTC).isoformat(), old_copy)
-        write_durably(self.root / FAILED, msgspec.json.encode(marker))
 
     def _acquire(self) -> None:
         path = self.root / LOCK
@@ -132,13 +166,9 @@ class InstanceDirectory:
         self._lock = lock
 
     def _refuse_given_up(self) -> None:
-        path = self.root / FAILED
-        if not path.exists():
+        marker = _marked(self.root)
+        if marker is None:
             return
-        try:
-            marker = msgspec.json.decode(path.read_bytes(), type=FailedFile)
-        except (msgspec.MsgspecError, OSError):
-            marker = FailedFile("a sync failed", "")
         if marker.old_copy:
             raise OldCopy(f"{marker.reason} ({self.root} was given up)", path=str(self.root))
         raise DiskFailed(
@@ -180,21 +210,65 @@ class InstanceDirectory:
         return InstanceFile(FORMAT, new_uuid, 0, datetime.now(UTC).isoformat())
 
     def _join_data_dirs(self, file: InstanceFile) -> InstanceFile:
-        """A data directory is formatted when it is first named. One that we know and find without our mark is
-        not mounted, or lost: Damaged, never new."""
-        for directory in self.data_dirs:
-            make_directory(directory)
-            found = self._read(directory)
-            if found is None and str(directory) not in file.data_dirs:
+        known = dict.fromkeys((*map(Path, file.data_dirs), *self.data_dirs))
+        kept = [directory for directory in known if directory in self.data_dirs or self._leads_to(directory)]
+        for directory in kept:
+            why = self._why_lost(directory, file)
+            if why is not None:
+                self.lost[directory] = why
+        marked = {str(path): why for path, why in self.lost.items() if str(path) in file.lost}
+        return msgspec.structs.replace(file, data_dirs=tuple(map(str, kept)), lost=marked)
+
+    def _why_lost(self, directory: Path, file: InstanceFile) -> str | None:
+        """None if it is there, or was made. What is wrong with one that we do not know yet is raised."""
+        known = str(directory) in file.data_dirs
+        try:
+            found = self._read(directory) if directory.is_dir() else None
+            marker = _marked(directory) if found else None
+            if found is None and not (known and self._leads_to(directory)):
+                make_directory(directory)
                 write_durably(directory / INSTANCE, msgspec.json.encode(file))
-            elif found is None or found.uuid != file.uuid:
-                raise Damaged(
-                    f"{directory} does not hold the data of {file.uuid} "
-                    f"({'it is empty' if found is None else f'it belongs to {found.uuid}'}); mount the right disk",
-                    path=str(directory),
-                )
-        known = tuple(dict.fromkeys((*file.data_dirs, *map(str, self.data_dirs))))
-        return msgspec.structs.replace(file, data_dirs=known)
+                return None
+        except (OSError, Damaged) as error:
+            if not known:
+                raise
+            return str(error)
+        if found is None:
+            return "it is empty or not there; mount it"
+        if found.uuid != file.uuid:
+            raise Damaged(
+                f"{directory} does not hold the data of {file.uuid}, it belongs to {found.uuid}; mount the right disk",
+                path=str(directory),
+            )
+        return file.lost.get(str(directory)) or (marker.reason if marker else None)
+
+    def _leads_to(self, directory: Path) -> bool:
+        """Whether a tablet is there, or was when the disk was lost."""
+        places = self.root / "data"
+        links = [entry.path for entry in os.scandir(places) if entry.is_symlink()] if places.is_dir() else []
+        return any(Path(os.readlink(link)).is_relative_to(directory) for link in links)
+
+    def _clear_data_dir(self, directory: Path) -> None:
+        try:
+            clear_leftovers(directory)
+            clear_empty(directory / QUARANTINE)
+        except OSError as error:
+            self.lost[directory] = str(error)
+
+
+def _mark(directory: Path, reason: str, *, old_copy: bool) -> None:
+    marker = FailedFile(reason, datetime.now(UTC).isoformat(), old_copy)
+    write_durably(directory / FAILED, msgspec.json.encode(marker))
+
+
+def _marked(directory: Path) -> FailedFile | None:
+    path = directory / FAILED
+    if not path.exists():
+        return None
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=FailedFile)
+    except (msgspec.MsgspecError, OSError):
+        return FailedFile("a sync failed", "")
 
 
 # -- files that survive a power cut --------------------------------------------------------------------------
@@ -229,11 +303,11 @@ def write_durably(path: Path, data: bytes) -> None:
     sync_path(path.parent)
 
 
-def remove_tree(path: Path) -> None:
-    """Delete a directory, or a link and the directory it points at."""
+def remove_tree(path: Path, lost: Collection[Path] = ()) -> None:
+    """Delete a directory, or a link and the directory it points at, unless that is on a disk that is lost."""
     if path.is_symlink():
-        target = path.resolve()
-        if target.exists():
+        target = Path(os.readlink(path))
+        if not any(map(target.is_relative_to, lost)) and target.exists():
             shutil.rmtree(target)
             sync_path(target.parent)
         path.unlink()
@@ -244,16 +318,16 @@ def remove_tree(path: Path) -> None:
     sync_path(path.parent)
 
 
-def clear_leftovers(directory: Path) -> None:
+def clear_leftovers(directory: Path, lost: Collection[Path] = ()) -> None:
     """Undo what was half made, finish what was half removed. Where a half made link leads to stays: that may have been
     there before it."""
     for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
         if entry.name.endswith(BESIDE) and entry.is_symlink():
             os.unlink(entry.path)
         elif entry.name.endswith((BESIDE, REMOVED)):
-            remove_tree(Path(entry.path))
+            remove_tree(Path(entry.path), lost)
         elif entry.is_dir(follow_symlinks=False):
-            clear_leftovers(Path(entry.path))
+            clear_leftovers(Path(entry.path), lost)
 
 
 def clear_empty(directory: Path) -> None:

@@ -4,7 +4,8 @@
     <root>/<path>/data.mdb  lock.mdb    an environment
     <root>/data/<name> -> <data dir>    a link, when several data directories share the tablets
 
-Environments under `data/` go to the data directory that holds the fewest; the link remembers where. The lifetime
+Environments under `data/` go to the data directory that holds the fewest; the link remembers where. A data directory may be
+lost alone (storage/data_dirs.py); a failure anywhere else is the end of the whole disk. The lifetime
 of an environment is made of single renames: made beside (`.new`) and committed with an identity record before it
 gets its name, renamed away (`.removed`) before it is deleted; a start finishes or undoes what was interrupted.
 
@@ -25,6 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from ebla.storage.data_dirs import DataDisks
 from ebla.storage.environment import QUARANTINE, Instance
 from ebla.storage.errors import DiskFailed, DiskFull, InvalidArgument, StorageError
 from ebla.storage.instance import BESIDE, FAILED, INSTANCE, LOCK, REMOVED, InstanceDirectory
@@ -70,7 +72,8 @@ class LmdbDisk:
         sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL_S))
         self._loop = asyncio.get_running_loop()
         self._instance = await self._beside(self._directory.open, new_uuid)
-        self._files = EnvironmentFiles(self.root, self._directory.data_dirs, self._instance.uuid)
+        self._data_disks = DataDisks(self, self._directory)
+        self._files = EnvironmentFiles(self.root, self._data_disks, self._instance.uuid)
         return self._instance
 
     async def raise_seqno(self, by: int) -> int:
@@ -103,7 +106,7 @@ class LmdbDisk:
             opened,
             handles,
             roots,
-            self,
+            self._data_disks.of(self.root / path) or self,
             own_thread=path in self._hot,
             commits=self._commits,
             work=self._work,
@@ -144,7 +147,12 @@ class LmdbDisk:
         if path:
             check_path(path)
             return self._files.size_bytes(path)
-        return sum(map(directory_bytes, (self.root, *self._directory.data_dirs)))
+        lost = self._directory.lost
+        sound = [each for each in self._directory.known_data_dirs() if each not in lost]
+        return sum(map(directory_bytes, (self.root, *sound)))
+
+    def lost_data_dirs(self) -> dict[str, str]:
+        return {str(path): why for path, why in self._directory.lost.items()}
 
     async def close(self) -> None:
         """Also the way to let go of a failed disk: what was acknowledged stays, nothing else is written."""
@@ -162,7 +170,7 @@ class LmdbDisk:
         if self._instance is None:
             raise StorageError(f"{self.root} is not open: call open_instance first, and not after close")
 
-    def poison(self, error: DiskFailed) -> None:
+    def poison(self, error: DiskFailed) -> DiskFailed:
         """From any thread: nothing on this disk is believed any more. The first reason stands."""
         if self.failed is not None:
             self._marked.wait(MARK_S_MAX)
@@ -174,6 +182,7 @@ class LmdbDisk:
                 self._marked.set()
             if self._on_failed is not None and not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(self._on_failed, error)
+        return error
 
     def _check_closed(self, path: str, act: str) -> None:
         if path in self._environments or path in self._opening:

@@ -48,13 +48,19 @@ _MIB = 1 << 20
 class Keeper(Protocol):
     """What an environment needs of its disk."""
 
-    growth_grace_s: float
-    failed: DiskFailed | None  # set once, by whoever sees the first failed sync
+    @property
+    def growth_grace_s(self) -> float: ...
+
+    @property
+    def failed(self) -> StorageError | None:
+        """Set once, by whoever sees the first failed sync."""
 
     def check(self) -> None:
         """Raise once the disk is poisoned or closed."""
 
-    def poison(self, error: DiskFailed) -> None: ...
+    def poison(self, error: DiskFailed) -> StorageError:
+        """What it means for whoever waits."""
+
     def forget(self, environment: LmdbEnvironment) -> None: ...
 
 
@@ -183,8 +189,8 @@ class LmdbEnvironment(LmdbMapping):
             elif last.batch is None:
                 self._shut()
         except BaseException as defect:
-            failed = DiskFailed(f"the writer of {self.path} broke off: {defect!r}", path=self.path)
-            self._keeper.poison(failed)
+            broken = DiskFailed(f"the writer of {self.path} broke off: {defect!r}", path=self.path)
+            failed = self._keeper.poison(broken)
             errors = [failed] * len(batches)
             raise
         finally:
@@ -205,7 +211,8 @@ class LmdbEnvironment(LmdbMapping):
             return [type(error)(error.message, **error.values()) for _ in batches]
         failed = next((error for error in errors if isinstance(error, DiskFailed)), None)
         if failed is not None:
-            self._keeper.poison(failed)
+            meant = self._keeper.poison(failed)
+            return [meant if isinstance(error, DiskFailed) else error for error in errors]
         return errors
 
     def _shut(self) -> None:
@@ -262,8 +269,7 @@ class LmdbEnvironment(LmdbMapping):
             self.exchange_map(-(-wanted_bytes // _MIB) * _MIB, self._keeper.growth_grace_s)
         except lmdb.Error as error:
             failed = DiskFailed(f"cannot map {wanted_bytes} bytes of {self.path}: {error}", path=self.path)
-            self._keeper.poison(failed)
-            raise failed from error
+            raise self._keeper.poison(failed) from error
 
 
 def _settle(group: list[Job], outcomes: list[EblaError | None]) -> None:

@@ -9,15 +9,16 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import lmdb
 import msgspec
 
 from ebla.storage import structure
+from ebla.storage.data_dirs import DataDisks
 from ebla.storage.environment import QUARANTINE
-from ebla.storage.errors import Damaged, DiskFailed, DiskFull, InvalidArgument, StorageError
+from ebla.storage.errors import Damaged, DataDiskFailed, DiskFailed, DiskFull, InvalidArgument, StorageError
 from ebla.storage.instance import (
     BESIDE,
     FORMAT,
@@ -50,9 +51,9 @@ class Identity(msgspec.Struct, frozen=True):
 class EnvironmentFiles:
     """The environments of one role directory; `uuid` is its instance's."""
 
-    def __init__(self, root: Path, data_dirs: Sequence[Path], uuid: str) -> None:
+    def __init__(self, root: Path, disks: DataDisks, uuid: str) -> None:
         self.root = root
-        self.data_dirs = tuple(data_dirs)
+        self.disks = disks
         self.uuid = uuid
 
     def open(
@@ -69,6 +70,9 @@ class EnvironmentFiles:
                 self._create(path, databases, map_bytes)
             except (lmdb.Error, OSError) as error:
                 raise _create_error(path, error) from error
+        disk = self.disks.of(self.root / path)
+        if disk is not None:
+            disk.check()
         try:
             return self._open(path, databases, map_bytes)
         except (lmdb.Error, OSError, msgspec.MsgspecError) as error:
@@ -94,17 +98,18 @@ class EnvironmentFiles:
             away = place.with_name(place.name + REMOVED)
             os.rename(place, away)
             sync_path(place.parent)
-            remove_tree(away)
+            self._remove_tree(away)
         if path.startswith(f"{QUARANTINE}/"):
-            for directory in (self.root, *self.data_dirs):
-                clear_empty(directory / QUARANTINE)
+            for directory in (self.root, *self.disks.there()):
+                with suppress(DataDiskFailed), self.disks.touching(directory / QUARANTINE):
+                    clear_empty(directory / QUARANTINE)
 
     def move(self, path: str, to: str) -> None:
         place, moved = self.root / path, self.root / to
         if os.path.lexists(moved) and os.path.lexists(place) and not _is_half_moved(place, moved, to):
             raise StorageError(f"{path} and {to} are both there; purge one of them", path=path)
         if place.is_symlink():
-            _move_target(place, moved, to)
+            self._move_target(place, moved, to)
         elif place.exists():
             _rename(place, moved)
         elif not os.path.lexists(moved):
@@ -119,12 +124,38 @@ class EnvironmentFiles:
     def size_bytes(self, path: str) -> int:
         return sum(map(directory_bytes, _behind_links(self.root / path)))
 
+    def _remove_tree(self, place: Path) -> None:
+        """Also a link to a disk that is lost, or turns out to be: then the files there stay as they are."""
+        with suppress(DataDiskFailed), self.disks.touching(place) as there:
+            if there:
+                remove_tree(place)
+        if os.path.lexists(place):
+            place.unlink()
+            sync_path(place.parent)
+
+    def _move_target(self, place: Path, moved: Path, to: str) -> None:
+        """The data first, then the new link, and the old link last: the old name leads to its own data or to nothing."""
+        target, target_moved = _targets(place, to)
+        with suppress(DataDiskFailed), self.disks.touching(place) as there:
+            if there and target.exists():
+                _rename(target, target_moved)
+            for each in (target_moved.parent, target.parent):
+                if there and each.is_dir():
+                    sync_path(each)
+        make_directory(moved.parent)
+        _link(moved, target_moved)
+        place.unlink()
+
     def _create(self, path: str, databases: Sequence[str], map_bytes: int) -> None:
         place = self.root / path
         target = self._target(path)
         make_directory(place.parent)
-        make_directory(target.parent)
-        if target == place or not target.exists():
+        with self.disks.touching(target):
+            make_directory(target.parent)
+            if target != place and target.exists():
+                remove_tree(
+                    target
+                )  # nothing leads there: half made, or of an earlier one, on a disk that was lost then
             self._make_beside(target, path, databases, map_bytes)
         if target != place:
             _link(place, target)
@@ -192,10 +223,14 @@ class EnvironmentFiles:
 
     def _target(self, path: str) -> Path:
         """Where a new environment goes: under data/ to the data directory that holds the fewest."""
-        if not self.data_dirs or not path.startswith("data/"):
+        if not self.disks.any or not path.startswith("data/"):
             return self.root / path
-        emptiest = min(self.data_dirs, key=lambda directory: _entries(directory / "data"))
-        return emptiest / path
+        return min(self.disks.sound(), key=self._entries) / path
+
+    def _entries(self, data_dir: Path) -> int:
+        directory = data_dir / "data"
+        with self.disks.touching(directory):
+            return len(os.listdir(directory)) if directory.is_dir() else 0
 
 
 def _make_whole(data: Path, pages: int, page_bytes: int) -> None:
@@ -262,19 +297,6 @@ def _is_environment(place: Path) -> bool:
     return place.is_dir() and not any(entry.is_dir() or entry.is_symlink() for entry in os.scandir(place))
 
 
-def _move_target(place: Path, moved: Path, to: str) -> None:
-    """The data first, then the new link, and the old link last: the old name leads to its own data or to nothing."""
-    target, target_moved = _targets(place, to)
-    if target.exists():
-        _rename(target, target_moved)
-    for each in (target_moved.parent, target.parent):
-        if each.is_dir():
-            sync_path(each)
-    make_directory(moved.parent)
-    _link(moved, target_moved)
-    place.unlink()
-
-
 def _is_half_moved(place: Path, moved: Path, to: str) -> bool:
     """Whether both names are there because a move was interrupted: the old one leads to nothing any more."""
     if not (place.is_symlink() and moved.is_symlink()) or place.exists():
@@ -318,10 +340,6 @@ def _behind_links(place: Path) -> list[Path]:
     return [place, *(Path(os.readlink(each)) for each in inside if each.is_symlink())]
 
 
-def _entries(directory: Path) -> int:
-    return len(os.listdir(directory)) if directory.is_dir() else 0
-
-
 def directory_bytes(directory: Path) -> int:
     """What the files under it occupy; links are counted where they point, by whoever owns that."""
     total = 0
@@ -329,6 +347,6 @@ def directory_bytes(directory: Path) -> int:
         for name in names:
             try:
                 total += os.lstat(os.path.join(at, name)).st_blocks * 512
-            except FileNotFoundError:
-                continue  # removed meanwhile
+            except OSError:
+                continue  # removed meanwhile, or on a disk that is failing: others find that out
     return total

@@ -5,7 +5,7 @@ trim    a tablet's log drops what is flushed here and held by every peer; what t
         peer still needs moves to the private log first
 
 A replica that is deleted meanwhile, or turns out to be damaged, is passed over: the others need their flushes. A
-full disk makes a pause. Only a disk that failed ends the server.
+full disk makes a pause. Only the server's own disk ends it when it fails; a data disk fails the replicas on it.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from ebla.actors.world import World
 from ebla.storage.entries import Position
 from ebla.storage.errors import Corruption, Damaged, DiskFull, InvalidArgument
 from ebla.storage.shared_log import SharedLog
+from ebla.storage.tablet_store import META
 
 LOOK_S = 0.025  # between two looks at the replicas that something happened to
 FULL_EVERY = 40  # one look of so many is at all of them
@@ -54,6 +55,7 @@ class Maintenance:
         self.on_flushed = on_flushed
         self.abandon = abandon
         self.anchor = anchor
+        self._lost_data_dirs: dict[str, str] = {}
         self._measured: dict[str, tuple[int, int]] = {}  # tablet: bytes in its memtables, bytes not applied
 
     def start(self) -> None:
@@ -62,7 +64,8 @@ class Maintenance:
     async def flush(self, replica: Replica) -> Position:
         """Flush at least up to what is applied now. Durable when it returns.
 
-        Raises TabletNotFound, ReplicaFailed (also for damage that it meets) or DiskFull; DiskFailed is the end.
+        Raises TabletNotFound, ReplicaFailed (also for damage that it meets, or a data disk that is lost) or DiskFull;
+        DiskFailed is the end.
         """
         async with replica.upkeep:
             replica.require_running()
@@ -108,6 +111,7 @@ class Maintenance:
             await self.world.clock.sleep(LOOK_S)
             replicas = self._take_touched(everything=number % FULL_EVERY == 0)
             self.measure(replicas)
+            self._fail_lost()
             try:
                 if self.load.memtable_bytes > self.options.memtable_bytes:
                     await self._flush_largest()
@@ -116,6 +120,20 @@ class Maintenance:
                 self.world.faults.reached("tablet.maintenance.disk_full")
                 await self.world.clock.sleep(DISK_FULL_PAUSE_S)
             self.scans.expire()
+
+    def _fail_lost(self) -> None:
+        """Replicas on a data disk that is lost by now, also those that nobody asks for anything."""
+        lost = self.world.disk.lost_data_dirs()
+        if lost == self._lost_data_dirs:
+            return
+        self._lost_data_dirs = lost
+        for replica in list(self.replicas.values()):
+            if replica.state == RUNNING:
+                try:
+                    replica.store.environment.count(META)
+                except Corruption as error:
+                    replica.fail(error)
+                    self.on_flushed(replica)
 
     async def _flush_largest(self) -> None:
         running = [replica for replica in self.replicas.values() if replica.state == RUNNING]

@@ -11,6 +11,7 @@ show are those the system must live with; everything else is outside the model:
     rot         `rot`: one stored value is another value, silently
     misdirected `misdirect`: what was written to one key is found under another
     stale       `make_stale`: a write to a record was lost, an older value is there
+    data disk   `lose_data`: what lies on it raises DataDiskFailed, now and at every start; everything else goes on
     lost        `lose_environment`, `DurableState()` anew: the directory, or all of it, is gone
     old copy    `copy`, later put back in its place: a restored backup; `given_up` says why no start uses it
 
@@ -37,6 +38,7 @@ from ebla.chaos.simulation.environment import (
 from ebla.storage.environment import Instance
 from ebla.storage.errors import (
     Damaged,
+    DataDiskFailed,
     DirectoryLocked,
     DiskFailed,
     DiskFull,
@@ -63,6 +65,7 @@ class DurableState:
         self.full = False
         self.commit_s = COMMIT_S
         self.environments: dict[str, Tables] = {}
+        self.lost_data: dict[str, str] = {}  # environments on data disks that are lost, and why
         self.holder: MemoryDisk | None = None
         self.seen: Counter[str] = Counter()  # syncs that were slow, commits that met a full disk
         self._fail_next: list[str | None] = []
@@ -115,10 +118,17 @@ class DurableState:
     def lose_environment(self, path: str) -> None:
         del self.environments[path]
 
+    def lose_data(self, *paths: str) -> None:
+        """The data disk fails under these environments."""
+        self.lost_data.update(dict.fromkeys(paths, "Input/output error"))
+        if self.holder is not None:
+            self.holder.tell_lost(paths)
+
     def copy(self) -> DurableState:
         """A backup of the bytes; nobody holds it, and it has no failures armed."""
         made = DurableState()
         made.uuid, made.seqno, made.is_copy = self.uuid, self.seqno, True
+        made.lost_data = dict(self.lost_data)
         made.environments = {
             path: {name: table.copy() for name, table in tables.items()}
             for path, tables in self.environments.items()
@@ -214,6 +224,7 @@ class MemoryDisk:
         try:
             await self._sync()
             self.check()
+            self.check_data(path)
             if path not in self.state.environments:
                 if not create:
                     raise Damaged(f"environment {path} must exist and does not; restore it", path=path)
@@ -248,6 +259,7 @@ class MemoryDisk:
         self._check_closed(path, "removing")
         await self._sync()
         self.state.environments.pop(path, None)
+        self.state.lost_data.pop(path, None)
 
     async def move(self, path: str, to: str) -> None:
         self.check()
@@ -263,8 +275,25 @@ class MemoryDisk:
             if self.state.full:
                 raise DiskFull("no space left on the device; nothing was changed: free space", path=path)
             environments[to] = environments.pop(path)
+            if path in self.state.lost_data:
+                self.state.lost_data[to] = self.state.lost_data.pop(path)
         elif to not in environments:
             raise Damaged(f"environment {path} must exist and does not; restore it", path=path)
+
+    def lost_data_dirs(self) -> dict[str, str]:
+        """Each environment that is lost counts as a directory."""
+        return dict(self.state.lost_data)
+
+    def check_data(self, path: str) -> None:
+        if path in self.state.lost_data:
+            raise DataDiskFailed(f"the disk of {path} is lost ({self.state.lost_data[path]})", path=path)
+
+    def tell_lost(self, paths: Sequence[str]) -> None:
+        """Whoever waits for a commit there learns it."""
+        for path in paths:
+            environment = self._environments.get(path)
+            if environment is not None:
+                environment.fail(DataDiskFailed(f"the disk of {path} is lost", path=path))
 
     def expire_snapshots(self) -> int:
         """Of every environment."""

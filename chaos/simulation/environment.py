@@ -128,6 +128,7 @@ class MemoryEnvironment(_View):
 
     def check(self) -> None:
         self._disk.check()
+        self._disk.check_data(self.path)
         if self._closed:
             raise StorageError(f"environment {self.path} is closed", path=self.path)
 
@@ -186,8 +187,8 @@ class MemoryEnvironment(_View):
 
     def _synced(self) -> None:
         state, group = self._disk.state, self._group
-        if state.failed is not None:
-            return  # poisoned meanwhile; `fail` has told everybody
+        if state.failed is not None or not group:
+            return  # it failed meanwhile; `fail` has told everybody
         if state.takes_failure(self.path):
             self._disk.poison(f"sync of {self.path} failed: Input/output error")
             return

@@ -82,6 +82,37 @@ async def fail_sync(root: str, control: str) -> None:
     await disk.close()
 
 
+async def fail_data_sync(root: str, first: str, second: str, control: str) -> None:
+    """As `fail_sync`, of an environment on the first of two data disks."""
+    told: list[DiskFailed] = []
+    disk = LmdbDisk(Path(root), [Path(first), Path(second)], on_failed=told.append)
+    await disk.open_instance("one")
+    paths = ("data/a", "data/b", "data/c", "wals/shared")
+    a, b, c, shared = [await disk.open_environment(path, ["t"], create=True) for path in paths]
+    good = [Put("t", [(b"k", b"v")])]
+    await asyncio.gather(*(each.commit(good) for each in (a, b, c, shared)))
+    Path(control).touch()
+    results = await asyncio.gather(
+        *(a.commit([Put("t", [(b"%d" % n, b"lost")])]) for n in range(3)), return_exceptions=True
+    )
+    Path(control).unlink()
+    say("commit", *(type(result).__name__ for result in results))
+    try:
+        say("read", a.get("t", b"k"))
+    except EblaError as error:
+        say("read", type(error).__name__)
+    ends = await asyncio.gather(c.commit(good), c.run(int), return_exceptions=True)
+    say("neighbour", *(type(end).__name__ for end in ends))
+    ends = await asyncio.gather(b.commit(good), shared.commit(good), return_exceptions=True)
+    say("others", *("accepted" if end is None else end for end in ends))
+    for path in ("data/new0", "data/new1"):
+        await (await disk.open_environment(path, ["t"], create=True)).commit(good)
+    say("new", *((Path(root) / f"data/new{n}").resolve().parent.parent.name for n in range(2)))
+    say("told", *told)
+    say("lost", *(Path(path).name for path in disk.lost_data_dirs()))
+    await disk.close()
+
+
 async def fill_up(root: str, limit: str) -> None:
     """Commit until there is no space; read; make space; commit again. `limit`: most bytes of a file, or 0."""
     if int(limit):
@@ -136,7 +167,7 @@ def read_along(directory: str, map_bytes: str) -> None:
     reader.close()
 
 
-VERBS = {"commit_for_ever": commit_for_ever, "hold": hold, "fail_sync": fail_sync, "fill_up": fill_up}
+VERBS = {verb.__name__: verb for verb in (commit_for_ever, hold, fail_sync, fail_data_sync, fill_up)}
 
 if __name__ == "__main__":
     verb, *arguments = sys.argv[1:]

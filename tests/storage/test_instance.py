@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -155,12 +156,104 @@ def test_data_directories_belong_to_one_instance(tmp_path):
         start(tmp_path / "b", tmp_path / "disk", uuid="two")
 
 
-def test_a_data_directory_that_is_not_mounted_is_damaged_never_new(tmp_path):
+def lost_at(root, *data_dirs):
+    directory = InstanceDirectory(root, data_dirs)
+    directory.open("one")
+    directory.close()
+    return {path.name: why for path, why in directory.lost.items()}
+
+
+def lead_to(root, disk):
+    make_directory(root / "data")
+    (root / "data/a").symlink_to(disk / "data/a")
+
+
+def remove_all(disk):
+    shutil.rmtree(disk)
+
+
+def unmount(disk):
+    (disk / INSTANCE).unlink()
+
+
+def lose_instance(disk):
+    (disk / INSTANCE).rename(disk / "else")
+
+
+def spoil_instance(disk):
+    (disk / INSTANCE).write_bytes(b"{")
+
+
+def mark(disk):
+    (disk / FAILED).write_bytes(b"")
+
+
+@pytest.mark.parametrize(
+    ("harm", "told"),
+    [
+        (remove_all, "not there"),
+        (unmount, "it is empty"),
+        (lose_instance, "has contents"),
+        (spoil_instance, "unreadable"),
+        (mark, "a sync failed"),
+    ],
+)
+def test_a_data_directory_that_is_not_as_it_was_is_lost_never_new(tmp_path, harm, told):
+    root, disks = tmp_path / "role", (tmp_path / "a", tmp_path / "b")
+    start(root, *disks)
+    lead_to(root, disks[0])
+    harm(disks[0])
+    for _ in range(2):
+        lost = lost_at(root, *disks)
+        assert list(lost) == ["a"] and told in lost["a"]
+    assert not (disks[0] / INSTANCE).exists() or harm in (spoil_instance, mark)
+
+
+def test_a_failed_sync_in_a_data_directory_is_remembered_though_it_takes_no_mark(tmp_path):
+    root, disk = tmp_path / "role", tmp_path / "disk"
+    directory = InstanceDirectory(root, [disk])
+    directory.open("one")
+    lead_to(root, disk)
+    disk.rename(tmp_path / "away")
+    directory.lose(disk, "Input/output error")
+    assert directory.raise_seqno(10) == 11
+    directory.close()
+    (tmp_path / "away").rename(disk)
+    assert lost_at(root, disk) == lost_at(root, disk) == {"disk": "Input/output error"}
+
+
+def test_a_lost_data_directory_is_replaced_when_it_is_empty_and_no_tablet_leads_to_it(tmp_path):
+    root, disk = tmp_path / "role", tmp_path / "disk"
+    directory = InstanceDirectory(root, [disk])
+    directory.open("one")
+    directory.lose(disk, "Input/output error")
+    directory.close()
+    lead_to(root, disk)
+    assert lost_at(root, disk) == {"disk": "Input/output error"}
+    shutil.rmtree(disk)
+    assert "not there" in lost_at(root, disk)["disk"]
+    (root / "data/a").unlink()
+    assert lost_at(root, disk) == lost_at(root, disk) == {}
+    assert (disk / INSTANCE).exists() and not (disk / FAILED).exists()
+
+
+def test_a_data_directory_that_is_not_named_any_more_counts_while_a_tablet_leads_to_it(tmp_path):
     root, disk = tmp_path / "role", tmp_path / "disk"
     start(root, disk)
-    (disk / INSTANCE).unlink()
-    with pytest.raises(Damaged, match=r"it is empty.*mount"):
-        start(root, disk)
+    lead_to(root, disk)
+    shutil.rmtree(disk)
+    assert list(lost_at(root)) == ["disk"]
+    (root / "data/a").unlink()
+    assert lost_at(root) == {}
+    assert not disk.exists()
+
+
+def test_a_new_data_directory_with_contents_or_of_another_is_refused(tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "disk/mine").touch()
+    with pytest.raises(Damaged, match="has contents"):
+        start(tmp_path / "role", tmp_path / "disk")
+    assert (tmp_path / "disk/mine").exists()
 
 
 def test_a_data_directory_may_be_added_later(tmp_path):

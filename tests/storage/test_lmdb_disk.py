@@ -261,10 +261,16 @@ def test_data_spreads_over_data_directories_and_is_found_again(tmp_path):
     assert [sorted(os.listdir(disk / "data")) for disk in disks] == [["c", "d"], ["b"]]
 
 
-def test_a_placement_interrupted_before_its_link_is_finished(tmp_path):
+def test_what_no_link_leads_to_is_not_taken_for_a_new_environment(tmp_path):
+    """A placement that was interrupted, or data of a tablet that went while its disk was lost."""
     root, disks = tmp_path / "role", (tmp_path / "d0",)
     make(root, "data/a", data_dirs=disks)
     (root / "data/a").unlink()
+
+    async def scenario(disk):
+        assert (await disk.open_environment("data/a", ["t"], create=True)).count("t") == 0
+
+    on_disk(root, scenario, *disks)
     make(root, "data/a", data_dirs=disks)
     assert reopen(root, "data/a", disks) == b"v"
 

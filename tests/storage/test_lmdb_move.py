@@ -66,14 +66,17 @@ def test_a_move_that_is_cut_off_anywhere_is_finished_by_the_next(
         place = tmp_path / str(number)
         root, data_dirs = place / "role", tuple(place / name for name in disks)
         make(root, "data/a", "data/b", data_dirs=data_dirs)
-        files = lmdb_files.EnvironmentFiles(root, data_dirs, "one")
-        with monkeypatch.context() as patched:
-            cut_before(patched, number)
-            try:
-                files.move("data/a", AWAY)
-                whole += 1
-            except PowerCut:
-                pass
+
+        async def cut_off(disk: LmdbDisk, number: int = number) -> int:
+            with monkeypatch.context() as patched:
+                cut_before(patched, number)
+                try:
+                    disk._files.move("data/a", AWAY)
+                    return 1
+                except PowerCut:
+                    return 0
+
+        whole += on_disk(root, cut_off, *data_dirs)
 
         async def look(disk: LmdbDisk) -> None:
             if disk.exists("data/a"):  # whole, or refused, never new

@@ -215,6 +215,28 @@ def test_missing_data_or_votes_are_damage_and_never_taken_for_a_new_replica(path
     simulate(scenario)
 
 
+@pytest.mark.parametrize("victim", ["leader", "follower"])
+def test_a_data_disk_that_is_lost_fails_the_replicas_on_it_and_the_server_goes_on(victim: str) -> None:
+    async def scenario(group: Group) -> None:
+        await group.create(OTHER)
+        await group.upsert(row(1))
+        host = (await group.followers())[0] if victim == "follower" else await group.leader()
+        server, state = group.server(host), group.cluster.state(address(host))
+        state.lose_data(f"data/{TABLET}")
+        await group.sleep(0.2)  # nobody has asked it for anything
+        assert group.replica(host).state == "failed"
+        assert "is lost" in str(group.replica(host).error)
+        await group.upsert(row(2))
+        assert await group.get(2) == [row(2)]
+        assert group.server(host) is server and group.replica(host, OTHER).state == "running"
+        await group.restart(host)
+        reported = await group.ask(host, "status", m.Empty(), m.ServerState)
+        assert {r.tablet: r.state for r in reported.replicas} == {TABLET: "failed", OTHER: "running"}
+        await group.upsert(row(3))
+
+    simulate(scenario)
+
+
 def test_creating_a_tablet_again_changes_nothing_and_another_server_uuid_is_refused() -> None:
     async def scenario(group: Group) -> None:
         await group.upsert(row(1))

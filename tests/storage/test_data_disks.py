@@ -1,0 +1,240 @@
+"""One of several data disks fails: what lies on it is lost, the others and the role's own disk go on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ebla.storage.environment import Put
+from ebla.storage.errors import Corruption, DataDiskFailed, DiskFailed, EblaError
+from ebla.storage.instance import FAILED
+from ebla.storage.lmdb_disk import LmdbDisk
+from tests.storage.test_lmdb_disk import RECORD, make, on_disk, reopen
+from tests.storage.test_lmdb_failures import Child, failing_sync
+
+__all__ = ["failing_sync"]
+
+AWAY = "quarantine/q/data"
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> tuple[Path, Path, Path]:
+    return tmp_path / "role", tmp_path / "d0", tmp_path / "d1"
+
+
+def test_a_failed_sync_on_a_data_disk_loses_what_lies_on_it_and_nothing_else(
+    places: tuple[Path, Path, Path], tmp_path: Path, failing_sync: Path
+) -> None:
+    """data/a and data/c lie on the disk that fails, data/b on the other one."""
+    control = tmp_path / "fail"
+    report = Child(
+        "fail_data_sync", *places, control, LD_PRELOAD=str(failing_sync), EBLA_FAIL_SYNC=str(control)
+    ).finish()
+    assert report == {
+        "commit": "DataDiskFailed DataDiskFailed DataDiskFailed",
+        "read": "DataDiskFailed",
+        "neighbour": "DataDiskFailed DataDiskFailed",
+        "others": "accepted accepted",
+        "new": "d1 d1",
+        "told": "",
+        "lost": "d0",
+    }
+    assert "Input/output error" in (places[1] / FAILED).read_text()
+    assert not (places[0] / FAILED).exists()
+
+    async def restarted(disk: LmdbDisk) -> None:
+        assert list(disk.lost_data_dirs()) == [str(places[1])]
+        for path in ("data/a", "data/c"):
+            assert disk.exists(path)
+            with pytest.raises(DataDiskFailed, match="Input/output error"):
+                await disk.open_environment(path, ["t"], create=True)
+        for path in ("data/b", "data/new0", "wals/shared"):
+            assert (await disk.open_environment(path, ["t"], create=False)).get("t", b"k") == b"v"
+
+    on_disk(places[0], restarted, *places[1:])
+
+
+def lose(disk: LmdbDisk, path: str, why: str = "it failed") -> None:
+    keeper = disk._data_disks.of(disk.root / path)
+    assert keeper is not None
+    keeper.poison(DiskFailed(why))
+
+
+def test_everything_on_a_lost_disk_raises_and_is_damage_to_whoever_knows_no_better(
+    places: tuple[Path, Path, Path],
+) -> None:
+    async def scenario(disk: LmdbDisk) -> None:
+        lost = await disk.open_environment("data/a", ["t"], create=True)
+        sound = await disk.open_environment("data/b", ["t"], create=True)
+        await asyncio.gather(lost.commit(RECORD), sound.commit(RECORD))
+        snapshot = lost.snapshot()
+        lose(disk, "data/a", "the first reason")
+        lose(disk, "data/a", "another")
+        for attempt in (
+            lambda: lost.get("t", b"k"),
+            lambda: snapshot.count("t"),
+            lost.snapshot,
+            lost.size_bytes,
+        ):
+            with pytest.raises(Corruption, match="the first reason"):
+                attempt()
+        for waiting in (lost.commit(RECORD), lost.run(int), lost.reserve(1)):
+            with pytest.raises(DataDiskFailed, match=r"d0 is lost \(the first reason\)"):
+                await waiting
+        await sound.commit([Put("t", [(b"l", b"w")])])
+        assert disk.lost_data_dirs() == {str(places[1]): "the first reason"} and disk.size_bytes() > 0
+        await lost.close()
+        await disk.raise_seqno(5)
+
+    on_disk(places[0], scenario, *places[1:])
+    assert reopen(places[0], "data/b", places[1:]) == b"v"
+
+
+def test_a_server_whose_data_disks_are_all_lost_says_so(places: tuple[Path, Path, Path]) -> None:
+    async def scenario(disk: LmdbDisk) -> None:
+        await disk.open_environment("data/a", ["t"], create=True)
+        lose(disk, "data/a")
+        with pytest.raises(DataDiskFailed, match="every data directory of this server is lost"):
+            await disk.open_environment("data/b", ["t"], create=True)
+        await disk.open_environment("wals/b", ["t"], create=True)
+
+    on_disk(places[0], scenario, places[1])
+
+
+def put_file_in_place(place: Path) -> None:
+    shutil.rmtree(place)
+    place.write_text("no directory")
+
+
+def test_a_disk_on_which_nothing_can_be_made_is_lost_and_the_next_tablet_goes_elsewhere(
+    places: tuple[Path, Path, Path],
+) -> None:
+    async def scenario(disk: LmdbDisk) -> str:
+        await disk.open_environment("data/a", ["t"], create=True)
+        await disk.open_environment("data/b", ["t"], create=True)
+        put_file_in_place(places[1] / "data")
+        with pytest.raises(DataDiskFailed, match="d0"):
+            await disk.open_environment("data/c", ["t"], create=True)
+        await disk.open_environment("data/c", ["t"], create=True)
+        return os.readlink(places[0] / "data/c")
+
+    assert on_disk(places[0], scenario, *places[1:]) == str(places[2] / "data/c")
+
+
+@pytest.mark.parametrize("verb", ["remove", "move"])
+def test_who_removes_or_moves_is_not_held_up_by_a_disk_that_fails_meanwhile(
+    places: tuple[Path, Path, Path], monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    root, *disks = places
+    make(root, "data/a", "data/b", data_dirs=tuple(disks))
+    rename, rmtree = os.rename, shutil.rmtree
+
+    def failing(path: object, *others: object, **options: object) -> object:
+        if str(path).startswith(str(disks[0])):
+            raise OSError(5, "Input/output error")
+        return (rename if others else rmtree)(path, *others, **options)  # type: ignore[operator]
+
+    async def scenario(disk: LmdbDisk) -> None:
+        monkeypatch.setattr(os, "rename", failing)
+        monkeypatch.setattr(shutil, "rmtree", failing)
+        await (disk.remove("data/a") if verb == "remove" else disk.move("data/a", AWAY))
+        monkeypatch.undo()
+        assert disk.list("data") == ["b"] and list(disk.lost_data_dirs()) == [str(disks[0])]
+
+    on_disk(root, scenario, *disks)
+    assert (disks[0] / "data/a/data.mdb").exists()
+    assert reopen(root, "data/b", tuple(disks)) == b"v"
+
+
+@pytest.mark.parametrize("verb", ["remove", "move"])
+def test_an_environment_on_a_lost_disk_goes_and_is_not_found_again_when_the_disk_returns(
+    places: tuple[Path, Path, Path], verb: str
+) -> None:
+    root, *disks = places
+    make(root, "data/a", "data/b", data_dirs=tuple(disks))
+    disks[0].rename(root.with_name("unplugged"))
+
+    async def without(disk: LmdbDisk) -> None:
+        assert list(disk.lost_data_dirs()) == [str(disks[0])]
+        with pytest.raises(DataDiskFailed):
+            await disk.open_environment("data/a", ["t"], create=False)
+        for _ in range(2):
+            if verb == "remove":
+                await disk.remove("data/a")
+            else:
+                await disk.move("data/a", AWAY)
+        assert disk.list("data") == ["b"]
+        assert disk.exists(AWAY) == (verb == "move")
+        assert (await disk.open_environment("data/a", ["t"], create=True)).count("t") == 0
+        await disk.remove(AWAY)
+
+    async def again(disk: LmdbDisk) -> None:
+        assert disk.lost_data_dirs() == {}
+        assert (await disk.open_environment("data/a", ["t"], create=False)).count("t") == 0
+        await disk.open_environment("data/c", ["t"], create=True)  # as many on either
+        await disk.open_environment("data/d", ["t"], create=True)
+
+    on_disk(root, without, *disks)
+    if disks[0].exists():
+        shutil.rmtree(disks[0])
+    root.with_name("unplugged").rename(disks[0])
+    on_disk(root, again, *disks)
+
+
+def test_a_disk_that_returns_has_what_it_had(places: tuple[Path, Path, Path]) -> None:
+    root, *disks = places
+    make(root, "data/a", "data/b", data_dirs=tuple(disks))
+    disks[0].rename(root.with_name("unplugged"))
+    for _ in range(2):
+        with pytest.raises(DataDiskFailed):
+            reopen(root, "data/a", tuple(disks))
+    root.with_name("unplugged").rename(disks[0])
+    assert reopen(root, "data/a", tuple(disks)) == b"v"
+
+
+def test_what_was_half_removed_on_a_disk_that_is_lost_by_now_is_forgotten(
+    places: tuple[Path, Path, Path],
+) -> None:
+    root, *disks = places
+    make(root, "data/a", "data/b", data_dirs=tuple(disks))
+    (root / "data/a").rename(root / "data/a.removed")
+    (root / "data/x").symlink_to(disks[0] / "data/x")
+    disks[0].rename(root.with_name("unplugged"))
+
+    async def scenario(disk: LmdbDisk) -> list[str]:
+        return disk.list("data")
+
+    assert on_disk(root, scenario, *disks) == ["b", "x"]
+    assert not os.path.lexists(root / "data/a.removed")
+    assert (root.with_name("unplugged") / "data/a/data.mdb").exists()
+
+
+def test_a_failure_that_cannot_be_noted_anywhere_ends_the_server(
+    places: tuple[Path, Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> list[Any]:
+        told: list[Any] = []
+        disk = LmdbDisk(places[0], places[1:], on_failed=told.append)
+        await disk.open_instance("one")
+        lost = await disk.open_environment("data/a", ["t"], create=True)
+
+        def refuse(*_: object) -> None:
+            raise OSError(5, "Input/output error")
+
+        with monkeypatch.context() as patched:
+            patched.setattr("ebla.storage.instance.write_durably", refuse)
+            lose(disk, "data/a")
+        await asyncio.sleep(0)
+        with pytest.raises(DiskFailed, match="cannot be noted"):
+            lost.get("t", b"k")
+        with pytest.raises(EblaError):
+            await disk.open_environment("wals/shared", ["t"], create=True)
+        await disk.close()
+        return told
+
+    assert [type(error) for error in asyncio.run(main())] == [DiskFailed]
