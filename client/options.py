@@ -25,7 +25,7 @@ ATTEMPT_PROBE_DOUBLINGS_MAX = 3
 ATTEMPT_BYTES_PER_S = 500_000
 ATTEMPT_GRACE_S = 0.25  # the server gives up a little before we do, so that its reason reaches us
 MASTER_ATTEMPT_S = 5.0
-MASTER_ATTEMPT_OF_SEVERAL_S = 1.5  # another one may be the active one by now
+MASTER_ATTEMPT_OF_SEVERAL_S = 0.8  # another one may be the active one by now
 ASK_ATTEMPT_S = 10.0  # scans and flushes: a block of rows that few match, or a full memtable, takes its time
 SUSPECT_S = 1.0  # how long a silent server is passed over
 

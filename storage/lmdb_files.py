@@ -167,10 +167,10 @@ class EnvironmentFiles:
         beside.mkdir()
         made = map_environment(beside, map_bytes)
         try:
-            identity = made.open_db(IDENTITY_DATABASE)
-            for name in databases:
-                made.open_db(name.encode())
-            with made.begin(write=True) as transaction:
+            with made.begin(write=True) as transaction:  # one sync for all of it
+                identity = made.open_db(IDENTITY_DATABASE, txn=transaction)
+                for name in databases:
+                    made.open_db(name.encode(), txn=transaction)
                 record = Identity(FORMAT, self.uuid, path, tuple(databases))
                 transaction.put(IDENTITY_KEY, msgspec.json.encode(record), db=identity)
         finally:

@@ -30,12 +30,12 @@ class LeaseLimits(msgspec.Struct, frozen=True, kw_only=True):
     """The holder believes in its lease for `lease_s` of its own clock after the *sending* of what a majority granted; a
     node that granted it helps nobody else for `held_s` of its clock after the *arrival*. So no two hold it at once, as
     long as no node's clock runs faster than the holder's by held_s / lease_s or more: 1.25, as for tablets. A holder that
-    is gone is superseded after held_s at the latest, plus the time of a recovery; twice a tablet's, since its renewals
-    share a loop with the catalog."""
+    is gone is superseded after held_s at the latest, plus the time of a recovery; half more than a tablet's, since its
+    renewals share a loop with the catalog."""
 
-    lease_s: float = 1.6
-    held_s: float = 2.0
-    renew_s: float = 0.4
+    lease_s: float = 1.2
+    held_s: float = 1.5
+    renew_s: float = 0.3
 
     def validate(self) -> None:
         _positive(self)

@@ -213,7 +213,7 @@ def test_a_lease_counts_from_the_question_not_from_the_answer():
         network = stage.cluster.network
         network.latency_s = (0.5, 0.5)
         session, holder = hold(stage)
-        await session.new_epoch(1)  # a second on its way, of the 1.6 that it is believed in
+        await session.new_epoch(1)  # a second on its way, of the 1.2 that it is believed in
         await asyncio.sleep(0.7)
         assert not holder.holds()
         await asyncio.sleep(0.8)  # the first renewal was answered meanwhile, a second after it was asked for
@@ -230,7 +230,7 @@ def test_a_holder_whose_epoch_is_over_has_lost_its_lease_for_good():
         session, holder = hold(stage)
         await session.new_epoch(1)
         stage.cluster.network.isolate(holder.claim.holder)
-        await asyncio.sleep(2.5)
+        await asyncio.sleep(1.8)
         await hold(stage)[0].new_epoch(2)
         stage.cluster.network.heal()
         assert isinstance(await holder.ended(), StaleEpoch)
