@@ -1,0 +1,326 @@
+"""The next step for a tablet, from what its leader says of its members: Kudu's 3-4-3 rules, case by case, and that they end.
+
+A situation in one line: `a* b c! d<` are the leader a, the healthy b, the failed c and the pre-voter d. Marks: `*` leads,
+`!` failed, `x` lost, `?` unknown, `~` to be replaced, `-` on a server that drains, `<` pre-voter, `o` non-voter for good.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ebla.actors.master.healing import Action, Add, Evict, HandOver, Situation, Stay, decide, settled
+from ebla.actors.repair_messages import HEALTHY, LOST, UNHEALTHY, UNKNOWN
+from ebla.actors.tablet.raft.membership import check_change
+from ebla.actors.tablet.raft.messages import NON_VOTER, VOTER, Configuration, Peer
+
+WORDS = {"!": UNHEALTHY, "x": LOST, "?": UNKNOWN}
+
+
+def address(uuid: str) -> str:
+    return f"tablet-server/{uuid}"
+
+
+def situation(members: str, replicas: int = 3) -> Situation:
+    peers, health, draining, leader = [], {}, [], ""
+    for told in members.split():
+        uuid, marks = told[0], told[1:]
+        member = NON_VOTER if "<" in marks or "o" in marks else VOTER
+        peers.append(Peer(uuid, address(uuid), member, promote="<" in marks, replace="~" in marks))
+        if "*" in marks:
+            leader = uuid
+        else:
+            health[uuid] = next((WORDS[mark] for mark in marks if mark in WORDS), HEALTHY)
+        if "-" in marks:
+            draining.append(address(uuid))
+    return Situation(Configuration(tuple(peers), 7), replicas, leader, health, tuple(draining))
+
+
+def told(action: Action | None) -> str:
+    match action:
+        case Add(peer):
+            assert peer.member == NON_VOTER and peer.promote and not peer.replace
+            return f"add {peer.uuid}"
+        case Evict(peer, _):
+            return f"evict {peer.uuid}"
+        case HandOver(leader):
+            return f"{leader} hands over"
+        case Stay(peer):
+            assert not peer.replace
+            return f"stay {peer.uuid}"
+    return "-"
+
+
+def decided(members: str, replicas: int = 3, spare: str | None = "z") -> str:
+    pick = None if spare is None else Peer(spare, address(spare))
+    return told(decide(situation(members, replicas), lambda: pick))
+
+
+@pytest.mark.parametrize(
+    ("members", "step"),
+    [
+        ("a* b c", "-"),
+        ("a* b", "add z"),
+        ("a*", "add z"),
+        # A silent voter is replaced first and goes afterwards.
+        ("a* b c!", "add z"),
+        ("a* b c! z<", "-"),
+        ("a* b c! z", "evict c"),
+        # It returns in time: it keeps its place.
+        ("a* b c z<", "evict z"),
+        ("a* b c z", "evict z"),
+        # A lost one may go at once, and its host is free for the next.
+        ("a* b cx", "evict c"),
+        ("a* b cx z<", "evict c"),
+        ("a* bx", "evict b"),
+        # The newcomer fails: another is tried.
+        ("a* b c! z<!", "evict z"),
+        ("a* b c! z<x", "evict z"),
+        ("a* b c z<!", "evict z"),
+        # What is not known is waited for, unless enough others are surely well.
+        ("a* b c?", "-"),
+        ("a* b? c?", "-"),
+        ("a* b c d?", "evict d"),
+        ("a* b c? z<", "-"),
+        # Non-voters that are not to be promoted stay while they are well.
+        ("a* b c do", "-"),
+        ("a* b c do!", "evict d"),
+        ("a* b c do-", "evict d"),
+    ],
+)
+def test_each_situation_has_its_next_step(members: str, step: str) -> None:
+    assert decided(members) == step
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        "a* b! c!",
+        "a* bx cx",
+        "a* b? c!",
+        "a* bx c!",
+        "a* b! c! z<!",
+        "a* b! cx",
+        "a* b! c! d! e",
+    ],
+)
+def test_nothing_is_changed_unless_a_majority_of_those_that_remain_is_healthy(members: str) -> None:
+    assert decided(members) == "-"
+
+
+def test_when_one_of_two_lost_followers_returns_the_other_is_replaced() -> None:
+    assert decided("a* b! c!") == "-"
+    assert decided("a* b c!") == "add z"
+    assert decided("a* b! cx") == "-", "two voters would remain, and one of them is silent"
+    assert decided("a* b~ c! d!") == "evict d", "two of the three that remain are healthy"
+
+
+def test_who_cannot_come_back_goes_before_who_may() -> None:
+    assert decided("a* b c! dx e") == "evict d"
+    assert decided("a* b c dx eo!") == "evict d"
+    assert decided("a* b c do! e<x") == "evict e"
+    assert decided("a* b c! d~ e? f g", replicas=3) == "evict c"
+
+
+@pytest.mark.parametrize(
+    ("members", "step"),
+    [
+        ("a* b c~", "add z"),
+        ("a* b c~ z<", "-"),
+        ("a* b c~ z", "evict c"),
+        ("a* b c~ z?", "-"),
+        ("a* b c~ z!", "evict z"),
+        ("a*~ b c", "add z"),
+        ("a*~ b c z", "a hands over"),
+        ("a~ b c z*", "evict a"),
+        ("a*~ b~ c y z", "evict b"),
+        ("a*~ b! c z", "evict b"),
+        # On a server that drains it is the same, for all that is there.
+        ("a* b c-", "add z"),
+        ("a*- b c z", "a hands over"),
+        ("a*- b- c x y", "evict b"),
+        ("a* b c! z<-", "evict z"),
+    ],
+)
+def test_a_move_adds_hands_over_and_evicts_in_this_order(members: str, step: str) -> None:
+    assert decided(members) == step
+
+
+def test_others_that_are_to_go_are_gone_before_the_leader_hands_over() -> None:
+    assert decided("a*- b- c x y z") == "evict b"
+    assert decided("a*~ b~ c", 1) == "evict b"
+    assert decided("a*~ c", 1) == "a hands over"
+
+
+def test_a_single_replica_moves_as_well() -> None:
+    steps = ["a*~", "a*~ z<", "a*~ z", "a~ z*", "z*"]
+    assert [decided(members, 1) for members in steps] == [
+        "add z",
+        "-",
+        "a hands over",
+        "evict a",
+        "-",
+    ]
+
+
+def test_a_mark_that_nobody_can_fulfil_is_taken_back() -> None:
+    assert decided("a* b c~", spare=None) == "stay c"
+    assert decided("a*~ b c", spare=None) == "stay a"
+    assert decided("a* b c~ z<", spare=None) == "-", "somebody is on the way"
+    assert decided("a* b c~! ", spare=None) == "-", "it failed: it is to go anyway"
+    assert decided("a* b c-", spare=None) == "-", "a server drains for as long as its operator says"
+
+
+def test_without_a_server_for_it_nothing_is_added_and_a_lost_one_goes_all_the_same() -> None:
+    assert decided("a* b c!", spare=None) == "-"
+    assert decided("a* b", spare=None) == "-"
+    assert decided("a* b cx", spare=None) == "evict c"
+
+
+def test_a_tablet_is_settled_when_nothing_will_ever_be_decided_about_it() -> None:
+    assert settled(situation("a* b c"))
+    assert settled(situation("a* b c do"))
+    for members in (
+        "a* b",
+        "a* b c?",
+        "a* b c!",
+        "a* b c~",
+        "a* b c-",
+        "a* b c d<",
+        "a* b c d",
+        "a* b c do-",
+    ):
+        assert not settled(situation(members)), members
+
+
+# -- that it ends --------------------------------------------------------------------------------------------
+
+
+class Room:
+    """Servers that live or do not, and one tablet; its leader sees everything at once."""
+
+    def __init__(
+        self, members: list[tuple[str, str]], free: int, marks: dict[int, str], replicas: int
+    ) -> None:
+        peers, self.words, self.draining = [], {}, []
+        for number, (role, word) in enumerate(members):
+            uuid = f"m{number}"
+            voter = role == "voter"
+            mark = marks.get(number, "")
+            peers.append(
+                Peer(
+                    uuid,
+                    address(uuid),
+                    VOTER if voter else NON_VOTER,
+                    promote=role == "pre",
+                    replace=voter and mark == "replace",
+                )
+            )
+            self.words[uuid] = word
+            if mark == "draining":
+                self.draining.append(address(uuid))
+        self.configuration = Configuration(tuple(peers), 0)
+        self.replicas = replicas
+        self.free = [f"s{number}" for number in range(free)]
+        self.leader = next(p.uuid for p in peers if p.member == VOTER and self.words[p.uuid] == HEALTHY)
+
+    def situation(self) -> Situation:
+        health = {uuid: word for uuid, word in self.words.items() if uuid != self.leader}
+        return Situation(self.configuration, self.replicas, self.leader, health, self.draining)
+
+    def pick(self) -> Peer | None:
+        members = [peer.uuid for peer in self.configuration.peers]
+        free = [uuid for uuid in self.free if uuid not in members]
+        return Peer(free[0], address(free[0])) if free else None
+
+    def healthy_voters(self) -> int:
+        return sum(self.words[peer.uuid] == HEALTHY for peer in self.configuration.voters())
+
+    def carry_out(self, action: Action) -> None:
+        peers = list(self.configuration.peers)
+        match action:
+            case Add(peer):
+                peers.append(peer)
+                self.words[peer.uuid] = HEALTHY
+            case Evict(peer, _):
+                assert peer.uuid != self.leader
+                peers = [each for each in peers if each.uuid != peer.uuid]
+            case Stay(peer):
+                peers = [peer if each.uuid == peer.uuid else each for each in peers]
+            case HandOver(leader):
+                assert leader == self.leader
+                voters = [p.uuid for p in self.configuration.voters() if self.words[p.uuid] == HEALTHY]
+                self.leader = [uuid for uuid in voters if uuid != leader][-1]
+                return
+        self._commit(peers)
+
+    def promote(self) -> bool:
+        """As leaders do, once a pre-voter has caught up."""
+        for peer in self.configuration.peers:
+            if peer.promote and self.words[peer.uuid] == HEALTHY:
+                voter = Peer(peer.uuid, peer.address)
+                self._commit([voter if each is peer else each for each in self.configuration.peers])
+                return True
+        return False
+
+    def _commit(self, peers: list[Peer]) -> None:
+        proposed = Configuration(tuple(peers), self.configuration.index)
+        check_change(self.configuration, proposed, self.leader)
+        self.configuration = Configuration(tuple(peers), self.configuration.index + 1)
+        assert self.healthy_voters() >= self.configuration.majority, "a healthy majority was given away"
+
+
+WELL = st.sampled_from([HEALTHY] * 3 + [UNHEALTHY, LOST])
+ROLES = st.sampled_from(["voter"] * 4 + ["pre"])
+MARKS = st.dictionaries(st.integers(0, 6), st.sampled_from(["replace", "draining"]), max_size=3)
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    members=st.lists(st.tuples(ROLES, WELL), min_size=1, max_size=7),
+    marks=MARKS,
+    replicas=st.sampled_from([1, 3, 5]),
+    eager=st.booleans(),
+)
+def test_from_wherever_a_majority_is_healthy_it_ends_with_all_replicas_and_no_more(
+    members: list[tuple[str, str]], marks: dict[int, str], replicas: int, eager: bool
+) -> None:
+    voters = [word for role, word in members if role == "voter"]
+    if 2 * voters.count(HEALTHY) <= len(voters):
+        return
+    room = Room(members, 12, marks, replicas)
+    for _ in range(60):
+        if eager and room.promote():
+            continue
+        action = decide(room.situation(), room.pick)
+        if action is not None:
+            room.carry_out(action)
+        elif not room.promote():
+            break
+    else:
+        raise AssertionError("it does not end")
+    assert settled(room.situation()), room.configuration
+    assert len(room.configuration.peers) == replicas
+    assert room.healthy_voters() == replicas
+
+
+@settings(max_examples=300, deadline=None)
+@given(members=st.lists(st.tuples(ROLES, WELL), min_size=1, max_size=5), marks=MARKS, free=st.integers(0, 1))
+def test_with_too_few_servers_it_ends_too_and_nothing_that_is_healthy_is_given_away_for_nothing(
+    members: list[tuple[str, str]], marks: dict[int, str], free: int
+) -> None:
+    voters = [word for role, word in members if role == "voter"]
+    if 2 * voters.count(HEALTHY) <= len(voters):
+        return
+    room = Room(members, free, marks, 3)
+    before = min(3, room.healthy_voters())
+    for _ in range(60):
+        action = decide(room.situation(), room.pick)
+        if action is not None:
+            room.carry_out(action)
+        elif not room.promote():
+            break
+    else:
+        raise AssertionError("it does not end")
+    assert room.healthy_voters() >= before
