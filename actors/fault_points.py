@@ -101,6 +101,13 @@ REPAIR_POINTS = (  # where replicas are deleted to tombstones, and copied
 )
 REPAIR_MARKS = ("tablet.copy.chunk_lost", "tablet.copy.session_ended")
 
+MEMBER_POINTS = (  # where members of tablets change
+    "master.drain.before_edit",
+    "master.drain.after_edit",
+    "master.repair_tablet.before_rpc",
+    "master.tombstone_tablet.before_rpc",
+)
+
 JOURNAL_COMMITS = (
     "format",
     "rejoin",
@@ -121,7 +128,9 @@ JOURNAL_POINTS = tuple(
     f"journal.{commit}.{side}_commit" for commit in JOURNAL_COMMITS for side in ("before", "after")
 )
 
-ALL_POINTS = POINTS + ALTER_POINTS + GROUP_POINTS + NAMESPACE_POINTS + JOURNAL_POINTS
+ALL_POINTS = (
+    POINTS + ALTER_POINTS + REPAIR_POINTS + MEMBER_POINTS + GROUP_POINTS + NAMESPACE_POINTS + JOURNAL_POINTS
+)
 
 MARKS = (
     "tablet.flush.replica_gone",

@@ -167,7 +167,7 @@ class DeleteTabletRequest(msgspec.Struct, frozen=True):
 
 
 class ServerStatus(msgspec.Struct, frozen=True):
-    """`alive`: a heartbeat came within the unresponsive timeout."""
+    """`alive`: a heartbeat came within the unresponsive timeout. `draining`: it shall hold nothing."""
 
     uuid: str
     seqno: int
@@ -180,6 +180,7 @@ class ServerStatus(msgspec.Struct, frozen=True):
     disk_bytes: int
     memory_bytes: int
     version: str
+    draining: bool = False
 
 
 class ListServersReply(msgspec.Struct, frozen=True):

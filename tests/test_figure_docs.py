@@ -17,6 +17,7 @@ TAGS = (
     "limit",
     "node",
     "state",
+    "step",
 )  # none of them grows with tables, tablets or clients
 
 

@@ -69,7 +69,8 @@ class TableRecord(msgspec.Struct, frozen=True):
 
 class TabletRecord(msgspec.Struct, frozen=True):
     """`unseen`: members that have not reported a replica yet. `former`: members that left the configuration
-    and may still hold something. `ended_us`: when it was deleted or replaced."""
+    and may still hold something. `tombstones`: of these, who holds a tombstone only. `ended_us`: when it was deleted or
+    replaced."""
 
     tablet: str
     table: str
@@ -79,13 +80,14 @@ class TabletRecord(msgspec.Struct, frozen=True):
     unseen: tuple[str, ...] = ()
     former: tuple[Peer, ...] = ()
     ended_us: int = 0
+    tombstones: tuple[Peer, ...] = ()
 
     def member(self, uuid: str) -> Peer | None:
         return self.configuration.peer(uuid) if self.configuration else None
 
     def holders(self) -> tuple[Peer, ...]:
-        """Every server that may hold data of this tablet."""
-        return (self.configuration.peers if self.configuration else ()) + self.former
+        """Every server that may hold data of this tablet, or a tombstone."""
+        return (self.configuration.peers if self.configuration else ()) + self.former + self.tombstones
 
 
 class Remembered(msgspec.Struct, frozen=True):
@@ -103,6 +105,7 @@ class CatalogImage(msgspec.Struct, frozen=True, omit_defaults=True):
     tablets: tuple[TabletRecord, ...]
     requests: tuple[tuple[str, Remembered], ...]
     namespace: NamespaceImage | None = None
+    draining: tuple[str, ...] = ()
 
 
 encode_image = msgspec.msgpack.Encoder().encode
@@ -123,6 +126,7 @@ class Catalog:
         self.formers: dict[str, None] = {}
         self.ended: dict[str, None] = {}
         self.kept: dict[str, None] = {}  # table ids
+        self.draining: dict[str, None] = {}  # addresses of servers
         self.replicas = 0  # that tables want which are not removed
         self._of_table: dict[str, dict[str, None]] = {}
 
@@ -130,7 +134,8 @@ class Catalog:
 
     def __len__(self) -> int:
         """How many records a checkpoint would hold."""
-        return len(self.tables) + len(self.tablets) + len(self.requests) + len(self.namespace)
+        records = len(self.tables) + len(self.tablets) + len(self.requests) + len(self.draining)
+        return records + len(self.namespace)
 
     def named(self, name: str) -> TableRecord | None:
         table = self.names.get(name)
@@ -159,6 +164,7 @@ class Catalog:
             tuple(self.tablets.values()),
             tuple(self.requests.items()),
             self.namespace.image(),
+            tuple(self.draining),
         )
 
     # -- changing --------------------------------------------------------------------------------------------
@@ -177,6 +183,7 @@ class Catalog:
         for record in image.tablets:
             self._add(record)
         self.requests = dict(image.requests)
+        self.draining = dict.fromkeys(image.draining)
         if image.namespace is not None:
             self.namespace.load(image.namespace)
         self.check()
@@ -234,9 +241,13 @@ class Catalog:
             edit
         )
         stays = edit.configuration.peer
-        former = tuple(peer for peer in record.holders() if stays(peer.uuid) is None)
+        before = record.configuration.peers + record.former
+        former = tuple(peer for peer in before if stays(peer.uuid) is None)
+        tombstones = tuple(peer for peer in record.tombstones if stays(peer.uuid) is None)
         # From its first own change on, the group brings up its members by itself.
-        self._put(replace(record, configuration=edit.configuration, former=former, unseen=()))
+        self._put(
+            replace(record, configuration=edit.configuration, former=former, tombstones=tombstones, unseen=())
+        )
 
     def _replicas_seen(self, edit: e.ReplicasSeen) -> None:
         for tablet in edit.tablets:
@@ -247,8 +258,21 @@ class Catalog:
     def _former_members_gone(self, edit: e.FormerMembersGone) -> None:
         for tablet in edit.tablets:
             record = self._expect(tablet, CREATING, RUNNING)
-            assert any(peer.uuid == edit.uuid for peer in record.former), (edit.uuid, tablet)
-            self._put(replace(record, former=tuple(p for p in record.former if p.uuid != edit.uuid)))
+            gone = next((peer for peer in record.former if peer.uuid == edit.uuid), None)
+            assert gone is not None, (edit.uuid, tablet)
+            former = tuple(peer for peer in record.former if peer is not gone)
+            # Another server at the address means that the one before has lost its directory, and its tombstones.
+            tombstones = tuple(peer for peer in record.tombstones if peer.address != gone.address)
+            if edit.tombstone:
+                tombstones += (gone,)
+            self._put(replace(record, former=former, tombstones=tombstones))
+
+    def _server_draining(self, edit: e.ServerDraining) -> None:
+        assert edit.on != (edit.address in self.draining), edit
+        if edit.on:
+            self.draining[edit.address] = None
+        else:
+            del self.draining[edit.address]
 
     def _table_dropped(self, edit: e.TableDropped) -> None:
         table = self.tables[edit.table]
@@ -383,6 +407,7 @@ _APPLY: dict[type[Any], Callable[[Catalog, Any], None]] = {
     e.ConfigurationChanged: Catalog._configuration_changed,
     e.ReplicasSeen: Catalog._replicas_seen,
     e.FormerMembersGone: Catalog._former_members_gone,
+    e.ServerDraining: Catalog._server_draining,
     e.TableDropped: Catalog._table_dropped,
     e.TableAltered: Catalog._table_altered,
     e.TableSetAside: Catalog._table_set_aside,

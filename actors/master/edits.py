@@ -73,10 +73,19 @@ class ReplicasSeen(msgspec.Struct, frozen=True, tag="replicas_seen"):
 
 
 class FormerMembersGone(msgspec.Struct, frozen=True, tag="former_members_gone"):
-    """Server `uuid` had left the configurations of `tablets` and now holds nothing of them."""
+    """Server `uuid` had left the configurations of `tablets` and now holds nothing of them, or a `tombstone`, which stays
+    until the table is dropped."""
 
     uuid: str
     tablets: tuple[str, ...]
+    tombstone: bool = False
+
+
+class ServerDraining(msgspec.Struct, frozen=True, tag="server_draining"):
+    """`on`: the server at `address`, whichever it is by then, gets nothing new, and what it has goes elsewhere."""
+
+    address: str
+    on: bool
 
 
 class TableDropped(msgspec.Struct, frozen=True, tag="table_dropped"):
@@ -148,6 +157,7 @@ Edit = (
     | ConfigurationChanged
     | ReplicasSeen
     | FormerMembersGone
+    | ServerDraining
     | TableDropped
     | TableAltered
     | TableSetAside

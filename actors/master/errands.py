@@ -1,4 +1,5 @@
-"""What the master asks of tablet servers: create this replica, alter that one, delete another. Which, when, and how often.
+"""What the master asks of tablet servers: create this replica, alter that one, change a tablet's members, delete a replica.
+Which, when, and how often.
 
 Await-free: the role runs an errand and says how it ended. What is wanted follows from the committed catalog
 and from reports alone, so a restarted master takes up where the old one ended, and nothing is ever sent for a change
@@ -6,6 +7,8 @@ that is not durable:
 
     create    every member of a created tablet's first configuration that has never reported its replica
     alter     the leader of every tablet whose replicas report an older version of its table
+    repair    the leader of every tablet whose members are not as they should be: one change (repairs.py)
+    tombstone every server that left a tablet's configuration, until it holds no more of it than a tombstone
     delete    every server that may hold something of a dropped or replaced tablet, until it says it does not
 
 An errand is repeated, with growing pauses, for as long as it is wanted; a server that is not alive is not
@@ -16,24 +19,29 @@ in all.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 from typing import NamedTuple
 
 from ebla.actors.master.catalog import CREATING, RUNNING, Catalog, TabletRecord
 from ebla.actors.master.options import MasterOptions
+from ebla.actors.master.repairs import Repairs
 from ebla.actors.master.reports import Views
 from ebla.actors.master.servers import Servers
 from ebla.actors.tablet.raft.messages import Peer
 from ebla.actors.world import Random
 
-CREATE, ALTER, DELETE = "create", "alter", "delete"
+CREATE, ALTER, REPAIR, TOMBSTONE, DELETE = "create", "alter", "repair", "tombstone", "delete"
 FORGET_MAX = 500  # tablets forgotten in one edit
 
 
 class Errand(NamedTuple):
+    """`as_of`: the index of the configuration on which a repair or a tombstone stands."""
+
     kind: str
     tablet: str
     uuid: str
     address: str
+    as_of: int = -1
 
     @property
     def replica(self) -> tuple[str, str]:
@@ -41,10 +49,10 @@ class Errand(NamedTuple):
 
 
 class _Pause:
-    """After an attempt: not again before `until`."""
+    """After an attempt: the same not again before `until`."""
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
+    def __init__(self, errand: Errand) -> None:
+        self.of = errand
         self.failures = 0
         self.until = 0.0
 
@@ -63,10 +71,19 @@ class _Ended:
 
 
 class Errands:
-    def __init__(self, options: MasterOptions, random: Random, views: Views | None = None) -> None:
+    def __init__(
+        self,
+        options: MasterOptions,
+        random: Random,
+        views: Views | None = None,
+        repairs: Repairs | None = None,
+    ) -> None:
         self._options = options
         self._random = random
         self._views = Views() if views is None else views
+        self._repairs = Repairs(options, random, self._views) if repairs is None else repairs
+        self._looking_from = -inf
+        self.buried: dict[tuple[str, str], bool] = {}  # former members that are gone; True: with a tombstone
         self._under_way: dict[tuple[str, str], Errand] = {}
         self._pauses: dict[tuple[str, str], _Pause] = {}
         self._ended: dict[str, _Ended] = {}
@@ -79,7 +96,7 @@ class Errands:
         for errand in self._under_way.values():
             per_server[errand.uuid] = per_server.get(errand.uuid, 0) + 1
         begun: list[Errand] = []
-        for errand in self._wanted(catalog):
+        for errand in self._wanted(catalog, servers, now):
             if len(self._under_way) >= self._options.rpcs_max:
                 break
             busy = per_server.get(errand.uuid, 0)
@@ -101,9 +118,14 @@ class Errands:
             return record.state in (CREATING, RUNNING) and errand.uuid in record.unseen
         if errand.kind == ALTER:
             return errand.tablet in self._views.behind
+        if errand.kind == REPAIR:
+            leader = self._repairs.leader(catalog, errand.tablet)
+            return leader is not None and leader.uuid == errand.uuid
+        if errand.kind == TOMBSTONE:
+            return record.state == RUNNING and record.member(errand.uuid) is None
         return errand.tablet in catalog.ended
 
-    def _wanted(self, catalog: Catalog) -> Iterator[Errand]:
+    def _wanted(self, catalog: Catalog, servers: Servers, now: float) -> Iterator[Errand]:
         for tablet in catalog.unseen:
             record = catalog.tablets[tablet]
             for uuid in record.unseen:
@@ -116,39 +138,85 @@ class Errands:
             peer = record.member(leader) if leader is not None else None
             if peer is not None:
                 yield Errand(ALTER, tablet, peer.uuid, peer.address)
+        yield from self._repairing(catalog, servers, now)
+        yield from self._burying(catalog, servers)
         for tablet in catalog.ended:
             ended = self._ended.setdefault(tablet, _Ended())
+            for uuid in self._views.remains.pop(tablet, ()):
+                if (server := servers.get(uuid)) is not None:
+                    self.straggler(tablet, Peer(uuid, server.address))
             for peer in ended.remaining(catalog.tablets[tablet]):
                 yield Errand(DELETE, tablet, peer.uuid, peer.address)
 
+    def _repairing(self, catalog: Catalog, servers: Servers, now: float) -> Iterator[Errand]:
+        """Once in `bg_s`, if there was time for all of them: most of them wait for something."""
+        if now < self._looking_from:
+            return
+        for tablet in self._repairs.unsettled(now):
+            leader = self._repairs.leader(catalog, tablet)
+            configuration = catalog.tablets[tablet].configuration
+            if leader is None or configuration is None:
+                continue
+            errand = Errand(REPAIR, tablet, leader.uuid, leader.address, configuration.index)
+            # What is to be done costs more to find out than whether it may be done now.
+            if errand.replica in self._under_way or self._pausing(errand, now):
+                continue
+            if self._repairs.decide(catalog, servers, tablet, now) is not None:
+                yield errand
+        self._looking_from = now + 0.9 * self._options.bg_s
+
+    def _burying(self, catalog: Catalog, servers: Servers) -> Iterator[Errand]:
+        for tablet in catalog.formers:
+            record = catalog.tablets[tablet]
+            if record.state == RUNNING and record.configuration is not None:
+                for peer in record.former:
+                    yield Errand(TOMBSTONE, tablet, peer.uuid, peer.address, record.configuration.index)
+        for uuid, tablet in self._views.strays:
+            known, server = catalog.tablets.get(tablet), servers.get(uuid)
+            if known is None or known.state != RUNNING or known.configuration is None or server is None:
+                continue
+            yield Errand(TOMBSTONE, tablet, uuid, server.address, known.configuration.index)
+
     def _reachable(self, errand: Errand, servers: Servers, now: float) -> bool:
-        """Only the server itself can create or alter; a new one at its address knows that the old one is gone."""
-        if errand.kind != DELETE:
+        """Only the server itself can create or change; a new one at its address knows that the old one is gone."""
+        if errand.kind not in (TOMBSTONE, DELETE):
             return servers.is_alive(errand.uuid, now)
         return servers.answers_at(errand.address, now)
 
     def _pausing(self, errand: Errand, now: float) -> bool:
         pause = self._pauses.get(errand.replica)
-        return pause is not None and pause.kind == errand.kind and now < pause.until
+        return pause is not None and pause.of == errand and now < pause.until
 
     # -- how it ended ----------------------------------------------------------------------------------------
 
     def succeeded(self, errand: Errand, now: float) -> None:
-        """A created or altered replica is done with when it is reported; a deleted one is done with now."""
+        """What was created or changed is done with when it is reported; a deleted replica is done with now."""
         del self._under_way[errand.replica]
         if errand.kind == DELETE:
             self._pauses.pop(errand.replica, None)
             self.absent(errand.tablet, errand.uuid)
+            return
+        if errand.kind == TOMBSTONE:
+            self.buried[errand.replica] = True
+        pause = self._pauses[errand.replica] = _Pause(errand)
+        pause.until = now + self._options.rpc_backoff_max_s
+
+    def gone(self, errand: Errand) -> None:
+        """The server that was asked to delete holds nothing, or is another now."""
+        del self._under_way[errand.replica]
+        self._pauses.pop(errand.replica, None)
+        if errand.kind == DELETE:
+            self.absent(errand.tablet, errand.uuid)
         else:
-            pause = self._pauses[errand.replica] = _Pause(errand.kind)
-            pause.until = now + self._options.rpc_backoff_max_s
+            self.buried[errand.replica] = False
+            self._views.strays.pop(errand.replica, None)
 
     def failed(self, errand: Errand, now: float) -> int:
         """How often it has failed in a row."""
         del self._under_way[errand.replica]
         pause = self._pauses.get(errand.replica)
-        if pause is None or pause.kind != errand.kind:
-            pause = self._pauses[errand.replica] = _Pause(errand.kind)
+        if pause is None or pause.of != errand:
+            pause = self._pauses[errand.replica] = _Pause(errand)
         longest = self._options.rpc_backoff_max_s
         wait_s = min(longest, self._options.rpc_backoff_s * 2.0 ** min(pause.failures, 30))
         pause.failures += 1
@@ -174,6 +242,17 @@ class Errands:
         ended.stragglers[peer.uuid] = peer
         ended.clean_since = None
 
+    def former_gone(self, catalog: Catalog) -> dict[tuple[str, bool], tuple[str, ...]]:
+        """Former members that turned out to be gone: their tablets, by server and by whether a tombstone stays there."""
+        found: dict[tuple[str, bool], tuple[str, ...]] = {}
+        for (uuid, tablet), tombstone in self.buried.items():
+            record = catalog.tablets.get(tablet)
+            if record is None or tablet not in catalog.formers:
+                continue
+            if any(peer.uuid == uuid for peer in record.former):
+                found[uuid, tombstone] = (*found.get((uuid, tombstone), ()), tablet)
+        return found
+
     # -- when to forget --------------------------------------------------------------------------------------
 
     def forgettable(self, catalog: Catalog, now: float, wall_us: int) -> tuple[str, ...]:
@@ -198,9 +277,18 @@ class Errands:
     def _forget_pauses(self, catalog: Catalog) -> None:
         """Pauses of replicas that nobody wants anything of any more."""
         useless = [
-            (uuid, tablet)
-            for uuid, tablet in self._pauses
-            if not (tablet in catalog.unseen or tablet in catalog.ended or tablet in self._views.behind)
+            (uuid, tablet) for uuid, tablet in self._pauses if not self._matters(catalog, uuid, tablet)
         ]
         for replica in useless:
             del self._pauses[replica]
+
+    def _matters(self, catalog: Catalog, uuid: str, tablet: str) -> bool:
+        views = self._views
+        return (
+            tablet in catalog.unseen
+            or tablet in catalog.ended
+            or tablet in catalog.formers
+            or tablet in views.behind
+            or tablet in views.unsettled
+            or (uuid, tablet) in views.strays
+        )

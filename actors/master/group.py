@@ -30,6 +30,7 @@ from ebla.actors.journal.holder import Holder, lease_states
 from ebla.actors.master import edit_log
 from ebla.actors.master.directory import Directory, open_directory
 from ebla.actors.master.measures import measure_group
+from ebla.actors.master.members import Members
 from ebla.actors.master.messages import (
     CheckpointChunk,
     CheckpointRequest,
@@ -41,6 +42,7 @@ from ebla.actors.master.options import GroupOptions
 from ebla.actors.master.reign import Reign
 from ebla.actors.master.server import Master
 from ebla.actors.master.standby import Standby
+from ebla.actors.master.verbs import MembershipVerbs
 from ebla.actors.world import Role, Task, World, rpc
 from ebla.storage.errors import EblaError, InvalidArgument
 
@@ -51,7 +53,7 @@ Answer = TypeVar("Answer")
 STANDBY = "standby"
 
 
-class GroupMaster(CoordinationVerbs, Role):
+class GroupMaster(CoordinationVerbs, MembershipVerbs, Role):
     directory: Directory
     standby: Standby
 
@@ -220,6 +222,9 @@ class GroupMaster(CoordinationVerbs, Role):
 
     async def _coordinate(self, act: Callable[[Coordination], Awaitable[Answer]]) -> Answer:
         return await self._serve(lambda master: act(master.coordination))
+
+    async def _govern(self, act: Callable[[Members], Awaitable[Answer]]) -> Answer:
+        return await self._serve(lambda master: act(master.members))
 
     @rpc
     async def heartbeat(self, request: m.HeartbeatRequest) -> m.HeartbeatReply:

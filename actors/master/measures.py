@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ebla.actors.figures import Figure, Sheet, counter, gauge
 from ebla.actors.journal import measures as journal
 from ebla.actors.master.catalog import CREATING, PREPARING, RUNNING, Catalog
+from ebla.actors.master.healing import Action, Add, Evict, HandOver, Stay
 
 if TYPE_CHECKING:
     from ebla.actors.master.group import GroupMaster
@@ -32,6 +33,7 @@ class Serving(NamedTuple):
     tablets_unknown: int
     changes_waiting: int
     leader_conflicts: int
+    tablets_unsettled: int
 
 
 class Lease(NamedTuple):
@@ -57,6 +59,13 @@ CATALOG: Sheet[Catalog] = Sheet(
     (),
     gauge("master_tables", "tables", "tables in the catalog", lambda c: len(c.names)),
     gauge("master_tables_kept", "tables", "dropped, and to be recalled", lambda c: len(c.kept)),
+    gauge(
+        "master_former_replicas",
+        "tablets",
+        "of which a server that is no member may hold data",
+        lambda c: len(c.formers),
+    ),
+    gauge("master_servers_draining", "servers", "shall hold nothing any more", lambda c: len(c.draining)),
     gauge("coordination_sessions", "sessions", "open sessions", lambda c: len(c.namespace.sessions)),
     gauge("coordination_nodes", "nodes", "nodes of the namespace", lambda c: len(c.namespace.nodes) - 1),
 )
@@ -81,6 +90,12 @@ SERVING: Sheet[Serving] = Sheet(
     gauge(
         "master_changes_waiting", "changes", "changes that wait for the edit log", lambda s: s.changes_waiting
     ),
+    gauge(
+        "master_tablets_unsettled",
+        "tablets",
+        "with a member that is not well, on its way or to go, or one too few or too many",
+        lambda s: s.tablets_unsettled,
+    ),
     counter(
         "master_leader_conflicts",
         "reports",
@@ -89,13 +104,25 @@ SERVING: Sheet[Serving] = Sheet(
     ),
 )
 
+STEPS: dict[type[Action], str] = {
+    Add: "added",
+    Evict: "evicted",
+    HandOver: "handed_over",
+    Stay: "taken_back",
+}
+
+REPAIRS: Sheet[int] = Sheet(
+    ("step",),
+    counter("master_repairs", "steps", ", ".join(STEPS.values()) + ": replicas, leaders, marks", int),
+)
+
 LEASE: Sheet[Lease] = Sheet(
     (),
     gauge("master_epoch", "", "of the journal, while this master is active", lambda lease: lease.epoch),
     gauge("master_lease_held", "0/1", "holds the lease at the journal nodes", lambda lease: lease.held),
 )
 
-SHEETS = (PLACE, CATALOG, TABLETS, SERVING, SERVERS, LEASE, journal.LINE)
+SHEETS = (PLACE, CATALOG, TABLETS, SERVING, SERVERS, REPAIRS, LEASE, journal.LINE)
 
 
 def measure_single(master: Master) -> Iterator[Figure]:
@@ -130,7 +157,11 @@ def _catalog(catalog: Catalog) -> Iterator[Figure]:
 
 def _serving(master: Master) -> Iterator[Figure]:
     views = master.views
-    yield from SERVING.read(Serving(len(views.unknown), master.scribe.waiting, views.leader_conflicts))
+    yield from SERVING.read(
+        Serving(len(views.unknown), master.scribe.waiting, views.leader_conflicts, len(views.unsettled))
+    )
     known = [status.alive for status in master.servers.statuses(master.world.clock.monotonic())]
     yield from SERVERS.read(known.count(True), ALIVE)
     yield from SERVERS.read(known.count(False), SILENT)
+    for kind, step in STEPS.items():
+        yield from REPAIRS.read(master.messenger.repaired[kind], step)

@@ -43,3 +43,48 @@ class JournalWriterStatus(msgspec.Struct, frozen=True):
     committed: int
     segment: int
     nodes: tuple[ChannelStatus, ...]
+
+
+class AddReplicaRequest(msgspec.Struct, frozen=True):
+    """`server`: a uuid, an address or a host. `role`: voter or pre_voter, which mean the same (it votes as soon as it has caught up),
+    or non_voter. Idempotent: of a server that has a replica it says that the replica shall stay."""
+
+    tablet: str
+    server: str
+    role: str = "voter"
+
+
+class RemoveReplicaRequest(msgspec.Struct, frozen=True):
+    """Of a leader it hands the leadership over first, and is refused with Unavailable until another leads."""
+
+    tablet: str
+    server: str
+
+
+class MoveReplicaRequest(msgspec.Struct, frozen=True):
+    """In one configuration `source` is marked to be replaced and `target` becomes a pre-voter; the rest follows by itself.
+    Done when `source` is a member no more."""
+
+    tablet: str
+    source: str
+    target: str
+
+
+class DrainRequest(msgspec.Struct, frozen=True):
+    """`server`: a uuid, an address or a host. `on`: None only asks."""
+
+    server: str
+    on: bool | None = True
+
+
+class Drained(msgspec.Struct, frozen=True):
+    """`replicas`: still there. `blocked`: of these, which no other server could take now."""
+
+    address: str
+    draining: bool
+    replicas: int
+    blocked: int
+
+
+class DrainReply(msgspec.Struct, frozen=True):
+    servers: tuple[Drained, ...]

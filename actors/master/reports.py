@@ -6,9 +6,13 @@ Await-free, and in three steps, each a function of the committed catalog:
     Views.merge(...)       leaders, terms and replica states: known anew after any restart, hence never logged
     Merged                 replicas of dropped or replaced tablets, that are (or are no longer) on the server
 
+What a tablet's leader says of its members is kept only from the leader of the newest term that is known, and forgotten
+when another leads.
+
 Rules, after Kudu's tablet report processing. A tablet the catalog does not know is left alone: data is
 deleted only on explicit evidence. The replica's configuration counts if its index is higher than the known
-one. A leader counts only as a member of the committed configuration, and only in a newer term, or where none
+one. A replica whose server is no member of the known configuration, and of none that is newer, is a stray: a copy that
+came late. A leader counts only as a member of the committed configuration, and only in a newer term, or where none
 is known in this one; a follower that knows no leader does not erase the one the others follow. Two leaders in
 one term are never believed.
 """
@@ -19,6 +23,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ebla.actors.master import healing
 from ebla.actors.master.catalog import CREATING, PREPARING, RUNNING, Catalog, TabletRecord
 from ebla.actors.master.edits import (
     ConfigurationChanged,
@@ -28,6 +33,8 @@ from ebla.actors.master.edits import (
     TabletRunning,
 )
 from ebla.actors.messages import ReplicaReport, TabletReport
+from ebla.actors.repair_messages import DELETED, FAILED
+from ebla.actors.repair_messages import RUNNING as REPLICA_RUNNING
 from ebla.actors.tablet.raft.messages import VOTER, Configuration
 
 log = logging.getLogger(__name__)
@@ -52,6 +59,13 @@ def durable_changes(catalog: Catalog, uuid: str, report: TabletReport) -> list[E
     gone = _former_gone(catalog, uuid, report, reported)
     if gone:
         edits.append(FormerMembersGone(uuid, gone))
+    tombstones = tuple(
+        tablet
+        for tablet, replica in reported.items()
+        if replica.state == DELETED and _is_former(catalog, uuid, tablet)
+    )
+    if tombstones:
+        edits.append(FormerMembersGone(uuid, tombstones, tombstone=True))
     return edits
 
 
@@ -81,14 +95,16 @@ def _former_gone(
     return tuple(
         tablet
         for tablet in dict.fromkeys(absent)
-        if tablet in catalog.formers
-        and tablet not in reported
-        and any(peer.uuid == uuid for peer in catalog.tablets[tablet].former)
+        if tablet not in reported and _is_former(catalog, uuid, tablet)
     )
 
 
+def _is_former(catalog: Catalog, uuid: str, tablet: str) -> bool:
+    return tablet in catalog.formers and any(peer.uuid == uuid for peer in catalog.tablets[tablet].former)
+
+
 def _healthy(replica: ReplicaReport) -> bool:
-    return replica.error is None and replica.state not in ("failed", "deleted")
+    return replica.error is None and replica.state not in (FAILED, DELETED)
 
 
 def _acceptable(replica: ReplicaReport) -> bool:
@@ -102,16 +118,27 @@ def _acceptable(replica: ReplicaReport) -> bool:
 # -- in memory -----------------------------------------------------------------------------------------------
 
 
+class Told(NamedTuple):
+    """What the `leader` of `term` said of the members; `as_of`: the index of its committed configuration."""
+
+    leader: str
+    term: int
+    as_of: int
+    health: dict[str, str]
+
+
 @dataclass
 class View:
     """One tablet as its servers last described it. `states`: what each replica said of itself. `version`: the highest of
-    its table that one of them has applied, so that it is committed, and every leader to come will have it."""
+    its table that one of them has applied, so that it is committed, and every leader to come will have it. `told`: what the
+    leader said of the members."""
 
     term: int = 0
     leader: str | None = None
     rows_bytes: int = 0
     version: int = 0
     states: dict[str, str] = field(default_factory=dict)
+    told: Told | None = None
 
 
 class Merged(NamedTuple):
@@ -127,6 +154,11 @@ class Views:
         self.tablets: dict[str, View] = {}
         self.unknown: dict[tuple[str, str], None] = {}
         self.behind: dict[str, None] = {}  # tablets that must be told what became of their table
+        self.unsettled: dict[str, None] = {}  # tablets whose members are not as they should be
+        self.strays: dict[tuple[str, str], None] = {}  # server and tablet: no member of it
+        self.remains: dict[
+            str, tuple[str, ...]
+        ] = {}  # of ended tablets: servers that hold something, and are no holders
         self.leader_conflicts = 0
 
     def of(self, tablet: str) -> View:
@@ -146,6 +178,7 @@ class Views:
             else:
                 self._take(record, uuid, replica)
                 self._compare(catalog, tablet)
+                self.settle(catalog, tablet)
         self._note_unknown(uuid, unknown)
         if report.incremental:
             absent = [tablet for tablet in report.removed if tablet not in reported]
@@ -158,8 +191,38 @@ class Views:
     def drop_ended(self, catalog: Catalog) -> None:
         """What was known of tablets that have ended is of no use."""
         for tablet in catalog.ended:
-            self.tablets.pop(tablet, None)
+            view = self.tablets.pop(tablet, None)
+            if view is not None:
+                holders = [peer.uuid for peer in catalog.tablets[tablet].holders()]
+                self.remains[tablet] = tuple(uuid for uuid in view.states if uuid not in holders)
             self.behind.pop(tablet, None)
+            self.unsettled.pop(tablet, None)
+        for replica in [replica for replica in self.strays if replica[1] in catalog.ended]:
+            del self.strays[replica]
+
+    def situation(self, catalog: Catalog, tablet: str) -> healing.Situation | None:
+        """What may be decided on: None until the present leader has told of the configuration that the catalog has."""
+        record, view = catalog.tablets.get(tablet), self.tablets.get(tablet)
+        if record is None or view is None or view.told is None or record.state != RUNNING:
+            return None
+        told, known = view.told, record.configuration
+        assert known is not None, tablet
+        if (told.leader, told.term, told.as_of) != (view.leader, view.term, known.index):
+            return None
+        replicas = catalog.tables[record.table].replicas
+        return healing.Situation(known, replicas, told.leader, told.health, catalog.draining)
+
+    def settle(self, catalog: Catalog, tablet: str) -> None:
+        """Whether something is to be decided about it. What is not known now is heard of when a leader reports."""
+        situation = self.situation(catalog, tablet)
+        if situation is None or healing.settled(situation):
+            self.unsettled.pop(tablet, None)
+        else:
+            self.unsettled[tablet] = None
+
+    def settle_all(self, catalog: Catalog) -> None:
+        for tablet in self.tablets:
+            self.settle(catalog, tablet)
 
     def compare(self, catalog: Catalog, table: str) -> None:
         """The table was altered: its tablets are behind, as far as they were heard of. One that was not is compared when
@@ -177,6 +240,7 @@ class Views:
     def _take(self, record: TabletRecord, uuid: str, replica: ReplicaReport) -> None:
         view = self.tablets.setdefault(record.tablet, View())
         view.states[uuid] = replica.state
+        self._note_stray(record, uuid, replica)
         if not _healthy(replica):
             return
         committed = record.configuration
@@ -184,6 +248,8 @@ class Views:
         if view.leader is not None and committed.peer(view.leader) is None:
             view.leader = None
         self._take_leader(view, committed, uuid, replica)
+        if uuid == view.leader and replica.role == "leader" and replica.term == view.term:
+            view.told = Told(uuid, replica.term, replica.configuration.index, replica.health)
         view.version = max(view.version, replica.schema_version)
         if uuid == view.leader or view.leader is None:
             view.rows_bytes = replica.rows_bytes
@@ -210,6 +276,15 @@ class Views:
                     named,
                 )
 
+    def _note_stray(self, record: TabletRecord, uuid: str, replica: ReplicaReport) -> None:
+        known = record.configuration
+        assert known is not None, record.tablet
+        holds = replica.state in (REPLICA_RUNNING, FAILED)
+        if holds and known.peer(uuid) is None and replica.configuration.index <= known.index:
+            self.strays[uuid, record.tablet] = None
+        else:
+            self.strays.pop((uuid, record.tablet), None)
+
     def _note_unknown(self, uuid: str, tablets: list[str]) -> None:
         fresh = [tablet for tablet in tablets if (uuid, tablet) not in self.unknown]
         for tablet in fresh[: UNKNOWN_MAX - len(self.unknown)]:
@@ -226,6 +301,7 @@ class Views:
     def _clear(self, uuid: str, absent: list[str]) -> None:
         for tablet in absent:
             self.unknown.pop((uuid, tablet), None)
+            self.strays.pop((uuid, tablet), None)
             view = self.tablets.get(tablet)
             if view is not None:
                 view.states.pop(uuid, None)

@@ -21,30 +21,31 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from math import inf
 from typing import TypeVar
 
-import msgspec
-
 from ebla.actors import messages as m
 from ebla.actors.coordination.service import Coordination
 from ebla.actors.coordination.verbs import CoordinationVerbs
-from ebla.actors.errors import NotFound, NotRunning, TabletNotFound, Throttled, WrongServer
+from ebla.actors.errors import NotFound, NotRunning, Throttled
 from ebla.actors.figures import Figure
-from ebla.actors.master import edit_log, errands
+from ebla.actors.master import edit_log
 from ebla.actors.master import reports as tablet_reports
 from ebla.actors.master.answers import Answers
 from ebla.actors.master.assignment import Assignment, Candidate
 from ebla.actors.master.catalog import Catalog
 from ebla.actors.master.checkpoint import Checkpoints
 from ebla.actors.master.directory import Directory, open_directory
-from ebla.actors.master.edits import Edit, TabletsForgotten
-from ebla.actors.master.errands import Errand, Errands
+from ebla.actors.master.edits import Edit, FormerMembersGone, TabletsForgotten
+from ebla.actors.master.errands import Errands
 from ebla.actors.master.measures import measure_single
+from ebla.actors.master.members import Members
+from ebla.actors.master.messenger import Messenger
 from ebla.actors.master.options import MasterOptions
+from ebla.actors.master.repairs import Repairs
 from ebla.actors.master.scribe import Scribe
 from ebla.actors.master.servers import Server, Servers
 from ebla.actors.master.tables import Tables
+from ebla.actors.master.verbs import MembershipVerbs
 from ebla.actors.tablet.raft.messages import Peer
 from ebla.actors.world import Role, World, rpc
-from ebla.storage.errors import EblaError
 
 __all__ = ["Master", "MasterOptions"]
 
@@ -53,7 +54,7 @@ log = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
 
-class Master(CoordinationVerbs, Role):
+class Master(CoordinationVerbs, MembershipVerbs, Role):
     """The only master of a deployment, from `start` on; or what an active one of several does, from `begin` on (reign.py),
     with a `catalog` that was followed until then. For `grace_s` servers that were not heard yet count as alive."""
 
@@ -72,7 +73,11 @@ class Master(CoordinationVerbs, Role):
         self.views = tablet_reports.Views()
         self.answers = Answers(self.catalog, self.views, self.servers)
         self.assignment = Assignment(self.options.assignment_timeout_s, world.random)
-        self.errands = Errands(self.options, world.random, self.views)
+        self.repairs = Repairs(self.options, world.random, self.views)
+        self.errands = Errands(self.options, world.random, self.views, self.repairs)
+        self.messenger = Messenger(
+            world, self.options, self.catalog, self.servers, self.errands, self.repairs
+        )
         self.coordination = Coordination(world, self.catalog.namespace, self.options.coordination)
         self.instance = m.ServerInstance("", 0, "")
         self._running = False
@@ -82,6 +87,9 @@ class Master(CoordinationVerbs, Role):
         self._wake = asyncio.Event()
         self.tables = Tables(
             world, self.options, self.catalog, self.views, self.servers, self.answers, self._wake.set
+        )
+        self.members = Members(
+            world, self.options, self.catalog, self.views, self.servers, self.repairs, self._wake.set
         )
 
     # -- life ------------------------------------------------------------------------------------------------
@@ -111,8 +119,8 @@ class Master(CoordinationVerbs, Role):
         """Serve, from a catalog that is what is durable. Nothing is placed for `settle_s`."""
         self.instance, self.incarnations = directory.instance, directory.heard
         self.log, self.scribe = log, scribe
-        self.tables.scribe = scribe
-        self._placing_from = self._now() + settle_s
+        self.tables.scribe = self.members.scribe = scribe
+        self._placing_from = self.repairs.begins_at = self._now() + settle_s
         self.coordination.begin(scribe)
         self._running = True
         self.world.spawn(self.scribe.run(), "scribe")
@@ -238,7 +246,7 @@ class Master(CoordinationVerbs, Role):
     @rpc
     async def list_servers(self, request: m.Empty) -> m.ListServersReply:
         self._require_running()
-        return m.ListServersReply(self.servers.statuses(self._now()))
+        return m.ListServersReply(self.servers.statuses(self._now(), self.catalog.draining))
 
     @rpc
     async def status(self, request: m.Empty) -> m.MasterStatus:
@@ -263,6 +271,10 @@ class Master(CoordinationVerbs, Role):
         self._require_running()
         return answer
 
+    async def _govern(self, act: Callable[[Members], Awaitable[Answer]]) -> Answer:
+        self._require_running()
+        return await act(self.members)
+
     # -- in the background -----------------------------------------------------------------------------------
 
     async def _tick(self) -> None:
@@ -280,7 +292,7 @@ class Master(CoordinationVerbs, Role):
                 await self.coordination.expire()
             except Throttled as error:
                 log.warning("%s: %s; trying again", self.world.address, error)
-            self._run_errands()
+            self.messenger.send()
 
     async def _assign(self) -> None:
         now = self._now()
@@ -293,13 +305,17 @@ class Master(CoordinationVerbs, Role):
         def decide() -> Sequence[Edit]:
             now = self._now()
             alive = self.servers.alive(now)
-            candidates = [Candidate(server.uuid, server.address, server.host) for server in alive]
+            candidates = [
+                Candidate(server.uuid, server.address, server.host)
+                for server in alive
+                if server.address not in self.catalog.draining
+            ]
             plan = self.assignment.plan(self.catalog, candidates, now, self.world.clock.wall_us())
             if plan.unplaced and not self._unplaced:
                 log.warning(
                     "%d tablets wait for servers: %d are live, too few hosts for their replicas",
                     plan.unplaced,
-                    len(alive),
+                    len(candidates),
                 )
             self._unplaced = plan.unplaced
             if plan.more:
@@ -315,60 +331,16 @@ class Master(CoordinationVerbs, Role):
         self._forgetting_from = self._now() + self.options.bg_s
 
         def decide() -> Sequence[Edit]:
+            gone = self.errands.former_gone(self.catalog)
+            edits: list[Edit] = [
+                FormerMembersGone(uuid, tablets, tombstone) for (uuid, tombstone), tablets in gone.items()
+            ]
             tablets = self.errands.forgettable(self.catalog, self._now(), self.world.clock.wall_us())
-            return (TabletsForgotten(tablets),) if tablets else ()
+            return [*edits, TabletsForgotten(tablets)] if tablets else edits
 
         if decide():
-            await self.scribe.change("forget", decide, lambda: None)
+            await self.scribe.change("forget", decide, self.errands.buried.clear)
         await self.tables.end_reserves()
-
-    def _run_errands(self) -> None:
-        for errand in self.errands.begin(self.catalog, self.servers, self._now()):
-            self.world.spawn(self._run(errand), f"{errand.kind} {errand.tablet} at {errand.address}")
-
-    async def _run(self, errand: Errand) -> None:
-        """One attempt. A server that is another now holds nothing of what the one that was asked had."""
-        await self.world.faults.here(f"master.{errand.kind}_tablet.before_rpc")
-        if not self.errands.still_wanted(errand, self.catalog):
-            self.errands.abandoned(errand)
-            return
-        method, message = self._message(errand)
-        try:
-            await self.world.network.call(
-                errand.address, method, message, m.Empty, self.options.rpc_timeout_s
-            )
-        except EblaError as error:
-            if errand.kind == errands.DELETE and isinstance(error, TabletNotFound | WrongServer):
-                self.errands.succeeded(errand, self._now())
-            else:
-                failures = self.errands.failed(errand, self._now())
-                level = logging.WARNING if failures == 1 else logging.DEBUG
-                log.log(level, "could not %s %s at %s: %r", errand.kind, errand.tablet, errand.address, error)
-        else:
-            self.errands.succeeded(errand, self._now())
-        self._run_errands()
-
-    def _message(self, errand: Errand) -> tuple[str, msgspec.Struct]:
-        record = self.catalog.tablets[errand.tablet]
-        table = self.catalog.tables[record.table]
-        if errand.kind == errands.DELETE:
-            reason = (
-                f"table {table.name} was dropped" if record.state == "deleted" else "the tablet was replaced"
-            )
-            return "delete_tablet", m.DeleteTabletRequest(errand.uuid, errand.tablet, reason)
-        if errand.kind == errands.ALTER:
-            alteration = self.catalog.alteration(record.table)
-            return "alter_tablet", m.AlterTabletRequest(errand.uuid, errand.tablet, alteration)
-        assert record.configuration is not None
-        return "create_tablet", m.CreateTabletRequest(
-            dest_uuid=errand.uuid,
-            tablet=record.tablet,
-            table=record.table,
-            table_name=table.name,
-            schema=table.created_schema,
-            bucket=record.bucket,
-            configuration=record.configuration,
-        )
 
     def _now(self) -> float:
         return self.world.clock.monotonic()

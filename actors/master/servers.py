@@ -13,6 +13,7 @@ not come here (actors/incarnations.py). What a heartbeat must satisfy (Kudu's TS
 
 from __future__ import annotations
 
+from collections.abc import Container
 from math import inf
 
 import msgspec
@@ -116,7 +117,11 @@ class Servers:
         """By uuid."""
         return [self._servers[uuid] for uuid in sorted(self._servers) if self.is_alive(uuid, now)]
 
-    def statuses(self, now: float) -> tuple[ServerStatus, ...]:
+    def known(self) -> list[Server]:
+        """Alive or not, by address."""
+        return sorted(self._servers.values(), key=lambda server: server.address)
+
+    def statuses(self, now: float, draining: Container[str] = ()) -> tuple[ServerStatus, ...]:
         """By address."""
         return tuple(
             ServerStatus(
@@ -131,6 +136,7 @@ class Servers:
                 disk_bytes=server.load.disk_bytes,
                 memory_bytes=server.load.memory_bytes,
                 version=server.registration.version,
+                draining=server.address in draining,
             )
-            for server in sorted(self._servers.values(), key=lambda server: server.address)
+            for server in self.known()
         )

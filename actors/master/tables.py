@@ -57,7 +57,8 @@ class Tables:
             if requests.earlier_create(self._catalog, request) is not None:
                 return ()
             self._require_free(request.name)
-            hosts = len({server.host for server in self._servers.alive(self._now())})
+            alive = self._servers.alive(self._now())
+            hosts = len({each.host for each in alive if each.address not in self._catalog.draining})
             held = len(self._catalog.names) + len(self._catalog.kept), self._catalog.replicas
             requests.validate_room(request, hosts, self._options, *held)
             return (requests.created(request, self._world.random, self._wall_us()),)

@@ -12,6 +12,7 @@ from ebla.actors.master import catalog as c
 from ebla.actors.master import edits as e
 from ebla.actors.master import requests
 from ebla.actors.messages import DropTableRequest
+from ebla.actors.tablet.raft.messages import Configuration, Peer
 from tests.master.builders import Story, configuration, create_request
 
 
@@ -68,6 +69,25 @@ def test_members_that_left_stay_known_until_they_are_surely_gone():
     assert [peer.uuid for peer in story.catalog.tablets[tablet].former] == ["a"]
     story.apply(e.FormerMembersGone("a", (tablet,)))
     assert story.catalog.tablets[tablet].former == ()
+    story.catalog.check()
+
+
+def test_tombstones_stay_known_until_the_server_holds_the_tablet_again_or_is_another():
+    story = Story()
+    tablet = story.running("a", "b", "c")
+    story.apply(e.ConfigurationChanged(tablet, configuration("a", index=5)))
+    for uuid in "bc":
+        story.apply(e.FormerMembersGone(uuid, (tablet,), tombstone=True))
+    record = story.catalog.tablets[tablet]
+    assert (record.former, [peer.uuid for peer in record.tombstones]) == ((), ["b", "c"])
+    assert [peer.uuid for peer in record.holders()] == ["a", "b", "c"], "dropping the table deletes them, too"
+    story.apply(e.ConfigurationChanged(tablet, configuration("a", "b", index=6)))
+    assert [peer.uuid for peer in story.catalog.tablets[tablet].tombstones] == ["c"]
+    other = Peer("d", "tablet-server/c")  # in the place of c, whose directory was lost
+    story.apply(e.ConfigurationChanged(tablet, Configuration((Peer("a", ""), other), 7)))
+    story.apply(e.ConfigurationChanged(tablet, configuration("a", index=8)))
+    story.apply(e.FormerMembersGone("d", (tablet,), tombstone=True))
+    assert [peer.uuid for peer in story.catalog.tablets[tablet].tombstones] == ["d"]
     story.catalog.check()
 
 
@@ -184,6 +204,18 @@ class CatalogMachine(RuleBasedStateMachine):
             after = [peer.uuid for peer in self.story.catalog.tablets[tablet].holders()]
             assert set(after) == before | set(members) and len(after) == len(set(after))
 
+    @rule(data=st.data(), tombstone=st.booleans())
+    def leave(self, data: st.DataObject, tombstone: bool) -> None:
+        if tablet := self.pick(data, c.CREATING, c.RUNNING):
+            for peer in self.story.catalog.tablets[tablet].former[:1]:
+                self.story.apply(e.FormerMembersGone(peer.uuid, (tablet,), tombstone))
+                held = {each.uuid for each in self.story.catalog.tablets[tablet].holders()}
+                assert (peer.uuid in held) == tombstone
+
+    @rule(address=st.sampled_from("stu"))
+    def drain(self, address: str) -> None:
+        self.story.apply(e.ServerDraining(address, address not in self.story.catalog.draining))
+
     @rule(data=st.data())
     def time_out(self, data: st.DataObject) -> None:
         if tablet := self.pick(data, c.CREATING):
@@ -224,7 +256,7 @@ class CatalogMachine(RuleBasedStateMachine):
         second.load(first.image())
         second.apply(self.story.edits[half:])
         assert second.image() == self.story.catalog.image()
-        for name in ("preparing", "creating", "unseen", "formers", "ended", "names"):
+        for name in ("preparing", "creating", "unseen", "formers", "ended", "names", "draining"):
             assert set(getattr(second, name)) == set(getattr(whole, name))
 
 

@@ -6,7 +6,7 @@ from ebla.actors.coordination import messages as c
 from ebla.actors.figures import Figures, FiguresRequest
 from ebla.actors.journal.measures import LINE
 from ebla.actors.master import measures
-from ebla.actors.master.messages import HandOverReply, HandOverRequest
+from ebla.actors.master.messages import DrainReply, DrainRequest, HandOverReply, HandOverRequest
 from ebla.actors.messages import Empty
 from tests.figures import kinds, listed, told
 from tests.master import group_stage
@@ -52,6 +52,29 @@ def test_tablets_are_counted_by_what_becomes_of_them() -> None:
         await stage.drop("flights")
         ending = told(stage.master)
         assert ending["master_tablets/running"] == 0 and ending["master_tablets/ending"] == len(info.tablets)
+
+    single_stage.play(scenario)
+
+
+def test_repairs_and_what_is_left_of_them_are_counted() -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.open("a", "b", "c", "d")
+        await stage.create("flights")
+        await stage.running("flights")
+        await stage.until(lambda: not stage.master.catalog.unseen)
+        well = told(stage.master)
+        assert (well["master_tablets_unsettled"], well["master_repairs/added"]) == (0, 0)
+        (record,) = stage.master.catalog.tablets.values()
+        held = [peer.address.rpartition("/")[2] for peer in record.configuration.peers]
+        await stage.ask("drain", DrainRequest(held[0]), DrainReply)
+        assert told(stage.master)["master_servers_draining"] == 1
+        assert told(stage.master)["master_tablets_unsettled"] == 1
+        await stage.until(lambda: told(stage.master)["master_repairs/evicted"] == 1)
+        await stage.until(lambda: told(stage.master)["master_tablets_unsettled"] == 0)
+        some = told(stage.master)
+        steps = [some[f"master_repairs/{step}"] for step in ("added", "evicted", "handed_over", "taken_back")]
+        assert steps == [1, 1, 1, 0], "the first member led"
+        await stage.until(lambda: told(stage.master)["master_former_replicas"] == 0)
 
     single_stage.play(scenario)
 

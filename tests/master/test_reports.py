@@ -144,7 +144,91 @@ def test_a_former_member_that_holds_nothing_is_an_edit():
     tablet = story.running("a", "b", "c")
     story.apply(e.ConfigurationChanged(tablet, configuration("a", "b", index=4)))
     gone = [e.FormerMembersGone("c", (tablet,))]
-    assert durable_changes(story.catalog, "c", report(replica(tablet, ABC, state="deleted"), full=True)) == []
+    assert durable_changes(story.catalog, "c", report(replica(tablet, ABC, state="failed"), full=True)) == []
     assert durable_changes(story.catalog, "c", report()) == []
     assert durable_changes(story.catalog, "c", report(full=True)) == gone
     assert durable_changes(story.catalog, "c", report(removed=[tablet, tablet, "mystery"])) == gone
+
+
+def test_a_former_member_with_a_tombstone_is_gone_and_the_tombstone_is_remembered():
+    story, views = Story(), Views()
+    tablet = story.running("a", "b", "c")
+    story.apply(e.ConfigurationChanged(tablet, configuration("a", "b", index=4)))
+    buried = report(replica(tablet, ABC, state="deleted"))
+    assert durable_changes(story.catalog, "b", buried) == [], "it is a member"
+    assert take(story, views, "c", buried) == [e.FormerMembersGone("c", (tablet,), tombstone=True)]
+    assert take(story, views, "c", buried) == []
+    assert [peer.uuid for peer in story.catalog.tablets[tablet].tombstones] == ["c"]
+
+
+HEALTH = {"b": "healthy", "c": "failed"}
+
+
+def lead(tablet: str, members: Configuration, leader: str, **changes: object) -> TabletReport:
+    return report(replica(tablet, members, leader, role="leader", **changes))
+
+
+def test_only_the_present_leader_tells_how_the_members_are():
+    story, views = Story(), Views()
+    tablet = story.running("a", "b", "c")
+    take(story, views, "b", report(replica(tablet, ABC, "a", health=HEALTH)))
+    assert views.situation(story.catalog, tablet) is None, "a follower knows nothing of the others"
+    take(story, views, "a", lead(tablet, ABC, "a", health=HEALTH))
+    assert views.situation(story.catalog, tablet).health == HEALTH
+    assert list(views.unsettled) == [tablet]
+    take(story, views, "b", lead(tablet, ABC, "b", term=2, health={"a": "healthy", "c": "healthy"}))
+    assert views.situation(story.catalog, tablet).health == {"a": "healthy", "c": "healthy"}
+    assert not views.unsettled
+    take(story, views, "a", lead(tablet, ABC, "a", term=1, health=HEALTH))
+    assert not views.unsettled, "it leads no more"
+    take(story, views, "c", report(replica(tablet, ABC, "c", term=3)))
+    assert views.situation(story.catalog, tablet) is None, "the new leader has not told yet"
+
+
+def test_what_was_told_of_another_configuration_than_the_catalogs_counts_for_nothing():
+    story, views = Story(), Views()
+    tablet = story.running("a", "b", "c")
+    take(story, views, "a", lead(tablet, ABC, "a", health=HEALTH))
+    newer = configuration("a", "b", "c", "d", index=9)
+    take(story, views, "b", report(replica(tablet, newer, "a")))
+    assert views.situation(story.catalog, tablet) is None and not views.unsettled
+    take(story, views, "a", lead(tablet, ABC, "a", health=HEALTH))
+    assert views.situation(story.catalog, tablet) is None
+    take(story, views, "a", lead(tablet, newer, "a", health=HEALTH))
+    assert views.situation(story.catalog, tablet).configuration == newer
+
+
+def test_a_server_that_drains_unsettles_the_tablets_that_it_holds():
+    story, views = Story(), Views()
+    here, there = story.running("a", "b", "c", name="here"), story.running("a", "b", "d", name="there")
+    for tablet, last in ((here, "c"), (there, "d")):
+        members = configuration("a", "b", last)
+        take(story, views, "a", lead(tablet, members, "a", health={"b": "healthy", last: "healthy"}))
+    assert not views.unsettled
+    story.apply(e.ServerDraining("tablet-server/d", True))
+    views.settle_all(story.catalog)
+    assert list(views.unsettled) == [there]
+    story.apply(e.ServerDraining("tablet-server/d", False))
+    views.settle_all(story.catalog)
+    assert not views.unsettled
+
+
+def test_a_replica_outside_the_configuration_is_a_stray_unless_its_own_is_newer_or_it_is_being_copied():
+    story, views = Story(), Views()
+    tablet = story.running("a", "b", "c")
+    story.apply(e.ConfigurationChanged(tablet, configuration("a", "b", "c", index=5)))
+    for told, is_stray in (
+        (replica(tablet, configuration("a", "b", "z", index=4)), True),
+        (replica(tablet, ABC, state="copying"), False),
+        (replica(tablet, ABC, state="failed", error="damaged"), True),
+        (replica(tablet, ABC, state="deleted"), False),
+    ):
+        take(story, views, "z", report(told))
+        assert (("z", tablet) in views.strays) == is_stray, told
+    take(story, views, "z", report(replica(tablet, ABC)))
+    assert views.strays
+    take(story, views, "z", report(removed=[tablet]))
+    take(story, views, "a", report(replica(tablet, ABC)))
+    assert not views.strays
+    take(story, views, "z", report(replica(tablet, configuration("a", "b", "c", "z", index=6), "a")))
+    assert not views.strays and story.catalog.tablets[tablet].member("z") is not None

@@ -244,7 +244,9 @@ def test_a_tablet_that_does_not_come_up_is_replaced_and_the_straggler_is_deleted
         # One server has made its replica, and nobody hears of it until the tablet has been replaced.
         stage.scripts[kept].refuses = None
         stage.cluster.network.isolate(MASTER)
-        message = stage.master._message(next(iter(stage.master.errands._wanted(stage.master.catalog))))[1]
+        master = stage.master
+        errand = next(iter(master.errands._wanted(master.catalog, master.servers, 0.0)))
+        message = master.messenger._call(errand, None)[1]
         message = msgspec.structs.replace(message, dest_uuid=first[0].uuid)
         await stage.server(kept).create_tablet(message)
         await stage.until(lambda: old in stage.master.catalog.ended)

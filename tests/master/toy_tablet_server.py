@@ -3,7 +3,8 @@
 Heartbeats follow the protocol of the real tablet server: register when asked, a full report when asked,
 otherwise what changed since the last report that was acknowledged. Elections are a fairy tale: once a
 majority of a tablet's members exist somewhere, the first of them leads (`Fairy` is shared by all servers of a
-test and sees everything).
+test and sees everything). So are copies: with each of its beats a leader gives one more member that lives a replica,
+and promotes one that has it.
 """
 
 from __future__ import annotations
@@ -13,8 +14,20 @@ from dataclasses import dataclass, field
 import msgspec
 
 from ebla.actors import messages as m
-from ebla.actors.errors import Internal, NetworkError, NotRunning, Throttled, WrongServer
-from ebla.actors.tablet.raft.messages import Configuration
+from ebla.actors.errors import (
+    ConfigurationMoved,
+    Internal,
+    NetworkError,
+    NotLeader,
+    NotRunning,
+    TabletNotFound,
+    Throttled,
+    Unavailable,
+    WrongServer,
+)
+from ebla.actors.repair_messages import HEALTHY, REMOVE, UNKNOWN
+from ebla.actors.tablet.raft.membership import check_change
+from ebla.actors.tablet.raft.messages import Configuration, Peer
 from ebla.actors.world import Role, World, new_id, rpc
 from ebla.storage.environment import Delete, Put
 from ebla.storage.errors import EblaError
@@ -37,14 +50,34 @@ class Fairy:
     leaders: dict[str, str] = field(default_factory=dict)
     terms: dict[str, int] = field(default_factory=dict)
     elects: bool = True
+    servers: dict[str, ToyTabletServer] = field(default_factory=dict)
+    words: dict[str, str] = field(default_factory=dict)  # what leaders say of a server that is not healthy
+    copies: bool = True
 
     def leader(self, tablet: str, configuration: Configuration) -> str | None:
-        here = [peer.uuid for peer in configuration.peers if peer.uuid in self.existing.get(tablet, {})]
+        here = [
+            peer.uuid
+            for peer in configuration.voters()
+            if peer.uuid in self.existing.get(tablet, {}) and peer.uuid not in self.words
+        ]
         if not self.elects or len(here) < configuration.majority:
             return None
         if self.leaders.get(tablet) not in here:
             self.elect(tablet, here[0])
         return self.leaders[tablet]
+
+    def health(self, tablet: str, configuration: Configuration) -> dict[str, str]:
+        """Of all members: the master knows which of them leads."""
+        here = self.existing.get(tablet, {})
+        return {
+            peer.uuid: self.words.get(peer.uuid, HEALTHY if peer.uuid in here else UNKNOWN)
+            for peer in configuration.peers
+        }
+
+    def change(self, tablet: str, peers: list[Peer], before: Configuration) -> Configuration:
+        check_change(before, Configuration(tuple(peers), before.index), self.leaders[tablet])
+        changed = self.configurations[tablet] = Configuration(tuple(peers), before.index + 1)
+        return changed
 
     def elect(self, tablet: str, uuid: str) -> None:
         self.leaders[tablet] = uuid
@@ -63,6 +96,8 @@ class Script:
     creates: list[str] = field(default_factory=list)
     deletes: list[str] = field(default_factory=list)
     alters: list[int] = field(default_factory=list)
+    changes: list[m.ChangeMembersRequest] = field(default_factory=list)
+    tombstones: list[m.DeleteTabletRequest] = field(default_factory=list)
     deaf: bool = False
     beats: list[m.HeartbeatRequest] = field(default_factory=list)
     replies: list[m.HeartbeatReply] = field(default_factory=list)
@@ -84,6 +119,9 @@ class ToyTabletServer(Role):
         self.environment = await self.world.disk.open_environment("replicas", ("replicas",), create=True)
         for key, value in self.environment.items("replicas"):
             self.replicas[key.decode()] = msgspec.msgpack.decode(value, type=Replica)
+            if self.replicas[key.decode()].state == "running":
+                self.fairy.existing.setdefault(key.decode(), {})[self.uuid] = None
+        self.fairy.servers[self.uuid] = self
         self.running = True
         self.world.spawn(self._beat(), "beat")
 
@@ -112,6 +150,8 @@ class ToyTabletServer(Role):
     @rpc
     async def delete_tablet(self, request: m.DeleteTabletRequest) -> m.Empty:
         self._check(request.dest_uuid)
+        if request.tombstone:
+            return await self._bury(request)
         self.script.deletes.append(request.tablet)
         await self.environment.commit([Delete("replicas", [request.tablet.encode()])])
         self.replicas.pop(request.tablet, None)
@@ -120,12 +160,84 @@ class ToyTabletServer(Role):
             raise Internal("done, but it cannot say so")
         return m.Empty()
 
+    async def _bury(self, request: m.DeleteTabletRequest) -> m.Empty:
+        self.script.tombstones.append(request)
+        replica = self.replicas.get(request.tablet)
+        if replica is None:
+            raise TabletNotFound("nothing here", tablet=request.tablet)
+        committed = self.fairy.configurations.get(request.tablet, replica.request.configuration)
+        if replica.state == "running" and committed.peer(self.uuid) is not None:
+            raise ConfigurationMoved("it is a member", found=committed.index)
+        await self.put(msgspec.structs.replace(replica, state="deleted"))
+        self.fairy.existing.get(request.tablet, {}).pop(self.uuid, None)
+        return m.Empty()
+
+    @rpc
+    async def change_members(self, request: m.ChangeMembersRequest) -> m.MembersReply:
+        self._check(request.dest_uuid)
+        self.script.changes.append(request)
+        if self.script.refuses is not None:
+            raise self.script.refuses
+        before = self._led(request.tablet)
+        peers = {peer.uuid: peer for peer in before.peers}
+        for change in request.changes:
+            if change.kind == REMOVE:
+                peers.pop(change.peer.uuid, None)
+            else:
+                peers[change.peer.uuid] = change.peer
+        if list(peers.values()) == list(before.peers):
+            return m.MembersReply(request.tablet, before)
+        if request.configuration_index not in (None, before.index):
+            raise ConfigurationMoved("another one", tablet=request.tablet, found=before.index)
+        return m.MembersReply(request.tablet, self.fairy.change(request.tablet, list(peers.values()), before))
+
+    @rpc
+    async def step_down(self, request: m.StepDownRequest) -> m.StepDownReply:
+        configuration = self._led(request.tablet)
+        here = self.fairy.existing[request.tablet]
+        others = [
+            peer.uuid
+            for peer in configuration.voters()
+            if peer.uuid in here and peer.uuid not in (self.uuid, *self.fairy.words)
+        ]
+        if not others:
+            raise Unavailable("nobody to hand over to")
+        self.fairy.elect(request.tablet, others[-1])
+        return m.StepDownReply(None, self.fairy.terms[request.tablet])
+
+    def _led(self, tablet: str) -> Configuration:
+        replica = self.replicas[tablet]
+        configuration = self.fairy.configurations.get(tablet, replica.request.configuration)
+        if self.fairy.leader(tablet, configuration) != self.uuid:
+            raise NotLeader("not the leader", tablet=tablet)
+        return configuration
+
+    async def _bring_up(self, replica: Replica) -> None:
+        """Of a tablet that is led here: one copy, or one promotion."""
+        tablet = replica.request.tablet
+        configuration = self.fairy.configurations.get(tablet, replica.request.configuration)
+        if not self.fairy.copies or self.fairy.leader(tablet, configuration) != self.uuid:
+            return
+        for peer in configuration.peers:
+            there = self.fairy.servers.get(peer.uuid)
+            if peer.uuid in self.fairy.words or there is None or configuration.index < 0:
+                continue
+            if peer.uuid not in self.fairy.existing[tablet]:
+                await there.put(replica)
+                return
+            if peer.promote:
+                voter = Peer(peer.uuid, peer.address)
+                peers = [voter if each is peer else each for each in configuration.peers]
+                self.fairy.change(tablet, peers, configuration)
+                return
+
     async def put(self, replica: Replica) -> None:
         tablet = replica.request.tablet
         data = msgspec.msgpack.encode(replica)
         await self.environment.commit([Put("replicas", [(tablet.encode(), data)])])
         self.replicas[tablet] = replica
-        self.fairy.existing.setdefault(tablet, {})[self.uuid] = None
+        if replica.state == "running":
+            self.fairy.existing.setdefault(tablet, {})[self.uuid] = None
 
     def _check(self, dest_uuid: str) -> None:
         if not self.running:
@@ -138,6 +250,9 @@ class ToyTabletServer(Role):
         sequence, register, full = 0, True, True
         while True:
             sequence += 1
+            for replica in list(self.replicas.values()):
+                if replica.state == "running":
+                    await self._bring_up(replica)
             now = {tablet: self._describe(replica) for tablet, replica in self.replicas.items()}
             changed = [r for t, r in now.items() if full or acknowledged.get(t) != r]
             removed = () if full else tuple(t for t in acknowledged if t not in now)
@@ -182,4 +297,5 @@ class ToyTabletServer(Role):
             applied_index=1,
             flushed_index=0,
             rows_bytes=100,
+            health=self.fairy.health(tablet, configuration) if leader == self.uuid else {},
         )

@@ -1,0 +1,286 @@
+"""What an operator asks of a tablet's members, and of servers that shall hold nothing any more.
+
+Each request is one change at the tablet's leader, with a compare-and-set on the configuration that the catalog has, or one
+edit; nothing else is remembered. What is left to do follows from the configuration (a mark, a pre-voter) by the rules of
+healing.py, whoever is the active master by then. So a request may be repeated at any time; one that is in force
+already, or under way, is answered with the configuration.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+
+from ebla.actors import messages as m
+from ebla.actors.errors import ConfigurationMoved, NotFound, NotLeader, Unavailable
+from ebla.actors.master import healing
+from ebla.actors.master.catalog import RUNNING, Catalog, TabletRecord
+from ebla.actors.master.edits import Edit, ServerDraining
+from ebla.actors.master.messages import (
+    AddReplicaRequest,
+    Drained,
+    DrainReply,
+    DrainRequest,
+    MoveReplicaRequest,
+    RemoveReplicaRequest,
+)
+from ebla.actors.master.options import MasterOptions
+from ebla.actors.master.repairs import Repairs, held_at
+from ebla.actors.master.reports import Views
+from ebla.actors.master.scribe import Scribe
+from ebla.actors.master.servers import Server, Servers
+from ebla.actors.repair_messages import ADD, MODIFY, REMOVE, MemberChange, MembersReply
+from ebla.actors.tablet.raft.messages import NON_VOTER, VOTER, Configuration, Peer
+from ebla.actors.world import World
+from ebla.storage.errors import InvalidArgument
+
+PRE_VOTER = "pre_voter"
+UUID_PREFIX_MIN = 4
+
+
+class Members:
+    """`wake` has the background look at what there is to do now."""
+
+    scribe: Scribe
+
+    def __init__(
+        self,
+        world: World,
+        options: MasterOptions,
+        catalog: Catalog,
+        views: Views,
+        servers: Servers,
+        repairs: Repairs,
+        wake: Callable[[], None],
+    ) -> None:
+        self._world = world
+        self._options = options
+        self._catalog = catalog
+        self._views = views
+        self._servers = servers
+        self._repairs = repairs
+        self._wake = wake
+
+    # -- replicas --------------------------------------------------------------------------------------------
+
+    async def add(self, request: AddReplicaRequest) -> MembersReply:
+        if request.role not in (VOTER, PRE_VOTER, NON_VOTER):
+            raise InvalidArgument(f"role is {VOTER}, {PRE_VOTER} or {NON_VOTER}, not {request.role!r}")
+        situation = self._situation(request.tablet)
+        votes = request.role != NON_VOTER
+        member = _member(situation.configuration, request.server)
+        if member is not None:
+            return await self._keep(request.tablet, situation, member, votes)
+        server = self._free_server(situation.configuration, request.server)
+        if votes:
+            _require_need(request.tablet, situation)
+        peer = Peer(server.uuid, server.address, NON_VOTER, promote=votes)
+        return await self._change(request.tablet, situation, MemberChange(ADD, peer))
+
+    async def _keep(
+        self, tablet: str, situation: healing.Situation, member: Peer, votes: bool
+    ) -> MembersReply:
+        """The server has a replica: it shall stay, and vote or not."""
+        if member.member == VOTER and not votes:
+            raise InvalidArgument(
+                f"{member.address} has a voter of tablet {tablet}, which cannot become a non-voter; remove it, then add it "
+                "anew"
+            )
+        wanted = Peer(member.uuid, member.address, member.member, votes and member.member == NON_VOTER)
+        if wanted == member:
+            return MembersReply(tablet, situation.configuration)
+        if wanted.promote:
+            _require_need(tablet, situation)
+        return await self._change(tablet, situation, MemberChange(MODIFY, wanted))
+
+    async def remove(self, request: RemoveReplicaRequest) -> MembersReply:
+        situation = self._situation(request.tablet)
+        configuration = situation.configuration
+        member = _member(configuration, request.server)
+        if member is None:
+            if not self._known(request.server):
+                raise self._unknown(request.server)
+            return MembersReply(request.tablet, configuration)
+        if member.member == VOTER and len(configuration.voters()) == 1:
+            raise InvalidArgument(
+                f"{member.address} has the only voter of tablet {request.tablet}: move it, or drop the table"
+            )
+        if member.uuid == situation.leader:
+            await self._hand_over(request.tablet, member)
+        if member.member == VOTER and not healing.stands_without(situation, member.uuid):
+            raise Unavailable(
+                f"without {member.address} no majority of the voters of tablet {request.tablet} would be healthy; bring "
+                "the others back first"
+            )
+        return await self._change(request.tablet, situation, MemberChange(REMOVE, member))
+
+    async def move(self, request: MoveReplicaRequest) -> MembersReply:
+        situation = self._situation(request.tablet)
+        configuration = situation.configuration
+        source = _member(configuration, request.source)
+        target = _member(configuration, request.target)
+        if source is None:
+            if target is not None and self._known(request.source):
+                return MembersReply(request.tablet, configuration)
+            raise NotFound(
+                f"tablet {request.tablet} has no replica at {request.source!r}; it has replicas at "
+                f"{_addresses(configuration)}",
+                what=request.source,
+            )
+        if target is not None:
+            if source.replace and target.uuid != source.uuid:
+                return MembersReply(request.tablet, configuration)
+            raise InvalidArgument(f"{target.address} has a replica of tablet {request.tablet} already")
+        others = Configuration(tuple(peer for peer in configuration.peers if peer is not source))
+        server = self._free_server(others, request.target)
+        promote = source.member == VOTER or source.promote
+        arrives = MemberChange(ADD, Peer(server.uuid, server.address, NON_VOTER, promote))
+        if source.member == VOTER:
+            marked = Peer(source.uuid, source.address, VOTER, replace=True)
+            return await self._change(request.tablet, situation, MemberChange(MODIFY, marked), arrives)
+        return await self._change(request.tablet, situation, MemberChange(REMOVE, source), arrives)
+
+    # -- at the leader ---------------------------------------------------------------------------------------
+
+    def _situation(self, tablet: str) -> healing.Situation:
+        record = self._catalog.tablets.get(tablet)
+        if record is None or tablet in self._catalog.ended:
+            raise NotFound(f"there is no tablet {tablet!r}", what=tablet)
+        if record.state != RUNNING:
+            raise Unavailable(f"tablet {tablet} is {record.state}; ask again when it is running")
+        situation = self._views.situation(self._catalog, tablet)
+        if situation is None:
+            raise Unavailable(f"the leader of tablet {tablet} has not been heard yet; ask again in a moment")
+        return situation
+
+    async def _change(
+        self, tablet: str, situation: healing.Situation, *changes: MemberChange
+    ) -> MembersReply:
+        leader = situation.configuration.peer(situation.leader)
+        assert leader is not None, tablet
+        index, timeout_s = situation.configuration.index, self._options.rpc_timeout_s / 2
+        request = m.ChangeMembersRequest(leader.uuid, tablet, changes, index, timeout_s)
+        try:
+            return await self._world.network.call(
+                leader.address, "change_members", request, MembersReply, self._options.rpc_timeout_s
+            )
+        except (ConfigurationMoved, NotLeader) as error:
+            raise Unavailable(
+                f"the members of tablet {tablet}, or its leader, have just changed; ask again ({error.message})"
+            ) from error
+        finally:
+            self._wake()
+
+    async def _hand_over(self, tablet: str, leader: Peer) -> None:
+        timeout_s = self._options.rpc_timeout_s / 2
+        request = m.StepDownRequest(tablet, None, timeout_s)
+        with contextlib.suppress(NotLeader):  # any more, and the master hears of it in a moment
+            await self._world.network.call(
+                leader.address, "step_down", request, m.StepDownReply, self._options.rpc_timeout_s
+            )
+        raise Unavailable(
+            f"{leader.address} led tablet {tablet} and has handed over; ask again in a moment to remove its replica"
+        )
+
+    # -- servers ---------------------------------------------------------------------------------------------
+
+    def _known(self, word: str) -> list[Server]:
+        return [server for server in self._servers.known() if _names(word, server.uuid, server.address)]
+
+    def _unknown(self, word: str) -> NotFound:
+        hosts = ", ".join(server.address for server in self._servers.known())
+        return NotFound(f"there is no server {word!r}; there are {hosts or 'none'}", what=word)
+
+    def _free_server(self, configuration: Configuration, word: str) -> Server:
+        """A live one that may hold a further replica, beside these members."""
+        found = self._known(word)
+        if len(found) != 1:
+            raise self._unknown(word) if not found else _ambiguous(word, [each.address for each in found])
+        server = found[0]
+        if not self._servers.is_alive(server.uuid, self._now()):
+            raise Unavailable(f"{server.address} has not been heard of late; choose another, or start it")
+        if server.address in self._catalog.draining:
+            raise InvalidArgument(
+                f"{server.address} drains and gets nothing new; choose another, or `ebla nodes drain --off`"
+            )
+        if any(peer.address == server.address for peer in configuration.peers):
+            raise InvalidArgument(
+                f"a member of the tablet was at {server.address} before its directory was lost; it is evicted first, by "
+                "itself"
+            )
+        return server
+
+    async def drain(self, request: DrainRequest) -> DrainReply:
+        """Answers when it is durable; what is on the server goes elsewhere afterwards."""
+        addresses = self._drained(request.server)
+
+        def decide() -> Sequence[Edit]:
+            draining = self._catalog.draining
+            return [
+                ServerDraining(address, bool(request.on))
+                for address in addresses
+                if request.on is not None and request.on != (address in draining)
+            ]
+
+        def conclude() -> None:
+            self._views.settle_all(self._catalog)
+            self._wake()
+
+        if decide():
+            await self.scribe.change("drain", decide, conclude)
+        return DrainReply(tuple(self._left(address) for address in addresses))
+
+    def _drained(self, word: str) -> list[str]:
+        """Also of servers that nobody has heard since the master started."""
+        addresses = dict.fromkeys(server.address for server in self._known(word))
+        held = (peer for record in self._catalog.tablets.values() for peer in _members(record))
+        addresses |= dict.fromkeys(peer.address for peer in held if _names(word, peer.uuid, peer.address))
+        addresses |= dict.fromkeys(each for each in self._catalog.draining if _names(word, "", each))
+        if not addresses:
+            raise self._unknown(word)
+        return list(addresses)
+
+    def _left(self, address: str) -> Drained:
+        return Drained(
+            address,
+            address in self._catalog.draining,
+            sum(True for _ in held_at(self._catalog, address)),
+            self._repairs.blocked(self._catalog, self._servers, address, self._now()),
+        )
+
+    def _now(self) -> float:
+        return self._world.clock.monotonic()
+
+
+def _member(configuration: Configuration, word: str) -> Peer | None:
+    found = [peer for peer in configuration.peers if _names(word, peer.uuid, peer.address)]
+    if len(found) > 1:
+        raise _ambiguous(word, [f"{peer.address} ({peer.uuid[:8]})" for peer in found])
+    return found[0] if found else None
+
+
+def _members(record: TabletRecord) -> Iterable[Peer]:
+    return record.configuration.peers if record.configuration is not None else ()
+
+
+def _names(word: str, uuid: str, address: str) -> bool:
+    """A uuid, or how it begins; an address, or the host in it."""
+    if word in (uuid, address, address.rpartition("/")[2]):
+        return bool(word)
+    return len(word) >= UUID_PREFIX_MIN and uuid.startswith(word)
+
+
+def _ambiguous(word: str, found: Sequence[str]) -> InvalidArgument:
+    return InvalidArgument(f"{word!r} may mean {' or '.join(found)}; name one by its uuid")
+
+
+def _addresses(configuration: Configuration) -> str:
+    return ", ".join(peer.address for peer in configuration.peers)
+
+
+def _require_need(tablet: str, situation: healing.Situation) -> None:
+    if not healing.wants_more(situation):
+        raise InvalidArgument(
+            f"tablet {tablet} has the {situation.replicas} replicas that its table wants, at "
+            f"{_addresses(situation.configuration)}; move one of them, or add a non-voter"
+        )

@@ -1,0 +1,158 @@
+"""Which tablets get their members changed now, and how: healing.py's rules over what is known of all tablets and servers.
+
+Await-free, and without a memory that matters: a master that took over decides the same from the catalog and the leaders'
+reports. Kept are only the server that was chosen for a tablet, until its next configuration is known, so that many choices
+made at once even out and a repeated one is the same; and since when a mark could not be fulfilled, because a server
+that is not heard for a moment must not undo a move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import inf
+from typing import NamedTuple
+
+from ebla.actors.master import healing
+from ebla.actors.master.assignment import Candidate, Load, choose
+from ebla.actors.master.catalog import Catalog, TabletRecord
+from ebla.actors.master.options import MasterOptions
+from ebla.actors.master.reports import Views
+from ebla.actors.master.servers import Servers
+from ebla.actors.tablet.raft.messages import Peer
+from ebla.actors.world import Random
+
+LOAD_S = 5.0  # how old the counts may be that choices are evened out by: counting looks at every tablet
+
+
+class Repair(NamedTuple):
+    """One step, asked of the leader; `as_of`: the index of the configuration that it stands on."""
+
+    tablet: str
+    leader: Peer
+    as_of: int
+    action: healing.Action
+
+
+class _Chosen(NamedTuple):
+    as_of: int
+    peer: Peer
+
+
+class Repairs:
+    def __init__(self, options: MasterOptions, random: Random, views: Views) -> None:
+        self.begins_at = inf  # servers have to be heard first
+        self._options = options
+        self._random = random
+        self._views = views
+        self._chosen: dict[str, _Chosen] = {}
+        self._unfulfilled: dict[str, float] = {}
+        self._load: Load | None = None
+        self._counted_at = -inf
+
+    def unsettled(self, now: float) -> Iterator[str]:
+        """Tablets about which something may be decided."""
+        if now >= self.begins_at:
+            yield from list(self._views.unsettled)
+
+    def leader(self, catalog: Catalog, tablet: str) -> Peer | None:
+        """Whom to ask, and of which configuration."""
+        situation = self._views.situation(catalog, tablet)
+        return None if situation is None else situation.configuration.peer(situation.leader)
+
+    def decide(self, catalog: Catalog, servers: Servers, tablet: str, now: float) -> Repair | None:
+        """The next step, as of this moment."""
+        situation = self._views.situation(catalog, tablet)
+        if situation is None:
+            return None
+        record = catalog.tablets[tablet]
+        leader = situation.configuration.peer(situation.leader)
+        assert leader is not None, tablet
+        index = situation.configuration.index
+        action = healing.decide(situation, lambda: self._pick(catalog, servers, record, now))
+        if isinstance(action, healing.Stay):
+            since = self._unfulfilled.setdefault(tablet, now)
+            if now - since < self._options.unresponsive_s:
+                return None
+        else:
+            self._unfulfilled.pop(tablet, None)
+        return None if action is None else Repair(tablet, leader, index, action)
+
+    def blocked(self, catalog: Catalog, servers: Servers, address: str, now: float) -> int:
+        """How many tablets with a member at this address have nowhere else to go, as far as servers were heard."""
+        if now < self.begins_at:
+            return 0
+        return sum(
+            not self._candidates(catalog, servers, record, now)
+            for record in held_at(catalog, address)
+            if record.configuration is not None and not _on_its_way(catalog, record)
+        )
+
+    # -- where to --------------------------------------------------------------------------------------------
+
+    def _pick(self, catalog: Catalog, servers: Servers, record: TabletRecord, now: float) -> Peer | None:
+        assert record.configuration is not None, record.tablet
+        index, before = record.configuration.index, self._chosen.get(record.tablet)
+        candidates = self._candidates(catalog, servers, record, now)
+        if before is not None and before.as_of == index:
+            if any(each.uuid == before.peer.uuid for each in candidates):
+                return before.peer
+            del self._chosen[record.tablet]
+        load = self._loads(catalog, now)
+        held_before = {peer.uuid: now for peer in record.former + record.tombstones}
+        found = choose(1, candidates, load, record.table, held_before, self._random)
+        if found is None:
+            return None
+        load.add(record.table, found)
+        self._chosen[record.tablet] = _Chosen(index, found[0])
+        return found[0]
+
+    def _candidates(
+        self, catalog: Catalog, servers: Servers, record: TabletRecord, now: float
+    ) -> list[Candidate]:
+        """Live servers that do not drain, on hosts that hold nothing of the tablet."""
+        assert record.configuration is not None, record.tablet
+        members = record.configuration.peers
+        addresses = [peer.address for peer in members]
+        known = [server for peer in members if (server := servers.get(peer.uuid)) is not None]
+        hosts = [server.host for server in known]
+        return [
+            Candidate(server.uuid, server.address, server.host)
+            for server in servers.alive(now)
+            if server.address not in catalog.draining
+            and server.address not in addresses
+            and server.host not in hosts
+        ]
+
+    def _loads(self, catalog: Catalog, now: float) -> Load:
+        if self._load is None or now - self._counted_at >= LOAD_S:
+            self._forget(catalog)
+            self._load, self._counted_at = Load(catalog), now
+            for tablet, chosen in self._chosen.items():
+                self._load.add(catalog.tablets[tablet].table, (chosen.peer,))
+        return self._load
+
+    def _forget(self, catalog: Catalog) -> None:
+        """Choices that came to be, or are of no use any more."""
+        for tablet, chosen in list(self._chosen.items()):
+            record = catalog.tablets.get(tablet)
+            known = None if record is None else record.configuration
+            if known is None or known.index != chosen.as_of or tablet not in self._views.unsettled:
+                del self._chosen[tablet]
+        for tablet in [tablet for tablet in self._unfulfilled if tablet not in self._views.unsettled]:
+            del self._unfulfilled[tablet]
+
+
+def held_at(catalog: Catalog, address: str) -> Iterator[TabletRecord]:
+    """The tablets that have a member there."""
+    for record in catalog.tablets.values():
+        if record.configuration is None or record.tablet in catalog.ended:
+            continue
+        if any(peer.address == address for peer in record.configuration.peers):
+            yield record
+
+
+def _on_its_way(catalog: Catalog, record: TabletRecord) -> bool:
+    """Whether as many members as the table wants are, or come, elsewhere."""
+    assert record.configuration is not None
+    staying = [peer for peer in record.configuration.peers if peer.address not in catalog.draining]
+    return len(staying) >= catalog.tables[record.table].replicas

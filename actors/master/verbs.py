@@ -1,0 +1,42 @@
+"""What an operator may ask of a master about the members of tablets: a single master carries it out, one of several if it is
+the active one."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from ebla.actors.master.members import Members
+from ebla.actors.master.messages import (
+    AddReplicaRequest,
+    DrainReply,
+    DrainRequest,
+    MoveReplicaRequest,
+    RemoveReplicaRequest,
+)
+from ebla.actors.repair_messages import MembersReply
+from ebla.actors.world import rpc
+
+Answer = TypeVar("Answer")
+
+
+class MembershipVerbs:
+    async def _govern(self, act: Callable[[Members], Awaitable[Answer]]) -> Answer:
+        """With what the active master knows, which this one is; NotActive or NotRunning if it is not."""
+        raise AssertionError("each kind of master has its own")
+
+    @rpc
+    async def add_replica(self, request: AddReplicaRequest) -> MembersReply:
+        return await self._govern(lambda members: members.add(request))
+
+    @rpc
+    async def remove_replica(self, request: RemoveReplicaRequest) -> MembersReply:
+        return await self._govern(lambda members: members.remove(request))
+
+    @rpc
+    async def move_replica(self, request: MoveReplicaRequest) -> MembersReply:
+        return await self._govern(lambda members: members.move(request))
+
+    @rpc
+    async def drain(self, request: DrainRequest) -> DrainReply:
+        return await self._govern(lambda members: members.drain(request))

@@ -1,0 +1,257 @@
+"""What an operator asks of a tablet's members and of servers that drain: idempotent, refused with a reason, finished by whichever
+master is the active one."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ebla.actors import messages as m
+from ebla.actors.errors import NetworkError, NotFound, Unavailable
+from ebla.actors.master.messages import (
+    AddReplicaRequest,
+    DrainReply,
+    DrainRequest,
+    MoveReplicaRequest,
+    RemoveReplicaRequest,
+)
+from ebla.actors.repair_messages import UNHEALTHY
+from ebla.storage.errors import InvalidArgument
+from tests.master.healed import (
+    OPTIONS,
+    asked,
+    configuration,
+    follower,
+    host,
+    hosts_of,
+    leader,
+    opened,
+    silence,
+    spare,
+    well,
+)
+from tests.master.stage import MASTER, Stage, play
+
+
+@pytest.mark.parametrize("of_leader", [True, False])
+@pytest.mark.parametrize("master_dies", [True, False])
+def test_a_move_may_be_asked_for_again_and_goes_on_without_who_asked(
+    of_leader: bool, master_dies: bool
+) -> None:
+    async def scenario(stage: Stage) -> None:
+        (tablet,) = await opened(stage)
+        source = leader(stage, tablet) if of_leader else follower(stage, tablet)
+        target = spare(stage, tablet)
+        stage.fairy.copies = False
+        move = MoveReplicaRequest(tablet, source, target)
+        first = await stage.ask("move_replica", move, m.MembersReply)
+        assert [(host(p), p.promote) for p in first.configuration.peers if p.member != "voter"] == [
+            (target, True)
+        ]
+        assert [host(p) for p in first.configuration.peers if p.replace] == [source]
+        assert await asked(stage, "move_replica", move) == first
+        if master_dies:
+            await stage.cluster.restart(MASTER)
+        assert await asked(stage, "move_replica", move) == first
+        stage.fairy.copies = True
+        await stage.until(lambda: well(stage) and source not in hosts_of(stage, tablet))
+        assert target in hosts_of(stage, tablet)
+        done = await asked(stage, "move_replica", move)
+        assert done.configuration == configuration(stage, tablet)
+        assert done.configuration.index > first.configuration.index
+
+    play(scenario, 0, OPTIONS)
+
+
+def test_a_move_whose_target_fails_goes_elsewhere_or_is_taken_back() -> None:
+    async def scenario(stage: Stage) -> None:
+        (tablet,) = await opened(stage)
+        before, source, target = hosts_of(stage, tablet), follower(stage, tablet), spare(stage, tablet)
+        stage.fairy.copies = False
+        await stage.ask("move_replica", MoveReplicaRequest(tablet, source, target), m.MembersReply)
+        silence(stage, target)
+        await stage.until(
+            lambda: hosts_of(stage, tablet) == before and not configuration(stage, tablet).peer(source)
+        )
+        await stage.until(lambda: not any(peer.replace for peer in configuration(stage, tablet).peers))
+        assert hosts_of(stage, tablet) == before
+
+    play(scenario, 0, OPTIONS)
+
+
+def test_a_removed_replica_does_not_return_to_its_server_while_another_can_take_it() -> None:
+    async def scenario(stage: Stage) -> None:
+        (tablet,) = await opened(stage)
+        for out in (follower(stage, tablet), leader(stage, tablet)):
+            await asked(stage, "remove_replica", RemoveReplicaRequest(tablet, out))
+            await stage.until(lambda out=out: well(stage) and out not in hosts_of(stage, tablet))
+            again = await asked(stage, "remove_replica", RemoveReplicaRequest(tablet, out))
+            assert again.configuration == configuration(stage, tablet)
+        stays = hosts_of(stage, tablet)
+        for name in [h for h in "abcd" if h not in stays]:
+            silence(stage, name)
+        await asyncio.sleep(3.0)
+        before = configuration(stage, tablet).index
+        await asked(stage, "remove_replica", RemoveReplicaRequest(tablet, follower(stage, tablet)))
+        await stage.until(lambda: well(stage) and configuration(stage, tablet).index >= before + 3)
+        assert hosts_of(stage, tablet) == stays, "nobody else is there"
+
+    play(scenario, 0, OPTIONS)
+
+
+def test_a_replica_is_added_where_it_is_asked_for_if_one_is_missing_and_else_refused() -> None:
+    async def scenario(stage: Stage) -> None:
+        (tablet,) = await opened(stage, "abcde")
+        chosen = [h for h in "abcde" if h not in hosts_of(stage, tablet)][1]
+        add = AddReplicaRequest(tablet, chosen)
+        with pytest.raises(InvalidArgument, match="has the 3 replicas that its table wants"):
+            await stage.ask("add_replica", add, m.MembersReply)
+        with pytest.raises(InvalidArgument, match="cannot become a non-voter"):
+            await stage.ask(
+                "add_replica", AddReplicaRequest(tablet, leader(stage, tablet), "non_voter"), m.MembersReply
+            )
+        with pytest.raises(NotFound, match="there is no server 'nowhere'; there are tablet-server/a, "):
+            await stage.ask("add_replica", AddReplicaRequest(tablet, "nowhere"), m.MembersReply)
+        with pytest.raises(InvalidArgument, match="role is voter"):
+            await stage.ask("add_replica", AddReplicaRequest(tablet, chosen, "boss"), m.MembersReply)
+        learner = AddReplicaRequest(tablet, chosen, "non_voter")
+        reply = await stage.ask("add_replica", learner, m.MembersReply)
+        assert len(reply.configuration.voters()) == 3 and len(reply.configuration.peers) == 4
+        await asyncio.sleep(5.0)
+        assert (await asked(stage, "add_replica", learner)).configuration == reply.configuration
+        stage.master.repairs.begins_at = 1e9  # so that the operator is quicker
+        out = follower(stage, tablet)
+        await asked(stage, "remove_replica", RemoveReplicaRequest(tablet, out))
+        await stage.until(lambda: out not in hosts_of(stage, tablet))
+        await asked(stage, "add_replica", add)
+        await stage.until(lambda: well(stage))
+        assert chosen in hosts_of(stage, tablet)
+
+    play(scenario, 0, OPTIONS)
+
+
+def test_what_would_cost_the_majority_is_refused() -> None:
+    async def scenario(stage: Stage) -> None:
+        (tablet,) = await opened(stage, "abc")
+        first, second = [h for h in hosts_of(stage, tablet) if h != leader(stage, tablet)]
+        silence(stage, first)
+        await stage.until(lambda: UNHEALTHY in stage.master.views.of(tablet).told.health.values())
+        with pytest.raises(Unavailable, match="no majority of the voters"):
+            await stage.ask("remove_replica", RemoveReplicaRequest(tablet, second), m.MembersReply)
+
+    play(scenario, 0, OPTIONS)
+
+
+def test_a_move_to_a_server_that_cannot_take_it_is_refused() -> None:
+    async def scenario(stage: Stage) -> None:
+        (tablet,) = await opened(stage)
+        first, second = hosts_of(stage, tablet)[:2]
+        with pytest.raises(InvalidArgument, match="has a replica of tablet"):
+            await stage.ask("move_replica", MoveReplicaRequest(tablet, first, second), m.MembersReply)
+        with pytest.raises(InvalidArgument, match="has a replica of tablet"):
+            await stage.ask("move_replica", MoveReplicaRequest(tablet, first, first), m.MembersReply)
+        with pytest.raises(NotFound, match="has no replica at 'nowhere'; it has replicas at tablet-server/"):
+            await stage.ask("move_replica", MoveReplicaRequest(tablet, "nowhere", first), m.MembersReply)
+        silence(stage, target := spare(stage, tablet))
+        await asyncio.sleep(5.0)
+        with pytest.raises(Unavailable, match="has not been heard of late"):
+            await stage.ask("move_replica", MoveReplicaRequest(tablet, first, target), m.MembersReply)
+
+    play(scenario, 0, OPTIONS)
+
+
+def test_the_only_replica_moves_but_cannot_be_removed() -> None:
+    async def scenario(stage: Stage) -> None:
+        (tablet,) = await opened(stage, "abc", replicas=1)
+        only = leader(stage, tablet)
+        with pytest.raises(InvalidArgument, match="has the only voter"):
+            await stage.ask("remove_replica", RemoveReplicaRequest(tablet, only), m.MembersReply)
+        target = spare(stage, tablet)
+        await asked(stage, "move_replica", MoveReplicaRequest(tablet, only, target))
+        await stage.until(lambda: well(stage, 1) and hosts_of(stage, tablet) == [target])
+
+    play(scenario, 0, OPTIONS)
+
+
+# -- draining ------------------------------------------------------------------------------------------------
+
+
+async def drain(stage: Stage, name: str, on: bool | None = True) -> DrainReply:
+    return await stage.persist(lambda: stage.ask("drain", DrainRequest(name, on), DrainReply))
+
+
+@pytest.mark.parametrize("point", [None, "master.drain.before_edit", "master.drain.after_edit"])
+def test_a_draining_server_gives_everything_away_and_gets_nothing_new_until_it_is_told_otherwise(
+    point: str | None,
+) -> None:
+    async def scenario(stage: Stage) -> None:
+        tablets = await opened(stage, "abcde", buckets=6)
+        revived = stage.revive_master()
+        if point is not None:
+            stage.crash_at(point)
+        (told,) = (await drain(stage, "b")).servers
+        assert (told.address, told.draining, told.blocked) == ("tablet-server/b", True, 0)
+        assert told.replicas == sum("b" in hosts_of(stage, tablet) for tablet in tablets) > 0
+        await stage.until(lambda: well(stage))
+        assert (await drain(stage, "b", None)).servers[0].replicas == 0
+        await stage.cluster.restart(MASTER)
+        await stage.until(lambda: all(stage.alive(h) for h in "abcde"))
+        listed = (await stage.ask("list_servers", m.Empty(), m.ListServersReply)).servers
+        assert [server.host for server in listed if server.draining] == ["b"]
+        await stage.create("more", buckets=4)
+        await stage.running("more")
+        assert all("b" not in hosts_of(stage, tablet) for tablet in stage.master.catalog.tablets)
+        with pytest.raises(InvalidArgument, match="drains and gets nothing new"):
+            add = MoveReplicaRequest(tablets[0], follower(stage, tablets[0]), "b")
+            await asked(stage, "move_replica", add)
+        assert (await drain(stage, stage.server("b").uuid, False)).servers[0].draining is False
+        await asked(stage, "move_replica", MoveReplicaRequest(tablets[0], follower(stage, tablets[0]), "b"))
+        await stage.until(lambda: well(stage) and "b" in hosts_of(stage, tablets[0]))
+        assert revived[0] == (point is not None)
+        stage.watcher.cancel()
+
+    play(scenario, 0, OPTIONS)
+
+
+def test_what_no_other_server_can_take_stays_and_is_told() -> None:
+    async def scenario(stage: Stage) -> None:
+        await opened(stage, "abc", buckets=2)
+        (told,) = (await drain(stage, "tablet-server/b")).servers
+        assert (told.replicas, told.blocked) == (2, 2)
+        await asyncio.sleep(10.0)
+        assert (await drain(stage, "b", None)).servers == (told,)
+        await stage.serve("d")
+        await stage.until(lambda: well(stage))
+        with pytest.raises(NotFound, match="no server 'nowhere'"):
+            await drain(stage, "nowhere")
+
+    play(scenario, 0, OPTIONS)
+
+
+def test_a_server_that_nobody_has_heard_can_be_drained_and_released() -> None:
+    async def scenario(stage: Stage) -> None:
+        (tablet,) = await opened(stage, "abcd")
+        out = follower(stage, tablet)
+        stage.cluster.crash(f"tablet-server/{out}")
+        stage.fairy.words[stage.server(out).uuid] = UNHEALTHY
+        await stage.cluster.restart(MASTER)
+        await drain(stage, out)
+        await stage.until(lambda: out not in hosts_of(stage, tablet) and len(hosts_of(stage, tablet)) == 3)
+        assert (await drain(stage, out, False)).servers[0].draining is False
+
+    play(scenario, 0, OPTIONS)
+
+
+def test_requests_without_a_leader_or_a_tablet_say_so() -> None:
+    async def scenario(stage: Stage) -> None:
+        (tablet,) = await opened(stage)
+        with pytest.raises(NotFound, match="there is no tablet 'x'"):
+            await stage.ask("remove_replica", RemoveReplicaRequest("x", "a"), m.MembersReply)
+        for name in "abcd":
+            stage.scripts[name].silent = True
+        await stage.cluster.restart(MASTER)
+        with pytest.raises((Unavailable, NetworkError), match="has not been heard yet"):
+            await stage.ask("remove_replica", RemoveReplicaRequest(tablet, "a"), m.MembersReply)
+
+    play(scenario, 0, OPTIONS)
