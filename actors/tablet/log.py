@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ebla.actors.world import Faults, NoFaults
-from ebla.storage.entries import START, Entry, Position
+from ebla.storage.entries import START, Entry, Position, follows
 from ebla.storage.environment import Disk
 from ebla.storage.errors import Corruption
 from ebla.storage.private_log import PrivateLog
@@ -78,6 +78,19 @@ class TabletLog:
     @property
     def last(self) -> Position:
         return self.position(self.last_index)
+
+    def check_chain(self, previous: int, previous_term: int, entries: Sequence[Entry]) -> None:
+        """Refuse entries that are not what the leader chained: damaged on the way, or another history."""
+        if not entries or not self.dropped.index <= previous <= self.last_index:
+            return
+        position = self.position(previous)
+        if position.term != previous_term:
+            return  # the core refuses it, with a hint
+        chain = position.chain
+        for entry in entries:
+            if not follows(self.tablet, chain, entry):
+                raise Corruption(f"entry {entry.index} of tablet {self.tablet} arrived damaged")
+            chain = entry.chain
 
     # -- changes in memory; durability is the log writer's business
 

@@ -21,6 +21,10 @@ class TabletServerOptions(msgspec.Struct, frozen=True):
     election_s_min: float = 1.0
     lease_s: float = 0.8
 
+    # A peer that has been silent, or out of order, for so long counts as failed: the master replaces it. Long enough for a
+    # host to start again, for a copy costs more than that.
+    follower_failed_s: float = 60.0
+
     # Heartbeats to the master: half of Kudu's 1 s, the catalog is small and calls are local.
     heartbeat_s: float = 0.5
 
@@ -74,6 +78,7 @@ class TabletServerOptions(msgspec.Struct, frozen=True):
         if not 0 < self.raft_heartbeat_s <= self.election_s_min / 3:
             raise InvalidArgument("raft_heartbeat_s must be above 0 and at most a third of election_s_min")
         for name in (
+            "follower_failed_s",
             "heartbeat_s",
             "seqno_s",
             "memtable_bytes",

@@ -1,7 +1,8 @@
 """The links to other tablet servers: one message per peer server for all tablets, a few under way at a time.
 
 What a core wants to send becomes bytes only when its envelope leaves, so a plan that leadership has overtaken is
-dropped instead of carrying another term's entries. No answer counts as no answer: the core is told, and probes.
+dropped instead of carrying another term's entries. No answer counts as no answer: the core is told, and probes. Where a
+server answers and the replica cannot, the core is told why: it is part of what a leader knows of its peers.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from ebla.actors.messages import EnvelopeReply
 from ebla.actors.tablet.identity import Identity
 from ebla.actors.tablet.raft.events import AppendPlan, Send, Sent
 from ebla.actors.tablet.raft.messages import AppendRequest, Peer, Request
+from ebla.actors.tablet.raft.progress import DAMAGED, NOT_RUNNING, WRONG_SERVER
 from ebla.actors.tablet.replica import RUNNING, Replica
 from ebla.actors.world import World
 from ebla.storage.errors import Corruption, EblaError
@@ -98,7 +100,8 @@ class Link:
             )
         except EblaError as error:
             self.identity.failed(error)
-            self._all_failed(messages, delivered=not isinstance(error, errors.NotDelivered))
+            delivered = not isinstance(error, errors.NotDelivered)
+            self._all_failed(messages, delivered=delivered, refusal=_refusal(error))
         else:
             if self.identity.answered(reply):
                 self._deliver(messages, reply, at)
@@ -110,28 +113,35 @@ class Link:
 
     def _deliver(self, messages: list[Outgoing], reply: EnvelopeReply, at: float) -> None:
         now = self.world.clock.monotonic()
-        for outgoing, answer in zip(messages, reply.answers, strict=True):
+        for outgoing, answer, refusal in zip(messages, reply.answers, reply.refusals, strict=True):
             replica, send = outgoing
             if replica.state != RUNNING:
                 continue
             if answer is None:
-                self._failed(outgoing, delivered=True)
+                self._failed(outgoing, delivered=True, refusal=refusal or DAMAGED)
                 continue
             replica.core.replied(now, send.peer, Sent(at, send.request), answer)
             replica.absorb()
             self.touch(replica)
 
-    def _all_failed(self, messages: list[Outgoing], *, delivered: bool) -> None:
+    def _all_failed(self, messages: list[Outgoing], *, delivered: bool, refusal: str | None = None) -> None:
         for outgoing in messages:
-            self._failed(outgoing, delivered=delivered)
+            self._failed(outgoing, delivered=delivered, refusal=refusal)
 
-    def _failed(self, outgoing: Outgoing, *, delivered: bool) -> None:
+    def _failed(self, outgoing: Outgoing, *, delivered: bool, refusal: str | None = None) -> None:
         replica, send = outgoing
         if replica.state == RUNNING:
             now = self.world.clock.monotonic()
-            replica.core.failed(now, send.peer, Sent(now, send.request), delivered)
+            replica.core.failed(now, send.peer, Sent(now, send.request), delivered, refusal)
             replica.absorb()
             self.touch(replica)
+
+
+def _refusal(error: EblaError) -> str | None:
+    """What a server that answered with an error is to its peers, or None if it is as good as none."""
+    if isinstance(error, errors.WrongServer):
+        return WRONG_SERVER
+    return NOT_RUNNING if isinstance(error, errors.NotRunning) else None
 
 
 def _materialise(outgoing: Outgoing) -> Request | None:

@@ -39,7 +39,7 @@ from ebla.actors.tablet.raft.messages import (
 from ebla.actors.tablet.tally import Tally
 from ebla.actors.tablet.waits import Waits, release
 from ebla.storage import alteration
-from ebla.storage.entries import Entry, Position, follows, make_entry
+from ebla.storage.entries import Entry, Position, make_entry
 from ebla.storage.errors import Corruption, EblaError, InvalidArgument
 from ebla.storage.results import Answer as Stored
 from ebla.storage.schema import TableSchema
@@ -151,6 +151,7 @@ class Replica:
         self.unapplied_bytes = 0
         self.checkpoints: list[TabletSnapshot] = []  # as of checkpoint entries that were applied just now
         self.alteration_asked = (0, 0, 0)  # term, version, index of the last that was put into the log here
+        self.health: dict[str, str] = {}  # of the other members, while this one leads: see recovery.py
         self.upkeep = asyncio.Lock()  # one flush or move at a time, and a deletion waits for it
         self.hard_in_flight = False  # the round is persisting a hard state of ours
         self._batches: dict[int, RowBatch] = {}  # decoded at admission, wanted again at apply
@@ -173,6 +174,11 @@ class Replica:
         index, term = self.core.propose(now, kind, len(payload))
         return self._append_own(index, term, kind, payload)
 
+    def propose_configuration(self, now: float, wanted: Configuration) -> Entry:
+        """An entry that changes the members. Raises what the core raises."""
+        index, term = self.core.propose_configuration(now, wanted)
+        return self._append_own(index, term, CONFIG, msgspec.msgpack.encode(wanted))
+
     def propose_write(self, now: float, payload: bytes, batch: RowBatch) -> asyncio.Future[Stored]:
         """The answer comes when the entry is committed and applied."""
         entry = self.propose(now, WRITE, payload)
@@ -186,7 +192,7 @@ class Replica:
     def receive(self, now: float, sender: str, request: Request) -> Pending | Answer:
         """A peer's request. A Pending is answered by `answer` once durable."""
         if isinstance(request, AppendRequest):
-            self._check_chain(request)
+            self.log.check_chain(request.previous_index, request.previous_term, request.entries)
         outcome = self.core.receive(now, sender, request)
         self.absorb(request if isinstance(request, AppendRequest) else None)
         return outcome
@@ -364,7 +370,8 @@ class Replica:
         """What the master wants to hear about at once when it changes."""
         core = self.core
         configuration, version = core.committed_configuration.index, self.rows.schema.version
-        return (self.state, core.term, core.role, core.leader, configuration, version)
+        health = tuple(self.health.items()) if self.leads else ()
+        return (self.state, core.term, core.role, core.leader, configuration, version, health)
 
     def leader_address(self) -> str | None:
         leader = self.core.leader and self.core.configuration.peer(self.core.leader)
@@ -393,6 +400,7 @@ class Replica:
             flushed_index=self.store.flushed.index,
             rows_bytes=self.store.size_bytes,
             error=self.error,
+            health=dict(self.health) if self.leads else {},
         )
 
     # -- helpers
@@ -409,20 +417,6 @@ class Replica:
         previous = self.log.last
         self._time_us = max(self._time_us, entry.time_us)
         self._write(Unwritten(self, entry, previous, self.log.append(entry), self.core.log.epoch))
-
-    def _check_chain(self, request: AppendRequest) -> None:
-        """Refuse entries that are not what the leader chained: damaged on the way, or another history."""
-        previous = request.previous_index
-        if not request.entries or not self.log.dropped.index <= previous <= self.log.last_index:
-            return
-        position = self.log.position(previous)
-        if position.term != request.previous_term:
-            return  # the core refuses it, with a hint
-        chain = position.chain
-        for entry in request.entries:
-            if not follows(self.tablet, chain, entry):
-                raise Corruption(f"entry {entry.index} of tablet {self.tablet} arrived damaged")
-            chain = entry.chain
 
     def _truncate(self, from_index: int) -> None:
         self.log.truncate(from_index)

@@ -2,8 +2,9 @@
 
 Start here, then: replica.py (one replica's events), rounds.py (the loop that drives them all), peers.py (what servers
 say to each other), admission.py (what a request must pass), apply.py (what a committed batch does), bootstrap.py
-(start), lifecycle.py and deletion.py (how replicas come and go), copying.py and sessions.py (both ends of a copy), maintenance.py
-(flush and trim), scrubber.py, scans.py, checksums.py, reporter.py.
+(start), lifecycle.py and deletion.py (how replicas come and go), copying.py and sessions.py (both ends of a copy), members.py
+(who is a member), recovery.py (what a leader does for its peers), maintenance.py (flush and trim), scrubber.py, scans.py,
+checksums.py, reporter.py.
 
 Promises, each checked by a test of that name:
 
@@ -35,9 +36,11 @@ from ebla.actors.tablet.identity import Identity
 from ebla.actors.tablet.lifecycle import Lifecycle
 from ebla.actors.tablet.maintenance import Maintenance
 from ebla.actors.tablet.measures import measure
+from ebla.actors.tablet.member_verbs import MemberVerbs
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.peer_verbs import PeerVerbs
 from ebla.actors.tablet.raft.messages import CHECKPOINT
+from ebla.actors.tablet.recovery import Recovery
 from ebla.actors.tablet.replica import RUNNING, ConsensusState, Replica, Superblock
 from ebla.actors.tablet.reporter import Reporter
 from ebla.actors.tablet.rounds import Rounds
@@ -57,7 +60,7 @@ WRITE_TIMEOUT_S_MAX = 30.0
 DISK_MEASURE_S = 10.0
 
 
-class TabletServer(PeerVerbs, CopyVerbs, Role):
+class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
     def __init__(self, world: World, options: TabletServerOptions) -> None:
         options.validate()
         self.world = world
@@ -90,6 +93,7 @@ class TabletServer(PeerVerbs, CopyVerbs, Role):
         self.maintenance.start()
         self.scrubber.start()
         self.sessions.start()
+        self.recovery.start()
         for reporter in self.reporters:
             reporter.start()
         self.world.spawn(self._tick(), "ticks")
@@ -129,6 +133,7 @@ class TabletServer(PeerVerbs, CopyVerbs, Role):
             self.lifecycle.abandon,
             self.sessions.anchor,
         )
+        self.recovery = Recovery(self.world, self.options, self.replicas)
         self.scrubber = Scrubber(self.world, self.options, self.replicas, self._changed)
         self.reporters = [
             Reporter(

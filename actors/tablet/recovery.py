@@ -1,0 +1,142 @@
+"""What a leader does for its peers: it knows how they are, and sends for a copy where the log cannot help.
+
+    tablet_not_found    the server has no such replica          it copies the tablet, and has one
+    tablet_deleted      it has a tombstone                      the copy takes its place
+    replica_failed      its replica is damaged                  the copy takes its place, the damaged data is set aside
+    lagging             it needs entries that are gone here     the same
+    tablet_copying      a copy is under way                     nothing
+
+So nobody has to create the replica of a new member, and one that is beyond the log's help is mended where it is (seed 000).
+Sending is idempotent: the request says which state it stands on, and the server looks whether it is still so.
+
+`CALLS_MAX` requests are under way at a time. After each one the next to the same peer waits, twice as long as before, until
+the peer follows again: a copy that cannot succeed costs a call in half a minute.
+
+Sources: seed 000; Kudu's peer health and tablet copy trigger (kudu.md A4, A10).
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from ebla.actors import errors
+from ebla.actors import messages as m
+from ebla.actors.repair_messages import HEALTHY, LOST
+from ebla.actors.tablet.options import TabletServerOptions
+from ebla.actors.tablet.raft.core import RaftCore
+from ebla.actors.tablet.raft.messages import Peer
+from ebla.actors.tablet.raft.progress import NEVER, REPLICA_FAILED, TABLET_DELETED, TABLET_NOT_FOUND
+from ebla.actors.tablet.replica import Replica
+from ebla.actors.world import World
+from ebla.storage.errors import EblaError
+
+log = logging.getLogger(__name__)
+
+CALLS_MAX = 4
+CALL_TIMEOUT_S = 15.0  # what is there is set aside first, and a session begun at the source
+RETRY_S_MIN, RETRY_S_MAX = 0.5, 30.0
+CREATE_GRACE_S = 10.0  # the members of a new tablet are created one after the other
+
+
+@dataclass(eq=False)
+class Attempt:
+    """Requests to one peer about one tablet, since it last followed."""
+
+    asked: int = 0
+    not_before: float = NEVER
+    under_way: bool = False
+
+
+class Recovery:
+    def __init__(self, world: World, options: TabletServerOptions, replicas: dict[str, Replica]) -> None:
+        self.world = world
+        self.options = options
+        self.replicas = replicas
+        self.calls = 0
+        self._attempts: dict[tuple[str, str], Attempt] = {}  # tablet, peer
+
+    def start(self) -> None:
+        self.world.spawn(self._run(), "recovery")
+
+    async def _run(self) -> None:
+        while True:
+            await self.world.clock.sleep(self.options.raft_heartbeat_s)
+            self._look(self.world.clock.monotonic())
+
+    def _look(self, now: float) -> None:
+        """Decides, and awaits nothing."""
+        kept: dict[tuple[str, str], Attempt] = {}
+        for replica in self.replicas.values():
+            if not replica.leads:
+                replica.health = {}
+                continue
+            core = replica.core
+            replica.health = core.health(now, self.options.follower_failed_s)
+            for uuid, health in replica.health.items():
+                if health in (HEALTHY, LOST):
+                    continue
+                key = (replica.tablet, uuid)
+                attempt = kept[key] = self._attempts.get(key) or Attempt()
+                peer, wanted = core.configuration.peer(uuid), needed(core, uuid, now)
+                if peer is None or wanted is None or attempt.under_way or now < attempt.not_before:
+                    continue
+                if self.calls < CALLS_MAX:
+                    self._send(replica, peer, attempt, *wanted)
+        self._attempts = kept
+
+    def _send(
+        self, replica: Replica, peer: Peer, attempt: Attempt, state: str, last_index: int | None
+    ) -> None:
+        core = replica.core
+        own = core.configuration.peer(core.me)
+        assert own is not None, (replica.tablet, core.configuration)
+        request = m.StartCopyRequest(peer.uuid, replica.tablet, own, core.term, state, last_index)
+        self.calls += 1
+        attempt.under_way = True
+        self.world.spawn(self._ask(replica, peer, attempt, request), f"copy to {peer.address}")
+
+    async def _ask(self, replica: Replica, peer: Peer, attempt: Attempt, request: m.StartCopyRequest) -> None:
+        wait_s = 0.0
+        try:
+            if replica.leads and replica.core.term == request.term:
+                wait_s = await self._call(peer, request)
+        finally:
+            self.calls -= 1
+            attempt.under_way = False
+        if wait_s == 0.0:
+            attempt.asked += 1
+            wait_s = min(RETRY_S_MIN * 2.0 ** min(attempt.asked - 1, 16), RETRY_S_MAX)
+        attempt.not_before = self.world.clock.monotonic() + wait_s * self.world.random.uniform(1.0, 1.5)
+
+    async def _call(self, peer: Peer, request: m.StartCopyRequest) -> float:
+        """How long the peer asks us to wait; 0 if it does not."""
+        try:
+            await self.world.network.call(peer.address, "start_copy", request, m.Empty, CALL_TIMEOUT_S)
+        except errors.AlreadyInProgress:
+            return 0.0
+        except errors.Throttled as throttled:
+            return max(throttled.retry_after_s or 0.0, RETRY_S_MIN)
+        except EblaError as error:
+            log.info("no copy of tablet %s to %s yet: %s", request.tablet, peer.address, error)
+            return 0.0
+        log.info("tablet %s is being copied to %s, which was %s", request.tablet, peer.address, request.state)
+        return 0.0
+
+
+def needed(core: RaftCore, uuid: str, now: float) -> tuple[str, int | None] | None:
+    """The state that the peer told, and of a running replica its last index, if it needs a copy."""
+    peer = core.progress.get(uuid)
+    if peer is None:
+        return None
+    if peer.refusal == TABLET_NOT_FOUND:
+        # As created, members may not have heard of it yet; one that was added later has nobody else to hear from.
+        new = core.committed_configuration.index < 0 and now - peer.refused_since < CREATE_GRACE_S
+        return None if new else (m.DOES_NOT_EXIST, None)
+    if peer.refusal == TABLET_DELETED:
+        return m.DELETED, None
+    if peer.refusal == REPLICA_FAILED:
+        return m.FAILED, None
+    if peer.refusal is None and core.needs_copy(uuid) and peer.healthy_at > NEVER:
+        return m.RUNNING, peer.last_index
+    return None

@@ -1,0 +1,378 @@
+"""A leader looks after its peers: it knows how they are, and has those copied that its log cannot help."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from ebla.actors import errors
+from ebla.actors import messages as m
+from ebla.actors.tablet import recovery
+from ebla.actors.tablet.copying import Copies
+from ebla.actors.tablet.raft.messages import Configuration, Peer
+from ebla.actors.tablet.server import TabletServer
+from ebla.storage.errors import Corruption
+from tests.tablet.copies import entomb, fill, same_rows, until
+from tests.tablet.harness import HOSTS, SCHEMA, TABLET, Group, address, row, simulate
+from tests.tablet.test_members import members
+
+PATIENCE: dict[str, Any] = {"follower_failed_s": 6.0}
+
+
+def health(group: Group, leader: str) -> dict[str, str]:
+    """By host, as the leader reports it."""
+    report = group.replica(leader).report()
+    return {
+        peer.address[-6:]: report.health[peer.uuid]
+        for peer in report.configuration.peers
+        if peer.uuid in report.health
+    }
+
+
+def copied(group: Group, *hosts: str) -> Callable[[], bool]:
+    return lambda: all(
+        group.server(host).lifecycle.state_of(TABLET) == m.RUNNING
+        and group.replica(host).store.applied.index > 1
+        for host in hosts
+    )
+
+
+Start = Callable[[Copies, m.StartCopyRequest], Awaitable[None]]
+
+
+def watched(
+    monkeypatch: pytest.MonkeyPatch, answer: Callable[[int], Exception | None]
+) -> list[tuple[float, m.StartCopyRequest]]:
+    """Requests for copies that arrive anywhere; the n-th gets `answer(n)`, or is carried out."""
+    seen: list[tuple[float, m.StartCopyRequest]] = []
+    honest = Copies.start
+
+    async def start(self: Copies, request: m.StartCopyRequest) -> None:
+        seen.append((self.world.clock.monotonic(), request))
+        error = answer(len(seen))
+        if error is not None:
+            raise error
+        await honest(self, request)
+
+    monkeypatch.setattr(Copies, "start", start)
+    return seen
+
+
+def test_a_deleted_replica_of_a_member_is_copied_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = watched(monkeypatch, lambda _: None)
+
+    async def scenario(group: Group) -> None:
+        leader = await group.leader()
+        target, other = await group.followers()
+        await fill(group, 100)
+        await entomb(group, target)
+        await until(group, copied(group, target), "the tablet is there again")
+        await same_rows(group, target, other, leader)
+        (request,) = (request for _, request in seen)
+        own = group.server(leader)
+        assert request.source == Peer(own.instance.uuid, address(leader))
+        assert (request.state, request.term, request.last_index) == (
+            m.DELETED,
+            group.replica(leader).core.term,
+            None,
+        )
+
+    simulate(scenario)
+
+
+def test_a_damaged_replica_is_copied_over() -> None:
+    async def scenario(group: Group) -> None:
+        leader = await group.leader()
+        target, other = await group.followers()
+        await fill(group, 100)
+        group.replica(target).fail(Corruption("for a test"))
+        await until(group, copied(group, target), "it is a replica again")
+        await same_rows(group, target, other, leader)
+        (entry,) = (await group.ask(target, "quarantine_list", m.Empty(), m.QuarantineEntries)).entries
+        assert entry.tablet == TABLET
+
+    simulate(scenario)
+
+
+def test_a_follower_that_lags_past_the_log_is_copied_in_place_and_follows_again() -> None:
+    async def scenario(group: Group) -> None:
+        leader = await group.leader()
+        target, other = await group.followers()
+        await fill(group, 100)
+        await group.settle()
+        group.cluster.crash(address(target))
+        await fill(group, 600, at_once=50)
+        for host in (leader, other):
+            await group.ask(host, "flush", m.FlushRequest(TABLET), m.FlushReply)
+        await until(group, lambda: group.replica(leader).log.dropped.index > 3, "the log is trimmed")
+        await group.restart(target)
+        uuid = group.server(target).instance.uuid
+        core = group.replica(leader).core
+        await until(group, lambda: core.needs_copy(uuid), "its log is too short")
+        await until(group, lambda: not core.needs_copy(uuid), "it follows the log again")
+        assert core.progress[uuid].state == "replicate"
+        await same_rows(group, target, other)
+        assert members(group, leader).index == -1, "it was a member all the time"
+
+    simulate(scenario, log_retained_entries_max=2)
+
+
+def test_a_tablet_is_not_copied_to_a_member_that_is_about_to_create_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = watched(monkeypatch, lambda _: None)
+
+    async def scenario(group: Group) -> None:
+        tablet = "e" * 32
+        peers = tuple(Peer(group.server(h).instance.uuid, address(h)) for h in HOSTS)
+
+        async def create(host: str) -> None:
+            uuid = group.server(host).instance.uuid
+            request = m.CreateTabletRequest(uuid, tablet, "table", "t", SCHEMA, 0, Configuration(peers))
+            await group.ask(host, "create_tablet", request, m.Empty)
+
+        for host in HOSTS[:2]:
+            await create(host)
+        leader = await group.leader(tablet)
+        uuid = group.server(HOSTS[2]).instance.uuid
+        core = group.replica(leader, tablet).core
+        await until(group, lambda: core.progress[uuid].refusal == "tablet_not_found", "it is not there")
+        await group.sleep(5.0)
+        await create(HOSTS[2])
+        await until(group, lambda: core.progress[uuid].state == "replicate", "it follows")
+        assert seen == []
+
+    simulate(scenario)
+
+
+def test_a_member_of_a_new_tablet_that_is_never_created_is_copied_in_the_end() -> None:
+    async def scenario(group: Group) -> None:
+        tablet = "e" * 32
+        peers = tuple(Peer(group.server(h).instance.uuid, address(h)) for h in HOSTS)
+        for host in HOSTS[:2]:
+            uuid = group.server(host).instance.uuid
+            request = m.CreateTabletRequest(uuid, tablet, "table", "t", SCHEMA, 0, Configuration(peers))
+            await group.ask(host, "create_tablet", request, m.Empty)
+        await until(group, lambda: tablet in group.server(HOSTS[2]).replicas, "it is copied")
+
+    simulate(scenario)
+
+
+# -- back-off
+
+
+def test_a_copy_that_cannot_succeed_is_asked_for_ever_more_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
+    """S12: no tight loop, neither of requests nor of messages."""
+    seen = watched(monkeypatch, lambda _: errors.IllegalState("for a test", tablet=TABLET, state="x"))
+    envelopes: Counter[str] = Counter()
+    honest = TabletServer.replicate
+
+    async def replicate(self: TabletServer, envelope: m.Envelope) -> m.EnvelopeReply:
+        envelopes[self.options.host] += 1
+        return await honest(self, envelope)
+
+    replicate.__rpc__ = True  # type: ignore[attr-defined]
+    monkeypatch.setattr(TabletServer, "replicate", replicate)
+
+    async def scenario(group: Group) -> None:
+        target = (await group.followers())[0]
+        await group.upsert(row(1))
+        await entomb(group, target)
+        await group.sleep(1.0)
+        envelopes.clear()
+        await group.sleep(100.0)
+        times = [at for at, _ in seen]
+        pauses = [later - before for before, later in itertools.pairwise(times)]
+        assert 4 <= len(seen) <= 12
+        assert recovery.RETRY_S_MIN <= pauses[0] <= 2 * recovery.RETRY_S_MIN
+        assert all(later > 1.2 * before for before, later in itertools.pairwise(pauses[:5]))
+        assert max(pauses) <= 1.5 * recovery.RETRY_S_MAX + 1
+        assert envelopes[target] < 100 * 20, "20 a second"
+
+    simulate(scenario)
+
+
+def test_after_a_success_the_next_trouble_is_met_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = (errors.IllegalState("for a test"),) * 5
+    seen = watched(monkeypatch, lambda n: refused[n - 1] if n <= 5 else None)
+
+    async def scenario(group: Group) -> None:
+        leader = await group.leader()
+        target = (await group.followers())[0]
+        await group.upsert(row(1))
+        await entomb(group, target)
+        await until(group, copied(group, target), "it is copied, late")
+        await until(group, lambda: health(group, leader).get(target) == "healthy", "it follows")
+        await group.sleep(1.0)
+        before = len(seen)
+        await entomb(group, target)
+        await group.sleep(1.0)
+        assert len(seen) > before
+
+    simulate(scenario)
+
+
+def test_a_throttled_copy_waits_as_long_as_it_is_told_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def answer(number: int) -> Exception | None:
+        return errors.Throttled("for a test", limit="copies_max", retry_after_s=3.0) if number <= 4 else None
+
+    seen = watched(monkeypatch, answer)
+
+    async def scenario(group: Group) -> None:
+        target = (await group.followers())[0]
+        await group.upsert(row(1))
+        await entomb(group, target)
+        await until(group, copied(group, target), "it is copied")
+        times = [at for at, _ in seen]
+        pauses = [later - before for before, later in itertools.pairwise(times)]
+        assert len(pauses) == 4 and all(3.0 <= pause <= 4.5 + 0.5 for pause in pauses)
+
+    simulate(scenario)
+
+
+def test_a_copy_that_is_under_way_counts_as_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = watched(monkeypatch, lambda _: errors.AlreadyInProgress("for a test", tablet=TABLET))
+
+    async def scenario(group: Group) -> None:
+        target = (await group.followers())[0]
+        await group.upsert(row(1))
+        await entomb(group, target)
+        await group.sleep(30.0)
+        assert 3 <= len(seen) <= 8
+
+    simulate(scenario)
+
+
+def test_requests_of_many_tablets_are_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_once: list[int] = []
+    honest = recovery.Recovery._call
+
+    async def call(self: recovery.Recovery, peer: Peer, request: m.StartCopyRequest) -> float:
+        at_once.append(self.calls)
+        await self.world.clock.sleep(1.0)
+        return await honest(self, peer, request)
+
+    monkeypatch.setattr(recovery.Recovery, "_call", call)
+
+    async def scenario(group: Group) -> None:
+        tablets = [f"{n:032x}" for n in range(1, 13)]
+        for tablet in tablets:
+            await group.create(tablet)
+        for tablet in tablets:
+            await group.leader(tablet)
+        target = HOSTS[0]
+        for tablet in tablets:
+            await entomb(group, target, tablet)
+        await until(
+            group,
+            lambda: all(tablet in group.server(target).replicas for tablet in tablets),
+            "all are copied",
+            120.0,
+        )
+        assert max(at_once) == recovery.CALLS_MAX
+
+    simulate(scenario)
+
+
+def test_one_that_leads_no_more_asks_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The term is looked at again when the request is about to leave."""
+    seen = watched(monkeypatch, lambda _: None)
+
+    async def scenario(group: Group) -> None:
+        leader = await group.leader()
+        target = (await group.followers())[0]
+        replica, own = group.replica(leader), group.server(leader).recovery
+        attempt = recovery.Attempt()
+        peer = replica.core.configuration.peer(group.server(target).instance.uuid)
+        assert peer is not None
+        own._send(replica, peer, attempt, m.DELETED, None)
+        replica.core._become_follower("for a test", replica.core.term + 1)
+        replica.absorb()
+        await group.sleep(0.05)
+        assert seen == [] and own.calls == 0 and not attempt.under_way
+
+    simulate(scenario)
+
+
+# -- health
+
+
+def test_the_leader_reports_its_peers_health_and_only_the_leader() -> None:
+    async def scenario(group: Group) -> None:
+        leader = await group.leader()
+        one, other = await group.followers()
+        await until(
+            group, lambda: health(group, leader) == {one: "healthy", other: "healthy"}, "all are well"
+        )
+        assert group.replica(one).report().health == {}
+        before = group.replica(leader).facts()
+        group.cluster.crash(address(one))
+        await until(group, lambda: health(group, leader).get(one) == "unknown", "it is missed")
+        assert group.replica(leader).facts() != before, "a change is news for the master"
+        await until(group, lambda: health(group, leader).get(one) == "failed", "it has been silent for long")
+        await group.restart(one)
+        await until(group, lambda: health(group, leader).get(one) == "healthy", "it is back")
+
+    simulate(scenario, **PATIENCE)
+
+
+def test_a_copy_that_takes_long_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """S11: the one that is copying answers all the time."""
+    honest = Copies._ready
+    seen: list[str] = []
+
+    async def slowly(self: Copies, job: Any) -> None:
+        await self.world.clock.sleep(20.0)
+        await honest(self, job)
+
+    monkeypatch.setattr(Copies, "_ready", slowly)
+    asked = watched(monkeypatch, lambda _: None)
+
+    async def scenario(group: Group) -> None:
+        leader = await group.leader()
+        target = (await group.followers())[0]
+        await group.upsert(row(1))
+        await entomb(group, target)
+        while group.server(target).lifecycle.state_of(TABLET) != m.RUNNING:
+            seen.append(health(group, leader).get(target, "unknown"))
+            await group.sleep(0.2)
+        assert len(seen) > 80 and "failed" not in seen
+        assert len(asked) == 1
+
+    simulate(scenario, **PATIENCE)
+
+
+def test_a_replica_that_cannot_be_mended_is_failed_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched(monkeypatch, lambda _: errors.IllegalState("for a test"))
+
+    async def scenario(group: Group) -> None:
+        leader = await group.leader()
+        target = (await group.followers())[0]
+        group.replica(target).fail(Corruption("for a test"))
+        await until(group, lambda: health(group, leader).get(target) == "unknown", "it is out of order")
+        await until(group, lambda: health(group, leader).get(target) == "failed", "and stays so")
+
+    simulate(scenario, **PATIENCE)
+
+
+def test_a_server_that_was_wiped_is_lost_and_its_successor_is_not_taken_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = watched(monkeypatch, lambda _: None)
+
+    async def scenario(group: Group) -> None:
+        leader = await group.leader()
+        target = (await group.followers())[0]
+        await group.upsert(row(1))
+        group.cluster.crash(address(target))
+        group.cluster.lose_disk(address(target))
+        await group.restart(target)
+        await until(group, lambda: health(group, leader).get(target) == "lost", "another server is there")
+        await group.sleep(12.0)
+        assert seen == [] and health(group, leader).get(target) == "lost"
+
+    simulate(scenario, **PATIENCE)
