@@ -226,7 +226,9 @@ def test_a_file_cut_off_in_the_middle_never_kills_and_never_lies(tmp_path, monke
 def test_a_file_whose_last_pages_were_freed_before_they_were_written_is_in_good_health(tmp_path):
     async def scenario(disk):
         environment = await disk.open_environment("meta", ["t"], create=True)
-        for _ in range(4):  # pages that are free by then: the tree is written to those, in front of the large value
+        for _ in range(
+            4
+        ):  # pages that are free by then: the tree is written to those, in front of the large value
             await environment.commit(RECORD)
         await environment.commit([*RECORD, Put("t", [(b"large", bytes(100_000))]), Delete("t", [b"large"])])
         return environment.size_bytes()

@@ -174,6 +174,7 @@ def test_a_schema_that_cannot_be_used_here_is_refused_before_anything_is_kept(
     simulate(scenario)
 
 
+@pytest.mark.usefixtures("unmended")
 def test_a_replica_whose_schema_cannot_be_used_any_more_is_broken_and_the_server_starts() -> None:
     async def scenario(group: Group) -> None:
         await group.create(OTHER)

@@ -140,6 +140,7 @@ def test_a_graceful_stop_flushes_and_hands_over_and_the_next_start_serves() -> N
     simulate(scenario)
 
 
+@pytest.mark.usefixtures("unmended")
 def test_a_rotten_row_fails_its_replica_and_is_never_served() -> None:
     async def scenario(group: Group) -> None:
         await group.upsert(row(1, "good"), row(2, "good"))
@@ -215,6 +216,7 @@ def test_missing_data_or_votes_are_damage_and_never_taken_for_a_new_replica(path
     simulate(scenario)
 
 
+@pytest.mark.usefixtures("unmended")
 @pytest.mark.parametrize("victim", ["leader", "follower"])
 def test_a_data_disk_that_is_lost_fails_the_replicas_on_it_and_the_server_goes_on(victim: str) -> None:
     async def scenario(group: Group) -> None:

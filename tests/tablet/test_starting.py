@@ -41,6 +41,8 @@ ASKED: dict[str, Any] = {
     "quarantine_list": m.Empty(),
     "quarantine_restore": m.QuarantineRequest("u", ("n",), "/d"),
     "quarantine_purge": m.QuarantineRequest("u"),
+    "change_members": m.ChangeMembersRequest("u", TABLET, ()),
+    "unsafe_change": m.UnsafeChangeRequest("u", TABLET, ("u",), 1, "r"),
     "figures": FiguresRequest(),
 }
 

@@ -129,6 +129,7 @@ def test_a_deletion_waits_for_the_flush_under_way() -> None:
     simulate(scenario)
 
 
+@pytest.mark.usefixtures("unmended")
 def test_damage_met_by_a_flush_fails_that_replica_and_the_server_goes_on() -> None:
     plan = CrashAt()
 
@@ -206,6 +207,7 @@ def test_a_log_keeps_no_more_bytes_for_an_absent_peer_than_it_may() -> None:
     simulate(scenario, log_retained_bytes_max=50_000, memtable_bytes=30_000)
 
 
+@pytest.mark.usefixtures("unmended")
 def test_a_failed_replica_whose_entries_were_let_go_does_not_come_back_as_one_that_forgot() -> None:
     async def scenario(group: Group) -> None:
         await group.create(OTHER)
@@ -229,6 +231,7 @@ def test_a_failed_replica_whose_entries_were_let_go_does_not_come_back_as_one_th
     simulate(scenario, shared_log_bytes=40_000, memtable_bytes=30_000)
 
 
+@pytest.mark.usefixtures("unmended")
 def test_a_rotten_row_that_nobody_asks_for_is_found_in_the_background() -> None:
     async def scenario(group: Group) -> None:
         await group.upsert(row(1))
@@ -248,6 +251,7 @@ def test_a_rotten_row_that_nobody_asks_for_is_found_in_the_background() -> None:
     simulate(scenario, scrub_s=20.0)
 
 
+@pytest.mark.usefixtures("unmended")
 def test_a_walk_whose_snapshot_expired_is_made_again_soon() -> None:
     async def scenario(group: Group) -> None:
         environment = group.replica(HOSTS[1]).store.environment
@@ -276,6 +280,7 @@ def test_a_walk_whose_snapshot_expired_is_made_again_soon() -> None:
     simulate(scenario)
 
 
+@pytest.mark.usefixtures("unmended")
 @pytest.mark.parametrize("point", ["tablet.abandon.before_mark", "tablet.abandon.after_mark"])
 def test_a_crash_while_a_failed_replica_is_given_up_leaves_it_with_its_entries_or_marked(point: str) -> None:
     plan = CrashAt()
