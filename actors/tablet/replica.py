@@ -121,6 +121,10 @@ class Work:
     hard_state: HardState | None = None
     configuration: Configuration | None = None
 
+    @property
+    def is_some(self) -> bool:
+        return self.hard_state is not None or self.configuration is not None
+
 
 class Replica:
     def __init__(
@@ -199,14 +203,14 @@ class Replica:
 
     def absorb(self, request: AppendRequest | None = None) -> None:
         """Bring log and clients in line with what the core has just decided; keep the rest for the round."""
-        effects = self.core.take(sends=False)
-        self._realise(effects, request)
+        if not self.core.quiet:
+            self._realise(self.core.take(sends=False), request)
 
     def take_sends(self, now: float) -> list[Send]:
         """What the core wants sent now; nothing while a hard state that it may rest on is not yet durable."""
         found: list[Send] = []
         for _ in range(SENDS_MAX):
-            if self.work.hard_state is not None:
+            if self.work.hard_state is not None or (self.core.mute and self.core.quiet):
                 break
             effects = self.core.take()
             self._realise(effects, None)
@@ -273,9 +277,9 @@ class Replica:
         """Apply what is committed and durable here; True if more is left for another turn."""
         first = self.store.applied.index + 1
         target = min(self.core.commit_index, self.core.durable_index)
-        last = min(target, first + APPLY_ENTRIES_MAX - 1)
-        if last < first:
+        if target < first:
             return False
+        last = min(target, first + APPLY_ENTRIES_MAX - 1)
         for entry in self.log.cached(first, last) or self.log.load(first, last):
             self._apply(entry)
         self._applied_waiters.come_to(last)

@@ -80,9 +80,9 @@ class Rounds:
             self._wake.clear()
             replicas = [replica for replica in self._dirty.values() if replica.state == RUNNING]
             self._dirty.clear()
-            taken = [(replica, _take(replica)) for replica in replicas]
-            if any(work.hard_state or work.configuration for _, work in taken):
-                await self._persist(taken)
+            unsaved = [replica for replica in replicas if replica.work.is_some]
+            if unsaved:
+                await self._persist(unsaved)
             self._send(replicas)
             if self._unwritten:
                 self._write_wake.set()
@@ -90,16 +90,15 @@ class Rounds:
             for replica in replicas:
                 self._apply(replica)
 
-    async def _persist(self, taken: list[tuple[Replica, Work]]) -> None:
+    async def _persist(self, replicas: list[Replica]) -> None:
         """Hard states, and configurations that were committed, durable before anything that follows from them."""
         waiting = []
-        for replica, work in taken:
-            if work.hard_state is None and work.configuration is None:
-                continue
+        for replica in replicas:
+            replica.work = Work()
             replica.hard_in_flight = True
             waiting.append((replica, replica.take_hard_waiters()))
         await self.world.faults.here("tablet.hard_state.before_commit")
-        await self._commit([replica for replica, _ in waiting])
+        await self._commit(replicas)
         await self.world.faults.here("tablet.hard_state.after_commit")
         for replica, waiters in waiting:
             replica.hard_in_flight = False
@@ -214,8 +213,3 @@ class Rounds:
             self.tally.syncs[SHARED_LOG].add(self.world.clock.monotonic() - began)
             await self.world.faults.here("tablet.log.after_commit")
             return
-
-
-def _take(replica: Replica) -> Work:
-    work, replica.work = replica.work, Work()
-    return work

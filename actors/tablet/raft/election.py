@@ -57,8 +57,10 @@ class ElectionTimer:
     def reset(self, now: float) -> None:
         """Wait anew: uniform in [t, 2 t), where t grows by half with every failed election in a row."""
         limits = self._limits
-        # The exponent is bounded because floats are; long before that the maximum holds.
-        shortest = min(limits.election_s_min * 1.5 ** min(self.failures, 64), limits.election_s_max)
+        shortest = limits.election_s_min
+        if self.failures:
+            # The exponent is bounded because floats are; long before that the maximum holds.
+            shortest = min(shortest * 1.5 ** min(self.failures, 64), limits.election_s_max)
         self.deadline = now + min(self._random.uniform(shortest, 2 * shortest), limits.election_s_max)
 
     def leader_heard(self, now: float) -> None:

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
+
+import msgspec
 
 from ebla.actors.tablet.raft.messages import (
     AppendRequest,
@@ -53,14 +56,13 @@ class RaftLimits:
             if not holds:
                 raise InvalidArgument(f"{remedy}; got {self}")
 
-    @property
+    @cached_property
     def patience_s(self) -> float:
         """How long one status message may stay unanswered before the next is sent without waiting for it."""
         return self.lease_s / 2
 
 
-@dataclass(frozen=True, slots=True)
-class AppendPlan:
+class AppendPlan(msgspec.Struct, frozen=True):
     """An AppendRequest whose entries `first`..`last` (none if last < first) the caller reads from its log.
 
     `number` and `match` are the core's own notes: which message this is, and what the peer was known to hold.
@@ -96,8 +98,7 @@ class AppendPlan:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(msgspec.Struct, frozen=True):
     """One message to one peer (uuid). One `replied` or `failed` should follow; a second one does no harm."""
 
     peer: str
@@ -115,16 +116,14 @@ class Sent(NamedTuple):
     request: AppendPlan | VoteRequest | TimeoutNow
 
 
-@dataclass(frozen=True, slots=True)
-class Pending:
+class Pending(msgspec.Struct, frozen=True):
     """An append that may be answered once the log is durable up to `until`."""
 
     term: int
     until: int
 
 
-@dataclass(frozen=True, slots=True)
-class Effects:
+class Effects(msgspec.Struct, frozen=True):
     """What one or more events led to. The caller, in this order:
 
     1. drops its entries from `truncate_from` on and tells their waiting clients that the outcome is unknown;

@@ -79,17 +79,17 @@ class Leadership:
     # -- messages
 
     def plans(
-        self, now: float, commit_index: int, all_replicated: int, number: Callable[[], int]
+        self, now: float, commit_index: int, own_durable: int, number: Callable[[], int]
     ) -> list[AppendPlan]:
         """What to send now, at most one message to each peer."""
-        made = []
+        made: list[AppendPlan] = []
+        log, limits, log_last = self._log, self._limits, self._log.last_index
         for uuid, peer in self.peers.items():
             self._check_dropped(peer)
-            log, last = self._log, self._log.last_index
-            if peer.may_send_entries(last, self._limits):
+            if peer.may_send_entries(log_last, limits):
                 previous, first = peer.next - 1, peer.next
-                last = log.last_within(first, self._limits.append_bytes_max)
-            elif now >= peer.status_due_at(self._limits):
+                last = log.last_within(first, limits.append_bytes_max)
+            elif now >= peer.status_due_at(limits):
                 # Of a replicating peer only `match` is certain: messages may overtake each other, and a heartbeat
                 # must not be refused for that.
                 previous = peer.next - 1 if peer.state == PROBE else max(peer.match, log.dropped_index)
@@ -104,7 +104,7 @@ class Leadership:
                 first=first,
                 last=last,
                 commit_index=commit_index,
-                all_replicated=all_replicated,
+                all_replicated=min(commit_index, self.held_by_all(own_durable)),
                 number=number(),
                 match=peer.match,
             )
@@ -116,14 +116,17 @@ class Leadership:
         return made
 
     def next_wake(self, now: float) -> float:
-        wake = self.quorum_lost_at(now)
-        if self.transfer:
-            wake = min(wake, self.transfer.deadline)
+        limits, last = self._limits, self._log.last_index
+        due = []
         for peer in self.peers.values():
-            if peer.may_send_entries(self._log.last_index, self._limits):
+            if peer.may_send_entries(last, limits):
                 return now
-            wake = min(wake, peer.status_due_at(self._limits))
-        return max(now, wake)
+            due.append(peer.status_due_at(limits))
+        if due and min(due) <= now:
+            return now
+        if self.transfer:
+            due.append(self.transfer.deadline)
+        return max(now, min([self.quorum_lost_at(now), *due]))
 
     def _check_dropped(self, peer: Progress) -> None:
         """A peer that needs what we dropped can only be copied."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from ebla.actors.tablet.raft.log_index import LogIndex
 from ebla.actors.tablet.raft.messages import AppendRequest
 
 
-@dataclass(frozen=True, slots=True)
-class Agreement:
+class Agreement(msgspec.Struct, frozen=True):
     """The logs are equal up to `until` once the entries from `first_new` on are taken (None: all are here).
 
     `truncate_from` is `first_new` if entries of ours stand in its place.
@@ -20,8 +19,7 @@ class Agreement:
     truncate_from: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Disagreement:
+class Disagreement(msgspec.Struct, frozen=True):
     """The predecessor is missing here or is another entry; `hint` is where the leader should try next."""
 
     hint: int

@@ -82,7 +82,7 @@ class Progress:
         if self.status is None and self.urgent:
             return NEVER
         heard = self.acked_at if self.inflight else self.sent_at
-        due = max(heard, self.status_at) + limits.heartbeat_s
+        due = (heard if heard > self.status_at else self.status_at) + limits.heartbeat_s
         return due if self.status is None else max(due, self.status_at + limits.patience_s)
 
     def sent_entries(self, now: float, plan: AppendPlan, size_bytes: int) -> None:

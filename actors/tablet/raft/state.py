@@ -120,8 +120,9 @@ class RaftState:
             return now
         if self._lead:
             return self._lead.next_wake(now)
-        again: list[float] = list(self._ballot.ask_again.values()) if self._ballot else []
-        wake = min([self.timer.deadline, *again])
+        wake = self.timer.deadline
+        if self._ballot:
+            wake = min([wake, *self._ballot.ask_again.values()])
         return max(now, wake)
 
     def story(self) -> str:
@@ -129,6 +130,24 @@ class RaftState:
         return "\n".join(f"{at:.3f} term {term}: {what}" for at, term, what in self._story)
 
     # -- effects
+
+    @property
+    def quiet(self) -> bool:
+        """Whether a take() without sends would tell nothing new: most events only pass time."""
+        return not (
+            self._unsaved
+            or self._reconfigured
+            or self._truncated_from is not None
+            or self._appended is not None
+            or self._noop is not None
+            or self._configured is not None
+            or self._became is not None
+        )
+
+    @property
+    def mute(self) -> bool:
+        """Whether a take() would bring no messages, whatever the time."""
+        return self._lead is None and not self._letters
 
     def take(self, *, sends: bool = True) -> Effects:
         """What the events since the last take() led to. With `sends=False` messages are left for a later one, so
@@ -152,10 +171,8 @@ class RaftState:
     def _sends(self) -> tuple[Send, ...]:
         sends, self._letters = self._letters, []
         if self._lead:
-            plans = self._lead.plans(
-                self._now, self.commit_index, self.all_replicated_index, self._next_number
-            )
-            sends.extend(Send(plan.peer, plan) for plan in plans)
+            plans = self._lead.plans(self._now, self.commit_index, self.durable_index, self._next_number)
+            sends.extend([Send(plan.peer, plan) for plan in plans])
         return tuple(sends)
 
     # -- roles
@@ -271,7 +288,8 @@ class RaftState:
     # -- helpers
 
     def _pass_time(self, now: float) -> None:
-        self._now = max(self._now, now)
+        if now > self._now:
+            self._now = now
 
     def _next_number(self) -> int:
         self._number += 1
