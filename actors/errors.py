@@ -255,14 +255,18 @@ class ErrorFrame(msgspec.Struct, frozen=True, array_like=True):
 Triple = tuple[str, str, dict[str, Any]]
 
 
-def _known() -> dict[str, type[EblaError]]:
-    found: dict[str, type[EblaError]] = {}
-    pending: list[type[EblaError]] = [EblaError]
-    while pending:
-        kind = pending.pop()
-        found[kind.__name__] = kind
-        pending.extend(kind.__subclasses__())
-    return found
+_known: dict[str, type[EblaError]] = {}
+
+
+def _kind(name: str) -> type[EblaError] | None:
+    """By the name of its class, wherever that is defined."""
+    if name not in _known:
+        pending: list[type[EblaError]] = [EblaError]
+        while pending:
+            kind = pending.pop()
+            _known[kind.__name__] = kind
+            pending.extend(kind.__subclasses__())
+    return _known.get(name)
 
 
 def to_frame(error: EblaError) -> ErrorFrame:
@@ -271,7 +275,7 @@ def to_frame(error: EblaError) -> ErrorFrame:
 
 def from_frame(frame: ErrorFrame) -> EblaError:
     """The error as it was raised; an unknown kind (a newer peer's) becomes `Internal`."""
-    kind = _known().get(frame.kind)
+    kind = _kind(frame.kind)
     if kind is None:
         return Internal(f"{frame.kind}: {frame.message}")
     return kind(frame.message, **{k: v for k, v in frame.values.items() if k in kind.fields})

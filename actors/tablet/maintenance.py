@@ -57,6 +57,7 @@ class Maintenance:
         self.anchor = anchor
         self._lost_data_dirs: dict[str, str] = {}
         self._measured: dict[str, tuple[int, int]] = {}  # tablet: bytes in its memtables, bytes not applied
+        self._held = self._unapplied = 0  # the sums of both
 
     def start(self) -> None:
         self.world.spawn(self._watch(), "maintenance")
@@ -97,14 +98,22 @@ class Maintenance:
     def measure(self, replicas: Iterable[Replica]) -> None:
         """Bring the load that admission looks at up to date, where it may have changed."""
         for replica in replicas:
+            self._forget(replica.tablet)
             if replica.state == RUNNING:
-                self._measured[replica.tablet] = replica.store.memory_bytes, replica.unapplied_bytes
-            else:
-                self._measured.pop(replica.tablet, None)
+                held, unapplied = replica.store.memory_bytes, replica.unapplied_bytes
+                self._measured[replica.tablet] = held, unapplied
+                self._held += held
+                self._unapplied += unapplied
         if len(self._measured) > len(self.replicas):  # some were deleted
-            self._measured = {t: held for t, held in self._measured.items() if t in self.replicas}
-        self.load.memtable_bytes = sum(held for held, _ in self._measured.values())
-        self.load.unapplied_bytes = self.rounds.unwritten_bytes + sum(u for _, u in self._measured.values())
+            for tablet in [tablet for tablet in self._measured if tablet not in self.replicas]:
+                self._forget(tablet)
+        self.load.memtable_bytes = self._held
+        self.load.unapplied_bytes = self.rounds.unwritten_bytes + self._unapplied
+
+    def _forget(self, tablet: str) -> None:
+        held, unapplied = self._measured.pop(tablet, (0, 0))
+        self._held -= held
+        self._unapplied -= unapplied
 
     async def _watch(self) -> None:
         for number in itertools.count():
@@ -148,6 +157,7 @@ class Maintenance:
         touched, self.rounds.touched = self.rounds.touched, {}
         if everything:
             self._measured.clear()  # also of those that are gone
+            self._held = self._unapplied = 0
             return list(self.replicas.values())
         return list(touched.values())
 

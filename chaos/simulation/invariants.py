@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from ebla.actors.errors import NotLeader, Unavailable
@@ -40,17 +41,25 @@ from ebla.chaos.simulation.disk import MemoryDisk
 from ebla.storage.errors import StorageError
 from ebla.storage.shared_log import ENTRIES, SEQ_BYTES
 
+Facts = tuple[object, ...]
+Groups = dict[str, list["Seen"]]
+
 
 class Seen:
     """One running replica, and whose it is."""
 
-    __slots__ = ("key", "replica", "server", "tablet")
+    __slots__ = ("disk", "facts", "key", "path", "replica", "server", "tablet")
 
     def __init__(self, server: TabletServer, replica: Replica) -> None:
+        disk = server.world.disk
+        assert isinstance(disk, MemoryDisk)
+        self.disk = disk
+        self.path = server.consensus.environment.path
         self.server = server
         self.replica = replica
         self.tablet = replica.tablet
         self.key = replica.tablet.encode()
+        self.facts: Facts = ()  # its state at the last look
 
     @property
     def uuid(self) -> str:
@@ -58,10 +67,6 @@ class Seen:
 
     def __str__(self) -> str:
         return f"{self.server.world.address}'s replica of {self.tablet}"
-
-
-Facts = tuple[object, ...]
-Groups = dict[str, list[Seen]]
 
 
 @dataclass
@@ -76,9 +81,6 @@ class Memory:
     looked_at: dict[int, int] = field(
         default_factory=dict
     )  # id of a replica object -> commit index looked at
-    facts: dict[int, Facts] = field(
-        default_factory=dict
-    )  # id of a replica object -> its state at the last look
     old_copies: dict[str, str] = field(default_factory=dict)  # start -> address of who runs on an old copy
     hard_states: dict[tuple[str, str], tuple[int, str | None]] = field(default_factory=dict)
     data: dict[tuple[str, str], None] = field(default_factory=dict)  # (uuid, tablet) seen on a disk
@@ -102,9 +104,9 @@ class Watch:
         servers, master = list(self._servers()), self._master()
         old_copies_are_not_believed(self.deployment, servers, master, self.memory)
         one_master_serves(self.deployment)
-        groups, changed, leaders = self._replicas(servers)
-        for tablet, group in groups.items():
-            for seen in changed.get(tablet, ()):
+        changed, leaders = self._replicas(servers)
+        for tablet, those in changed.items():
+            for seen in those:
                 indexes_are_in_order(seen)
                 durable_is_on_disk(seen)
                 entries_can_be_read(seen)
@@ -112,38 +114,39 @@ class Watch:
                 one_leader_per_term(seen, self.memory)
                 leaders_commit_their_own_term(seen, self.memory)
                 committed_never_changes(seen, self.memory)
-            if tablet in changed:
-                logs_match(group)
-            if len(leaders.get(tablet, ())) > 1:
-                one_reader_at_a_time(leaders[tablet])
+            logs_match(self._group(servers, tablet))
+        for group in leaders.values():
+            one_reader_at_a_time(group)
         if master is not None:
             if self._catalog_has_changed(master):
                 catalog_is_well_formed(master)
                 remember_what_ended(master, self.memory)
             nothing_is_deleted_unasked(self.deployment, self.memory)
 
-    def _replicas(self, servers: list[TabletServer]) -> tuple[Groups, Groups, Groups]:
-        """By tablet: all that run, those that have changed, and those that lead and do not stand still."""
-        groups: Groups = {}
+    def _replicas(self, servers: list[TabletServer]) -> tuple[Groups, Groups]:
+        """By tablet: the running replicas that have changed, and those that lead and do not stand still."""
         changed: Groups = {}
         leaders: Groups = {}
-        memory, known = self.memory.facts, self._known
         for server in servers:
             paused = self.deployment.cluster.paused(server.world.address)
             for tablet, replica in server.replicas.items():
                 if replica.state != RUNNING:
                     continue
-                seen = known.get(replica)
+                seen = self._known.get(replica)
                 if seen is None:
-                    seen = known[replica] = Seen(server, replica)
-                groups.setdefault(tablet, []).append(seen)
+                    seen = self._known[replica] = Seen(server, replica)
                 facts = facts_of(seen)
-                if facts != memory.get(id(replica)):
-                    memory[id(replica)] = facts
+                if facts != seen.facts:
+                    seen.facts = facts
                     changed.setdefault(tablet, []).append(seen)
                 if replica.core.role == LEADER and not paused:
                     leaders.setdefault(tablet, []).append(seen)
-        return groups, changed, leaders
+        return changed, leaders
+
+    def _group(self, servers: list[TabletServer], tablet: str) -> list[Seen]:
+        """All replicas of the tablet that run."""
+        there = [server.replicas.get(tablet) for server in servers]
+        return [self._known[replica] for replica in there if replica and replica.state == RUNNING]
 
     def _catalog_has_changed(self, master: Master) -> bool:
         """Its records are replaced and never changed, so that maps of the same records are the same catalog."""
@@ -175,34 +178,30 @@ class Watch:
         return role if role is not None and role._running else None
 
 
+_OF_REPLICA = attrgetter(
+    "core.role",
+    "core.hard_state",
+    "core.commit_index",
+    "core.durable_index",
+    "core.log.last_index",
+    "log.dropped",
+    "log.private_last",
+    "store.flushed",
+    "store.applied",
+)
+
+
 def facts_of(seen: Seen) -> Facts:
     """All that the invariants of one replica read. The last slot stands for the whole log before it: another entry there is
-    another slot."""
-    server, replica = seen.server, seen.replica
-    core, store, log = replica.core, replica.store, replica.log
-    slots = log.slots
+    another slot. The record is what lies on the medium, whether or not the disk still answers."""
+    server, slots = seen.server, seen.replica.log.slots
     return (
-        core.role,
-        core.hard_state,
-        core.commit_index,
-        core.durable_index,
-        core.log.last_index,
+        _OF_REPLICA(seen.replica),
         len(slots),
         slots[-1] if slots else None,
-        log.dropped,
-        log.private_last,
-        store.flushed,
-        store.applied,
         server.shared.first_seq,
-        consensus_record(server, seen.key),
+        seen.disk.state.environments[seen.path][RECORDS].get(seen.key),
     )
-
-
-def consensus_record(server: TabletServer, key: bytes) -> object:
-    """As it lies on the medium, whether or not the disk still answers."""
-    disk = server.world.disk
-    assert isinstance(disk, MemoryDisk)
-    return disk.state.environments[server.consensus.environment.path][RECORDS].get(key)
 
 
 # -- now -----------------------------------------------------------------------------------------------------
@@ -251,6 +250,8 @@ def logs_match(group: list[Seen]) -> None:
 
 
 def one_reader_at_a_time(leaders: list[Seen]) -> None:
+    if len(leaders) < 2:
+        return
     readers = []
     for seen in leaders:
         try:

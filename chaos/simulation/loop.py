@@ -187,12 +187,13 @@ class _Handle(list[Any]):
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """See the module. `random` is the root of all chance in the run; derive from it with `derive`."""
+    """See the module. `random` is the root of all chance in the run; derive from it with `derive`. `now` is the time."""
 
     # What BaseEventLoop keeps without telling the type checker; stable from Python 3.11 to 3.13.
     _ready: collections.deque[Any]
     _asyncgens: Any
     _stopping: bool
+    get_debug: Any = staticmethod(bool)  # never: every future asks
 
     def __init__(self, seed: int = 0, steps_max: int = STEPS_MAX) -> None:
         super().__init__()
@@ -202,7 +203,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.steps_max = steps_max
         self.domains: list[Domain] = []
         self.ending = self.over = False
-        self._now = 0.0
+        self.now = 0.0
         self._timers: list[tuple[float, int, Any]] = []  # a heap; of one moment the first set comes first
         self._timers_set = 0
         self._abort: BaseException | None = None
@@ -230,7 +231,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def note(self, fact: str) -> None:
         """As `trace`, of what is a text already."""
-        line = f"{self._now:.9f} {fact}"
+        line = f"{self.now:.9f} {fact}"
         self._undigested.append(line)
         self.story.append(line)
         if len(self._undigested) == DIGEST_LINES:
@@ -255,7 +256,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._abort, self.steps_max = None, self.steps + STEPS_MAX
 
     def time(self) -> float:
-        return self._now
+        return self.now
 
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)
@@ -281,7 +282,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return handle
 
     def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
-        return self.call_at(self._now + delay, callback, *args, context=context)
+        return self.call_at(self.now + delay, callback, *args, context=context)
 
     def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
         handle = _Handle((callback, args, contextvars.copy_context() if context is None else context))
@@ -290,12 +291,22 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return handle
 
     def _run_once(self) -> None:
-        """Until somebody stops the loop: asyncio comes back here only to see whether it was stopped."""
-        ready = self._ready
-        next_ready = ready.popleft
+        """Until somebody stops the loop: asyncio comes back here only to see whether it was stopped. All callbacks that are
+        ready, again and again; if there are none, time jumps to the next timer first."""
+        ready, timers = self._ready, self._timers
         while not self._stopping:
-            for _ in range(self._make_ready()):
-                callback, arguments, context = next_ready()
+            if self._abort is not None:
+                raise self._abort
+            if not ready:
+                self._jump()
+            while timers and timers[0][0] <= self.now:
+                ready.append(heapq.heappop(timers)[2])
+            count = len(ready)
+            self.steps += count
+            if self.steps > self.steps_max:
+                raise Livelock(f"no end after {self.steps_max} steps, at {self.now:.3f} s of virtual time")
+            for _ in range(count):
+                callback, arguments, context = ready.popleft()
                 if callback is None:
                     continue
                 try:
@@ -303,23 +314,14 @@ class SimulatedLoop(asyncio.BaseEventLoop):
                 except Exception as error:
                     self._callback_failed(error)
 
-    def _make_ready(self) -> int:
-        """How many callbacks are ready now; if there are none, time jumps to the next timer first."""
-        if self._abort is not None:
-            raise self._abort
-        ready, timers = self._ready, self._timers
-        if not ready:
-            while timers and timers[0][2][0] is None:
-                heapq.heappop(timers)
-            if not timers:
-                raise Deadlock("nothing is scheduled and the main coroutine still waits")
-            self._now = max(self._now, timers[0][0])
-        while timers and timers[0][0] <= self._now:
-            ready.append(heapq.heappop(timers)[2])
-        self.steps += len(ready)
-        if self.steps > self.steps_max:
-            raise Livelock(f"no end after {self.steps_max} steps, at {self._now:.3f} s of virtual time")
-        return len(ready)
+    def _jump(self) -> None:
+        """To the next timer that was not cancelled."""
+        timers = self._timers
+        while timers and timers[0][2][0] is None:
+            heapq.heappop(timers)
+        if not timers:
+            raise Deadlock("nothing is scheduled and the main coroutine still waits")
+        self.now = max(self.now, timers[0][0])
 
     def _callback_failed(self, error: Exception) -> None:
         """Whatever was decided in it was left half-way, and nobody waits for it: the run is over. After the run only what is

@@ -70,6 +70,7 @@ class SimulatedNetwork:
         self._endpoints: dict[str, Endpoint] = {}
         self._cuts: dict[tuple[str, str], None] = {}
         self._isolated: dict[str, None] = {}
+        self._connected: dict[tuple[str, str], bool] = {}  # as long as nothing is cut or mended
         self._exchanges = 0
         self.seen: Counter[str] = (
             Counter()
@@ -82,27 +83,38 @@ class SimulatedNetwork:
         self._cuts[a, b] = None
         if not one_way:
             self._cuts[b, a] = None
+        self._connected.clear()
 
     def mend(self, a: str, b: str, *, one_way: bool = False) -> None:
         """Undo `cut(a, b)`, both ways unless `one_way`."""
         self._cuts.pop((a, b), None)
         if not one_way:
             self._cuts.pop((b, a), None)
+        self._connected.clear()
 
     def isolate(self, name: str) -> None:
         self._isolated[name] = None
+        self._connected.clear()
 
     def rejoin(self, name: str) -> None:
         self._isolated.pop(name, None)
+        self._connected.clear()
 
     def heal(self) -> None:
         """Undo every cut and isolation."""
         self._cuts.clear()
         self._isolated.clear()
+        self._connected.clear()
 
     def connected(self, sender: str, receiver: str) -> bool:
         if not self._cuts and not self._isolated:
             return True
+        known = self._connected.get((sender, receiver))
+        if known is None:
+            known = self._connected[sender, receiver] = self._find_connected(sender, receiver)
+        return known
+
+    def _find_connected(self, sender: str, receiver: str) -> bool:
         senders, receivers = _names(sender), _names(receiver)
         if any((a, b) in self._cuts for a in senders for b in receivers):
             return False

@@ -77,7 +77,7 @@ class NodeClock:
         return since_s + (reading_s - first_s) / rate
 
     def monotonic(self) -> float:
-        return self._reading_s + (self._loop.time() - self._since_s) * self._rate
+        return self._reading_s + (self._loop.now - self._since_s) * self._rate
 
     def wall_us(self) -> int:
         return WALL_START_US + int((self.monotonic() - self._start_s) * 1e6) + self.wall_offset_us
@@ -91,7 +91,7 @@ class NodeClock:
         late_s = self._random.uniform(0, JITTER_S)
         loop = self._loop
         over = loop.create_future()
-        timer = loop.call_at(loop.time() + (seconds / self._rate + late_s), _end_sleep, over)
+        timer = loop.call_at(loop.now + (seconds / self._rate + late_s), _end_sleep, over)
         try:
             yield from over
         finally:

@@ -60,6 +60,7 @@ class RaftState:
         self.configuration = self._active_configuration()
         self._unsaved = False
         self.hard_state = hard_state
+        self.term = hard_state.term
         if hard_state.term < log.last_term:
             # Entries may reach the disk before the hard state of their term, but no answer leaves before both: so
             # nobody has our vote in that term, and nobody gets it.
@@ -85,10 +86,6 @@ class RaftState:
         )
 
     # -- views
-
-    @property
-    def term(self) -> int:
-        return self.hard_state.term
 
     @property
     def last_index(self) -> int:
@@ -230,7 +227,7 @@ class RaftState:
 
     def _set_hard_state(self, state: HardState) -> None:
         assert state.term >= self.hard_state.term, (state, self.hard_state)
-        self.hard_state, self._unsaved = state, True
+        self.hard_state, self.term, self._unsaved = state, state.term, True
 
     # -- log and configuration
 
