@@ -15,6 +15,7 @@ from ebla.actors.fault_points import (
     MASTER_POINTS,
     NAMESPACE_POINTS,
     POINTS,
+    REPAIR_POINTS,
 )
 from ebla.chaos.plans import HOLD_S, SIMULATION, Plan
 from ebla.chaos.simulation.deployment import Shape
@@ -24,6 +25,7 @@ from ebla.chaos.workloads.base import PAUSE_S, Workload
 from ebla.chaos.workloads.chains import Chains
 from ebla.chaos.workloads.churn import HAND_OVERS, TABLES, Churn
 from ebla.chaos.workloads.locks import Locks
+from ebla.chaos.workloads.moves import Moves
 from ebla.chaos.workloads.registers import Registers
 from ebla.chaos.workloads.stamps import Stamps
 from ebla.chaos.workloads.tokens import Tokens
@@ -33,8 +35,10 @@ from ebla.storage.errors import InvalidArgument
 SMALL = {
     "memtable_bytes": 20_000,
     "shared_log_bytes": 30_000,
-    "log_retained_entries_max": 4_000,  # a replica that lags past it needs a copy, which nobody makes yet
+    "log_retained_entries_max": 4_000,  # a replica that lags past it is copied anew
     "seqno_s": 1.0,
+    "follower_failed_s": 4.0,
+    "copy_idle_s": 5.0,
 }
 SMALL_MASTER = {"checkpoint_edits": 12, "forget_min_s": 2.0}
 
@@ -109,6 +113,14 @@ LEASES = {"pause": 10.0, "delay": 8.0, "cut_one_way": 6.0, "clock_rate": 2.0}
 
 _MASTERS = Shape(masters=2, journals=3, server=SMALL, master=SMALL_MASTER)
 _LOCKS = Shape(hosts=1, clients=4, masters=2, journals=3, server=SMALL, master=SMALL_MASTER)
+
+# Tables heal while their members are changed: more hosts than replicas, logs that are soon too short.
+_MOVES = Shape(
+    hosts=5,
+    clients=2,
+    server={**SMALL, "follower_failed_s": 1.5, "log_retained_entries_max": 25, "copy_idle_s": 2.0},
+    master={**SMALL_MASTER, "rpc_backoff_max_s": 1.0},
+)
 
 _ALL = (
     Scenario("calm", {}, _everything, duration_s=1.0, pause_s=0.2),
@@ -311,6 +323,33 @@ _ALL = (
         look_s=0.05,
         points=(*NAMESPACE_POINTS, *GROUP_POINTS),
         victims=(*_LOCKS.master_hosts(), *_LOCKS.journal_hosts()),
+    ),
+    Scenario(
+        "members",
+        {
+            "crash": 5.0,
+            "crash_point": 8.0,
+            "stop": 1.0,
+            "pause": 2.0,
+            "isolate": 4.0,
+            "split": 2.0,
+            "cut": 2.0,
+            "lose": 1.0,
+            "repeat": 1.0,
+            "delay": 1.0,
+            "slow_disk": 1.0,
+            "full_disk": 1.0,
+            "lose_disk": 1.0,
+            "fail_sync": 0.5,
+            "rot": 1.0,
+            "grow_map": 1.0,
+        },
+        lambda: [Moves(), Registers(keys=2, tablets=4), Chains(tablets=2), Tokens()],
+        _MOVES,
+        duration_s=12.0,
+        holds_s={"crash": (0.3, 5.0), "isolate": (0.5, 5.0)},
+        pause_s=0.25,
+        points=(*REPAIR_POINTS, *REPAIR_POINTS, *POINTS),
     ),
     Scenario(
         "alters",

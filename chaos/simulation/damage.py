@@ -58,12 +58,6 @@ def make_stale(state: DurableState, old: DurableState, chance: Random) -> str:
     return path if state.make_stale(path, name, key, old) else ""
 
 
-def tablet_of(path: str) -> str:
-    """Whose environment it is; "" if every tablet's."""
-    folder, _, name = path.partition("/")
-    return name if folder in ("data", "wals") and name != "shared" else ""
-
-
 def heard(state: DurableState, uuid: str) -> int:
     """The highest number of this server that a role has on disk."""
     for path in ("consensus-meta", "catalog"):

@@ -19,7 +19,8 @@ What is a function of one state alone, a replica's or the catalog's, is looked a
     one_reader_at_a_time           no two replicas of a tablet believe at one instant that they may serve reads
     one_master_serves              no two masters believe at one instant that they may answer
     catalog_is_well_formed         the master's maps agree with each other
-    nothing_is_deleted_unasked     a tablet's data leaves a disk only if the catalog has ended the tablet
+    nothing_is_deleted_unasked     a tablet's data leaves a disk only if the catalog has ended the tablet, or a tombstone stays
+    what_was_promised_is_remembered a server never goes behind a vote or an entry of its own, see remembering.py
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ from ebla.actors.tablet.replica import RUNNING, Replica
 from ebla.actors.tablet.server import RECORDS, TabletServer
 from ebla.chaos.simulation.applied import AppliedLog
 from ebla.chaos.simulation.deployment import Deployment, address_of
-from ebla.chaos.simulation.disk import MemoryDisk
+from ebla.chaos.simulation.disk import DurableState, MemoryDisk
+from ebla.chaos.simulation.remembering import Remembered
 from ebla.storage.errors import StorageError
 from ebla.storage.shared_log import ENTRIES, SEQ_BYTES
 
@@ -82,7 +84,7 @@ class Memory:
         default_factory=dict
     )  # id of a replica object -> commit index looked at
     old_copies: dict[str, str] = field(default_factory=dict)  # start -> address of who runs on an old copy
-    hard_states: dict[tuple[str, str], tuple[int, str | None]] = field(default_factory=dict)
+    remembered: Remembered = field(default_factory=Remembered)
     data: dict[tuple[str, str], None] = field(default_factory=dict)  # (uuid, tablet) seen on a disk
     ended: dict[str, None] = field(default_factory=dict)  # tablets that were dropped or replaced
     catalog: Facts = ()  # at the last look
@@ -117,6 +119,7 @@ class Watch:
             logs_match(self._group(servers, tablet))
         for group in leaders.values():
             one_reader_at_a_time(group)
+        what_was_promised_is_remembered(servers, self.memory)
         if master is not None:
             if self._catalog_has_changed(master):
                 catalog_is_well_formed(master)
@@ -326,20 +329,14 @@ def committed_never_changes(seen: Seen, memory: Memory) -> None:
 
 
 def terms_and_votes_only_grow(seen: Seen, memory: Memory) -> None:
-    if seen.server.instance.start in memory.old_copies:
-        return
-    try:
-        record = seen.server.consensus.get(seen.tablet)
-    except StorageError:
-        return  # damaged, or the disk is gone: nothing is served from it
-    if record is None:
-        return
-    state = record.hard_state
-    term, vote = memory.hard_states.get((seen.uuid, seen.tablet), (0, None))
-    assert state.term >= term, f"{seen}: the term on disk fell from {term} to {state.term}"
-    if state.term == term and vote is not None:
-        assert state.vote == vote, f"{seen}: the vote in term {term} was {vote} and is {state.vote}"
-    memory.hard_states[seen.uuid, seen.tablet] = state.term, state.vote
+    if seen.server.instance.start not in memory.old_copies:
+        memory.remembered.votes(seen.server, seen.tablet, str(seen))
+
+
+def what_was_promised_is_remembered(servers: list[TabletServer], memory: Memory) -> None:
+    for server in servers:
+        if server.instance.start not in memory.old_copies:
+            memory.remembered.look(server)
 
 
 def old_copies_are_not_believed(
@@ -378,7 +375,16 @@ def nothing_is_deleted_unasked(deployment: Deployment, memory: Memory) -> None:
     uuids = dict(paths)
     for uuid, tablet in memory.data:
         gone = uuid in uuids and (uuid, tablet) not in present
-        assert not gone or tablet in memory.ended, (
+        assert not gone or tablet in memory.ended or _has_superblock(states, uuid, tablet), (
             f"the data of tablet {tablet} has left server {uuid}, and nobody ended it"
         )
     memory.data = present
+
+
+def _has_superblock(states: list[DurableState], uuid: str, tablet: str) -> bool:
+    """It knows that it had the tablet: what it promised is remembered, and its data is in quarantine."""
+    return any(
+        tablet.encode() in state.environments.get("tablet-meta", {}).get(RECORDS, {})
+        for state in states
+        if state.uuid == uuid
+    )

@@ -197,7 +197,7 @@ class Run:
                 silent = [
                     replica.address
                     for replica in tablet.replicas
-                    if replica.uuid not in known and not self._may_be_lost(replica.address, tablet.tablet)
+                    if replica.uuid not in known and not self._may_stay_failed(replica.address)
                 ]
                 if silent or len(known) <= info.replicas // 2 or len(tablet.replicas) != info.replicas:
                     return f"tablet {tablet.tablet} of {info.name} has {len(known)} replicas; silent are {silent}"
@@ -207,9 +207,10 @@ class Run:
                     )
         return ""
 
-    def _may_be_lost(self, address: str, tablet: str) -> bool:
-        """Its data was destroyed: rebuilding it elsewhere is beyond what servers do today."""
-        return self.nemesis is not None and self.nemesis.may_have_lost(address, tablet)
+    def _may_stay_failed(self, address: str) -> bool:
+        """It forgot votes, so it must not be copied over, and there is no other host for the replica."""
+        spare = len(self.scenario.shape.host_names()) > self.scenario.replicas
+        return not spare and self.nemesis is not None and self.nemesis.may_have_forgotten(address)
 
     async def _conclude(self, deployment: Deployment, workloads: list[Workload], stage: Stage) -> None:
         for workload in workloads:

@@ -9,9 +9,8 @@ differs is.
 from __future__ import annotations
 
 import asyncio
-from typing import TypeVar
+from functools import partial
 
-import msgspec
 import pyarrow as pa
 
 import ebla
@@ -21,10 +20,9 @@ from ebla.chaos.checkers.sets import check_set
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import History
 from ebla.chaos.workloads.base import Client, NoAnswer, persist, until_stopped
+from ebla.chaos.workloads.operators import Operators
 from ebla.survey import digests
 from ebla.verdicts import Unanswered
-
-Reply = TypeVar("Reply")
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
 ROWS = 25
@@ -36,7 +34,7 @@ HAND_OVERS = (1, 1, 1, 30, 0, 0, 0, 0)
 TABLES = (10, 8, 12, 0, 0, 0, 2, 1)
 
 
-class Churn:
+class Churn(Operators):
     name = "churn"
 
     def __init__(self, weights: tuple[int, ...] = WEIGHTS) -> None:
@@ -53,23 +51,23 @@ class Churn:
         async def step() -> None:
             verb = client.random.choices(
                 (
-                    self._create,
-                    self._drop,
-                    self._list,
-                    self._hand_over,
-                    self._flush,
-                    self._compare,
-                    self._look,
-                    self._change_master,
+                    partial(self._create, client, mine),
+                    partial(self._drop, client, mine),
+                    partial(self._list, client),
+                    partial(self._hand_over, client),
+                    partial(self._flush, client),
+                    partial(self._compare, client),
+                    partial(self._look, client, mine),
+                    partial(self._change_master, client),
                 ),
                 self.weights,
             )[0]
-            await verb(client, mine)
+            await verb()
 
         await until_stopped(client, step)
 
     async def conclude(self, client: Client) -> None:
-        await persist(client, lambda: self._list(client, []))
+        await persist(client, lambda: self._list(client))
 
     def judge(self, history: History) -> Verdict:
         if self.problems:
@@ -115,7 +113,7 @@ class Churn:
         for failed in (each for each in told if isinstance(each, BaseException)):
             raise failed
 
-    async def _list(self, client: Client, mine: list[str]) -> None:
+    async def _list(self, client: Client) -> None:
         call = client.db.tables(f"{self.name}-", deadline_s=client.deadline_s())
         await client.ask(
             "read-set", None, None, call, lambda found: sorted(table.name for table in found), reads=True
@@ -123,29 +121,10 @@ class Churn:
 
     # -- operators
 
-    async def _hand_over(self, client: Client, mine: list[str]) -> None:
-        """Some tablet's leader steps down, for a successor that the operator names, or whoever is best."""
-        tablet = await self._some_tablet(client)
-        if tablet is None or tablet.leader is None:
-            return
-        others = [replica.uuid for replica in tablet.replicas if replica.address != tablet.leader]
-        successor = client.random.choice([None, *others])
-        request = m.StepDownRequest(tablet.tablet, successor, 2.0)
-        await self._tell(client, tablet.leader, "step_down", request, m.StepDownReply)
-
-    async def _change_master(self, client: Client, mine: list[str]) -> None:
+    async def _change_master(self, client: Client) -> None:
         """Where there are several, another one becomes the active one."""
         request = HandOverRequest()
         await self._tell(client, client.db._session.master, "hand_over", request, HandOverReply)
-
-    async def _flush(self, client: Client, mine: list[str]) -> None:
-        tablet = await self._some_tablet(client)
-        if tablet is None:
-            return
-        address = client.random.choice([replica.address for replica in tablet.replicas])
-        everything = client.random.random() < 0.3
-        request = m.FlushRequest(None if everything else tablet.tablet)
-        await self._tell(client, address, "flush", request, m.FlushReply)
 
     async def _flush_everything(self, client: Client) -> None:
         """On some server, which is to lose a replica meanwhile."""
@@ -154,7 +133,7 @@ class Churn:
             address = client.random.choice(tablet.replicas).address
             await self._tell(client, address, "flush", m.FlushRequest(), m.FlushReply)
 
-    async def _compare(self, client: Client, mine: list[str]) -> None:
+    async def _compare(self, client: Client) -> None:
         """As `ebla check --checksum` does. A replica may have no digest now; it may not have another one."""
         info = await self._some_table(client)
         if info is None:
@@ -199,26 +178,3 @@ class Churn:
         async for _ in scan:
             break
         await scan.aclose()
-
-    async def _tell(
-        self, client: Client, address: str, method: str, request: msgspec.Struct, reply: type[Reply]
-    ) -> Reply:
-        try:
-            return await client.network.call(address, method, request, reply, 5.0)
-        except ebla.EblaError as error:
-            raise NoAnswer from error
-
-    async def _some_table(self, client: Client) -> m.TableInfo | None:
-        try:
-            tables = await client.db.tables(deadline_s=client.deadline_s())
-            if not tables:
-                return None
-            name = client.random.choice(tables).name
-            return await (await client.db.table(name, deadline_s=client.deadline_s())).info()
-        except ebla.EblaError as error:
-            raise NoAnswer from error
-
-    async def _some_tablet(self, client: Client) -> m.TabletLocation | None:
-        info = await self._some_table(client)
-        tablets = [tablet for tablet in info.tablets if tablet.replicas] if info else []
-        return client.random.choice(tablets) if tablets else None

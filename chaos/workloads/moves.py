@@ -1,0 +1,126 @@
+"""Members come and go: replicas are added, removed and moved, hosts are drained, copies cancelled, the quarantine emptied, while
+the other workloads run and the master repairs what faults broke.
+
+Whatever an operator asks may be refused; nothing of it may harm what the other workloads are judged by. At the end every host
+takes part again, so every table must come back to its number of healthy voters: the run judges that (its second act).
+"""
+
+from __future__ import annotations
+
+import ebla
+from ebla.actors import messages as m
+from ebla.actors.master import messages as mm
+from ebla.chaos.checkers.verdict import Verdict
+from ebla.chaos.history import History
+from ebla.chaos.workloads.base import Client, NoAnswer, until_stopped
+from ebla.chaos.workloads.operators import Operators
+
+# How often to move, add, remove, drain, cancel a copy, step down, flush, purge, against each other.
+WEIGHTS = (8, 3, 3, 1, 2, 4, 3, 1)
+DRAINED_S = (0.5, 4.0)
+
+
+class Moves(Operators):
+    name = "moves"
+
+    def __init__(self, weights: tuple[int, ...] = WEIGHTS) -> None:
+        self.weights = weights
+
+    async def prepare(self, client: Client) -> None:
+        """Nothing: it moves what the others made."""
+
+    async def run(self, client: Client) -> None:
+        verbs = (
+            self._move,
+            self._add,
+            self._remove,
+            self._drain,
+            self._cancel,
+            self._hand_over,
+            self._flush,
+            self._purge,
+        )
+
+        async def step() -> None:
+            await client.random.choices(verbs, self.weights)[0](client)
+
+        await until_stopped(client, step)
+
+    async def conclude(self, client: Client) -> None:
+        """Nothing: what it did shows in what the others read."""
+
+    def judge(self, history: History) -> Verdict:
+        return Verdict(True, "", (), 0)
+
+    # -- members
+
+    async def _move(self, client: Client) -> None:
+        tablet, servers = await self._some_tablet(client), await self._servers(client)
+        if tablet is None or not servers:
+            return
+        source = client.random.choice(tablet.replicas).address
+        target = client.random.choice(servers).address
+        request = mm.MoveReplicaRequest(tablet.tablet, source, target)
+        await self._ask_master(client, "move_replica", request, m.MembersReply)
+
+    async def _add(self, client: Client) -> None:
+        tablet, servers = await self._some_tablet(client), await self._servers(client)
+        if tablet is None or not servers:
+            return
+        role = client.random.choice(["voter", "pre_voter", "voter"])
+        request = mm.AddReplicaRequest(tablet.tablet, client.random.choice(servers).address, role)
+        await self._ask_master(client, "add_replica", request, m.MembersReply)
+
+    async def _remove(self, client: Client) -> None:
+        tablet = await self._some_tablet(client)
+        if tablet is None:
+            return
+        request = mm.RemoveReplicaRequest(tablet.tablet, client.random.choice(tablet.replicas).address)
+        await self._ask_master(client, "remove_replica", request, m.MembersReply)
+
+    async def _drain(self, client: Client) -> None:
+        """And take the host back after a while, however long that takes to be heard."""
+        servers = await self._servers(client)
+        if not servers:
+            return
+        address = client.random.choice(servers).address
+        try:
+            await self._ask_master(client, "drain", mm.DrainRequest(address, True), mm.DrainReply)
+            await client.clock.sleep(client.random.uniform(*DRAINED_S))
+        finally:
+            await self._take_back(client, address)
+
+    async def _take_back(self, client: Client, address: str) -> None:
+        while True:
+            try:
+                await self._ask_master(client, "drain", mm.DrainRequest(address, False), mm.DrainReply)
+                return
+            except NoAnswer:
+                await client.clock.sleep(0.5)
+
+    # -- copies and quarantine
+
+    async def _cancel(self, client: Client) -> None:
+        servers = await self._servers(client)
+        if not servers:
+            return
+        server = client.random.choice(servers)
+        jobs = await self._tell(client, server.address, "list_copies", m.Empty(), m.CopyJobs)
+        for job in jobs.jobs:
+            request = m.CancelCopyRequest(server.uuid, job.tablet)
+            await self._tell(client, server.address, "cancel_copy", request, m.Empty)
+
+    async def _purge(self, client: Client) -> None:
+        servers = await self._servers(client)
+        if not servers:
+            return
+        server = client.random.choice(servers)
+        await self._tell(client, server.address, "quarantine_list", m.Empty(), m.QuarantineEntries)
+        request = m.QuarantineRequest(server.uuid)
+        await self._tell(client, server.address, "quarantine_purge", request, m.Empty)
+
+    async def _servers(self, client: Client) -> list[m.ServerStatus]:
+        try:
+            return list(await client.db.servers(deadline_s=client.deadline_s()))
+        except ebla.EblaError as error:
+            raise NoAnswer from error

@@ -1,0 +1,65 @@
+"""What workloads do that act as operators: ask roles directly, pick a tablet, hand over, flush."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+import ebla
+from ebla.actors import messages as m
+from ebla.chaos.workloads.base import Client, NoAnswer
+
+Reply = TypeVar("Reply")
+TELL_S = 5.0
+
+
+class Operators:
+    """A refusal, or no answer, is NoAnswer: an operator looks again."""
+
+    async def _hand_over(self, client: Client) -> None:
+        """Some tablet's leader steps down, for a successor that the operator names, or whoever is best."""
+        tablet = await self._some_tablet(client)
+        if tablet is None or tablet.leader is None:
+            return
+        others = [replica.uuid for replica in tablet.replicas if replica.address != tablet.leader]
+        successor = client.random.choice([None, *others])
+        request = m.StepDownRequest(tablet.tablet, successor, 2.0)
+        await self._tell(client, tablet.leader, "step_down", request, m.StepDownReply)
+
+    async def _flush(self, client: Client) -> None:
+        tablet = await self._some_tablet(client)
+        if tablet is None:
+            return
+        address = client.random.choice([replica.address for replica in tablet.replicas])
+        everything = client.random.random() < 0.3
+        request = m.FlushRequest(None if everything else tablet.tablet)
+        await self._tell(client, address, "flush", request, m.FlushReply)
+
+    async def _ask_master(
+        self, client: Client, method: str, request: msgspec.Struct, reply: type[Reply]
+    ) -> Reply:
+        return await self._tell(client, client.db._session.master, method, request, reply)
+
+    async def _tell(
+        self, client: Client, address: str, method: str, request: msgspec.Struct, reply: type[Reply]
+    ) -> Reply:
+        try:
+            return await client.network.call(address, method, request, reply, TELL_S)
+        except ebla.EblaError as error:
+            raise NoAnswer from error
+
+    async def _some_table(self, client: Client) -> m.TableInfo | None:
+        try:
+            tables = await client.db.tables(deadline_s=client.deadline_s())
+            if not tables:
+                return None
+            name = client.random.choice(tables).name
+            return await (await client.db.table(name, deadline_s=client.deadline_s())).info()
+        except ebla.EblaError as error:
+            raise NoAnswer from error
+
+    async def _some_tablet(self, client: Client) -> m.TabletLocation | None:
+        info = await self._some_table(client)
+        tablets = [tablet for tablet in info.tablets if tablet.replicas] if info else []
+        return client.random.choice(tablets) if tablets else None
