@@ -99,6 +99,15 @@ def stands_without(situation: Situation, uuid: str) -> bool:
     return any(each.peer.uuid == uuid and tablet.stands_without(each) for each in tablet.members)
 
 
+def is_needed(situation: Situation, uuid: str) -> bool:
+    """Whether it is a voter that works, and the table wants as many as there are."""
+    tablet = _Tablet(situation)
+    return any(
+        each.peer.uuid == uuid and not each.broken and len(tablet.voters) <= tablet.wanted
+        for each in tablet.voters
+    )
+
+
 def wants_more(situation: Situation) -> bool:
     """Whether fewer replicas stay, or come, than the table wants."""
     return _Tablet(situation).wants_more

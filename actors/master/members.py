@@ -105,6 +105,8 @@ class Members:
             raise InvalidArgument(
                 f"{member.address} has the only voter of tablet {request.tablet}: move it, or drop the table"
             )
+        if not request.at_once and healing.is_needed(situation, member.uuid):
+            return await self._replace(request.tablet, situation, member)
         if member.uuid == situation.leader:
             await self._hand_over(request.tablet, member)
         if member.member == VOTER and not healing.stands_without(situation, member.uuid):
@@ -113,6 +115,18 @@ class Members:
                 "the others back first"
             )
         return await self._change(request.tablet, situation, MemberChange(REMOVE, member))
+
+    async def _replace(self, tablet: str, situation: healing.Situation, member: Peer) -> MembersReply:
+        """Add before evict: with one voter less the next loss would take the majority."""
+        if member.replace:
+            return MembersReply(tablet, situation.configuration)
+        if not self._repairs.has_room(self._catalog, self._servers, tablet, self._now()):
+            raise Unavailable(
+                f"no live server could take the place of {member.address} in tablet {tablet}; start another one, or remove "
+                "the replica at once and do with less"
+            )
+        marked = Peer(member.uuid, member.address, VOTER, replace=True)
+        return await self._change(tablet, situation, MemberChange(MODIFY, marked))
 
     async def move(self, request: MoveReplicaRequest) -> MembersReply:
         situation = self._situation(request.tablet)

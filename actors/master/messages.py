@@ -55,10 +55,12 @@ class AddReplicaRequest(msgspec.Struct, frozen=True):
 
 
 class RemoveReplicaRequest(msgspec.Struct, frozen=True):
-    """Of a leader it hands the leadership over first, and is refused with Unavailable until another leads."""
+    """A voter that is well and that the table needs is marked, and goes when another has taken its place. `at_once`: without
+    one; of a leader that hands the leadership over first, and is refused with Unavailable until another leads."""
 
     tablet: str
     server: str
+    at_once: bool = False
 
 
 class MoveReplicaRequest(msgspec.Struct, frozen=True):

@@ -87,6 +87,10 @@ class Repairs:
             if record.configuration is not None and not _on_its_way(catalog, record)
         )
 
+    def has_room(self, catalog: Catalog, servers: Servers, tablet: str, now: float) -> bool:
+        """Whether some server could take one more replica of it."""
+        return bool(self._candidates(catalog, servers, catalog.tablets[tablet], now))
+
     # -- where to --------------------------------------------------------------------------------------------
 
     def _pick(self, catalog: Catalog, servers: Servers, record: TabletRecord, now: float) -> Peer | None:

@@ -59,6 +59,7 @@ class Copies:
         self.copied_bytes = 0
         self.ended: dict[str, int] = {"copied": 0, "failed": 0}
         self._starting: dict[str, None] = {}
+        self._closed = False
         self._attempts: dict[str, int] = {}  # of copies that have not succeeded yet
         deletion.end_copy = self.cancel
 
@@ -95,6 +96,8 @@ class Copies:
         try:
             self._check(request)
             stone = await self._reserve(request, begun)
+            if self._closed:
+                raise errors.NotRunning(f"{self.world.address} is stopping", tablet=request.tablet)
         except BaseException:
             self.world.spawn(
                 self._end_session(request, begun.session, "not started"), "end of a copy session"
@@ -241,6 +244,12 @@ class Copies:
         if job is not None:
             job.cancel()
             await job.done.wait()
+
+    async def close(self) -> None:
+        """Before the disk is closed: every copy ends, as when it is cancelled."""
+        self._closed = True
+        for tablet in list(self.jobs):
+            await self.cancel(tablet)
 
     async def _end_session(self, request: m.StartCopyRequest, session: str, error: str | None) -> None:
         """Best effort: an idle session ends by itself."""

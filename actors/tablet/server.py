@@ -164,6 +164,7 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
             if replica.leads:
                 await self._hand_over(replica, None, 1.0)
         self.running = False
+        await self.copies.close()
         for replica in list(self.replicas.values()):
             try:
                 await self.maintenance.flush_if_running(replica)

@@ -93,9 +93,31 @@ def test_a_removed_replica_does_not_return_to_its_server_while_another_can_take_
             silence(stage, name)
         await asyncio.sleep(3.0)
         before = configuration(stage, tablet).index
-        await asked(stage, "remove_replica", RemoveReplicaRequest(tablet, follower(stage, tablet)))
+        gone = follower(stage, tablet)
+        with pytest.raises(Unavailable, match="no live server could take the place"):
+            await stage.ask("remove_replica", RemoveReplicaRequest(tablet, gone), m.MembersReply)
+        await asked(stage, "remove_replica", RemoveReplicaRequest(tablet, gone, at_once=True))
         await stage.until(lambda: well(stage) and configuration(stage, tablet).index >= before + 3)
         assert hosts_of(stage, tablet) == stays, "nobody else is there"
+
+    play(scenario, 0, OPTIONS)
+
+
+def test_a_voter_that_is_removed_goes_when_another_has_taken_its_place() -> None:
+    async def scenario(stage: Stage) -> None:
+        (tablet,) = await opened(stage)
+        out = follower(stage, tablet)
+        fewest = 3
+
+        def gone() -> bool:
+            nonlocal fewest
+            fewest = min(fewest, len(configuration(stage, tablet).voters()))
+            return well(stage) and out not in hosts_of(stage, tablet)
+
+        for _ in range(2):
+            await asked(stage, "remove_replica", RemoveReplicaRequest(tablet, out))
+        await stage.until(gone)
+        assert fewest == 3
 
     play(scenario, 0, OPTIONS)
 
@@ -122,7 +144,7 @@ def test_a_replica_is_added_where_it_is_asked_for_if_one_is_missing_and_else_ref
         assert (await asked(stage, "add_replica", learner)).configuration == reply.configuration
         stage.master.repairs.begins_at = 1e9  # so that the operator is quicker
         out = follower(stage, tablet)
-        await asked(stage, "remove_replica", RemoveReplicaRequest(tablet, out))
+        await asked(stage, "remove_replica", RemoveReplicaRequest(tablet, out, at_once=True))
         await stage.until(lambda: out not in hosts_of(stage, tablet))
         await asked(stage, "add_replica", add)
         await stage.until(lambda: well(stage))
@@ -138,7 +160,9 @@ def test_what_would_cost_the_majority_is_refused() -> None:
         silence(stage, first)
         await stage.until(lambda: UNHEALTHY in stage.master.views.of(tablet).told.health.values())
         with pytest.raises(Unavailable, match="no majority of the voters"):
-            await stage.ask("remove_replica", RemoveReplicaRequest(tablet, second), m.MembersReply)
+            await stage.ask(
+                "remove_replica", RemoveReplicaRequest(tablet, second, at_once=True), m.MembersReply
+            )
 
     play(scenario, 0, OPTIONS)
 
