@@ -57,7 +57,8 @@ class Copies:
         self.on_changed = on_changed
         self.jobs: dict[str, Job] = {}
         self.copied_bytes = 0
-        self.ended: dict[str, int] = {"copied": 0, "failed": 0}
+        self.done = 0
+        self.failed = 0
         self._starting: dict[str, None] = {}
         self._closed = False
         self._attempts: dict[str, int] = {}  # of copies that have not succeeded yet
@@ -192,11 +193,11 @@ class Copies:
         try:
             await job.copy()
             await self._ready(job)
-            self.ended["copied"] += 1
+            self.done += 1
             self._attempts.pop(tablet, None)
         except EblaError as caught:
             error = caught
-            self.ended["failed"] += 1
+            self.failed += 1
             log.warning("the copy of tablet %s from %s ended: %s", tablet, job.source, error)
             await self._undo(job, error)
         self.copied_bytes += job.copied

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from ebla.actors.figures import Figure, Percentiles, Sheet, counter, gauge
+from ebla.actors.messages import COPYING, DELETED
 from ebla.actors.tablet.raft.events import CANDIDATE, FOLLOWER, LEADER
 from ebla.actors.tablet.replica import FAILED, RUNNING, Replica
 from ebla.actors.tablet.tally import LIMITS, Tally
@@ -14,7 +15,7 @@ from ebla.actors.tablet.tally import LIMITS, Tally
 if TYPE_CHECKING:
     from ebla.actors.tablet.server import TabletServer
 
-ROLES = (LEADER, FOLLOWER, CANDIDATE, FAILED)
+ROLES = (LEADER, FOLLOWER, CANDIDATE, FAILED, COPYING, DELETED)
 
 
 class State(NamedTuple):
@@ -31,6 +32,17 @@ class State(NamedTuple):
     scrubs_due: int
     behind_max: int
     term_max: int
+
+
+class CopyCounts(NamedTuple):
+    """Copies of tablets, since the start."""
+
+    running: int
+    sessions: int
+    done: int
+    failed: int
+    received_bytes: int
+    sent_bytes: int
 
 
 STATE: Sheet[State] = Sheet(
@@ -83,6 +95,23 @@ REFUSED: Sheet[int] = Sheet(
     counter("tablet_writes_refused", "writes", "batches that met a limit, and are sent again", int),
 )
 
+COPIES: Sheet[CopyCounts] = Sheet(
+    (),
+    gauge(
+        "tablet_copies_running", "copies", "tablets that are copied to this server now", lambda c: c.running
+    ),
+    gauge("tablet_copy_sessions", "sessions", "copies that others make from here now", lambda c: c.sessions),
+    counter("tablet_copies_done", "copies", "copies to here that became replicas", lambda c: c.done),
+    counter(
+        "tablet_copies_failed",
+        "copies",
+        "copies to here that ended before, or were cancelled",
+        lambda c: c.failed,
+    ),
+    counter("tablet_copied_bytes", "bytes", "received by copies that have ended", lambda c: c.received_bytes),
+    counter("tablet_copy_sent_bytes", "bytes", "sent to copies from here", lambda c: c.sent_bytes),
+)
+
 BY_ROLE: Sheet[int] = Sheet(("state",), gauge("tablet_replicas", "replicas", ", ".join(ROLES), int))
 
 SYNCS: Sheet[Percentiles] = Sheet(
@@ -92,13 +121,15 @@ SYNCS: Sheet[Percentiles] = Sheet(
     gauge("tablet_sync_p99_ms", "ms", "a commit with its sync, 99th percentile", lambda p: p.p99),
 )
 
-SHEETS = (STATE, BY_ROLE, TALLY, REFUSED, SYNCS)
+SHEETS = (STATE, BY_ROLE, TALLY, REFUSED, SYNCS, COPIES)
 
 
 def measure(server: TabletServer) -> Iterator[Figure]:
     running = [replica for replica in server.replicas.values() if replica.state == RUNNING]
     counts = dict.fromkeys(ROLES, 0)
     counts[FAILED] = len(server.lifecycle.broken) + sum(r.state == FAILED for r in server.replicas.values())
+    for stone in server.lifecycle.stones.values():
+        counts[stone.state] += 1
     for replica in running:
         counts[replica.core.role.removeprefix("pre_")] += 1
     tally = server.rounds.tally
@@ -110,6 +141,17 @@ def measure(server: TabletServer) -> Iterator[Figure]:
         yield from REFUSED.read(tally.refused[limit], limit)
     for environment, latencies in tally.syncs.items():
         yield from SYNCS.read(latencies.percentiles(), environment)
+    copies = server.copies
+    yield from COPIES.read(
+        CopyCounts(
+            running=len(copies.jobs),
+            sessions=len(server.sessions),
+            done=copies.done,
+            failed=copies.failed,
+            received_bytes=copies.copied_bytes,
+            sent_bytes=server.sessions.sent_bytes,
+        )
+    )
 
 
 def _state(server: TabletServer, running: list[Replica]) -> State:

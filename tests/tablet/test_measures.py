@@ -11,6 +11,7 @@ from ebla.actors.tablet import measures
 from ebla.actors.tablet.server import DISK_MEASURE_S
 from ebla.storage.errors import Corruption, DiskFull
 from tests.figures import kinds, listed, told
+from tests.tablet.copies import copied, entomb
 from tests.tablet.harness import HOSTS, SCHEMA, TABLET, Group, address, row, simulate
 
 
@@ -169,5 +170,21 @@ def test_the_number_of_series_does_not_grow_with_the_tablets_and_every_figure_is
         answer = await group.ask(HOSTS[0], "figures", FiguresRequest(), Figures)
         assert kinds(answer.figures) == listed(measures.SHEETS)
         assert sum(told(group.server(host))["tablet_replicas/leader"] for host in HOSTS) <= 6
+
+    simulate(scenario)
+
+
+def test_copies_are_counted_at_both_ends_and_tombstones_are_replicas_of_a_state() -> None:
+    async def scenario(group: Group) -> None:
+        leader = await group.leader()
+        target, _ = await group.followers()
+        await group.upsert(*(row(k, "x" * 100) for k in range(50)))
+        await entomb(group, target)
+        assert told(group.server(target))["tablet_replicas/deleted"] == 1
+        await copied(group, target, leader)
+        here, there = told(group.server(target)), told(group.server(leader))
+        assert (here["tablet_replicas/deleted"], here["tablet_copies_running"]) == (0, 0)
+        assert (here["tablet_copies_done"], there["tablet_copies_done"]) == (1, 0)
+        assert here["tablet_copied_bytes"] == there["tablet_copy_sent_bytes"] > 50 * 100
 
     simulate(scenario)
