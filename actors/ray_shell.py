@@ -4,7 +4,8 @@ Knows nothing of Ray (actors/ray_world.py wraps it into an actor), so its promis
 
     quick        the constructor returns at once; until the role has started, RPCs answer NotRunning
     one writer   a directory held by an older incarnation is waited for, then the process ends and Ray tries again
-    no crash loop   a disk that failed, is damaged or an old copy leaves the role up, answering every RPC with that error
+    no crash loop   a disk that failed, is damaged or an old copy leaves the role up, answering every RPC with that error,
+                 unless its directory may be set aside, once, and the role start as a new one
     watched      what the role measures is exported every few seconds; a defect in that is told once, and ends nothing
     loud         a background task that fails, `world.fail`, a poisoned disk: traceback to stderr, and the process
                  ends with a status of its own, so that Ray starts the role afresh from what is on disk
@@ -54,7 +55,8 @@ class Exit(enum.IntEnum):
 
 class Assignment(msgspec.Struct, frozen=True):
     """All that an actor is told: which role it is, where, and with what. `role`, `options_type` and `disk` are dotted
-    names (`package.module:Class`), imported where the actor runs; `options` is MessagePack."""
+    names (`package.module:Class`), imported where the actor runs; `options` is MessagePack. `sets_aside`: its directory, once
+    given up, is replaced by a new one, which others fill."""
 
     address: str
     slot: str
@@ -65,6 +67,7 @@ class Assignment(msgspec.Struct, frozen=True):
     root: str
     data_dirs: tuple[str, ...] = ()
     disk: str = DISK
+    sets_aside: bool = False
 
 
 class Pong(msgspec.Struct, frozen=True):
@@ -313,7 +316,10 @@ def load(name: str) -> Any:
 def make_disk(assignment: Assignment, on_failed: Callable[[BaseException], None]) -> Disk:
     kind = load(assignment.disk)
     disk: Disk = kind(
-        Path(assignment.root), [Path(path) for path in assignment.data_dirs], on_failed=on_failed
+        Path(assignment.root),
+        [Path(path) for path in assignment.data_dirs],
+        on_failed=on_failed,
+        sets_aside=assignment.sets_aside,
     )
     return disk
 

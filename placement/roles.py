@@ -27,7 +27,7 @@ CATALOG = "catalog"  # the journal's name
 @dataclass(frozen=True)
 class RoleSpec:
     """One role to be there: its address, its slot, its class as `package.module:Class`, its options, and the name
-    of its directory under `<data_dir>/<slot>/`."""
+    of its directory under `<data_dir>/<slot>/`. `sets_aside`: its peers fill it anew, so it may come back empty."""
 
     address: str
     slot: str
@@ -35,6 +35,7 @@ class RoleSpec:
     options: msgspec.Struct
     directory: str
     on_data_dirs: bool = False
+    sets_aside: bool = False
 
     def assignment(self, config: DeploymentConfig) -> Assignment:
         under = Path(self.slot) / self.directory
@@ -48,6 +49,7 @@ class RoleSpec:
             options=msgspec.msgpack.encode(self.options),
             root=str(Path(config.data_dir) / under),
             data_dirs=tuple(str(Path(path) / under) for path in spread),
+            sets_aside=self.sets_aside,
         )
 
 
@@ -72,7 +74,17 @@ def plan_roles(config: DeploymentConfig, seats: Seats, journal: str) -> list[Rol
     for slot in seats.tablet_servers:
         options = config.tablet_server_options(masters, slot, release)
         address = f"tablet-server/{slot}"
-        specs.append(RoleSpec(address, slot, TABLET_SERVER_ROLE, options, "tablet-server", on_data_dirs=True))
+        specs.append(
+            RoleSpec(
+                address,
+                slot,
+                TABLET_SERVER_ROLE,
+                options,
+                "tablet-server",
+                on_data_dirs=True,
+                sets_aside=True,
+            )
+        )
     return specs
 
 

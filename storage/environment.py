@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+import msgspec
+
 T = TypeVar("T")
 
 QUARANTINE = "quarantine"  # what lies under it was moved there, and may bear the name that it had before
@@ -173,6 +175,14 @@ class Instance(NamedTuple):
     created: bool
 
 
+class SetAside(msgspec.Struct, frozen=True):
+    """A role directory that was given up: where it is now, why, and the uuid that it had."""
+
+    path: str
+    reason: str
+    uuid: str
+
+
 class Disk(Protocol):
     """A role's directory (or directories), locked for this incarnation's life."""
 
@@ -221,6 +231,9 @@ class Disk(Protocol):
     def lost_data_dirs(self) -> dict[str, str]:
         """The data directories whose disks are lost, and why. Environments on them raise DataDiskFailed, at once or when they
         are opened; they can be removed and moved."""
+
+    def set_aside(self) -> SetAside | None:
+        """The directory in whose place this one was made, for as long as it lies there."""
 
     def size_bytes(self, path: str = "") -> int:
         """What everything under `path` occupies, or all there is."""

@@ -4,6 +4,9 @@
     lock        flock, exclusive, held until the process ends; its content is the holder's pid
     FAILED      nothing in this directory is believed any more: a sync failed here, or it is an old copy of itself
 
+A directory that bears this mark is never used again. Of a role that others can fill anew it is set aside at the next start,
+as <name>.set-aside, and the role comes back with a new uuid. One lies there at most: who fails twice stays down.
+
 A directory is formatted only when it is absent or empty. One that has contents and no readable `instance` is
 Damaged: taking it for new would forget promises. Everything here blocks; LmdbDisk calls it beside the loop.
 A process that forks hands the lock on to its child, so the owner of a directory never forks.
@@ -22,16 +25,17 @@ from pathlib import Path
 
 import msgspec
 
-from ebla.storage.environment import QUARANTINE, Instance
+from ebla.storage.environment import QUARANTINE, Instance, SetAside
 from ebla.storage.errors import Damaged, DirectoryLocked, DiskFailed, OldCopy
 
 FORMAT = 2  # 2: the roots of data.mdb files have seals
 INSTANCE, LOCK, FAILED = "instance", "lock", "FAILED"
+SET_ASIDE = ".set-aside"
 BESIDE, REMOVED = ".new", ".removed"  # suffixes of what is half made and half removed
 
 
 class InstanceFile(msgspec.Struct, frozen=True):
-    """`lost`: the data directories in which a sync failed, and what was told of it."""
+    """`lost`: the data directories in which a sync failed, and what was told of it. `set_aside`: in whose place it was made."""
 
     format: int
     uuid: str
@@ -39,6 +43,7 @@ class InstanceFile(msgspec.Struct, frozen=True):
     created: str
     data_dirs: tuple[str, ...] = ()
     lost: dict[str, str] = {}
+    set_aside: SetAside | None = None
 
 
 class FailedFile(msgspec.Struct, frozen=True):
@@ -56,9 +61,10 @@ class InstanceDirectory:
     forgotten    when it is not named any more, and no tablet leads to it
     """
 
-    def __init__(self, root: Path, data_dirs: Sequence[Path] = ()) -> None:
+    def __init__(self, root: Path, data_dirs: Sequence[Path] = (), *, sets_aside: bool = False) -> None:
         self.root = root
         self.data_dirs = tuple(data_dirs)
+        self.sets_aside = sets_aside
         self.lost: dict[Path, str] = {}  # and why
         self._lock: int | None = None
         self._file: InstanceFile | None = None
@@ -70,10 +76,12 @@ class InstanceDirectory:
         make_directory(self.root)
         self._acquire()
         try:
-            self._refuse_given_up()
+            self._leave_given_up()
             held = self._read(self.root)
-            file = held or self._fresh(new_uuid)
-            file = self._join_data_dirs(file)
+            if held is None:
+                held = self._fresh(new_uuid)
+                self._write(held)  # before anything else bears its uuid
+            file = self._join_data_dirs(held)
             for directory in map(Path, file.data_dirs):
                 if directory not in self.lost:
                     self._clear_data_dir(directory)
@@ -84,7 +92,7 @@ class InstanceDirectory:
         except BaseException:
             self.close()
             raise
-        return Instance(self._file.uuid, self._file.seqno, held is None)
+        return Instance(self._file.uuid, self._file.seqno, created=held.seqno == 0)
 
     def raise_seqno(self, by: int) -> int:
         assert self._file is not None, "open it first"
@@ -114,6 +122,10 @@ class InstanceDirectory:
             if not marked:
                 raise
         self.lost[directory] = reason
+
+    def set_aside(self) -> SetAside | None:
+        found = self._file.set_aside if self._file else None
+        return found if found is not None and os.path.lexists(found.path) else None
 
     def known_data_dirs(self) -> list[Path]:
         assert self._file is not None, "open it first"
@@ -161,21 +173,56 @@ class InstanceDirectory:
                 f"{self.root} is held by process {holder}; wait until it has ended, never run two",
                 path=str(self.root),
             ) from None
+        self._lock = lock
+        if not self.holds():
+            self.close()
+            raise DirectoryLocked(f"{self.root} was set aside meanwhile; start again", path=str(self.root))
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
-        self._lock = lock
 
-    def _refuse_given_up(self) -> None:
+    def _leave_given_up(self) -> None:
+        """Go on beside what was given up, or not at all."""
         marker = _marked(self.root)
         if marker is None:
             return
+        aside = beside(self.root, SET_ASIDE)
+        if not self.sets_aside:
+            remedy = "move the directory aside and start again: the server comes back as a new one and is filled from its peers"
+        elif os.path.lexists(aside):
+            remedy = f"and since an earlier one still lies in {aside}, move both away and start again"
+        else:
+            try:
+                self._set_aside(aside)
+                return
+            except OSError as error:
+                remedy = f"and since it cannot be set aside ({error}), move it away and start again"
         if marker.old_copy:
-            raise OldCopy(f"{marker.reason} ({self.root} was given up)", path=str(self.root))
+            why = f": {remedy}" if self.sets_aside else ""
+            raise OldCopy(f"{marker.reason} ({self.root} was given up{why})", path=str(self.root))
         raise DiskFailed(
-            f"{self.root} was given up: {marker.reason}. Check the device, move the directory aside and start again: "
-            "the server comes back as a new one and is filled from its peers",
-            path=str(self.root),
+            f"{self.root} was given up: {marker.reason}. Check the device, {remedy}", path=str(self.root)
         )
+
+    def _set_aside(self, aside: Path) -> None:
+        """The lock goes along; whoever makes the new directory first has that one's."""
+        os.rename(self.root, aside)
+        sync_path(self.root.parent)
+        self.close()
+        make_directory(self.root)
+        self._acquire()
+
+    def _found_aside(self) -> tuple[SetAside, dict[str, str]] | None:
+        """What lies aside where a new directory is being made, and the data directories that had failed it."""
+        aside = beside(self.root, SET_ASIDE)
+        if not self.sets_aside or not aside.is_dir():
+            return None
+        marker = _marked(aside)
+        try:
+            before = self._read(aside)
+        except Damaged:
+            before = None
+        found = SetAside(str(aside), marker.reason if marker else "", before.uuid if before else "")
+        return found, before.lost if before else {}
 
     def _read(self, directory: Path) -> InstanceFile | None:
         """None only where nothing was ever kept."""
@@ -207,7 +254,9 @@ class InstanceDirectory:
         return file
 
     def _fresh(self, new_uuid: str) -> InstanceFile:
-        return InstanceFile(FORMAT, new_uuid, 0, datetime.now(UTC).isoformat())
+        set_aside, lost = self._found_aside() or (None, {})
+        now = datetime.now(UTC).isoformat()
+        return InstanceFile(FORMAT, new_uuid, 0, now, lost=lost, set_aside=set_aside)
 
     def _join_data_dirs(self, file: InstanceFile) -> InstanceFile:
         known = dict.fromkeys((*map(Path, file.data_dirs), *self.data_dirs))
@@ -226,8 +275,7 @@ class InstanceDirectory:
             found = self._read(directory) if directory.is_dir() else None
             marker = _marked(directory) if found else None
             if found is None and not (known and self._leads_to(directory)):
-                make_directory(directory)
-                write_durably(directory / INSTANCE, msgspec.json.encode(file))
+                _format_data_dir(directory, file)
                 return None
         except (OSError, Damaged) as error:
             if not known:
@@ -235,12 +283,15 @@ class InstanceDirectory:
             return str(error)
         if found is None:
             return "it is empty or not there; mount it"
-        if found.uuid != file.uuid:
-            raise Damaged(
-                f"{directory} does not hold the data of {file.uuid}, it belongs to {found.uuid}; mount the right disk",
-                path=str(directory),
-            )
-        return file.lost.get(str(directory)) or (marker.reason if marker else None)
+        failed = file.lost.get(str(directory)) or (marker.reason if marker else None)
+        if found.uuid == file.uuid or failed:
+            return failed
+        if file.set_aside is not None and found.uuid == file.set_aside.uuid:
+            return _set_aside_data_dir(directory, file)
+        raise Damaged(
+            f"{directory} does not hold the data of {file.uuid}, it belongs to {found.uuid}; mount the right disk",
+            path=str(directory),
+        )
 
     def _leads_to(self, directory: Path) -> bool:
         """Whether a tablet is there, or was when the disk was lost."""
@@ -254,6 +305,27 @@ class InstanceDirectory:
             clear_empty(directory / QUARANTINE)
         except OSError as error:
             self.lost[directory] = str(error)
+
+
+def _format_data_dir(directory: Path, file: InstanceFile) -> None:
+    make_directory(directory)
+    write_durably(directory / INSTANCE, msgspec.json.encode(file))
+
+
+def _set_aside_data_dir(directory: Path, file: InstanceFile) -> str | None:
+    """What the role's directory had there, before it was set aside itself. Why that is not possible, or None."""
+    aside = beside(directory, SET_ASIDE)
+    if os.path.lexists(aside):
+        return (
+            f"it holds data from before the server was set aside, and {aside} is in the way; move both away"
+        )
+    try:
+        os.rename(directory, aside)
+        sync_path(directory.parent)
+        _format_data_dir(directory, file)
+    except OSError as error:
+        return f"it holds data from before the server was set aside, and cannot be set aside: {error}"
+    return None
 
 
 def _mark(directory: Path, reason: str, *, old_copy: bool) -> None:
@@ -272,6 +344,10 @@ def _marked(directory: Path) -> FailedFile | None:
 
 
 # -- files that survive a power cut --------------------------------------------------------------------------
+
+
+def beside(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)
 
 
 def sync_path(path: Path) -> None:
@@ -294,12 +370,12 @@ def make_directory(path: Path) -> None:
 
 def write_durably(path: Path, data: bytes) -> None:
     """Replace the file: its old content or the new one, never a mixture, whenever the power goes."""
-    beside = path.with_name(path.name + BESIDE)
-    with open(beside, "wb") as file:
+    made = beside(path, BESIDE)
+    with open(made, "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-    os.rename(beside, path)
+    os.rename(made, path)
     sync_path(path.parent)
 
 

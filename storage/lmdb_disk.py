@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ebla.storage.data_dirs import DataDisks
-from ebla.storage.environment import QUARANTINE, Instance
+from ebla.storage.environment import QUARANTINE, Instance, SetAside
 from ebla.storage.errors import DiskFailed, DiskFull, InvalidArgument, StorageError
 from ebla.storage.instance import BESIDE, FAILED, INSTANCE, LOCK, REMOVED, InstanceDirectory
 from ebla.storage.lmdb_commit import NO_SPACE
@@ -53,10 +53,13 @@ class LmdbDisk:
         hot: Collection[str] = HOT,
         growth_grace_s: float = GROWTH_GRACE_S,
         on_failed: Callable[[DiskFailed], None] | None = None,
+        sets_aside: bool = False,
     ) -> None:
+        """`sets_aside`: what was given up is replaced by a new directory at the start (storage/instance.py)."""
         self.root = Path(root).absolute()
         self.growth_grace_s = growth_grace_s
-        self._directory = InstanceDirectory(self.root, [Path(path).absolute() for path in data_dirs])
+        places = [Path(path).absolute() for path in data_dirs]
+        self._directory = InstanceDirectory(self.root, places, sets_aside=sets_aside)
         self._hot = frozenset(hot)
         self._on_failed = on_failed
         self._instance: Instance | None = None
@@ -150,6 +153,9 @@ class LmdbDisk:
         lost = self._directory.lost
         sound = [each for each in self._directory.known_data_dirs() if each not in lost]
         return sum(map(directory_bytes, (self.root, *sound)))
+
+    def set_aside(self) -> SetAside | None:
+        return self._directory.set_aside()
 
     def lost_data_dirs(self) -> dict[str, str]:
         return {str(path): why for path, why in self._directory.lost.items()}

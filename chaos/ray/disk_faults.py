@@ -11,9 +11,10 @@ from ebla.chaos.ray.disk_shim import DiskShim
 from ebla.chaos.ray.process_faults import SIGNAL_S
 from ebla.chaos.ray.stage import RayStage, address_of
 from ebla.chaos.ray.struck import Missed, Struck, Unobserved, Violated
+from ebla.storage.instance import SET_ASIDE, beside
 
 SYNC_S_MAX = 10.0  # a server that takes part in writes syncs many times a second
-REFUSED_S_MAX = 30.0
+RETURN_S_MAX = 30.0
 
 
 async def slow_disk(stage: RayStage, fault: Fault, struck: Struck) -> None:
@@ -63,8 +64,8 @@ async def _tampered(stage: RayStage, fault: Fault, struck: Struck, kind: str, am
 
 
 async def fail_sync(stage: RayStage, fault: Fault, struck: Struck) -> None:
-    """One sync fails. The server ends, and refuses to start where it was; after `for_s` its directory is set aside, as
-    its operator is told to do, and it returns as a new one."""
+    """One sync fails. The server ends, and returns at once as a new one, beside the directory that is not believed any more:
+    `for_s` does not count. That is put out of the way, as its operator is told to do, or a second failure would be final."""
     shim, process = _shim(stage), await stage.victim(struck.host)
     struck.now(process.pid)
     before = shim.hits(process.pid)
@@ -79,14 +80,17 @@ async def fail_sync(stage: RayStage, fault: Fault, struck: Struck) -> None:
         raise Unobserved(f"process {process.pid} goes on after a sync that failed")
     struck.saw(f"process {process.pid} of {address_of(struck.host)} is gone")
     stage.destroyed[struck.host] = None
-    refused = await stage.heard(struck.host, process.pid, REFUSED_S_MAX, (FAILED, RUNNING))
-    if refused is None:
-        raise Unobserved(f"{address_of(struck.host)} gives no answer after {REFUSED_S_MAX:g} s")
-    if refused.state == RUNNING or refused.error is None:
+    again = await stage.heard(struck.host, process.pid, RETURN_S_MAX, (FAILED, RUNNING))
+    if again is None:
+        raise Unobserved(f"{address_of(struck.host)} gives no answer after {RETURN_S_MAX:g} s")
+    if again.state == FAILED:
+        told = again.error.message if again.error else "no reason"
+        raise Violated(f"{address_of(struck.host)} does not return after a sync that failed: {told}")
+    failed = beside(stage.directory(struck.host), SET_ASIDE)
+    if not failed.exists():
         raise Violated(f"{address_of(struck.host)} serves again from a disk whose sync has failed")
-    struck.saw(f"it refuses to start: {refused.error.kind}")
-    await asyncio.sleep(fault.for_s)
-    await _replace(stage, struck, refused.pid)
+    struck.saw(f"it is a new server, what it had is {stage.put_away(struck.host, failed).name}")
+    struck.undone()
 
 
 async def lose_disk(stage: RayStage, fault: Fault, struck: Struck) -> None:
@@ -97,20 +101,12 @@ async def lose_disk(stage: RayStage, fault: Fault, struck: Struck) -> None:
     try:
         if not await victims.until_still(process, SIGNAL_S):
             raise Unobserved(f"process {process.pid} goes on in spite of its SIGSTOP")
-        lost = stage.set_aside(struck.host)
+        lost = stage.put_away(struck.host, stage.directory(struck.host))
     finally:
         process.kill()
     await victims.until_gone(process, SIGNAL_S)
     struck.saw(f"process {process.pid} is gone, its directory is {lost.name}")
     await stage.back(struck, process.pid)
-
-
-async def _replace(stage: RayStage, struck: Struck, pid: int) -> None:
-    refusing = victims.process_of(await victims.ask(stage.network, address_of(struck.host)))
-    stage.set_aside(struck.host)
-    refusing.kill()
-    await victims.until_gone(refusing, SIGNAL_S)
-    await stage.back(struck, pid)
 
 
 def _shim(stage: RayStage) -> DiskShim:

@@ -271,9 +271,8 @@ class RayStage:
     def directory(self, host: str) -> Path:
         return Path(self.config.data_dir) / host / "tablet-server"
 
-    def set_aside(self, host: str) -> Path:
-        """Rename the server's directory away: whoever starts there is a new server."""
-        directory = self.directory(host)
+    def put_away(self, host: str, directory: Path) -> Path:
+        """Rename the server's directory, or what it was set aside to: whoever starts there is a new server."""
         turn = sum(1 for _ in directory.parent.glob("tablet-server.lost-*")) + 1
         self.destroyed[host] = None
         return directory.rename(directory.with_name(f"tablet-server.lost-{turn}"))

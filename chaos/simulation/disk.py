@@ -35,7 +35,7 @@ from ebla.chaos.simulation.environment import (
     Tables,
     tables_bytes,
 )
-from ebla.storage.environment import Instance
+from ebla.storage.environment import Instance, SetAside
 from ebla.storage.errors import (
     Damaged,
     DataDiskFailed,
@@ -279,6 +279,10 @@ class MemoryDisk:
                 self.state.lost_data[to] = self.state.lost_data.pop(path)
         elif to not in environments:
             raise Damaged(f"environment {path} must exist and does not; restore it", path=path)
+
+    def set_aside(self) -> SetAside | None:
+        """Nothing: who replaces a medium that failed is the scenario."""
+        return None
 
     def lost_data_dirs(self) -> dict[str, str]:
         """Each environment that is lost counts as a directory."""

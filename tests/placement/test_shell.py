@@ -66,6 +66,8 @@ class Stage:
         options: msgspec.Struct | None = None,
         role: str = dotted(Toy),
         export: Export | None = None,
+        *,
+        sets_aside: bool = False,
     ) -> Shell:
         chosen = options or ToyOptions()
         told = Assignment(
@@ -76,6 +78,7 @@ class Stage:
             options_type=dotted(type(chosen)),
             options=msgspec.msgpack.encode(chosen),
             root=str(self.root / "toy"),
+            sets_aside=sets_aside,
         )
 
         def make_world(disk: Disk, tasks: Tasks, fail: Callable[[BaseException], None]) -> World:
@@ -184,6 +187,24 @@ def test_a_disk_that_was_given_up_is_told_by_the_next_incarnation(tmp_path: Path
         assert (await settle(second)).state == "failed"
         with pytest.raises(DiskFailed, match="Input/output error"):
             await ask(second, "show", Empty(), State)
+        await second.stop()
+
+    on_stage(scenario, tmp_path)
+
+
+def test_a_role_that_others_fill_comes_back_as_another_one_beside_what_it_gave_up(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        first = stage.shell(sets_aside=True)
+        await settle(first)
+        before = await ask(first, "show", Empty(), State)
+        await ask(first, "grow_old", Empty())
+        await first.stop()
+        second = stage.shell(sets_aside=True)
+        assert (await settle(second)).state == "running"
+        after = await ask(second, "show", Empty(), State)
+        assert isinstance(before, State) and isinstance(after, State)
+        assert (before.seqno, after.seqno) == (1, 1)
+        assert (stage.root / "toy.set-aside/FAILED").exists()
         await second.stop()
 
     on_stage(scenario, tmp_path)
