@@ -61,13 +61,9 @@ class TabletLog:
         return self.dropped.index + 1
 
     def slot(self, index: int) -> Slot:
-        assert self.first_index <= index <= self.last_index, (
-            self.tablet,
-            index,
-            self.dropped,
-            self.last_index,
-        )
-        return self.slots[index - self.dropped.index - 1]
+        at = index - self.dropped.index - 1
+        assert 0 <= at < len(self.slots), (self.tablet, index, self.dropped, self.last_index)
+        return self.slots[at]
 
     def position(self, index: int) -> Position:
         if index == self.dropped.index:

@@ -9,7 +9,6 @@ its own.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 from ebla.actors.tablet.identity import Identity
@@ -17,7 +16,7 @@ from ebla.actors.tablet.peers import Link
 from ebla.actors.tablet.raft.messages import Peer
 from ebla.actors.tablet.replica import DELETED, RUNNING, ConsensusState, Replica, Unwritten, Work
 from ebla.actors.tablet.tally import CONSENSUS, SHARED_LOG, Tally
-from ebla.actors.tablet.waits import release
+from ebla.actors.tablet.waits import Bell, release
 from ebla.actors.world import World
 from ebla.storage.environment import Change
 from ebla.storage.errors import Corruption, DiskFull
@@ -49,9 +48,9 @@ class Rounds:
         self._links: dict[tuple[str, str], Link] = {}
         self.touched: dict[str, Replica] = {}  # since maintenance last took them
         self._dirty: dict[str, Replica] = {}
-        self._wake = asyncio.Event()
+        self._wake = Bell()
         self._unwritten: list[Unwritten] = []
-        self._write_wake = asyncio.Event()
+        self._write_wake = Bell()
 
     def start(self) -> None:
         self.world.spawn(self._run(), "rounds")
@@ -60,7 +59,7 @@ class Rounds:
     def touch(self, replica: Replica) -> None:
         """Something happened to the replica: it takes part in the next round."""
         self._dirty[replica.tablet] = self.touched[replica.tablet] = replica
-        self._wake.set()
+        self._wake.ring()
 
     def write(self, unwritten: Unwritten) -> None:
         """Have the log writer sync this entry: a follower's at once, a leader's when the round has sent it to the
@@ -70,14 +69,13 @@ class Rounds:
         if unwritten.replica.leads:
             self.touch(unwritten.replica)
         else:
-            self._write_wake.set()
+            self._write_wake.ring()
 
     # -- the round
 
     async def _run(self) -> None:
         while True:
-            await self._wake.wait()
-            self._wake.clear()
+            await self._wake.heard()
             replicas = [replica for replica in self._dirty.values() if replica.state == RUNNING]
             self._dirty.clear()
             unsaved = [replica for replica in replicas if replica.work.is_some]
@@ -85,7 +83,7 @@ class Rounds:
                 await self._persist(unsaved)
             self._send(replicas)
             if self._unwritten:
-                self._write_wake.set()
+                self._write_wake.ring()
                 await self.world.clock.sleep(0)  # the disk is at work while entries are applied
             for replica in replicas:
                 self._apply(replica)
@@ -172,8 +170,7 @@ class Rounds:
 
     async def _write_log(self) -> None:
         while True:
-            await self._write_wake.wait()
-            self._write_wake.clear()
+            await self._write_wake.heard()
             batch = self._take_unwritten()
             first_seq = self.shared.reserve(len(batch))
             for seq, unwritten in enumerate(batch, first_seq):

@@ -141,6 +141,8 @@ class Scans:
 
     def expire(self) -> None:
         """End what nobody has asked for lately."""
+        if not self._open and not self._ended:
+            return
         now = self.world.clock.monotonic()
         for scanner in list(self._open.values()):
             if not scanner.busy and now - scanner.used_at > self.options.scanner_ttl_s:

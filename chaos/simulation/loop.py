@@ -282,7 +282,10 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return handle
 
     def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
-        return self.call_at(self.now + delay, callback, *args, context=context)
+        handle = _Handle((callback, args, contextvars.copy_context() if context is None else context))
+        self._timers_set += 1
+        heapq.heappush(self._timers, (self.now + delay, self._timers_set, handle))
+        return handle
 
     def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
         handle = _Handle((callback, args, contextvars.copy_context() if context is None else context))

@@ -33,7 +33,7 @@ class Points:
     def pass_by(self, address: str, point: str) -> bool:
         """Whether the node was crashed here."""
         self.fired[point] += 1
-        act = self._armed.pop((address, point), None)
+        act = self._armed.pop((address, point), None) if self._armed else None
         if act is None:
             return False
         self.crashed[point] += 1

@@ -74,7 +74,7 @@ class Leadership:
         return {uuid: peer.health(now, failed_s, silent_s) for uuid, peer in self.peers.items()}
 
     def held_by_all(self, own_durable: int) -> int:
-        return min([own_durable, *(peer.match for peer in self.peers.values())])
+        return min([own_durable, *[peer.match for peer in self.peers.values()]])
 
     # -- messages
 

@@ -29,6 +29,7 @@ class LogIndex:
         assert dropped_index >= 0 and dropped_term >= 0
         self.dropped_index = dropped_index
         self.dropped_term = dropped_term
+        self.last_index = dropped_index
         self.epoch = 0
         self.configurations: list[Configuration] = []  # those in the log, ascending by index
         self._run_first: list[int] = []
@@ -39,10 +40,6 @@ class LogIndex:
     @property
     def first_index(self) -> int:
         return self.dropped_index + 1
-
-    @property
-    def last_index(self) -> int:
-        return self.dropped_index + len(self._bytes_upto)
 
     @property
     def last_term(self) -> int:
@@ -64,7 +61,7 @@ class LogIndex:
         assert term >= max(1, self.last_term) and payload_bytes >= 0, (term, self.last_term, payload_bytes)
         before = self._bytes_upto[-1] if self._bytes_upto else self._bytes_dropped
         self._bytes_upto.append(before + payload_bytes + ENTRY_OVERHEAD_BYTES)
-        index = self.last_index
+        index = self.last_index = self.last_index + 1
         if not self._run_term or self._run_term[-1] != term:
             self._run_first.append(index)
             self._run_term.append(term)
@@ -76,6 +73,7 @@ class LogIndex:
         """Remove the entries from `start` on."""
         assert self.dropped_index < start <= self.last_index, (self.dropped_index, start, self.last_index)
         del self._bytes_upto[start - self.first_index :]
+        self.last_index = start - 1
         while self._run_first and self._run_first[-1] >= start:
             self._run_first.pop()
             self._run_term.pop()
