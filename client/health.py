@@ -7,11 +7,11 @@ server, and by whether they agree with each other and with the master. The words
     CHECKSUM_MISMATCH    replicas hold different rows as of the same log index
     CONSENSUS_MISMATCH   replicas, or the master, disagree about the leader or the configuration
     UNDER_REPLICATED     it works, but one more loss may stop it: a replica failed, is missing or unreachable
-    RECOVERING           all replicas are there, one is still starting or catching up
+    RECOVERING           all replicas are there, one is still starting, being copied, catching up, or about to go
     HEALTHY
 
-A replica is HEALTHY, LAGGING, BOOTSTRAPPING, FAILED, MISSING (its server is up and does not have it), UNREACHABLE or
-WRONG_SERVER (another server answers at its address). Views are taken at slightly different moments, so a mismatch may
+A replica is HEALTHY, LAGGING, BOOTSTRAPPING, COPYING, FAILED, MISSING (its server is up and does not have it), UNREACHABLE or
+WRONG_SERVER (another server answers at its address). A pre-voter is on its way: what it lacks yet is no loss. Views are taken at slightly different moments, so a mismatch may
 be an election under way: whoever asks looks again before believing it (`may_pass`).
 """
 
@@ -26,6 +26,7 @@ from ebla.verdicts import (
     BOOTSTRAPPING,
     CHECKSUM_MISMATCH,
     CONSENSUS_MISMATCH,
+    COPYING,
     FAILED,
     HEALTHY,
     LAGGING,
@@ -50,6 +51,8 @@ from ebla.verdicts import (
 if TYPE_CHECKING:
     from ebla.actors.messages import ReplicaReport, ServerState, TableInfo, TabletLocation
 
+STARTING = (BOOTSTRAPPING, COPYING)
+VOTER, PRE_VOTER, NON_VOTER = "voter", "pre-voter", "non-voter"
 LAG_ENTRIES_MAX = 1000  # committed entries that a replica may be behind; views differ by some ms of full load
 
 
@@ -65,7 +68,7 @@ def may_pass(health: ClusterHealth) -> bool:
         return True
     return any(
         tablet.status in (RECOVERING, CONSENSUS_MISMATCH, UNAVAILABLE)
-        and 2 * sum(replica.status in (HEALTHY, LAGGING, BOOTSTRAPPING) for replica in tablet.replicas)
+        and 2 * sum(replica.status in (HEALTHY, LAGGING, *STARTING) for replica in tablet.replicas)
         > len(tablet.replicas)
         for tablet in health.tablets
     )
@@ -134,6 +137,7 @@ def _server(address: str, survey: Survey) -> ServerHealth:
             failed=0,
             heartbeat_age_s=age_s,
             error=said.message,
+            draining=heard is not None and heard.draining,
         )
     status, error = HEALTHY, None
     if heard is not None and heard.uuid != said.instance.uuid:
@@ -146,11 +150,12 @@ def _server(address: str, survey: Survey) -> ServerHealth:
         status=status,
         uuid=said.instance.uuid,
         host=said.host,
-        replicas=len(said.replicas),
+        replicas=sum(replica.state != "deleted" for replica in said.replicas),
         leaders=sum(replica.role == "leader" and replica.state == "running" for replica in said.replicas),
         failed=sum(replica.state == "failed" for replica in said.replicas),
         heartbeat_age_s=age_s,
         error=error,
+        draining=heard is not None and heard.draining,
     )
 
 
@@ -182,8 +187,14 @@ def judge_tablet(
     running = {uuid: view for uuid, view in views.items() if statuses[uuid][0] == HEALTHY}
     leader = _leader(running)
     commit_index = running[leader].commit_index if leader is not None else None
+    draining = [server.address for server in survey.servers if server.draining]
+    chief = None if leader is None else running[leader]
     replicas = tuple(
-        _replica(place.uuid, place.address, *statuses[place.uuid], views.get(place.uuid), commit_index)
+        _as_member(
+            _replica(place.uuid, place.address, *statuses[place.uuid], views.get(place.uuid), commit_index),
+            chief,
+            place.address in draining,
+        )
         for place in sorted(location.replicas, key=lambda place: place.address)
     )
     digested = None if digests is None else digests.get(location.tablet)
@@ -203,6 +214,7 @@ def judge_tablet(
         replicas=replicas,
         reasons=tuple(reason for _, reason in problems),
         checksum_index=digested.index if digested is not None and digested.error is None else None,
+        unsafe=max((view.configuration.unsafe for view in views.values()), default=0),
     )
 
 
@@ -221,6 +233,8 @@ def _look(
         return MISSING, "its server does not have it", None
     if view.state == "failed":
         return FAILED, view.error or "no reason given", view
+    if view.state == "copying":
+        return COPYING, "it is being copied", view
     if view.state != "running":
         return BOOTSTRAPPING, f"it is {view.state}", view
     return HEALTHY, None, view
@@ -264,6 +278,20 @@ def _replica(
     )
 
 
+def _as_member(replica: ReplicaHealth, chief: ReplicaReport | None, draining: bool) -> ReplicaHealth:
+    """With what the leader knows of it."""
+    peer = None if chief is None else chief.configuration.peer(replica.uuid)
+    if chief is None or peer is None:
+        return msgspec.structs.replace(replica, draining=draining)
+    return msgspec.structs.replace(
+        replica,
+        member=VOTER if peer.member == "voter" else PRE_VOTER if peer.promote else NON_VOTER,
+        replace=peer.replace,
+        health="healthy" if replica.uuid == chief.leader else chief.health.get(replica.uuid),
+        draining=draining,
+    )
+
+
 def _problems(
     info: TableInfo,
     location: TabletLocation,
@@ -277,13 +305,15 @@ def _problems(
     for replica in replicas:
         if replica.status == HEALTHY:
             continue
-        word = RECOVERING if replica.status in (LAGGING, BOOTSTRAPPING) else UNDER_REPLICATED
+        passes = replica.status in (LAGGING, *STARTING) or replica.member == PRE_VOTER
+        word = RECOVERING if passes else UNDER_REPLICATED
         # Why a server gives no answer is told once, of the server.
         why = "" if replica.status == UNREACHABLE else f": {replica.error}"
-        found.append((word, f"replica at {replica.address} is {replica.status}{why}"))
-    if len(replicas) < info.replicas:
-        found.append((UNDER_REPLICATED, f"it has {len(replicas)} of {_count(info.replicas, 'replica')}"))
+        found.append((word, f"{_name(replica)} at {replica.address} is {replica.status}{why}"))
     voters = [place.uuid for place in location.replicas if place.role != "learner"]
+    if len(voters) < info.replicas:
+        found.append((UNDER_REPLICATED, f"it has {len(voters)} of {_count(info.replicas, 'replica')}"))
+    found += [(RECOVERING, reason) for reason in _on_the_way(replicas, len(voters), info.replicas)]
     voting = sum(uuid in running for uuid in voters)
     if voting <= len(voters) // 2:
         found.append((UNAVAILABLE, f"{voting} of {_count(len(voters), 'voter')} run, no majority"))
@@ -292,6 +322,27 @@ def _problems(
     if leader is not None:
         found += _disagreements(location, running, leader)
     return found
+
+
+def _on_the_way(replicas: tuple[ReplicaHealth, ...], voters: int, wanted: int) -> list[str]:
+    """Changes of members that are not done."""
+    found = []
+    for replica in replicas:
+        if replica.status == HEALTHY and replica.member == PRE_VOTER:
+            found.append(f"the pre-voter at {replica.address} is about to vote")
+        if replica.replace:
+            found.append(f"replica at {replica.address} is to be replaced")
+        elif replica.draining:
+            found.append(f"replica at {replica.address} is to go: its server drains")
+        if replica.status == HEALTHY and replica.health in ("failed", "lost"):
+            found.append(f"replica at {replica.address} is {replica.health} as its leader sees it")
+    if voters > wanted:
+        found.append(f"it has {voters} voters, {voters - wanted} more than its table wants")
+    return found
+
+
+def _name(replica: ReplicaHealth) -> str:
+    return "replica" if replica.member in (None, VOTER) else replica.member
 
 
 def _disagreements(

@@ -22,7 +22,7 @@ CHECKSUM_MISMATCH = "CHECKSUM_MISMATCH"
 UNAVAILABLE = "UNAVAILABLE"
 STATUSES = (HEALTHY, RECOVERING, UNDER_REPLICATED, CONSENSUS_MISMATCH, CHECKSUM_MISMATCH, UNAVAILABLE)
 
-LAGGING, BOOTSTRAPPING, FAILED = "LAGGING", "BOOTSTRAPPING", "FAILED"
+LAGGING, BOOTSTRAPPING, COPYING, FAILED = "LAGGING", "BOOTSTRAPPING", "COPYING", "FAILED"
 MISSING, UNREACHABLE, WRONG_SERVER = "MISSING", "UNREACHABLE", "WRONG_SERVER"
 SILENT = "SILENT"  # a server that answers us, but whose heartbeats do not reach the master
 
@@ -66,7 +66,9 @@ class Digests(msgspec.Struct, frozen=True):
 
 class ReplicaHealth(msgspec.Struct, frozen=True):
     """`leader` and `members` are what this replica itself believes (uuids); `lag` counts committed entries that it
-    has not applied. Positions are None if it gave no answer."""
+    has not applied. Positions are None if it gave no answer. By the leader's configuration: `member` is voter, pre-voter or
+    non-voter, `replace`: it goes as soon as another has caught up; `health`: what the leader says of it (healthy, unknown, failed,
+    lost). `draining`: its server shall hold nothing."""
 
     uuid: str
     address: str
@@ -85,9 +87,15 @@ class ReplicaHealth(msgspec.Struct, frozen=True):
     rows: int | None = None
     digest: str | None = None
     error: str | None = None
+    member: str | None = None
+    replace: bool = False
+    health: str | None = None
+    draining: bool = False
 
 
 class TabletHealth(msgspec.Struct, frozen=True):
+    """`unsafe`: how often a configuration was forced on it without a majority."""
+
     tablet: str
     table: str
     bucket: int
@@ -99,6 +107,7 @@ class TabletHealth(msgspec.Struct, frozen=True):
     replicas: tuple[ReplicaHealth, ...]
     reasons: tuple[str, ...]
     checksum_index: int | None = None
+    unsafe: int = 0
 
 
 class TableHealth(msgspec.Struct, frozen=True):
@@ -123,6 +132,7 @@ class ServerHealth(msgspec.Struct, frozen=True):
     failed: int
     heartbeat_age_s: float | None = None
     error: str | None = None
+    draining: bool = False
 
 
 class MasterHealth(msgspec.Struct, frozen=True):

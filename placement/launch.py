@@ -225,6 +225,18 @@ def down(name: str, *, progress: Progress | None = None, timeout_s: float = DOWN
     return DownReport(name, stopped, tuple(killed), tuple(group.name for group in there))
 
 
+def stop(name: str, addresses: Sequence[str], *, timeout_s: float = DOWN_S) -> tuple[str, ...]:
+    """Stop these roles gracefully; those that were gone already are not told. The next `up` launches them again."""
+    _require_connected()
+    namespace = DeploymentConfig(name=name).namespace
+    there = [address for address in addresses if find_actor(namespace, address) is not None]
+    goodbyes = _ask_to_stop(namespace, there)
+    if goodbyes:
+        ray.wait(goodbyes, num_returns=len(goodbyes), timeout=timeout_s)
+    await_gone(namespace, there, time.monotonic() + timeout_s)
+    return tuple(there)
+
+
 def _ask_to_stop(namespace: str, addresses: Sequence[str]) -> list[Any]:
     """Each answers by ending: what Ray makes of that differs, so only the name's being gone counts."""
     handles = [find_actor(namespace, address) for address in addresses]

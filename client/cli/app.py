@@ -11,12 +11,17 @@ from ebla.cli import (
     chaos,
     check,
     coord,
+    copies,
     deployment,
+    draining,
     feeding,
+    forcing,
     journals,
     masters,
+    members,
     metrics,
     nodes,
+    quarantine,
     scanning,
     tables,
     tablets,
@@ -29,6 +34,8 @@ app.info.cls = RootGroup
 
 table = group("Tables: create, list, describe, scan, alter, drop and recall them.")
 tablet = group("Tablets: the parts of a table, each replicated on its own.")
+kept = group("Quarantine: what deleted replicas left behind.")
+hosts = group("Nodes: the tablet servers, alive or not, and taking everything off one.", alone=True)
 master = group("Masters: who is active, and making another one active.")
 journal = group("The journal that keeps the masters' catalog.")
 coordination = group("Coordination: the nodes and sessions by which processes agree.")
@@ -63,10 +70,10 @@ def root(
 
 
 deployment.register(app)
-nodes.register(app)
 check.register(app)
 metrics.register(app)
 feeding.register(app)
+app.add_typer(hosts, name="nodes")
 app.add_typer(table, name="table")
 app.add_typer(tablet, name="tablet")
 app.add_typer(master, name="master")
@@ -76,7 +83,14 @@ app.add_typer(disasters, name="chaos")
 tables.register(table)
 altering.register(table)
 scanning.register(table)
+nodes.register(hosts)
+draining.register(hosts)
 tablets.register(tablet)
+members.register(tablet)
+forcing.register(tablet)
+copies.register(tablet)
+tablet.add_typer(kept, name="quarantine")
+quarantine.register(kept)
 masters.register(master)
 journals.register(journal)
 coord.register(coordination)

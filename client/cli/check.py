@@ -11,7 +11,7 @@ from ebla.cli import views
 from ebla.cli.cluster import Cluster, within
 from ebla.cli.commands import command
 from ebla.cli.problems import FAILED
-from ebla.cli.render import count
+from ebla.cli.render import brief, count, short
 from ebla.cli.ui import Progress, Ui
 
 if TYPE_CHECKING:
@@ -78,30 +78,44 @@ def check(
     """Is everything well? Asks each replica itself; exit status 0 if so, 1 if not.
 
     A tablet is HEALTHY, RECOVERING, UNDER_REPLICATED, CONSENSUS_MISMATCH, CHECKSUM_MISMATCH or UNAVAILABLE; a replica
-    is HEALTHY, LAGGING, BOOTSTRAPPING, FAILED, MISSING, UNREACHABLE or WRONG_SERVER.
+    is HEALTHY, LAGGING, BOOTSTRAPPING, COPYING, FAILED, MISSING, UNREACHABLE or WRONG_SERVER.
     """
     with ui.working("check") as progress:
         health = within(ui, lambda cluster: checked(cluster, table or None, checksum, wait, progress))
     sick = [tablet for tablet in health.tablets if tablet.status != "HEALTHY"]
     shown = list(health.tablets) if ui.verbose else sick[:TABLETS_SHOWN]
     parts: list[Any] = []
+    telling = any(s.status != "HEALTHY" or s.failed or s.draining for s in health.servers)
     for tablet in shown:
         parts += [*views.tablet(tablet), ""]
     if len(sick) > len(shown):
         parts += [f"and {count(len(sick) - len(shown), 'more tablet')} not healthy; -v shows all", ""]
     ui.show(
         msgspec.to_builtins(health),
-        views.servers(health) if any(s.status != "HEALTHY" or s.failed for s in health.servers) else None,
-        "" if any(s.status != "HEALTHY" or s.failed for s in health.servers) else None,
+        views.servers(health) if telling else None,
+        "" if telling else None,
         *parts,
         views.tables(health) if health.tables else None,
         "" if health.tables else None,
         *([_compared(health)] if checksum else []),
         views.health_line(health),
         *views.reasons(health),
+        *_forced(health),
     )
     if not health.healthy:
         raise typer.Exit(FAILED)
+
+
+def _forced(health: ClusterHealth) -> list[str]:
+    """A mark that no tablet loses, and no verdict on how it is now."""
+    forced = [f"{each.table} {short(each.tablet)}" for each in health.tablets if each.unsafe]
+    if not forced:
+        return []
+    return [
+        brief(
+            f"  forced without a majority once, so that acknowledged writes may be missing: {', '.join(forced)}"
+        )
+    ]
 
 
 def _compared(health: ClusterHealth) -> str:

@@ -77,12 +77,12 @@ _COMMON = (
 )
 
 
-def group(help: str) -> typer.Typer:
-    """A set of commands, such as `ebla table ...`."""
+def group(help: str, alone: bool = False) -> typer.Typer:
+    """A set of commands, such as `ebla table ...`. `alone`: it does something without a command, too."""
     return typer.Typer(
         cls=Group,
         help=help,
-        no_args_is_help=True,
+        no_args_is_help=not alone,
         rich_markup_mode="rich",
         add_completion=False,
         pretty_exceptions_enable=False,
@@ -113,22 +113,42 @@ def command(
     """Register `function(ui, ...)` as a command with the common options."""
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
-        ui, *own = inspect.signature(function, eval_str=True).parameters.values()
-        assert ui.name == "ui", function
-
-        def run(ctx: typer.Context, **given: Any) -> None:
-            said = Common(*(given.pop(name) for name, _, _ in _COMMON))
-            function(Ui(said.over(ctx.find_object(Common) or Common())), **given)
-
-        run.__name__, run.__doc__, run.__module__ = function.__name__, function.__doc__, function.__module__
-        run.__annotations__ = {}
-        run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [_parameter("ctx", typer.Context), *(p.replace(kind=p.KEYWORD_ONLY) for p in own), *_common()]
-        )
+        run = _framed(function)
         app.command(name, cls=Command, help=_paragraphs(function.__doc__ or ""), **settings)(run)
         return function
 
     return register
+
+
+def alone(app: typer.Typer) -> Callable[[Callable[..., None]], Any]:
+    """Register `function(ui, ...)` as what a group of that kind does without a command."""
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        run = _framed(function)
+        app.callback(cls=Group, invoke_without_command=True, help=_paragraphs(function.__doc__ or ""))(run)
+        return function
+
+    return register
+
+
+def _framed(function: Callable[..., None]) -> Callable[..., None]:
+    ui, *own = inspect.signature(function, eval_str=True).parameters.values()
+    assert ui.name == "ui", function
+
+    def run(ctx: typer.Context, **given: Any) -> None:
+        said = Common(*(given.pop(name) for name, _, _ in _COMMON))
+        common = said.over(ctx.find_object(Common) or Common())
+        if ctx.invoked_subcommand is not None:
+            ctx.obj = common
+            return
+        function(Ui(common), **given)
+
+    run.__name__, run.__doc__, run.__module__ = function.__name__, function.__doc__, function.__module__
+    run.__annotations__ = {}
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [_parameter("ctx", typer.Context), *(p.replace(kind=p.KEYWORD_ONLY) for p in own), *_common()]
+    )
+    return run
 
 
 def _paragraphs(text: str) -> str:

@@ -1,4 +1,4 @@
-"""`ebla nodes`: the hosts and what runs on them."""
+"""`ebla nodes`: the hosts and what runs on them. `ebla nodes drain`: draining.py."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from ebla.cli import views
 from ebla.cli.cluster import Cluster, within
-from ebla.cli.commands import command
+from ebla.cli.commands import alone
 from ebla.cli.render import host_of, listing, short, size
 from ebla.cli.ui import Ui
 from ebla.verdicts import Survey, Unanswered
@@ -93,4 +93,4 @@ def _details(seen: Survey) -> list[object]:
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "nodes")(nodes)
+    alone(app)(nodes)

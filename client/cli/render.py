@@ -19,6 +19,7 @@ COLOURS = {
     "RECOVERING": "yellow",
     "LAGGING": "yellow",
     "BOOTSTRAPPING": "yellow",
+    "COPYING": "yellow",
     "SILENT": "yellow",
     "REJOINING": "yellow",
     "out of sync": "yellow",

@@ -1,4 +1,4 @@
-"""`ebla tablet list | show | flush | step-down`."""
+"""`ebla tablet list | show | flush | step-down`. Its members: members.py, forcing.py, copies.py, quarantine.py."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def servers(health: ClusterHealth) -> Table:
             server.leaders,
             server.failed,
             age(server.heartbeat_age_s),
-            brief(server.error or "", 60),
+            brief(server.error or ("drains" if server.draining else ""), 60),
         )
         for server in health.servers
     )
@@ -104,9 +104,27 @@ def replicas(tablet: TabletHealth) -> Table:
     rows = []
     for replica in tablet.replicas:
         follows = "-" if replica.leader is None else addresses.get(replica.leader, short(replica.leader))
-        row: list[Any] = [f"  {host_of(replica.address)}", replica.status, replica.role or "-", follows]
-        rows.append([*row, number(replica.term), *(_digest(replica) if digested else _positions(replica))])
-    return listing(("  HOST", "STATUS", "ROLE", "FOLLOWS", "TERM>", *headers), rows)
+        row: list[Any] = [f"  {host_of(replica.address)}", replica.status, _role(replica), follows]
+        positions = _digest(replica) if digested else _positions(replica)
+        rows.append([*row, number(replica.term), *positions, _remark(replica)])
+    return listing(("  HOST", "STATUS", "ROLE", "FOLLOWS", "TERM>", *headers, "REMARK"), rows)
+
+
+def _role(replica: ReplicaHealth) -> str:
+    """Of a voter what it says itself: leader, follower or candidate."""
+    if replica.member in (None, "voter"):
+        return replica.role or "-"
+    return str(replica.member)
+
+
+def _remark(replica: ReplicaHealth) -> str:
+    """What its leader, or the master, knows of it and it does not."""
+    told = [] if replica.health in (None, "healthy") else [f"{replica.health} to its leader"]
+    if replica.replace:
+        told.append("to be replaced")
+    if replica.draining:
+        told.append("drains")
+    return ", ".join(told)
 
 
 def _positions(replica: ReplicaHealth) -> list[str]:
@@ -120,7 +138,12 @@ def _digest(replica: ReplicaHealth) -> list[str]:
 
 def tablet(judged: TabletHealth) -> list[Any]:
     """One tablet: its status, what is wrong, and each replica's view."""
-    return [tablet_title(judged), *(f"  {brief(reason)}" for reason in judged.reasons), replicas(judged)]
+    forced = []
+    if judged.unsafe:
+        times = count(judged.unsafe, "time")
+        forced = [f"  forced on it without a majority {times}: acknowledged writes may be missing since then"]
+    reasons = [f"  {brief(reason)}" for reason in judged.reasons]
+    return [tablet_title(judged), *reasons, *forced, replicas(judged)]
 
 
 def tablet_title(tablet: TabletHealth) -> Text:
@@ -154,6 +177,7 @@ def nodes(
                 size(said.memtable_bytes if said else None),
                 size(said.shared_log_bytes if said else None),
                 age(server.heartbeat_age_s),
+                "drains" if server.draining else "",
             )
         )
     headers = (
@@ -167,5 +191,6 @@ def nodes(
         "MEMTABLE>",
         "LOG>",
         "HEARD>",
+        "REMARK",
     )
     return listing(headers, rows)

@@ -38,6 +38,8 @@ class Points:
 
 
 class Stage:
+    server_class = ToyTabletServer
+
     def __init__(self, options: MasterOptions | None = None) -> None:
         self.points = Points()
         self.cluster = SimulatedCluster(lambda address: self.points)
@@ -60,7 +62,7 @@ class Stage:
 
     async def serve(self, host: str) -> None:
         script = self.scripts[host] = Script(host, self.fairy)
-        await self.cluster.start(f"tablet-server/{host}", lambda world: ToyTabletServer(world, script))
+        await self.cluster.start(f"tablet-server/{host}", lambda world: self.server_class(world, script))
 
     @property
     def master(self) -> Master:

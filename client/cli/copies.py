@@ -1,0 +1,258 @@
+"""`ebla tablet copies | cancel-copy`: replicas that are being copied, each as the server says that copies it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
+
+import msgspec
+import typer
+
+from ebla.cli.cluster import Cluster, within
+from ebla.cli.commands import command
+from ebla.cli.members import names
+from ebla.cli.problems import Refused
+from ebla.cli.render import age, brief, count, host_of, listing, short, size
+from ebla.cli.ui import Ui
+
+if TYPE_CHECKING:
+    from ebla.actors.messages import CopyJob
+    from ebla.verdicts import Unanswered
+
+LOOK_S = 0.5
+LINES_EVERY_S = 5.0
+SERVER_S = 3.0
+CANCEL_S = 30.0
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """All copies at one moment. `silent`: servers that gave no answer, and why."""
+
+    jobs: tuple[CopyJob, ...]
+    silent: dict[str, str]
+
+
+def copies(
+    ui: Ui,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show them until nothing is left to copy, or Ctrl-C.")
+    ] = False,
+) -> None:
+    """The replicas that are being copied now: from where to where, how much, how fast, how long still."""
+
+    async def work(cluster: Cluster) -> Seen:
+        if not watch:
+            return await look(cluster)
+        with _screen(ui) as screen:
+            return await _watched(cluster, screen)
+
+    seen = within(ui, work)
+    parts: list[Any] = (
+        [] if watch and not ui.json else [_table(seen.jobs) if seen.jobs else "nothing is copied"]
+    )
+    ui.show(
+        {"copies": msgspec.to_builtins(seen.jobs), "silent": seen.silent},
+        *parts,
+        *(f"  {host_of(address)} gives no answer: {brief(why)}" for address, why in seen.silent.items()),
+    )
+
+
+async def look(cluster: Cluster) -> Seen:
+    from ebla.actors.messages import CopyJobs, Empty
+    from ebla.survey import ask, gathered
+    from ebla.verdicts import Unanswered
+
+    addresses = await servers(cluster)
+    answers: list[CopyJobs | Unanswered] = await gathered(
+        [ask(cluster.network, each, "list_copies", Empty(), CopyJobs, SERVER_S) for each in addresses]
+    )
+    jobs: list[CopyJob] = []
+    silent: dict[str, str] = {}
+    for address, said in zip(addresses, answers, strict=True):
+        if isinstance(said, Unanswered):
+            silent[address] = said.message
+        else:
+            jobs += said.jobs
+    return Seen(tuple(sorted(jobs, key=lambda job: (job.table_name, job.tablet))), silent)
+
+
+async def servers(cluster: Cluster) -> list[str]:
+    """Every address at which a tablet server is, or was heard by the master."""
+    heard = [status.address for status in await cluster.database.servers()]
+    return sorted(dict.fromkeys([*cluster.slots, *heard]))
+
+
+async def _watched(cluster: Cluster, screen: Screen) -> Seen:
+    """Returns what was seen last of each copy, when none is left."""
+    import asyncio
+
+    last: dict[tuple[str, str], CopyJob] = {}
+    while True:
+        seen = await look(cluster)
+        last |= {(job.tablet, job.target): job for job in seen.jobs}
+        screen.show(seen.jobs)
+        if not seen.jobs:
+            return Seen(tuple(last.values()), seen.silent)
+        await asyncio.sleep(LOOK_S)
+
+
+def _table(jobs: Sequence[CopyJob]) -> Any:
+    rows = [
+        (
+            short(job.tablet),
+            job.table_name,
+            host_of(job.source),
+            host_of(job.target),
+            job.phase,
+            f"{size(job.copied_bytes)} of {size(job.data_bytes)}",
+            f"{size(int(job.rate))}/s",
+            age(job.eta_s),
+            "" if job.attempt == 1 else job.attempt,
+        )
+        for job in jobs
+    ]
+    headers = ("TABLET", "TABLE", "FROM", "TO", "PHASE", "COPIED>", "RATE>", "LEFT>", "TRY>")
+    return listing(headers, rows)
+
+
+# -- as it goes ----------------------------------------------------------------------------------------------
+
+
+class Screen(Protocol):
+    def show(self, jobs: Sequence[CopyJob]) -> None: ...
+
+
+@contextmanager
+def _screen(ui: Ui) -> Iterator[Screen]:
+    if ui.json:
+        yield _Nothing()
+    elif not ui.out.is_terminal:
+        yield _Lines(ui)
+    else:
+        with _bars(ui) as bars:
+            yield bars
+
+
+class _Nothing:
+    def show(self, jobs: Sequence[CopyJob]) -> None:
+        """One document at the end says it all."""
+
+
+class _Lines:
+    """A line for each copy every few seconds, and one when it has ended."""
+
+    def __init__(self, ui: Ui) -> None:
+        self._ui = ui
+        self._told_at = float("-inf")
+        self._known: dict[tuple[str, str], CopyJob] = {}
+
+    def show(self, jobs: Sequence[CopyJob]) -> None:
+        import asyncio
+
+        now, present = asyncio.get_running_loop().time(), {(job.tablet, job.target): job for job in jobs}
+        for key, job in self._known.items():
+            if key not in present:
+                self._ui.print(f"{_title(job)}: ended after {age(job.elapsed_s)}, {size(job.copied_bytes)}")
+        fresh = any(key not in self._known for key in present)
+        self._known = present
+        if fresh or now - self._told_at >= LINES_EVERY_S:
+            self._told_at = now
+            for job in jobs:
+                self._ui.print(f"{_title(job)}: {_state(job)}")
+
+
+@contextmanager
+def _bars(ui: Ui) -> Iterator[Screen]:
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=24),
+        DownloadColumn(binary_units=True),
+        TextColumn("{task.fields[text]}", style="dim", markup=False),
+    )
+    with Progress(*columns, console=ui.out) as progress:
+        yield _Bars(progress)
+
+
+class _Bars:
+    """A bar for each copy; of one that has ended the bar stays as it was, with its time."""
+
+    def __init__(self, progress: Any) -> None:
+        self._progress = progress
+        self._tasks: dict[tuple[str, str], Any] = {}
+        self._known: dict[tuple[str, str], CopyJob] = {}
+
+    def show(self, jobs: Sequence[CopyJob]) -> None:
+        present = {(job.tablet, job.target): job for job in jobs}
+        for key, job in self._known.items():
+            if key not in present:
+                self._progress.update(self._tasks[key], text=f"ended after {age(job.elapsed_s)}")
+        for key, job in present.items():
+            if key not in self._tasks:
+                self._tasks[key] = self._progress.add_task(_title(job), total=None, text="")
+            total = max(job.data_bytes, job.copied_bytes) or None
+            rest = f"{job.phase}, {size(int(job.rate))}/s, {age(job.eta_s)} left"
+            self._progress.update(self._tasks[key], completed=job.copied_bytes, total=total, text=rest)
+        self._known = present
+
+
+def _title(job: CopyJob) -> str:
+    return f"{job.table_name} {short(job.tablet)} {host_of(job.source)} -> {host_of(job.target)}"
+
+
+def _state(job: CopyJob) -> str:
+    done = f"{size(job.copied_bytes)} of {size(job.data_bytes)}"
+    again = "" if job.attempt == 1 else f", attempt {job.attempt}"
+    return f"{job.phase}, {done}, {size(int(job.rate))}/s, {age(job.eta_s)} left{again}"
+
+
+# -- cancel --------------------------------------------------------------------------------------------------
+
+
+def cancel_copy(
+    ui: Ui,
+    tablet: Annotated[str, typer.Argument(metavar="TABLET", help="The tablet's id, or how it begins.")],
+    server: Annotated[
+        str | None,
+        typer.Argument(metavar="[SERVER]", help="Only to this host, address or uuid.", show_default=False),
+    ] = None,
+) -> None:
+    """End copies of a tablet. What was copied is deleted; the leader begins anew after a pause if the copy is still needed."""
+
+    async def work(cluster: Cluster) -> list[CopyJob]:
+        from ebla.actors.messages import CancelCopyRequest, Empty
+
+        uuids = {status.address: status.uuid for status in await cluster.database.servers()}
+        seen = await look(cluster)
+        found = [
+            job
+            for job in seen.jobs
+            if job.tablet.startswith(tablet)
+            and (server is None or names(server, uuids.get(job.target, ""), job.target))
+        ]
+        if not found:
+            where = "" if server is None else f" to {server}"
+            raise Refused(
+                f"no copy of tablet {tablet!r}{where} is under way",
+                hint="`ebla tablet copies` lists all of them",
+            )
+        if len({job.tablet for job in found}) > 1:
+            raise Refused(f"{tablet!r} is too short: several copied tablets begin so", hint="give more of it")
+        for job in found:
+            request = CancelCopyRequest(uuids[job.target], job.tablet)
+            await cluster.call(job.target, "cancel_copy", request, Empty, CANCEL_S)
+        return found
+
+    found = within(ui, work)
+    hosts = ", ".join(host_of(job.target) for job in found)
+    ui.show(
+        {"cancelled": msgspec.to_builtins(found)},
+        f"cancelled {count(len(found), 'copy', 'copies')} of tablet {short(found[0].tablet)} to {hosts}",
+    )
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "copies")(copies)
+    command(app, "cancel-copy")(cancel_copy)

@@ -1,0 +1,116 @@
+"""`ebla nodes drain`: everything off a host, so that it may go."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from ebla.cli.asking import persist, until
+from ebla.cli.cluster import Cluster, within
+from ebla.cli.commands import command
+from ebla.cli.problems import Usage
+from ebla.cli.render import count, host_of
+from ebla.cli.ui import Progress, Ui
+from ebla.errors import Unavailable
+
+if TYPE_CHECKING:
+    from ebla.actors.master.messages import DrainReply
+
+ASK_S = 15.0
+BLOCKED_LOOKS_MAX = 10  # a second apart: a server that is just not heard does not end a drain
+STOP_S = 60.0
+
+
+def drain(
+    ui: Ui,
+    host: Annotated[
+        str, typer.Argument(metavar="HOST", help="Host, address or uuid of its server.", show_default=False)
+    ],
+    off: Annotated[bool, typer.Option("--off", help="Let it have replicas again.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", "-w", help="Return when nothing is left on it.")] = False,
+    stop: Annotated[
+        bool, typer.Option("--stop", help="Then stop its tablet server; `ebla up` starts it again.")
+    ] = False,
+    timeout: Annotated[
+        float, typer.Option("--timeout", metavar="SECONDS", min=1, help="Wait so long; it goes on by itself.")
+    ] = 3600.0,
+) -> None:
+    """Move all replicas off a host; it gets nothing new until `--off`. Reads and writes go on."""
+    if off and (wait or stop):
+        raise Usage("--off ends a drain: there is nothing to wait for", option="--off")
+
+    async def work(cluster: Cluster) -> DrainReply:
+        from ebla.actors.master.messages import DrainReply, DrainRequest
+
+        reply = await persist(cluster, "drain", DrainRequest(host, not off), DrainReply, ASK_S, progress)
+        if wait or stop:
+            reply = await _emptied(cluster, host, reply, timeout, progress)
+        return reply
+
+    with ui.working("nodes drain") as progress:
+        reply = within(ui, work)
+        stopped = _stop(ui, reply, progress) if stop else []
+    document: dict[str, Any] = {"servers": msgspec.to_builtins(reply.servers), "stopped": stopped}
+    ui.show(document, *_told(reply, stopped))
+
+
+async def _emptied(
+    cluster: Cluster, host: str, first: DrainReply, timeout_s: float, progress: Progress
+) -> DrainReply:
+    from ebla.actors.master.messages import DrainReply, DrainRequest
+
+    total = sum(each.replicas for each in first.servers)
+    seen, stuck = first, 0
+
+    async def look() -> str | None:
+        nonlocal seen, stuck
+        seen = await persist(cluster, "drain", DrainRequest(host, None), DrainReply, ASK_S, progress)
+        left, blocked = (
+            sum(getattr(each, name) for each in seen.servers) for name in ("replicas", "blocked")
+        )
+        if not all(each.draining for each in seen.servers):
+            raise Unavailable(f"{host} does not drain any more: somebody else ended it")
+        if left == 0:
+            return None
+        stuck = stuck + 1 if blocked == left else 0
+        if stuck > BLOCKED_LOOKS_MAX:
+            raise Unavailable(
+                f"{count(left, 'replica')} on {host} can go nowhere: every other host that is up has one of the same "
+                "tablet, or drains; add a host (it goes on by itself then), or `ebla nodes drain --off`"
+            )
+        progress.step(f"{count(left, 'replica')} of {total} left", total - left, total)
+        return f"{count(left, 'replica')} of {total} left"
+
+    await until(look, timeout_s, progress, "nodes drain")
+    return seen
+
+
+def _stop(ui: Ui, reply: DrainReply, progress: Progress) -> list[str]:
+    from ebla.placement import launch
+
+    progress.step("stopping its tablet server")
+    addresses = [each.address for each in reply.servers]
+    return list(launch.stop(ui.common.name or "ebla", addresses, timeout_s=STOP_S))
+
+
+def _told(reply: DrainReply, stopped: list[str]) -> list[str]:
+    lines = []
+    for each in reply.servers:
+        host = host_of(each.address)
+        if not each.draining:
+            lines.append(f"{host} may have replicas again; it has {each.replicas}")
+        elif not each.replicas:
+            lines.append(
+                f"{host} is drained" + ("; its tablet server has stopped" if each.address in stopped else "")
+            )
+        else:
+            lines.append(f"{host} drains: {count(each.replicas, 'replica')} left")
+            if each.blocked:
+                lines.append(f"  {each.blocked} of them can go nowhere now: add a host")
+    return lines
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "drain")(drain)

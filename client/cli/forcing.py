@@ -1,0 +1,187 @@
+"""`ebla tablet unsafe-change-config`: the last resort for a tablet whose majority is lost for good."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from ebla.cli.cluster import Cluster, within
+from ebla.cli.commands import command
+from ebla.cli.members import document, names
+from ebla.cli.problems import Refused
+from ebla.cli.render import host_of, listing, number, short
+from ebla.cli.tablets import TabletId
+from ebla.cli.ui import Ui
+
+if TYPE_CHECKING:
+    from ebla.actors.messages import MembersReply, ReplicaReport
+    from ebla.verdicts import ReplicaHealth, Survey, TabletHealth
+
+FORCE_S = 15.0
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """`survivor` makes itself the leader of `keep`. `configuration_index`: of the configuration that it has committed."""
+
+    tablet: str
+    table: str
+    survivor: str
+    address: str
+    keep: tuple[str, ...]
+    lost: tuple[str, ...]
+    last_index: int
+    commit_index: int
+    configuration_index: int
+
+
+def unsafe_change_config(
+    ui: Ui,
+    tablet: TabletId,
+    keep: Annotated[
+        list[str],
+        typer.Option(
+            "--keep", metavar="SERVER", help="A member that survived; repeatable.", show_default=False
+        ),
+    ],
+    yes: Annotated[
+        str | None,
+        typer.Option(
+            "--yes-i-lose-data", metavar="TABLET-ID", help="The whole id of the tablet, instead of typing it."
+        ),
+    ] = None,
+) -> None:
+    """Force a tablet onto the members that survived. What only the others had acknowledged is LOST.
+
+    Only for a majority that will never return: bring its hosts back instead if there is any way. The tablet is marked for
+    ever. Its missing replicas are made anew from the survivor.
+    """
+
+    async def work(cluster: Cluster) -> tuple[Plan, MembersReply]:
+        from ebla.actors import messages as m
+        from ebla.health import judge
+
+        info, location = await cluster.tablet(tablet)
+        survey = await cluster.survey([info.name])
+        health = next(each for each in judge(survey).tablets if each.tablet == location.tablet)
+        plan = planned(survey, health, keep)
+        if not ui.json:
+            for part in _shown(plan, health):
+                ui.err.print(part, highlight=False, markup=False)
+        _confirm(ui, plan.tablet, yes)
+        request = m.UnsafeChangeRequest(
+            plan.survivor, plan.tablet, plan.keep, plan.configuration_index, "asked for on the command line"
+        )
+        return plan, await cluster.call(plan.address, "unsafe_change", request, m.MembersReply, FORCE_S)
+
+    plan, reply = within(ui, work)
+    ui.show(
+        {**document(reply), "lost": plan.lost},
+        f"tablet {short(plan.tablet)} has been forced onto {len(plan.keep)} of its members; `ebla tablet show "
+        f"{short(plan.tablet)}` tells how it goes on",
+    )
+
+
+def planned(survey: Survey, health: TabletHealth, keep: list[str]) -> Plan:
+    """Who would lead, of those that are kept. Raises Refused where it is not needed, or cannot be."""
+    if health.leader is not None:
+        raise Refused(
+            f"tablet {short(health.tablet)} has a leader, so its majority lives: nothing need be forced",
+            hint=f"`ebla tablet remove-replica {short(health.tablet)} SERVER` takes a replica off",
+        )
+    reports = _reports(survey, health.tablet)
+    kept: dict[str, ReplicaReport] = {}
+    for word in keep:
+        found = [r for r in health.replicas if names(word, r.uuid, r.address)]
+        if not found:
+            hosts = ", ".join(host_of(replica.address) for replica in health.replicas)
+            raise Refused(
+                f"tablet {short(health.tablet)} has no replica at {word!r}", hint=f"it has: {hosts}"
+            )
+        (uuid, report) = found[0].uuid, reports.get(found[0].uuid)
+        if report is None or report.state != "running":
+            why = found[0].error or "it gives no answer"
+            raise Refused(f"the replica at {word} cannot be kept: {why}", hint="keep those that run")
+        kept[uuid] = report
+    voters = {
+        uuid: report
+        for uuid, report in kept.items()
+        if (peer := report.configuration.peer(uuid)) is not None and peer.member == "voter"
+    }
+    if not voters:
+        raise Refused("none of those that are kept is a voter: nobody could lead", hint="keep a voter")
+    survivor = max(voters, key=lambda uuid: (voters[uuid].last_index, voters[uuid].commit_index))
+    report = voters[survivor]
+    members = [peer.uuid for peer in report.configuration.peers]
+    return Plan(
+        tablet=health.tablet,
+        table=health.table,
+        survivor=survivor,
+        address=next(replica.address for replica in health.replicas if replica.uuid == survivor),
+        keep=tuple(kept),
+        lost=tuple(uuid for uuid in members if uuid not in kept),
+        last_index=report.last_index,
+        commit_index=report.commit_index,
+        configuration_index=report.configuration.index,
+    )
+
+
+def _reports(survey: Survey, tablet: str) -> dict[str, ReplicaReport]:
+    from ebla.verdicts import Unanswered
+
+    return {
+        state.instance.uuid: replica
+        for state in survey.states.values()
+        if not isinstance(state, Unanswered)
+        for replica in state.replicas
+        if replica.tablet == tablet
+    }
+
+
+def _shown(plan: Plan, health: TabletHealth) -> list[Any]:
+    rows = [
+        (
+            f"  {host_of(replica.address)}",
+            replica.status,
+            _fate(plan, replica),
+            number(replica.last_index),
+            number(replica.commit_index),
+        )
+        for replica in health.replicas
+    ]
+    return [
+        f"tablet {plan.tablet} of table {plan.table}:",
+        listing(("  HOST", "STATUS", "BECOMES", "LAST>", "COMMITTED>"), rows),
+        f"LOST: every write that was acknowledged and is not in the log of the new leader, which ends at {plan.last_index:,} "
+        f"(committed as far as it knows: {plan.commit_index:,}), and every answer given since.",
+    ]
+
+
+def _fate(plan: Plan, replica: ReplicaHealth) -> str:
+    if replica.uuid == plan.survivor:
+        return "the leader"
+    return "a follower" if replica.uuid in plan.keep else "given up"
+
+
+def _confirm(ui: Ui, tablet: str, yes: str | None) -> None:
+    if yes is not None:
+        if yes != tablet:
+            raise Refused(
+                f"--yes-i-lose-data names {yes!r}, and this is tablet {tablet}; nothing was changed",
+                hint=None,
+            )
+        return
+    if ui.json or not ui.interactive:
+        raise Refused(
+            "acknowledged writes may be lost, and nobody can be asked here",
+            hint=f"add --yes-i-lose-data {tablet}",
+        )
+    ui.err.print("Type the tablet's whole id to go on: ", end="", highlight=False, markup=False)
+    if sys.stdin.readline().strip() != tablet:
+        raise Refused("that is not its id; nothing was changed")
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "unsafe-change-config")(unsafe_change_config)

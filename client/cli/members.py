@@ -1,0 +1,238 @@
+"""`ebla tablet add-replica | remove-replica | move-replica`: which servers hold a tablet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ebla.cli.asking import persist, until
+from ebla.cli.cluster import Cluster, within
+from ebla.cli.commands import command
+from ebla.cli.problems import Refused, Usage
+from ebla.cli.render import brief, host_of, short
+from ebla.cli.tablets import TabletId
+from ebla.cli.ui import Progress, Ui
+
+if TYPE_CHECKING:
+    import msgspec
+
+    from ebla.actors.messages import MembersReply
+    from ebla.actors.tablet.raft.messages import Configuration, Peer
+    from ebla.verdicts import TabletHealth
+
+ROLES = {"voter": "voter", "pre-voter": "pre_voter", "non-voter": "non_voter"}
+ASK_S = 15.0
+
+Server = Annotated[
+    str,
+    typer.Argument(metavar="SERVER", help="Host, address or uuid (or how it begins).", show_default=False),
+]
+Wait = Annotated[
+    bool, typer.Option("--wait", "-w", help="Return when it is done, with all replicas in place.")
+]
+Timeout = Annotated[
+    float, typer.Option("--timeout", metavar="SECONDS", min=1, help="Wait so long; it goes on by itself.")
+]
+
+
+def add_replica(
+    ui: Ui,
+    tablet: TabletId,
+    server: Server,
+    role: Annotated[
+        str, typer.Option("--role", help="voter, or non-voter: a further replica that does not count.")
+    ] = "voter",
+    wait: Wait = False,
+    timeout: Timeout = 600.0,
+) -> None:
+    """Give a tablet a replica on this server. A voter counts once it has caught up; until then it is a pre-voter.
+
+    Refused if the tablet has all of its replicas: move one of them, then.
+    """
+    from ebla.actors.master.messages import AddReplicaRequest
+
+    if role not in ROLES:
+        raise Usage(f"there is no role {role!r}", option="--role", hint="voter, pre-voter or non-voter")
+    votes = role != "non-voter"
+
+    def ask(full: str) -> msgspec.Struct:
+        return AddReplicaRequest(full, server, ROLES[role])
+
+    def reached(configuration: Configuration) -> bool:
+        peer = find(configuration, server)
+        return peer is not None and (peer.member == "voter" or not votes)
+
+    _carry_out(ui, "add-replica", tablet, ask, reached if wait else None, timeout)
+
+
+def remove_replica(
+    ui: Ui,
+    tablet: TabletId,
+    server: Server,
+    at_once: Annotated[
+        bool, typer.Option("--at-once", help="Before another server has a replica in its place.")
+    ] = False,
+    wait: Wait = False,
+    timeout: Timeout = 600.0,
+) -> None:
+    """Take a tablet's replica off this server, when another server has taken its place. What it held goes into quarantine.
+
+    A leader hands over first. Refused if no other server could take it, or too few of the others are healthy.
+    """
+    from ebla.actors.master.messages import RemoveReplicaRequest
+
+    def ask(full: str) -> msgspec.Struct:
+        return RemoveReplicaRequest(full, server, at_once)
+
+    def reached(configuration: Configuration) -> bool:
+        peer = find(configuration, server)
+        if peer is not None and peer.member == "voter" and not peer.replace and not at_once:
+            raise Refused(
+                f"the removal was given up: no server could take the place of {server}",
+                hint="see `ebla nodes`; `--at-once` does with less",
+            )
+        return at_once or peer is None
+
+    _carry_out(ui, "remove-replica", tablet, ask, reached if wait else None, timeout)
+
+
+def move_replica(
+    ui: Ui,
+    tablet: TabletId,
+    source: Annotated[str, typer.Argument(metavar="FROM", help="Host, address or uuid.", show_default=False)],
+    target: Annotated[str, typer.Argument(metavar="TO", help="Host, address or uuid.", show_default=False)],
+    wait: Wait = False,
+    timeout: Timeout = 600.0,
+) -> None:
+    """Move a tablet's replica: TO gets a copy and catches up, then FROM gives its replica up. Reads and writes go on.
+
+    The master sees to the rest; the same command may be repeated at any time.
+    """
+    from ebla.actors.master.messages import MoveReplicaRequest
+
+    def ask(full: str) -> msgspec.Struct:
+        return MoveReplicaRequest(full, source, target)
+
+    def reached(configuration: Configuration) -> bool:
+        there, here = find(configuration, target), find(configuration, source)
+        if there is None and here is not None and not here.replace:
+            raise Refused(
+                f"the move was given up: {target} could not take the replica, and it stays at {source}",
+                hint="see `ebla nodes`, then choose another server",
+            )
+        return here is None
+
+    _carry_out(ui, "move-replica", tablet, ask, reached if wait else None, timeout)
+
+
+def _carry_out(ui: Ui, method: str, tablet: str, ask: Any, reached: Any, timeout_s: float) -> None:
+    async def work(cluster: Cluster) -> MembersReply:
+        from ebla.actors.messages import MembersReply
+
+        _, location = await cluster.tablet(tablet)
+        request, rpc = ask(location.tablet), method.replace("-", "_")
+        reply = await persist(cluster, rpc, request, MembersReply, min(ASK_S, timeout_s), progress)
+        if reached is None:
+            return reply
+        return await _settled(cluster, reply, reached, timeout_s, progress, method)
+
+    with ui.working(method) as progress:
+        reply = within(ui, work)
+    ui.show({**document(reply), "waited": reached is not None}, *_told(reply))
+
+
+async def _settled(
+    cluster: Cluster, first: MembersReply, reached: Any, timeout_s: float, progress: Progress, what: str
+) -> MembersReply:
+    """When what was asked for is reached, and the tablet is healthy with it."""
+    from ebla.actors.messages import MembersReply
+    from ebla.health import judge
+
+    seen = first
+
+    async def look() -> str | None:
+        nonlocal seen
+        info, _ = await cluster.tablet(first.tablet)
+        survey = await cluster.survey([info.name])
+        health = next(each for each in judge(survey).tablets if each.tablet == first.tablet)
+        leading = led(survey.states.values(), health)
+        if leading is None or leading.index < first.configuration.index:
+            return "it has no leader now"
+        seen = MembersReply(first.tablet, leading)
+        if reached(leading) and health.status == "HEALTHY":
+            return None
+        return health.reasons[0] if health.reasons else "the configuration changes"
+
+    await until(look, timeout_s, progress, what)
+    return seen
+
+
+def led(states: Any, health: TabletHealth) -> Configuration | None:
+    """The committed configuration, as the tablet's leader has it."""
+    from ebla.verdicts import Unanswered
+
+    for state in states:
+        if isinstance(state, Unanswered) or state.instance.uuid != health.leader:
+            continue
+        for replica in state.replicas:
+            if replica.tablet == health.tablet:
+                found: Configuration = replica.configuration
+                return found
+    return None
+
+
+# -- what is said --------------------------------------------------------------------------------------------
+
+
+def find(configuration: Configuration, word: str) -> Peer | None:
+    """The member that is meant by a host, an address or a uuid (or how it begins)."""
+    for peer in configuration.peers:
+        if names(word, peer.uuid, peer.address):
+            return peer
+    return None
+
+
+def names(word: str, uuid: str, address: str) -> bool:
+    return word in (uuid, address, host_of(address)) or (len(word) >= 4 and uuid.startswith(word))
+
+
+def role_of(peer: Peer) -> str:
+    """voter, pre-voter or non-voter."""
+    return "voter" if peer.member == "voter" else "pre-voter" if peer.promote else "non-voter"
+
+
+def document(reply: MembersReply) -> dict[str, Any]:
+    members = [
+        {"uuid": peer.uuid, "address": peer.address, "role": role_of(peer), "replace": peer.replace}
+        for peer in reply.configuration.peers
+    ]
+    return {
+        "tablet": reply.tablet,
+        "configuration_index": reply.configuration.index,
+        "unsafe": reply.configuration.unsafe,
+        "members": members,
+    }
+
+
+def _told(reply: MembersReply) -> list[str]:
+    told = []
+    for peer in reply.configuration.peers:
+        role = role_of(peer)
+        if peer.replace:
+            role += ", goes when its replacement has caught up"
+        told.append(f"{host_of(peer.address)} ({role})")
+    lines = [f"tablet {short(reply.tablet)}: {', '.join(told)}"]
+    if any(peer.promote for peer in reply.configuration.peers):
+        lines.append(
+            brief(
+                f"`ebla tablet copies --watch` shows the copy, `ebla tablet show {short(reply.tablet)}` the rest"
+            )
+        )
+    return lines
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "add-replica")(add_replica)
+    command(app, "remove-replica")(remove_replica)
+    command(app, "move-replica")(move_replica)

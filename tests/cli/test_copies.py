@@ -1,0 +1,196 @@
+"""`ebla tablet copies | cancel-copy | quarantine`, as they are typed, against servers that tell of scripted ones."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from ebla.actors import messages as m
+from ebla.cli.ui import Ui
+from tests.cli.repair_stage import Repairing, RepairStage
+
+MIB = 1 << 20
+
+
+def job(tablet: str = "aaaa1111", target: str = "c", copied: int = 0, **changes: Any) -> m.CopyJob:
+    values: dict[str, Any] = {
+        "tablet": tablet,
+        "table_name": "flights",
+        "source": "tablet-server/a",
+        "target": f"tablet-server/{target}",
+        "phase": "data",
+        "copied_bytes": copied,
+        "data_bytes": 40 * MIB,
+        "elapsed_s": copied / (10 * MIB),
+        "rate": 10.0 * MIB,
+        "eta_s": (40 * MIB - copied) / (10 * MIB),
+        **changes,
+    }
+    return m.CopyJob(**values)
+
+
+async def two_copies(stage: RepairStage) -> None:
+    stage.of("c").copies[:] = [(job(copied=10 * MIB),)]
+    stage.of("d").copies[:] = [(job("bbbb2222", "d", attempt=3, eta_s=None, phase="log"),)]
+
+
+async def copies_that_end(stage: RepairStage) -> None:
+    stage.of("c").copies[:] = [*((job(copied=10 * MIB * n),) for n in range(1, 5)), ()]
+    stage.of("d").copies[:] = [(job("bbbb2222", "d", copied=MIB),), ()]
+
+
+def test_the_copies_of_all_servers_are_listed(repairing: Repairing) -> None:
+    shown = repairing("tablet", "copies", prepare=two_copies)
+    assert shown.status == 0
+    first, second = [line.split() for line in shown.lines[1:]]
+    assert first == [
+        "aaaa1111",
+        "flights",
+        "a",
+        "c",
+        "data",
+        "10",
+        "MiB",
+        "of",
+        "40",
+        "MiB",
+        "10",
+        "MiB/s",
+        "3.0",
+        "s",
+    ]
+    assert second[-2:] == ["-", "3"], "how long is not known, it is the third attempt"
+    document = repairing("tablet", "copies", "--json", prepare=two_copies).json
+    assert [(each["tablet"], each["target"]) for each in document["copies"]] == [
+        ("aaaa1111", "tablet-server/c"),
+        ("bbbb2222", "tablet-server/d"),
+    ]
+    assert document["silent"] == {}
+    assert repairing("tablet", "copies").lines == ["nothing is copied"]
+
+
+def test_a_server_that_gives_no_answer_is_named(repairing: Repairing) -> None:
+    async def prepare(stage: RepairStage) -> None:
+        await two_copies(stage)
+        stage.cluster.crash("tablet-server/d")
+
+    shown = repairing("tablet", "copies", prepare=prepare)
+    assert [line for line in shown.lines if line.startswith("  d gives no answer: ")]
+    assert "aaaa1111" in shown.out and "bbbb2222" not in shown.out
+
+
+def test_copies_are_watched_until_none_is_left_with_lines_where_there_is_no_terminal(
+    repairing: Repairing,
+) -> None:
+    shown = repairing("tablet", "copies", "--watch", prepare=copies_that_end)
+    assert shown.status == 0
+    assert shown.lines[0] == "flights aaaa1111 a -> c: data, 10 MiB of 40 MiB, 10 MiB/s, 3.0 s left"
+    ended = [line for line in shown.lines if ": ended after" in line]
+    assert ended == [
+        "flights bbbb2222 a -> d: ended after 0.1 s, 1.0 MiB",
+        "flights aaaa1111 a -> c: ended after 4.0 s, 40 MiB",
+    ]
+    document = repairing("tablet", "copies", "--watch", "--json", prepare=copies_that_end).json
+    assert [each["copied_bytes"] for each in document["copies"]] == [40 * MIB, MIB]
+
+
+def test_on_a_terminal_each_copy_has_a_bar_with_its_rate_and_what_is_left(
+    repairing: Repairing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printed = io.StringIO()
+    console = Console(file=printed, width=120, force_terminal=True, color_system=None)
+    monkeypatch.setattr(Ui, "out", property(lambda self: console))
+    assert repairing("tablet", "copies", "--watch", prepare=copies_that_end).status == 0
+    last = [line for line in printed.getvalue().splitlines() if "aaaa1111" in line][-1]
+    assert "flights aaaa1111 a -> c" in last and "━" in last
+    assert "40.0/40.0 MiB" in last and "ended after 4.0 s" in last
+
+
+def test_a_copy_is_cancelled_at_the_server_that_copies(repairing: Repairing) -> None:
+    asked: list[Any] = []
+
+    async def looked(stage: RepairStage) -> None:
+        asked[:] = stage.of("c").asked + stage.of("d").asked
+
+    done = repairing("tablet", "cancel-copy", "aaaa", prepare=two_copies, looked=looked)
+    assert done.lines == ["cancelled 1 copy of tablet aaaa1111 to c"]
+    assert [request.tablet for request in asked] == ["aaaa1111"]
+    elsewhere = repairing("tablet", "cancel-copy", "aaaa", "d", prepare=two_copies)
+    assert (elsewhere.status, "no copy of tablet 'aaaa' to d is under way" in elsewhere.err) == (1, True)
+
+    async def alike(stage: RepairStage) -> None:
+        stage.of("c").copies[:] = [(job("aaaa1111"), job("aaaa2222"))]
+
+    short = repairing("tablet", "cancel-copy", "aaaa", prepare=alike)
+    assert (short.status, "is too short" in short.err) == (1, True)
+
+
+def entry(name: str, **changes: Any) -> m.QuarantineEntry:
+    values: dict[str, Any] = {
+        "tablet": "aaaa1111",
+        "table_name": "flights",
+        "reason": "it left the tablet's configuration",
+        "at_us": 1_600_000_000_000_000,
+        "last_index": 42,
+        "bytes": 3 * MIB,
+        **changes,
+    }
+    return m.QuarantineEntry(name=name, **values)
+
+
+async def some_kept(stage: RepairStage) -> None:
+    stage.of("b").quarantine[:] = [entry("aaaa1111-1"), entry("aaaa1111-2", at_us=1_600_000_100_000_000)]
+    stage.of("c").quarantine[:] = [entry("bbbb2222-1", at_us=1_600_000_050_000_000)]
+
+
+QUARANTINE = ("tablet", "quarantine")
+
+
+def test_what_is_in_quarantine_is_listed_the_oldest_first(repairing: Repairing) -> None:
+    shown = repairing(*QUARANTINE, "list", prepare=some_kept)
+    assert [line.split()[0] for line in shown.lines[1:]] == ["aaaa1111-1", "bbbb2222-1", "aaaa1111-2"]
+    assert "2020-09-13 12:26:40" in shown.lines[1] and "it left the tablet's configuration" in shown.lines[1]
+    document = repairing(*QUARANTINE, "list", "--json", prepare=some_kept).json
+    assert [each["server"] for each in document["entries"]] == [
+        "tablet-server/b",
+        "tablet-server/c",
+        "tablet-server/b",
+    ]
+    assert repairing(*QUARANTINE, "list").lines == ["nothing is in quarantine"]
+
+
+def test_entries_are_restored_on_the_host_that_has_them(repairing: Repairing) -> None:
+    asked: list[Any] = []
+
+    async def looked(stage: RepairStage) -> None:
+        asked[:] = stage.of("c").asked
+
+    done = repairing(*QUARANTINE, "restore-to", "/tmp/out", "bbbb2222-1", prepare=some_kept, looked=looked)
+    assert done.lines == ["restored to c:/tmp/out/bbbb2222-1"]
+    assert [(each.names, each.directory) for each in asked] == [(("bbbb2222-1",), "/tmp/out")]
+    wrong = repairing(*QUARANTINE, "restore-to", "out", "bbbb2222-1", prepare=some_kept)
+    assert (wrong.status, "must be an absolute path" in wrong.err) == (2, True)
+    unknown = repairing(*QUARANTINE, "restore-to", "/tmp/out", "bbbb2222-9", prepare=some_kept)
+    assert (unknown.status, "did you mean 'bbbb2222-1'" in unknown.err) == (1, True)
+
+
+def test_entries_are_purged_by_name_or_all_of_them_after_a_question(repairing: Repairing) -> None:
+    asked: list[Any] = []
+
+    async def looked(stage: RepairStage) -> None:
+        asked[:] = stage.of("b").asked + stage.of("c").asked
+
+    done = repairing(*QUARANTINE, "purge", "aaaa1111-2", "-y", prepare=some_kept, looked=looked)
+    assert done.lines == ["purged 1 entry, 3.0 MiB"]
+    assert [each.names for each in asked] == [("aaaa1111-2",)]
+    every = repairing(*QUARANTINE, "purge", "--all", "-y", prepare=some_kept, looked=looked)
+    assert every.lines == ["purged 3 entries, 9.0 MiB"]
+    assert [each.names for each in asked] == [("aaaa1111-1", "aaaa1111-2"), ("bbbb2222-1",)]
+    asked.clear()
+    for words, status in ((("--all",), 1), ((), 2), (("aaaa1111-1", "--all"), 2)):
+        assert repairing(*QUARANTINE, "purge", *words, prepare=some_kept, looked=looked).status == status
+    assert not asked
+    assert repairing(*QUARANTINE, "purge", "--all").lines == ["nothing is in quarantine"]

@@ -1,0 +1,270 @@
+"""`ebla tablet add-replica | remove-replica | move-replica | unsafe-change-config` and `ebla nodes drain`, as they are typed."""
+
+from __future__ import annotations
+
+import pytest
+
+from ebla.actors import messages as m
+from ebla.actors.master.messages import DrainReply, DrainRequest
+from ebla.actors.repair_messages import UNHEALTHY
+from ebla.placement import launch
+from tests.cli.repair_stage import Repairing, RepairStage, first_tablet
+from tests.master.healed import configuration, follower, hosts_of, leader, silence, spare, well
+
+
+@pytest.fixture(scope="module")
+def tablet() -> str:
+    return first_tablet()
+
+
+@pytest.fixture(scope="module")
+def places(tablet: str) -> dict[str, str]:
+    """The leader, a follower and the host without a replica, the same in every run."""
+    from ebla.chaos.simulation.loop import run
+
+    found: dict[str, str] = {}
+
+    async def main() -> None:
+        stage = RepairStage()
+        await stage.start("abcd")
+        found["leader"], found["spare"] = leader(stage, tablet), spare(stage, tablet)
+        found["follower"] = follower(stage, tablet)
+
+    run(main())
+    return found
+
+
+# -- replicas ------------------------------------------------------------------------------------------------
+
+
+def test_a_replica_moves_and_the_command_tells_the_members_and_what_shows_the_copy(
+    repairing: Repairing, tablet: str, places: dict[str, str]
+) -> None:
+    source, target = places["follower"], places["spare"]
+    done = repairing("tablet", "move-replica", tablet[:8], source, target)
+    assert done.status == 0, done.err
+    assert f"{target} (pre-voter)" in done.out
+    assert f"{source} (voter, goes when its replacement has caught up)" in done.out
+    assert "`ebla tablet copies --watch` shows the copy" in done.out
+    document = repairing("tablet", "move-replica", tablet, source, target, "--json").json
+    roles = {each["address"]: (each["role"], each["replace"]) for each in document["members"]}
+    assert roles[f"tablet-server/{target}"] == ("pre-voter", False)
+    assert roles[f"tablet-server/{source}"] == ("voter", True)
+    assert (document["tablet"], document["waited"]) == (tablet, False)
+
+
+@pytest.mark.parametrize("who", ["leader", "follower"])
+def test_with_wait_a_move_is_over_when_the_command_is(
+    repairing: Repairing, tablet: str, places: dict[str, str], who: str
+) -> None:
+    source, target = places[who], places["spare"]
+
+    async def looked(stage: RepairStage) -> None:
+        assert target in hosts_of(stage, tablet) and source not in hosts_of(stage, tablet)
+
+    done = repairing("tablet", "move-replica", tablet, source, target, "--wait", "--json", looked=looked)
+    assert done.status == 0, done.err
+    assert sorted(each["role"] for each in done.json["members"]) == ["voter"] * 3
+
+
+def test_a_move_that_is_given_up_says_so(repairing: Repairing, tablet: str, places: dict[str, str]) -> None:
+    async def prepare(stage: RepairStage) -> None:
+        stage.fairy.copies = False
+        stage.fairy.words[stage.server(places["spare"]).uuid] = UNHEALTHY
+        heard = stage.scripts[places["spare"]]
+
+        async def go_silent() -> None:
+            heard.silent = True
+
+        stage.points.acts["master.repair_tablet.before_rpc"] = go_silent
+
+    words = ("tablet", "move-replica", tablet, places["follower"], places["spare"], "--wait")
+    given_up = repairing(*words, prepare=prepare)
+    assert given_up.status == 1
+    assert "the move was given up" in given_up.err and "choose another server" in given_up.err
+
+
+def test_a_replica_is_removed_and_another_server_gets_it(
+    repairing: Repairing, tablet: str, places: dict[str, str]
+) -> None:
+    async def looked(stage: RepairStage) -> None:
+        assert places["leader"] not in hosts_of(stage, tablet) and len(hosts_of(stage, tablet)) == 3
+
+    done = repairing("tablet", "remove-replica", tablet, places["leader"], "--wait", looked=looked)
+    assert done.status == 0, done.err
+    assert places["spare"] in done.out
+
+
+@pytest.mark.parametrize(
+    ("words", "told", "status"),
+    [
+        (("add-replica", "{tablet}", "{spare}"), "has the 3 replicas that its table wants", 2),
+        (
+            ("add-replica", "{tablet}", "nowhere"),
+            "there is no server 'nowhere'; there are tablet-server/a",
+            1,
+        ),
+        (("add-replica", "{tablet}", "{spare}", "--role", "boss"), "there is no role 'boss'", 2),
+        (("add-replica", "{tablet}", "{leader}", "--role", "non-voter"), "remove it, then add it anew", 2),
+        (("move-replica", "{tablet}", "nowhere", "{leader}"), "has no replica at 'nowhere'", 1),
+        (("move-replica", "{tablet}", "{leader}", "{follower}"), "has a replica of tablet", 2),
+        (("remove-replica", "feedfeed", "a"), "there is no tablet 'feedfeed'", 1),
+        (("remove-replica", "{tablet}", "nowhere"), "there is no server 'nowhere'", 1),
+    ],
+)
+def test_what_cannot_be_says_why_and_what_to_do(
+    repairing: Repairing, tablet: str, places: dict[str, str], words: tuple[str, ...], told: str, status: int
+) -> None:
+    given = [word.format(tablet=tablet, **places) for word in words]
+    refused = repairing("tablet", *given)
+    assert (refused.status, told in " ".join(refused.err.split())) == (status, True), refused.err
+
+
+def test_a_further_non_voter_is_added_and_shown(
+    repairing: Repairing, tablet: str, places: dict[str, str]
+) -> None:
+    done = repairing("tablet", "add-replica", tablet, places["spare"], "--role", "non-voter", "--wait")
+    assert done.status == 0, done.err
+    assert f"{places['spare']} (non-voter)" in done.out
+
+
+async def nothing(stage: RepairStage) -> None:
+    stage.fairy.copies = False
+
+
+def test_show_and_check_tell_roles_marks_health_and_draining(
+    repairing: Repairing, tablet: str, places: dict[str, str]
+) -> None:
+    async def prepare(stage: RepairStage) -> None:
+        stage.fairy.copies = False
+        silence(stage, places["follower"])
+        stage.scripts[places["follower"]].silent = False
+        await stage.ask("drain", DrainRequest(places["leader"]), DrainReply)
+        await stage.until(lambda: len(hosts_of(stage, tablet)) == 4)
+
+    shown = repairing("tablet", "show", tablet, prepare=prepare)
+    line = {row.split()[0]: row for row in shown.lines if row.startswith("  ") and row.split()}
+    assert "pre-voter" in line[places["spare"]] and "MISSING" in line[places["spare"]]
+    assert "failed to its leader" in line[places["follower"]]
+    assert "drains" in line[places["leader"]]
+    check = repairing("check", "--json", prepare=prepare)
+    assert check.status == 1
+    found = next(each for each in check.json["tablets"] if each["tablet"] == tablet)
+    assert found["status"] == "RECOVERING"
+    assert {each["member"] for each in found["replicas"]} == {"voter", "pre-voter"}
+    assert f"replica at tablet-server/{places['leader']} is to go: its server drains" in found["reasons"]
+    nodes = repairing("nodes", prepare=prepare)
+    assert [row.split()[0] for row in nodes.lines if "drains" in row] == [places["leader"]]
+
+
+# -- forcing -------------------------------------------------------------------------------------------------
+
+
+async def majority_lost(stage: RepairStage) -> None:
+    for host in hosts_of(stage, stage.tablets[0])[1:]:
+        stage.cluster.crash(f"tablet-server/{host}")
+        stage.fairy.words[stage.server(host).uuid] = UNHEALTHY
+    stage.fairy.elects = False
+
+
+def test_a_lost_majority_is_given_up_only_with_the_whole_id(repairing: Repairing, tablet: str) -> None:
+    survivor = "a"
+    asked: list[m.UnsafeChangeRequest] = []
+
+    async def looked(stage: RepairStage) -> None:
+        asked.extend(stage.of(survivor).asked)
+
+    async def kept_first(stage: RepairStage) -> None:
+        assert hosts_of(stage, tablet)[0] == survivor
+        await majority_lost(stage)
+
+    force = ("tablet", "unsafe-change-config", tablet[:8], "--keep", survivor)
+    for words, typed in (
+        (force, None),
+        ((*force, "--json"), None),
+        ((*force, "--yes-i-lose-data", tablet[:8]), None),
+        (force, "y\n"),
+        (force, f"{tablet[:8]}\n"),
+    ):
+        refused = repairing(*words, prepare=kept_first, looked=looked, typed=typed)
+        assert refused.status == 1 and not asked, refused.err
+    done = repairing(*force, prepare=kept_first, looked=looked, typed=f"{tablet}\n")
+    assert done.status == 0, done.err
+    told = " ".join(done.err.split())
+    assert "LOST: every write that was acknowledged and is not in the log of the new leader" in told
+    assert "the leader" in told and told.count("given up") == 2
+    (request,) = asked
+    assert (request.tablet, request.keep, request.configuration_index) == (tablet, (request.dest_uuid,), -1)
+    again = repairing(*force, "--yes-i-lose-data", tablet, "--json", prepare=kept_first)
+    assert (again.json["unsafe"], len(again.json["lost"]), len(again.json["members"])) == (1, 2, 1)
+
+
+def test_nothing_is_forced_where_a_majority_lives_or_who_is_kept_does_not_run(
+    repairing: Repairing, tablet: str
+) -> None:
+    force = ("tablet", "unsafe-change-config", tablet, "--yes-i-lose-data", tablet, "--keep")
+    alive = repairing(*force, "a")
+    assert (alive.status, "nothing need be forced" in alive.err) == (1, True)
+    for server, told in (("nowhere", "has no replica at 'nowhere'"), ("b", "cannot be kept")):
+        refused = repairing(*force, server, prepare=majority_lost)
+        assert (refused.status, told in " ".join(refused.err.split())) == (1, True), refused.err
+
+
+# -- draining ------------------------------------------------------------------------------------------------
+
+
+def test_a_host_is_drained_and_its_server_stopped(
+    repairing: Repairing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped: list[list[str]] = []
+
+    def stop(name: str, addresses: list[str], *, timeout_s: float) -> tuple[str, ...]:
+        stopped.append(addresses)
+        return tuple(addresses)
+
+    async def looked(stage: RepairStage) -> None:
+        assert well(stage) and list(stage.master.catalog.draining) == ["tablet-server/b"]
+        assert all("b" not in hosts_of(stage, tablet) for tablet in stage.tablets)
+
+    monkeypatch.setattr(launch, "stop", stop)
+    done = repairing("nodes", "drain", "b", "--wait", looked=looked)
+    assert (done.status, done.lines, stopped) == (0, ["b is drained"], [])
+    gone = repairing("nodes", "drain", "b", "--stop", "--json").json
+    assert gone["stopped"] == ["tablet-server/b"] and stopped == [["tablet-server/b"]]
+    assert gone["servers"][0]["replicas"] == 0
+    begun = repairing("nodes", "drain", "b", prepare=nothing)
+    assert begun.status == 0 and begun.lines[0].startswith("b drains: ")
+    back = repairing("nodes", "drain", "b", "--off")
+    assert back.status == 0 and back.lines[0].startswith("b may have replicas again")
+
+
+def test_a_drain_that_cannot_end_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = Repairing(monkeypatch, "abc")
+    stuck = few("nodes", "drain", "b", "--wait")
+    assert stuck.status == 1
+    told = " ".join(stuck.err.split())
+    assert "2 replicas on b can go nowhere" in told and "`ebla nodes drain --off`" in told
+    assert "2 of them can go nowhere now: add a host" in few("nodes", "drain", "b").out
+    assert "there is no server 'z'; there are tablet-server/a" in few("nodes", "drain", "z").err
+    wrong = few("nodes", "drain", "b", "--off", "--wait")
+    assert (wrong.status, "there is nothing to wait for" in wrong.err) == (2, True)
+
+
+def test_a_command_that_waits_no_longer_says_that_it_goes_on(
+    repairing: Repairing, tablet: str, places: dict[str, str]
+) -> None:
+    async def looked(stage: RepairStage) -> None:
+        assert configuration(stage, tablet)
+
+    words = (
+        "tablet",
+        "move-replica",
+        tablet,
+        places["follower"],
+        places["spare"],
+        "--wait",
+        "--timeout",
+        "1",
+    )
+    late = repairing(*words, prepare=nothing, looked=looked)
+    assert (late.status, "goes on without this command" in late.err) == (1, True), late.err
