@@ -22,7 +22,7 @@ from typing import Any
 import ray
 
 import ebla
-from benchmarks import etcd, loads, masters
+from benchmarks import copies, etcd, loads, masters
 from benchmarks.figures import Figure, markdown, median
 from benchmarks.floor import Floor
 
@@ -31,6 +31,7 @@ ROW_BYTES = loads.KEY_BYTES + loads.VALUE_BYTES
 CHUNK_BYTES = 1_200_000
 WIDTH = 256
 SAMPLES = 400
+COPY_BYTES = 1_000_000_000
 
 
 class Bench:
@@ -180,6 +181,44 @@ class Bench:
         self.add(name, large.serve_s, "s", target=5.0, better="lower", note=note)
         self.add("memory of that catalog", large.catalog_mb, "MB")
 
+    def copies(self) -> None:
+        found = copies.copy(self.db, COPY_BYTES)
+        mb = found.data_bytes / 1e6
+        self.add(
+            f"copy of a tablet of {mb:,.0f} MB",
+            mb / found.copy_s,
+            "MB/s",
+            floor=mb / found.floor_s,
+            floor_name="LMDB's compacting copy + fsync",
+            target=0.5,
+            of_floor=True,
+        )
+        undisturbed = found.before.quantile_ms(0.99)
+        self.add(
+            "single-row upsert of another table during it, p99",
+            found.during.quantile_ms(0.99),
+            "ms",
+            floor=undisturbed,
+            floor_name="undisturbed",
+            target=3.0,
+            better="lower",
+            of_floor=True,
+            note=f"p50 {found.during.quantile_ms(0.5):.2f} ms, undisturbed {found.before.quantile_ms(0.5):.2f} ms",
+        )
+        for end, grown in (("source", found.source_bytes), ("target", found.target_bytes)):
+            name = f"memory that the copy took at its {end}"
+            self.add(name, grown / 2**20, "MB", target=64, better="lower")
+
+    def repair(self) -> None:
+        found = copies.repair()
+        note = (
+            f"{found.tablets} of {copies.REPAIR_TABLETS} tablets of {copies.REPAIR_TABLET_BYTES // 10**6} MB had a replica there; "
+            f"the first copy began after {found.noticed_s:.1f} s, since a silent peer is given 10 s"
+        )
+        self.add(
+            "a node is lost for good, until every tablet has three voters", found.whole_s, "s", note=note
+        )
+
     def close(self) -> None:
         self.floor.close()
 
@@ -193,8 +232,10 @@ STEPS: dict[str, Callable[[Bench], None]] = {
     "journal": Bench.journal,
     "catalog": Bench.catalog,
     "takeover": Bench.takeover,
+    "copies": Bench.copies,
     "feed": Bench.feed,
 }
+ALONE: dict[str, Callable[[Bench], None]] = {"repair": Bench.repair}  # on deployments of their own
 
 
 def say(text: str) -> None:
@@ -207,20 +248,26 @@ STARTED = time.perf_counter()
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--only", default=",".join(STEPS), help=f"some of {', '.join(STEPS)}")
+    parser.add_argument(
+        "--only", default=",".join([*STEPS, *ALONE]), help=f"some of {', '.join([*STEPS, *ALONE])}"
+    )
     parser.add_argument("--output", type=Path, default=OUTPUT)
     options = parser.parse_args()
     chosen = options.only.split(",")
-    if unknown := [name for name in chosen if name not in STEPS]:
-        parser.error(f"there is no step {unknown[0]!r}; choose from {', '.join(STEPS)}")
+    if unknown := [name for name in chosen if name not in STEPS and name not in ALONE]:
+        parser.error(f"there is no step {unknown[0]!r}; choose from {', '.join([*STEPS, *ALONE])}")
     say("starting a local cluster of 4 nodes, with two masters and three journal nodes")
     with ebla.local(hosts=4, masters=2, journals=3) as db:
         bench = Bench(db, options.rows)
         try:
             for name in chosen:
-                STEPS[name](bench)
+                if name in STEPS:
+                    STEPS[name](bench)
         finally:
             bench.close()
+    for name in chosen:
+        if name in ALONE:
+            ALONE[name](bench)
     today = datetime.now(UTC).strftime("%Y-%m-%d")
     machine = f"Measured {today} on {os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}, one local cluster of 4 Ray nodes with two masters and three journal nodes."
     text = markdown(bench.figures, machine)

@@ -1,0 +1,246 @@
+"""Copies of tablets and the repair after a lost node, timed from the outside; the floor of a copy is what LMDB needs to copy the
+same data on the same disk, compacted and synced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+import ebla
+from benchmarks import loads
+from benchmarks.figures import Samples, Stopwatch
+from ebla.actors import messages as m
+from ebla.actors.errors import NetworkError, NotRunning
+from ebla.actors.master.messages import MoveReplicaRequest
+from ebla.actors.ray_world import RayNetwork
+from ebla.chaos.faults import RealFaults
+from ebla.chaos.ray import victims
+from ebla.connection import masters_of, namespace_of
+from ebla.placement.local_cluster import LocalCluster
+from ebla.storage.errors import EblaError
+
+NAME = "ebla"
+VALUE_BYTES = 1000
+LOAD_ROWS = 50_000  # upserted at a time
+REPAIR_TABLETS, REPAIR_TABLET_BYTES = 50, 20_000_000
+WITHIN_S = 900.0
+SAMPLES = 400
+
+
+class Copy(msgspec.Struct, frozen=True):
+    """Bytes are those of the source's data file. `memory`: what each end took beyond what it had before."""
+
+    data_bytes: int
+    copy_s: float
+    floor_s: float
+    before: Samples
+    during: Samples
+    source_bytes: int
+    target_bytes: int
+
+
+def fill(table: Any, total_bytes: int) -> None:
+    """Rows of about 1 KB, in no order."""
+    rows = total_bytes // (loads.KEY_BYTES + VALUE_BYTES)
+    for first in range(0, rows, LOAD_ROWS):
+        count = min(LOAD_ROWS, rows - first)
+        chance = np.random.default_rng(first)
+        keys = [b"%016x" % int(k) for k in chance.integers(0, 1 << 62, count)]
+        data = chance.bytes(VALUE_BYTES * count)
+        values = [data[at : at + VALUE_BYTES] for at in range(0, len(data), VALUE_BYTES)]
+        table.upsert(pa.table([keys, values], schema=loads.SCHEMA))
+
+
+def copy(db: Any, total_bytes: int) -> Copy:
+    """One tablet moves to the host that has none of it, while another table is written to."""
+    table = db.create_table("copied", schema=loads.SCHEMA, primary_key=["k"], replicas=3)
+    fill(table, total_bytes)
+    table.flush()
+    other = db.create_table("beside", schema=loads.SCHEMA, primary_key=["k"], replicas=3)
+    ask = _Asker()
+    tablet = table.info().tablets[0]
+    held = [replica.address for replica in tablet.replicas]
+    target = next(each.address for each in db.servers() if each.address not in held)
+    source = next(each for each in held if each != tablet.leader)
+    assert tablet.leader is not None
+    before = _samples(other, lambda count: count >= SAMPLES)
+    data_bytes, floor_s = _floor(ask, tablet)
+    with _Memory([tablet.leader, target]) as memory:
+        ask.until(
+            lambda: ask(
+                "master", "move_replica", MoveReplicaRequest(tablet.tablet, source, target), m.MembersReply
+            )
+        )
+        began, over = time.perf_counter(), threading.Event()
+        during: list[Samples] = []
+        writer = threading.Thread(target=lambda: during.append(_samples(other, lambda _: over.is_set())))
+        writer.start()
+        try:
+            ask.until(lambda: ask.state(target, tablet.tablet) == m.COPYING)
+            began = time.perf_counter()
+            ask.until(lambda: ask.state(target, tablet.tablet) == m.RUNNING)
+            copy_s = time.perf_counter() - began
+        finally:
+            over.set()
+            writer.join()
+    db.drop_table("copied")
+    db.drop_table("beside")
+    source_bytes, target_bytes = memory.grown
+    return Copy(data_bytes, copy_s, floor_s, before, during[0], source_bytes, target_bytes)
+
+
+def _samples(table: Any, enough: Callable[[int], bool]) -> Samples:
+    found = Samples()
+    while not enough(len(found.seconds)):
+        with Stopwatch() as watch:
+            loads.upsert_one(table, len(found.seconds))
+        found.seconds.append(watch.seconds)
+    return found
+
+
+def _floor(ask: _Asker, tablet: m.TabletLocation) -> tuple[int, float]:
+    """LMDB's own compacting copy of the leader's data, synced."""
+    assert tablet.leader is not None
+    request = m.LocalSnapshotRequest(tablet.tablet, 0)
+    snapshot = ask(tablet.leader, "local_snapshot", request, m.LocalSnapshot)
+    size = os.path.getsize(Path(snapshot.path) / "data.mdb")
+    beside = tempfile.mkdtemp(dir=Path(snapshot.path).parent.parent.parent)
+    environment = lmdb.open(snapshot.path, readonly=True, max_dbs=32, max_spare_txns=4)
+    try:
+        with Stopwatch() as watch:
+            environment.copy(beside, compact=True)
+            with open(Path(beside) / "data.mdb", "rb+") as file:
+                os.fsync(file.fileno())
+    finally:
+        environment.close()
+        shutil.rmtree(beside)
+    return size, watch.seconds
+
+
+class Repair(msgspec.Struct, frozen=True):
+    """`whole_s`: from the death of a node until every tablet has three running voters again; `noticed_s`: of it until the first
+    copy began."""
+
+    tablets: int
+    whole_s: float
+    noticed_s: float
+
+
+def repair(hosts: int = 4) -> Repair:
+    """On a deployment of its own, whose servers hold a silent peer for lost after ten seconds."""
+    settings = {"tablet_server": {"follower_failed_s": 10.0}}
+    with (
+        tempfile.TemporaryDirectory(prefix="ebla-bench-") as directory,
+        ebla.local(hosts=hosts, data_dir=directory, masters=1, journals=0, settings=settings) as db,
+    ):
+        partition = ebla.hash("k", buckets=REPAIR_TABLETS)
+        table = db.create_table(
+            "repaired", schema=loads.SCHEMA, primary_key=["k"], partition_by=partition, replicas=3
+        )
+        fill(table, REPAIR_TABLETS * REPAIR_TABLET_BYTES)
+        table.flush()
+        cluster = LocalCluster.attach(Path(directory) / "cluster")
+        lost = f"tablet-server/host-{hosts}"
+        losing = [t for t in table.info().tablets if any(r.address == lost for r in t.replicas)]
+        ask = _Asker()
+        RealFaults(NAME, cluster).kill_node(hosts)
+        began = time.perf_counter()
+        others = [each.address for each in db.servers() if each.address != lost]
+        ask.until(lambda: any(ask(a, "list_copies", m.Empty(), m.CopyJobs).jobs for a in others))
+        noticed_s = time.perf_counter() - began
+        ask.until(lambda: _whole(ask, lost))
+        return Repair(len(losing), time.perf_counter() - began, noticed_s)
+
+
+def _whole(ask: _Asker, lost: str) -> bool:
+    info = ask("master", "get_table", m.TableName("repaired"), m.TableInfo)
+    if any(len(t.replicas) != 3 or any(r.address == lost for r in t.replicas) for t in info.tablets):
+        return False
+    states: dict[tuple[str, str], str] = {}
+    for address in dict.fromkeys(r.address for t in info.tablets for r in t.replicas):
+        for report in ask(address, "status", m.Empty(), m.ServerState).replicas:
+            states[address, report.tablet] = report.state
+    return all(states.get((r.address, t.tablet)) == m.RUNNING for t in info.tablets for r in t.replicas)
+
+
+class _Asker:
+    def __init__(self) -> None:
+        self.network = RayNetwork(namespace_of(NAME))
+
+    def __call__(self, address: str, method: str, message: msgspec.Struct, reply: type[Any]) -> Any:
+        addresses = masters_of(NAME) if address == "master" else [address]
+        error: EblaError | None = None
+        for each in addresses:
+            try:
+                return asyncio.run(self.network.call(each, method, message, reply, 10.0))
+            except EblaError as refused:
+                error = refused
+        assert error is not None
+        raise error
+
+    def state(self, address: str, tablet: str) -> str:
+        state = self(address, "status", m.Empty(), m.ServerState)
+        return next((r.state for r in state.replicas if r.tablet == tablet), m.DOES_NOT_EXIST)
+
+    def until(self, holds: Callable[[], Any]) -> None:
+        deadline = time.monotonic() + WITHIN_S
+        while True:
+            try:
+                if holds():
+                    return
+            except EblaError as error:
+                if not (error.retriable or isinstance(error, NetworkError | NotRunning)):
+                    raise
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"not within {WITHIN_S:g} s")
+            time.sleep(0.02)
+
+
+class _Memory:
+    """How much anonymous memory each of the roles' processes took at most, beyond what it had."""
+
+    def __init__(self, addresses: list[str]) -> None:
+        network = RayNetwork(namespace_of(NAME))
+        self.pids = [victims.process_of(asyncio.run(victims.ask(network, each))).pid for each in addresses]
+
+    def __enter__(self) -> _Memory:
+        self.before = [_anonymous(pid) for pid in self.pids]
+        self.most = list(self.before)
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+        return self
+
+    def _watch(self) -> None:
+        while not self._end.wait(0.05):
+            self.most = [max(most, _anonymous(pid)) for most, pid in zip(self.most, self.pids, strict=True)]
+
+    def __exit__(self, *exception: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    @property
+    def grown(self) -> list[int]:
+        return [most - before for most, before in zip(self.most, self.before, strict=True)]
+
+
+def _anonymous(pid: int) -> int:
+    """Pages of LMDB's files are the kernel's to take back; what is left is the process's own."""
+    told = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    found = re.search(r"^Anonymous:\s+(\d+) kB", told, re.MULTILINE)
+    assert found is not None
+    return int(found.group(1)) * 1024

@@ -1,0 +1,284 @@
+"""Tables heal and move on real Ray while rows are written: servers are lost for good, disks wiped, sources killed in the middle
+of a copy, replicas moved, hosts drained. Every acknowledged row is there afterwards, once, on three full replicas.
+
+The tests run in this order on one deployment of four hosts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+import ebla
+from ebla import survey
+from ebla.actors import messages as m
+from ebla.actors.errors import NetworkError, NotRunning
+from ebla.actors.master.messages import MoveReplicaRequest
+from ebla.chaos.faults import RealFaults
+from ebla.cli.app import app
+from ebla.placement import launch
+from ebla.placement.config import configure
+from ebla.placement.local_cluster import LocalCluster
+from ebla.table import Database
+from ebla.verdicts import Unanswered
+from tests.cluster.conftest import Caller, connect, disconnect, eventually, start_cluster
+
+pytestmark = pytest.mark.cluster
+
+NAME = "repair"
+NAMESPACE = f"ebla-{NAME}"
+MASTER = "master/0"
+HOSTS = ("host-1", "host-2", "host-3", "host-4")
+SCHEMA = pa.schema([("writer", pa.int32()), ("number", pa.int64()), ("filling", pa.string())])
+WRITERS = 2
+ROWS = 30  # of each writer, that a test waits for
+FILLING = "x" * 2000
+REPAIR_S = 150.0  # a node that is lost for good is noticed, its replicas are copied
+
+
+def address(host: str) -> str:
+    return f"tablet-server/{host}"
+
+
+class Load:
+    """Writers that insert row after row. Whatever is refused, or done twice, is an error."""
+
+    def __init__(self, db: Database) -> None:
+        self.table = db.table("rows")
+        self.rows: list[list[int]] = [[] for _ in range(WRITERS)]
+        self.errors: list[BaseException] = []
+        self._end = threading.Event()
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        threads = [threading.Thread(target=self._run, args=(w,), daemon=True) for w in range(WRITERS)]
+        for thread in threads:
+            thread.start()
+        try:
+            self.await_more()
+            yield
+            self.await_more()
+        finally:
+            self._end.set()
+            for thread in threads:
+                thread.join()
+
+    def await_more(self) -> None:
+        goals = [len(rows) + ROWS for rows in self.rows]
+
+        def reached() -> bool:
+            assert not self.errors, self.errors
+            return all(len(rows) >= goal for rows, goal in zip(self.rows, goals, strict=True))
+
+        eventually(reached, "rows are written")
+
+    def _run(self, writer: int) -> None:
+        try:
+            while not self._end.is_set():
+                number = len(self.rows[writer])
+                row = {"writer": writer, "number": number, "filling": FILLING}
+                self.table.insert(row, deadline_s=60.0)
+                self.rows[writer].append(number)
+        except BaseException as error:
+            self.errors.append(error)
+
+
+class Deployment:
+    def __init__(self, cluster: LocalCluster, data_dir: Path) -> None:
+        self.cluster = cluster
+        self.data_dir = data_dir
+        self.ask = Caller(NAMESPACE)
+        self.offset = 0
+
+    def up(self) -> None:
+        settings = {
+            "name": NAME,
+            "data_dir": str(self.data_dir),
+            "masters": 1,
+            "journals": 0,
+            "master": {"unresponsive_s": 4.0},
+            "tablet_server": {"follower_failed_s": 6.0, "copy_bytes_per_s": 4_000_000},
+        }
+        report = launch.up(configure(settings))
+        assert report.ready, report.warnings
+
+    @contextlib.contextmanager
+    def loaded(self) -> Iterator[Database]:
+        """Rows are written while the block runs; afterwards all of them are there, once, on three equal replicas."""
+        with ebla.connect(NAME) as db:
+            load = Load(db)
+            with load.running():
+                yield db
+            self.require_whole()
+            written = {(w, n) for w, numbers in enumerate(load.rows) for n in numbers}
+            rows = db.table("rows").scan(columns=["writer", "number"]).to_arrow().to_pydict()
+            pairs = list(zip(rows["writer"], rows["number"], strict=True))
+            assert len(pairs) == len(set(pairs))
+            assert {pair for pair in pairs if pair[0] < WRITERS} == written
+            db.table("rows").delete([{"writer": w, "number": n} for w, n in sorted(written)])
+
+    def tablets(self) -> tuple[m.TabletLocation, ...]:
+        return self.ask(MASTER, "get_table", m.TableName("rows"), m.TableInfo).tablets
+
+    def hosts_of(self, tablet: m.TabletLocation) -> list[str]:
+        return [replica.address.rpartition("/")[2] for replica in tablet.replicas]
+
+    def require_whole(self, without: str = "") -> None:
+        """Every tablet has three replicas, which hold the same, and none on the host that is not wanted."""
+
+        def whole() -> bool:
+            try:
+                info = self.ask(MASTER, "get_table", m.TableName("rows"), m.TableInfo)
+            except (NetworkError, NotRunning):
+                return False
+            if any(len(t.replicas) != 3 or without in self.hosts_of(t) for t in info.tablets):
+                return False
+            return self._agree(info)
+
+        eventually(
+            whole, f"three equal replicas of each tablet, none on {without or 'a lost host'}", REPAIR_S
+        )
+
+    def _agree(self, info: m.TableInfo) -> bool:
+        found = asyncio.run(survey.digests(self.ask.network, [info], timeout_s=20.0))
+        for tablet in info.tablets:
+            told = found[tablet.tablet]
+            known = [r for r in told.replicas.values() if not isinstance(r, Unanswered)]
+            if len(known) < 3:
+                return False
+            assert len({(r.rows, r.digest) for r in known}) == 1, told
+        return True
+
+    def move(self, tablet: str, source: str, target: str) -> None:
+        request = MoveReplicaRequest(tablet, source, target)
+
+        def asked() -> bool:
+            try:
+                self.ask(MASTER, "move_replica", request, m.MembersReply)
+            except ebla.EblaError as error:
+                if not error.retriable and not error.possibly_applied:
+                    raise
+                return False
+            return True
+
+        eventually(asked, "the move is begun")
+
+        def done() -> bool:
+            hosts = next(self.hosts_of(t) for t in self.tablets() if t.tablet == tablet)
+            return target in hosts and source not in hosts
+
+        eventually(done, f"{tablet} moves from {source} to {target}", REPAIR_S)
+
+
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    before = dict(os.environ)
+    cluster = start_cluster(tmp_path_factory.mktemp("cluster"), 4)
+    try:
+        connect(cluster)
+        try:
+            made = Deployment(cluster, tmp_path_factory.mktemp("data"))
+            made.up()
+            with ebla.connect(NAME) as db:
+                table = db.create_table(
+                    "rows",
+                    schema=SCHEMA,
+                    primary_key=["writer", "number"],
+                    partition_by=ebla.hash("number", buckets=2),
+                )
+                filling = [FILLING] * 4000
+                table.upsert(pa.table([[100] * 4000, list(range(4000)), filling], schema=SCHEMA))
+            yield made
+        finally:
+            disconnect()
+    finally:
+        found = LocalCluster.find(cluster.directory)
+        if found is not None:
+            found.kill_everything()
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@pytest.fixture
+def faults(deployment: Deployment) -> Iterator[RealFaults]:
+    with RealFaults(NAME, deployment.cluster) as found:
+        yield found
+
+
+def test_every_replica_of_a_table_moves_while_rows_are_written(deployment: Deployment) -> None:
+    with deployment.loaded():
+        for tablet in deployment.tablets():
+            for source in deployment.hosts_of(tablet):
+                present = next(t for t in deployment.tablets() if t.tablet == tablet.tablet)
+                (spare,) = [host for host in HOSTS if host not in deployment.hosts_of(present)]
+                deployment.move(tablet.tablet, source, spare)
+
+
+def test_a_copy_whose_source_is_killed_comes_to_its_end(deployment: Deployment, faults: RealFaults) -> None:
+    with deployment.loaded():
+        tablet = deployment.tablets()[0]
+        leader = (tablet.leader or "").rpartition("/")[2]
+        source = next(host for host in deployment.hosts_of(tablet) if host != leader)
+        (spare,) = [host for host in HOSTS if host not in deployment.hosts_of(tablet)]
+        request = MoveReplicaRequest(tablet.tablet, source, spare)
+        deployment.ask(MASTER, "move_replica", request, m.MembersReply)
+
+        def under_way() -> m.CopyJob | None:
+            jobs = deployment.ask(address(spare), "list_copies", m.Empty(), m.CopyJobs).jobs
+            return next((job for job in jobs if job.copied_bytes), None)
+
+        job = eventually(under_way, "the copy is under way")
+        faults.kill_actor(job.source)
+        deployment.move(tablet.tablet, source, spare)
+
+
+def test_a_server_whose_disk_was_wiped_comes_back_as_a_new_one_and_gets_replicas(
+    deployment: Deployment,
+) -> None:
+    victim = "host-4"
+
+    def identity() -> Any:
+        return deployment.ask.when_back(address(victim), "status", m.Empty(), m.ServerState).instance.uuid
+
+    with deployment.loaded():
+        before = identity()
+        deployment.cluster.kill_node(4)
+        shutil.rmtree(deployment.data_dir / victim)
+        deployment.cluster.start_node(4)
+        assert identity() != before
+
+
+def test_a_host_is_drained_by_its_command(deployment: Deployment, runner: CliRunner) -> None:
+    with deployment.loaded():
+        told = runner.invoke(app, ["nodes", "drain", "host-3", "--wait", "--name", NAME])
+        assert told.exit_code == 0, told.output
+        assert all("host-3" not in deployment.hosts_of(tablet) for tablet in deployment.tablets())
+        taken = runner.invoke(app, ["nodes", "drain", "host-3", "--off", "--name", NAME])
+        assert taken.exit_code == 0, taken.output
+
+
+def test_a_node_that_is_lost_for_good_is_replaced_by_the_others(deployment: Deployment) -> None:
+    for tablet in deployment.tablets():
+        if "host-4" not in deployment.hosts_of(tablet):
+            deployment.move(tablet.tablet, deployment.hosts_of(tablet)[0], "host-4")
+    with deployment.loaded():
+        deployment.cluster.kill_node(4)
+    deployment.require_whole(without="host-4")
+    with ebla.connect(NAME) as db:
+        kept = db.table("rows").scan(columns=["writer"]).to_arrow()
+        assert kept.num_rows == 4000
+
+
+@pytest.fixture
+def runner() -> CliRunner:
+    return CliRunner()
