@@ -149,7 +149,7 @@ class Job:
     async def _put_together(self) -> Parts:
         """As at a start, from what is on disk. Raises CopyEnded unless it is all that the source had, and not older than
         what was here."""
-        begun, last = self.begun, self.stone.superblock.last
+        begun = self.begun
         tail = bootstrap.Tail(self.tablet)
         private = await bootstrap.open_private(self.world.disk, tail)
         try:
@@ -163,11 +163,16 @@ class Job:
             raise CopyEnded(
                 f"the copy of tablet {self.tablet} ends at {parts.log.last}, its source at {begun.last}"
             )
+        self._require_not_older(parts)
+        return parts
+
+    def _require_not_older(self, parts: Parts) -> None:
+        """Than what was here: what this server acknowledged is in it."""
+        last = self.stone.superblock.last
         if last is not None and _newness(parts.log.last) < _newness(last):
             raise CopyEnded(
                 f"the copy of tablet {self.tablet} ends at {parts.log.last}, before our own {last}"
             )
-        return parts
 
     def _parts_made(self, parts: Parts) -> None:
         self._open["data"] = parts.rows.store.environment

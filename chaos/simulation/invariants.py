@@ -40,7 +40,7 @@ from ebla.chaos.simulation.applied import AppliedLog
 from ebla.chaos.simulation.deployment import Deployment, address_of
 from ebla.chaos.simulation.disk import DurableState, MemoryDisk
 from ebla.chaos.simulation.remembering import Remembered
-from ebla.storage.errors import StorageError
+from ebla.storage.errors import Corruption, StorageError
 from ebla.storage.shared_log import ENTRIES, SEQ_BYTES
 
 Facts = tuple[object, ...]
@@ -119,7 +119,7 @@ class Watch:
             logs_match(self._group(servers, tablet))
         for group in leaders.values():
             one_reader_at_a_time(group)
-        what_was_promised_is_remembered(servers, self.memory)
+        what_was_promised_is_remembered(self.deployment, servers, self.memory)
         if master is not None:
             if self._catalog_has_changed(master):
                 catalog_is_well_formed(master)
@@ -333,10 +333,14 @@ def terms_and_votes_only_grow(seen: Seen, memory: Memory) -> None:
         memory.remembered.votes(seen.server, seen.tablet, str(seen))
 
 
-def what_was_promised_is_remembered(servers: list[TabletServer], memory: Memory) -> None:
+def what_was_promised_is_remembered(
+    deployment: Deployment, servers: list[TabletServer], memory: Memory
+) -> None:
     for server in servers:
         if server.instance.start not in memory.old_copies:
-            memory.remembered.look(server)
+            address = server.world.address
+            damaged = deployment.cluster.tolerates(address, Corruption("a record"))
+            memory.remembered.look(server, damaged)
 
 
 def old_copies_are_not_believed(

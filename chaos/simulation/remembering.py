@@ -1,5 +1,6 @@
 """What a server must go on knowing of a tablet, whatever becomes of its replica: deleted, copied, failed, restarted.
 
+now     nothing is damaged on a disk that was not
 since   the term on its disk never falls, and a vote in a term is never changed
         what its log surely ended with is never behind it again: a copy brings at least that, a tombstone votes by it
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ebla.actors.tablet.replica import RUNNING, ConsensusState
+from ebla.actors.tablet.replica import FAILED, RUNNING
 from ebla.actors.tablet.server import TabletServer
 from ebla.storage.entries import Position
 from ebla.storage.errors import StorageError
@@ -24,8 +25,13 @@ class Remembered:
     hard_states: dict[Key, tuple[int, str | None]] = field(default_factory=dict)
     newest: dict[Key, Newness] = field(default_factory=dict)
 
-    def look(self, server: TabletServer) -> None:
-        """At everything that it holds. Raises AssertionError."""
+    def look(self, server: TabletServer, damaged: bool) -> None:
+        """At everything that it holds; `damaged`: its disk was. Raises AssertionError."""
+        for tablet, held in server.lifecycle.all().items():
+            if held.state == FAILED and not damaged:
+                raise AssertionError(
+                    f"{server.world.address} has a damaged replica of {tablet}: {held.error}"
+                )
         for tablet, stone in server.lifecycle.stones.items():
             who = f"the tombstone of {tablet} on {server.world.address}"
             self.votes(server, tablet, who)
@@ -39,8 +45,12 @@ class Remembered:
                     self.newest[server.instance.uuid, tablet] = newness(last)
 
     def votes(self, server: TabletServer, tablet: str, who: str) -> None:
-        state = self._on_disk(server, tablet)
+        try:
+            state = server.consensus.get(tablet)
+        except StorageError:
+            return  # damaged, or the disk is gone: nothing is served from it
         if state is None:
+            assert (server.instance.uuid, tablet) not in self.hard_states, f"{who} has forgotten its votes"
             return
         key, (now, vote) = (server.instance.uuid, tablet), (state.hard_state.term, state.hard_state.vote)
         term, voted = self.hard_states.get(key, (0, None))
@@ -48,12 +58,6 @@ class Remembered:
         if now == term and voted is not None:
             assert vote == voted, f"{who}: the vote in term {term} was {voted} and is {vote}"
         self.hard_states[key] = now, vote
-
-    def _on_disk(self, server: TabletServer, tablet: str) -> ConsensusState | None:
-        try:
-            return server.consensus.get(tablet)
-        except StorageError:
-            return None  # damaged, or the disk is gone: nothing is served from it
 
     def _require(self, server: TabletServer, tablet: str, last: Position, who: str) -> None:
         before = self.newest.get((server.instance.uuid, tablet), (0, 0))

@@ -133,7 +133,7 @@ class SimulatedCluster:
         self.network = SimulatedNetwork(loop)
         self.failures: list[Failure] = []
         self._faults = faults or (lambda address: NoFaults())
-        self._tolerates = tolerates
+        self.tolerates = tolerates
         self._nodes: dict[str, Node] = {}
         self._zombies: dict[str, Node] = {}
         self._states: dict[str, DurableState] = {}
@@ -353,7 +353,7 @@ class SimulatedCluster:
             self.crash(node.address)
         else:
             self._kill(node)
-        if node.address not in self._expected and not self._tolerates(node.address, error):
+        if node.address not in self._expected and not self.tolerates(node.address, error):
             failed = RoleFailed(f"{node.address} failed in {where} at {self.loop.time():.6f} s: {error!r}")
             failed.__cause__ = error
             self.loop.abort(failed)

@@ -1,0 +1,141 @@
+"""What planted defects swap where members change and tablets are copied; chaos/planted.py names them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from ebla.actors import messages as m
+from ebla.actors.tablet import bootstrap, copying, deletion, members
+from ebla.actors.tablet.copy_job import Job
+from ebla.actors.tablet.copying import Copies
+from ebla.actors.tablet.deletion import Deletion
+from ebla.actors.tablet.lifecycle import Lifecycle
+from ebla.actors.tablet.raft import election
+from ebla.actors.tablet.raft.leadership import Leadership
+from ebla.actors.tablet.raft.log_index import LogIndex
+from ebla.actors.tablet.raft.messages import Configuration, HardState, VoteRequest
+from ebla.actors.tablet.raft.progress import Progress
+from ebla.actors.tablet.raft.tombstone import Tombstone
+from ebla.actors.tablet.replica import ConsensusState, Replica, Superblock
+from ebla.actors.tablet.sessions import Session, Sessions
+from ebla.actors.tablet.stones import Stone
+from ebla.chaos.defects import Swap
+from ebla.storage.entries import START
+from ebla.storage.records import RecordStore
+from ebla.storage.results import RESULTS
+from ebla.storage.shared_log import Found
+
+
+def merge_forgets_the_vote() -> list[Swap]:
+    return [(copying, "merge", lambda own, source_term: HardState(max(own.term, source_term)))]
+
+
+def merge_takes_the_sources_term() -> list[Swap]:
+    return [(copying, "merge", lambda own, source_term: HardState(source_term))]
+
+
+def tombstone_votes_for_older_logs() -> list[Swap]:
+    def judge(self: Tombstone, now: float, request: VoteRequest) -> str:
+        alive = now < self._withheld_until
+        return election.judge(request, self.hard_state, LogIndex(), leader_alive=alive)
+
+    return [(Tombstone, "_judge", judge)]
+
+
+def tombstone_votes_are_not_durable() -> list[Swap]:
+    async def save(self: Stone, consensus: RecordStore[ConsensusState]) -> None:
+        return None
+
+    return [(Stone, "save", save)]
+
+
+def tombstone_forgets_its_votes() -> list[Swap]:
+    entomb = Deletion.entomb
+
+    async def forget(self: Deletion, tablet: str, reason: str) -> Stone:
+        stone = await entomb(self, tablet, reason)
+        await self.lifecycle.consensus.environment.commit([self.lifecycle.consensus.delete(tablet)])
+        return stone
+
+    return [(deletion.Deletion, "entomb", forget)]
+
+
+def ready_before_the_data_is_durable() -> list[Swap]:
+    reserve = Copies._reserve
+
+    async def early(self: Copies, request: m.StartCopyRequest, begun: m.SessionBegun) -> Stone:
+        stone = await reserve(self, request, begun)
+        ready = replace(stone.superblock, state="ready", last=None)
+        await self.lifecycle.superblocks.save(request.tablet, ready)
+        return stone
+
+    return [(Copies, "_reserve", early)]
+
+
+def a_former_replicas_entries_are_taken_for_the_copys() -> list[Swap]:
+    def gather(shared: Iterable[Found], tails: dict[str, bootstrap.Tail]) -> None:
+        for found in shared:
+            tail = tails.get(found.tablet)
+            if tail is not None:
+                tail.add(found.index, found.seq, found.record, found.damage)
+
+    return [(bootstrap, "gather", gather)]
+
+
+def the_log_is_not_copied() -> list[Swap]:
+    begun = Sessions._begun
+
+    def without(self: Sessions, replica: Replica, *rest: object) -> m.SessionBegun:
+        told = begun(self, replica, *rest)  # type: ignore[arg-type]
+        session = self._sessions[told.session]
+        session.last = session.flushed
+        return replace(told, last=told.flushed)
+
+    return [(Sessions, "_begun", without), (Job, "_require_not_older", lambda self, parts: None)]
+
+
+def answers_are_not_copied() -> list[Swap]:
+    read = Sessions._read
+
+    async def without(self: Sessions, session: Session) -> tuple[str, bytes]:
+        database, items = await read(self, session)
+        return (database, b"\x90") if database == RESULTS else (database, items)
+
+    return [(Sessions, "_read", without)]
+
+
+def non_voters_count() -> list[Swap]:
+    reconfigure = Leadership.reconfigure
+
+    def everybody(self: Leadership, configuration: Configuration, now: float, next_index: int) -> None:
+        reconfigure(self, configuration, now, next_index)
+        self._voters = tuple(peer.uuid for peer in configuration.peers)
+
+    return [(Leadership, "reconfigure", everybody)]
+
+
+def promote_at_once() -> list[Swap]:
+    return [(Progress, "caught_up", lambda self, committed: True)]
+
+
+def ignore_the_compare_and_set() -> list[Swap]:
+    return [(members, "require_unmoved", lambda replica, index: None)]
+
+
+def copy_from_whoever_asks() -> list[Swap]:
+    return [
+        (Sessions, "_require_leading", lambda self, replica, term: replica.require_running()),
+        (Copies, "_require_term", lambda self, request, term: None),
+        (Job, "_require_not_older", lambda self, parts: None),
+    ]
+
+
+def a_start_forgets_where_the_log_ended() -> list[Swap]:
+    load = Lifecycle._load_stone
+
+    async def forget(self: Lifecycle, superblock: Superblock) -> None:
+        await load(self, replace(superblock, last=START))
+
+    return [(Lifecycle, "_load_stone", forget)]
