@@ -203,6 +203,17 @@ def test_leadership_goes_to_one_that_is_to_stay_if_there_is_one() -> None:
     assert made.step_down(10.0, None) == "b"
 
 
+def test_a_tombstone_is_no_successor_whatever_it_held() -> None:
+    made = replicating(leader())
+    made.propose(10.0, WRITE, 1)
+    sends = plans(made.take())
+    agree(made, 10.0, sends["b"])
+    plan = next_plan(made, "b", 10.0 + BEAT)
+    made.failed(10.0 + BEAT, "b", Sent(10.0, plan), True, TABLET_DELETED)
+    assert made.progress["b"].match > made.progress["c"].match
+    assert made.step_down(10.0 + BEAT, None) == "c"
+
+
 # -- the last resort
 
 

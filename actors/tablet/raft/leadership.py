@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ebla.actors.tablet.raft.events import AppendPlan, RaftLimits
 from ebla.actors.tablet.raft.log_index import LogIndex
 from ebla.actors.tablet.raft.messages import Configuration
-from ebla.actors.tablet.raft.progress import PROBE, REPLICATE, Progress, majority_least
+from ebla.actors.tablet.raft.progress import LAGGING, PROBE, REPLICATE, Progress, majority_least
 
 
 @dataclass(frozen=True)
@@ -136,13 +136,18 @@ class Leadership:
     # -- transfer
 
     def choose_successor(self) -> str | None:
-        """The voter that holds most, then the one heard of last; the first of equals. One that is to go leads only if
-        nobody else can."""
+        """The voter that holds most, then the one heard of last; the first of equals. What a tombstone or a lagging one held
+        is of no use, and one that is to go leads only if nobody else can."""
         others = [uuid for uuid in self._staying if uuid != self.me]
         others = others or [uuid for uuid in self._voters if uuid != self.me]
         if not others:
             return None
-        return max(others, key=lambda uuid: (self.peers[uuid].match, self.peers[uuid].last_contact))
+
+        def fitness(uuid: str) -> tuple[bool, int, float]:
+            peer = self.peers[uuid]
+            return peer.refusal is None and peer.state != LAGGING, peer.match, peer.last_contact
+
+        return max(others, key=fitness)
 
     def may_succeed(self, uuid: str) -> bool:
         return uuid != self.me and uuid in self._voters
