@@ -216,7 +216,6 @@ def test_missing_data_or_votes_are_damage_and_never_taken_for_a_new_replica(path
     simulate(scenario)
 
 
-@pytest.mark.usefixtures("unmended")
 @pytest.mark.parametrize("victim", ["leader", "follower"])
 def test_a_data_disk_that_is_lost_fails_the_replicas_on_it_and_the_server_goes_on(victim: str) -> None:
     async def scenario(group: Group) -> None:
@@ -224,17 +223,40 @@ def test_a_data_disk_that_is_lost_fails_the_replicas_on_it_and_the_server_goes_o
         await group.upsert(row(1))
         host = (await group.followers())[0] if victim == "follower" else await group.leader()
         server, state = group.server(host), group.cluster.state(address(host))
+        lost, other = group.replica(host), group.replica(host, OTHER)
         state.lose_data(f"data/{TABLET}")
-        await group.sleep(0.2)  # nobody has asked it for anything
-        assert group.replica(host).state == "failed"
-        assert "is lost" in str(group.replica(host).error)
+        async with group.client.clock.timeout(10.0):  # nobody asks it for anything
+            while server.replicas.get(TABLET) in (lost, None):
+                await group.sleep(0.05)
+        assert "is lost" in str(lost.error)
+        assert group.server(host) is server and group.replica(host, OTHER) is other
+        assert other.state == group.replica(host).state == "running"
         await group.upsert(row(2))
-        assert await group.get(2) == [row(2)]
-        assert group.server(host) is server and group.replica(host, OTHER).state == "running"
         await group.restart(host)
         reported = await group.ask(host, "status", m.Empty(), m.ServerState)
-        assert {r.tablet: r.state for r in reported.replicas} == {TABLET: "failed", OTHER: "running"}
-        await group.upsert(row(3))
+        assert {r.tablet: r.state for r in reported.replicas} == {TABLET: "running", OTHER: "running"}
+        assert await group.get(1) == [row(1)] and await group.get(2) == [row(2)]
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize("lost", ["data disk", "its data as well, and the log is kept"])
+def test_a_replica_whose_data_disk_is_lost_while_its_server_is_down_is_copied_onto(lost: str) -> None:
+    async def scenario(group: Group) -> None:
+        await group.create(OTHER)
+        await group.upsert(row(1))
+        host = (await group.followers())[0]
+        group.cluster.crash(address(host))
+        group.cluster.state(address(host)).lose_data(f"data/{TABLET}")
+        if lost != "data disk":
+            group.cluster.state(address(host)).environments[f"data/{TABLET}"].clear()
+        await group.restart(host)
+        assert group.replica(host, OTHER).state == "running"
+        async with group.client.clock.timeout(10.0):
+            while TABLET not in group.server(host).replicas:
+                await group.sleep(0.05)
+        await group.upsert(row(2))
+        assert group.replica(host).state == "running"
 
     simulate(scenario)
 
