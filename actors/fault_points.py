@@ -99,8 +99,6 @@ REPAIR_POINTS = (  # where replicas are deleted to tombstones, and copied
     "tablet.copy.before_undo",
     "tablet.start.before_undo",
 )
-REPAIR_MARKS = ("tablet.copy.chunk_lost", "tablet.copy.session_ended")
-
 MEMBER_POINTS = (  # where members of tablets change
     "master.drain.before_edit",
     "master.drain.after_edit",
@@ -138,4 +136,6 @@ MARKS = (
     "tablet.hard_state.disk_full",
     "tablet.log.disk_full",
     "tablet.heartbeat.failed",
+    "tablet.copy.chunk_lost",
+    "tablet.copy.session_ended",
 )

@@ -13,6 +13,7 @@ from ebla.actors.fault_points import (
     GROUP_POINTS,
     JOURNAL_POINTS,
     MASTER_POINTS,
+    MEMBER_POINTS,
     NAMESPACE_POINTS,
     POINTS,
     REPAIR_POINTS,
@@ -118,7 +119,13 @@ _LOCKS = Shape(hosts=1, clients=4, masters=2, journals=3, server=SMALL, master=S
 _MOVES = Shape(
     hosts=5,
     clients=2,
-    server={**SMALL, "follower_failed_s": 1.5, "log_retained_entries_max": 25, "copy_idle_s": 2.0},
+    server={
+        **SMALL,
+        "follower_failed_s": 1.5,
+        "log_retained_entries_max": 25,
+        "copy_idle_s": 2.0,
+        "copy_bytes_per_s": 20_000,  # slow, so that there is time to vote meanwhile
+    },
     master={**SMALL_MASTER, "rpc_backoff_max_s": 1.0},
 )
 
@@ -344,12 +351,12 @@ _ALL = (
             "rot": 1.0,
             "grow_map": 1.0,
         },
-        lambda: [Moves(), Registers(keys=2, tablets=4), Chains(tablets=2), Tokens()],
+        lambda: [Moves(), Registers(keys=2, tablets=4), Chains(tablets=2), Tokens(), Churn(TABLES)],
         _MOVES,
         duration_s=12.0,
         holds_s={"crash": (0.3, 5.0), "isolate": (0.5, 5.0)},
         pause_s=0.25,
-        points=(*REPAIR_POINTS, *REPAIR_POINTS, *POINTS),
+        points=(*REPAIR_POINTS, *REPAIR_POINTS, *MEMBER_POINTS, *POINTS),
     ),
     Scenario(
         "alters",
