@@ -244,10 +244,11 @@ class Catalog:
         before = record.configuration.peers + record.former
         former = tuple(peer for peer in before if stays(peer.uuid) is None)
         tombstones = tuple(peer for peer in record.tombstones if stays(peer.uuid) is None)
-        # From its first own change on, the group brings up its members by itself.
-        self._put(
-            replace(record, configuration=edit.configuration, former=former, tombstones=tombstones, unseen=())
-        )
+        # Those of the first configuration that were never heard of are still created: until then they cannot vote, and
+        # the group may need them to elect the leader that would copy the tablet to them.
+        unseen = tuple(uuid for uuid in record.unseen if stays(uuid) is not None)
+        changed = replace(record, configuration=edit.configuration, former=former, tombstones=tombstones)
+        self._put(replace(changed, unseen=unseen))
 
     def _replicas_seen(self, edit: e.ReplicasSeen) -> None:
         for tablet in edit.tablets:

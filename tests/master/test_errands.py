@@ -55,6 +55,18 @@ def test_a_replica_that_was_seen_is_never_created_again():
     assert todo.begin(story.catalog, live("a", "b", "c"), 1e6) == []
 
 
+def test_a_member_that_was_never_heard_of_is_created_also_after_a_change_of_the_others():
+    """Found by simulation: one voter had not been made yet, another lost its disk, and the third could not be elected."""
+    story, todo = Story(), errands()
+    tablet = story.running("a", "b", "c")
+    story.apply(e.ReplicasSeen("a", (tablet,)), e.ReplicasSeen("b", (tablet,)))
+    story.apply(e.ConfigurationChanged(tablet, configuration("a", "c", "d", index=4)))
+    assert kinds(todo.begin(story.catalog, live("a", "b", "c", "d"), 0.0)) == [
+        ("create", "c"),
+        ("tombstone", "b"),
+    ]
+
+
 def test_a_prepared_tablet_is_nobodys_errand():
     story = Story()
     story.create(buckets=5)

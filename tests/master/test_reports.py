@@ -153,6 +153,7 @@ def test_a_former_member_that_holds_nothing_is_an_edit():
 def test_a_former_member_with_a_tombstone_is_gone_and_the_tombstone_is_remembered():
     story, views = Story(), Views()
     tablet = story.running("a", "b", "c")
+    story.apply(*(e.ReplicasSeen(uuid, (tablet,)) for uuid in "abc"))
     story.apply(e.ConfigurationChanged(tablet, configuration("a", "b", index=4)))
     buried = report(replica(tablet, ABC, state="deleted"))
     assert durable_changes(story.catalog, "b", buried) == [], "it is a member"
