@@ -14,22 +14,25 @@ from ebla.cli.members import document, names
 from ebla.cli.problems import Refused
 from ebla.cli.render import host_of, listing, number, short
 from ebla.cli.tablets import TabletId
-from ebla.cli.ui import Ui
+from ebla.cli.ui import Progress, Ui
+from ebla.storage.errors import EblaError, InvalidArgument
 
 if TYPE_CHECKING:
     from ebla.actors.messages import MembersReply, ReplicaReport
     from ebla.verdicts import ReplicaHealth, Survey, TabletHealth
 
-FORCE_S = 15.0
+FORCE_S = 20.0
+CALL_S = 25.0  # a survivor asks the others, and waits until it is committed
+AGAIN_S = 1.0
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """`survivor` makes itself the leader of `keep`. `configuration_index`: of the configuration that it has committed."""
+    """The first of `survivors` (uuid and address) makes itself the leader of `keep`, or else the next. `configuration_index`: of the
+    configuration that it has committed."""
 
     tablet: str
     table: str
-    survivor: str
-    address: str
+    survivors: tuple[tuple[str, str], ...]
     keep: tuple[str, ...]
     lost: tuple[str, ...]
     last_index: int
@@ -60,7 +63,6 @@ def unsafe_change_config(
     """
 
     async def work(cluster: Cluster) -> tuple[Plan, MembersReply]:
-        from ebla.actors import messages as m
         from ebla.health import judge
 
         info, location = await cluster.tablet(tablet)
@@ -71,10 +73,8 @@ def unsafe_change_config(
             for part in _shown(plan, health):
                 ui.err.print(part, highlight=False, markup=False)
         _confirm(ui, plan.tablet, yes)
-        request = m.UnsafeChangeRequest(
-            plan.survivor, plan.tablet, plan.keep, plan.configuration_index, "asked for on the command line"
-        )
-        return plan, await cluster.call(plan.address, "unsafe_change", request, m.MembersReply, FORCE_S)
+        with ui.working("unsafe-change-config") as progress:
+            return plan, await _forced(cluster, plan, progress)
 
     plan, reply = within(ui, work)
     ui.show(
@@ -84,11 +84,42 @@ def unsafe_change_config(
     )
 
 
+async def _forced(cluster: Cluster, plan: Plan, progress: Progress) -> MembersReply:
+    """By the first of the survivors that may lead: one that has less than another is refused. A leader that was heard a moment
+    ago is waited for."""
+    import asyncio
+
+    from ebla.actors import messages as m
+
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + FORCE_S
+    left = list(plan.survivors)
+    while True:
+        uuid, address = left[0]
+        request = m.UnsafeChangeRequest(
+            uuid, plan.tablet, plan.keep, plan.configuration_index, "asked for on the command line"
+        )
+        try:
+            return await cluster.call(address, "unsafe_change", request, m.MembersReply, CALL_S)
+        except InvalidArgument as error:
+            if len(left) == 1:
+                raise
+            progress.step(error.message)
+            del left[0]
+        except EblaError as error:
+            if not error.retriable or clock() >= deadline:
+                raise
+            progress.step(error.message)
+            await asyncio.sleep(AGAIN_S)
+
+
 def planned(survey: Survey, health: TabletHealth, keep: list[str]) -> Plan:
     """Who would lead, of those that are kept. Raises Refused where it is not needed, or cannot be."""
-    if health.leader is not None:
+    voters = [replica for replica in health.replicas if replica.member in (None, "voter")]
+    run = sum(replica.status in ("HEALTHY", "LAGGING") for replica in voters)
+    if 2 * run > len(voters):
         raise Refused(
-            f"tablet {short(health.tablet)} has a leader, so its majority lives: nothing need be forced",
+            f"{run} of {len(voters)} voters of tablet {short(health.tablet)} run, a majority: nothing need be forced",
             hint=f"`ebla tablet remove-replica {short(health.tablet)} SERVER` takes a replica off",
         )
     reports = _reports(survey, health.tablet)
@@ -105,21 +136,21 @@ def planned(survey: Survey, health: TabletHealth, keep: list[str]) -> Plan:
             why = found[0].error or "it gives no answer"
             raise Refused(f"the replica at {word} cannot be kept: {why}", hint="keep those that run")
         kept[uuid] = report
-    voters = {
+    able = {
         uuid: report
         for uuid, report in kept.items()
         if (peer := report.configuration.peer(uuid)) is not None and peer.member == "voter"
     }
-    if not voters:
+    if not able:
         raise Refused("none of those that are kept is a voter: nobody could lead", hint="keep a voter")
-    survivor = max(voters, key=lambda uuid: (voters[uuid].last_index, voters[uuid].commit_index))
-    report = voters[survivor]
+    order = sorted(able, key=lambda uuid: (able[uuid].last_index, able[uuid].commit_index), reverse=True)
+    addresses = {replica.uuid: replica.address for replica in health.replicas}
+    report = able[order[0]]
     members = [peer.uuid for peer in report.configuration.peers]
     return Plan(
         tablet=health.tablet,
         table=health.table,
-        survivor=survivor,
-        address=next(replica.address for replica in health.replicas if replica.uuid == survivor),
+        survivors=tuple((uuid, addresses[uuid]) for uuid in order),
         keep=tuple(kept),
         lost=tuple(uuid for uuid in members if uuid not in kept),
         last_index=report.last_index,
@@ -160,7 +191,7 @@ def _shown(plan: Plan, health: TabletHealth) -> list[Any]:
 
 
 def _fate(plan: Plan, replica: ReplicaHealth) -> str:
-    if replica.uuid == plan.survivor:
+    if replica.uuid == plan.survivors[0][0]:
         return "the leader"
     return "a follower" if replica.uuid in plan.keep else "given up"
 

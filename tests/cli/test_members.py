@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from ebla.actors import messages as m
@@ -9,6 +11,8 @@ from ebla.actors.master.messages import DrainReply, DrainRequest
 from ebla.actors.repair_messages import UNHEALTHY
 from ebla.placement import launch
 from tests.cli.repair_stage import Repairing, RepairStage, first_tablet
+from tests.cli.stage import HOSTS, Cli, Stage
+from tests.cli.test_commands import flights
 from tests.master.healed import configuration, follower, hosts_of, leader, silence, spare, well
 
 
@@ -268,3 +272,36 @@ def test_a_command_that_waits_no_longer_says_that_it_goes_on(
     )
     late = repairing(*words, prepare=nothing, looked=looked)
     assert (late.status, "goes on without this command" in late.err) == (1, True), late.err
+
+
+# -- with real tablet servers --------------------------------------------------------------------------------
+
+
+async def two_lost(stage: Stage) -> None:
+    await stage.table()
+    for host in HOSTS[1:]:
+        stage.cluster.crash(f"tablet-server/{host}")
+
+
+def test_a_real_survivor_leads_alone_and_the_mark_stays(ebla: Cli) -> None:
+    tablets = [each["tablet"] for each in ebla("tablet", "list", "--json", prepare=flights).json["tablets"]]
+
+    async def forced_once(stage: Stage) -> None:
+        await two_lost(stage)
+        network = stage.cluster.client_world("operator").network
+        (server,) = [status for status in await stage.db.servers() if status.host == HOSTS[0]]
+        for tablet in tablets:
+            request = m.UnsafeChangeRequest(server.uuid, tablet, (server.uuid,), -1, "a test")
+            await asyncio.sleep(10.0)  # until nobody has heard of a leader
+            await network.call(server.address, "unsafe_change", request, m.MembersReply, 10.0)
+
+    keep = ("tablet", "unsafe-change-config", tablets[0], "--keep", HOSTS[0], "--yes-i-lose-data", tablets[0])
+    done = ebla(*keep, "--json", prepare=two_lost)
+    assert done.status == 0, done.err
+    assert [each["address"] for each in done.json["members"]] == [f"tablet-server/{HOSTS[0]}"]
+    assert (done.json["unsafe"], len(done.json["lost"])) == (1, 2)
+    check = ebla("check", prepare=forced_once)
+    assert check.status == 1, "the other replicas are missing"
+    assert any("forced without a majority once" in line for line in check.lines), check.out
+    shown = ebla("tablet", "show", tablets[0], prepare=forced_once)
+    assert "forced on it without a majority 1 time: acknowledged writes may be missing" in shown.out
