@@ -193,8 +193,7 @@ class _Bars:
             if key not in self._tasks:
                 self._tasks[key] = self._progress.add_task(_title(job), total=None, text="")
             total = max(job.data_bytes, job.copied_bytes) or None
-            rest = f"{job.phase}, {size(int(job.rate))}/s, {age(job.eta_s)} left"
-            self._progress.update(self._tasks[key], completed=job.copied_bytes, total=total, text=rest)
+            self._progress.update(self._tasks[key], completed=job.copied_bytes, total=total, text=_pace(job))
         self._known = present
 
 
@@ -205,7 +204,17 @@ def _title(job: CopyJob) -> str:
 def _state(job: CopyJob) -> str:
     done = f"{size(job.copied_bytes)} of {size(job.data_bytes)}"
     again = "" if job.attempt == 1 else f", attempt {job.attempt}"
-    return f"{job.phase}, {done}, {size(int(job.rate))}/s, {age(job.eta_s)} left{again}"
+    return f"{done}, {_pace(job)}{again}"
+
+
+def _pace(job: CopyJob) -> str:
+    """The phase, and the speed and the time left as far as they can be told."""
+    told = [job.phase]
+    if job.rate > 0:
+        told.append(f"{size(int(job.rate))}/s")
+    if job.eta_s is not None:
+        told.append(f"{age(job.eta_s)} left")
+    return ", ".join(told)
 
 
 # -- cancel --------------------------------------------------------------------------------------------------

@@ -119,7 +119,7 @@ def _role(replica: ReplicaHealth) -> str:
 
 def _remark(replica: ReplicaHealth) -> str:
     """What its leader, or the master, knows of it and it does not."""
-    told = [] if replica.health in (None, "healthy") else [f"{replica.health} to its leader"]
+    told = [f"{replica.health} to its leader"] if replica.health in ("failed", "lost") else []
     if replica.replace:
         told.append("to be replaced")
     if replica.draining:

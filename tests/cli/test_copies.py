@@ -87,7 +87,7 @@ def test_copies_are_watched_until_none_is_left_with_lines_where_there_is_no_term
 ) -> None:
     shown = repairing("tablet", "copies", "--watch", prepare=copies_that_end)
     assert shown.status == 0
-    assert shown.lines[0] == "flights aaaa1111 a -> c: data, 10 MiB of 40 MiB, 10 MiB/s, 3.0 s left"
+    assert shown.lines[0] == "flights aaaa1111 a -> c: 10 MiB of 40 MiB, data, 10 MiB/s, 3.0 s left"
     ended = [line for line in shown.lines if ": ended after" in line]
     assert ended == [
         "flights bbbb2222 a -> d: ended after 0.1 s, 1.0 MiB",
