@@ -21,6 +21,7 @@ What is a function of one state alone, a replica's or the catalog's, is looked a
     catalog_is_well_formed         the master's maps agree with each other
     nothing_is_deleted_unasked     a tablet's data leaves a disk only if the catalog has ended the tablet, or a tombstone stays
     what_was_promised_is_remembered a server never goes behind a vote or an entry of its own, see remembering.py
+    tombstones_remember            nor do its tombstones
 """
 
 from __future__ import annotations
@@ -113,13 +114,14 @@ class Watch:
                 durable_is_on_disk(seen)
                 entries_can_be_read(seen)
                 terms_and_votes_only_grow(seen, self.memory)
+                what_was_promised_is_remembered(seen, self.memory)
                 one_leader_per_term(seen, self.memory)
                 leaders_commit_their_own_term(seen, self.memory)
                 committed_never_changes(seen, self.memory)
             logs_match(self._group(servers, tablet))
         for group in leaders.values():
             one_reader_at_a_time(group)
-        what_was_promised_is_remembered(self.deployment, servers, self.memory)
+        tombstones_remember(self.deployment, servers, self.memory)
         if master is not None:
             if self._catalog_has_changed(master):
                 catalog_is_well_formed(master)
@@ -333,14 +335,17 @@ def terms_and_votes_only_grow(seen: Seen, memory: Memory) -> None:
         memory.remembered.votes(seen.server, seen.tablet, str(seen))
 
 
-def what_was_promised_is_remembered(
-    deployment: Deployment, servers: list[TabletServer], memory: Memory
-) -> None:
+def what_was_promised_is_remembered(seen: Seen, memory: Memory) -> None:
+    if seen.server.instance.start not in memory.old_copies:
+        memory.remembered.look_at(seen.server, seen.replica, str(seen))
+
+
+def tombstones_remember(deployment: Deployment, servers: list[TabletServer], memory: Memory) -> None:
     for server in servers:
         if server.instance.start not in memory.old_copies:
             address = server.world.address
             damaged = deployment.cluster.tolerates(address, Corruption("a record"))
-            memory.remembered.look(server, damaged)
+            memory.remembered.look_at_stones(server, damaged)
 
 
 def old_copies_are_not_believed(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ebla.actors.tablet.replica import FAILED, RUNNING
+from ebla.actors.tablet.replica import FAILED, Replica
 from ebla.actors.tablet.server import TabletServer
 from ebla.storage.entries import Position
 from ebla.storage.errors import StorageError
@@ -25,8 +25,8 @@ class Remembered:
     hard_states: dict[Key, tuple[int, str | None]] = field(default_factory=dict)
     newest: dict[Key, Newness] = field(default_factory=dict)
 
-    def look(self, server: TabletServer, damaged: bool) -> None:
-        """At everything that it holds; `damaged`: its disk was. Raises AssertionError."""
+    def look_at_stones(self, server: TabletServer, damaged: bool) -> None:
+        """At all that it has, and for failed replicas; `damaged`: its disk was. Raises AssertionError, as the others do."""
         for tablet, held in server.lifecycle.all().items():
             if held.state == FAILED and not damaged:
                 raise AssertionError(
@@ -37,12 +37,12 @@ class Remembered:
             self.votes(server, tablet, who)
             if stone.superblock.last is not None and not stone.ended:
                 self._require(server, tablet, stone.superblock.last, who)
-        for tablet, replica in server.replicas.items():
-            if replica.state == RUNNING:
-                last = replica.log.last
-                self._require(server, tablet, last, f"the replica of {tablet} on {server.world.address}")
-                if replica.core.durable_index == last.index:
-                    self.newest[server.instance.uuid, tablet] = newness(last)
+
+    def look_at(self, server: TabletServer, replica: Replica, who: str) -> None:
+        last = replica.log.last
+        self._require(server, replica.tablet, last, who)
+        if replica.core.durable_index == last.index:
+            self.newest[server.instance.uuid, replica.tablet] = newness(last)
 
     def votes(self, server: TabletServer, tablet: str, who: str) -> None:
         try:
