@@ -26,8 +26,8 @@ from ebla.storage.errors import Corruption, Damaged, DiskFull, InvalidArgument
 from ebla.storage.shared_log import SharedLog
 from ebla.storage.tablet_store import META
 
-LOOK_S = 0.025  # between two looks at the replicas that something happened to
-FULL_EVERY = 40  # one look of so many is at all of them
+LOOK_S = 0.05  # between two looks at the replicas that something happened to
+FULL_EVERY = 20  # one look of so many is at all of them
 DISK_FULL_PAUSE_S = 1.0
 
 
