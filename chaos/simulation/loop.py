@@ -19,6 +19,7 @@ import asyncio
 import collections
 import contextlib
 import contextvars
+import functools
 import gc
 import hashlib
 import heapq
@@ -186,6 +187,36 @@ class _Handle(list[Any]):
         return self[0] is None
 
 
+class Alarm:
+    """What a task that sleeps waits for: a future that only time makes ready, and that wakes its task by one callback where
+    asyncio's takes two. To be yielded by a coroutine at once, and by nobody else."""
+
+    __slots__ = ("_asyncio_future_blocking", "_cancelled", "_handle", "_loop", "_when")
+
+    def __init__(self, loop: SimulatedLoop, when: float) -> None:
+        self._asyncio_future_blocking = True
+        self._cancelled = False
+        self._loop = loop
+        self._when = when
+
+    def add_done_callback(self, callback: Any, *, context: contextvars.Context) -> None:
+        self._handle = self._loop.call_at(self._when, callback, self, context=context)
+
+    def cancel(self, msg: object = None) -> bool:
+        """Asked by a task that is cancelled: it wakes soon, and finds out."""
+        if self._cancelled:
+            return False
+        callback, arguments, context = self._handle
+        self._handle.cancel()
+        self._cancelled = True
+        self._loop.call_soon(callback, *arguments, context=context)
+        return True
+
+    def result(self) -> None:
+        if self._cancelled:
+            raise asyncio.CancelledError
+
+
 class SimulatedLoop(asyncio.BaseEventLoop):
     """See the module. `random` is the root of all chance in the run; derive from it with `derive`. `now` is the time."""
 
@@ -211,6 +242,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._undigested: list[str] = []
         self.story: collections.deque[str] = collections.deque(maxlen=STORY_MAX)
         self._selector = _Nowhere()
+        self.create_future = functools.partial(asyncio.Future, loop=self)  # type: ignore[method-assign]
 
     def derive(self, *names: object) -> random.Random:
         """A generator of its own for one part of the run, so that a change there disturbs no other part."""
@@ -258,9 +290,6 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         return self.now
 
-    def create_future(self) -> asyncio.Future[Any]:
-        return asyncio.Future(loop=self)
-
     def create_task(  # type: ignore[override]
         self, coroutine: Any, *, name: str | None = None, context: contextvars.Context | None = None
     ) -> asyncio.Task[Any]:
@@ -301,7 +330,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             if self._abort is not None:
                 raise self._abort
             if not ready:
-                self._jump()
+                while timers and timers[0][2][0] is None:
+                    heapq.heappop(timers)  # cancelled: time does not stop for it
+                if not timers:
+                    raise Deadlock("nothing is scheduled and the main coroutine still waits")
+                self.now = max(self.now, timers[0][0])
             while timers and timers[0][0] <= self.now:
                 ready.append(heapq.heappop(timers)[2])
             count = len(ready)
@@ -316,15 +349,6 @@ class SimulatedLoop(asyncio.BaseEventLoop):
                     context.run(callback, *arguments)
                 except Exception as error:
                     self._callback_failed(error)
-
-    def _jump(self) -> None:
-        """To the next timer that was not cancelled."""
-        timers = self._timers
-        while timers and timers[0][2][0] is None:
-            heapq.heappop(timers)
-        if not timers:
-            raise Deadlock("nothing is scheduled and the main coroutine still waits")
-        self.now = max(self.now, timers[0][0])
 
     def _callback_failed(self, error: Exception) -> None:
         """Whatever was decided in it was left half-way, and nobody waits for it: the run is over. After the run only what is

@@ -26,7 +26,7 @@ from typing import Any
 
 from ebla.actors.world import Dispatcher, Faults, NoFaults, Role, World
 from ebla.chaos.simulation.disk import DurableState, MemoryDisk
-from ebla.chaos.simulation.loop import Domain, SimulatedLoop
+from ebla.chaos.simulation.loop import Alarm, Domain, SimulatedLoop
 from ebla.chaos.simulation.network import NodeNetwork, SimulatedNetwork
 
 MakeRole = Callable[[World], Role]
@@ -83,27 +83,16 @@ class NodeClock:
         return WALL_START_US + int((self.monotonic() - self._start_s) * 1e6) + self.wall_offset_us
 
     @types.coroutine
-    def sleep(self, seconds: float) -> Generator[Any, None, None]:
+    def sleep(self, seconds: float) -> Generator[Alarm | None, None, None]:
         """As asyncio's, in one frame: nothing is called more often."""
         if seconds <= 0:
-            yield  # to whoever is ready
+            yield None  # to whoever is ready
             return
         late_s = self._random.uniform(0, JITTER_S)
-        loop = self._loop
-        over = loop.create_future()
-        timer = loop.call_at(loop.now + (seconds / self._rate + late_s), _end_sleep, over)
-        try:
-            yield from over
-        finally:
-            timer.cancel()
+        yield Alarm(self._loop, self._loop.now + (seconds / self._rate + late_s))
 
     def timeout(self, seconds: float) -> asyncio.Timeout:
         return asyncio.timeout(seconds / self._rate)
-
-
-def _end_sleep(over: asyncio.Future[None]) -> None:
-    if not over.done():
-        over.set_result(None)
 
 
 @dataclass

@@ -331,3 +331,39 @@ def test_a_clock_knows_when_it_showed_something_whatever_its_rate_was() -> None:
             assert clock.virtual_s(reading_s) == pytest.approx(at_s, abs=1e-6)
 
     run(main())
+
+
+def test_who_sleeps_by_a_nodes_clock_is_cancelled_at_once_and_once():
+    async def main():
+        cluster, seen = SimulatedCluster(), []
+        world = cluster.client_world("client")
+
+        async def sleeper() -> None:
+            try:
+                await world.clock.sleep(100.0)
+            except asyncio.CancelledError:
+                seen.append(cluster.loop.time())
+            await world.clock.sleep(1.0)
+            seen.append("rested")
+
+        task = world.spawn(sleeper(), "sleeper")
+        await asyncio.sleep(1.0)
+        task.cancel()
+        task.cancel()  # before it could wake: the same cancellation, as asyncio has it
+        await asyncio.sleep(10.0)
+        return seen, task.done()
+
+    assert run(main()) == ([1.0, "rested"], True)
+
+
+def test_a_sleep_by_a_nodes_clock_ends_where_a_timeout_ends_it():
+    async def main():
+        cluster = SimulatedCluster()
+        clock = cluster.client_world("client").clock
+        began = cluster.loop.time()
+        with pytest.raises(TimeoutError):
+            async with clock.timeout(2.0):
+                await clock.sleep(5.0)
+        return cluster.loop.time() - began
+
+    assert run(main()) == 2.0
