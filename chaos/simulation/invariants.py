@@ -20,8 +20,8 @@ What is a function of one state alone, a replica's or the catalog's, is looked a
     one_master_serves              no two masters believe at one instant that they may answer
     catalog_is_well_formed         the master's maps agree with each other
     nothing_is_deleted_unasked     a tablet's data leaves a disk only if the catalog has ended the tablet, or a tombstone stays
-    what_was_promised_is_remembered a server never goes behind a vote or an entry of its own, see remembering.py
-    tombstones_remember            nor do its tombstones
+    what_was_promised_is_remembered  a server never goes behind a vote or an entry of its own, see remembering.py
+    tombstones_remember            nor do its tombstones, and nothing is damaged that nobody damaged
 """
 
 from __future__ import annotations
