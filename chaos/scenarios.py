@@ -26,7 +26,7 @@ from ebla.chaos.workloads.base import PAUSE_S, Workload
 from ebla.chaos.workloads.chains import Chains
 from ebla.chaos.workloads.churn import HAND_OVERS, TABLES, Churn
 from ebla.chaos.workloads.locks import Locks
-from ebla.chaos.workloads.moves import Moves
+from ebla.chaos.workloads.moves import COPIES, Moves
 from ebla.chaos.workloads.registers import Registers
 from ebla.chaos.workloads.stamps import Stamps
 from ebla.chaos.workloads.tokens import Tokens
@@ -357,6 +357,23 @@ _ALL = (
         holds_s={"crash": (0.3, 5.0), "isolate": (0.5, 5.0)},
         pause_s=0.25,
         points=(*REPAIR_POINTS, *REPAIR_POINTS, *MEMBER_POINTS, *POINTS),
+    ),
+    Scenario(
+        "mending",
+        {"isolate": 8.0, "crash": 8.0, "split": 6.0, "pause": 2.0, "slow_disk": 1.0, "crash_point": 2.0},
+        lambda: [Moves(COPIES), Chains(tablets=4), Registers(keys=3, tablets=3), Tokens()],
+        Shape(
+            server={
+                **SMALL,
+                "memtable_bytes": 2_000,
+                "copy_bytes_per_s": 5_000,
+                "copies_max": 8,
+            },
+            master=SMALL_MASTER,
+        ),
+        holds_s={"isolate": (0.5, 3.0), "crash": (0.2, 4.0)},
+        pause_s=0.1,
+        points=REPAIR_POINTS,
     ),
     Scenario(
         "alters",

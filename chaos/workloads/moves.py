@@ -10,13 +10,15 @@ from __future__ import annotations
 import ebla
 from ebla.actors import messages as m
 from ebla.actors.master import messages as mm
+from ebla.actors.tablet.raft.messages import Peer
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import History
 from ebla.chaos.workloads.base import Client, NoAnswer, until_stopped
 from ebla.chaos.workloads.operators import Operators
 
-# How often to move, add, remove, drain, cancel a copy, step down, flush, purge, against each other.
-WEIGHTS = (8, 3, 3, 1, 2, 4, 3, 1)
+# How often to move, add, remove, drain, cancel a copy, step down, flush, purge, copy over, against each other.
+WEIGHTS = (8, 3, 3, 1, 2, 4, 3, 1, 0)
+COPIES = (0, 0, 0, 0, 1, 2, 1, 0, 20)
 DRAINED_S = (0.5, 4.0)
 
 
@@ -39,6 +41,7 @@ class Moves(Operators):
             self._hand_over,
             self._flush,
             self._purge,
+            self._copy_over,
         )
 
         async def step() -> None:
@@ -109,6 +112,23 @@ class Moves(Operators):
         for job in jobs.jobs:
             request = m.CancelCopyRequest(server.uuid, job.tablet)
             await self._tell(client, server.address, "cancel_copy", request, m.Empty)
+
+    async def _copy_over(self, client: Client) -> None:
+        """A replica that is well is copied anew, as its leader would have it done if its log were too short. Only where nothing
+        destroys data: what the replica held is held by one less meanwhile."""
+        tablet = await self._some_tablet(client)
+        replicas = () if tablet is None else tablet.replicas
+        leader = next((each for each in replicas if tablet and each.address == tablet.leader), None)
+        if tablet is None or leader is None:
+            return
+        target = client.random.choice(tablet.replicas)
+        state = await self._tell(client, target.address, "status", m.Empty(), m.ServerState)
+        report = next((each for each in state.replicas if each.tablet == tablet.tablet), None)
+        if report is None:
+            return
+        source = Peer(leader.uuid, leader.address)
+        request = m.StartCopyRequest(target.uuid, tablet.tablet, source, report.term, report.state)
+        await self._tell(client, target.address, "start_copy", request, m.Empty)
 
     async def _purge(self, client: Client) -> None:
         servers = await self._servers(client)
