@@ -403,6 +403,9 @@ class ChecksumReply(msgspec.Struct, frozen=True):
 
 
 class ServerState(msgspec.Struct, frozen=True):
+    """`lost_disks`: data directories that failed, and why. `set_aside`: the directory in whose place this server's was made, and
+    why; "" if there is none."""
+
     instance: ServerInstance
     address: str
     host: str
@@ -410,6 +413,8 @@ class ServerState(msgspec.Struct, frozen=True):
     memtable_bytes: int
     shared_log_bytes: int
     disk_bytes: int
+    lost_disks: dict[str, str] = {}
+    set_aside: str = ""
 
 
 # -- between tablet servers ----------------------------------------------------------------------------------

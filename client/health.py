@@ -27,6 +27,7 @@ from ebla.verdicts import (
     CHECKSUM_MISMATCH,
     CONSENSUS_MISMATCH,
     COPYING,
+    DISK_LOST,
     FAILED,
     HEALTHY,
     LAGGING,
@@ -145,6 +146,9 @@ def _server(address: str, survey: Survey) -> ServerHealth:
         error = f"server {short(said.instance.uuid)} answers there, the master knows {short(heard.uuid)}"
     elif master_answered and (heard is None or not heard.alive):
         status, error = SILENT, "it answers, but the master hears no heartbeat from it"
+    elif said.lost_disks:
+        lost = ", ".join(f"{path} ({why})" for path, why in said.lost_disks.items())
+        status, error = DISK_LOST, f"lost {lost}; replace the disk, or take the directory out of data_dirs"
     return ServerHealth(
         address=address,
         status=status,
@@ -156,6 +160,7 @@ def _server(address: str, survey: Survey) -> ServerHealth:
         heartbeat_age_s=age_s,
         error=error,
         draining=heard is not None and heard.draining,
+        set_aside=said.set_aside,
     )
 
 

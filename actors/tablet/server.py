@@ -300,6 +300,7 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
     @rpc
     async def status(self, request: m.Empty) -> m.ServerState:
         self._require_running()
+        aside = self.world.disk.set_aside()
         return m.ServerState(
             instance=self.instance,
             address=self.world.address,
@@ -308,6 +309,8 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
             memtable_bytes=self.load.memtable_bytes,
             shared_log_bytes=self.shared.bytes,
             disk_bytes=self.world.disk.size_bytes(),
+            lost_disks=self.world.disk.lost_data_dirs(),
+            set_aside="" if aside is None else f"{aside.path} of server {aside.uuid}: {aside.reason}",
         )
 
     @rpc

@@ -101,6 +101,7 @@ def check(
         views.health_line(health),
         *views.reasons(health),
         *_forced(health),
+        *_set_aside(health),
     )
     if not health.healthy:
         raise typer.Exit(FAILED)
@@ -115,6 +116,15 @@ def _forced(health: ClusterHealth) -> list[str]:
         brief(
             f"  forced without a majority once, so that acknowledged writes may be missing: {', '.join(forced)}"
         )
+    ]
+
+
+def _set_aside(health: ClusterHealth) -> list[str]:
+    """Of servers that came back as new ones: what they had is not used any more, and not deleted either."""
+    return [
+        brief(f"  {server.address} is a new server; set aside is {server.set_aside}")
+        for server in health.servers
+        if server.set_aside
     ]
 
 

@@ -20,6 +20,7 @@ COLOURS = {
     "LAGGING": "yellow",
     "BOOTSTRAPPING": "yellow",
     "COPYING": "yellow",
+    "DISK_LOST": "red",
     "SILENT": "yellow",
     "REJOINING": "yellow",
     "out of sync": "yellow",

@@ -314,3 +314,14 @@ def test_a_checksum_that_cannot_be_started_is_told() -> None:
 def test_the_verdict_survives_json() -> None:
     health = judge(seen(report("a"), report("b"), GONE), digested("x", "x", GONE))
     assert msgspec.json.decode(msgspec.json.encode(health), type=ClusterHealth) == health
+
+
+def test_a_server_that_lost_a_disk_is_not_well_and_one_that_came_back_as_a_new_one_says_where_the_old_is() -> None:
+    lost = replace(state("c", report("c")), lost_disks={"/data/2": "Input/output error"})
+    anew = replace(state("b", report("b")), set_aside="/x.set-aside of server f: a sync failed")
+    survey = replace(WELL, states={**WELL.states, address("c"): lost, address("b"): anew})
+    health = judge(survey)
+    assert [server.status for server in health.servers] == ["HEALTHY", "HEALTHY", "DISK_LOST"]
+    assert "/data/2 (Input/output error); replace the disk" in (health.servers[2].error or "")
+    assert health.servers[1].set_aside == "/x.set-aside of server f: a sync failed"
+    assert not health.healthy
