@@ -316,7 +316,9 @@ def test_the_verdict_survives_json() -> None:
     assert msgspec.json.decode(msgspec.json.encode(health), type=ClusterHealth) == health
 
 
-def test_a_server_that_lost_a_disk_is_not_well_and_one_that_came_back_as_a_new_one_says_where_the_old_is() -> None:
+def test_a_server_that_lost_a_disk_is_not_well_and_one_that_came_back_as_a_new_one_says_where_the_old_is() -> (
+    None
+):
     lost = replace(state("c", report("c")), lost_disks={"/data/2": "Input/output error"})
     anew = replace(state("b", report("b")), set_aside="/x.set-aside of server f: a sync failed")
     survey = replace(WELL, states={**WELL.states, address("c"): lost, address("b"): anew})
