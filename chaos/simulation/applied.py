@@ -11,7 +11,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from operator import add
 
-from ebla.actors.messages import DELETE, UPDATE
+from ebla.actors.messages import DELETE, UPDATE, RowBatch
 from ebla.actors.tablet.batches import decode_batch
 from ebla.actors.tablet.replica import Replica
 from ebla.chaos.workloads.registers import Applied
@@ -26,6 +26,14 @@ class _Tablet:
     seen: dict[int, None] = field(default_factory=dict)  # indexes that were read
     last: int = 0  # the highest index that any replica has committed
     values: dict[Hashable, int] = field(default_factory=dict)
+    codecs: dict[tuple[str, ...], RowCodec] = field(default_factory=dict)  # of updates, by their columns
+
+    def codec_of(self, batch: RowBatch) -> RowCodec:
+        if batch.kind != UPDATE:
+            return self.codec
+        if batch.columns not in self.codecs:
+            self.codecs[batch.columns] = RowCodec(self.codec.schema, batch.columns)
+        return self.codecs[batch.columns]
 
 
 class AppliedLog:
@@ -46,25 +54,30 @@ class AppliedLog:
             of_table[replica.tablet] = _Tablet(RowCodec(block.schema))
         tablet = of_table[replica.tablet]
         tablet.last = max(tablet.last, replica.core.commit_index)
+        rows: dict[int, tuple[RowCodec, list[bytes], list[int]]] = {}  # by codec: rows, and the index of each
         for index in range(first, last + 1):
-            if index not in tablet.seen:
-                self._read(replica, tablet, index)
+            batch = None if index in tablet.seen else self._read(replica, tablet, index)
+            if batch is not None:
+                codec = tablet.codec_of(batch)
+                _, joined, indexes = rows.setdefault(id(codec), (codec, [], []))
+                joined.extend(map(add, batch.keys, batch.values))
+                indexes.extend([index] * len(batch.keys))
+        for codec, joined, indexes in rows.values():
+            values = codec.decode(joined, None, [self.column]).column(self.column).to_pylist()
+            for index, value in zip(indexes, values, strict=True):
+                tablet.values[value] = min(
+                    index, tablet.values.get(value, index)
+                )  # a retry is a second entry
 
-    def _read(self, replica: Replica, tablet: _Tablet, index: int) -> None:
+    def _read(self, replica: Replica, tablet: _Tablet, index: int) -> RowBatch | None:
+        """The rows that the entry sets, if it sets any."""
         try:
             (entry,) = replica.log.load(index, index)
         except StorageError:
-            return  # the disk is gone, or the record is damaged: another replica may show it
+            return None  # the disk is gone, or the record is damaged: another replica may show it
         tablet.seen[index] = None
-        if entry.kind != WRITE:
-            return
-        batch = decode_batch(entry.payload)
-        if batch.kind == DELETE:
-            return
-        codec = RowCodec(tablet.codec.schema, batch.columns) if batch.kind == UPDATE else tablet.codec
-        rows = codec.decode(list(map(add, batch.keys, batch.values)), None, [self.column])
-        for value in rows.column(self.column).to_pylist():
-            tablet.values[value] = min(index, tablet.values.get(value, index))  # a retry is a second entry
+        batch = decode_batch(entry.payload) if entry.kind == WRITE else None
+        return None if batch is None or batch.kind == DELETE else batch
 
     def of(self, table: str) -> Applied:
         tablets = self._tablets.get(table, {}).values()
