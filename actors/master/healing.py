@@ -195,7 +195,7 @@ class _Tablet:
 
     def _stay(self) -> Stay | None:
         """Of a voter that could not go: nobody is there to take its place, or on the way."""
-        if self.coming or len(self.voters) > self.wanted:
+        if self.coming:
             return None
         for each in self.voters:
             if each.peer.replace and each.word == HEALTHY:

@@ -10,7 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ebla.actors.master.healing import Action, Add, Evict, HandOver, Situation, Stay, decide, settled
+from ebla.actors.master.healing import (
+    Action,
+    Add,
+    Evict,
+    HandOver,
+    Situation,
+    Stay,
+    decide,
+    settled,
+    stands_without,
+)
 from ebla.actors.repair_messages import HEALTHY, LOST, UNHEALTHY, UNKNOWN
 from ebla.actors.tablet.raft.membership import check_change
 from ebla.actors.tablet.raft.messages import NON_VOTER, VOTER, Configuration, Peer
@@ -168,6 +178,8 @@ def test_a_mark_that_nobody_can_fulfil_is_taken_back() -> None:
     assert decided("a* b c~", spare=None) == "stay c"
     assert decided("a*~ b c", spare=None) == "stay a"
     assert decided("a* b c~ z<", spare=None) == "-", "somebody is on the way"
+    assert decided("a* b~ c~ z<", spare=None) == "-", "and may be enough"
+    assert decided("a* b~ c~ d~", spare=None) == "stay b", "then there are enough again"
     assert decided("a* b c~! ", spare=None) == "-", "it failed: it is to go anyway"
     assert decided("a* b c-", spare=None) == "-", "a server drains for as long as its operator says"
 
@@ -176,6 +188,20 @@ def test_without_a_server_for_it_nothing_is_added_and_a_lost_one_goes_all_the_sa
     assert decided("a* b c!", spare=None) == "-"
     assert decided("a* b", spare=None) == "-"
     assert decided("a* b cx", spare=None) == "evict c"
+
+
+def test_a_voter_can_be_done_without_if_a_majority_of_the_others_is_healthy() -> None:
+    for members, uuid, can in (
+        ("a* b c", "c", True),
+        ("a* b c", "a", False),  # it leads
+        ("a* b c!", "c", True),
+        ("a* b c!", "b", False),
+        ("a* b? c", "c", False),
+        ("a* b c d! e!", "c", False),
+        ("a* b c d! e!", "d", True),
+        ("a* b c", "z", False),
+    ):
+        assert stands_without(situation(members), uuid) == can, (members, uuid)
 
 
 def test_a_tablet_is_settled_when_nothing_will_ever_be_decided_about_it() -> None:

@@ -51,6 +51,8 @@ def test_a_move_may_be_asked_for_again_and_goes_on_without_who_asked(
         ]
         assert [host(p) for p in first.configuration.peers if p.replace] == [source]
         assert await asked(stage, "move_replica", move) == first
+        sent = stage.scripts[leader(stage, tablet)].changes
+        assert {request.configuration_index for request in sent} == {-1}, "compare-and-set"
         if master_dies:
             await stage.cluster.restart(MASTER)
         assert await asked(stage, "move_replica", move) == first

@@ -128,6 +128,8 @@ def test_a_leader_that_refuses_is_asked_with_growing_pauses() -> None:
         silence(stage, follower(stage, tablet))
         await asyncio.sleep(20.0)
         asked = stage.scripts[here].changes
+        index = configuration(stage, tablet).index
+        assert {request.configuration_index for request in asked} == {index}, "compare-and-set"
         assert 5 <= len(asked) <= 40, "pauses of up to a second"
         assert len({request.changes for request in asked}) == 1, "the same server all the time"
         stage.scripts[here].refuses = None

@@ -222,6 +222,7 @@ def test_a_replica_outside_the_configuration_is_a_stray_unless_its_own_is_newer_
         (replica(tablet, configuration("a", "b", "z", index=4)), True),
         (replica(tablet, ABC, state="copying"), False),
         (replica(tablet, ABC, state="failed", error="damaged"), True),
+        (replica(tablet, configuration("a", "z", index=6), state="failed", error="damaged"), False),
         (replica(tablet, ABC, state="deleted"), False),
     ):
         take(story, views, "z", report(told))

@@ -1,0 +1,112 @@
+"""Which server gets a further replica, and when a mark is taken back: from the catalog, the servers and the leaders' reports."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+from ebla.actors.master import edits as e
+from ebla.actors.master.healing import Add, Stay
+from ebla.actors.master.options import MasterOptions
+from ebla.actors.master.repairs import Repair, Repairs
+from ebla.actors.master.reports import Views
+from ebla.actors.master.servers import Servers
+from ebla.actors.tablet.raft.messages import Configuration, Peer
+from tests.master.builders import Story, configuration, heartbeat, replica, report
+
+OPTIONS = MasterOptions(unresponsive_s=10.0)
+
+
+class Scene:
+    def __init__(self, *uuids: str) -> None:
+        self.story, self.views = Story(), Views()
+        self.servers = Servers(unresponsive_s=1e9)
+        for uuid in uuids:
+            self.servers.heartbeat(heartbeat(uuid, register=True), 0.0)
+        self.repairs = Repairs(OPTIONS, random.Random(1), self.views)
+        self.repairs.begins_at = 0.0
+
+    def tablet(self, members: Configuration, health: dict[str, str], name: str = "flights") -> str:
+        """Of which the first member leads and tells this."""
+        tablet = self.story.running(*(peer.uuid for peer in members.peers), name=name)
+        told = replica(tablet, members, members.peers[0].uuid, role="leader", health=health)
+        self.story.apply(e.ConfigurationChanged(tablet, members))
+        self.views.merge(self.story.catalog, members.peers[0].uuid, report(told))
+        return tablet
+
+    def decide(self, tablet: str, now: float = 0.0) -> Repair | None:
+        return self.repairs.decide(self.story.catalog, self.servers, tablet, now)
+
+    def chosen(self, tablet: str) -> str:
+        repair = self.decide(tablet)
+        assert repair is not None and isinstance(repair.action, Add)
+        return repair.action.peer.uuid
+
+
+FAILED = {"b": "healthy", "c": "failed"}
+
+
+def test_a_server_that_never_held_the_tablet_comes_first_and_one_that_did_is_better_than_none():
+    scene = Scene("a", "b", "c", "d", "e")
+    tablet = scene.tablet(configuration("a", "b", "c", index=1), FAILED)
+    scene.story.apply(e.ConfigurationChanged(tablet, configuration("a", "b", "c", "d", index=2)))
+    scene.story.apply(e.ConfigurationChanged(tablet, configuration("a", "b", "c", index=3)))
+    told = replica(tablet, configuration("a", "b", "c", index=3), "a", role="leader", health=FAILED)
+    scene.views.merge(scene.story.catalog, "a", report(told))
+    for n in range(3):
+        scene.story.running("e", name=f"more {n}")  # so that d would be the emptier one
+    assert scene.chosen(tablet) == "e"
+    scene.story.apply(e.FormerMembersGone("d", (tablet,), tombstone=True))
+    assert scene.chosen(tablet) == "e"
+    scene.story.apply(e.ServerDraining("tablet-server/e", True))
+    assert scene.chosen(tablet) == "d"
+
+
+def test_a_server_that_drains_is_silent_or_holds_the_tablet_gets_none():
+    scene = Scene("a", "b", "c", "d")
+    tablet = scene.tablet(configuration("a", "b", "c", index=1), FAILED)
+    assert scene.chosen(tablet) == "d"
+    scene.story.apply(e.ServerDraining("tablet-server/d", True))
+    assert scene.decide(tablet) is None
+    scene.story.apply(e.ServerDraining("tablet-server/d", False))
+    assert scene.chosen(tablet) == "d"
+    scene.servers = Servers(unresponsive_s=1.0)
+    scene.servers.heartbeat(heartbeat("d", register=True), 0.0)
+    assert scene.decide(tablet, now=1.5) is None
+
+
+def test_choices_that_are_made_at_once_even_out_and_a_repeated_one_is_the_same():
+    scene = Scene("a", "b", "c", "d", "e", "f")
+    tablets = [
+        scene.tablet(configuration("a", "b", "c", index=1), FAILED, name=f"table {n}") for n in range(12)
+    ]
+    chosen = [scene.chosen(tablet) for tablet in tablets]
+    assert Counter(chosen) == {"d": 4, "e": 4, "f": 4}
+    assert [scene.chosen(tablet) for tablet in reversed(tablets)] == chosen[::-1]
+
+
+def test_a_mark_is_taken_back_only_after_nobody_could_fulfil_it_for_a_while():
+    scene = Scene("a", "b", "c")
+    peers = configuration("a", "b", "c").peers
+    marked = Configuration((*peers[:2], Peer("c", "tablet-server/c", replace=True)), 1)
+    tablet = scene.tablet(marked, {"b": "healthy", "c": "healthy"})
+    assert scene.decide(tablet, now=100.0) is None
+    assert scene.decide(tablet, now=109.0) is None
+    scene.servers.heartbeat(heartbeat("d", register=True), 109.5)
+    repair = scene.decide(tablet, now=109.5)
+    assert repair is not None and isinstance(repair.action, Add), "it was not heard for a moment only"
+    scene.story.apply(e.ServerDraining("tablet-server/d", True))
+    assert scene.decide(tablet, now=110.0) is None
+    repair = scene.decide(tablet, now=120.0)
+    assert repair is not None and repair.action == Stay(peers[2])
+
+
+def test_before_servers_could_be_heard_nothing_is_decided_and_nobody_is_called_blocked():
+    scene = Scene("a", "b", "c")
+    tablet = scene.tablet(configuration("a", "b", "c", index=1), FAILED)
+    scene.story.apply(e.ServerDraining("tablet-server/b", True))
+    scene.repairs.begins_at = 5.0
+    assert list(scene.repairs.unsettled(4.9)) == [] and list(scene.repairs.unsettled(5.0)) == [tablet]
+    catalog = scene.story.catalog
+    assert scene.repairs.blocked(catalog, scene.servers, "tablet-server/b", 4.9) == 0
+    assert scene.repairs.blocked(catalog, scene.servers, "tablet-server/b", 5.0) == 1
