@@ -9,6 +9,7 @@ damage of what is stored here raises (Corruption), and fails this replica alone.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from operator import add
 
 from ebla.actors.errors import RequestReused, SchemaMismatch, StaleRequest, TableDropped
@@ -22,6 +23,7 @@ from ebla.storage.rows import RowCodec
 from ebla.storage.schema import ROW_BYTES_MAX, TableSchema
 from ebla.storage.tablet_store import TabletStore
 
+CODECS_MAX = 256  # kept for the next tablet of the same schema
 PATCH_CODECS_MAX = 64  # column sets whose codec is kept ready
 READ_ROWS_MAX = 512  # old rows that are read at a time: each may be of ROW_BYTES_MAX
 PATCH_BYTES_MAX = 16 << 20  # old rows and patches that are worked on at a time
@@ -199,8 +201,9 @@ class Rows:
         return codec
 
 
+@lru_cache(CODECS_MAX)
 def codec_of(schema: TableSchema) -> RowCodec:
-    """Raises InvalidArgument for whatever the schema names that cannot be used here, such as a time zone that this
+    """One for all tablets of a table: it depends on nothing else. Raises InvalidArgument for whatever the schema names that cannot be used here, such as a time zone that this
     machine does not know."""
     try:
         return RowCodec(schema)

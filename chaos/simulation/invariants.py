@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -43,6 +44,8 @@ from ebla.chaos.simulation.disk import DurableState, MemoryDisk
 from ebla.chaos.simulation.remembering import Remembered
 from ebla.storage.errors import Corruption, StorageError
 from ebla.storage.shared_log import ENTRIES, SEQ_BYTES
+
+A_DAMAGED_RECORD = Corruption("a record")
 
 Facts = tuple[object, ...]
 Groups = dict[str, list["Seen"]]
@@ -344,7 +347,7 @@ def tombstones_remember(deployment: Deployment, servers: list[TabletServer], mem
     for server in servers:
         if server.instance.start not in memory.old_copies:
             address = server.world.address
-            damaged = deployment.cluster.tolerates(address, Corruption("a record"))
+            damaged = partial(deployment.cluster.tolerates, address, A_DAMAGED_RECORD)
             memory.remembered.look_at_stones(server, damaged)
 
 
@@ -354,6 +357,8 @@ def old_copies_are_not_believed(
     for server in servers:
         if deployment.cluster.state(server.world.address).is_copy:
             memory.old_copies[server.instance.start] = server.world.address
+    if not memory.old_copies:
+        return
     heard = {server.world.address: server.identity.others for server in servers}
     if master is not None:
         heard[master.world.address] = master.incarnations

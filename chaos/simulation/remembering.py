@@ -9,6 +9,7 @@ Kept by the uuid of the server: a directory that was replaced is another's, and 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ebla.actors.tablet.replica import FAILED, Replica
@@ -25,10 +26,10 @@ class Remembered:
     hard_states: dict[Key, tuple[int, str | None]] = field(default_factory=dict)
     newest: dict[Key, Newness] = field(default_factory=dict)
 
-    def look_at_stones(self, server: TabletServer, damaged: bool) -> None:
+    def look_at_stones(self, server: TabletServer, damaged: Callable[[], bool]) -> None:
         """At all that it has, and for failed replicas; `damaged`: its disk was. Raises AssertionError, as the others do."""
         for tablet, held in server.lifecycle.all().items():
-            if held.state == FAILED and not damaged:
+            if held.state == FAILED and not damaged():
                 raise AssertionError(
                     f"{server.world.address} has a damaged replica of {tablet}: {held.error}"
                 )
