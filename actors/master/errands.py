@@ -19,7 +19,6 @@ in all.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import inf
 from typing import NamedTuple
 
 from ebla.actors.master.catalog import CREATING, RUNNING, Catalog, TabletRecord
@@ -82,7 +81,6 @@ class Errands:
         self._random = random
         self._views = Views() if views is None else views
         self._repairs = Repairs(options, random, self._views) if repairs is None else repairs
-        self._looking_from = -inf
         self.buried: dict[tuple[str, str], bool] = {}  # former members that are gone; True: with a tombstone
         self._under_way: dict[tuple[str, str], Errand] = {}
         self._pauses: dict[tuple[str, str], _Pause] = {}
@@ -149,9 +147,6 @@ class Errands:
                 yield Errand(DELETE, tablet, peer.uuid, peer.address)
 
     def _repairing(self, catalog: Catalog, servers: Servers, now: float) -> Iterator[Errand]:
-        """Once in `bg_s`, if there was time for all of them: most of them wait for something."""
-        if now < self._looking_from:
-            return
         for tablet in self._repairs.unsettled(now):
             leader = self._repairs.leader(catalog, tablet)
             configuration = catalog.tablets[tablet].configuration
@@ -163,7 +158,6 @@ class Errands:
                 continue
             if self._repairs.decide(catalog, servers, tablet, now) is not None:
                 yield errand
-        self._looking_from = now + 0.9 * self._options.bg_s
 
     def _burying(self, catalog: Catalog, servers: Servers) -> Iterator[Errand]:
         for tablet in catalog.formers:

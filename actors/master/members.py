@@ -237,7 +237,7 @@ class Members:
             ]
 
         def conclude() -> None:
-            self._views.settle_all(self._catalog)
+            self._views.settle_held(self._catalog, addresses)
             self._wake()
 
         if decide():

@@ -8,7 +8,8 @@ that is not heard for a moment must not undo a move.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 from math import inf
 from typing import NamedTuple
 
@@ -17,10 +18,12 @@ from ebla.actors.master.assignment import Candidate, Load, choose
 from ebla.actors.master.catalog import Catalog, TabletRecord
 from ebla.actors.master.options import MasterOptions
 from ebla.actors.master.reports import Views
-from ebla.actors.master.servers import Servers
+from ebla.actors.master.servers import Server, Servers
 from ebla.actors.tablet.raft.messages import Peer
 from ebla.actors.world import Random
 
+LOOKS_MAX = 256  # tablets looked at in one go, at some 30 us each: the master has others to answer
+TURN = 0.9  # of bg_s, at least, between two looks at the same tablet without news
 LOAD_S = 5.0  # how old the counts may be that choices are evened out by: counting looks at every tablet
 
 
@@ -48,11 +51,28 @@ class Repairs:
         self._unfulfilled: dict[str, float] = {}
         self._load: Load | None = None
         self._counted_at = -inf
+        self._turn: deque[str] = deque()
+        self._turns_from = -inf
 
     def unsettled(self, now: float) -> Iterator[str]:
-        """Tablets about which something may be decided."""
-        if now >= self.begins_at:
-            yield from list(self._views.unsettled)
+        """Tablets about which something may be decided, a bounded number of them: those first whose leader has just told
+        something new, then all others in turn, since most of them wait for a copy or for a server."""
+        if now < self.begins_at:
+            return
+        unsettled, news = self._views.unsettled, self._views.news
+        if not self._turn and now >= self._turns_from:
+            self._turn.extend(tablet for tablet in unsettled if tablet not in news)
+            self._turns_from = now + TURN * self._options.bg_s
+        for _ in range(LOOKS_MAX):
+            if news:
+                tablet = next(iter(news))
+                del news[tablet]
+            elif self._turn:
+                tablet = self._turn.popleft()
+            else:
+                return
+            if tablet in unsettled:
+                yield tablet
 
     def leader(self, catalog: Catalog, tablet: str) -> Peer | None:
         """Whom to ask, and of which configuration."""
@@ -81,22 +101,23 @@ class Repairs:
         """How many tablets with a member at this address have nowhere else to go, as far as servers were heard."""
         if now < self.begins_at:
             return 0
+        alive = servers.alive(now)
         return sum(
-            not self._candidates(catalog, servers, record, now)
+            not self._candidates(catalog, servers, alive, record)
             for record in held_at(catalog, address)
             if record.configuration is not None and not _on_its_way(catalog, record)
         )
 
     def has_room(self, catalog: Catalog, servers: Servers, tablet: str, now: float) -> bool:
         """Whether some server could take one more replica of it."""
-        return bool(self._candidates(catalog, servers, catalog.tablets[tablet], now))
+        return bool(self._candidates(catalog, servers, servers.alive(now), catalog.tablets[tablet]))
 
     # -- where to --------------------------------------------------------------------------------------------
 
     def _pick(self, catalog: Catalog, servers: Servers, record: TabletRecord, now: float) -> Peer | None:
         assert record.configuration is not None, record.tablet
         index, before = record.configuration.index, self._chosen.get(record.tablet)
-        candidates = self._candidates(catalog, servers, record, now)
+        candidates = self._candidates(catalog, servers, servers.alive(now), record)
         if before is not None and before.as_of == index:
             if any(each.uuid == before.peer.uuid for each in candidates):
                 return before.peer
@@ -111,7 +132,7 @@ class Repairs:
         return found[0]
 
     def _candidates(
-        self, catalog: Catalog, servers: Servers, record: TabletRecord, now: float
+        self, catalog: Catalog, servers: Servers, alive: Sequence[Server], record: TabletRecord
     ) -> list[Candidate]:
         """Live servers that do not drain, on hosts that hold nothing of the tablet."""
         assert record.configuration is not None, record.tablet
@@ -121,7 +142,7 @@ class Repairs:
         hosts = [server.host for server in known]
         return [
             Candidate(server.uuid, server.address, server.host)
-            for server in servers.alive(now)
+            for server in alive
             if server.address not in catalog.draining
             and server.address not in addresses
             and server.host not in hosts

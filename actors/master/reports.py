@@ -20,6 +20,7 @@ one term are never believed.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -155,6 +156,7 @@ class Views:
         self.unknown: dict[tuple[str, str], None] = {}
         self.behind: dict[str, None] = {}  # tablets that must be told what became of their table
         self.unsettled: dict[str, None] = {}  # tablets whose members are not as they should be
+        self.news: dict[str, None] = {}  # of these, those that nobody has looked at since that was found
         self.strays: dict[tuple[str, str], None] = {}  # server and tablet: no member of it
         self.remains: dict[
             str, tuple[str, ...]
@@ -197,6 +199,7 @@ class Views:
                 self.remains[tablet] = tuple(uuid for uuid in view.states if uuid not in holders)
             self.behind.pop(tablet, None)
             self.unsettled.pop(tablet, None)
+            self.news.pop(tablet, None)
         for replica in [replica for replica in self.strays if replica[1] in catalog.ended]:
             del self.strays[replica]
 
@@ -217,12 +220,16 @@ class Views:
         situation = self.situation(catalog, tablet)
         if situation is None or healing.settled(situation):
             self.unsettled.pop(tablet, None)
+            self.news.pop(tablet, None)
         else:
-            self.unsettled[tablet] = None
+            self.unsettled[tablet] = self.news[tablet] = None
 
-    def settle_all(self, catalog: Catalog) -> None:
+    def settle_held(self, catalog: Catalog, addresses: Sequence[str]) -> None:
+        """What has a member there: the server drains from now on, or does no more."""
         for tablet in self.tablets:
-            self.settle(catalog, tablet)
+            known = catalog.tablets[tablet].configuration
+            if known is not None and any(peer.address in addresses for peer in known.peers):
+                self.settle(catalog, tablet)
 
     def compare(self, catalog: Catalog, table: str) -> None:
         """The table was altered: its tablets are behind, as far as they were heard of. One that was not is compared when

@@ -6,6 +6,7 @@ import random
 from collections import Counter
 
 from ebla.actors.master import edits as e
+from ebla.actors.master import repairs
 from ebla.actors.master.healing import Add, Stay
 from ebla.actors.master.options import MasterOptions
 from ebla.actors.master.repairs import Repair, Repairs
@@ -99,6 +100,21 @@ def test_a_mark_is_taken_back_only_after_nobody_could_fulfil_it_for_a_while():
     assert scene.decide(tablet, now=110.0) is None
     repair = scene.decide(tablet, now=120.0)
     assert repair is not None and repair.action == Stay(peers[2])
+
+
+def test_so_many_tablets_are_looked_at_in_one_go_and_each_in_its_turn(monkeypatch):
+    monkeypatch.setattr(repairs, "LOOKS_MAX", 3)
+    scene = Scene("a", "b", "c")
+    tablets = [scene.tablet(configuration("a", "b", "c", index=1), FAILED, name=f"t{n}") for n in range(7)]
+    looks = [list(scene.repairs.unsettled(0.0)) for _ in range(4)]
+    assert looks == [tablets[:3], tablets[3:6], tablets[6:], []], "as news, and a moment ago"
+    told = replica(tablets[5], configuration("a", "b", "c", index=1), "a", role="leader", health=FAILED)
+    scene.views.merge(scene.story.catalog, "a", report(told))
+    assert list(scene.repairs.unsettled(0.2)) == [tablets[5]], (
+        "but for the one whose leader has told something"
+    )
+    looks = [list(scene.repairs.unsettled(1.0)) for _ in range(4)]
+    assert looks == [tablets[:3], tablets[3:6], tablets[6:], []], "in turn"
 
 
 def test_before_servers_could_be_heard_nothing_is_decided_and_nobody_is_called_blocked():

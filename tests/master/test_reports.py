@@ -207,10 +207,10 @@ def test_a_server_that_drains_unsettles_the_tablets_that_it_holds():
         take(story, views, "a", lead(tablet, members, "a", health={"b": "healthy", last: "healthy"}))
     assert not views.unsettled
     story.apply(e.ServerDraining("tablet-server/d", True))
-    views.settle_all(story.catalog)
+    views.settle_held(story.catalog, ["tablet-server/d"])
     assert list(views.unsettled) == [there]
     story.apply(e.ServerDraining("tablet-server/d", False))
-    views.settle_all(story.catalog)
+    views.settle_held(story.catalog, ["tablet-server/d"])
     assert not views.unsettled
 
 
