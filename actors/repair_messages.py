@@ -97,7 +97,7 @@ class BeginSessionRequest(msgspec.Struct, frozen=True):
 
 class SessionBegun(msgspec.Struct, frozen=True):
     """The source's snapshot: rows and answers as of `flushed`, then the log up to `last`, all of it, synced or not;
-    `configuration`, the committed one, was read after the log. `data_bytes` is an estimate. Without a request for `idle_s` the
+    `configuration`, the committed one, was read after the log. `data_bytes` are sent before the log. Without a request for `idle_s` the
     session ends."""
 
     session: str
@@ -121,22 +121,24 @@ class FetchRequest(msgspec.Struct, frozen=True):
 
 
 class Chunk(msgspec.Struct, frozen=True):
-    """`database` of the data, or `log`; `items` is an encoded list of (key, value), ascending within one database.
-    `digest` is xxh3-64 over session, number, database and items. `end`: nothing follows."""
+    """`part`: data, all of it as bytes of a storage stream, then log, as encoded lists of ascending (key, value).
+    `digest` is xxh3-64 over session, number, part and bytes. `end`: nothing follows."""
 
     session: str
     number: int
-    database: str
-    items: bytes
+    part: str
+    data: bytes
     digest: int
     end: bool = False
 
 
 class EndSessionRequest(msgspec.Struct, frozen=True):
-    """Unknown sessions are no error. `error`: why the copy ended, if it did not succeed."""
+    """Unknown sessions are no error. `error`: why the copy ended, if it did not succeed; `damaged` if what arrived, as it was
+    sent, failed its checks: then the source looks at its own."""
 
     session: str
     error: str | None = None
+    damaged: bool = False
 
 
 class CopyJob(msgspec.Struct, frozen=True):

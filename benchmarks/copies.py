@@ -5,6 +5,7 @@ same data on the same disk, compacted and synced.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import shutil
@@ -42,7 +43,8 @@ SAMPLES = 400
 
 
 class Copy(msgspec.Struct, frozen=True):
-    """Bytes are those of the source's data file. `memory`: what each end took beyond what it had before."""
+    """`data_bytes` are those of LMDB's compacting copy: the file of a tablet that was just loaded is up to twice as large.
+    `source_bytes`, `target_bytes`: memory that each end took beyond what it had before; `cpu_s`: of both, and of the copier."""
 
     data_bytes: int
     copy_s: float
@@ -51,6 +53,7 @@ class Copy(msgspec.Struct, frozen=True):
     during: Samples
     source_bytes: int
     target_bytes: int
+    cpu_s: float
 
 
 def fill(table: Any, total_bytes: int) -> None:
@@ -100,7 +103,7 @@ def copy(db: Any, total_bytes: int) -> Copy:
     db.drop_table("copied")
     db.drop_table("beside")
     source_bytes, target_bytes = memory.grown
-    return Copy(data_bytes, copy_s, floor_s, before, during[0], source_bytes, target_bytes)
+    return Copy(data_bytes, copy_s, floor_s, before, during[0], source_bytes, target_bytes, memory.cpu_s)
 
 
 def _samples(table: Any, enough: Callable[[int], bool]) -> Samples:
@@ -117,7 +120,6 @@ def _floor(ask: _Asker, tablet: m.TabletLocation) -> tuple[int, float]:
     assert tablet.leader is not None
     request = m.LocalSnapshotRequest(tablet.tablet, 0)
     snapshot = ask(tablet.leader, "local_snapshot", request, m.LocalSnapshot)
-    size = os.path.getsize(Path(snapshot.path) / "data.mdb")
     beside = tempfile.mkdtemp(dir=Path(snapshot.path).parent.parent.parent)
     environment = lmdb.open(snapshot.path, readonly=True, max_dbs=32, max_spare_txns=4)
     try:
@@ -125,6 +127,7 @@ def _floor(ask: _Asker, tablet: m.TabletLocation) -> tuple[int, float]:
             environment.copy(beside, compact=True)
             with open(Path(beside) / "data.mdb", "rb+") as file:
                 os.fsync(file.fileno())
+        size = os.path.getsize(Path(beside) / "data.mdb")
     finally:
         environment.close()
         shutil.rmtree(beside)
@@ -219,6 +222,7 @@ class _Memory:
 
     def __enter__(self) -> _Memory:
         self.before = [_anonymous(pid) for pid in self.pids]
+        self._cpu_s = sum(map(_cpu_s, self.pids))
         self.most = list(self.before)
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -232,15 +236,34 @@ class _Memory:
     def __exit__(self, *exception: object) -> None:
         self._end.set()
         self._thread.join()
+        self.cpu_s = sum(map(_cpu_s, self.pids)) - self._cpu_s
 
     @property
     def grown(self) -> list[int]:
         return [most - before for most, before in zip(self.most, self.before, strict=True)]
 
 
+def _cpu_s(pid: int) -> float:
+    """Of the process and of its children that have ended."""
+    times = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15]
+    return sum(map(int, times)) / os.sysconf("SC_CLK_TCK")
+
+
 def _anonymous(pid: int) -> int:
-    """Pages of LMDB's files are the kernel's to take back; what is left is the process's own."""
-    told = Path(f"/proc/{pid}/smaps_rollup").read_text()
-    found = re.search(r"^Anonymous:\s+(\d+) kB", told, re.MULTILINE)
-    assert found is not None
-    return int(found.group(1)) * 1024
+    """Pages of LMDB's files are the kernel's to take back; what is left is the process's own, or a child's."""
+    total = 0
+    for each in (str(pid), *_children(pid)):
+        with contextlib.suppress(ProcessLookupError, FileNotFoundError):  # a child that has ended
+            found = re.search(
+                r"^Anonymous:\s+(\d+) kB", Path(f"/proc/{each}/smaps_rollup").read_text(), re.MULTILINE
+            )
+            total += int(found.group(1)) * 1024 if found else 0
+    return total
+
+
+def _children(pid: int) -> list[str]:
+    found: list[str] = []
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(ProcessLookupError, FileNotFoundError):
+            found += (thread / "children").read_text().split()
+    return found

@@ -19,13 +19,15 @@ from ebla.actors.tablet.raft.messages import Configuration, HardState, VoteReque
 from ebla.actors.tablet.raft.progress import Progress
 from ebla.actors.tablet.raft.tombstone import Tombstone
 from ebla.actors.tablet.replica import ConsensusState, Replica, Superblock
-from ebla.actors.tablet.sessions import Session, Sessions
+from ebla.actors.tablet.sessions import Sessions
 from ebla.actors.tablet.stones import Stone
 from ebla.chaos.defects import Swap
 from ebla.storage.entries import START
+from ebla.storage.environment import DeleteRange
 from ebla.storage.records import RecordStore
 from ebla.storage.results import RESULTS
 from ebla.storage.shared_log import Found
+from ebla.storage.tablet_store import path_of
 
 
 def merge_forgets_the_vote() -> list[Swap]:
@@ -97,13 +99,15 @@ def the_log_is_not_copied() -> list[Swap]:
 
 
 def answers_are_not_copied() -> list[Swap]:
-    read = Sessions._read
+    finish = Job._finish_data
 
-    async def without(self: Sessions, session: Session) -> tuple[str, bytes]:
-        database, items = await read(self, session)
-        return (database, b"\x90") if database == RESULTS else (database, items)
+    async def without(self: Job) -> None:
+        await finish(self)
+        data = await self.world.disk.open_environment(path_of(self.tablet), [RESULTS], create=False)
+        await data.commit([DeleteRange(RESULTS, b"", None)])
+        await data.close()
 
-    return [(Sessions, "_read", without)]
+    return [(Job, "_finish_data", without)]
 
 
 def non_voters_count() -> list[Swap]:

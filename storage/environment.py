@@ -110,6 +110,32 @@ class Snapshot(Reader, Protocol):
     def close(self) -> None: ...
 
 
+class Stream(Protocol):
+    """All of an environment as of one moment, as bytes that `Disk.receive` takes: `size_bytes` of them. It holds back page
+    reuse, so it is closed soon; closing the environment closes it."""
+
+    size_bytes: int
+
+    async def read(self, size: int) -> bytes:
+        """So many bytes, fewer at the end, none behind it. One call at a time. Raises StorageError if it breaks off, which may be damage
+        (what does not keep it from being read is copied, and found by who reads the copy); SnapshotExpired once it is closed."""
+
+    def close(self) -> None: ...
+
+
+class Receiver(Protocol):
+    """An environment that arrives. Nothing has its name before `finish` returns. One call at a time."""
+
+    async def write(self, data: bytes) -> None: ...
+
+    async def finish(self, databases: Sequence[str]) -> None:
+        """All of it has been written: durably it is an environment of this disk's, closed. Raises Damaged unless it is whole
+        and was one of the same path with these databases. What its records are worth nobody has looked at."""
+
+    async def abort(self) -> None:
+        """Leave nothing. After `finish`, no matter how that ended, there is nothing to do."""
+
+
 class Environment(Reader, Protocol):
     """One LMDB environment. Its own reads see the newest committed state, each call on its own.
 
@@ -123,6 +149,9 @@ class Environment(Reader, Protocol):
         """Durable when it returns. Concurrent commits share one sync (group commit), in call order."""
 
     def snapshot(self) -> Snapshot: ...
+
+    async def stream(self) -> Stream:
+        """Everything that is committed when this is called; what is committed before it returns may be in it or not."""
 
     async def run(self, work: Callable[..., T], *arguments: Any) -> T:
         """Run CPU-heavy `work` beside the event loop (in line in simulation). It must not touch role state."""
@@ -208,6 +237,10 @@ class Disk(Protocol):
         `create=True` makes it atomically if absent (beside, sync, rename, sync parent); `create=False` on an
         absent one raises Damaged. `map_bytes` is only the first size of the map; it grows without a restart.
         """
+
+    async def receive(self, path: str) -> Receiver:
+        """Take the bytes of a `Stream` of an environment that had this path on another disk. Raises StorageError if one is
+        there, or arrives already."""
 
     def exists(self, path: str) -> bool: ...
 

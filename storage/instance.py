@@ -9,7 +9,8 @@ as <name>.set-aside, and the role comes back with a new uuid. One lies there at 
 
 A directory is formatted only when it is absent or empty. One that has contents and no readable `instance` is
 Damaged: taking it for new would forget promises. Everything here blocks; LmdbDisk calls it beside the loop.
-A process that forks hands the lock on to its child, so the owner of a directory never forks.
+A process that forks hands the lock on to its child, so the owner of a directory never forks, unless to become another program
+at once (lmdb_stream.py), which closes the lock.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -33,6 +33,7 @@ from ebla.storage.instance import BESIDE, FAILED, INSTANCE, LOCK, REMOVED, Insta
 from ebla.storage.lmdb_commit import NO_SPACE
 from ebla.storage.lmdb_environment import LmdbEnvironment
 from ebla.storage.lmdb_files import EnvironmentFiles, directory_bytes
+from ebla.storage.lmdb_stream import LmdbReceiver
 
 T = TypeVar("T")
 
@@ -67,6 +68,7 @@ class LmdbDisk:
         self._marked = threading.Event()  # what `failed` says is on disk, as far as it can be
         self._environments: dict[str, LmdbEnvironment] = {}
         self._opening: dict[str, None] = {}
+        self._receivers: dict[str, LmdbReceiver] = {}
         self._commits = ThreadPoolExecutor(2, "ebla-commit")
         self._work = ThreadPoolExecutor(2, "ebla-work")
 
@@ -74,34 +76,28 @@ class LmdbDisk:
         assert self._instance is None, "an instance is opened once"
         sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL_S))
         self._loop = asyncio.get_running_loop()
-        self._instance = await self._beside(self._directory.open, new_uuid)
+        self._instance = await self.beside(self._directory.open, new_uuid)
         self._data_disks = DataDisks(self, self._directory)
         self._files = EnvironmentFiles(self.root, self._data_disks, self._instance.uuid)
         return self._instance
 
     async def raise_seqno(self, by: int) -> int:
         self.check()
-        return await self._beside(self._directory.raise_seqno, by)
+        return await self.beside(self._directory.raise_seqno, by)
 
     async def give_up(self, reason: str) -> bool:
         self.check()
-        return await self._beside(self._directory.give_up, reason)
+        return await self.beside(self._directory.give_up, reason)
 
     async def open_environment(
         self, path: str, databases: Sequence[str], *, create: bool, map_bytes: int = 1 << 30
     ) -> LmdbEnvironment:
-        self.check()
-        check_path(path)
-        if path in self._environments or path in self._opening:
-            raise StorageError(f"environment {path} is open already", path=path)
+        self._check_free(path)
         self._opening[path] = None
         try:
-            opened, handles, roots = await self._beside(
+            opened, handles, roots = await self.beside(
                 partial(self._files.open, path, tuple(databases), create=create, map_bytes=map_bytes)
             )
-        except DiskFailed as error:
-            self.poison(error)
-            raise
         finally:
             del self._opening[path]
         environment = self._environments[path] = LmdbEnvironment(
@@ -115,6 +111,14 @@ class LmdbDisk:
             work=self._work,
         )
         return environment
+
+    async def receive(self, path: str) -> LmdbReceiver:
+        self._check_free(path)
+        if self._files.exists(path):
+            raise StorageError(f"environment {path} is there; remove it before it is received", path=path)
+        receiver = self._receivers[path] = LmdbReceiver(path, self._files, self)
+        await receiver.begin()
+        return receiver
 
     def exists(self, path: str) -> bool:
         self.check()
@@ -135,14 +139,14 @@ class LmdbDisk:
         self.check()
         check_path(path)
         self._check_closed(path, "removing")
-        await self._beside(self._files.remove, path)
+        await self.beside(self._files.remove, path)
 
     async def move(self, path: str, to: str) -> None:
         self.check()
         check_move(path, to)
         for each in (path, to):
             self._check_closed(each, "moving")
-        await self._beside(self._files.move, path, to)
+        await self.beside(self._files.move, path, to)
 
     def size_bytes(self, path: str = "") -> int:
         """Bytes that the files occupy on the disks."""
@@ -164,6 +168,8 @@ class LmdbDisk:
         """Also the way to let go of a failed disk: what was acknowledged stays, nothing else is written."""
         for environment in list(self._environments.values()):
             await environment.close()
+        for receiver in list(self._receivers.values()):
+            await receiver.abort()
         self._instance = None
         await asyncio.get_running_loop().run_in_executor(None, self._end_threads)
         self._directory.close()
@@ -190,17 +196,30 @@ class LmdbDisk:
                 self._loop.call_soon_threadsafe(self._on_failed, error)
         return error
 
+    def _check_free(self, path: str) -> None:
+        self.check()
+        check_path(path)
+        if path in self._environments or path in self._opening or path in self._receivers:
+            raise StorageError(f"environment {path} is open already", path=path)
+
     def _check_closed(self, path: str, act: str) -> None:
-        if path in self._environments or path in self._opening:
+        if path in self._environments or path in self._opening or path in self._receivers:
             raise StorageError(f"environment {path} is open; close it before {act} it", path=path)
+
+    def forget_receiver(self, receiver: LmdbReceiver) -> None:
+        self._receivers.pop(receiver.path, None)
 
     def forget(self, environment: LmdbEnvironment) -> None:
         self._environments.pop(environment.path, None)
 
-    async def _beside(self, work: Callable[..., T], *arguments: object) -> T:
+    async def beside(self, work: Callable[..., T], *arguments: object, thread: Executor | None = None) -> T:
         """Do file work on a thread; what the operating system refuses is one of our errors."""
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._commits, work, *arguments)
+            return await self._loop.run_in_executor(thread or self._commits, work, *arguments)
+        except DiskFailed as error:
+            if self._instance is not None:
+                self.poison(error)
+            raise
         except OSError as error:
             if error.errno in NO_SPACE:
                 raise DiskFull(f"no space left under {self.root}: {error}; free space") from error

@@ -15,6 +15,7 @@ let go of as commits go by.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import queue
 import threading
@@ -32,6 +33,7 @@ from ebla.storage.errors import DiskFailed, EblaError, StorageError
 from ebla.storage.lmdb_commit import MapFull, batch_bytes, commit_group
 from ebla.storage.lmdb_files import DATA_FILE, map_environment
 from ebla.storage.lmdb_reads import Database, LmdbMapping
+from ebla.storage.lmdb_stream import LmdbStream
 from ebla.storage.roots import Roots
 
 T = TypeVar("T")
@@ -95,6 +97,7 @@ class LmdbEnvironment(LmdbMapping):
         self._commits = commits
         self._work = work
         self._closing = False
+        self._streams: dict[LmdbStream, None] = {}
         self._scheduled = False
         self._scheduling = threading.Lock()
         self._unreleased = 0
@@ -109,6 +112,13 @@ class LmdbEnvironment(LmdbMapping):
     async def commit(self, batch: Batch) -> None:
         self._check_open()
         await self._submit(batch)
+
+    async def stream(self) -> LmdbStream:
+        self._check_open()
+        stream = LmdbStream(self.path, self.directory, self._check_open, self._streamed)
+        self._streams[stream] = None
+        await stream.begin()
+        return stream
 
     async def reserve(self, bytes_wanted: int) -> None:
         """The map has room for twice as much: pages are rarely full."""
@@ -126,6 +136,8 @@ class LmdbEnvironment(LmdbMapping):
     async def close(self) -> None:
         if not self._closing:
             self._closing = True
+            for stream in list(self._streams):
+                stream.close()
             await self._submit(None)
             self._keeper.forget(self)
 
@@ -138,6 +150,12 @@ class LmdbEnvironment(LmdbMapping):
         self.check()
         if self._closing:
             raise StorageError(f"environment {self.path} is closing", path=self.path)
+
+    def _streamed(self, stream: LmdbStream) -> None:
+        """On the stream's thread: its copier has ended. One that was killed has left its snapshot in the lock file."""
+        self._streams.pop(stream, None)
+        with contextlib.suppress(StorageError):
+            self._inside(lambda: self.lmdb.reader_check())
 
     def _used_bytes(self) -> int:
         return (self.lmdb.info()["last_pgno"] + 1) * self.lmdb.stat()["psize"]

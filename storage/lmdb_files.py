@@ -29,13 +29,14 @@ from ebla.storage.instance import (
     sync_path,
 )
 from ebla.storage.lmdb_commit import NO_SPACE
-from ebla.storage.lmdb_reads import SPARE_READS, Database
+from ebla.storage.lmdb_reads import DAMAGE, SPARE_READS, Database
 from ebla.storage.roots import Roots
 
 DATA_FILE = "data.mdb"
 READERS_MAX = 510
 DATABASES_MAX = 32
 RESERVED_MAX = 8  # ours, and those of versions to come
+ROOM_BYTES = 1 << 20  # for the one record that is changed in what was received
 IDENTITY_DATABASE, IDENTITY_KEY = b"~ebla", b"identity"
 
 
@@ -69,7 +70,7 @@ class EnvironmentFiles:
             try:
                 self._create(path, databases, map_bytes)
             except (lmdb.Error, OSError) as error:
-                raise _create_error(path, error) from error
+                raise create_error(path, error) from error
         disk = self.disks.of(self.root / path)
         if disk is not None:
             disk.check()
@@ -146,7 +147,8 @@ class EnvironmentFiles:
         _link(moved, target_moved)
         place.unlink()
 
-    def _create(self, path: str, databases: Sequence[str], map_bytes: int) -> None:
+    def begin(self, path: str) -> Path:
+        """The empty directory in which an environment is made that is not there yet."""
         place = self.root / path
         target = self._target(path)
         make_directory(place.parent)
@@ -156,31 +158,68 @@ class EnvironmentFiles:
                 remove_tree(
                     target
                 )  # nothing leads there: half made, or of an earlier one, on a disk that was lost then
-            self._make_beside(target, path, databases, map_bytes)
+            beside = target.with_name(target.name + BESIDE)
+            if os.path.lexists(beside):
+                remove_tree(beside)
+            beside.mkdir()
+        return beside
+
+    def finish(self, path: str, beside: Path) -> None:
+        """What was made, and committed, is sealed and gets its name."""
+        place, target = self.root / path, beside.with_name(beside.name.removesuffix(BESIDE))
+        with self.disks.touching(target):
+            with closing(Roots(beside / DATA_FILE, path)) as roots:
+                roots.seal_new()
+            sync_path(beside / DATA_FILE)
+            sync_path(beside)
+            os.rename(beside, target)
+            sync_path(target.parent)
         if target != place:
             _link(place, target)
 
-    def _make_beside(self, target: Path, path: str, databases: Sequence[str], map_bytes: int) -> None:
-        beside = target.with_name(target.name + BESIDE)
-        if os.path.lexists(beside):
-            remove_tree(beside)
-        beside.mkdir()
-        made = map_environment(beside, map_bytes)
+    def _create(self, path: str, databases: Sequence[str], map_bytes: int) -> None:
+        beside = self.begin(path)
+        with self.disks.touching(beside):
+            made = map_environment(beside, map_bytes)
+            try:
+                with made.begin(write=True) as transaction:  # one sync for all of it
+                    identity = made.open_db(IDENTITY_DATABASE, txn=transaction)
+                    for name in databases:
+                        made.open_db(name.encode(), txn=transaction)
+                    record = Identity(FORMAT, self.uuid, path, tuple(databases))
+                    transaction.put(IDENTITY_KEY, msgspec.json.encode(record), db=identity)
+            finally:
+                made.close()
+        self.finish(path, beside)
+
+    def adopt(self, path: str, beside: Path, databases: Sequence[str]) -> None:
+        """What was received becomes ours, synced. Raises Damaged unless it is all of an environment that had this path."""
+        data = beside / DATA_FILE
+        with self.disks.touching(beside):
+            try:
+                with closing(Roots(data, path)) as roots:
+                    roots.require_compacted(data.stat().st_size)
+                if data.stat().st_size <= structure.BYTES_MAX:
+                    structure.check(data.read_bytes(), path)
+                self._rename_inside(path, beside, databases)
+            except (*DAMAGE, msgspec.MsgspecError) as error:
+                raise Damaged(f"environment {path} arrived unreadable: {error}", path=path) from error
+
+    def _rename_inside(self, path: str, beside: Path, databases: Sequence[str]) -> None:
+        opened = map_environment(beside, (beside / DATA_FILE).stat().st_size + ROOM_BYTES)
         try:
-            with made.begin(write=True) as transaction:  # one sync for all of it
-                identity = made.open_db(IDENTITY_DATABASE, txn=transaction)
-                for name in databases:
-                    made.open_db(name.encode(), txn=transaction)
-                record = Identity(FORMAT, self.uuid, path, tuple(databases))
-                transaction.put(IDENTITY_KEY, msgspec.json.encode(record), db=identity)
+            identity = opened.open_db(IDENTITY_DATABASE, create=False)
+            with opened.begin(write=True) as transaction:
+                record = transaction.get(IDENTITY_KEY, db=identity)
+                found = msgspec.json.decode(record or b"", type=Identity)
+                if found.path != path or not set(databases) <= set(found.databases):
+                    raise Damaged(
+                        f"{found.path} with {', '.join(found.databases)} arrived as {path}", path=path
+                    )
+                ours = msgspec.structs.replace(found, instance=self.uuid)
+                transaction.put(IDENTITY_KEY, msgspec.json.encode(ours), db=identity)
         finally:
-            made.close()
-        with closing(Roots(beside / DATA_FILE, path)) as roots:
-            roots.seal_new()
-        sync_path(beside / DATA_FILE)
-        sync_path(beside)
-        os.rename(beside, target)
-        sync_path(target.parent)
+            opened.close()
 
     def _open(
         self, path: str, databases: Sequence[str], map_bytes: int
@@ -274,7 +313,7 @@ def map_environment(directory: Path, map_bytes: int) -> lmdb.Environment:
     )
 
 
-def _create_error(path: str, error: Exception) -> StorageError:
+def create_error(path: str, error: Exception) -> StorageError:
     code = error.code if isinstance(error, lmdb.Error) else getattr(error, "errno", 0)
     if code in NO_SPACE:
         return DiskFull(f"no space left to make {path}: {error}; nothing was changed: free space", path=path)

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 import msgspec
 
-from ebla.storage.environment import Change, DeleteRange, Environment, Put
+from ebla.storage.environment import Change, DeleteRange, Put, Reader
 from ebla.storage.errors import Corruption
 from ebla.storage.records import seal, unseal
 
@@ -134,20 +134,19 @@ class Results:
             changes.append(Put(RESULTS, items))
         return changes
 
-    def load(self, environment: Environment) -> None:
+    def load(self, reader: Reader, path: str) -> None:
         """Read back what flushes wrote. Raises Corruption, also if a damaged page hides an answer: a retry of what it
         answers would be applied again."""
         self.clients.clear()
-        items, expected = environment.items(RESULTS), environment.count(RESULTS)
+        items, expected = reader.items(RESULTS), reader.count(RESULTS)
         found = sum(before < key for (before, _), (key, _) in pairwise([(b"", b""), *items]))
         if not found == len(items) == expected:
-            path = environment.path
             raise Corruption(
                 f"{path} has {expected} answers to writes, {found} of {len(items)} that are found ascend",
                 path=path,
             )
         for key, data in items:
-            body = unseal(key, data, environment.path)
+            body = unseal(key, data, path)
             client = self.clients.setdefault(key[:CLIENT_BYTES], Client())
             if len(key) == CLIENT_BYTES:
                 head = msgspec.msgpack.decode(body, type=ClientHead)

@@ -47,13 +47,16 @@ class TabletStore:
         self.frozen: list[Memtable] = []
         self.flushed = position_of(environment, environment.path)
         self.applied = self.flushed
-        self.alteration = _read_alteration(environment)  # as of `applied`, encoded
+        self.alteration = _read_alteration(environment, environment.path)  # as of `applied`, encoded
         self._unflushed_alteration: bytes | None = None
-        results.load(environment)
+        results.load(environment, environment.path)
 
     @staticmethod
-    async def open(disk: Disk, tablet: str, *, create: bool, retention_us: int) -> TabletStore:
-        """`create` makes an empty one that stands at position START. A small one is verified as a whole."""
+    async def open(
+        disk: Disk, tablet: str, *, create: bool, retention_us: int, verified: bool = False
+    ) -> TabletStore:
+        """`create` makes an empty one that stands at position START. A small one is verified as a whole, a larger one if it is
+        to be `verified`."""
         environment = await disk.open_environment(path_of(tablet), [ROWS, RESULTS, META], create=create)
         try:
             if environment.get(META, POSITION) is None:
@@ -61,7 +64,7 @@ class TabletStore:
                     raise Damaged(f"the data of tablet {tablet} has no position", path=environment.path)
                 await environment.commit([_put_position(START)])
             store = TabletStore(environment, Results(retention_us), checksum.seed(tablet))
-            if environment.size_bytes() <= SMALL_BYTES:
+            if verified or environment.size_bytes() <= SMALL_BYTES:
                 await store.scrub()
             return store
         except BaseException:
@@ -146,8 +149,20 @@ class TabletStore:
         return target
 
     async def scrub(self, pause: Callable[[], Awaitable[None]] | None = None) -> int:
-        """Verify every flushed row, and that none is hidden; how many there are. Raises Corruption."""
-        return await scrub(self.environment, ROWS, self.seed, pause)
+        """Verify every flushed row, and that none is hidden; how many there are. Then the answers, and what is told of the
+        rows. Raises Corruption, Damaged."""
+        rows = await scrub(self.environment, ROWS, self.seed, pause)
+        await self.environment.run(self._verify_records)
+        return rows
+
+    def _verify_records(self) -> None:
+        snapshot = self.environment.snapshot()
+        try:
+            position_of(snapshot, self.environment.path)
+            _read_alteration(snapshot, self.environment.path)
+            Results().load(snapshot, self.environment.path)
+        finally:
+            snapshot.close()
 
     async def close(self) -> None:
         await self.environment.close()
@@ -258,6 +273,6 @@ def _put_alteration(alteration: bytes | None) -> list[Put]:
     return [] if alteration is None else [Put(META, [(ALTERATION, seal(ALTERATION, alteration))])]
 
 
-def _read_alteration(environment: Environment) -> bytes | None:
-    data = environment.get(META, ALTERATION)
-    return None if data is None else unseal(ALTERATION, data, environment.path)
+def _read_alteration(reader: Reader, path: str) -> bytes | None:
+    data = reader.get(META, ALTERATION)
+    return None if data is None else unseal(ALTERATION, data, path)

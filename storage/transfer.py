@@ -1,4 +1,4 @@
-"""A piece of an environment on its way to another server: items as bytes, with a digest that is bound to their place.
+"""A piece of a tablet on its way to another server: bytes, items among them, with a digest that is bound to their place.
 
 A chunk that arrives damaged, or in another's place, is Corruption: it is asked for again, never written.
 """
@@ -27,13 +27,13 @@ def unpack(data: bytes) -> list[Item]:
         raise Corruption(f"a chunk of a copy cannot be read: {error}") from error
 
 
-def digest(session: str, number: int, database: str, items: bytes, *, end: bool) -> int:
+def digest(session: str, number: int, part: str, data: bytes, *, end: bool) -> int:
     """xxh3-64 of the chunk, and of which one it is."""
-    body = xxhash.xxh3_64_digest(items)
-    return xxhash.xxh3_64_intdigest(f"{session}/{number}/{database}/{end:d}/".encode() + body)
+    body = xxhash.xxh3_64_digest(data)
+    return xxhash.xxh3_64_intdigest(f"{session}/{number}/{part}/{end:d}/".encode() + body)
 
 
-def check(session: str, number: int, database: str, items: bytes, expected: int, *, end: bool) -> None:
+def check(session: str, number: int, part: str, data: bytes, expected: int, *, end: bool) -> None:
     """Raise Corruption unless the digest is right."""
-    if digest(session, number, database, items, end=end) != expected:
+    if digest(session, number, part, data, end=end) != expected:
         raise Corruption(f"chunk {number} of copy session {session} arrived damaged")

@@ -1,7 +1,8 @@
 """One copy on its way: chunks are asked for a few ahead, checked, and written in their order.
 
-A lost or damaged answer is asked for again; an ended session, or a source that stays silent, ends the copy. Everything is
-synced as it is written; nothing of it counts before the superblock says so (copying.py).
+A lost or damaged answer is asked for again; an ended session, or a source that stays silent, ends the copy. The data has its
+name once it is synced, and every row and answer of it is verified after that: what was damaged at the source is never taken
+into service. Nothing counts before the superblock says so (copying.py).
 """
 
 from __future__ import annotations
@@ -13,25 +14,28 @@ from ebla.actors import messages as m
 from ebla.actors.tablet import bootstrap
 from ebla.actors.tablet.lifecycle import Lifecycle, Parts
 from ebla.actors.tablet.options import TabletServerOptions
-from ebla.actors.tablet.sessions import LOG, WINDOW
+from ebla.actors.tablet.sessions import DATA, LOG, WINDOW
 from ebla.actors.tablet.stones import Stone
 from ebla.actors.world import World
 from ebla.storage import private_log, tablet_store, transfer
 from ebla.storage.entries import Position
-from ebla.storage.environment import Environment, Item, Put
-from ebla.storage.errors import Corruption, Damaged, EblaError, InvalidArgument
+from ebla.storage.environment import Environment, Put, Receiver
+from ebla.storage.errors import Corruption, Damaged, DataDiskFailed, EblaError, InvalidArgument
 from ebla.storage.results import RESULTS
 
 FETCH_TIMEOUT_S = 10.0
 ATTEMPTS_MAX = 6
 RETRY_S = 0.1
-COMMIT_BYTES = 8_000_000
 DATABASES = [tablet_store.ROWS, RESULTS, tablet_store.META]
 RATE_S = 5.0  # over which the rate is told
 
 
 class CopyEnded(EblaError):
     """The copy did not come to its end; a tombstone is left."""
+
+
+class CopyDamaged(CopyEnded):
+    """All of it came as it was sent, and fails its checks."""
 
 
 class Job:
@@ -61,6 +65,7 @@ class Job:
         self.copied = 0
         self.parts: Parts | None = None
         self.done = asyncio.Event()
+        self._receiver: Receiver | None = None
         self._open: dict[str, Environment] = {}
         self._arrived: dict[int, m.Chunk] = {}
         self._next = 0  # to be asked for
@@ -86,7 +91,7 @@ class Job:
     async def copy(self) -> None:
         """Everything that the source has, synced here and put together; nothing says yet that it counts."""
         try:
-            await self._open_all()
+            await self._begin_data()
             for _ in range(WINDOW):
                 self.world.spawn(self._fetch_all(), f"chunks of {self.tablet}")
             await self._write_all()
@@ -98,32 +103,46 @@ class Job:
         self.parts = await self._put_together()
         self.require_wanted()
 
-    async def _open_all(self) -> None:
+    async def _begin_data(self) -> None:
         disk, tablet = self.world.disk, self.tablet
-        room = 2 * self.begun.data_bytes + (1 << 28)
-        path = tablet_store.path_of(tablet)
-        self._open["data"] = await disk.open_environment(path, DATABASES, create=True, map_bytes=room)
-        await self.world.faults.here("tablet.copy.after_data")
-        self._open[LOG] = (await private_log.PrivateLog.open(disk, tablet, create=True)).environment
+        for path in (tablet_store.path_of(tablet), private_log.path_of(tablet)):
+            if disk.exists(path):  # left by a creation that was interrupted
+                await disk.remove(path)
+        self._receiver = await disk.receive(tablet_store.path_of(tablet))
         self.require_wanted()
 
     async def _write_all(self) -> None:
-        database, waiting, size = "", list[Item](), 0
         while True:
             chunk = await self._take()
-            if waiting and (chunk.database != database or size > COMMIT_BYTES or chunk.end):
-                await self._write(database, waiting)
-                waiting, size = [], 0
-            items = await self._open["data"].run(transfer.unpack, chunk.items)
-            database = chunk.database
-            self.phase = "log" if database == LOG else "data"
-            waiting += items
-            size += len(chunk.items)
-            self._note(len(chunk.items))
+            if chunk.part == LOG and LOG not in self._open:
+                await self._finish_data()
+                await self._open_log()
+            self.phase = chunk.part
+            await self.world.faults.here("tablet.copy.before_commit")
+            if chunk.part == DATA:
+                assert self._receiver is not None
+                await self._receiver.write(chunk.data)
+            elif items := transfer.unpack(chunk.data):
+                await self._open[LOG].commit([Put(private_log.ENTRIES, items, sorted_keys=True)])
+            await self.world.faults.here("tablet.copy.after_commit")
+            self.require_wanted()
+            self._note(len(chunk.data))
             if chunk.end:
-                if waiting:
-                    await self._write(database, waiting)
                 return
+
+    async def _finish_data(self) -> None:
+        assert self._receiver is not None
+        try:
+            await self._receiver.finish(DATABASES)
+        except Damaged as error:
+            raise CopyDamaged(f"the copy of tablet {self.tablet} cannot be used: {error}") from error
+        await self.world.faults.here("tablet.copy.after_data")
+        self.require_wanted()
+
+    async def _open_log(self) -> None:
+        log = await private_log.PrivateLog.open(self.world.disk, self.tablet, create=True)
+        self._open[LOG] = log.environment
+        self.require_wanted()
 
     async def _take(self) -> m.Chunk:
         """The next chunk in order."""
@@ -137,27 +156,19 @@ class Job:
         self._changed.set()
         return chunk
 
-    async def _write(self, database: str, items: list[Item]) -> None:
-        await self.world.faults.here("tablet.copy.before_commit")
-        if database == LOG:
-            await self._open[LOG].commit([Put(private_log.ENTRIES, items, sorted_keys=True)])
-        else:
-            await self._open["data"].commit([Put(database, items, sorted_keys=True)])
-        await self.world.faults.here("tablet.copy.after_commit")
-        self.require_wanted()
-
     async def _put_together(self) -> Parts:
-        """As at a start, from what is on disk. Raises CopyEnded unless it is all that the source had, and not older than
-        what was here."""
+        """As at a start, from what is on disk, and every row verified. Raises CopyEnded unless it is all that the source had,
+        and not older than what was here."""
         begun = self.begun
         tail = bootstrap.Tail(self.tablet)
         private = await bootstrap.open_private(self.world.disk, tail)
         try:
-            parts = await self.lifecycle.put_together(self.stone.superblock, private, tail)
+            parts = await self.lifecycle.put_together(self.stone.superblock, private, tail, verified=True)
         except (Corruption, Damaged, InvalidArgument) as error:
             if private is not None:
                 await private.environment.close()
-            raise CopyEnded(f"the copy of tablet {self.tablet} cannot be used: {error}") from error
+            kind = CopyEnded if isinstance(error, DataDiskFailed) else CopyDamaged  # the disk is ours
+            raise kind(f"the copy of tablet {self.tablet} cannot be used: {error}") from error
         self._parts_made(parts)
         if parts.rows.store.flushed != begun.flushed or parts.log.last != begun.last:
             raise CopyEnded(
@@ -185,6 +196,8 @@ class Job:
         await self._close_all()
 
     async def _close_all(self) -> None:
+        if self._receiver is not None:
+            await self._receiver.abort()
         while self._open:
             _, environment = self._open.popitem()
             await environment.close()
@@ -220,7 +233,7 @@ class Job:
                 chunk = await self.world.network.call(
                     self.source, "fetch_chunk", m.FetchRequest(session, number), m.Chunk, FETCH_TIMEOUT_S
                 )
-                transfer.check(session, number, chunk.database, chunk.items, chunk.digest, end=chunk.end)
+                transfer.check(session, number, chunk.part, chunk.data, chunk.digest, end=chunk.end)
                 return chunk
             except Corruption as damage:
                 error = damage

@@ -64,7 +64,7 @@ class CopyVerbs:
     @rpc
     async def end_copy_session(self, request: m.EndSessionRequest) -> m.Empty:
         self._require_running()
-        self.sessions.end(request.session)
+        self.sessions.end(request.session, damaged=request.damaged)
         return m.Empty()
 
     # -- quarantine

@@ -24,7 +24,7 @@ import msgspec
 
 from ebla.actors import errors
 from ebla.actors import messages as m
-from ebla.actors.tablet.copy_job import Job
+from ebla.actors.tablet.copy_job import CopyDamaged, CopyEnded, Job
 from ebla.actors.tablet.deletion import Deletion
 from ebla.actors.tablet.lifecycle import Lifecycle
 from ebla.actors.tablet.options import TabletServerOptions
@@ -101,7 +101,8 @@ class Copies:
                 raise errors.NotRunning(f"{self.world.address} is stopping", tablet=request.tablet)
         except BaseException:
             self.world.spawn(
-                self._end_session(request, begun.session, "not started"), "end of a copy session"
+                self._end_session(request, begun.session, CopyEnded("it has not begun")),
+                "end of a copy session",
             )
             raise
         attempt = self._attempts[request.tablet] = self._attempts.get(request.tablet, 0) + 1
@@ -204,7 +205,7 @@ class Copies:
         del self.jobs[tablet]
         job.done.set()
         self.on_changed(tablet)
-        await self._end_session(job.request, job.begun.session, None if error is None else str(error))
+        await self._end_session(job.request, job.begun.session, error)
 
     async def _ready(self, job: Job) -> None:
         """The commit point, and the start of the replica. No vote is given meanwhile: it would be by the old memory."""
@@ -252,13 +253,13 @@ class Copies:
         for tablet in list(self.jobs):
             await self.cancel(tablet)
 
-    async def _end_session(self, request: m.StartCopyRequest, session: str, error: str | None) -> None:
+    async def _end_session(self, request: m.StartCopyRequest, session: str, error: EblaError | None) -> None:
         """Best effort: an idle session ends by itself."""
         with contextlib.suppress(EblaError):
             await self.world.network.call(
                 request.source.address,
                 "end_copy_session",
-                m.EndSessionRequest(session, error),
+                m.EndSessionRequest(session, str(error) if error else None, isinstance(error, CopyDamaged)),
                 m.Empty,
                 BEGIN_TIMEOUT_S,
             )

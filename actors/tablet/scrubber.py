@@ -16,7 +16,7 @@ from collections.abc import Callable
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.replica import RUNNING, Replica
 from ebla.actors.world import World
-from ebla.storage.errors import Corruption, DiskFailed, StorageError
+from ebla.storage.errors import Corruption, Damaged, DiskFailed, StorageError
 
 LOOK_S = 1.0
 REST_S_MAX = 1.0
@@ -37,10 +37,15 @@ class Scrubber:
         self.changed = changed
         self.walks = 0  # that came to their end
         self._due: dict[Replica, float] = {}  # when to walk it, by the monotonic clock
+        self._doubted: dict[Replica, None] = {}
         self._resumed = 0.0
 
     def start(self) -> None:
         self.world.spawn(self._run(), "scrubber")
+
+    def doubt(self, replica: Replica) -> None:
+        """Walk it soon: somebody has seen what may be damage."""
+        self._doubted[replica] = None
 
     def due_count(self) -> int:
         """Replicas that wait to be walked."""
@@ -54,6 +59,10 @@ class Scrubber:
             await clock.sleep(LOOK_S)
             present = list(self.replicas.values())
             self._due = {replica: self._due.get(replica, -math.inf) for replica in present}
+            for replica in self._doubted:
+                self._due[replica] = -math.inf
+            self._doubted = {}
+            present.sort(key=self._due.__getitem__)
             for replica in present:
                 if replica.state == RUNNING and clock.monotonic() >= self._due[replica]:
                     self._resumed = clock.monotonic()
@@ -65,7 +74,7 @@ class Scrubber:
         """Whether the walk came to its end."""
         try:
             await replica.store.scrub(self._rest)
-        except Corruption as error:
+        except (Corruption, Damaged) as error:
             if replica.state == RUNNING:
                 replica.fail(error)
                 self.changed(replica)

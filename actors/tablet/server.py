@@ -118,7 +118,11 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
         )
         self.deletion = Deletion(self.lifecycle)
         self.sessions = Sessions(
-            self.world, self.options, lambda replica: self.maintenance.flush(replica), self._changed
+            self.world,
+            self.options,
+            lambda replica: self.maintenance.flush(replica),
+            self._changed,
+            lambda replica: self.scrubber.doubt(replica),
         )
         self.copies = Copies(self.world, self.options, self.lifecycle, self.deletion, self._told)
         self.maintenance = Maintenance(

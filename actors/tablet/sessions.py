@@ -4,12 +4,14 @@
                  begin, synced here or not: whatever the server that copies may have acknowledged is among them, since only a
                  leader serves, and it had those entries before
     anchored     the log keeps what follows the snapshot for as long as the session lives
-    sound        rows are verified before they leave: damage fails this replica, it is never copied
+    as it is     the data environment travels as bytes (storage/environment.py, Stream), which nobody looks at here. The target
+                 verifies all of it before it counts; if it finds damage, this replica is walked, and fails if it is its own
     bounded      so many sessions, so many chunks kept for a repeat; a session ends when it is told so, when nobody asked for
                  `copy_idle_s`, when its replica ends or stops leading, and when its log would grow without bound
 
-LMDB's snapshot pins pages, and does not outlive a growing map: the map is made large before. If it expires all the same, so
-does the session, and the copy begins anew.
+The stream's snapshot is taken while the replica's upkeep is held: only a flush commits to the data, and none begins before
+that, so the position that stands there is the stream's own. The target compares. Pages that the stream shows are not used
+again meanwhile, so the file may grow: the map is made large before, for the sake of scans, which a growing map expires.
 
 Source: seed 000; Kudu's tablet copy service (kudu.md A3).
 """
@@ -19,51 +21,44 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from itertools import chain
 
 from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.replica import Replica
 from ebla.actors.world import World, new_id
-from ebla.storage import checksum, private_log, transfer
+from ebla.storage import private_log, transfer
 from ebla.storage.entries import Position
-from ebla.storage.environment import Environment, Item, Snapshot
-from ebla.storage.errors import Corruption, Damaged, SnapshotExpired
-from ebla.storage.neighbours import require_ascending
-from ebla.storage.results import RESULTS
-from ebla.storage.tablet_store import META, ROWS, position_of
+from ebla.storage.environment import Item, Stream
+from ebla.storage.errors import Corruption, Damaged, DiskFailed, StorageError
+from ebla.storage.tablet_store import position_of
 
-LOG = "log"
-DATABASES = (ROWS, RESULTS, META)  # in the order in which they are sent; then the log
-CHUNK_BYTES = 2_000_000  # Ray likes messages above 1 MB
-PIECE_ITEMS = 4096  # read at a time: a few milliseconds
-WINDOW = 4  # chunks that one copy may have asked for at once
-KEPT = 2 * WINDOW
-ROOM_BYTES = 1 << 34  # address space made ready, so that the map need not grow while it is read
+DATA, LOG = "data", "log"  # in the order in which they are sent
+CHUNK_BYTES = (
+    4_000_000  # the fewer messages, the less Ray takes for a byte; below actors/ray_world.py's INLINE_BYTES
+)
+WINDOW = 3  # chunks that one copy may have asked for at once
+KEPT = WINDOW  # who asks for a chunk again has not asked further than that
+ROOM_BYTES = 1 << 34  # address space, see above
 LOOK_S = 1.0
 
 
 @dataclass(eq=False)
 class Session:
-    """`database` and `after`: what comes next, DATABASES[database] behind the key `after`; then the log behind `index`."""
+    """`stream` until it has come to its end; then the log behind `index`."""
 
     id: str
     requestor: str
     replica: Replica
-    snapshot: Snapshot
+    stream: Stream | None
     flushed: Position
     last: Position
     used_at: float
     index: int
-    database: int = 0
-    after: bytes = b""
-    found: int = 0
     number: int = 0
     ended: bool = False
     kept: dict[int, m.Chunk] = field(default_factory=dict)
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    reading: bool = False
 
     @property
     def anchor(self) -> int:
@@ -78,11 +73,14 @@ class Sessions:
         options: TabletServerOptions,
         flush: Callable[[Replica], Awaitable[object]],
         on_failed: Callable[[Replica], None],
+        on_doubt: Callable[[Replica], None],
     ) -> None:
+        """`on_doubt`: the replica's data may be damaged."""
         self.world = world
         self.options = options
         self.flush = flush
         self.on_failed = on_failed
+        self.on_doubt = on_doubt
         self.sent_bytes = 0
         self._sessions: dict[str, Session] = {}
         self._free_at = 0.0  # when the bandwidth allows the next chunk
@@ -116,20 +114,38 @@ class Sessions:
             replica.require_running()
             environment = replica.store.environment
             await environment.reserve(ROOM_BYTES)
+            stream, flushed = await self._stream(replica)
+        try:
             self._require_leading(replica, request.term)
-            snapshot = environment.snapshot()
-        return self._begun(replica, request.requestor, environment, snapshot)
+        except BaseException:
+            stream.close()
+            raise
+        return self._begun(replica, request.requestor, stream, flushed)
 
-    def _begun(
-        self, replica: Replica, requestor: str, environment: Environment, snapshot: Snapshot
-    ) -> m.SessionBegun:
-        flushed = position_of(snapshot, environment.path)
+    async def _stream(self, replica: Replica) -> tuple[Stream, Position]:
+        """And the position that it shows."""
+        environment = replica.store.environment
+        try:
+            flushed = position_of(environment, environment.path)
+            return await environment.stream(), flushed
+        except (Corruption, Damaged) as error:
+            replica.fail(error)
+            self.on_failed(replica)
+            raise
+        except DiskFailed:
+            raise
+        except StorageError as error:
+            if replica.state == m.RUNNING:
+                self.on_doubt(replica)
+            raise errors.Unavailable(f"no copy can be made of tablet {replica.tablet}: {error}") from error
+
+    def _begun(self, replica: Replica, requestor: str, stream: Stream, flushed: Position) -> m.SessionBegun:
         superblock, core = replica.superblock, replica.core
         session = Session(
             id=new_id(self.world.random),
             requestor=requestor,
             replica=replica,
-            snapshot=snapshot,
+            stream=stream,
             flushed=flushed,
             last=replica.log.last,
             used_at=self.world.clock.monotonic(),
@@ -147,7 +163,7 @@ class Sessions:
             last=session.last,
             term=core.term,
             configuration=core.committed_configuration,
-            data_bytes=environment.size_bytes(),
+            data_bytes=stream.size_bytes,
         )
 
     def _require_leading(self, replica: Replica, term: int) -> None:
@@ -181,56 +197,36 @@ class Sessions:
                 session.kept.pop(chunk.number - KEPT, None)
             self._require(session)
             chunk = session.kept[request.number]
-        await self._within_bandwidth(len(chunk.items))
-        self.sent_bytes += len(chunk.items)
+        await self._within_bandwidth(len(chunk.data))
+        self.sent_bytes += len(chunk.data)
         return chunk
 
     async def _next(self, session: Session) -> m.Chunk:
-        session.reading = True
         try:
-            database, items = await self._read(session)
-        except SnapshotExpired:
-            self._end(session)
-            raise self._gone(session.id) from None
+            part, data = await self._read(session)
         except (Corruption, Damaged) as error:
             session.replica.fail(error)
             self._end(session)
             self.on_failed(session.replica)
             raise
-        finally:
-            session.reading = False
-            if session.id not in self._sessions:
-                session.snapshot.close()
-        return _chunk(session, session.number, database, items)
+        except DiskFailed:
+            raise
+        except StorageError as error:
+            self._require(session)  # else it was closed
+            self._end(session)
+            self.on_doubt(session.replica)
+            raise self._gone(session.id, str(error)) from error
+        return _chunk(session, session.number, part, data)
 
     async def _read(self, session: Session) -> tuple[str, bytes]:
-        environment, tablet = session.replica.store.environment, session.replica.tablet
-        while session.database < len(DATABASES):
-            database = DATABASES[session.database]
-            seed = checksum.seed(tablet) if database == ROWS else None
-            found: list[Item] = []
-            size = 0
-            while size < CHUNK_BYTES:
-                items = await environment.run(
-                    _piece, session.snapshot, database, session.after, seed, environment.path
-                )
-                if not items:
-                    break
-                size += sum(map(len, chain.from_iterable(items)))
-                session.after = items[-1][0]
-                found += items
-            session.found += len(found)
-            if size < CHUNK_BYTES:
-                self._require_all(session, database)
-                session.database, session.after, session.found = session.database + 1, b"", 0
-            if found:
-                return database, await environment.run(transfer.pack, found)
+        if session.stream is not None:
+            data = await session.stream.read(CHUNK_BYTES)
+            if data:
+                return DATA, data
+            self._require(session)
+            session.stream.close()
+            session.stream = None
         return LOG, transfer.pack(self._log_items(session))
-
-    def _require_all(self, session: Session, database: str) -> None:
-        expected, path = session.snapshot.count(database), session.replica.store.environment.path
-        if session.found != expected:
-            raise Corruption(f"{path} has {expected} of {database}, {session.found} are found", path=path)
 
     def _log_items(self, session: Session) -> list[Item]:
         """The next entries. Raises NoSession if a new leader has replaced some of them since."""
@@ -259,10 +255,13 @@ class Sessions:
 
     # -- end
 
-    def end(self, session_id: str) -> None:
+    def end(self, session_id: str, *, damaged: bool = False) -> None:
+        """`damaged`: what arrived failed its checks."""
         session = self._sessions.get(session_id)
         if session is not None:
             self._end(session)
+            if damaged:
+                self.on_doubt(session.replica)
 
     def close_tablet(self, tablet: str) -> None:
         for session in list(self._sessions.values()):
@@ -270,8 +269,8 @@ class Sessions:
                 self._end(session)
 
     def _end(self, session: Session) -> None:
-        if self._sessions.pop(session.id, None) is not None and not session.reading:
-            session.snapshot.close()
+        if self._sessions.pop(session.id, None) is not None and session.stream is not None:
+            session.stream.close()
 
     async def _expire(self) -> None:
         while True:
@@ -303,20 +302,13 @@ class Sessions:
         if session.id not in self._sessions:
             raise self._gone(session.id)
 
-    def _gone(self, session_id: str) -> errors.NoSession:
-        return errors.NoSession(f"copy session {session_id} has ended; begin a new one", session=session_id)
+    def _gone(self, session_id: str, why: str = "") -> errors.NoSession:
+        reason = f" ({why})" if why else ""
+        return errors.NoSession(
+            f"copy session {session_id} has ended{reason}; begin a new one", session=session_id
+        )
 
 
-def _chunk(session: Session, number: int, database: str, items: bytes) -> m.Chunk:
-    digest = transfer.digest(session.id, number, database, items, end=session.ended)
-    return m.Chunk(session.id, number, database, items, digest, session.ended)
-
-
-def _piece(snapshot: Snapshot, database: str, after: bytes, seed: int | None, path: str) -> list[Item]:
-    """The items behind the key `after`, up to a piece; rows verified."""
-    start = after + b"\0" if after else b""
-    items = snapshot.items(database, start, limit=PIECE_ITEMS, bytes_max=CHUNK_BYTES)
-    require_ascending([after, *(key for key, _ in items)], path)
-    if seed is not None:
-        checksum.verify([key + value for key, value in items], seed, path)
-    return items
+def _chunk(session: Session, number: int, part: str, data: bytes) -> m.Chunk:
+    digest = transfer.digest(session.id, number, part, data, end=session.ended)
+    return m.Chunk(session.id, number, part, data, digest, session.ended)

@@ -35,6 +35,7 @@ from ebla.chaos.simulation.environment import (
     Tables,
     tables_bytes,
 )
+from ebla.chaos.simulation.streams import MemoryReceiver
 from ebla.storage.environment import Instance, SetAside
 from ebla.storage.errors import (
     Damaged,
@@ -145,6 +146,7 @@ class MemoryDisk:
         self.loop = asyncio.get_running_loop()
         self.gone = False
         self._environments: dict[str, MemoryEnvironment] = {}
+        self._receivers: dict[str, MemoryReceiver] = {}
 
     def check(self) -> None:
         if self.state.failed is not None:
@@ -217,9 +219,7 @@ class MemoryDisk:
     async def open_environment(
         self, path: str, databases: Sequence[str], *, create: bool, map_bytes: int = 1 << 30
     ) -> MemoryEnvironment:
-        self.check()
-        if path in self._environments:
-            raise StorageError(f"environment {path} is open already", path=path)
+        self._check_free(path)
         environment = self._environments[path] = MemoryEnvironment(self, path)
         try:
             await self._sync()
@@ -237,6 +237,13 @@ class MemoryDisk:
         for database in databases:
             self.state.environments[path].setdefault(database, SortedDict())
         return environment
+
+    async def receive(self, path: str) -> MemoryReceiver:
+        self._check_free(path)
+        if path in self.state.environments:
+            raise StorageError(f"environment {path} is there; remove it before it is received", path=path)
+        receiver = self._receivers[path] = MemoryReceiver(self, path)
+        return receiver
 
     def exists(self, path: str) -> bool:
         self.check()
@@ -330,9 +337,31 @@ class MemoryDisk:
         for environment in self._environments.values():
             environment.fail(DiskFailed(f"{reason}; nothing on this disk is believed", path=environment.path))
 
+    def _check_free(self, path: str) -> None:
+        self.check()
+        if path in self._environments or path in self._receivers:
+            raise StorageError(f"environment {path} is open already", path=path)
+
     def _check_closed(self, path: str, act: str) -> None:
-        if path in self._environments:
+        if path in self._environments or path in self._receivers:
             raise StorageError(f"environment {path} is open; close it before {act} it", path=path)
+
+    def check_room(self, path: str) -> None:
+        if self.state.full:
+            self.state.seen["full"] += 1
+            raise DiskFull("no space left on the device; nothing was changed: free space", path=path)
+
+    async def sync(self, path: str) -> None:
+        """What was received."""
+        await self._sync()
+        self.check()
+        self.check_data(path)
+        if self.state.takes_failure(path):
+            self.poison(f"sync of {path} failed: Input/output error")
+            self.check()
+
+    def forget_receiver(self, receiver: MemoryReceiver) -> None:
+        self._receivers.pop(receiver.path, None)
 
     def forget(self, environment: MemoryEnvironment) -> None:
         self._environments.pop(environment.path, None)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ebla.chaos.simulation.streams import MemoryStream
 from ebla.storage.environment import JOINED_LARGE, Batch, Delete, DeleteRange, Item, Put, within
 from ebla.storage.errors import DiskFull, InvalidArgument, SnapshotExpired, StorageError
 
@@ -155,6 +156,10 @@ class MemoryEnvironment(_View):
             taken := MemorySnapshot(self, dict(tables)),
         ]
         return taken
+
+    async def stream(self) -> MemoryStream:
+        self.check()
+        return MemoryStream(self, self._disk.state.environments[self.path])
 
     def expire_snapshots(self) -> int:
         """What LMDB does when the map must grow and a snapshot stays open too long. How many were open."""

@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from ebla.chaos.simulation.disk import DurableState, MemoryDisk
 from ebla.chaos.simulation.loop import SimulatedLoop
 from ebla.storage.environment import Delete, DeleteRange, Put
-from ebla.storage.errors import EblaError, OldCopy, SnapshotExpired
+from ebla.storage.errors import Damaged, EblaError, OldCopy, SnapshotExpired, StorageError
 from ebla.storage.lmdb_disk import LmdbDisk
 
 PATH, OTHER, MOVING = "wals/shared", "elsewhere/other", "data/moving"
@@ -215,6 +215,71 @@ class Twins(RuleBasedStateMachine):
                 except EblaError as error:
                     answers.append(type(error))
             assert answers[0] == answers[1], step
+
+    @rule(
+        later=batches,
+        end=st.sampled_from(["finish", "finish", "finish", "abort", "cut off", "want another", "close"]),
+        size=st.sampled_from([5000, 1 << 20]),
+    )
+    def copy_to_another_disk(self, later: Any, end: str, size: int) -> None:
+        """What was committed before the stream arrives, and nothing of what is committed after it."""
+
+        async def copy(side: Side) -> Any:
+            stream = await side.environment.stream()
+            expected = [side.environment.items(database) for database in DATABASES]
+            await asyncio.gather(side.environment.commit(later), return_exceptions=True)
+            pieces = []
+            while piece := await stream.read(size):
+                pieces.append(piece)
+            assert sum(map(len, pieces)) == stream.size_bytes and await stream.read(size) == b""
+            stream.close()
+            with pytest.raises(SnapshotExpired):
+                await stream.read(size)
+            place = new_place()
+            other = LmdbDisk(place) if side is self.real else MemoryDisk(DurableState(), random.Random(2))
+            try:
+                await other.open_instance("another")
+                return await arrive(other, pieces, expected)
+            finally:
+                await other.close()
+                shutil.rmtree(place)
+
+        async def arrive(disk: Any, pieces: list[bytes], expected: list[Any]) -> Any:
+            receiver = await disk.receive(PATH)
+            for use in (
+                disk.receive(PATH),
+                disk.open_environment(PATH, DATABASES, create=True),
+                disk.remove(PATH),
+            ):
+                with pytest.raises(StorageError, match="is open"):
+                    await use
+            for piece in pieces[:-1] if end == "cut off" else pieces:
+                await receiver.write(piece)
+            assert not disk.exists(PATH) and disk.list("wals") == []
+            if end == "close":
+                return None
+            if end == "abort":
+                await receiver.abort()
+            elif end == "finish":
+                await receiver.finish(DATABASES)
+            else:
+                with pytest.raises(Damaged):
+                    await receiver.finish(["another"] if end == "want another" else DATABASES)
+            await receiver.abort()
+            with pytest.raises(StorageError, match="is closed"):
+                await receiver.write(b"")
+            if end == "finish":
+                with pytest.raises(StorageError, match="is there"):
+                    await disk.receive(PATH)
+            made = await disk.open_environment(PATH, DATABASES, create=end != "finish")
+            found = [made.items(database) for database in DATABASES]
+            assert found == (expected if end == "finish" else [[], []])
+            await made.commit([Put("t", [(b"n", b"")])])
+            await made.close()
+            return found
+
+        real, memory = (side.loop.run_until_complete(copy(side)) for side in (self.real, self.memory))
+        assert real == memory
 
     @rule(by=st.integers(1, 1000))
     def raise_the_number(self, by: int) -> None:

@@ -134,7 +134,7 @@ def test_an_answer_that_a_damaged_page_hides_is_not_forgotten(tmp_path: Path, tw
         store.applied = Position(1, 1, 1)
         await store.flush()
         loaded = Results(RETENTION_US)
-        loaded.load(store.environment)
+        loaded.load(store.environment, store.environment.path)
         assert answers(loaded) == {BUSY: [1, 2, 3]}
         items = store.environment.items
 
@@ -144,7 +144,7 @@ def test_an_answer_that_a_damaged_page_hides_is_not_forgotten(tmp_path: Path, tw
 
         store.environment.items = hiding  # type: ignore[method-assign, assignment]
         with pytest.raises(Corruption, match="has 4 answers to writes"):
-            Results(RETENTION_US).load(store.environment)
+            Results(RETENTION_US).load(store.environment, store.environment.path)
         await disk.close()
 
     asyncio.run(main())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from ebla.actors import errors
@@ -228,7 +230,7 @@ def test_a_chunk_that_arrives_damaged_is_asked_for_again() -> None:
             chunk = await fetch(wanted)
             if wanted.number == 0 and not damaged:
                 damaged.append(chunk)
-                return m.Chunk(chunk.session, 0, chunk.database, chunk.items[:-1] + b"\0", chunk.digest)
+                return m.Chunk(chunk.session, 0, chunk.part, chunk.data[:-1] + b"\0", chunk.digest)
             return chunk
 
         source.sessions.fetch = turned  # type: ignore[method-assign]
@@ -236,6 +238,30 @@ def test_a_chunk_that_arrives_damaged_is_asked_for_again() -> None:
         await copied(group, target, leader)
         assert damaged
         await same_rows(group, target, other)
+
+    simulate(scenario)
+
+
+@pytest.mark.usefixtures("unmended")
+@pytest.mark.parametrize("database", ["rows", "results", "meta"])
+def test_damage_at_the_source_is_not_taken_over_and_is_found_there(database: str) -> None:
+    async def scenario(group: Group) -> None:
+        leader = await group.leader()
+        target, _ = await group.followers()
+        await fill(group, 100)
+        await group.ask(leader, "flush", m.FlushRequest(TABLET), m.FlushReply)
+        await entomb(group, target)
+        last = group.server(target).lifecycle.stones[TABLET].superblock.last
+        await group.sleep(3.0)  # walked once, and good
+        state = group.cluster.state(address(leader))
+        state.rot(f"data/{TABLET}", database, list(state.environments[f"data/{TABLET}"][database])[-1])
+        replica = group.replica(leader)
+        with contextlib.suppress(errors.EblaError):
+            await start(group, target, leader)
+        await ended(group, target)
+        assert group.server(target).lifecycle.stones[TABLET].superblock.last == last
+        assert not group.server(target).world.disk.exists(f"data/{TABLET}")
+        await until(group, lambda: replica.state == "failed", "the source looks at its own")
 
     simulate(scenario)
 

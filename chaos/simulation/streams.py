@@ -1,0 +1,81 @@
+"""Environments in memory on their way to another disk: the simulated twins of storage/lmdb_stream.py."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+from sortedcontainers import SortedDict
+
+from ebla.storage.errors import Damaged, SnapshotExpired, StorageError
+
+if TYPE_CHECKING:
+    from ebla.chaos.simulation.disk import MemoryDisk
+    from ebla.chaos.simulation.environment import MemoryEnvironment, Tables
+
+
+class MemoryStream:
+    """The tables as they are, with whatever has become of their records."""
+
+    def __init__(self, environment: MemoryEnvironment, tables: Tables) -> None:
+        self._environment = environment
+        items = [(name, list(table.items())) for name, table in tables.items()]
+        self._left: memoryview | None = memoryview(msgspec.msgpack.encode((environment.path, items)))
+        self.size_bytes = len(self._left)
+
+    async def read(self, size: int) -> bytes:
+        self._environment.check()
+        if self._left is None:
+            raise SnapshotExpired(
+                f"this stream of {self._environment.path} was closed; begin a new one",
+                path=self._environment.path,
+            )
+        data, self._left = bytes(self._left[:size]), self._left[size:]
+        return data
+
+    def close(self) -> None:
+        self._left = None
+
+
+class MemoryReceiver:
+    def __init__(self, disk: MemoryDisk, path: str) -> None:
+        self.path = path
+        self._disk = disk
+        self._arrived: list[bytes] | None = []
+
+    async def write(self, data: bytes) -> None:
+        arrived = self._require_open()
+        self._disk.check_room(self.path)
+        arrived.append(data)
+
+    async def finish(self, databases: Sequence[str]) -> None:
+        data = b"".join(self._require_open())
+        try:
+            await self._disk.sync(self.path)
+            self._disk.check_room(self.path)
+            try:
+                path, named = msgspec.msgpack.decode(
+                    data, type=tuple[str, list[tuple[str, list[tuple[bytes, bytes]]]]]
+                )
+            except msgspec.MsgspecError as error:
+                raise Damaged(
+                    f"environment {self.path} arrived unreadable: {error}", path=self.path
+                ) from error
+            tables = {name: SortedDict(items) for name, items in named}
+            if path != self.path or not set(databases) <= set(tables):
+                raise Damaged(f"{path} with {', '.join(tables)} arrived as {self.path}", path=self.path)
+            self._disk.state.environments[self.path] = tables
+        finally:
+            await self.abort()
+
+    async def abort(self) -> None:
+        self._arrived = None
+        self._disk.forget_receiver(self)
+
+    def _require_open(self) -> list[bytes]:
+        self._disk.check()
+        self._disk.check_data(self.path)
+        if self._arrived is None:
+            raise StorageError(f"the receiver of {self.path} is closed", path=self.path)
+        return self._arrived

@@ -1,0 +1,264 @@
+"""Environments travel from disk to disk as bytes: what the copier outlives, what it leaves behind, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import shutil
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ebla.storage import checksum, lmdb_stream
+from ebla.storage.environment import Put
+from ebla.storage.errors import (
+    Corruption,
+    Damaged,
+    DataDiskFailed,
+    DiskFailed,
+    DiskFull,
+    InvalidArgument,
+    SnapshotExpired,
+    StorageError,
+)
+from ebla.storage.instance import BESIDE
+from ebla.storage.lmdb_disk import LmdbDisk
+from ebla.storage.tablet_store import SMALL_BYTES, TabletStore
+
+TABLET = "a" * 32
+PATH = f"data/{TABLET}"
+LARGE = [(b"%05d" % number, bytes(3000)) for number in range(2000)]  # with pages of their own
+
+
+class Two:
+    """The disk that something is copied from, and the one that it is copied to."""
+
+    def __init__(self, place: Path, *data_dirs: Path) -> None:
+        self.place = place
+        self.data_dirs = data_dirs
+
+    async def open(self) -> None:
+        self.source = LmdbDisk(self.place / "source", growth_grace_s=0.0)
+        self.target = LmdbDisk(self.place / "target", self.data_dirs)
+        await self.source.open_instance("source")
+        await self.target.open_instance("target")
+
+    async def environment(self, items: list[tuple[bytes, bytes]] = LARGE) -> Any:
+        made = await self.source.open_environment(PATH, ["t"], create=True, map_bytes=1 << 20)
+        await made.commit([Put("t", items)])
+        return made
+
+    async def bytes_of(self, environment: Any) -> bytes:
+        stream = await environment.stream()
+        data = await stream.read(stream.size_bytes)
+        stream.close()
+        return bytes(data)
+
+    async def arrive(self, data: bytes, databases: tuple[str, ...] = ("t",)) -> None:
+        receiver = await self.target.receive(PATH)
+        await receiver.write(data)
+        await receiver.finish(databases)
+
+
+def copying(two: Two, scenario: Callable[[Two], Coroutine[Any, Any, None]]) -> None:
+    async def run() -> None:
+        await two.open()
+        try:
+            await scenario(two)
+        finally:
+            await two.source.close()
+            await two.target.close()
+
+    asyncio.run(run())
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Two:
+    return Two(tmp_path)
+
+
+async def ended(stream: Any) -> None:
+    """Its thread has nothing left to do."""
+    await asyncio.get_running_loop().run_in_executor(None, stream._thread.shutdown)
+
+
+def test_a_stream_shows_its_moment_whatever_is_committed_grown_and_refused_meanwhile(two: Two) -> None:
+    async def scenario(two: Two) -> None:
+        source = await two.environment()
+        snapshot = source.snapshot()
+        stream = await source.stream()
+        for number in range(6):
+            await source.commit([Put("t", [(b"%05d" % key, bytes([number]) * 4000) for key in range(2000)])])
+            with pytest.raises(InvalidArgument):
+                await source.commit([Put("t", [(bytes(512), b"")])])
+        with pytest.raises(SnapshotExpired):  # the map has grown
+            snapshot.count("t")
+        data = b""
+        while piece := await stream.read(1 << 20):
+            data += piece
+        await two.arrive(data)
+        copy = await two.target.open_environment(PATH, ["t"], create=False)
+        assert copy.items("t") == LARGE
+
+    copying(two, scenario)
+
+
+def test_a_copier_that_ends_early_breaks_the_stream_and_lets_go_of_its_snapshot(two: Two) -> None:
+    async def scenario(two: Two) -> None:
+        source = await two.environment()
+        stream = await source.stream()
+        assert stream._copier is not None and str(stream._copier.pid) in source.lmdb.readers()
+        stream._copier.kill()
+        with pytest.raises(StorageError, match="cannot be copied"):
+            while await stream.read(1 << 20):
+                pass
+        stream.close()
+        await ended(stream)
+        assert str(stream._copier.pid) not in source.lmdb.readers()
+        assert stream._copier.returncode is not None
+        assert await two.bytes_of(source)
+
+    copying(two, scenario)
+
+
+def test_closing_an_environment_ends_its_streams(two: Two) -> None:
+    async def scenario(two: Two) -> None:
+        source = await two.environment()
+        stream = await source.stream()
+        await source.close()
+        with pytest.raises(StorageError, match="closed"):
+            await stream.read(1)
+        await ended(stream)
+        assert stream._copier is not None and stream._copier.returncode is not None
+        again = await two.source.open_environment(PATH, ["t"], create=False)
+        assert again.count("t") == len(LARGE)
+
+    copying(two, scenario)
+
+
+def test_what_arrived_in_part_is_gone_after_a_crash_and_in_the_way_of_nobody(two: Two) -> None:
+    async def scenario(two: Two) -> None:
+        data = await two.bytes_of(await two.environment())
+        receiver = await two.target.receive(PATH)
+        await receiver.write(data)
+        crashed = two.place / "crashed"
+        shutil.copytree(two.place / "target", crashed)
+        assert (crashed / (PATH + BESIDE)).is_dir()
+        disk = LmdbDisk(crashed)
+        await disk.open_instance("target")
+        assert not disk.exists(PATH) and not (crashed / (PATH + BESIDE)).exists()
+        made = await disk.open_environment(PATH, ["t"], create=True)
+        assert made.count("t") == 0
+        await disk.close()
+
+    copying(two, scenario)
+
+
+def test_an_environment_that_arrived_belongs_to_its_new_disk_alone(two: Two) -> None:
+    async def scenario(two: Two) -> None:
+        await two.arrive(await two.bytes_of(await two.environment()))
+        await two.target.close()
+        shutil.rmtree(two.place / "source" / PATH)
+        await two.source.close()
+        shutil.copytree(two.place / "target" / PATH, two.place / "source" / PATH)
+        await two.open()
+        copy = await two.target.open_environment(PATH, ["t"], create=False)
+        await copy.commit([Put("t", [(b"k", b"v")])])
+        assert copy.count("t") == len(LARGE) + 1
+        with pytest.raises(Damaged, match="of instance target, not of source"):
+            await two.source.open_environment(PATH, ["t"], create=False)
+
+    copying(two, scenario)
+
+
+@pytest.mark.parametrize("at", [0, 16, 24, 150, 4096 + 16, 4096 + 48, 4096 + 128, 4096 + 144])
+def test_a_bit_that_turned_in_what_a_root_says_is_refused(two: Two, at: int) -> None:
+    async def scenario(two: Two) -> None:
+        data = bytearray(await two.bytes_of(await two.environment(LARGE[:10])))
+        data[at] ^= 1
+        with pytest.raises(Damaged):
+            await two.arrive(bytes(data))
+        assert not two.target.exists(PATH)
+        assert os.listdir(two.place / "target" / "data") == []
+
+    copying(two, scenario)
+
+
+def test_damaged_rows_arrive_as_they_are_and_are_not_opened_verified(two: Two) -> None:
+    async def scenario(two: Two) -> None:
+        store = await TabletStore.open(two.source, TABLET, create=True, retention_us=1)
+        rows = [(key, checksum.seal(key, key * 600, store.seed)) for key, _ in LARGE]
+        await store.environment.commit([Put("rows", rows)])
+        data = await two.bytes_of(store.environment)
+        middle = rows[1000][1]
+        assert len(data) > SMALL_BYTES and data.count(middle) == 1
+        at = data.index(middle)
+        await two.arrive(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :], ("rows", "results", "meta"))
+        store = await TabletStore.open(two.target, TABLET, create=False, retention_us=1)
+        await store.close()
+        with pytest.raises(Corruption, match="fail their checksum"):
+            await TabletStore.open(two.target, TABLET, create=False, retention_us=1, verified=True)
+
+    copying(two, scenario)
+
+
+def test_a_full_disk_refuses_the_rest_and_nothing_is_left(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(two: Two) -> None:
+        data = await two.bytes_of(await two.environment())
+        receiver = await two.target.receive(PATH)
+        await receiver.write(data[:10_000])
+
+        def full(*arguments: object) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(lmdb_stream.os, "write", full)
+            with pytest.raises(DiskFull):
+                await receiver.write(data[10_000:])
+        await receiver.abort()
+        assert os.listdir(two.place / "target" / "data") == []
+        await two.arrive(data)
+
+    copying(two, scenario)
+
+
+@pytest.mark.parametrize("data_dir", [False, True])
+def test_a_sync_that_fails_is_the_end_of_the_disk_that_was_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data_dir: bool
+) -> None:
+    async def scenario(two: Two) -> None:
+        data = await two.bytes_of(await two.environment())
+        receiver = await two.target.receive(PATH)
+
+        def failing(*arguments: object) -> None:
+            raise OSError(errno.EIO, "Input/output error")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(lmdb_stream, "SYNC_BYTES", 1)
+            patched.setattr(lmdb_stream.os, "fdatasync", failing)
+            with pytest.raises(DataDiskFailed if data_dir else DiskFailed):
+                await receiver.write(data)
+        await receiver.abort()
+        if data_dir:
+            assert list(two.target.lost_data_dirs()) == [str(tmp_path / "d0")]
+            assert not two.target.exists(PATH)
+            await two.target.open_environment("wals/shared", ["t"], create=True)
+        else:
+            with pytest.raises(DiskFailed):
+                two.target.exists(PATH)
+
+    copying(Two(tmp_path, *[tmp_path / "d0"] * data_dir), scenario)
+
+
+def test_what_arrives_goes_to_a_data_directory(tmp_path: Path) -> None:
+    async def scenario(two: Two) -> None:
+        await two.arrive(await two.bytes_of(await two.environment()))
+        assert (tmp_path / "target" / PATH).is_symlink()
+        assert os.listdir(tmp_path / "d0" / "data") == [TABLET]
+        copy = await two.target.open_environment(PATH, ["t"], create=False)
+        assert copy.items("t") == LARGE
+
+    copying(Two(tmp_path, tmp_path / "d0"), scenario)
