@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from ebla.chaos import defects
+from ebla.chaos import defects, repair_defects
 from ebla.chaos.defects import Swap
 from ebla.storage.errors import InvalidArgument
 
@@ -45,7 +45,7 @@ _ALL = (
         "chains",
         60,
         defects.acknowledge_before_commit,
-        seed=8,
+        seed=0,
     ),
     Defect(
         "follower-counts-twice",
@@ -53,7 +53,7 @@ _ALL = (
         "five",
         60,
         defects.count_a_follower_twice,
-        seed=13,
+        seed=14,
     ),
     Defect(
         "older-term-by-counting",
@@ -69,7 +69,7 @@ _ALL = (
         "registers",
         60,
         defects.commit_what_was_not_compared,
-        seed=18,
+        seed=16,
     ),
     Defect(
         "forget-the-vote",
@@ -93,7 +93,7 @@ _ALL = (
         "elections",
         100,
         defects.acknowledge_before_the_sync,
-        seed=12,
+        seed=36,
     ),
     Defect(
         "vote-for-older-log",
@@ -110,16 +110,16 @@ _ALL = (
         "registers",
         60,
         defects.truncate_without_a_conflict,
-        seed=1,
+        seed=0,
     ),
-    Defect("no-lease", "a leader reads without a lease", "registers", 60, defects.ignore_the_lease, seed=1),
+    Defect("no-lease", "a leader reads without a lease", "registers", 60, defects.ignore_the_lease, seed=6),
     Defect(
         "read-before-own-term",
         "a new leader reads before it has committed in its term",
         "reads",
         200,
         defects.read_before_the_own_term_commits,
-        seed=75,
+        seed=3,
     ),
     Defect(
         "lease-from-answer",
@@ -175,7 +175,7 @@ _ALL = (
         "chains",
         60,
         defects.flush_claims_what_came_meanwhile,
-        seed=9,
+        seed=5,
     ),
     Defect(
         "no-checksums", "records are believed as they are read", "disks", 60, defects.believe_every_checksum
@@ -201,7 +201,7 @@ _ALL = (
         "churn",
         200,
         defects.acknowledge_edits_before_they_are_durable,
-        seed=0,
+        seed=2,
     ),
     Defect(
         "no-master-lease",
@@ -232,7 +232,7 @@ _ALL = (
         "locks",
         60,
         defects.expire_what_a_predecessor_heard,
-        seed=12,
+        seed=40,
     ),
     Defect(
         "nodes-outlive-sessions",
@@ -247,7 +247,71 @@ _ALL = (
         "locks",
         60,
         defects.take_the_turn_of_whoever_was_before,
-        seed=7,
+        seed=1,
+    ),
+    Defect(
+        "copy-forgets-the-vote",
+        "the merge of a copy's metadata forgets a vote in a term that is not over",
+        "mending",
+        40,
+        repair_defects.merge_forgets_the_vote,
+        seed=1,
+    ),
+    Defect(
+        "copy-takes-the-term",
+        "the merge of a copy's metadata takes the source's term, be it lower",
+        "mending",
+        40,
+        repair_defects.merge_takes_the_sources_term,
+        seed=1,
+    ),
+    Defect(
+        "tombstone-forgets-its-end",
+        "a tombstone, or a replica that is being copied, votes as if its log had been empty",
+        "mending",
+        100,
+        repair_defects.tombstone_votes_for_older_logs,
+        seed=14,
+    ),
+    Defect(
+        "tombstone-vote-not-durable",
+        "a tombstone's vote is answered, and not on disk",
+        "mending",
+        40,
+        repair_defects.tombstone_votes_are_not_durable,
+        seed=1,
+    ),
+    Defect(
+        "tombstone-without-votes",
+        "a deletion takes the consensus metadata along",
+        "mending",
+        40,
+        repair_defects.tombstone_forgets_its_votes,
+        seed=1,
+    ),
+    Defect(
+        "ready-before-durable",
+        "the superblock says ready before the data is copied",
+        "mending",
+        40,
+        repair_defects.ready_before_the_data_is_durable,
+        seed=1,
+    ),
+    Defect(
+        "former-entries",
+        "a start takes what the shared log holds of a former replica for the copy's",
+        "mending",
+        100,
+        repair_defects.a_former_replicas_entries_are_taken_for_the_copys,
+        seed=23,
+    ),
+    Defect(
+        "copy-without-its-log",
+        "a copy ends where the source's rows end: entries that were acknowledged are not in it",
+        "mending",
+        200,
+        repair_defects.the_log_is_not_copied,
+        seed=47,
     ),
 )
 
