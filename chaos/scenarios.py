@@ -221,6 +221,8 @@ _ALL = (
         "votes",
         {"crash_point": 12.0, "crash": 3.0, "isolate": 6.0, "split": 6.0, "slow_disk": 4.0},
         lambda: [Registers(keys=2, tablets=12)],
+        Shape(restart_s=(0.0, 0.03), server=SMALL, master=SMALL_MASTER),
+        holds_s={"crash_point": (0.02, 0.4)},  # back while the other candidate still asks
         points=("tablet.hard_state.before_commit", "tablet.hard_state.after_commit"),
     ),
     Scenario(
@@ -353,7 +355,7 @@ _ALL = (
         },
         lambda: [Moves(), Registers(keys=2, tablets=4), Chains(tablets=2), Tokens(), Churn(TABLES)],
         _MOVES,
-        duration_s=12.0,
+        duration_s=8.0,
         holds_s={"crash": (0.3, 5.0), "isolate": (0.5, 5.0)},
         pause_s=0.25,
         points=(*REPAIR_POINTS, *REPAIR_POINTS, *MEMBER_POINTS, *POINTS),
