@@ -77,7 +77,7 @@ _ALL = (
         "votes",
         200,
         defects.forget_the_vote,
-        seed=0,
+        seed=5,
     ),
     Defect(
         "vote-not-durable",
@@ -85,7 +85,7 @@ _ALL = (
         "votes",
         400,
         defects.vote_before_it_is_durable,
-        seed=43,
+        seed=7,
     ),
     Defect(
         "acknowledge-before-sync",
@@ -127,7 +127,7 @@ _ALL = (
         "leases",
         400,
         defects.count_the_lease_from_the_answer,
-        seed=52,
+        seed=148,
     ),
     Defect(
         "vote-right-after-a-restart",
@@ -143,7 +143,7 @@ _ALL = (
         "handovers",
         100,
         defects.lead_on_after_abdicating,
-        seed=28,
+        seed=94,
     ),
     Defect(
         "unpinned-scan",
