@@ -44,7 +44,7 @@ QUIET = ("replicate", "write", "read", "scan_more", "heartbeat")
 # What a role sends of up to this size travels in the message itself. Through the object store, which is Ray's way for
 # more than 100 kB, every entry would be written to shared memory on one node and pulled by another: bulk writes and
 # scans lose a tenth to a third by that. It is a setting of the sending process.
-INLINE_BYTES = 5_000_000
+INLINE_BYTES = 4_000_000
 # Each of malloc's arenas keeps what its threads have freed. A role has a dozen threads and hardly two that work at a time:
 # one arena for all costs no speed, and a tablet server under load stays a fifth smaller.
 ARENAS_MAX = 1
