@@ -34,9 +34,8 @@ from ebla.storage.errors import Corruption, Damaged, DiskFailed, StorageError
 from ebla.storage.tablet_store import position_of
 
 DATA, LOG = "data", "log"  # in the order in which they are sent
-CHUNK_BYTES = (
-    4_000_000  # the fewer messages, the less Ray takes for a byte; below actors/ray_world.py's INLINE_BYTES
-)
+# The fewer messages, the less Ray takes for a byte; below actors/ray_world.py's INLINE_BYTES.
+CHUNK_BYTES = 3_000_000
 WINDOW = 3  # chunks that one copy may have asked for at once
 KEPT = WINDOW  # who asks for a chunk again has not asked further than that
 ROOM_BYTES = 1 << 34  # address space, see above
