@@ -124,8 +124,12 @@ class Group:
 
 @dataclass
 class Tablet:
+    """`leaving`, `left`: deleted to a tombstone; `deleting`, `deleted`: for good."""
+
     request: m.CreateTabletRequest
     created: bool = False
+    leaving: bool = False
+    left: bool = False
     deleting: bool = False
     deleted: bool = False
 
@@ -167,6 +171,11 @@ class Facts:
                 self.logged[tablet] = max(newest, Position(*position), key=lambda found: found.index)
             self.answers += 1
 
+    def followed(self) -> set[str]:
+        """The groups that are replicas when nothing is under way."""
+        known = self.tablets
+        return {name for name in self.groups if not (known[name].leaving or known[name].deleting)}
+
     def lanes_of(self, tablet: str) -> list[Lane]:
         return [lane for lane in self.lanes.values() if lane.tablet == tablet]
 
@@ -195,13 +204,19 @@ class Facts:
         self.tablets[_decode(message, m.CreateTabletRequest).tablet].created = True
 
     def _asked_delete_tablet(self, message: bytes) -> None:
-        tablet = self.tablets.get(_decode(message, m.DeleteTabletRequest).tablet)
-        if tablet is not None:
+        request = _decode(message, m.DeleteTabletRequest)
+        tablet = self.tablets.get(request.tablet)
+        if tablet is not None and request.tombstone:
+            tablet.leaving = True
+        elif tablet is not None:
             tablet.deleting = True
 
     def _answered_delete_tablet(self, message: bytes, reply: bytes) -> None:
-        tablet = self.tablets.get(_decode(message, m.DeleteTabletRequest).tablet)
-        if tablet is not None:
+        request = _decode(message, m.DeleteTabletRequest)
+        tablet = self.tablets.get(request.tablet)
+        if tablet is not None and request.tombstone:
+            tablet.left = True
+        elif tablet is not None:
             tablet.deleted = True
 
     # -- rows and entries

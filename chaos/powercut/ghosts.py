@@ -27,6 +27,7 @@ from ebla.storage.errors import EblaError
 
 GHOSTS = ("ghost-1", "ghost-2")
 ENTRIES_MAX = 5
+EVICTED_AT = 1 << 40  # the index of a configuration without the server, newer than any that it has
 
 
 def creation(tablet: str, server: str) -> m.CreateTabletRequest:
@@ -35,6 +36,11 @@ def creation(tablet: str, server: str) -> m.CreateTabletRequest:
     return m.CreateTabletRequest(
         server, tablet, "followed", "followed", CODEC.schema, 0, Configuration(peers)
     )
+
+
+def eviction(tablet: str, server: str) -> m.DeleteTabletRequest:
+    """The ghosts have gone on without the server: it keeps a tombstone."""
+    return m.DeleteTabletRequest(server, tablet, "it left", tombstone=True, configuration_index=EVICTED_AT)
 
 
 class Ghosts:

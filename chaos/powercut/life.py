@@ -1,5 +1,5 @@
-"""The life that is recorded: tables come and go, clients write, followers follow, memtables are flushed, logs are
-trimmed and moved, and half-way both roles end abruptly and start again.
+"""The life that is recorded: tables come and go, clients write, followers follow, and are evicted, memtables are flushed,
+logs are trimmed and moved, and half-way both roles end abruptly and start again.
 
 Everything is asked over the network of the machine, by the rules a client or a peer must keep, so what is recorded is
 the whole conversation. Bounded by steps, not by time.
@@ -14,13 +14,14 @@ from ebla.actors import messages as m
 from ebla.chaos.powercut.client import RETRY_S, TRIES_MAX, write
 from ebla.chaos.powercut.events import Plan
 from ebla.chaos.powercut.facts import Facts
-from ebla.chaos.powercut.ghosts import Ghosts, creation
+from ebla.chaos.powercut.ghosts import Ghosts, creation, eviction
 from ebla.chaos.powercut.lanes import LANE_STRIDE, bulk_batch, random_batch, schema
 from ebla.chaos.powercut.machine import MASTER, SERVER, Machine
 from ebla.storage.errors import EblaError
 
 KEPT, BRIEF = "kept", "brief"
 FOLLOWED = ("f0" * 16, "f1" * 16)
+LEFT = ("e0" * 16, "e1" * 16)  # in either turn
 LANES_PER_TABLET = 2
 
 
@@ -61,7 +62,8 @@ class Life:
         ]
         groups = [self._follow(tablet, steps) for tablet in FOLLOWED]
         try:
-            await asyncio.gather(*lanes, *groups, self._come_and_go(turn, max(1, steps // 60)))
+            passing = self._come_and_go(turn, max(1, steps // 60)), self._leave(turn, max(4, steps // 10))
+            await asyncio.gather(*lanes, *groups, *passing)
         finally:
             done.set()
             await upkeep
@@ -138,6 +140,16 @@ class Life:
         ghosts = Ghosts(self.machine, self.facts.groups[tablet], self.rng)
         for _ in range(steps):
             await ghosts.step()
+
+    async def _leave(self, turn: int, steps: int) -> None:
+        """A group goes on without its server, which keeps a tombstone, until the table is dropped."""
+        uuid = self.machine.server.instance.uuid
+        if turn == 1:
+            dropped = m.DeleteTabletRequest(uuid, LEFT[0], "its table was dropped")
+            await self.machine.ask(SERVER, "delete_tablet", dropped, m.Empty)
+        await self.machine.ask(SERVER, "create_tablet", creation(LEFT[turn], uuid), m.Empty)
+        await self._follow(LEFT[turn], steps)
+        await self.machine.ask(SERVER, "delete_tablet", eviction(LEFT[turn], uuid), m.Empty)
 
     async def _upkeep(self, done: asyncio.Event) -> None:
         while not done.is_set():

@@ -145,7 +145,8 @@ class Survey:
 
     async def _rows(self) -> None:
         server = self.machine.server
-        tablets = sorted(tablet for tablet, known in self.facts.tablets.items() if not known.deleted)
+        known = self.facts.tablets
+        tablets = sorted(tablet for tablet in known if not (known[tablet].deleted or known[tablet].leaving))
         led = [tablet for tablet in tablets if tablet not in self.facts.groups and tablet in server.replicas]
         with contextlib.suppress(EblaError):  # those that do not lead say so when they are asked
             await self.machine.until(lambda: all(map(self._settled, led)), "tablets lead", LED_S)

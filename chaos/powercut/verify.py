@@ -1,7 +1,7 @@
 """Start the roles on what a power cut has left, and see whether every promise was kept.
 
     it starts        or says Damaged, but only where nothing had been answered yet
-    it remembers     instance, rows, entries, terms and votes, flushed positions, answers to retries, tables
+    it remembers     instance, rows, entries, terms and votes (tombstones too), flushed positions, answers to retries, tables
     it is whole      no half-made or half-deleted tablet, nothing that nobody owns
     it goes on       what was under way is carried out once, and new writes are taken and read
 
@@ -17,13 +17,16 @@ from pathlib import Path
 
 from ebla.actors import messages as m
 from ebla.actors.errors import NotFound
+from ebla.actors.tablet.raft.messages import HardState
+from ebla.actors.tablet.stones import Stone
 from ebla.chaos.powercut.client import get, scan, write
 from ebla.chaos.powercut.events import Found, Plan, Said
 from ebla.chaos.powercut.facts import Facts, Group, Lane, Tablet
-from ebla.chaos.powercut.ghosts import Ghosts
+from ebla.chaos.powercut.ghosts import Ghosts, eviction
 from ebla.chaos.powercut.lanes import Rows, random_batch, schema
 from ebla.chaos.powercut.machine import MASTER, SERVER, Machine, Say, nobody
 from ebla.storage.entries import START
+from ebla.storage.environment import QUARANTINE
 from ebla.storage.errors import EblaError, StorageError
 from ebla.storage.instance import BESIDE, REMOVED
 
@@ -94,21 +97,35 @@ class Verify:
 
     def _tablet(self, name: str, tablet: Tablet) -> None:
         present = name in self.machine.server.replicas
-        if tablet.created and not tablet.deleting and not present:
+        stone = self.machine.server.lifecycle.stones.get(name)
+        if tablet.created and not tablet.deleting and not present and not (stone and tablet.leaving):
             raise Lost(f"tablet {name} was created and is not there")
-        if tablet.deleted and present:
+        if tablet.deleted and (present or stone):
             raise Lost(f"tablet {name} was deleted and is there again")
+        if tablet.left and present:
+            raise Lost(f"tablet {name} was left to its peers and is a replica again")
+        if stone:
+            self._stone(self.facts.groups[name], stone)
+
+    def _stone(self, group: Group, stone: Stone) -> None:
+        """It votes with what it had, which is in quarantine."""
+        last, held = stone.superblock.last, stone.superblock.quarantine
+        ends = [(len(entries), entries[-1].chain if entries else 0) for entries in group.outcomes()]
+        if last is None or (last.index, last.chain) not in ends:
+            raise Lost(f"{group.tablet}: its log ended at {last}, it may have ended at {ends}")
+        _require_memory(group, stone.hard_state)
+        if not stone.finished or self.machine.server.world.disk.list(f"{QUARANTINE}/{held}")[:1] != ["data"]:
+            raise Lost(f"{group.tablet}: what it had is not in quarantine")
+        kept = [each.record for each in self.machine.server.lifecycle.quarantine.list()]
+        if [record.tablet for record in kept if record.name == held] != [group.tablet]:
+            raise Lost(f"{group.tablet}: the quarantine does not tell of {held}")
 
     def _remains(self) -> list[str]:
         """What is on the disks and no replica owns."""
         disk = self.machine.server.world.disk
         owned = {*self.machine.server.replicas, "shared"}
-        names = {
-            *disk.list("data"),
-            *disk.list("wals"),
-            *self.machine.server.consensus.names(),
-            *self._on_disks(),
-        }
+        remembered = set(self.machine.server.consensus.names()) - set(self.machine.server.lifecycle.stones)
+        names = {*disk.list("data"), *disk.list("wals"), *remembered, *self._on_disks()}
         return sorted(names - owned)
 
     def _left(self) -> list[str]:
@@ -149,8 +166,7 @@ class Verify:
         ends = [(len(entries), entries[-1].chain if entries else 0) for entries in group.outcomes()]
         if (found.index, found.chain) not in ends:
             raise Lost(f"{group.tablet}: the log ends with {found}, it may end with {ends}")
-        if hard.term < group.term or (hard.term in group.votes and hard.vote != group.votes[hard.term]):
-            raise Lost(f"{group.tablet}: {hard} after votes {group.votes} and term {group.term}")
+        _require_memory(group, hard)
         self.machine.say(Found(group.tablet, found.index, found.chain))
         ghosts = Ghosts(self.machine, group, self._random(group.tablet))
         await ghosts.append()
@@ -232,7 +248,8 @@ class Verify:
         unfinished = [
             name for name, table in self.facts.tables.items() if table.dropping and not table.dropped
         ]
-        for group in sorted(set(self.facts.groups) - set(self.machine.server.replicas)):
+        await self._farewells()
+        for group in sorted(self.facts.followed() - set(self.machine.server.replicas)):
             await self.machine.ask(SERVER, "create_tablet", self.facts.tablets[group].request, m.Empty)
         rng = self._random("after")
         name = f"after-{rng.getrandbits(32):08x}"
@@ -257,11 +274,27 @@ class Verify:
             self._in_order, "every tablet is what the catalog says, and nothing else is left"
         )
 
+    async def _farewells(self) -> None:
+        """Deletions that were under way, of groups that no master knows, are asked for again."""
+        uuid = self.machine.server.instance.uuid
+        for name in sorted(self.facts.groups):
+            tablet = self.facts.tablets[name]
+            if tablet.deleting and not tablet.deleted:
+                request = m.DeleteTabletRequest(uuid, name, "its table was dropped")
+                await self.machine.ask(SERVER, "delete_tablet", request, m.Empty)
+            elif tablet.leaving and not tablet.left:
+                await self.machine.ask(SERVER, "delete_tablet", eviction(name, uuid), m.Empty)
+
     def _in_order(self) -> bool:
         """Replicas are those of the catalog's tables, and of the groups that no master knows."""
         catalog = self.machine.master.catalog
         wanted = {name for name, record in catalog.tablets.items() if name not in catalog.ended}
-        return set(self.machine.server.replicas) == wanted | set(self.facts.groups) and not self._remains()
+        return set(self.machine.server.replicas) == wanted | self.facts.followed() and not self._remains()
+
+
+def _require_memory(group: Group, hard: HardState) -> None:
+    if hard.term < group.term or (hard.term in group.votes and hard.vote != group.votes[hard.term]):
+        raise Lost(f"{group.tablet}: {hard} after votes {group.votes} and term {group.term}")
 
 
 def both(say: Say, facts: Facts) -> Say:

@@ -74,6 +74,8 @@ def test_a_recording_holds_a_whole_life(life: Path) -> None:
         "tablet.shared_log.after_trim",
         "tablet.hard_state.after_commit",
         "tablet.delete.after_log",
+        "tablet.entomb.after_mark",
+        "tablet.entomb.after_data",
         "master.checkpoint.before_purge",
     }
 
