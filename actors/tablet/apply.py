@@ -203,8 +203,8 @@ class Rows:
 
 @lru_cache(CODECS_MAX)
 def codec_of(schema: TableSchema) -> RowCodec:
-    """One for all tablets of a table: it depends on nothing else. Raises InvalidArgument for whatever the schema names that cannot be used here, such as a time zone that this
-    machine does not know."""
+    """One for all tablets of a table: it depends on nothing else. Raises InvalidArgument for whatever the schema names that
+    cannot be used here, such as a time zone that this machine does not know."""
     try:
         return RowCodec(schema)
     except InvalidArgument:
