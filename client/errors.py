@@ -51,6 +51,7 @@ from ebla.actors.errors import (
 from ebla.storage.errors import (
     Corruption,
     Damaged,
+    DataDiskFailed,
     DirectoryLocked,
     DiskFailed,
     DiskFull,
@@ -69,6 +70,7 @@ __all__ = [
     "ConnectionClosed",
     "Corruption",
     "Damaged",
+    "DataDiskFailed",
     "DirectoryLocked",
     "DiskFailed",
     "DiskFull",
