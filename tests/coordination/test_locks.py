@@ -311,8 +311,8 @@ def test_who_waits_for_ever_outlasts_a_minute_without_any_master():
 def test_a_waiter_registers_anew_with_the_next_master_and_gets_its_turn():
     async def scenario(stage: GroupStage) -> None:
         line = await waiting_one_after_the_other(stage, 3)
-        await line[0][1]
-        for lock, _ in line[:2]:
+        for lock, turn in line[:2]:
+            await asyncio.wait_for(turn, 30.0)
             first = await stage.active()
             stage.cluster.crash(first)
             await lock.release()

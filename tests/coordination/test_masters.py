@@ -13,6 +13,7 @@ from ebla.actors.coordination.errors import SessionExpired
 from ebla.actors.coordination.limits import Limits
 from ebla.actors.errors import NotActive, NotFound, StaleRequest, Throttled
 from ebla.actors.fault_points import NAMESPACE_CHANGES
+from ebla.actors.journal.options import LeaseLimits
 from ebla.actors.messages import Empty
 from ebla.storage.errors import InvalidArgument
 from tests.coordination.raw import Raw, raw
@@ -218,7 +219,7 @@ def test_while_the_master_itself_stands_still_nobody_is_silent():
             await stage.until(lambda: stage.serving() == [active])
             assert (await mine.keep()).session == mine.session
 
-    play(scenario)
+    play(scenario, lease=LeaseLimits(lease_s=1.6, held_s=2.0))
 
 
 def test_a_sign_of_life_that_comes_while_the_session_expires_waits_for_what_becomes_of_it():
