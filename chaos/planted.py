@@ -274,14 +274,6 @@ _ALL = (
         seed=14,
     ),
     Defect(
-        "tombstone-vote-not-durable",
-        "a tombstone's vote is answered, and not on disk",
-        "mending",
-        40,
-        repair_defects.tombstone_votes_are_not_durable,
-        seed=1,
-    ),
-    Defect(
         "tombstone-without-votes",
         "a deletion takes the consensus metadata along",
         "mending",

@@ -18,13 +18,12 @@ from ebla.actors.tablet.raft.log_index import LogIndex
 from ebla.actors.tablet.raft.messages import Configuration, HardState, VoteRequest
 from ebla.actors.tablet.raft.progress import Progress
 from ebla.actors.tablet.raft.tombstone import Tombstone
-from ebla.actors.tablet.replica import ConsensusState, Replica, Superblock
+from ebla.actors.tablet.replica import Replica, Superblock
 from ebla.actors.tablet.sessions import Sessions
 from ebla.actors.tablet.stones import Stone
 from ebla.chaos.defects import Swap
 from ebla.storage.entries import START
 from ebla.storage.environment import DeleteRange
-from ebla.storage.records import RecordStore
 from ebla.storage.results import RESULTS
 from ebla.storage.shared_log import Found
 from ebla.storage.tablet_store import path_of
@@ -44,13 +43,6 @@ def tombstone_votes_for_older_logs() -> list[Swap]:
         return election.judge(request, self.hard_state, LogIndex(), leader_alive=alive)
 
     return [(Tombstone, "_judge", judge)]
-
-
-def tombstone_votes_are_not_durable() -> list[Swap]:
-    async def save(self: Stone, consensus: RecordStore[ConsensusState]) -> None:
-        return None
-
-    return [(Stone, "save", save)]
 
 
 def tombstone_forgets_its_votes() -> list[Swap]:
