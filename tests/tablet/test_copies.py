@@ -8,6 +8,7 @@ import pytest
 
 from ebla.actors import errors
 from ebla.actors import messages as m
+from ebla.actors.fault_points import REPAIR_POINTS
 from ebla.actors.tablet import sessions
 from ebla.actors.tablet.raft.messages import HardState
 from tests.tablet.copies import copied, ended, entomb, fill, same_rows, start, until
@@ -47,19 +48,7 @@ def test_a_retry_of_an_old_write_gets_its_first_answer_from_a_copy() -> None:
     simulate(scenario)
 
 
-POINTS = (
-    "tablet.entomb.before_mark",
-    "tablet.entomb.after_mark",
-    "tablet.entomb.after_data",
-    "tablet.copy.before_mark",
-    "tablet.copy.after_mark",
-    "tablet.copy.after_consensus",
-    "tablet.copy.after_data",
-    "tablet.copy.before_commit",
-    "tablet.copy.after_commit",
-    "tablet.copy.before_ready",
-    "tablet.copy.after_ready",
-)
+POINTS = [point for point in REPAIR_POINTS if not point.endswith("_undo")]
 
 
 @pytest.mark.parametrize("point", POINTS)
