@@ -69,6 +69,21 @@ async def fill(group: Group, rows: int, at_once: int = 200) -> None:
         await group.upsert(*[row(k, "x" * 100) for k in range(first, min(rows, first + at_once))])
 
 
+async def left_behind(group: Group) -> tuple[str, str, str]:
+    """Leader, a follower that was away until the log was too short for it, and the other one. Only with short logs."""
+    leader = await group.leader()
+    target, other = await group.followers()
+    await fill(group, 100)
+    await group.settle()
+    group.cluster.crash(address(target))
+    await fill(group, 600, at_once=50)
+    for host in (leader, other):
+        await group.ask(host, "flush", m.FlushRequest(TABLET), m.FlushReply)
+    await until(group, lambda: group.replica(leader).log.dropped.index > 3, "the log is trimmed")
+    await group.restart(target)
+    return leader, target, other
+
+
 async def same_rows(group: Group, *hosts: str) -> None:
     """What each of them holds by itself, which is not empty."""
     await group.settle()

@@ -11,7 +11,7 @@ from ebla.actors import messages as m
 from ebla.actors.fault_points import REPAIR_POINTS
 from ebla.actors.tablet import sessions
 from ebla.actors.tablet.raft.messages import HardState
-from tests.tablet.copies import copied, ended, entomb, fill, same_rows, start, until
+from tests.tablet.copies import copied, ended, entomb, fill, left_behind, same_rows, start, until
 from tests.tablet.harness import HOSTS, TABLET, Group, address, row, simulate
 from tests.tablet.test_replicas import CrashAt
 
@@ -78,16 +78,7 @@ def test_a_crash_at_any_step_leaves_a_tombstone_or_a_replica(point: str) -> None
 
 def test_a_lagging_follower_is_copied_over_and_its_data_set_aside() -> None:
     async def scenario(group: Group) -> None:
-        leader = await group.leader()
-        target, other = await group.followers()
-        await fill(group, 100)
-        await group.settle()
-        group.cluster.crash(address(target))
-        await fill(group, 600, at_once=50)
-        for host in (leader, other):
-            await group.ask(host, "flush", m.FlushRequest(TABLET), m.FlushReply)
-        await until(group, lambda: group.replica(leader).log.dropped.index > 3, "the log is trimmed")
-        await group.restart(target)
+        leader, target, other = await left_behind(group)
         await until(
             group,
             lambda: group.replica(leader).core.needs_copy(group.server(target).instance.uuid),

@@ -16,7 +16,7 @@ from ebla.actors.tablet.copying import Copies
 from ebla.actors.tablet.raft.messages import Configuration, Peer
 from ebla.actors.tablet.server import TabletServer
 from ebla.storage.errors import Corruption
-from tests.tablet.copies import entomb, fill, same_rows, until
+from tests.tablet.copies import entomb, fill, left_behind, same_rows, until
 from tests.tablet.harness import HOSTS, SCHEMA, TABLET, Group, address, row, simulate
 from tests.tablet.test_members import members
 
@@ -100,16 +100,7 @@ def test_a_damaged_replica_is_copied_over() -> None:
 
 def test_a_follower_that_lags_past_the_log_is_copied_in_place_and_follows_again() -> None:
     async def scenario(group: Group) -> None:
-        leader = await group.leader()
-        target, other = await group.followers()
-        await fill(group, 100)
-        await group.settle()
-        group.cluster.crash(address(target))
-        await fill(group, 600, at_once=50)
-        for host in (leader, other):
-            await group.ask(host, "flush", m.FlushRequest(TABLET), m.FlushReply)
-        await until(group, lambda: group.replica(leader).log.dropped.index > 3, "the log is trimmed")
-        await group.restart(target)
+        leader, target, other = await left_behind(group)
         uuid = group.server(target).instance.uuid
         core = group.replica(leader).core
         await until(group, lambda: core.needs_copy(uuid), "its log is too short")
