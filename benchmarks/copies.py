@@ -44,11 +44,13 @@ SAMPLES = 400
 
 class Copy(msgspec.Struct, frozen=True):
     """`data_bytes` are those of LMDB's compacting copy: the file of a tablet that was just loaded is up to twice as large.
-    `source_bytes`, `target_bytes`: memory that each end took beyond what it had before; `cpu_s`: of both, and of the copier."""
+    `busy_s`: what a copy took beside a writer. `source_bytes`, `target_bytes`: memory that each end took beyond what it had
+    before; `cpu_s`: of both, and of their copiers."""
 
     data_bytes: int
     copy_s: float
     floor_s: float
+    busy_s: float
     before: Samples
     during: Samples
     source_bytes: int
@@ -69,7 +71,7 @@ def fill(table: Any, total_bytes: int) -> None:
 
 
 def copy(db: Any, total_bytes: int) -> Copy:
-    """One tablet moves to the host that has none of it, while another table is written to."""
+    """One tablet moves to the host that has none of it; then back, while another table is written to."""
     table = db.create_table("copied", schema=loads.SCHEMA, primary_key=["k"], replicas=3)
     fill(table, total_bytes)
     table.flush()
@@ -80,30 +82,36 @@ def copy(db: Any, total_bytes: int) -> Copy:
     target = next(each.address for each in db.servers() if each.address not in held)
     source = next(each for each in held if each != tablet.leader)
     assert tablet.leader is not None
-    before = _samples(other, lambda count: count >= SAMPLES)
     data_bytes, floor_s = _floor(ask, tablet)
     with _Memory([tablet.leader, target]) as memory:
-        ask.until(
-            lambda: ask(
-                "master", "move_replica", MoveReplicaRequest(tablet.tablet, source, target), m.MembersReply
-            )
-        )
-        began, over = time.perf_counter(), threading.Event()
-        during: list[Samples] = []
-        writer = threading.Thread(target=lambda: during.append(_samples(other, lambda _: over.is_set())))
-        writer.start()
-        try:
-            ask.until(lambda: ask.state(target, tablet.tablet) == m.COPYING)
-            began = time.perf_counter()
-            ask.until(lambda: ask.state(target, tablet.tablet) == m.RUNNING)
-            copy_s = time.perf_counter() - began
-        finally:
-            over.set()
-            writer.join()
+        copy_s = _move(ask, tablet.tablet, source, target)
+    before = _samples(other, lambda count: count >= SAMPLES)
+    over, during = threading.Event(), list[Samples]()
+    writer = threading.Thread(target=lambda: during.append(_samples(other, lambda _: over.is_set())))
+    writer.start()
+    try:
+        busy_s = _move(ask, tablet.tablet, target, source)
+    finally:
+        over.set()
+        writer.join()
     db.drop_table("copied")
     db.drop_table("beside")
     source_bytes, target_bytes = memory.grown
-    return Copy(data_bytes, copy_s, floor_s, before, during[0], source_bytes, target_bytes, memory.cpu_s)
+    return Copy(
+        data_bytes, copy_s, floor_s, busy_s, before, during[0], source_bytes, target_bytes, memory.cpu_s
+    )
+
+
+def _move(ask: _Asker, tablet: str, source: str, target: str) -> float:
+    """Seconds from the begin of the copy until it is in service; returns when the source has let go of its own."""
+    request = MoveReplicaRequest(tablet, source, target)
+    ask.until(lambda: ask("master", "move_replica", request, m.MembersReply))
+    ask.until(lambda: ask.state(target, tablet) == m.COPYING)
+    began = time.perf_counter()
+    ask.until(lambda: ask.state(target, tablet) == m.RUNNING)
+    copy_s = time.perf_counter() - began
+    ask.until(lambda: ask.state(source, tablet) in (m.DELETED, m.DOES_NOT_EXIST))
+    return copy_s
 
 
 def _samples(table: Any, enough: Callable[[int], bool]) -> Samples:

@@ -14,7 +14,7 @@ Records carry their own checksums (the layouts' business): LMDB does not notice 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -111,7 +111,7 @@ class Snapshot(Reader, Protocol):
 
 
 class Stream(Protocol):
-    """All of an environment as of one moment, as bytes that `Disk.receive` takes: `size_bytes` of them. It holds back page
+    """All of an environment as of one moment, as bytes that `Disk.receive` takes: about `size_bytes` of them. It holds back page
     reuse, so it is closed soon; closing the environment closes it."""
 
     size_bytes: int
@@ -130,7 +130,7 @@ class Receiver(Protocol):
 
     async def finish(self, databases: Sequence[str]) -> None:
         """All of it has been written: durably it is an environment of this disk's, closed. Raises Damaged unless it is whole
-        and was one of the same path with these databases. What its records are worth nobody has looked at."""
+        and was one of the same path with these databases, and every sealed row is good. Nobody has looked at other records."""
 
     async def abort(self) -> None:
         """Leave nothing. After `finish`, no matter how that ended, there is nothing to do."""
@@ -238,9 +238,9 @@ class Disk(Protocol):
         absent one raises Damaged. `map_bytes` is only the first size of the map; it grows without a restart.
         """
 
-    async def receive(self, path: str) -> Receiver:
+    async def receive(self, path: str, sealed: Mapping[str, int] | None = None) -> Receiver:
         """Take the bytes of a `Stream` of an environment that had this path on another disk. Raises StorageError if one is
-        there, or arrives already."""
+        there, or arrives already. `sealed`: databases whose items are rows with checksums, and the seed of these."""
 
     def exists(self, path: str) -> bool: ...
 

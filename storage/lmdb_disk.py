@@ -20,7 +20,7 @@ import asyncio
 import os
 import sys
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -112,11 +112,11 @@ class LmdbDisk:
         )
         return environment
 
-    async def receive(self, path: str) -> LmdbReceiver:
+    async def receive(self, path: str, sealed: Mapping[str, int] | None = None) -> LmdbReceiver:
         self._check_free(path)
         if self._files.exists(path):
             raise StorageError(f"environment {path} is there; remove it before it is received", path=path)
-        receiver = self._receivers[path] = LmdbReceiver(path, self._files, self)
+        receiver = self._receivers[path] = LmdbReceiver(path, sealed or {}, self._files, self)
         await receiver.begin()
         return receiver
 

@@ -194,13 +194,8 @@ class EnvironmentFiles:
 
     def adopt(self, path: str, beside: Path, databases: Sequence[str]) -> None:
         """What was received becomes ours, synced. Raises Damaged unless it is all of an environment that had this path."""
-        data = beside / DATA_FILE
         with self.disks.touching(beside):
             try:
-                with closing(Roots(data, path)) as roots:
-                    roots.require_compacted(data.stat().st_size)
-                if data.stat().st_size <= structure.BYTES_MAX:
-                    structure.check(data.read_bytes(), path)
                 self._rename_inside(path, beside, databases)
             except (*DAMAGE, msgspec.MsgspecError) as error:
                 raise Damaged(f"environment {path} arrived unreadable: {error}", path=path) from error

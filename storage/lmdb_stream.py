@@ -1,13 +1,11 @@
-"""An environment on its way to another disk: LMDB's compacting copy at one end, a new environment at the other.
+"""An environment on its way to another disk: all of its items at one end, a new environment at the other.
 
-read      by a process of its own (lmdb_copier.py), through a pipe. Inside the owner the copy would be one call into LMDB that
-          lasts for as long as somebody reads: a commit that is taken back waits until no such call is under way, the map
-          could not grow, and a damaged tree, which the copy follows without a look, would take the owner's memory with it.
-          To the owner this process is one more reader of its lock file
-written   beside the name, synced now and then so that no other sync waits for all of it; adopted (lmdb_files.py) and renamed
-          at the end
+A process of its own walks, another one builds (lmdb_copier.py); servers only pass their bytes on. Inside the owner a walk of
+all pages would last for as long as somebody reads: a commit that is taken back waits until no such call is under way, the map
+could not grow, and a damaged tree could take the owner's memory with it. To the owner the walking process is one more reader
+of its lock file. The new environment is made beside its name, adopted (lmdb_files.py) and renamed at the end.
 
-Neither end looks at records, so what is damaged arrives as it is.
+Rows are verified where they arrive; other records arrive as they are.
 """
 
 from __future__ import annotations
@@ -18,28 +16,29 @@ import fcntl
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+import crc32c
 import lmdb
+import msgspec
 
 from ebla.storage import lmdb_copier
-from ebla.storage.errors import SnapshotExpired, StorageError
+from ebla.storage.checksum import MARKED, RESIDUE
+from ebla.storage.errors import Damaged, SnapshotExpired, StorageError
 from ebla.storage.instance import remove_tree
-from ebla.storage.lmdb_files import DATA_FILE, DATABASES_MAX, EnvironmentFiles, create_error
-from ebla.storage.roots import SEALED_BYTES, TREE, TREES_AT, last_page
+from ebla.storage.lmdb_files import DATABASES_MAX, EnvironmentFiles, create_error
 
 T = TypeVar("T")
 
 PIPE_BYTES = 1 << 20
-SYNC_BYTES = 8 << 20  # written between two syncs: what others, who sync a record, may have to wait for
-TOLD_MAX = 300  # characters of what the copying process said
+TOLD_MAX = 300  # characters of what a process said
 
 
 class LmdbStream:
-    """One compacting copy. `check` raises once the environment is closed; `forget` is told that the copier has ended."""
+    """One walk. `check` raises once the environment is closed; `forget` is told that the copier has ended."""
 
     def __init__(
         self, path: str, directory: str, check: Callable[[], None], forget: Callable[[LmdbStream], None]
@@ -51,8 +50,7 @@ class LmdbStream:
         self._forget = forget
         self._closed = False
         self._copier: subprocess.Popen[bytes] | None = None
-        self._first = b""  # what came with the roots
-        self._left = 0
+        self._over = False
         self._thread = ThreadPoolExecutor(1, f"ebla-stream-{path}")
 
     async def begin(self) -> None:
@@ -83,51 +81,34 @@ class LmdbStream:
     # -- on its thread
 
     def _begin(self) -> None:
-        packages = str(Path(lmdb.__file__).parent.parent)
-        program = [sys.executable, "-I", "-S", lmdb_copier.__file__]
         try:
-            self._copier = subprocess.Popen(
-                [*program, packages, self._directory, str(DATABASES_MAX)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-            )
+            self._copier = start("send", self._directory, {}, subprocess.DEVNULL, subprocess.PIPE)
         except OSError as error:
             raise StorageError(f"cannot start the copier of {self.path}: {error}", path=self.path) from error
         assert self._copier.stdout is not None
-        with contextlib.suppress(OSError):  # what one user may have of larger pipes is limited
-            fcntl.fcntl(self._copier.stdout, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-        self._copier.stdout.read(lmdb_copier.NUMBER_BYTES)
-        first = self._copier.stdout.read(SEALED_BYTES)
-        if len(first) == SEALED_BYTES:
-            page_bytes: int = TREE.unpack_from(first, TREES_AT)[0]
-            first += self._copier.stdout.read(page_bytes)
-            if len(first) == SEALED_BYTES + page_bytes:
-                self.size_bytes = self._left = (last_page(first[page_bytes:]) + 1) * page_bytes
+        _widen(self._copier.stdout)
+        size = self._copier.stdout.read(lmdb_copier.SIZE_BYTES)
         self._require_open()
-        if not self.size_bytes:
+        if len(size) < lmdb_copier.SIZE_BYTES:
             raise self._broken()
-        self._first = first
+        self.size_bytes = int.from_bytes(size, "big")
 
     def _read(self, size: int) -> bytes:
         assert self._copier is not None and self._copier.stdout is not None
-        wanted = min(size, self._left)
-        first, self._first = self._first[:wanted], self._first[wanted:]
-        data = self._copier.stdout.read(wanted - len(first))
-        data = first + data if first else data
+        if self._over:
+            return b""
+        data = self._copier.stdout.read(size)
         self._require_open()
-        self._left -= len(data)
-        if len(data) < wanted or (not self._left and self._copier.stdout.read(1)):
+        self._over = len(data) < size
+        if self._over and self._copier.wait():
             raise self._broken()
         return data
 
     def _broken(self) -> StorageError:
         """Somebody has ended the copier, or it has met damage, which may have been the end of it."""
-        assert self._copier is not None and self._copier.stderr is not None
+        assert self._copier is not None
         self._copier.kill()
-        lines = self._copier.stderr.read().decode(errors="replace").strip().splitlines()
-        told = lines[-1][:TOLD_MAX] if lines else "its pages do not lead to all of it"
-        return StorageError(f"{self.path} cannot be copied: {told}", path=self.path)
+        return StorageError(f"{self.path} cannot be copied: {told(self._copier)[1]}", path=self.path)
 
     def _end(self) -> None:
         if self._copier is not None:
@@ -135,6 +116,35 @@ class LmdbStream:
             with self._copier:  # waits, and closes the pipes
                 pass
         self._forget(self)
+
+
+def start(
+    verb: str, directory: str, sealed: Mapping[str, int], stdin: int, stdout: int
+) -> subprocess.Popen[bytes]:
+    work = lmdb_copier.Work(verb, directory, DATABASES_MAX, dict(sealed), [RESIDUE, MARKED])
+    packages = dict.fromkeys(str(Path(str(each.__file__)).parent.parent) for each in (lmdb, msgspec, crc32c))
+    program = [sys.executable, "-I", "-S", lmdb_copier.__file__]
+    return subprocess.Popen(
+        [*program, msgspec.json.encode(work), *packages], stdin=stdin, stdout=stdout, stderr=subprocess.PIPE
+    )
+
+
+def told(copier: subprocess.Popen[bytes]) -> tuple[int, str]:
+    """The last thing that it said, once it has ended: the number of an error, and what happened."""
+    assert copier.stderr is not None
+    lines = copier.stderr.read().decode(errors="replace").strip().splitlines()
+    code, _, text = (lines[-1] if lines else "").partition(" ")
+    if code.isdecimal():
+        return int(code), text[:TOLD_MAX]
+    return (
+        lmdb_copier.DAMAGE,
+        f"its copier ended with status {copier.wait()} {' '.join(lines)[-TOLD_MAX:]}".strip(),
+    )
+
+
+def _widen(pipe: Any) -> None:
+    with contextlib.suppress(OSError):  # what one user may have of larger pipes is limited
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
 
 
 class Owner(Protocol):
@@ -148,13 +158,13 @@ class Owner(Protocol):
 
 
 class LmdbReceiver:
-    def __init__(self, path: str, files: EnvironmentFiles, owner: Owner) -> None:
+    def __init__(self, path: str, sealed: Mapping[str, int], files: EnvironmentFiles, owner: Owner) -> None:
         self.path = path
+        self._sealed = sealed
         self._files = files
         self._owner = owner
         self._beside: Path | None = None
-        self._file: int | None = None
-        self._unsynced = 0
+        self._copier: subprocess.Popen[bytes] | None = None
         self._over = False
         self._thread = ThreadPoolExecutor(1, f"ebla-receive-{path}")
 
@@ -180,6 +190,8 @@ class LmdbReceiver:
         """A disk that does not even let go of what was written is cleared at the next start."""
         if not self._over:
             self._over = True
+            if self._copier is not None:
+                self._copier.kill()
             try:
                 with contextlib.suppress(StorageError):
                     await self._do(self._clear)
@@ -200,35 +212,44 @@ class LmdbReceiver:
     def _begin(self) -> None:
         self._beside = self._files.begin(self.path)
         with self._files.disks.touching(self._beside):
-            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            self._file = os.open(self._beside / DATA_FILE, flags, 0o644)
+            self._copier = start(
+                "receive", str(self._beside), self._sealed, subprocess.PIPE, subprocess.DEVNULL
+            )
+        _widen(self._copier.stdin)
 
     def _write(self, data: bytes) -> None:
-        assert self._beside is not None and self._file is not None
-        with self._files.disks.touching(self._beside):
-            left = memoryview(data)
-            while left:
-                left = left[os.write(self._file, left) :]
-            self._unsynced += len(data)
-            if self._unsynced >= SYNC_BYTES:
-                self._unsynced = 0
-                os.fdatasync(self._file)
+        assert self._copier is not None and self._copier.stdin is not None
+        try:
+            self._copier.stdin.write(data)
+        except BrokenPipeError:
+            raise self._failed() from None
 
     def _finish(self, databases: tuple[str, ...]) -> None:
-        assert self._beside is not None and self._file is not None
+        assert self._beside is not None and self._copier is not None and self._copier.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # its status says so
+            self._copier.stdin.close()
+        if self._copier.wait():
+            raise self._failed()
         try:
-            with self._files.disks.touching(self._beside):
-                os.fsync(self._file)
             self._files.adopt(self.path, self._beside, databases)
             self._files.finish(self.path, self._beside)
         except lmdb.Error as error:
             raise create_error(self.path, error) from error
 
+    def _failed(self) -> StorageError:
+        """Why the copier ended. Raises what the disk is to blame for."""
+        assert self._beside is not None and self._copier is not None
+        code, text = told(self._copier)
+        if code != lmdb_copier.DAMAGE:
+            with self._files.disks.touching(self._beside):
+                raise OSError(code, text)
+        return Damaged(f"environment {self.path} arrived unreadable: {text}", path=self.path)
+
     def _clear(self) -> None:
         """Of what has its name by now, nothing is left beside it."""
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
+        if self._copier is not None:
+            with contextlib.suppress(BrokenPipeError), self._copier:  # waits, and closes the pipes
+                pass
         if self._beside is not None and os.path.lexists(self._beside):
             with self._files.disks.touching(self._beside):
                 remove_tree(self._beside)

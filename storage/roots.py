@@ -90,17 +90,6 @@ class Roots:
         for page in self._read():
             self._write(page)
 
-    def require_compacted(self, file_bytes: int) -> None:
-        """Raise Damaged unless these are the roots of a compacting copy of LMDB's, and all of it is there."""
-        pages = self._read()
-        for place, page in enumerate(pages):
-            if not _is_root(page, place) or any(page[part] != pages[0][part] for part in _FIXED):
-                raise damaged(self.path, f"its page {place} is no root")
-        if (number_of(pages[0]), number_of(pages[1])) != (0, 1):
-            raise damaged(self.path, "it is no copy")
-        if (last_page(pages[1]) + 1) * self._page_bytes != file_bytes:
-            raise damaged(self.path, f"its file has {file_bytes} bytes, which are not all")
-
     def _read(self) -> Pages:
         first = os.pread(self._file, SEALED_BYTES, 0)
         if not self._page_bytes:

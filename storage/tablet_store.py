@@ -52,11 +52,8 @@ class TabletStore:
         results.load(environment, environment.path)
 
     @staticmethod
-    async def open(
-        disk: Disk, tablet: str, *, create: bool, retention_us: int, verified: bool = False
-    ) -> TabletStore:
-        """`create` makes an empty one that stands at position START. A small one is verified as a whole, a larger one if it is
-        to be `verified`."""
+    async def open(disk: Disk, tablet: str, *, create: bool, retention_us: int) -> TabletStore:
+        """`create` makes an empty one that stands at position START. A small one is verified as a whole."""
         environment = await disk.open_environment(path_of(tablet), [ROWS, RESULTS, META], create=create)
         try:
             if environment.get(META, POSITION) is None:
@@ -64,7 +61,7 @@ class TabletStore:
                     raise Damaged(f"the data of tablet {tablet} has no position", path=environment.path)
                 await environment.commit([_put_position(START)])
             store = TabletStore(environment, Results(retention_us), checksum.seed(tablet))
-            if verified or environment.size_bytes() <= SMALL_BYTES:
+            if environment.size_bytes() <= SMALL_BYTES:
                 await store.scrub()
             return store
         except BaseException:

@@ -1,8 +1,7 @@
 """One copy on its way: chunks are asked for a few ahead, checked, and written in their order.
 
 A lost or damaged answer is asked for again; an ended session, or a source that stays silent, ends the copy. The data has its
-name once it is synced, and every row and answer of it is verified after that: what was damaged at the source is never taken
-into service. Nothing counts before the superblock says so (copying.py).
+name once every row of it is verified and all is synced: what was damaged at the source is never taken into service. Nothing counts before the superblock says so (copying.py).
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.sessions import DATA, LOG, WINDOW
 from ebla.actors.tablet.stones import Stone
 from ebla.actors.world import World
-from ebla.storage import private_log, tablet_store, transfer
+from ebla.storage import checksum, private_log, tablet_store, transfer
 from ebla.storage.entries import Position
 from ebla.storage.environment import Environment, Put, Receiver
 from ebla.storage.errors import Corruption, Damaged, DataDiskFailed, EblaError, InvalidArgument
@@ -108,7 +107,8 @@ class Job:
         for path in (tablet_store.path_of(tablet), private_log.path_of(tablet)):
             if disk.exists(path):  # left by a creation that was interrupted
                 await disk.remove(path)
-        self._receiver = await disk.receive(tablet_store.path_of(tablet))
+        sealed = {tablet_store.ROWS: checksum.seed(tablet)}
+        self._receiver = await disk.receive(tablet_store.path_of(tablet), sealed)
         self.require_wanted()
 
     async def _write_all(self) -> None:
@@ -157,13 +157,13 @@ class Job:
         return chunk
 
     async def _put_together(self) -> Parts:
-        """As at a start, from what is on disk, and every row verified. Raises CopyEnded unless it is all that the source had,
-        and not older than what was here."""
+        """As at a start, from what is on disk. Raises CopyEnded unless it is all that the source had, and not older than what
+        was here."""
         begun = self.begun
         tail = bootstrap.Tail(self.tablet)
         private = await bootstrap.open_private(self.world.disk, tail)
         try:
-            parts = await self.lifecycle.put_together(self.stone.superblock, private, tail, verified=True)
+            parts = await self.lifecycle.put_together(self.stone.superblock, private, tail)
         except (Corruption, Damaged, InvalidArgument) as error:
             if private is not None:
                 await private.environment.close()

@@ -189,12 +189,9 @@ class Lifecycle:
         superblock: Superblock,
         private: private_log.PrivateLog | None,
         tail: bootstrap.Tail,
-        *,
-        verified: bool = False,
     ) -> Parts:
-        """Rows and log, checked against each other; the rows, even if they are many, also each for itself if they are to be
-        `verified`. Raises Corruption, Damaged, InvalidArgument; then the rows are closed."""
-        store = await self._open_store(superblock.tablet, create=False, verified=verified)
+        """Rows and log, checked against each other. Raises Corruption, Damaged, InvalidArgument; then the rows are closed."""
+        store = await self._open_store(superblock.tablet, create=False)
         try:
             log, index, time_us = bootstrap.rebuild(
                 superblock.tablet, self.world.disk, self.shared, private, tail, store.flushed
@@ -329,11 +326,9 @@ class Lifecycle:
         position = (last.index, last.term) if last else None
         return Tombstone(state.hard_state, position, self.options.election_s_min, now)
 
-    async def _open_store(self, tablet: str, *, create: bool, verified: bool = False) -> TabletStore:
+    async def _open_store(self, tablet: str, *, create: bool) -> TabletStore:
         retention_us = int(self.options.results_retention_s * 1_000_000)
-        return await TabletStore.open(
-            self.world.disk, tablet, create=create, retention_us=retention_us, verified=verified
-        )
+        return await TabletStore.open(self.world.disk, tablet, create=create, retention_us=retention_us)
 
     def _limits(self) -> RaftLimits:
         options = self.options

@@ -23,7 +23,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sortedcontainers import SortedDict
@@ -238,11 +238,11 @@ class MemoryDisk:
             self.state.environments[path].setdefault(database, SortedDict())
         return environment
 
-    async def receive(self, path: str) -> MemoryReceiver:
+    async def receive(self, path: str, sealed: Mapping[str, int] | None = None) -> MemoryReceiver:
         self._check_free(path)
         if path in self.state.environments:
             raise StorageError(f"environment {path} is there; remove it before it is received", path=path)
-        receiver = self._receivers[path] = MemoryReceiver(self, path)
+        receiver = self._receivers[path] = MemoryReceiver(self, path, sealed or {})
         return receiver
 
     def exists(self, path: str) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 from sortedcontainers import SortedDict
 
-from ebla.storage.errors import Damaged, SnapshotExpired, StorageError
+from ebla.storage import checksum
+from ebla.storage.errors import Corruption, Damaged, SnapshotExpired, StorageError
 
 if TYPE_CHECKING:
     from ebla.chaos.simulation.disk import MemoryDisk
@@ -39,8 +40,9 @@ class MemoryStream:
 
 
 class MemoryReceiver:
-    def __init__(self, disk: MemoryDisk, path: str) -> None:
+    def __init__(self, disk: MemoryDisk, path: str, sealed: Mapping[str, int]) -> None:
         self.path = path
+        self._sealed = sealed
         self._disk = disk
         self._arrived: list[bytes] | None = []
 
@@ -65,9 +67,17 @@ class MemoryReceiver:
             tables = {name: SortedDict(items) for name, items in named}
             if path != self.path or not set(databases) <= set(tables):
                 raise Damaged(f"{path} with {', '.join(tables)} arrived as {self.path}", path=self.path)
+            self._verify(tables)
             self._disk.state.environments[self.path] = tables
         finally:
             await self.abort()
+
+    def _verify(self, tables: Tables) -> None:
+        try:
+            for name, seed in self._sealed.items():
+                checksum.verify([key + value for key, value in tables[name].items()], seed)
+        except Corruption as error:
+            raise Damaged(f"environment {self.path} arrived damaged: {error}", path=self.path) from error
 
     async def abort(self) -> None:
         self._arrived = None

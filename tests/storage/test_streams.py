@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import io
 import os
 import shutil
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from ebla.storage import checksum, lmdb_stream
+from ebla.storage import checksum, lmdb_copier
 from ebla.storage.environment import Put
 from ebla.storage.errors import (
-    Corruption,
     Damaged,
     DataDiskFailed,
     DiskFailed,
@@ -26,7 +27,7 @@ from ebla.storage.errors import (
 )
 from ebla.storage.instance import BESIDE
 from ebla.storage.lmdb_disk import LmdbDisk
-from ebla.storage.tablet_store import SMALL_BYTES, TabletStore
+from ebla.storage.tablet_store import TabletStore
 
 TABLET = "a" * 32
 PATH = f"data/{TABLET}"
@@ -53,14 +54,22 @@ class Two:
 
     async def bytes_of(self, environment: Any) -> bytes:
         stream = await environment.stream()
-        data = await stream.read(stream.size_bytes)
+        data = b""
+        while piece := await stream.read(1 << 20):
+            data += piece
+        assert stream.size_bytes * 0.9 <= len(data) <= stream.size_bytes * 1.1 + 1000
         stream.close()
-        return bytes(data)
+        return data
 
-    async def arrive(self, data: bytes, databases: tuple[str, ...] = ("t",)) -> None:
-        receiver = await self.target.receive(PATH)
-        await receiver.write(data)
-        await receiver.finish(databases)
+    async def arrive(
+        self, data: bytes, databases: tuple[str, ...] = ("t",), sealed: dict[str, int] | None = None
+    ) -> None:
+        receiver = await self.target.receive(PATH, sealed)
+        try:
+            await receiver.write(data)
+            await receiver.finish(databases)
+        finally:
+            await receiver.abort()
 
 
 def copying(two: Two, scenario: Callable[[Two], Coroutine[Any, Any, None]]) -> None:
@@ -174,51 +183,123 @@ def test_an_environment_that_arrived_belongs_to_its_new_disk_alone(two: Two) -> 
     copying(two, scenario)
 
 
-@pytest.mark.parametrize("at", [0, 16, 24, 150, 4096 + 16, 4096 + 48, 4096 + 128, 4096 + 144])
-def test_a_bit_that_turned_in_what_a_root_says_is_refused(two: Two, at: int) -> None:
+@pytest.mark.parametrize("cut", [0, 3, 5, 1000, -1])
+def test_a_stream_that_is_cut_off_or_goes_on_behind_its_end_is_refused(two: Two, cut: int) -> None:
     async def scenario(two: Two) -> None:
-        data = bytearray(await two.bytes_of(await two.environment(LARGE[:10])))
-        data[at] ^= 1
-        with pytest.raises(Damaged):
-            await two.arrive(bytes(data))
-        assert not two.target.exists(PATH)
-        assert os.listdir(two.place / "target" / "data") == []
+        data = await two.bytes_of(await two.environment(LARGE[:10]))
+        for wrong in (data[:cut], data + b"x"):
+            with pytest.raises(Damaged, match="its end"):
+                await two.arrive(wrong)
+            assert not two.target.exists(PATH)
+            assert os.listdir(two.place / "target" / "data") == []
 
     copying(two, scenario)
 
 
-def test_damaged_rows_arrive_as_they_are_and_are_not_opened_verified(two: Two) -> None:
+def frames(data: bytes) -> list[Any]:
+    found = []
+    while data:
+        length = lmdb_copier.LENGTH_BYTES + int.from_bytes(data[: lmdb_copier.LENGTH_BYTES], "big")
+        found.append(msgspec.msgpack.decode(data[lmdb_copier.LENGTH_BYTES : length]))
+        data = data[length:]
+    return found
+
+
+def bytes_of(found: list[Any]) -> bytes:
+    out = io.BytesIO()
+    for frame in found:
+        lmdb_copier.write(out, frame)
+    return out.getvalue()
+
+
+def test_frames_in_another_order_and_items_that_are_not_all_there_are_refused(two: Two) -> None:
+    async def scenario(two: Two) -> None:
+        found = frames(await two.bytes_of(await two.environment()))
+        parts = [frame for frame in found if frame[0] == b"t"]
+        assert len(parts) > 3
+        with pytest.raises(Damaged, match="do not ascend"):
+            await two.arrive(bytes_of([found[0], parts[1], parts[0], *parts[2:], found[-1]]))
+        with pytest.raises(Damaged, match="should be in it"):
+            await two.arrive(bytes_of([frame for frame in found if frame is not parts[1]]))
+        with pytest.raises(Damaged, match="cannot be read"):
+            await two.arrive((5).to_bytes(lmdb_copier.LENGTH_BYTES, "big") + b"hello")
+        await two.arrive(bytes_of(found))
+
+    copying(two, scenario)
+
+
+def test_a_tree_that_hides_items_or_leads_in_a_circle_is_not_copied(two: Two) -> None:
+    async def scenario(two: Two) -> None:
+        source = await two.environment()
+        with source.lmdb.begin() as transaction:
+            database = source.handle("t")
+            for entries in (len(LARGE) - 1, len(LARGE) + 1, 1):
+                with pytest.raises(lmdb_copier.Broken, match="are found"):
+                    list(lmdb_copier.frames(transaction, database, entries))
+            assert [
+                item for some in lmdb_copier.frames(transaction, database, len(LARGE)) for item in some
+            ] == LARGE
+
+    copying(two, scenario)
+
+
+def test_a_damaged_row_is_refused_at_the_end(two: Two) -> None:
     async def scenario(two: Two) -> None:
         store = await TabletStore.open(two.source, TABLET, create=True, retention_us=1)
         rows = [(key, checksum.seal(key, key * 600, store.seed)) for key, _ in LARGE]
         await store.environment.commit([Put("rows", rows)])
         data = await two.bytes_of(store.environment)
         middle = rows[1000][1]
-        assert len(data) > SMALL_BYTES and data.count(middle) == 1
+        assert data.count(middle) == 1
         at = data.index(middle)
-        await two.arrive(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :], ("rows", "results", "meta"))
-        store = await TabletStore.open(two.target, TABLET, create=False, retention_us=1)
-        await store.close()
-        with pytest.raises(Corruption, match="fail their checksum"):
-            await TabletStore.open(two.target, TABLET, create=False, retention_us=1, verified=True)
+        turned = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+        databases, sealed = ("rows", "results", "meta"), {"rows": store.seed}
+        with pytest.raises(Damaged, match="fail their checksum"):
+            await two.arrive(turned, databases, sealed)
+        with pytest.raises(Damaged, match="fail their checksum"):
+            await two.arrive(data, databases, {"rows": store.seed ^ 1})
+        assert not two.target.exists(PATH)
+        await two.arrive(data, databases, sealed)
+        copy = await TabletStore.open(two.target, TABLET, create=False, retention_us=1)
+        assert await copy.scrub() == len(rows)
 
     copying(two, scenario)
+
+
+def test_an_environment_that_does_not_fit_the_first_map_arrives(two: Two) -> None:
+    async def scenario(two: Two) -> None:
+        large = [(b"%05d" % number, os.urandom(100_000)) for number in range(1000)]
+        source = await two.source.open_environment(PATH, ["t", "empty"], create=True, map_bytes=1 << 30)
+        await source.commit([Put("t", large)])
+        await two.arrive(await two.bytes_of(source), ("t", "empty"))
+        copy = await two.target.open_environment(PATH, ["t", "empty"], create=False)
+        assert copy.items("t") == large and copy.count("empty") == 0
+
+    copying(two, scenario)
+
+
+def failing_copier(monkeypatch: pytest.MonkeyPatch, two: Two, code: int) -> None:
+    """The processes fail their first sync."""
+    program = two.place / "copier.py"
+    program.write_text(
+        f"import os\n"
+        f"def failing(*arguments): raise OSError({code}, os.strerror({code}))\n"
+        f"os.fdatasync = failing\n"
+        + Path(lmdb_copier.__file__)
+        .read_text()
+        .replace("from __future__ import annotations\n", "")
+        .replace("SYNC_BYTES = 8 << 20", "SYNC_BYTES = 1")
+    )
+    monkeypatch.setattr(lmdb_copier, "__file__", str(program))
 
 
 def test_a_full_disk_refuses_the_rest_and_nothing_is_left(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(two: Two) -> None:
         data = await two.bytes_of(await two.environment())
-        receiver = await two.target.receive(PATH)
-        await receiver.write(data[:10_000])
-
-        def full(*arguments: object) -> int:
-            raise OSError(errno.ENOSPC, "No space left on device")
-
         with monkeypatch.context() as patched:
-            patched.setattr(lmdb_stream.os, "write", full)
+            failing_copier(patched, two, errno.ENOSPC)
             with pytest.raises(DiskFull):
-                await receiver.write(data[10_000:])
-        await receiver.abort()
+                await two.arrive(data)
         assert os.listdir(two.place / "target" / "data") == []
         await two.arrive(data)
 
@@ -231,17 +312,10 @@ def test_a_sync_that_fails_is_the_end_of_the_disk_that_was_written_to(
 ) -> None:
     async def scenario(two: Two) -> None:
         data = await two.bytes_of(await two.environment())
-        receiver = await two.target.receive(PATH)
-
-        def failing(*arguments: object) -> None:
-            raise OSError(errno.EIO, "Input/output error")
-
         with monkeypatch.context() as patched:
-            patched.setattr(lmdb_stream, "SYNC_BYTES", 1)
-            patched.setattr(lmdb_stream.os, "fdatasync", failing)
+            failing_copier(patched, two, errno.EIO)
             with pytest.raises(DataDiskFailed if data_dir else DiskFailed):
-                await receiver.write(data)
-        await receiver.abort()
+                await two.arrive(data)
         if data_dir:
             assert list(two.target.lost_data_dirs()) == [str(tmp_path / "d0")]
             assert not two.target.exists(PATH)
