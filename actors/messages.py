@@ -193,7 +193,8 @@ class MasterStatus(msgspec.Struct, frozen=True):
     left alone. `tables_kept`: dropped, and to be recalled. `leader_conflicts`: reports of a second leader in one term, which never should be. `role`: active or
     standby; `active`: the address of the active one, if known; `epoch`: of the journal, while this one is active;
     `checkpointed`: the transaction that its last checkpoint reflects. `masters` and `journals` are the addresses of all
-    masters and of their journal's nodes, if they have one."""
+    masters and of their journal's nodes, if they have one. `sessions`: of coordination, as far as this one is active;
+    `sessions_overdue`: those that should have expired some time ago."""
 
     instance: ServerInstance
     address: str
@@ -211,6 +212,8 @@ class MasterStatus(msgspec.Struct, frozen=True):
     masters: tuple[str, ...] = ()
     journals: tuple[str, ...] = ()
     tables_kept: int = 0
+    sessions: int = 0
+    sessions_overdue: int = 0
 
 
 # -- data ----------------------------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ def reasons_of(masters: tuple[MasterHealth, ...], journals: tuple[JournalHealth,
     found = [f"{master.address}: {master.error}" for master in masters if master.status != HEALTHY]
     if not masters:
         found.append("no master is known")
-    elif len(masters) > 1 and found and sum(master.status == HEALTHY for master in masters) == 1:
+    elif len(masters) > 1 and sum(master.status in (HEALTHY, LAGGING) for master in masters) == 1:
         found.append("no standby could take over from the active master")
     found += [f"{node.address} is {node.status}: {node.error}" for node in journals if node.status != HEALTHY]
     able = sum(node.status in (HEALTHY, LAGGING) for node in journals)
@@ -76,7 +76,12 @@ def reasons_of(masters: tuple[MasterHealth, ...], journals: tuple[JournalHealth,
 def _master(address: str, said: MasterStatus | Unanswered) -> MasterHealth:
     if isinstance(said, Unanswered):
         return MasterHealth(address, UNREACHABLE, said.message)
-    return MasterHealth(address, HEALTHY, role=said.role)
+    sessions, overdue = said.sessions, said.sessions_overdue
+    if overdue:
+        late = "session has expired and is" if overdue == 1 else "sessions have expired and are"
+        error = f"{overdue} {late} still there: no edit goes through; see its log and `ebla journal status`"
+        return MasterHealth(address, LAGGING, error, said.role, sessions, overdue)
+    return MasterHealth(address, HEALTHY, role=said.role, sessions=sessions)
 
 
 def _node(address: str, said: JournalNodeStatus | Unanswered, writer: int, committed: int) -> JournalHealth:

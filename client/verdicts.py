@@ -139,12 +139,15 @@ class ServerHealth(msgspec.Struct, frozen=True):
 
 
 class MasterHealth(msgspec.Struct, frozen=True):
-    """HEALTHY or UNREACHABLE; `role` is active or standby, None if it did not say."""
+    """HEALTHY, LAGGING (sessions of coordination should have expired some time ago) or UNREACHABLE; `role` is active or
+    standby, None if it did not say. `sessions`: of coordination, at the active one; `sessions_overdue` of them are late."""
 
     address: str
     status: str
     error: str | None = None
     role: str | None = None
+    sessions: int = 0
+    sessions_overdue: int = 0
 
 
 class JournalHealth(msgspec.Struct, frozen=True):

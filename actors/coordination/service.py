@@ -33,6 +33,8 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
+OVERDUE_S = 5.0  # the end of a session is one edit
+
 
 class Coordination:
     def __init__(self, world: World, namespace: Namespace, limits: Limits) -> None:
@@ -43,6 +45,7 @@ class Coordination:
         self._watchers = Watchers(world.clock, limits.polls_max)
         self._refusals = Refusals()
         self._expiring: tuple[str, ...] = ()
+        self._expiring_since: float | None = None
 
     def begin(self, scribe: Scribe) -> None:
         """From now on this master is the active one."""
@@ -113,7 +116,10 @@ class Coordination:
         self._timers.look()
         sessions = self.namespace.sessions
         if not any(map(self._timers.overdue, sessions.values())):
+            self._expiring_since = None
             return
+        if self._expiring_since is None:
+            self._expiring_since = self._world.clock.monotonic()
 
         def decide() -> Sequence[CoordinationEdit]:
             self._expiring = tuple(
@@ -128,6 +134,14 @@ class Coordination:
             self._expiring = ()
 
         await self._scribe.change("expire_session", decide, conclude)
+        self._expiring_since = None
+
+    def overdue(self) -> int:
+        """How many sessions have expired and are still there, if their end has been under way for too long."""
+        since = self._expiring_since
+        if since is None or self._world.clock.monotonic() - since < OVERDUE_S:
+            return 0
+        return sum(map(self._timers.overdue, self.namespace.sessions.values()))
 
     def _ends(self, sessions: Sequence[str], *, expired: bool) -> Sequence[CoordinationEdit]:
         edits = []

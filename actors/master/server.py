@@ -263,6 +263,8 @@ class Master(CoordinationVerbs, MembershipVerbs, Role):
             tables_kept=len(catalog.kept),
             tablets_unknown=len(self.views.unknown),
             leader_conflicts=self.views.leader_conflicts,
+            sessions=len(catalog.namespace.sessions),
+            sessions_overdue=self.coordination.overdue(),
         )
 
     async def _coordinate(self, act: Callable[[Coordination], Awaitable[Answer]]) -> Answer:

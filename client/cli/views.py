@@ -20,7 +20,7 @@ REASONS_MAX = 20
 
 def health_line(health: ClusterHealth) -> Text:
     """One line that says it all: `HEALTHY: 2 tables, 16 tablets, 4 of 4 servers up`, and masters and journal nodes if there
-    are several."""
+    are several, and sessions if there are some."""
     up = sum(server.status == "HEALTHY" for server in health.servers)
     others = [
         ([master.status for master in health.masters], "master"),
@@ -35,6 +35,8 @@ def health_line(health: ClusterHealth) -> Text:
     )
     for statuses, noun in others if health.journals else ():
         line.append(f", {statuses.count('HEALTHY')} of {count(len(statuses), noun)}", style="default")
+    if sessions := sum(master.sessions for master in health.masters):
+        line.append(f", {count(sessions, 'session')}", style="default")
     return line
 
 

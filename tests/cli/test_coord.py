@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from typing import Any
 
+from ebla.actors.coordination.messages import OpenSessionRequest, SessionReply
+from ebla.actors.coordination.service import OVERDUE_S
+from ebla.options import MASTER
 from tests.cli.stage import Cli, Stage
 
 
@@ -69,3 +73,30 @@ def test_sessions_are_listed_and_those_of_the_command_do_not_stay(ebla: Cli):
     assert (session["name"], session["nodes"], session["timeout_ms"]) == ("a worker", 1, 30_000)
     assert "a worker" in ebla("coord", "sessions", prepare=some_nodes).out
     assert ebla("coord", "sessions").lines == ["no sessions"]
+
+
+async def a_session_that_cannot_expire(stage: Stage) -> None:
+    """Its client is gone, and no edit of the master comes to an end."""
+    network = stage.cluster.client_world("gone").network
+    request = OpenSessionRequest("once", 1000, "left behind")
+    await network.call(MASTER, "open_session", request, SessionReply, 5.0)
+    stage.cluster.role(MASTER).log.append = lambda edits: asyncio.Event().wait()
+    await asyncio.sleep(1.0 + OVERDUE_S + 0.5)
+
+
+def test_check_and_status_tell_of_sessions(ebla: Cli):
+    assert ebla("check", prepare=some_nodes).lines[-1].endswith("3 of 3 servers up, 1 session")
+    (master,) = ebla("check", "--json", prepare=some_nodes).json["masters"]
+    assert (master["status"], master["sessions"], master["sessions_overdue"]) == ("HEALTHY", 1, 0)
+    assert "session" not in ebla("check").out
+
+
+def test_sessions_that_have_expired_and_are_still_there_are_a_finding(ebla: Cli):
+    found = ebla("check", "--json", prepare=a_session_that_cannot_expire)
+    (master,) = found.json["masters"]
+    assert (found.status, master["sessions"], master["sessions_overdue"]) == (1, 1, 1)
+    assert found.json["status"] == "RECOVERING"
+    told = ebla("check", prepare=a_session_that_cannot_expire).lines[-1]
+    assert told.strip().startswith(
+        f"{MASTER}: 1 session has expired and is still there: no edit goes through"
+    )
