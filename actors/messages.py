@@ -194,7 +194,8 @@ class MasterStatus(msgspec.Struct, frozen=True):
     standby; `active`: the address of the active one, if known; `epoch`: of the journal, while this one is active;
     `checkpointed`: the transaction that its last checkpoint reflects. `masters` and `journals` are the addresses of all
     masters and of their journal's nodes, if they have one. `sessions`: of coordination, as far as this one is active;
-    `sessions_overdue`: those that should have expired some time ago."""
+    `sessions_overdue`: those that should have expired some time ago. `caught_up`: it could take over now, as far as it
+    knows; if not, `read_error` says what it was told when it last read the journal, if that failed."""
 
     instance: ServerInstance
     address: str
@@ -214,6 +215,8 @@ class MasterStatus(msgspec.Struct, frozen=True):
     tables_kept: int = 0
     sessions: int = 0
     sessions_overdue: int = 0
+    caught_up: bool = True
+    read_error: str = ""
 
 
 # -- data ----------------------------------------------------------------------------------------------------

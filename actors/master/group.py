@@ -263,6 +263,8 @@ class GroupMaster(CoordinationVerbs, MembershipVerbs, Role):
             masters=self.options.masters,
             journals=self.options.journal.nodes,
             tables_kept=len(catalog.kept),
+            caught_up=self.standby.caught_up and not self.standby.read_error,
+            read_error=self.standby.read_error,
         )
 
     @rpc

@@ -27,12 +27,13 @@ log = logging.getLogger(__name__)
 
 class Standby:
     """`txid`: what the catalog reflects. `caught_up`: it was at the end of what is readable since it last tried to take
-    over."""
+    over. `read_error`: why the last reading did not get there; empty if it did."""
 
     def __init__(self, world: World, options: GroupOptions, checkpoints: Checkpoints) -> None:
         self.catalog = Catalog()
         self.checkpointed = 0
         self.caught_up = False
+        self.read_error = ""
         self._world = world
         self._options = options
         self._checkpoints = checkpoints
@@ -57,9 +58,12 @@ class Standby:
         while True:
             try:
                 await self._read_on()
-            except EditsGone:
+                self.read_error = ""
+            except EditsGone as error:
+                self.read_error = str(error)
                 await self._take_checkpoint()
             except (QuorumFailed, Unavailable, DiskFull) as error:
+                self.read_error = str(error)
                 log.info("%s cannot follow the journal now: %s", self._world.address, error)
             await self._world.clock.sleep(self._options.tail_s)
 

@@ -178,3 +178,25 @@ def test_a_single_master_with_a_journal_comes_back_even_without_its_directory():
         assert await stage.names() == before
 
     play(scenario, masters=1)
+
+
+def test_a_standby_tells_whether_it_could_take_over_and_if_not_why():
+    async def scenario(stage: GroupStage) -> None:
+        standby = stage.other(await stage.ready())
+
+        async def status() -> m.MasterStatus:
+            return await stage.at(standby, "status", m.Empty(), m.MasterStatus)
+
+        await stage.until(lambda: stage.role(standby).standby.caught_up)
+        assert ((await status()).caught_up, (await status()).read_error) == (True, "")
+        for node in stage.journals:
+            stage.cluster.network.cut(standby, node)
+        await stage.until(lambda: stage.role(standby).standby.read_error != "")
+        told = await status()
+        assert not told.caught_up and "journal/0" in told.read_error
+        for node in stage.journals:
+            stage.cluster.network.mend(standby, node)
+        await stage.until(lambda: stage.role(standby).standby.read_error == "")
+        assert (await status()).caught_up
+
+    play(scenario)
