@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from ebla.chaos import defects, repair_defects
+from ebla.chaos import alter_defects, defects, repair_defects
 from ebla.chaos.defects import Swap
 from ebla.storage.errors import InvalidArgument
 
@@ -304,6 +304,35 @@ _ALL = (
         200,
         repair_defects.the_log_is_not_copied,
         seed=47,
+    ),
+    Defect(
+        "altered-where-it-leads",
+        "an alteration is carried out by the leader alone, and a new leader has the older schema",
+        "alters",
+        20,
+        alter_defects.only_the_leader_is_altered,
+    ),
+    Defect(
+        "old-cells-return",
+        "a column that is added under a dropped one's name shows what that one held",
+        "alters",
+        100,
+        alter_defects.old_cells_come_back_under_their_name,
+        seed=23,
+    ),
+    Defect(
+        "flushed-without-schema",
+        "a flush stores rows without the alteration that they were written under",
+        "alters",
+        20,
+        alter_defects.rows_are_flushed_without_their_schema,
+    ),
+    Defect(
+        "reserve-without-end",
+        "a dropped table can be recalled when the time for that is over",
+        "alters",
+        20,
+        alter_defects.a_reserve_never_ends,
     ),
 )
 

@@ -8,7 +8,7 @@ answer was lost:
     a column shows what the row was given for it, or its default if the row was given nothing
     so nothing shows under a name that was meant for another column of that name
 
-Tables that nobody recalls in time are created and dropped beside it.
+Tables that nobody recalls in time are created and dropped beside it; in the end none of them is kept.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ NAMES = ("a", "b", "c", "d", "e")
 ROWS_MAX = 12  # of one insert
 KEPT_S = 3600.0
 SHORT_S = 0.3
+ENDED_S = 10  # seconds in which such a table must be gone, once nothing fails any more
 
 
 @dataclass
@@ -51,6 +52,7 @@ class Alters:
         self.judged = 0
         self._tables: list[_Mine] = []
         self._short = 0
+        self._kept: list[str] = []
 
     async def prepare(self, client: Client) -> None:
         """Nothing: every client makes its own table."""
@@ -83,6 +85,13 @@ class Alters:
         """By a client of its own: those that made the tables may be gone."""
         for mine in self._tables:
             await persist(client, lambda mine=mine: self._read_whole(client, mine))  # type: ignore[misc]
+        await persist(client, lambda: self._find_kept(client))
+        for _ in range(ENDED_S):
+            if not self._kept:
+                return
+            await client.clock.sleep(1.0)
+            await persist(client, lambda: self._find_kept(client))
+        self.problems.append(f"{self._kept[:5]} can still be recalled, and were kept for {SHORT_S} s")
 
     def judge(self, history: History) -> Verdict:
         if self.problems:
@@ -145,6 +154,15 @@ class Alters:
             await self._recalled(client, mine)
             raise NoAnswer
         await self._read_through(client, mine, table)
+
+    async def _find_kept(self, client: Client) -> None:
+        """Of the tables whose time to be recalled is over."""
+        prefix = f"{self.name}-short-"
+        try:
+            kept = await client.db.tables(prefix, deleted=True, deadline_s=client.deadline_s())
+        except ebla.EblaError as error:
+            raise NoAnswer from error
+        self._kept = [table.name for table in kept]
 
     async def _read(self, client: Client, mine: _Mine) -> None:
         await self._read_through(client, mine, mine.table)
