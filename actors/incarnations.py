@@ -19,7 +19,7 @@ import asyncio
 
 from ebla.actors.messages import ServerInstance
 from ebla.actors.world import World
-from ebla.storage.errors import Corruption, DiskFull, OldCopy
+from ebla.storage.errors import Corruption, DiskFull, Forgotten, OldCopy
 from ebla.storage.records import RecordStore
 
 DATABASE = "incarnations"
@@ -41,6 +41,14 @@ def old_copy(shown: ServerInstance, known: ServerInstance, heard_by: str) -> Old
         server=shown.uuid,
         shown=shown.seqno,
         known=known.seqno,
+    )
+
+
+def forgotten(uuid: str) -> Forgotten:
+    return Forgotten(
+        f"server {uuid} was gone for good, as an operator told by `ebla nodes forget`; its directory is set aside, and it will "
+        "come back as a new server",
+        server=uuid,
     )
 
 

@@ -167,7 +167,8 @@ class DeleteTabletRequest(msgspec.Struct, frozen=True):
 
 
 class ServerStatus(msgspec.Struct, frozen=True):
-    """`alive`: a heartbeat came within the unresponsive timeout. `draining`: it shall hold nothing."""
+    """`alive`: a heartbeat came within the unresponsive timeout. `draining`: it shall hold nothing, `drained`: and is a member of
+    nothing any more."""
 
     uuid: str
     seqno: int
@@ -181,6 +182,7 @@ class ServerStatus(msgspec.Struct, frozen=True):
     memory_bytes: int
     version: str
     draining: bool = False
+    drained: bool = False
 
 
 class ListServersReply(msgspec.Struct, frozen=True):

@@ -35,6 +35,7 @@ from ebla.verdicts import (
     RECOVERING,
     SILENT,
     STATUSES,
+    STOPPED,
     UNAVAILABLE,
     UNDER_REPLICATED,
     UNREACHABLE,
@@ -90,7 +91,7 @@ def judge(survey: Survey, digests: dict[str, Digests] | None = None) -> ClusterH
         tables.append(_table(info, judged))
     reasons = (*reasons_of(masters, journals), *_reasons(servers, tables))
     status = worst([*(table.status for table in tables), status_of(masters, journals)])
-    if status == HEALTHY and any(server.status != HEALTHY for server in servers):
+    if status == HEALTHY and any(server.status not in (HEALTHY, STOPPED) for server in servers):
         status = UNDER_REPLICATED
     return ClusterHealth(
         status, not reasons, reasons, masters, servers, tuple(tables), tuple(tablets), journals
@@ -100,7 +101,7 @@ def judge(survey: Survey, digests: dict[str, Digests] | None = None) -> ClusterH
 def _reasons(servers: tuple[ServerHealth, ...], tables: list[TableHealth]) -> tuple[str, ...]:
     found: list[str] = []
     for server in servers:
-        if server.status != HEALTHY:
+        if server.status not in (HEALTHY, STOPPED):
             found.append(f"{server.address} is {server.status}: {server.error}")
         elif server.failed:
             found.append(f"{server.address} has {_count(server.failed, 'failed replica')}")
@@ -130,7 +131,7 @@ def _server(address: str, survey: Survey) -> ServerHealth:
     if isinstance(said, Unanswered):
         return ServerHealth(
             address=address,
-            status=UNREACHABLE,
+            status=STOPPED if heard is not None and heard.drained else UNREACHABLE,
             uuid=None if heard is None else heard.uuid,
             host=None if heard is None else heard.host,
             replicas=0 if heard is None else heard.replicas,

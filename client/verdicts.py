@@ -25,6 +25,7 @@ STATUSES = (HEALTHY, RECOVERING, UNDER_REPLICATED, CONSENSUS_MISMATCH, CHECKSUM_
 LAGGING, BOOTSTRAPPING, COPYING, FAILED = "LAGGING", "BOOTSTRAPPING", "COPYING", "FAILED"
 MISSING, UNREACHABLE, WRONG_SERVER = "MISSING", "UNREACHABLE", "WRONG_SERVER"
 DISK_LOST = "DISK_LOST"  # a data directory of the server failed; its replicas there are made anew
+STOPPED = "STOPPED"  # a server that was drained and does not answer: nobody needs it
 SILENT = "SILENT"  # a server that answers us, but whose heartbeats do not reach the master
 
 
@@ -122,8 +123,8 @@ class TableHealth(msgspec.Struct, frozen=True):
 
 
 class ServerHealth(msgspec.Struct, frozen=True):
-    """HEALTHY, UNREACHABLE, WRONG_SERVER, SILENT or DISK_LOST. `set_aside`: the directory that was given up before the server came
-    back as a new one, and why; it may be looked into, and deleted."""
+    """HEALTHY, STOPPED, UNREACHABLE, WRONG_SERVER, SILENT or DISK_LOST. `set_aside`: the directory that was given up before the
+    server came back as a new one, and why; it may be looked into, and deleted."""
 
     address: str
     status: str

@@ -237,6 +237,18 @@ def stop(name: str, addresses: Sequence[str], *, timeout_s: float = DOWN_S) -> t
     return tuple(there)
 
 
+def forget(name: str, address: str) -> bool:
+    """End the actor of a role whose host is gone for good: Ray would start it again with its host. Whether there was one."""
+    _require_connected()
+    namespace = DeploymentConfig(name=name).namespace
+    handle = find_actor(namespace, address)
+    if handle is None:
+        return False
+    ray.kill(handle, no_restart=True)
+    await_gone(namespace, [address], time.monotonic() + DOWN_S)
+    return True
+
+
 def _ask_to_stop(namespace: str, addresses: Sequence[str]) -> list[Any]:
     """Each answers by ending: what Ray makes of that differs, so only the name's being gone counts."""
     handles = [find_actor(namespace, address) for address in addresses]

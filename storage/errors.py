@@ -119,6 +119,10 @@ class OldCopy(StorageError):
     known: int | None
 
 
+class Forgotten(OldCopy):
+    """An operator told that the server is gone for good. Its directory is given up as an old copy is."""
+
+
 class SnapshotExpired(StorageError):
     """A snapshot was closed by the server (idle too long, or the map had to grow). Open a new one."""
 

@@ -106,6 +106,7 @@ class CatalogImage(msgspec.Struct, frozen=True, omit_defaults=True):
     requests: tuple[tuple[str, Remembered], ...]
     namespace: NamespaceImage | None = None
     draining: tuple[str, ...] = ()
+    forgotten: dict[str, str] = {}
 
 
 encode_image = msgspec.msgpack.Encoder().encode
@@ -127,6 +128,7 @@ class Catalog:
         self.ended: dict[str, None] = {}
         self.kept: dict[str, None] = {}  # table ids
         self.draining: dict[str, None] = {}  # addresses of servers
+        self.forgotten: dict[str, str] = {}  # uuid -> address of servers that are gone for good
         self.replicas = 0  # that tables want which are not removed
         self._of_table: dict[str, dict[str, None]] = {}
 
@@ -134,8 +136,8 @@ class Catalog:
 
     def __len__(self) -> int:
         """How many records a checkpoint would hold."""
-        records = len(self.tables) + len(self.tablets) + len(self.requests) + len(self.draining)
-        return records + len(self.namespace)
+        records = len(self.tables) + len(self.tablets) + len(self.requests)
+        return records + len(self.draining) + len(self.forgotten) + len(self.namespace)
 
     def named(self, name: str) -> TableRecord | None:
         table = self.names.get(name)
@@ -165,6 +167,7 @@ class Catalog:
             tuple(self.requests.items()),
             self.namespace.image(),
             tuple(self.draining),
+            dict(self.forgotten),
         )
 
     # -- changing --------------------------------------------------------------------------------------------
@@ -184,6 +187,7 @@ class Catalog:
             self._add(record)
         self.requests = dict(image.requests)
         self.draining = dict.fromkeys(image.draining)
+        self.forgotten = dict(image.forgotten)
         if image.namespace is not None:
             self.namespace.load(image.namespace)
         self.check()
@@ -242,7 +246,7 @@ class Catalog:
         )
         stays = edit.configuration.peer
         before = record.configuration.peers + record.former
-        former = tuple(peer for peer in before if stays(peer.uuid) is None)
+        former = self._remembered_peers(peer for peer in before if stays(peer.uuid) is None)
         tombstones = tuple(peer for peer in record.tombstones if stays(peer.uuid) is None)
         # Those of the first configuration that were never heard of are still created: until then they cannot vote, and
         # the group may need them to elect the leader that would copy the tablet to them.
@@ -274,6 +278,23 @@ class Catalog:
             self.draining[edit.address] = None
         else:
             del self.draining[edit.address]
+
+    def _server_forgotten(self, edit: e.ServerForgotten) -> None:
+        self.draining.pop(edit.address, None)
+        self.forgotten.update(dict.fromkeys(edit.uuids, edit.address))
+        for record in list(self.tablets.values()):
+            known = record.configuration
+            if record.state in LIVE:
+                assert known is None or all(known.peer(uuid) is None for uuid in edit.uuids), edit
+            elif known is not None:
+                known = replace(known, peers=self._remembered_peers(known.peers))
+            former, tombstones = map(self._remembered_peers, (record.former, record.tombstones))
+            changed = replace(record, configuration=known, former=former, tombstones=tombstones)
+            if changed != record:
+                self._put(changed)
+
+    def _remembered_peers(self, peers: Iterable[Peer]) -> tuple[Peer, ...]:
+        return tuple(peer for peer in peers if peer.uuid not in self.forgotten)
 
     def _table_dropped(self, edit: e.TableDropped) -> None:
         table = self.tables[edit.table]
@@ -409,6 +430,7 @@ _APPLY: dict[type[Any], Callable[[Catalog, Any], None]] = {
     e.ReplicasSeen: Catalog._replicas_seen,
     e.FormerMembersGone: Catalog._former_members_gone,
     e.ServerDraining: Catalog._server_draining,
+    e.ServerForgotten: Catalog._server_forgotten,
     e.TableDropped: Catalog._table_dropped,
     e.TableAltered: Catalog._table_altered,
     e.TableSetAside: Catalog._table_set_aside,

@@ -88,6 +88,14 @@ class ServerDraining(msgspec.Struct, frozen=True, tag="server_draining"):
     on: bool
 
 
+class ServerForgotten(msgspec.Struct, frozen=True, tag="server_forgotten"):
+    """The servers `uuids`, all that were ever known at `address`, are gone for good: nobody waits for them any more, and none of
+    them is heard again, whatever directory returns."""
+
+    address: str
+    uuids: tuple[str, ...]
+
+
 class TableDropped(msgspec.Struct, frozen=True, tag="table_dropped"):
     """The name is free, the table removed and its tablets deleted; their replicas are deleted from now on."""
 
@@ -158,6 +166,7 @@ Edit = (
     | ReplicasSeen
     | FormerMembersGone
     | ServerDraining
+    | ServerForgotten
     | TableDropped
     | TableAltered
     | TableSetAside

@@ -15,12 +15,14 @@ from ebla.actors import messages as m
 from ebla.actors.errors import ConfigurationMoved, NotFound, NotLeader, Unavailable
 from ebla.actors.master import healing
 from ebla.actors.master.catalog import RUNNING, Catalog, TabletRecord
-from ebla.actors.master.edits import Edit, ServerDraining
+from ebla.actors.master.edits import Edit, ServerDraining, ServerForgotten
 from ebla.actors.master.messages import (
     AddReplicaRequest,
     Drained,
     DrainReply,
     DrainRequest,
+    ForgetReply,
+    ForgetRequest,
     MoveReplicaRequest,
     RemoveReplicaRequest,
 )
@@ -261,6 +263,59 @@ class Members:
             sum(True for _ in held_at(self._catalog, address)),
             self._repairs.blocked(self._catalog, self._servers, address, self._now()),
         )
+
+    async def forget(self, request: ForgetRequest) -> ForgetReply:
+        """A server that is gone for good: nobody waits for it any more. Answers when that is durable."""
+        catalog = self._catalog
+        address, uuids = self._forgettable(request.server)
+
+        def decide() -> Sequence[Edit]:
+            self._require_gone(address, uuids)
+            new = tuple(uuid for uuid in uuids if uuid not in catalog.forgotten)
+            return [ServerForgotten(address, new)] if new or address in catalog.draining else []
+
+        def conclude() -> None:
+            self._servers.forget(uuids)
+            for uuid in uuids:
+                self._views.forget(uuid)
+            self._wake()
+
+        if decide():
+            await self.scribe.change("drain", decide, conclude)
+        return ForgetReply(address, tuple(uuids))
+
+    def _forgettable(self, word: str) -> tuple[str, list[str]]:
+        """The address, and every uuid that is known of it."""
+        records = self._catalog.tablets.values()
+        known = [(server.uuid, server.address) for server in self._servers.known()]
+        known += [(peer.uuid, peer.address) for record in records for peer in record.holders()]
+        known += self._catalog.forgotten.items()
+        addresses = dict.fromkeys(address for uuid, address in known if _names(word, uuid, address))
+        addresses |= dict.fromkeys(each for each in self._catalog.draining if _names(word, "", each))
+        if not addresses:
+            raise self._unknown(word)
+        if len(addresses) > 1:
+            raise _ambiguous(word, list(addresses))
+        (address,) = addresses
+        return address, list(dict.fromkeys(uuid for uuid, at in known if at == address))
+
+    def _require_gone(self, address: str, uuids: Sequence[str]) -> None:
+        now = self._now()
+        if now < self._repairs.begins_at:
+            raise Unavailable("this master has just begun to serve and has not heard every server; ask again")
+        if self._servers.answers_at(address, now) or any(
+            self._servers.is_alive(each, now) for each in uuids if each not in self._catalog.forgotten
+        ):
+            raise Unavailable(
+                f"{address} was heard of a moment ago; if it is to go for good, first run `ebla nodes drain "
+                f"{address.rpartition('/')[2]} --wait --stop`"
+            )
+        held = sum(True for _ in held_at(self._catalog, address))
+        if held:
+            raise InvalidArgument(
+                f"{address} is a member of {held} tablets yet; they get others by themselves where there is a host for them "
+                "(`ebla check`), and if a majority is lost, see `ebla tablet unsafe-change-config`"
+            )
 
     def _now(self) -> float:
         return self._world.clock.monotonic()

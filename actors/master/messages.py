@@ -90,3 +90,16 @@ class Drained(msgspec.Struct, frozen=True):
 
 class DrainReply(msgspec.Struct, frozen=True):
     servers: tuple[Drained, ...]
+
+
+class ForgetRequest(msgspec.Struct, frozen=True):
+    """`server`: a uuid, an address or a host. Idempotent."""
+
+    server: str
+
+
+class ForgetReply(msgspec.Struct, frozen=True):
+    """`uuids`: all that are forgotten there, those of earlier requests too."""
+
+    address: str
+    uuids: tuple[str, ...]

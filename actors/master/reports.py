@@ -305,6 +305,10 @@ class Views:
                 ", ..." if len(fresh) > 3 else "",
             )
 
+    def forget(self, uuid: str) -> None:
+        """The server is gone for good."""
+        self._clear(uuid, [*self.tablets, *(tablet for known, tablet in self.unknown if known == uuid)])
+
     def _clear(self, uuid: str, absent: list[str]) -> None:
         for tablet in absent:
             self.unknown.pop((uuid, tablet), None)

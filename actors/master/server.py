@@ -26,6 +26,7 @@ from ebla.actors.coordination.service import Coordination
 from ebla.actors.coordination.verbs import CoordinationVerbs
 from ebla.actors.errors import NotFound, NotRunning, Throttled
 from ebla.actors.figures import Figure
+from ebla.actors.incarnations import forgotten
 from ebla.actors.master import edit_log
 from ebla.actors.master import reports as tablet_reports
 from ebla.actors.master.answers import Answers
@@ -39,7 +40,7 @@ from ebla.actors.master.measures import measure_single
 from ebla.actors.master.members import Members
 from ebla.actors.master.messenger import Messenger
 from ebla.actors.master.options import MasterOptions
-from ebla.actors.master.repairs import Repairs
+from ebla.actors.master.repairs import Repairs, held_at
 from ebla.actors.master.scribe import Scribe
 from ebla.actors.master.servers import Server, Servers
 from ebla.actors.master.tables import Tables
@@ -189,6 +190,8 @@ class Master(CoordinationVerbs, MembershipVerbs, Role):
     async def heartbeat(self, request: m.HeartbeatRequest) -> m.HeartbeatReply:
         """The answer acknowledges the report: whatever follows from it is durable by then."""
         self._require_running()
+        if request.instance.uuid in self.catalog.forgotten:
+            raise forgotten(request.instance.uuid)
         others = self.incarnations.all() if self.incarnations.meet(request.instance) else ()
         server = self.servers.heartbeat(request, self._now())
         if server is None:
@@ -246,7 +249,9 @@ class Master(CoordinationVerbs, MembershipVerbs, Role):
     @rpc
     async def list_servers(self, request: m.Empty) -> m.ListServersReply:
         self._require_running()
-        return m.ListServersReply(self.servers.statuses(self._now(), self.catalog.draining))
+        draining = self.catalog.draining
+        drained = [address for address in draining if not any(True for _ in held_at(self.catalog, address))]
+        return m.ListServersReply(self.servers.statuses(self._now(), draining, drained))
 
     @rpc
     async def status(self, request: m.Empty) -> m.MasterStatus:

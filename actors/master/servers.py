@@ -113,6 +113,12 @@ class Servers:
         """Whether some server is alive at the address, be it another than before."""
         return self.is_alive(self._at_address.get(address, ""), now)
 
+    def forget(self, uuids: Container[str]) -> None:
+        for server in [server for server in self._servers.values() if server.uuid in uuids]:
+            del self._servers[server.uuid]
+            if self._at_address.get(server.address) == server.uuid:
+                del self._at_address[server.address]
+
     def alive(self, now: float) -> list[Server]:
         """By uuid."""
         return [self._servers[uuid] for uuid in sorted(self._servers) if self.is_alive(uuid, now)]
@@ -121,7 +127,9 @@ class Servers:
         """Alive or not, by address."""
         return sorted(self._servers.values(), key=lambda server: server.address)
 
-    def statuses(self, now: float, draining: Container[str] = ()) -> tuple[ServerStatus, ...]:
+    def statuses(
+        self, now: float, draining: Container[str] = (), drained: Container[str] = ()
+    ) -> tuple[ServerStatus, ...]:
         """By address."""
         return tuple(
             ServerStatus(
@@ -137,6 +145,7 @@ class Servers:
                 memory_bytes=server.load.memory_bytes,
                 version=server.registration.version,
                 draining=server.address in draining,
+                drained=server.address in drained,
             )
             for server in self.known()
         )

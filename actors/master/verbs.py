@@ -11,6 +11,8 @@ from ebla.actors.master.messages import (
     AddReplicaRequest,
     DrainReply,
     DrainRequest,
+    ForgetReply,
+    ForgetRequest,
     MoveReplicaRequest,
     RemoveReplicaRequest,
 )
@@ -40,3 +42,7 @@ class MembershipVerbs:
     @rpc
     async def drain(self, request: DrainRequest) -> DrainReply:
         return await self._govern(lambda members: members.drain(request))
+
+    @rpc
+    async def forget_server(self, request: ForgetRequest) -> ForgetReply:
+        return await self._govern(lambda members: members.forget(request))

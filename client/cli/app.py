@@ -16,6 +16,7 @@ from ebla.cli import (
     draining,
     feeding,
     forcing,
+    forgetting,
     journals,
     masters,
     members,
@@ -85,6 +86,7 @@ altering.register(table)
 scanning.register(table)
 nodes.register(hosts)
 draining.register(hosts)
+forgetting.register(hosts)
 tablets.register(tablet)
 members.register(tablet)
 forcing.register(tablet)

@@ -242,6 +242,42 @@ def test_a_host_is_drained_and_its_server_stopped(
     assert back.status == 0 and back.lines[0].startswith("b may have replicas again")
 
 
+def test_a_host_that_is_gone_for_good_is_forgotten(
+    repairing: Repairing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[str] = []
+
+    def forget(name: str, address: str) -> bool:
+        ended.append(address)
+        return True
+
+    async def drained(stage: RepairStage) -> None:
+        await stage.persist(lambda: stage.ask("drain", DrainRequest("b"), DrainReply))
+        await stage.until(lambda: well(stage) and all("b" not in hosts_of(stage, t) for t in stage.tablets))
+        stage.cluster.crash("tablet-server/b")
+
+    async def looked(stage: RepairStage) -> None:
+        assert list(stage.master.catalog.forgotten.values()) == ["tablet-server/b"]
+
+    monkeypatch.setattr(launch, "forget", forget)
+    shown = repairing("check", prepare=drained)
+    assert shown.status == 0, shown.out
+    line = next(row for row in shown.lines if row.startswith("b "))
+    assert line.split()[1] == "STOPPED"
+    done = repairing("nodes", "forget", "b", prepare=drained, looked=looked)
+    assert (done.status, done.lines, ended) == (0, ["b is forgotten"], ["tablet-server/b"])
+    document = repairing("nodes", "forget", "tablet-server/b", "--json", prepare=drained).json
+    assert (document["address"], len(document["uuids"]), document["ended"]) == ("tablet-server/b", 1, True)
+    refused = repairing("nodes", "forget", "b")
+    assert (refused.status, "the server at tablet-server/b answers" in " ".join(refused.err.split())) == (
+        1,
+        True,
+    )
+    unknown = repairing("nodes", "forget", "z")
+    assert (unknown.status, "there is no server 'z'" in unknown.err) == (1, True)
+    assert len(ended) == 2
+
+
 def test_a_drain_that_cannot_end_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     few = Repairing(monkeypatch, "abc")
     stuck = few("nodes", "drain", "b", "--wait")
