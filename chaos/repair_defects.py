@@ -13,10 +13,12 @@ from ebla.actors.tablet.copying import Copies
 from ebla.actors.tablet.deletion import Deletion
 from ebla.actors.tablet.lifecycle import Lifecycle
 from ebla.actors.tablet.raft import election
+from ebla.actors.tablet.raft.election import Ballot
 from ebla.actors.tablet.raft.leadership import Leadership
 from ebla.actors.tablet.raft.log_index import LogIndex
 from ebla.actors.tablet.raft.messages import Configuration, HardState, VoteRequest
 from ebla.actors.tablet.raft.progress import Progress
+from ebla.actors.tablet.raft.state import RaftState
 from ebla.actors.tablet.raft.tombstone import Tombstone
 from ebla.actors.tablet.replica import Replica, Superblock
 from ebla.actors.tablet.sessions import Sessions
@@ -112,8 +114,23 @@ def non_voters_count() -> list[Swap]:
     return [(Leadership, "reconfigure", everybody)]
 
 
+def non_voters_elect() -> list[Swap]:
+    become = RaftState._become_candidate
+
+    def everybody(self: RaftState, *, pre_vote: bool, ordered: bool) -> Ballot:
+        ballot = become(self, pre_vote=pre_vote, ordered=ordered)
+        ballot.voters = tuple(peer.uuid for peer in self.configuration.peers)
+        return ballot
+
+    return [(RaftState, "_become_candidate", everybody)]
+
+
 def promote_at_once() -> list[Swap]:
     return [(Progress, "caught_up", lambda self, committed: True)]
+
+
+def log_trimmed_under_a_copy() -> list[Swap]:
+    return [(Sessions, "anchor", lambda self, tablet: None)]
 
 
 def ignore_the_compare_and_set() -> list[Swap]:

@@ -90,6 +90,9 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    def all(self) -> list[Session]:
+        return list(self._sessions.values())
+
     def anchor(self, tablet: str) -> int | None:
         """The least index that a session still holds the log of this tablet at."""
         return min((s.anchor for s in self._sessions.values() if s.replica.tablet == tablet), default=None)

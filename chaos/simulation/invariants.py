@@ -9,6 +9,7 @@ What is a function of one state alone, a replica's or the catalog's, is looked a
     leaders_have_what_is_committed a leader's log holds every entry that was committed before its term
     entries_can_be_read            an entry that a replica says it has lies in a log that has not let go of it
     leaders_commit_their_own_term  a leader's commit index only moves to entries of its term (the rest follows from it)
+    answers_match                  two replicas that applied the same entries would answer retries alike
     logs_match                     two logs with one entry in common are equal up to it (entries chain their history)
     committed_never_changes        an entry once seen committed is the one at its index, in every replica, for ever
     terms_and_votes_only_grow      on disk: the term never falls, and a vote in a term is never changed (they do on an old
@@ -22,6 +23,8 @@ What is a function of one state alone, a replica's or the catalog's, is looked a
     nothing_is_deleted_unasked     a tablet's data leaves a disk only if the catalog has ended the tablet, or a tombstone stays
     what_was_promised_is_remembered  a server never goes behind a vote or an entry of its own, see remembering.py
     tombstones_remember            nor do its tombstones, and nothing is damaged that nobody damaged
+    members_change_by_the_rules    majorities are of voters, promotions and other changes as they must be, see membership.py
+    sessions_keep_their_log        what a copy is still to get stays in the log
 """
 
 from __future__ import annotations
@@ -41,13 +44,16 @@ from ebla.actors.tablet.server import RECORDS, TabletServer
 from ebla.chaos.simulation.applied import AppliedLog
 from ebla.chaos.simulation.deployment import Deployment, address_of
 from ebla.chaos.simulation.disk import DurableState, MemoryDisk
+from ebla.chaos.simulation.membership import Membership, anchors_hold, elections_have_a_majority
 from ebla.chaos.simulation.remembering import Remembered
 from ebla.storage.errors import Corruption, StorageError
+from ebla.storage.results import Answer
 from ebla.storage.shared_log import ENTRIES, SEQ_BYTES
 
 A_DAMAGED_RECORD = Corruption("a record")
 
 Facts = tuple[object, ...]
+Answers = dict[bytes, tuple[int, dict[int, Answer]]]
 Groups = dict[str, list["Seen"]]
 
 
@@ -89,6 +95,7 @@ class Memory:
     )  # id of a replica object -> commit index looked at
     old_copies: dict[str, str] = field(default_factory=dict)  # start -> address of who runs on an old copy
     remembered: Remembered = field(default_factory=Remembered)
+    membership: Membership = field(default_factory=Membership)
     data: dict[tuple[str, str], None] = field(default_factory=dict)  # (uuid, tablet) seen on a disk
     ended: dict[str, None] = field(default_factory=dict)  # tablets that were dropped or replaced
     catalog: Facts = ()  # at the last look
@@ -103,6 +110,7 @@ class Watch:
         self.memory = Memory(applied)
         self.looks = 0
         self._known: dict[Replica, Seen] = {}  # keeps them, so that an id stays the id of one object
+        self.memory.membership.listen(deployment.cluster.network)
 
     def look(self) -> None:
         """Raises AssertionError with the first thing that is not as it must be."""
@@ -118,13 +126,17 @@ class Watch:
                 entries_can_be_read(seen)
                 terms_and_votes_only_grow(seen, self.memory)
                 what_was_promised_is_remembered(seen, self.memory)
-                one_leader_per_term(seen, self.memory)
+                one_leader_per_term(seen, self.memory, servers)
+                members_change_by_the_rules(seen, self.deployment, self.memory)
                 leaders_commit_their_own_term(seen, self.memory)
                 committed_never_changes(seen, self.memory)
-            logs_match(self._group(servers, tablet))
+            group = self._group(servers, tablet)
+            logs_match(group)
+            answers_match(group)
         for group in leaders.values():
             one_reader_at_a_time(group)
         tombstones_remember(self.deployment, servers, self.memory)
+        sessions_keep_their_log(servers)
         if master is not None:
             if self._catalog_has_changed(master):
                 catalog_is_well_formed(master)
@@ -257,6 +269,19 @@ def logs_match(group: list[Seen]) -> None:
                     break
 
 
+def answers_match(group: list[Seen]) -> None:
+    """All that clients may still ask for."""
+    first: dict[int, tuple[Seen, Answers]] = {}
+    for seen in group:
+        store = seen.replica.store
+        answers = {
+            client: (known.floor, {n: each for n, each in known.answers.items() if n >= known.floor})
+            for client, known in store.results.clients.items()
+        }
+        other, theirs = first.setdefault(store.applied.index, (seen, answers))
+        assert answers == theirs, f"{seen} and {other} would not answer retries alike: {answers}, {theirs}"
+
+
 def one_reader_at_a_time(leaders: list[Seen]) -> None:
     if len(leaders) < 2:
         return
@@ -282,7 +307,16 @@ def catalog_is_well_formed(master: Master) -> None:
 # -- since ---------------------------------------------------------------------------------------------------
 
 
-def one_leader_per_term(seen: Seen, memory: Memory) -> None:
+def sessions_keep_their_log(servers: list[TabletServer]) -> None:
+    for server in servers:
+        anchors_hold(server, server.world.address)
+
+
+def members_change_by_the_rules(seen: Seen, deployment: Deployment, memory: Memory) -> None:
+    memory.membership.look_at(seen.replica, deployment.cluster.loop.time(), str(seen))
+
+
+def one_leader_per_term(seen: Seen, memory: Memory, servers: list[TabletServer]) -> None:
     core = seen.replica.core
     if core.role != "leader":
         return
@@ -290,6 +324,7 @@ def one_leader_per_term(seen: Seen, memory: Memory) -> None:
     if known is None:
         memory.leaders[seen.tablet, core.term] = seen.uuid
         leaders_have_what_is_committed(seen, memory)
+        elections_have_a_majority(seen.replica, servers, str(seen))
     else:
         assert known == seen.uuid, f"term {core.term} of {seen.tablet} has two leaders: {known}, {seen.uuid}"
 

@@ -75,6 +75,7 @@ class SimulatedNetwork:
         self.seen: Counter[str] = (
             Counter()
         )  # messages that were stopped, lost, repeated or late, by what was done
+        self.taps: dict[str, Callable[[bytes], None]] = {}  # by method: who hears every call as it is made
 
     # -- faults ----------------------------------------------------------------------------------------------
 
@@ -161,6 +162,8 @@ class SimulatedNetwork:
         self._exchanges += 1
         answer: asyncio.Future[bytes] = self.loop.create_future()
         data = encode(message)
+        if method in self.taps:
+            self.taps[method](data)
         exchange = Exchange(self._exchanges, sender, address, method, data, zlib.crc32(data), answer)
         self._trace("call", exchange, exchange.digest)
         repeated = self.random.random() < self.repeat_probability
