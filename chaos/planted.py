@@ -271,7 +271,7 @@ _ALL = (
         "mending",
         100,
         repair_defects.tombstone_votes_for_older_logs,
-        seed=14,
+        seed=56,
     ),
     Defect(
         "tombstone-without-votes",
@@ -303,7 +303,7 @@ _ALL = (
         "mending",
         200,
         repair_defects.the_log_is_not_copied,
-        seed=47,
+        seed=81,
     ),
     Defect(
         "altered-where-it-leads",

@@ -14,9 +14,13 @@ class Broken:
     state = "failed"
     leads = False
 
-    def __init__(self, tablet: str, error: str, configuration: Configuration | None) -> None:
+    def __init__(
+        self, tablet: str, error: str, configuration: Configuration | None, *, forgetful: bool
+    ) -> None:
+        """`forgetful`: its votes are not known any more."""
         self.tablet = tablet
         self.error = error
+        self.forgetful = forgetful
         self.configuration = configuration or Configuration(())
 
     def facts(self) -> tuple[object, ...]:

@@ -172,7 +172,8 @@ class Lifecycle:
 
     def _break(self, tablet: str, error: EblaError) -> None:
         consensus = self.consensus_of(tablet)
-        self.broken[tablet] = Broken(tablet, str(error), consensus.configuration if consensus else None)
+        known = consensus.configuration if consensus else None
+        self.broken[tablet] = Broken(tablet, str(error), known, forgetful=consensus is None)
 
     async def _load(
         self, superblock: Superblock, private: private_log.PrivateLog | None, tail: bootstrap.Tail

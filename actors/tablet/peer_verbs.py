@@ -11,6 +11,7 @@ from ebla.actors.tablet.identity import Identity
 from ebla.actors.tablet.lifecycle import Lifecycle
 from ebla.actors.tablet.raft.events import Pending
 from ebla.actors.tablet.raft.messages import Answer, Request
+from ebla.actors.tablet.raft.progress import DAMAGED, REPLICA_FAILED, TABLET_NOT_FOUND, VOTES_FORGOTTEN
 from ebla.actors.tablet.replica import RUNNING, ConsensusState, Replica
 from ebla.actors.tablet.rounds import Rounds
 from ebla.actors.tablet.stones import Stone
@@ -45,7 +46,7 @@ class PeerVerbs:
             try:
                 outcomes.append((replica, replica.receive(now, envelope.source.uuid, request)))
             except Corruption:
-                outcomes.append("damaged")
+                outcomes.append(DAMAGED)
             self.rounds.touch(replica)
         answers: list[Answer | None] = []
         refusals: list[str | None] = []
@@ -61,7 +62,10 @@ class PeerVerbs:
         stone = self.lifecycle.stones.get(tablet)
         if stone is not None:
             return stone, request
-        return "tablet_not_found" if self.lifecycle.state_of(tablet) == m.DOES_NOT_EXIST else "replica_failed"
+        if self.lifecycle.state_of(tablet) == m.DOES_NOT_EXIST:
+            return TABLET_NOT_FOUND
+        broken = self.lifecycle.broken.get(tablet)
+        return VOTES_FORGOTTEN if broken is not None and broken.forgetful else REPLICA_FAILED
 
     async def _outcome(
         self, outcome: tuple[Replica, Pending | Answer] | tuple[Stone, Request] | str
@@ -74,7 +78,7 @@ class PeerVerbs:
             answer = await stone.receive(self.world.clock.monotonic(), request, self.consensus)
             return answer, None if answer else stone.refusal
         answer = await self._durable(*outcome)
-        return answer, None if answer else "replica_failed"
+        return answer, None if answer else REPLICA_FAILED
 
     async def _durable(self, replica: Replica, outcome: Pending | Answer) -> Answer | None:
         waiting = replica.hard_state_durable()

@@ -3,6 +3,7 @@
     tablet_not_found    the server has no such replica          it copies the tablet, and has one
     tablet_deleted      it has a tombstone                      the copy takes its place
     replica_failed      its replica is damaged                  the copy takes its place, the damaged data is set aside
+    votes_forgotten     so is its record of votes               the same, once it is no voter (copying.py says why)
     lagging             it needs entries that are gone here     the same
     tablet_copying      a copy is under way                     nothing
 
@@ -26,7 +27,13 @@ from ebla.actors.repair_messages import HEALTHY, LOST
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.raft.core import RaftCore
 from ebla.actors.tablet.raft.messages import Peer
-from ebla.actors.tablet.raft.progress import NEVER, REPLICA_FAILED, TABLET_DELETED, TABLET_NOT_FOUND
+from ebla.actors.tablet.raft.progress import (
+    NEVER,
+    REPLICA_FAILED,
+    TABLET_DELETED,
+    TABLET_NOT_FOUND,
+    VOTES_FORGOTTEN,
+)
 from ebla.actors.tablet.replica import Replica
 from ebla.actors.world import World
 from ebla.storage.errors import EblaError
@@ -135,7 +142,7 @@ def needed(core: RaftCore, uuid: str, now: float) -> tuple[str, int | None] | No
         return None if new else (m.DOES_NOT_EXIST, None)
     if peer.refusal == TABLET_DELETED:
         return m.DELETED, None
-    if peer.refusal == REPLICA_FAILED:
+    if peer.refusal in (REPLICA_FAILED, VOTES_FORGOTTEN):
         return m.FAILED, None
     if peer.refusal is None and core.needs_copy(uuid) and peer.healthy_at > NEVER:
         return m.RUNNING, peer.last_index

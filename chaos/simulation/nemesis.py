@@ -36,9 +36,6 @@ LOOK_S = 0.1
 GROW_EVERY_S = 0.03  # between two times that a map grows
 
 
-CONSENSUS = "consensus-meta"
-
-
 class Nemesis(NetworkFaults):
     def __init__(self, deployment: Deployment, plan: Plan, points: Points) -> None:
         super().__init__(deployment)
@@ -47,7 +44,6 @@ class Nemesis(NetworkFaults):
         self.points = points
         self._zombies: dict[str, None] = {}
         self._damaged: dict[str, None] = {}  # addresses whose directory is not what it should be
-        self._forgetful: dict[str, None] = {}  # records of votes were damaged there
         self._old_copies: dict[str, DurableState] = {}
         self._ends_s = 0.0
 
@@ -98,14 +94,8 @@ class Nemesis(NetworkFaults):
     def _serves_from(self, address: str, state: DurableState) -> bool:
         return self.cluster.state(address) is state and self._serves(address)
 
-    def may_have_forgotten(self, address: str) -> bool:
-        """Whether records of votes were damaged in the directory that is there."""
-        return address in self._forgetful
-
-    def _damages(self, address: str, path: str = "") -> None:
+    def _damages(self, address: str) -> None:
         self._damaged[address] = None
-        if path == CONSENSUS:
-            self._forgetful[address] = None
 
     def _serves(self, address: str) -> bool:
         role = self.cluster.role(address) if self.cluster.alive(address) else None
@@ -309,7 +299,6 @@ class Nemesis(NetworkFaults):
         self.deployment.hold_down(host)
         self.cluster.put_disk(address_of(host), DurableState())
         del self._damaged[address_of(host)]
-        self._forgetful.pop(address_of(host), None)
         self.deployment.let_up(host)
         if host in self.deployment.shape.journal_hosts():
             await self.deployment.rejoin(address_of(host))
@@ -335,7 +324,7 @@ class Nemesis(NetworkFaults):
 
     def _has_damaged(self, fault: Fault, address: str, path: str) -> None:
         if path:
-            self._damages(address, path)
+            self._damages(address)
             self.effects[fault.kind] += 1
 
     # -- clocks

@@ -29,6 +29,7 @@ class Remembered:
     def look_at_stones(self, server: TabletServer, damaged: Callable[[], bool]) -> None:
         """At all that it has, and for failed replicas; `damaged`: its disk was. Raises AssertionError, as the others do."""
         for tablet, held in server.lifecycle.all().items():
+            self._forget_what_is_damaged(server, tablet)
             if held.state == FAILED and not damaged():
                 raise AssertionError(
                     f"{server.world.address} has a damaged replica of {tablet}: {held.error}"
@@ -38,6 +39,12 @@ class Remembered:
             self.votes(server, tablet, who)
             if stone.superblock.last is not None and not stone.ended:
                 self._require(server, tablet, stone.superblock.last, who)
+
+    def _forget_what_is_damaged(self, server: TabletServer, tablet: str) -> None:
+        """It comes back as one that has forgotten, once it counts for nothing any more."""
+        broken = server.lifecycle.broken.get(tablet)
+        if broken is not None and broken.forgetful:
+            self.hard_states.pop((server.instance.uuid, tablet), None)
 
     def look_at(self, server: TabletServer, replica: Replica, who: str) -> None:
         last = replica.log.last

@@ -194,11 +194,7 @@ class Run:
                     for uuid, reply in told.replicas.items()
                     if not isinstance(reply, Unanswered)
                 }
-                silent = [
-                    replica.address
-                    for replica in tablet.replicas
-                    if replica.uuid not in known and not self._may_stay_failed(replica.address)
-                ]
+                silent = [replica.address for replica in tablet.replicas if replica.uuid not in known]
                 if silent or len(known) <= info.replicas // 2 or len(tablet.replicas) != info.replicas:
                     return f"tablet {tablet.tablet} of {info.name} has {len(known)} replicas; silent are {silent}"
                 if len(set(known.values())) > 1:
@@ -206,11 +202,6 @@ class Run:
                         f"replicas of tablet {tablet.tablet} of {info.name} differ at index {told.index}: {known}"
                     )
         return ""
-
-    def _may_stay_failed(self, address: str) -> bool:
-        """It forgot votes, so it must not be copied over, and there is no other host for the replica."""
-        spare = len(self.scenario.shape.host_names()) > self.scenario.replicas
-        return not spare and self.nemesis is not None and self.nemesis.may_have_forgotten(address)
 
     async def _conclude(self, deployment: Deployment, workloads: list[Workload], stage: Stage) -> None:
         for workload in workloads:

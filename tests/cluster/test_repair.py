@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import shutil
 import threading
@@ -27,6 +28,7 @@ from ebla.actors.master.messages import MoveReplicaRequest
 from ebla.chaos.faults import RealFaults
 from ebla.cli.app import app
 from ebla.placement import launch
+from ebla.placement.asking import named_actors
 from ebla.placement.config import configure
 from ebla.placement.local_cluster import LocalCluster
 from ebla.table import Database
@@ -258,13 +260,35 @@ def test_a_server_whose_disk_was_wiped_comes_back_as_a_new_one_and_gets_replicas
         assert identity() != before
 
 
-def test_a_host_is_drained_by_its_command(deployment: Deployment, runner: CliRunner) -> None:
-    with deployment.loaded():
-        told = runner.invoke(app, ["nodes", "drain", "host-3", "--wait", "--name", NAME])
+def test_a_host_is_drained_stopped_and_forgotten_by_its_commands_and_may_return_as_a_new_one(
+    deployment: Deployment, runner: CliRunner
+) -> None:
+    host = "host-3"
+
+    def ebla_says(*words: str) -> str:
+        told = runner.invoke(app, [*words, "--name", NAME])
         assert told.exit_code == 0, told.output
-        assert all("host-3" not in deployment.hosts_of(tablet) for tablet in deployment.tablets())
-        taken = runner.invoke(app, ["nodes", "drain", "host-3", "--off", "--name", NAME])
-        assert taken.exit_code == 0, taken.output
+        return told.stdout
+
+    def statuses() -> dict[str, str]:
+        servers = json.loads(ebla_says("check", "--wait", "60", "--json"))["servers"]
+        return {each["address"]: each["status"] for each in servers}
+
+    def identity() -> str:
+        return deployment.ask.when_back(address(host), "status", m.Empty(), m.ServerState).instance.uuid
+
+    before = identity()
+    with deployment.loaded():
+        ebla_says("nodes", "drain", host, "--wait", "--stop")
+        assert all(host not in deployment.hosts_of(tablet) for tablet in deployment.tablets())
+        assert address(host) not in named_actors(NAMESPACE)
+        assert statuses()[address(host)] == "STOPPED"
+        ebla_says("nodes", "forget", host)
+        assert address(host) not in statuses() and host not in ebla_says("nodes")
+    assert address(host) not in named_actors(NAMESPACE), "nobody has started it again"
+    deployment.up()
+    eventually(lambda: identity() != before, "its old directory is set aside")
+    eventually(lambda: statuses().get(address(host)) == "HEALTHY", "it takes part again")
 
 
 def test_a_node_that_is_lost_for_good_is_replaced_by_the_others(deployment: Deployment) -> None:

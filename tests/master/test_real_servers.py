@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
@@ -10,7 +11,7 @@ from ebla.actors.master.messages import DrainReply, DrainRequest, MoveReplicaReq
 from ebla.actors.master.server import MasterOptions
 from ebla.actors.repair_messages import MembersReply
 from ebla.actors.tablet.options import TabletServerOptions
-from ebla.actors.tablet.server import TabletServer
+from ebla.actors.tablet.server import RECORDS, TabletServer
 from ebla.actors.world import World
 from tests.master.stage import MASTER, Stage, play
 
@@ -18,16 +19,17 @@ HOSTS = ("a", "b", "c", "d")
 OPTIONS = MasterOptions(bg_s=0.1, unresponsive_s=2.0, forget_min_s=5.0, rpc_backoff_max_s=1.0)
 
 
-async def open_stage(stage: Stage, failed_s: float = 60.0) -> None:
+async def open_stage(stage: Stage, failed_s: float = 60.0, hosts: Sequence[str] = HOSTS) -> None:
     await stage.open()
-    for host in HOSTS:
+    for host in hosts:
         options = TabletServerOptions(masters=(MASTER,), host=host, follower_failed_s=failed_s)
 
         def make(world: World, options: TabletServerOptions = options) -> TabletServer:
             return TabletServer(world, options)
 
         await stage.cluster.start(f"tablet-server/{host}", make)
-    await stage.until(lambda: len(stage.master.servers.alive(stage.master.world.clock.monotonic())) == 4)
+    alive = stage.master.servers.alive
+    await stage.until(lambda: len(alive(stage.master.world.clock.monotonic())) == len(hosts))
 
 
 def replicas(stage: Stage) -> int:
@@ -129,5 +131,33 @@ def test_tables_on_real_servers_heal_move_and_drain_and_leave_nothing_when_they_
         assert not any(held), "no tombstone stays of a table that was dropped"
         status = await stage.status()
         assert (status.tablets_unknown, status.leader_conflicts) == (0, 0)
+
+    play(scenario, seed, OPTIONS)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_three_servers_mend_a_replica_that_has_forgotten_its_votes(seed: int):
+    """There is no fourth that could take its place: it leaves, and comes back where it was."""
+    hosts = HOSTS[:3]
+
+    async def scenario(stage: Stage) -> None:
+        await open_stage(stage, hosts=hosts)
+        await stage.create("flights", buckets=2)
+        tablets = [tablet.tablet for tablet in (await stage.running("flights")).tablets]
+
+        def whole() -> bool:
+            roles = [stage.cluster.role(server(h)) for h in hosts]
+            running = all(r.replicas[t].state == "running" for r in roles for t in tablets if t in r.replicas)
+            held = all(len(r.replicas) == 2 for r in roles)
+            return held and running and all(voters(stage, t) == list(hosts) for t in tablets)
+
+        await stage.until(whole)
+        stage.cluster.crash(server("a"))
+        for tablet in tablets:
+            stage.cluster.state(server("a")).rot("consensus-meta", RECORDS, tablet.encode())
+        await stage.cluster.restart(server("a"))
+        assert not stage.cluster.role(server("a")).replicas
+        await stage.until(lambda: whole() and not stage.master.views.unsettled)
+        assert all(stage.master.catalog.tablets[t].configuration.index > 0 for t in tablets)
 
     play(scenario, seed, OPTIONS)

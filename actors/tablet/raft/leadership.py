@@ -9,10 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ebla.actors.repair_messages import LOST
 from ebla.actors.tablet.raft.events import AppendPlan, RaftLimits
 from ebla.actors.tablet.raft.log_index import LogIndex
 from ebla.actors.tablet.raft.messages import Configuration
-from ebla.actors.tablet.raft.progress import LAGGING, PROBE, REPLICATE, Progress, majority_least
+from ebla.actors.tablet.raft.progress import (
+    LAGGING,
+    PROBE,
+    REPLICATE,
+    VOTES_FORGOTTEN,
+    Progress,
+    majority_least,
+)
 
 
 @dataclass(frozen=True)
@@ -69,9 +77,17 @@ class Leadership:
         return majority_least(heard, self._majority) + 2 * self._limits.election_s_min
 
     def health(self, now: float, failed_s: float) -> dict[str, str]:
-        """Of each peer: healthy, unknown, failed (for longer than `failed_s`) or lost."""
+        """Of each peer: healthy, unknown, failed (for longer than `failed_s`) or lost. A voter that has forgotten its votes is lost:
+        it can come back only as a newcomer."""
         silent_s = 2 * self._limits.election_s_min
-        return {uuid: peer.health(now, failed_s, silent_s) for uuid, peer in self.peers.items()}
+        forgetful = [uuid for uuid in self._voters if self._refusal(uuid) == VOTES_FORGOTTEN]
+        return {
+            uuid: LOST if uuid in forgetful else peer.health(now, failed_s, silent_s)
+            for uuid, peer in self.peers.items()
+        }
+
+    def _refusal(self, uuid: str) -> str | None:
+        return self.peers[uuid].refusal if uuid != self.me else None
 
     def held_by_all(self, own_durable: int) -> int:
         return min([own_durable, *[peer.match for peer in self.peers.values()]])

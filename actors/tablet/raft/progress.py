@@ -31,6 +31,7 @@ PROBE, REPLICATE, LAGGING = "probe", "replicate", "lagging"
 # Why a server cannot answer for a replica: the words of EnvelopeReply.refusals, and who is not the server any more.
 TABLET_NOT_FOUND, TABLET_DELETED, TABLET_COPYING = "tablet_not_found", "tablet_deleted", "tablet_copying"
 REPLICA_FAILED, DAMAGED, NOT_RUNNING = "replica_failed", "damaged", "not_running"
+VOTES_FORGOTTEN = "votes_forgotten"  # it failed, and does not know for whom it voted
 WRONG_SERVER = "wrong_server"
 
 NEVER = float("-inf")
@@ -141,7 +142,8 @@ class Progress:
         """As people and the master are told. A lagging peer is not healthy, but may become so by a copy."""
         if self.refusal == WRONG_SERVER:
             return LOST
-        broken_for = now - self.refused_since if self.refusal in (REPLICA_FAILED, DAMAGED) else 0.0
+        failed = self.refusal in (REPLICA_FAILED, VOTES_FORGOTTEN, DAMAGED)
+        broken_for = now - self.refused_since if failed else 0.0
         if now - self.contact_at > failed_s or broken_for > failed_s:
             return UNHEALTHY
         if self.refusal is None and self.state != LAGGING and now - self.healthy_at <= silent_s:

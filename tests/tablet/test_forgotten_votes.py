@@ -1,0 +1,120 @@
+"""A replica whose record of votes is damaged counts for nothing until it has left the configuration; then it comes back as a
+newcomer, on the same server."""
+
+from __future__ import annotations
+
+import pytest
+
+from ebla.actors import errors
+from ebla.actors import messages as m
+from ebla.actors.repair_messages import ADD, LOST, REMOVE, MemberChange
+from ebla.actors.tablet.raft.messages import NON_VOTER, HardState, Peer, VoteRequest
+from ebla.actors.tablet.server import RECORDS
+from tests.tablet.copies import fill, same_rows, start, until
+from tests.tablet.harness import TABLET, Group, address, row, simulate
+
+CONSENSUS = "consensus-meta"
+
+
+async def forgotten(group: Group) -> tuple[str, str, str]:
+    """Leader, a follower that came up without its votes, and the other one."""
+    leader = await group.leader()
+    target, other = await group.followers()
+    await fill(group, 100)
+    await group.settle()
+    group.cluster.crash(address(target))
+    group.cluster.state(address(target)).rot(CONSENSUS, RECORDS, TABLET.encode())
+    await group.restart(target)
+    assert group.server(target).lifecycle.state_of(TABLET) == m.FAILED
+    return leader, target, other
+
+
+def as_peer(group: Group, host: str, **changes: object) -> Peer:
+    return Peer(group.server(host).instance.uuid, address(host), **changes)  # type: ignore[arg-type]
+
+
+async def change(group: Group, leader: str, kind: str, peer: Peer) -> None:
+    uuid = group.server(leader).instance.uuid
+    request = m.ChangeMembersRequest(uuid, TABLET, (MemberChange(kind, peer),))
+    await group.ask(leader, "change_members", request, m.MembersReply, 10.0)
+
+
+def words(group: Group, leader: str) -> dict[str, str]:
+    return dict(group.replica(leader).report().health)
+
+
+def test_a_voter_that_forgot_its_votes_is_lost_to_its_leader_and_is_not_copied_onto() -> None:
+    async def scenario(group: Group) -> None:
+        leader, target, other = await forgotten(group)
+        uuid = group.server(target).instance.uuid
+        await until(group, lambda: words(group, leader)[uuid] == LOST, "the leader hears it")
+        with pytest.raises(errors.IllegalState, match="has forgotten its votes and is a voter"):
+            await start(group, target, leader)
+        assert group.server(target).lifecycle.state_of(TABLET) == m.FAILED
+        await until(group, lambda: not len(group.server(leader).sessions), "the source lets go")
+        core = group.replica(other).core
+        request = VoteRequest(core.term + 5, core.me, core.last_index, core.log.last_term)
+        envelope = group.server(other).identity.envelope(uuid, ((TABLET, request),))
+        reply = await group.ask(target, "replicate", envelope, m.EnvelopeReply)
+        assert (reply.answers, reply.refusals) == ((None,), ("votes_forgotten",))
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_it_comes_back_as_a_newcomer_once_it_was_removed(restarted: bool) -> None:
+    async def scenario(group: Group) -> None:
+        leader, target, other = await forgotten(group)
+        await change(group, leader, REMOVE, as_peer(group, target))
+        await group.upsert(row(9000, "without it"))
+        if restarted:
+            await group.restart(target)
+        await change(group, leader, ADD, as_peer(group, target, member=NON_VOTER, promote=True))
+
+        def votes() -> bool:
+            peer = group.replica(leader).core.committed_configuration.peer(as_peer(group, target).uuid)
+            return peer is not None and peer.member == "voter"
+
+        await until(group, votes, "it has caught up")
+        await same_rows(group, target, other, leader)
+        kept = group.server(target).consensus.get(TABLET)
+        # Not for another one in the leader's term, in which it may have voted before.
+        assert kept is not None
+        assert kept.hard_state == HardState(
+            group.replica(leader).core.term, group.server(leader).instance.uuid
+        )
+        successor = group.server(target).instance.uuid
+        await group.ask(leader, "step_down", m.StepDownRequest(TABLET, successor), m.StepDownReply, 10.0)
+        group.leader_hint = None
+        assert await group.leader() == target
+        assert await group.get(9000) == [row(9000, "without it")]
+
+    simulate(scenario)
+
+
+def test_a_tombstone_that_forgot_its_votes_comes_back_the_same_way() -> None:
+    """The master has had it deleted in the meantime, and somebody has asked it for a vote since."""
+
+    async def scenario(group: Group) -> None:
+        leader, target, other = await forgotten(group)
+        gone = as_peer(group, target)
+        await change(group, leader, REMOVE, gone)
+        index = group.replica(leader).core.committed_configuration.index
+        delete = m.DeleteTabletRequest(gone.uuid, TABLET, "it left", True, index)
+        await group.ask(target, "delete_tablet", delete, m.Empty, 10.0)
+        core = group.replica(other).core
+        request = VoteRequest(core.term, core.me, core.last_index, core.log.last_term)
+        envelope = group.server(other).identity.envelope(gone.uuid, ((TABLET, request),))
+        reply = await group.ask(target, "replicate", envelope, m.EnvelopeReply)
+        assert reply.answers[0] is not None and not reply.answers[0].granted  # type: ignore[union-attr]
+        await change(group, leader, ADD, as_peer(group, target, member=NON_VOTER, promote=True))
+        await until(
+            group,
+            lambda: group.server(target).lifecycle.state_of(TABLET) == m.RUNNING,
+            "the copy takes its place",
+        )
+        kept = group.server(target).consensus.get(TABLET)
+        assert kept is not None and kept.hard_state.vote == group.server(leader).instance.uuid
+        await same_rows(group, target, other, leader)
+
+    simulate(scenario)
