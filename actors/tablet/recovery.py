@@ -11,7 +11,8 @@ So nobody has to create the replica of a new member, and one that is beyond the 
 Sending is idempotent: the request says which state it stands on, and the server looks whether it is still so.
 
 `CALLS_MAX` requests are under way at a time. After each one the next to the same peer waits, twice as long as before, until
-the peer follows again: a copy that cannot succeed costs a call in half a minute.
+the peer follows again: a copy that cannot succeed costs a call in half a minute. The peer counts as failed by then
+(raft/progress.py), unless its server has told to wait because others are copied first.
 
 Sources: seed 000; Kudu's peer health and tablet copy trigger (kudu.md A4, A10).
 """
@@ -111,6 +112,8 @@ class Recovery:
         finally:
             self.calls -= 1
             attempt.under_way = False
+        if wait_s and (progress := replica.core.progress.get(peer.uuid)):
+            progress.waits(self.world.clock.monotonic())
         if wait_s == 0.0:
             attempt.asked += 1
             wait_s = min(RETRY_S_MIN * 2.0 ** min(attempt.asked - 1, 16), RETRY_S_MAX)

@@ -18,6 +18,7 @@ from ebla.actors.tablet.raft.messages import (
     Peer,
 )
 from ebla.actors.tablet.raft.progress import (
+    NOT_RUNNING,
     REPLICA_FAILED,
     TABLET_COPYING,
     TABLET_DELETED,
@@ -328,24 +329,52 @@ def test_a_new_leader_gives_everybody_the_full_time() -> None:
     assert set(health(made, 1000.1 + FAILED_S).values()) == {"failed"}
 
 
-def test_a_server_that_answers_without_a_replica_is_never_failed() -> None:
-    made = replicating(leader(now=10.0))
-    for now in (20.0, 60.0, 100.0):
-        made.progress["c"].last_contact = now
-        refusal(made, now, "b", TABLET_DELETED)
-    assert health(made, 100.0 + FAILED_S)["b"] == "unknown"
-    assert health(made, 100.1 + FAILED_S)["b"] == "failed", "silent since"
+UNWELL = (TABLET_NOT_FOUND, TABLET_DELETED, REPLICA_FAILED)
 
 
-def test_a_replica_that_is_out_of_order_for_long_is_failed() -> None:
+@pytest.mark.parametrize("why", UNWELL)
+def test_a_server_that_cannot_follow_for_long_is_failed_however_often_it_answers(why: str) -> None:
     made = replicating(leader(now=10.0))
-    for now in (20.0, 50.0, 79.0, 81.0):
-        made.progress["c"].last_contact = now
-        refusal(made, now, "b", REPLICA_FAILED)
+    refusals(made, {20.0: why, 50.0: why, 79.0: why, 81.0: why})
     assert health(made, 20.0 + FAILED_S)["b"] == "unknown"
     assert health(made, 20.1 + FAILED_S)["b"] == "failed"
     agree(made, 82.0, next_plan(made, "b", 82.0))
     assert health(made, 82.0)["b"] == "healthy"
+
+
+def test_copies_that_fail_again_and_again_do_not_make_a_server_well() -> None:
+    made = replicating(leader(now=10.0))
+    refusals(made, {20.0: REPLICA_FAILED, 30.0: TABLET_COPYING, 31.0: TABLET_DELETED, 79.0: TABLET_COPYING})
+    refusals(made, {81.0: TABLET_NOT_FOUND})
+    assert health(made, 20.0 + FAILED_S)["b"] == "unknown"
+    assert health(made, 20.1 + FAILED_S)["b"] == "failed", "since it followed last"
+    agree(made, 82.0, next_plan(made, "b", 82.0))
+    refusals(made, {83.0: TABLET_DELETED})
+    assert health(made, 83.0 + FAILED_S)["b"] == "unknown", "that is over"
+
+
+def test_a_copy_and_a_start_get_the_time_that_they_take() -> None:
+    for why in (TABLET_COPYING, NOT_RUNNING):
+        made = replicating(leader(now=10.0))
+        refusals(made, {20.0: TABLET_DELETED, 60.0: why, 100.0: why})
+        assert health(made, 100.0 + FAILED_S)["b"] == "unknown"
+        assert health(made, 100.1 + FAILED_S)["b"] == "failed", "silent since"
+
+
+def test_a_server_that_copies_others_first_is_not_failed() -> None:
+    made = replicating(leader(now=10.0))
+    refusals(made, {20.0: TABLET_DELETED, 70.0: TABLET_DELETED, 81.0: TABLET_DELETED})
+    made.progress["b"].waits(81.0)
+    made.progress["c"].waits(81.0)
+    assert health(made, 81.0 + FAILED_S)["b"] == "unknown"
+    assert health(made, 81.1 + FAILED_S)["b"] == "failed"
+    assert made.progress["c"].unwell_since is None, "it follows"
+
+
+def refusals(made: RaftCore, told: dict[float, str]) -> None:
+    for now, why in told.items():
+        made.progress["c"].last_contact = now  # or it would step down
+        refusal(made, now, "b", why)
 
 
 def test_another_server_at_the_peers_address_means_that_the_peer_is_lost() -> None:
@@ -385,6 +414,8 @@ def test_a_lagging_peer_is_not_healthy_until_it_was_copied() -> None:
     plan = next_plan(made, "c", 10.0 + BEAT)
     made.replied(10.2, "c", Sent(10.1, plan), AppendReply(1, False, 0, 1, 1))
     assert made.needs_copy("c") and health(made, 10.2)["c"] == "unknown"
+    made.progress["c"].contact_at = 10.3 + FAILED_S
+    assert [health(made, at + FAILED_S)["c"] for at in (10.2, 10.3)] == ["unknown", "failed"]
     assert made.progress["c"].last_index == 1
     agree(made, 10.5, next_plan(made, "c", 10.5))
     assert not made.needs_copy("c") and health(made, 10.5)["c"] == "healthy"

@@ -15,7 +15,7 @@ from ebla.actors.tablet import recovery
 from ebla.actors.tablet.copying import Copies
 from ebla.actors.tablet.raft.messages import Configuration, Peer
 from ebla.actors.tablet.server import TabletServer
-from ebla.storage.errors import Corruption
+from ebla.storage.errors import Corruption, DiskFull
 from tests.tablet.copies import entomb, fill, left_behind, same_rows, until
 from tests.tablet.harness import HOSTS, SCHEMA, TABLET, Group, address, row, simulate
 from tests.tablet.test_members import members
@@ -223,6 +223,32 @@ def test_a_throttled_copy_waits_as_long_as_it_is_told_and_no_longer(monkeypatch:
         assert len(pauses) == 4 and all(3.0 <= pause <= 4.5 + 0.5 for pause in pauses)
 
     simulate(scenario)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (errors.Throttled("others first", limit="copies_max", retry_after_s=1.0), {"unknown"}),
+        (DiskFull("no space left"), {"unknown", "failed"}),
+    ],
+)
+def test_a_replica_that_waits_for_its_copy_has_not_failed_and_one_that_cannot_be_copied_has(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, told: set[str]
+) -> None:
+    seen = watched(monkeypatch, lambda _: error)
+
+    async def scenario(group: Group) -> None:
+        leader, target = await group.leader(), (await group.followers())[0]
+        await group.upsert(row(1))
+        await entomb(group, target)
+        await until(group, lambda: health(group, leader)[target] == "unknown", "it is missed")
+        words = set()
+        for _ in range(60):
+            await group.sleep(0.5)
+            words.add(health(group, leader)[target])
+        assert words == told and len(seen) > 3
+
+    simulate(scenario, **PATIENCE)
 
 
 def test_a_copy_that_is_under_way_counts_as_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

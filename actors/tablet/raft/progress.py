@@ -12,7 +12,8 @@
 
 A peer that has no replica to answer with says why (`refused`), or it is another server than it was (`WRONG_SERVER`). That
 counts for its health, never for commits or leases; for the leader's patience it does if the peer has a tombstone, which
-votes: nobody else could lead better.
+votes: nobody else could lead better. A peer that could be helped by a copy, and was not for long, has failed, whatever it
+answers: the copy may never succeed there.
 
 Memory is constant while a peer is dead: a probe carries nothing, and a heartbeat that stays unanswered for
 `patience_s` is forgotten and followed by the next (the caller's own call timeout bounds how many it has open).
@@ -33,6 +34,7 @@ TABLET_NOT_FOUND, TABLET_DELETED, TABLET_COPYING = "tablet_not_found", "tablet_d
 REPLICA_FAILED, DAMAGED, NOT_RUNNING = "replica_failed", "damaged", "not_running"
 VOTES_FORGOTTEN = "votes_forgotten"  # it failed, and does not know for whom it voted
 WRONG_SERVER = "wrong_server"
+UNABLE = (TABLET_NOT_FOUND, TABLET_DELETED, REPLICA_FAILED, VOTES_FORGOTTEN, DAMAGED)  # without a copy, for ever
 
 NEVER = float("-inf")
 
@@ -65,6 +67,7 @@ class Progress:
         self.healthy_at = NEVER  # when it last answered as a replica that follows us
         self.refusal: str | None = None  # why it did not, if that came later
         self.refused_since = NEVER
+        self.unwell_since: float | None = None  # through all that it told since it last followed us
 
     def may_send_entries(self, last_index: int, limits: RaftLimits) -> bool:
         return (
@@ -115,6 +118,10 @@ class Progress:
             self.next = max(self.next, self.match + 1)
         elif known:
             self._refused(plan, answer.hint)
+        if self.state != LAGGING:
+            self.unwell_since = None
+        elif self.unwell_since is None:
+            self.unwell_since = now
 
     def failed(self, plan: AppendPlan) -> bool:
         """No answer came. Whether that was news: what a replicating peer holds beyond `match` is now in doubt, unless
@@ -133,18 +140,25 @@ class Progress:
             self.last_contact = now
         if refusal != self.refusal:
             self.refusal, self.refused_since = refusal, now
+        if refusal in UNABLE and self.unwell_since is None:
+            self.unwell_since = now
+
+    def waits(self, now: float) -> None:
+        """Others are copied before it: that time does not count against it."""
+        if self.unwell_since is not None:
+            self.unwell_since = now
 
     def caught_up(self, commit_index: int) -> bool:
         """It holds what is committed, and it does not only since a moment ago: first contact proves nothing yet."""
         return self.state == REPLICATE and self.steady and self.match >= commit_index
 
     def health(self, now: float, failed_s: float, silent_s: float) -> str:
-        """As people and the master are told. A lagging peer is not healthy, but may become so by a copy."""
+        """As people and the master are told. One that cannot follow is not healthy, but may become so by a copy: while that
+        goes on, or its server starts, it gets the time that it takes."""
         if self.refusal == WRONG_SERVER:
             return LOST
-        failed = self.refusal in (REPLICA_FAILED, VOTES_FORGOTTEN, DAMAGED)
-        broken_for = now - self.refused_since if failed else 0.0
-        if now - self.contact_at > failed_s or broken_for > failed_s:
+        since = None if self.refusal in (TABLET_COPYING, NOT_RUNNING) else self.unwell_since
+        if now - self.contact_at > failed_s or (since is not None and now - since > failed_s):
             return UNHEALTHY
         if self.refusal is None and self.state != LAGGING and now - self.healthy_at <= silent_s:
             return HEALTHY
