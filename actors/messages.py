@@ -152,7 +152,7 @@ class AlterTabletRequest(msgspec.Struct, frozen=True):
 class DeleteTabletRequest(msgspec.Struct, frozen=True):
     """Only on evidence. The table was dropped, or the tablet replaced: everything goes. Absent is ok.
 
-    `tombstone`: the server is no member of the configuration of `configuration_index` any more: its data goes to quarantine,
+    `tombstone`: the server is no member of the configuration of `configuration_index`, forced `configuration_unsafe` times, any more: its data goes to quarantine,
     and a tombstone stays that votes with what it had. Refused (ConfigurationMoved) by a replica that has committed a newer one.
     """
 
@@ -161,6 +161,7 @@ class DeleteTabletRequest(msgspec.Struct, frozen=True):
     reason: str
     tombstone: bool = False
     configuration_index: int | None = None
+    configuration_unsafe: int = 0
 
 
 # -- what is known of servers (tables: table_messages.py) ---------------------------------------------------

@@ -38,7 +38,8 @@ class MemberChange(msgspec.Struct, frozen=True):
 class ChangeMembersRequest(msgspec.Struct, frozen=True):
     """Asked of the leader; all changes in one configuration, of which one at most adds or removes a voter.
 
-    `configuration_index`: compare-and-set on the committed configuration; None takes the present one. Idempotent: if every
+    `configuration_index`, `configuration_unsafe`: compare-and-set on the committed configuration, its index and how often one was
+    forced; without an index it takes the present one. Idempotent: if every
     change is in force already, it answers with what is committed, whatever the index. Answered when committed.
     """
 
@@ -47,6 +48,7 @@ class ChangeMembersRequest(msgspec.Struct, frozen=True):
     changes: tuple[MemberChange, ...]
     configuration_index: int | None = None
     timeout_s: float = 5.0
+    configuration_unsafe: int = 0
 
 
 class MembersReply(msgspec.Struct, frozen=True):
@@ -56,14 +58,15 @@ class MembersReply(msgspec.Struct, frozen=True):
 
 class UnsafeChangeRequest(msgspec.Struct, frozen=True):
     """For a majority that is lost for good: asked of one surviving voter, which makes itself the leader of `keep` (uuids of
-    its committed configuration, itself among them). What only the others had committed is lost. `configuration_index` must be
-    that of its committed configuration. The new configuration is marked for ever."""
+    its committed configuration, itself among them). What only the others had committed is lost. `configuration_index` and
+    `configuration_unsafe` must be those of its committed configuration. The new configuration is marked for ever."""
 
     dest_uuid: str
     tablet: str
     keep: tuple[str, ...]
     configuration_index: int
     reason: str
+    configuration_unsafe: int = 0
 
 
 # -- copies --------------------------------------------------------------------------------------------------

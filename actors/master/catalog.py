@@ -241,7 +241,7 @@ class Catalog:
 
     def _configuration_changed(self, edit: e.ConfigurationChanged) -> None:
         record = self._expect(edit.tablet, CREATING, RUNNING)
-        assert record.configuration is not None and edit.configuration.index > record.configuration.index, (
+        assert record.configuration is not None and edit.configuration.order > record.configuration.order, (
             edit
         )
         stays = edit.configuration.peer

@@ -26,7 +26,7 @@ from ebla.actors.master.options import MasterOptions
 from ebla.actors.master.repairs import Repairs
 from ebla.actors.master.reports import Views
 from ebla.actors.master.servers import Servers
-from ebla.actors.tablet.raft.messages import Peer
+from ebla.actors.tablet.raft.messages import Order, Peer
 from ebla.actors.world import Random
 
 CREATE, ALTER, REPAIR, TOMBSTONE, DELETE = "create", "alter", "repair", "tombstone", "delete"
@@ -34,13 +34,13 @@ FORGET_MAX = 500  # tablets forgotten in one edit
 
 
 class Errand(NamedTuple):
-    """`as_of`: the index of the configuration on which a repair or a tombstone stands."""
+    """`as_of`: the configuration on which a repair or a tombstone stands."""
 
     kind: str
     tablet: str
     uuid: str
     address: str
-    as_of: int = -1
+    as_of: Order = (0, -1)
 
     @property
     def replica(self) -> tuple[str, str]:
@@ -152,7 +152,7 @@ class Errands:
             configuration = catalog.tablets[tablet].configuration
             if leader is None or configuration is None:
                 continue
-            errand = Errand(REPAIR, tablet, leader.uuid, leader.address, configuration.index)
+            errand = Errand(REPAIR, tablet, leader.uuid, leader.address, configuration.order)
             # What is to be done costs more to find out than whether it may be done now.
             if errand.replica in self._under_way or self._pausing(errand, now):
                 continue
@@ -164,12 +164,12 @@ class Errands:
             record = catalog.tablets[tablet]
             if record.state == RUNNING and record.configuration is not None:
                 for peer in record.former:
-                    yield Errand(TOMBSTONE, tablet, peer.uuid, peer.address, record.configuration.index)
+                    yield Errand(TOMBSTONE, tablet, peer.uuid, peer.address, record.configuration.order)
         for uuid, tablet in self._views.strays:
             known, server = catalog.tablets.get(tablet), servers.get(uuid)
             if known is None or known.state != RUNNING or known.configuration is None or server is None:
                 continue
-            yield Errand(TOMBSTONE, tablet, uuid, server.address, known.configuration.index)
+            yield Errand(TOMBSTONE, tablet, uuid, server.address, known.configuration.order)
 
     def _reachable(self, errand: Errand, servers: Servers, now: float) -> bool:
         """Only the server itself can create or change; a new one at its address knows that the old one is gone."""

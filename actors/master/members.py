@@ -174,8 +174,8 @@ class Members:
     ) -> MembersReply:
         leader = situation.configuration.peer(situation.leader)
         assert leader is not None, tablet
-        index, timeout_s = situation.configuration.index, self._options.rpc_timeout_s / 2
-        request = m.ChangeMembersRequest(leader.uuid, tablet, changes, index, timeout_s)
+        (unsafe, index), timeout_s = situation.configuration.order, self._options.rpc_timeout_s / 2
+        request = m.ChangeMembersRequest(leader.uuid, tablet, changes, index, timeout_s, unsafe)
         try:
             return await self._world.network.call(
                 leader.address, "change_members", request, MembersReply, self._options.rpc_timeout_s

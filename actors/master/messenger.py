@@ -104,8 +104,8 @@ class Messenger:
             return "alter_tablet", m.AlterTabletRequest(errand.uuid, errand.tablet, alteration), m.Empty
         assert record.configuration is not None
         if errand.kind == kinds.TOMBSTONE:
-            reason, index = "it left the tablet's configuration", record.configuration.index
-            request = m.DeleteTabletRequest(errand.uuid, errand.tablet, reason, True, index)
+            reason, (unsafe, index) = "it left the tablet's configuration", record.configuration.order
+            request = m.DeleteTabletRequest(errand.uuid, errand.tablet, reason, True, index, unsafe)
             return "delete_tablet", request, m.Empty
         table = self._catalog.tables[record.table]
         created = m.CreateTabletRequest(
@@ -136,7 +136,8 @@ class Messenger:
                 change = m.MemberChange(REMOVE, peer)
             case Stay(peer):
                 change = m.MemberChange(MODIFY, peer)
-        request = m.ChangeMembersRequest(errand.uuid, errand.tablet, (change,), repair.as_of, timeout_s)
+        unsafe, index = repair.as_of
+        request = m.ChangeMembersRequest(errand.uuid, errand.tablet, (change,), index, timeout_s, unsafe)
         return "change_members", request, m.MembersReply
 
     def _now(self) -> float:

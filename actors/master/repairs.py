@@ -19,7 +19,7 @@ from ebla.actors.master.catalog import Catalog, TabletRecord
 from ebla.actors.master.options import MasterOptions
 from ebla.actors.master.reports import Views
 from ebla.actors.master.servers import Server, Servers
-from ebla.actors.tablet.raft.messages import Peer
+from ebla.actors.tablet.raft.messages import Order, Peer
 from ebla.actors.world import Random
 
 LOOKS_MAX = 256  # tablets looked at in one go, at some 30 us each: the master has others to answer
@@ -28,16 +28,16 @@ LOAD_S = 5.0  # how old the counts may be that choices are evened out by: counti
 
 
 class Repair(NamedTuple):
-    """One step, asked of the leader; `as_of`: the index of the configuration that it stands on."""
+    """One step, asked of the leader; `as_of`: the configuration that it stands on."""
 
     tablet: str
     leader: Peer
-    as_of: int
+    as_of: Order
     action: healing.Action
 
 
 class _Chosen(NamedTuple):
-    as_of: int
+    as_of: Order
     peer: Peer
 
 
@@ -87,7 +87,7 @@ class Repairs:
         record = catalog.tablets[tablet]
         leader = situation.configuration.peer(situation.leader)
         assert leader is not None, tablet
-        index = situation.configuration.index
+        as_of = situation.configuration.order
         action = healing.decide(situation, lambda: self._pick(catalog, servers, record, now))
         if isinstance(action, healing.Stay):
             since = self._unfulfilled.setdefault(tablet, now)
@@ -95,7 +95,7 @@ class Repairs:
                 return None
         else:
             self._unfulfilled.pop(tablet, None)
-        return None if action is None else Repair(tablet, leader, index, action)
+        return None if action is None else Repair(tablet, leader, as_of, action)
 
     def blocked(self, catalog: Catalog, servers: Servers, address: str, now: float) -> int:
         """How many tablets with a member at this address have nowhere else to go, as far as servers were heard."""
@@ -116,9 +116,9 @@ class Repairs:
 
     def _pick(self, catalog: Catalog, servers: Servers, record: TabletRecord, now: float) -> Peer | None:
         assert record.configuration is not None, record.tablet
-        index, before = record.configuration.index, self._chosen.get(record.tablet)
+        as_of, before = record.configuration.order, self._chosen.get(record.tablet)
         candidates = self._candidates(catalog, servers, servers.alive(now), record)
-        if before is not None and before.as_of == index:
+        if before is not None and before.as_of == as_of:
             if any(each.uuid == before.peer.uuid for each in candidates):
                 return before.peer
             del self._chosen[record.tablet]
@@ -128,7 +128,7 @@ class Repairs:
         if found is None:
             return None
         load.add(record.table, found)
-        self._chosen[record.tablet] = _Chosen(index, found[0])
+        self._chosen[record.tablet] = _Chosen(as_of, found[0])
         return found[0]
 
     def _candidates(
@@ -161,7 +161,7 @@ class Repairs:
         for tablet, chosen in list(self._chosen.items()):
             record = catalog.tablets.get(tablet)
             known = None if record is None else record.configuration
-            if known is None or known.index != chosen.as_of or tablet not in self._views.unsettled:
+            if known is None or known.order != chosen.as_of or tablet not in self._views.unsettled:
                 del self._chosen[tablet]
         for tablet in [tablet for tablet in self._unfulfilled if tablet not in self._views.unsettled]:
             del self._unfulfilled[tablet]

@@ -10,8 +10,8 @@ What a tablet's leader says of its members is kept only from the leader of the n
 when another leads.
 
 Rules, after Kudu's tablet report processing. A tablet the catalog does not know is left alone: data is
-deleted only on explicit evidence. The replica's configuration counts if its index is higher than the known
-one. A replica whose server is no member of the known configuration, and of none that is newer, is a stray: a copy that
+deleted only on explicit evidence. The replica's configuration counts if it is newer than the known one; a forced one is
+newer than all before it, whatever their indexes and terms. A replica whose server is no member of the known configuration, and of none that is newer, is a stray: a copy that
 came late. A leader counts only as a member of the committed configuration, and only in a newer term, or where none
 is known in this one; a follower that knows no leader does not erase the one the others follow. Two leaders in
 one term are never believed.
@@ -36,7 +36,7 @@ from ebla.actors.master.edits import (
 from ebla.actors.messages import ReplicaReport, TabletReport
 from ebla.actors.repair_messages import DELETED, FAILED
 from ebla.actors.repair_messages import RUNNING as REPLICA_RUNNING
-from ebla.actors.tablet.raft.messages import VOTER, Configuration
+from ebla.actors.tablet.raft.messages import VOTER, Configuration, Order
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ def _replica_changes(catalog: Catalog, uuid: str, replica: ReplicaReport) -> lis
     assert known is not None, replica.tablet
     edits: list[Edit] = []
     committed = known
-    if replica.configuration.index > known.index and _acceptable(replica):
+    if replica.configuration.order > known.order and _acceptable(replica):
         committed = replica.configuration
         edits.append(ConfigurationChanged(replica.tablet, committed))
     member = committed.peer(uuid) is not None
@@ -120,11 +120,11 @@ def _acceptable(replica: ReplicaReport) -> bool:
 
 
 class Told(NamedTuple):
-    """What the `leader` of `term` said of the members; `as_of`: the index of its committed configuration."""
+    """What the `leader` of `term` said of the members; `as_of`: its committed configuration."""
 
     leader: str
     term: int
-    as_of: int
+    as_of: Order
     health: dict[str, str]
 
 
@@ -132,8 +132,10 @@ class Told(NamedTuple):
 class View:
     """One tablet as its servers last described it. `states`: what each replica said of itself. `version`: the highest of
     its table that one of them has applied, so that it is committed, and every leader to come will have it. `told`: what the
-    leader said of the members."""
+    leader said of the members. `unsafe`: how often a configuration had been forced on it when `term` was heard; a survivor's term
+    may be lower than that of those who were lost."""
 
+    unsafe: int = 0
     term: int = 0
     leader: str | None = None
     rows_bytes: int = 0
@@ -210,7 +212,7 @@ class Views:
             return None
         told, known = view.told, record.configuration
         assert known is not None, tablet
-        if (told.leader, told.term, told.as_of) != (view.leader, view.term, known.index):
+        if (told.leader, told.term, told.as_of) != (view.leader, view.term, known.order):
             return None
         replicas = catalog.tables[record.table].replicas
         return healing.Situation(known, replicas, told.leader, told.health, catalog.draining)
@@ -252,11 +254,15 @@ class Views:
             return
         committed = record.configuration
         assert committed is not None, record.tablet
+        if committed.unsafe > view.unsafe:
+            view.unsafe, view.term, view.leader = committed.unsafe, 0, None
         if view.leader is not None and committed.peer(view.leader) is None:
             view.leader = None
+        if replica.configuration.unsafe < committed.unsafe:
+            return
         self._take_leader(view, committed, uuid, replica)
         if uuid == view.leader and replica.role == "leader" and replica.term == view.term:
-            view.told = Told(uuid, replica.term, replica.configuration.index, replica.health)
+            view.told = Told(uuid, replica.term, replica.configuration.order, replica.health)
         view.version = max(view.version, replica.schema_version)
         if uuid == view.leader or view.leader is None:
             view.rows_bytes = replica.rows_bytes
@@ -287,7 +293,7 @@ class Views:
         known = record.configuration
         assert known is not None, record.tablet
         holds = replica.state in (REPLICA_RUNNING, FAILED)
-        if holds and known.peer(uuid) is None and replica.configuration.index <= known.index:
+        if holds and known.peer(uuid) is None and replica.configuration.order <= known.order:
             self.strays[uuid, record.tablet] = None
         else:
             self.strays.pop((uuid, record.tablet), None)

@@ -49,19 +49,20 @@ class Deletion:
             if not request.tombstone:
                 await self._for_good(tablet)
             elif lifecycle.superblock(tablet) is not None:
-                self._require_excluded(tablet, request.configuration_index)
+                self._require_excluded(tablet, request.configuration_index, request.configuration_unsafe)
                 await self.entomb(tablet, request.reason)
         if tablet not in lifecycle.all():
             lifecycle.forget_transition(tablet)
 
-    def _require_excluded(self, tablet: str, index: int | None) -> None:
+    def _require_excluded(self, tablet: str, index: int | None, unsafe: int) -> None:
         """Evidence is a configuration at least as new as ours, without us."""
         replica = self.lifecycle.replicas.get(tablet)
         state = None if replica else self.lifecycle.consensus_of(tablet)
         known = replica.core.committed_configuration if replica else state.configuration if state else None
         if known is None:
             known = Configuration(())
-        if index is None or known.index > index or (known.index == index and known.peer(self.lifecycle.me)):
+        order = (unsafe, -2 if index is None else index)
+        if known.order > order or (known.order == order and known.peer(self.lifecycle.me)):
             raise errors.ConfigurationMoved(
                 f"tablet {tablet} has committed configuration {known.index} here; the request stands on {index}",
                 tablet=tablet,

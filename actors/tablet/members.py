@@ -49,7 +49,7 @@ async def change(
     committed = core.committed_configuration
     if all(in_force(committed, change) for change in changes):
         return m.MembersReply(replica.tablet, committed)
-    require_unmoved(replica, request.configuration_index)
+    require_unmoved(replica, request.configuration_index, request.configuration_unsafe)
     entry = replica.propose_configuration(now, changed(committed, changes))
     replica.absorb()
     rounds.touch(replica)
@@ -104,14 +104,19 @@ def changed(configuration: Configuration, changes: Sequence[m.MemberChange]) -> 
     return msgspec.structs.replace(configuration, peers=tuple(peers.values()))
 
 
-def require_unmoved(replica: Replica, index: int | None) -> None:
-    found = replica.core.committed_configuration.index
-    if index is not None and index != found:
+def require_unmoved(replica: Replica, index: int | None, unsafe: int) -> None:
+    found = replica.core.committed_configuration
+    if index is not None and (unsafe, index) != found.order:
         raise errors.ConfigurationMoved(
-            f"the committed configuration of tablet {replica.tablet} is that of index {found}, not of {index}; look again",
+            f"the committed configuration of tablet {replica.tablet} is that of index {found.index}{_marked(found.unsafe)}, not of "
+            f"{index}{_marked(unsafe)}; look again",
             tablet=replica.tablet,
-            found=found,
+            found=found.index,
         )
+
+
+def _marked(unsafe: int) -> str:
+    return f" (forced, {unsafe} so far)" if unsafe else ""
 
 
 async def _applied(world: World, replica: Replica, index: int, timeout_s: float) -> None:
@@ -155,7 +160,7 @@ async def force(
 
 def _require_forcible(replica: Replica, request: m.UnsafeChangeRequest) -> None:
     replica.require_running()
-    require_unmoved(replica, request.configuration_index)
+    require_unmoved(replica, request.configuration_index, request.configuration_unsafe)
     if not request.reason:
         raise InvalidArgument("say for what reason a configuration is forced; it is kept in the server's log")
     core = replica.core

@@ -373,7 +373,7 @@ class Replica:
     def facts(self) -> tuple[object, ...]:
         """What the master wants to hear about at once when it changes."""
         core = self.core
-        configuration, version = core.committed_configuration.index, self.rows.schema.version
+        configuration, version = core.committed_configuration.order, self.rows.schema.version
         health = tuple(self.health.items()) if self.leads else ()
         return (self.state, core.term, core.role, core.leader, configuration, version, health)
 

@@ -19,6 +19,7 @@ from ebla.storage.errors import EblaError, InvalidArgument
 
 if TYPE_CHECKING:
     from ebla.actors.messages import MembersReply, ReplicaReport
+    from ebla.actors.tablet.raft.messages import Configuration
     from ebla.verdicts import ReplicaHealth, Survey, TabletHealth
 
 FORCE_S = 20.0
@@ -27,8 +28,8 @@ AGAIN_S = 1.0
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The first of `survivors` (uuid and address) makes itself the leader of `keep`, or else the next. `configuration_index`: of the
-    configuration that it has committed."""
+    """The first of `survivors` (uuid and address) makes itself the leader of `keep`, or else the next. `configuration`: the
+    one that it has committed."""
 
     tablet: str
     table: str
@@ -37,7 +38,7 @@ class Plan(msgspec.Struct, frozen=True):
     lost: tuple[str, ...]
     last_index: int
     commit_index: int
-    configuration_index: int
+    configuration: Configuration
 
 
 def unsafe_change_config(
@@ -97,7 +98,12 @@ async def _forced(cluster: Cluster, plan: Plan, progress: Progress) -> MembersRe
     while True:
         uuid, address = left[0]
         request = m.UnsafeChangeRequest(
-            uuid, plan.tablet, plan.keep, plan.configuration_index, "asked for on the command line"
+            uuid,
+            plan.tablet,
+            plan.keep,
+            plan.configuration.index,
+            "asked for on the command line",
+            plan.configuration.unsafe,
         )
         try:
             return await cluster.call(address, "unsafe_change", request, m.MembersReply, CALL_S)
@@ -155,7 +161,7 @@ def planned(survey: Survey, health: TabletHealth, keep: list[str]) -> Plan:
         lost=tuple(uuid for uuid in members if uuid not in kept),
         last_index=report.last_index,
         commit_index=report.commit_index,
-        configuration_index=report.configuration.index,
+        configuration=report.configuration,
     )
 
 

@@ -157,7 +157,7 @@ async def _settled(
         survey = await cluster.survey([info.name])
         health = next(each for each in judge(survey).tablets if each.tablet == first.tablet)
         leading = led(survey.states.values(), health)
-        if leading is None or leading.index < first.configuration.index:
+        if leading is None or leading.order < first.configuration.order:
             return "it has no leader now"
         seen = MembersReply(first.tablet, leading)
         if reached(leading) and health.status == "HEALTHY":

@@ -64,6 +64,30 @@ def test_a_newer_configuration_is_an_edit_and_an_older_one_is_ignored():
     assert story.catalog.tablets[tablet].configuration == newer
 
 
+def test_a_forced_configuration_is_newer_than_any_before_it_and_its_leader_leads_in_whatever_term():
+    """S's log had ended long before that of those who were lost."""
+    story, views = Story(), Views()
+    tablet = story.running("s", "b", "c")
+    changed, forced = configuration("s", "b", "d", index=9), Configuration(configuration("s").peers, 4, 1)
+    take(story, views, "b", report(replica(tablet, changed, "b", term=7)))
+    told = replica(tablet, forced, "s", term=5, role="leader")
+    assert take(story, views, "s", report(told)) == [
+        e.ReplicasSeen("s", (tablet,)),
+        e.ConfigurationChanged(tablet, forced),
+    ]
+    assert (views.of(tablet).leader, views.of(tablet).term) == ("s", 5)
+    assert views.situation(story.catalog, tablet) is not None
+
+    returned = replica(tablet, configuration("s", "b", "d", index=12), "b", term=8, role="leader")
+    assert take(story, views, "b", report(returned)) == []
+    assert (views.of(tablet).leader, views.of(tablet).term) == ("s", 5), "nobody of the other side counts"
+    assert list(views.strays) == [("b", tablet)], "and what it holds goes into quarantine"
+    after = Configuration(configuration("s", "e").peers, 6, 1)
+    take(story, views, "s", report(replica(tablet, after, "s", term=5)))
+    assert story.catalog.tablets[tablet].configuration == after
+    story.catalog.check()
+
+
 def test_a_configuration_that_cannot_be_is_not_adopted():
     story = Story()
     tablet = story.running("a", "b", "c")

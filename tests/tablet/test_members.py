@@ -39,10 +39,15 @@ def members(group: Group, host: str) -> Configuration:
 
 
 async def change(
-    group: Group, host: str, *changes: m.MemberChange, index: int | None = None, timeout_s: float = 5.0
+    group: Group,
+    host: str,
+    *changes: m.MemberChange,
+    index: int | None = None,
+    unsafe: int = 0,
+    timeout_s: float = 5.0,
 ) -> Configuration:
     request = m.ChangeMembersRequest(
-        group.server(host).instance.uuid, TABLET, changes, configuration_index=index, timeout_s=timeout_s
+        group.server(host).instance.uuid, TABLET, changes, index, timeout_s, unsafe
     )
     reply: m.MembersReply = await group.ask(host, "change_members", request, m.MembersReply, 10.0)
     return reply.configuration
@@ -247,7 +252,9 @@ def test_a_survivor_goes_on_alone_and_its_tablet_grows_again() -> None:
         assert kinds(configuration) == {survivor: "voter"} and configuration.unsafe == 1
         assert await group.get(1) == [row(1, "kept")]
         new = await spare(group)
-        await change(group, survivor, adds(new))
+        with pytest.raises(errors.ConfigurationMoved, match="forced, 1 so far"):
+            await change(group, survivor, adds(new), index=configuration.index)
+        await change(group, survivor, adds(new), index=configuration.index, unsafe=1)
         await promoted(group, survivor, new)
         assert members(group, survivor).unsafe == 1, "the mark stays"
         await group.restart(survivor)
@@ -304,6 +311,7 @@ def test_nothing_is_forced_by_accident() -> None:
         gone = group.cluster.role(address(one)).replicas[TABLET].core.configuration
         cases: list[tuple[type[Exception], str, list[str], dict[str, Any]]] = [
             (errors.ConfigurationMoved, "look again", uuids(group, one), {"configuration_index": 5}),
+            (errors.ConfigurationMoved, "forced, 1 so", uuids(group, one), {"configuration_unsafe": 1}),
             (errors.InvalidArgument, "reason", uuids(group, one), {"reason": ""}),
             (errors.InvalidArgument, "no members", [*uuids(group, one), "f" * 32], {}),
             (errors.InvalidArgument, "one of the voters", [], {}),

@@ -14,10 +14,29 @@ from tests.tablet.harness import HOSTS, TABLET, Group, address, row, simulate
 from tests.tablet.test_replicas import CrashAt
 
 
-async def delete(group: Group, host: str, index: int | None = None, *, tombstone: bool = True) -> None:
+async def delete(
+    group: Group, host: str, index: int | None = None, *, unsafe: int = 0, tombstone: bool = True
+) -> None:
     uuid = group.server(host).instance.uuid
-    request = m.DeleteTabletRequest(uuid, TABLET, "for a test", tombstone, index)
+    request = m.DeleteTabletRequest(uuid, TABLET, "for a test", tombstone, index, unsafe)
     await group.ask(host, "delete_tablet", request, m.Empty)
+
+
+def test_a_forced_configuration_is_newer_than_what_those_who_were_lost_have() -> None:
+    async def scenario(group: Group) -> None:
+        target, other = await group.followers()
+        await exclude(group, other)
+        await until(group, lambda: committed(group, target) > 0, "it has it, too")
+        with pytest.raises(errors.ConfigurationMoved):
+            await delete(group, target, committed(group, target) - 1)
+        await delete(group, target, committed(group, target) - 1, unsafe=1)
+        assert group.server(target).lifecycle.state_of(TABLET) == m.DELETED
+
+    simulate(scenario)
+
+
+def committed(group: Group, host: str) -> int:
+    return group.replica(host).core.committed_configuration.index
 
 
 async def exclude(group: Group, host: str) -> int:

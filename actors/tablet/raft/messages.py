@@ -17,6 +17,9 @@ VOTER, NON_VOTER = "voter", "non_voter"
 PRE_VOTER = "pre_voter"  # how a non-voter that shall become a voter is shown
 
 
+Order = tuple[int, int]  # of configurations: how often one was forced, then the index
+
+
 class Peer(msgspec.Struct, frozen=True):
     """A member of the configuration: the server's uuid (who) and address (where).
 
@@ -38,11 +41,17 @@ class Peer(msgspec.Struct, frozen=True):
 
 class Configuration(msgspec.Struct, frozen=True):
     """The group's members. `index` is the log index of the entry that made it, -1 as created. `unsafe`: how often an
-    operator forced one on the group without a majority; what follows inherits the mark."""
+    operator forced one on the group without a majority; what follows inherits the mark, and is newer than anything without it: a
+    survivor's log may have ended long before that of the others."""
 
     peers: tuple[Peer, ...]
     index: int = -1
     unsafe: int = 0
+
+    @property
+    def order(self) -> Order:
+        """The greater, the newer."""
+        return self.unsafe, self.index
 
     def peer(self, uuid: str) -> Peer | None:
         for peer in self.peers:
