@@ -28,6 +28,7 @@ from ebla.actors.repair_messages import ChangeMembersRequest as ChangeMembersReq
 from ebla.actors.repair_messages import Chunk as Chunk
 from ebla.actors.repair_messages import CopyJob as CopyJob
 from ebla.actors.repair_messages import CopyJobs as CopyJobs
+from ebla.actors.repair_messages import DeleteTabletRequest as DeleteTabletRequest
 from ebla.actors.repair_messages import EndSessionRequest as EndSessionRequest
 from ebla.actors.repair_messages import FetchRequest as FetchRequest
 from ebla.actors.repair_messages import MemberChange as MemberChange
@@ -117,6 +118,7 @@ class HeartbeatRequest(msgspec.Struct, frozen=True):
     leaders: int = 0
     disk_bytes: int = 0
     memory_bytes: int = 0
+    takes_data: bool = True  # it has a disk for further replicas
 
 
 class HeartbeatReply(msgspec.Struct, frozen=True):
@@ -147,21 +149,6 @@ class AlterTabletRequest(msgspec.Struct, frozen=True):
     dest_uuid: str
     tablet: str
     alteration: Alteration
-
-
-class DeleteTabletRequest(msgspec.Struct, frozen=True):
-    """Only on evidence. The table was dropped, or the tablet replaced: everything goes. Absent is ok.
-
-    `tombstone`: the server is no member of the configuration of `configuration_index`, forced `configuration_unsafe` times, any more: its data goes to quarantine,
-    and a tombstone stays that votes with what it had. Refused (ConfigurationMoved) by a replica that has committed a newer one.
-    """
-
-    dest_uuid: str
-    tablet: str
-    reason: str
-    tombstone: bool = False
-    configuration_index: int | None = None
-    configuration_unsafe: int = 0
 
 
 # -- what is known of servers (tables: table_messages.py) ---------------------------------------------------

@@ -178,6 +178,21 @@ class CancelCopyRequest(msgspec.Struct, frozen=True):
 # -- deletion and quarantine ---------------------------------------------------------------------------------
 
 
+class DeleteTabletRequest(msgspec.Struct, frozen=True):
+    """Only on evidence. The table was dropped, or the tablet replaced: everything goes. Absent is ok.
+
+    `tombstone`: the server is no member of the configuration of this index and mark any more: its data goes to quarantine, and a
+    tombstone stays that votes with what it had. Refused (ConfigurationMoved) by a replica that has committed a newer one.
+    """
+
+    dest_uuid: str
+    tablet: str
+    reason: str
+    tombstone: bool = False
+    configuration_index: int | None = None
+    configuration_unsafe: int = 0
+
+
 class QuarantineEntry(msgspec.Struct, frozen=True):
     """Data that was set aside when a replica was deleted, or copied over."""
 

@@ -89,6 +89,10 @@ class DataDisks:
             )
         return sound
 
+    @property
+    def all_lost(self) -> bool:
+        return self.any and all(self._disks[path].failed is not None for path in self._named)
+
     def there(self) -> list[Path]:
         return [path for path, disk in self._disks.items() if disk.failed is None]
 

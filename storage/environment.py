@@ -265,6 +265,9 @@ class Disk(Protocol):
         """The data directories whose disks are lost, and why. Environments on them raise DataDiskFailed, at once or when they
         are opened; they can be removed and moved."""
 
+    def takes_data(self) -> bool:
+        """Whether there is a place for a new environment under `data/`: not if every data directory is lost."""
+
     def set_aside(self) -> SetAside | None:
         """The directory in whose place this one was made, for as long as it lies there."""
 

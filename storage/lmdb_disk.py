@@ -164,6 +164,9 @@ class LmdbDisk:
     def lost_data_dirs(self) -> dict[str, str]:
         return {str(path): why for path, why in self._directory.lost.items()}
 
+    def takes_data(self) -> bool:
+        return not self._data_disks.all_lost
+
     async def close(self) -> None:
         """Also the way to let go of a failed disk: what was acknowledged stays, nothing else is written."""
         for environment in list(self._environments.values()):

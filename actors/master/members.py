@@ -215,6 +215,10 @@ class Members:
         server = found[0]
         if not self._servers.is_alive(server.uuid, self._now()):
             raise Unavailable(f"{server.address} has not been heard of late; choose another, or start it")
+        if not server.takes_data:
+            raise InvalidArgument(
+                f"{server.address} has lost its data directories; choose another, or replace its disks"
+            )
         if server.address in self._catalog.draining:
             raise InvalidArgument(
                 f"{server.address} drains and gets nothing new; choose another, or `ebla nodes drain --off`"

@@ -134,7 +134,7 @@ class Repairs:
     def _candidates(
         self, catalog: Catalog, servers: Servers, alive: Sequence[Server], record: TabletRecord
     ) -> list[Candidate]:
-        """Live servers that do not drain, on hosts that hold nothing of the tablet."""
+        """Live servers that have a disk for it and do not drain, on hosts that hold nothing of the tablet."""
         assert record.configuration is not None, record.tablet
         members = record.configuration.peers
         addresses = [peer.address for peer in members]
@@ -143,7 +143,8 @@ class Repairs:
         return [
             Candidate(server.uuid, server.address, server.host)
             for server in alive
-            if server.address not in catalog.draining
+            if server.takes_data
+            and server.address not in catalog.draining
             and server.address not in addresses
             and server.host not in hosts
         ]

@@ -315,7 +315,7 @@ class Master(CoordinationVerbs, MembershipVerbs, Role):
             candidates = [
                 Candidate(server.uuid, server.address, server.host)
                 for server in alive
-                if server.address not in self.catalog.draining
+                if server.takes_data and server.address not in self.catalog.draining
             ]
             plan = self.assignment.plan(self.catalog, candidates, now, self.world.clock.wall_us())
             if plan.unplaced and not self._unplaced:

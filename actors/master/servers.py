@@ -46,6 +46,10 @@ class Server:
     def host(self) -> str:
         return self.registration.host
 
+    @property
+    def takes_data(self) -> bool:
+        return self.load.takes_data
+
     def expects(self, report: TabletReport) -> bool:
         """Whether the report tells something: an older one than the last says less than is known, and after a
         restart of either side only a full one says enough. The same one again is harmless."""

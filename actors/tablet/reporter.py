@@ -107,6 +107,7 @@ class Reporter:
             leaders=sum(replica.leads for replica in self.held().values()),
             disk_bytes=disk,
             memory_bytes=memory,
+            takes_data=self.world.disk.takes_data(),
         )
         reply = await self.world.network.call(
             self.master, "heartbeat", request, HeartbeatReply, CALL_TIMEOUT_S

@@ -295,6 +295,10 @@ class MemoryDisk:
         """Each environment that is lost counts as a directory."""
         return dict(self.state.lost_data)
 
+    def takes_data(self) -> bool:
+        """The next environment has a disk of its own."""
+        return True
+
     def check_data(self, path: str) -> None:
         if path in self.state.lost_data:
             raise DataDiskFailed(f"the disk of {path} is lost ({self.state.lost_data[path]})", path=path)

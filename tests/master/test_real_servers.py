@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from ebla.actors.master.messages import DrainReply, DrainRequest, MoveReplicaRequest
 from ebla.actors.master.server import MasterOptions
-from ebla.actors.repair_messages import MembersReply
+from ebla.actors.repair_messages import MembersReply, UnsafeChangeRequest
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.server import RECORDS, TabletServer
 from ebla.actors.world import World
+from ebla.storage.errors import Corruption, DiskFull, InvalidArgument
 from tests.master.stage import MASTER, Stage, play
 
 HOSTS = ("a", "b", "c", "d")
@@ -161,3 +162,109 @@ def test_three_servers_mend_a_replica_that_has_forgotten_its_votes(seed: int):
         assert all(stage.master.catalog.tablets[t].configuration.index > 0 for t in tablets)
 
     play(scenario, seed, OPTIONS)
+
+
+async def with_a_tablet(stage: Stage, hosts: tuple[str, ...] = HOSTS) -> tuple[str, str]:
+    """A table of one tablet on three of the hosts. The tablet, and a host that follows."""
+    await open_stage(stage, failed_s=6.0, hosts=hosts)
+    await stage.create("flights", buckets=1)
+    (tablet,) = (each.tablet for each in (await stage.running("flights")).tablets)
+    await stage.until(lambda: all(tablet in role(stage, host).replicas for host in voters(stage, tablet)))
+    led = stage.master.views.of(tablet).leader
+    return tablet, next(host for host in voters(stage, tablet) if role(stage, host).instance.uuid != led)
+
+
+def role(stage: Stage, host: str) -> TabletServer:
+    found: TabletServer = stage.cluster.role(server(host))
+    return found
+
+
+def members_of(stage: Stage, tablet: str) -> dict[str, str]:
+    peers = stage.master.catalog.tablets[tablet].configuration.peers
+    return {peer.address.rpartition("/")[2]: peer.kind for peer in peers}
+
+
+def stores_nothing(stage: Stage, host: str) -> Callable[[], None]:
+    """What ends it."""
+    disk = role(stage, host).world.disk
+    sound = disk.receive
+
+    async def receive(*asked: object) -> None:
+        raise DiskFull("no space left")
+
+    disk.receive = receive
+    return lambda: setattr(disk, "receive", sound)
+
+
+def test_a_replica_that_cannot_be_copied_where_it_is_is_made_on_another_host():
+    async def scenario(stage: Stage) -> None:
+        tablet, broken = await with_a_tablet(stage)
+        stores_nothing(stage, broken)
+        role(stage, broken).replicas[tablet].fail(Corruption("a failed checksum"))
+        await stage.until(lambda: broken not in voters(stage, tablet))
+        spare = next(host for host in HOSTS if host not in voters(stage, tablet))
+        assert spare == broken and len(voters(stage, tablet)) == 3
+        await stage.until(lambda: not stage.master.views.unsettled)
+
+    play(scenario, 0, OPTIONS)
+
+
+def test_a_pre_voter_that_cannot_be_copied_gives_way_to_one_on_another_host():
+    async def scenario(stage: Stage) -> None:
+        hosts = (*HOSTS, "e")
+        tablet, dead = await with_a_tablet(stage, hosts)
+        spares = [host for host in hosts if host not in voters(stage, tablet)]
+        mends = {host: stores_nothing(stage, host) for host in spares}
+        stage.cluster.crash(server(dead))
+        await stage.until(lambda: "pre_voter" in members_of(stage, tablet).values())
+        chosen = next(host for host, kind in members_of(stage, tablet).items() if kind == "pre_voter")
+        (sound,) = (host for host in spares if host != chosen)
+        mends[sound]()
+        await stage.until(lambda: sound in voters(stage, tablet) and dead not in voters(stage, tablet))
+        assert chosen not in members_of(stage, tablet)
+
+    play(scenario, 0, OPTIONS)
+
+
+def test_nothing_new_comes_to_a_server_whose_data_directories_are_all_lost():
+    async def scenario(stage: Stage) -> None:
+        await open_stage(stage)
+        lost = role(stage, "b")
+        lost.world.disk.takes_data = lambda: False
+        await stage.until(lambda: not stage.master.servers.get(lost.instance.uuid).takes_data)
+        await stage.create("flights", buckets=8)
+        tablets = [tablet.tablet for tablet in (await stage.running("flights")).tablets]
+        assert {tuple(voters(stage, tablet)) for tablet in tablets} == {("a", "c", "d")}
+        with pytest.raises(InvalidArgument, match="lost its data directories"):
+            await asked(stage, "move_replica", MoveReplicaRequest(tablets[0], "a", "b"))
+
+    play(scenario, 0, OPTIONS)
+
+
+def test_a_configuration_that_a_survivor_is_forced_to_is_adopted_though_others_had_gone_further():
+    async def scenario(stage: Stage) -> None:
+        tablet, survivor = await with_a_tablet(stage)
+        stage.cluster.crash(server(survivor))
+        await stage.until(lambda: len(members_of(stage, tablet)) == 4)
+        others = [host for host in HOSTS if host != survivor]
+        for host in others:
+            stage.cluster.crash(server(host))
+        await stage.cluster.restart(server(survivor))
+        replica = role(stage, survivor).replicas[tablet]
+        await stage.until(lambda: replica.state == "running")
+        own, known = role(stage, survivor).instance.uuid, replica.core.committed_configuration
+        request = UnsafeChangeRequest(own, tablet, (own,), known.index, "the rack burnt", known.unsafe)
+        operator = stage.cluster.client_world("operator")
+
+        async def force() -> MembersReply:
+            return await operator.network.call(server(survivor), "unsafe_change", request, MembersReply, 20.0)
+
+        forced = (await stage.persist(force)).configuration
+        assert stage.master.catalog.tablets[tablet].configuration.index >= forced.index
+        await stage.until(lambda: members_of(stage, tablet) == {survivor: "voter"})
+        for host in others:
+            stage.cluster.lose_disk(server(host))
+            await stage.cluster.restart(server(host))
+        await stage.until(lambda: len(voters(stage, tablet)) == 3 and not stage.master.views.unsettled)
+
+    play(scenario, 0, OPTIONS)

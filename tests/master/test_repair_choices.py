@@ -63,7 +63,7 @@ def test_a_server_that_never_held_the_tablet_comes_first_and_one_that_did_is_bet
     assert scene.chosen(tablet) == "d"
 
 
-def test_a_server_that_drains_is_silent_or_holds_the_tablet_gets_none():
+def test_a_server_that_drains_has_no_disk_is_silent_or_holds_the_tablet_gets_none():
     scene = Scene("a", "b", "c", "d")
     tablet = scene.tablet(configuration("a", "b", "c", index=1), FAILED)
     assert scene.chosen(tablet) == "d"
@@ -71,6 +71,10 @@ def test_a_server_that_drains_is_silent_or_holds_the_tablet_gets_none():
     assert scene.decide(tablet) is None
     scene.story.apply(e.ServerDraining("tablet-server/d", False))
     assert scene.chosen(tablet) == "d"
+    scene.servers.heartbeat(heartbeat("d", takes_data=False), 0.0)
+    assert scene.decide(tablet) is None and not scene.repairs.has_room(
+        scene.story.catalog, scene.servers, tablet, 0.0
+    )
     scene.servers = Servers(unresponsive_s=1.0)
     scene.servers.heartbeat(heartbeat("d", register=True), 0.0)
     assert scene.decide(tablet, now=1.5) is None

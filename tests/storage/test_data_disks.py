@@ -48,7 +48,7 @@ def test_a_failed_sync_on_a_data_disk_loses_what_lies_on_it_and_nothing_else(
     assert not (places[0] / FAILED).exists()
 
     async def restarted(disk: LmdbDisk) -> None:
-        assert list(disk.lost_data_dirs()) == [str(places[1])]
+        assert list(disk.lost_data_dirs()) == [str(places[1])] and disk.takes_data()
         for path in ("data/a", "data/c"):
             assert disk.exists(path)
             with pytest.raises(DataDiskFailed, match="Input/output error"):
@@ -98,7 +98,9 @@ def test_everything_on_a_lost_disk_raises_and_is_damage_to_whoever_knows_no_bett
 def test_a_server_whose_data_disks_are_all_lost_says_so(places: tuple[Path, Path, Path]) -> None:
     async def scenario(disk: LmdbDisk) -> None:
         await disk.open_environment("data/a", ["t"], create=True)
+        assert disk.takes_data()
         lose(disk, "data/a")
+        assert not disk.takes_data()
         with pytest.raises(DataDiskFailed, match="every data directory of this server is lost"):
             await disk.open_environment("data/b", ["t"], create=True)
         await disk.open_environment("wals/b", ["t"], create=True)

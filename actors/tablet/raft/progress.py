@@ -34,7 +34,13 @@ TABLET_NOT_FOUND, TABLET_DELETED, TABLET_COPYING = "tablet_not_found", "tablet_d
 REPLICA_FAILED, DAMAGED, NOT_RUNNING = "replica_failed", "damaged", "not_running"
 VOTES_FORGOTTEN = "votes_forgotten"  # it failed, and does not know for whom it voted
 WRONG_SERVER = "wrong_server"
-UNABLE = (TABLET_NOT_FOUND, TABLET_DELETED, REPLICA_FAILED, VOTES_FORGOTTEN, DAMAGED)  # without a copy, for ever
+UNABLE = (
+    TABLET_NOT_FOUND,
+    TABLET_DELETED,
+    REPLICA_FAILED,
+    VOTES_FORGOTTEN,
+    DAMAGED,
+)  # without a copy, for ever
 
 NEVER = float("-inf")
 
