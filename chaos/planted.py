@@ -318,7 +318,7 @@ _ALL = (
         "alters",
         100,
         alter_defects.old_cells_come_back_under_their_name,
-        seed=23,
+        seed=5,
     ),
     Defect(
         "flushed-without-schema",

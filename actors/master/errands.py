@@ -34,13 +34,15 @@ FORGET_MAX = 500  # tablets forgotten in one edit
 
 
 class Errand(NamedTuple):
-    """`as_of`: the configuration on which a repair or a tombstone stands."""
+    """`as_of`: the configuration on which a repair or a tombstone stands. `version`: what an alteration brings; the next one
+    does not wait for the pause after it."""
 
     kind: str
     tablet: str
     uuid: str
     address: str
     as_of: Order = (0, -1)
+    version: int = 0
 
     @property
     def replica(self) -> tuple[str, str]:
@@ -135,7 +137,8 @@ class Errands:
             leader = self._views.of(tablet).leader
             peer = record.member(leader) if leader is not None else None
             if peer is not None:
-                yield Errand(ALTER, tablet, peer.uuid, peer.address)
+                version = catalog.tables[record.table].schema.version
+                yield Errand(ALTER, tablet, peer.uuid, peer.address, version=version)
         yield from self._repairing(catalog, servers, now)
         yield from self._burying(catalog, servers)
         for tablet in catalog.ended:
