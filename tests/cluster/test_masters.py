@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from ebla.placement.local_cluster import LocalCluster
 from ebla.storage.errors import InvalidArgument
 from ebla.table import Database
 from tests.cluster.conftest import Caller, eventually
+from tests.cluster.load import Load
 
 pytestmark = pytest.mark.cluster
 
@@ -37,77 +37,78 @@ NAMESPACE = f"ebla-{NAME}"
 MASTERS = ("master/0", "master/1")
 NODES = ("journal/0", "journal/1", "journal/2")
 SCHEMA = pa.schema([("writer", pa.int32()), ("number", pa.int64())])
-WRITERS = 2
-CHANGES = 3  # acknowledged changes of the catalog that a test waits for
+MORE = 3  # of everything that a load does, that a test waits for
 BEFORE = ["first", "rows"]  # made by the single master
 
 
-class Load:
-    """One thread that creates tables and drops every other one, and writers that insert row after row. Whatever is
-    refused, or done twice, is an error."""
+def row(writer: int, number: int) -> dict[str, int]:
+    return {"writer": writer, "number": number}
+
+
+class Tables:
+    """Tables come, and every other one goes again."""
 
     def __init__(self, db: Database, prefix: str) -> None:
         self.db = db
-        self.table = db.table("rows")
         self.prefix = prefix
-        self.tables: dict[str, str] = {}
-        self.made = self.changes = 0
-        self.rows: list[list[int]] = [[] for _ in range(WRITERS)]
-        self.errors: list[BaseException] = []
-        self._end = threading.Event()
+        self.ids: dict[str, str] = {}
+        self.made = 0
 
-    @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
-        works = [self._change, *([self._write] * WRITERS)]
-        threads = [
-            threading.Thread(target=self._guarded, args=(work, number - 1), daemon=True)
-            for number, work in enumerate(works)
-        ]
-        for thread in threads:
-            thread.start()
-        try:
-            self.await_more()
-            yield
-            self.await_more()
-        finally:
-            self._end.set()
-            for thread in threads:
-                thread.join()
-
-    def await_more(self, changes: int = CHANGES) -> None:
-        """Until so many more changes, and rows of every writer, were acknowledged."""
-        goal = self.changes + changes
-        written = [len(rows) + changes for rows in self.rows]
-
-        def reached() -> bool:
-            assert not self.errors, self.errors
-            done = all(len(rows) >= wanted for rows, wanted in zip(self.rows, written, strict=True))
-            return done and self.changes >= goal
-
-        eventually(reached, "tables come and go, and rows are written")
-
-    def _guarded(self, work: Any, number: int) -> None:
-        try:
-            while not self._end.is_set():
-                work(number)
-        except BaseException as error:
-            self.errors.append(error)
-
-    def _change(self, number: int) -> None:
+    def step(self) -> None:
         self.made += 1
         name = f"{self.prefix}-{self.made}"
         made = self.db.create_table(name, schema=SCHEMA, primary_key=["writer", "number"], replicas=1)
-        self.tables[name] = made.info().table
-        self.changes += 1
+        self.ids[name] = made.info().table
         if self.made % 2 == 0:
             self.db.drop_table(name)
-            del self.tables[name]
-            self.changes += 1
+            del self.ids[name]
 
-    def _write(self, writer: int) -> None:
-        number = len(self.rows[writer])
-        self.table.insert({"writer": writer, "number": number}, deadline_s=60.0)
-        self.rows[writer].append(number)
+
+class Altered:
+    """A column comes, changes its name and goes, under rows. The next one of that name shows nothing of it."""
+
+    def __init__(self, db: Database) -> None:
+        schema = pa.schema([("number", pa.int64())])
+        by = ebla.hash("number", buckets=2)
+        self.table = db.create_table("altered", schema=schema, primary_key=["number"], partition_by=by)
+        self.rows = 0
+
+    def step(self) -> None:
+        number, default = self.rows, -1 - self.rows
+        self.table.alter().add_column("extra", pa.int64(), default=default).apply()
+        self.table.insert({"number": number, "extra": number})
+        self.rows += 1
+        self.table.alter().rename_column("extra", "other").apply()
+        shown = self.table.scan().to_arrow().to_pydict()
+        found = dict(zip(shown["number"], shown["other"], strict=True))
+        assert found == {**dict.fromkeys(range(number), default), number: number}
+        self.table.alter().drop_column("other").apply()
+
+
+class Recalled:
+    """A table is dropped for a while, refuses everybody, and comes back whole."""
+
+    def __init__(self, db: Database) -> None:
+        self.db = db
+        self.table = db.create_table("recalled", schema=SCHEMA, primary_key=["writer", "number"])
+        self.rows = [row(0, number) for number in range(100)]
+        self.table.insert(self.rows)
+        self.id = self.table.info().table
+
+    def step(self) -> None:
+        self.db.drop_table("recalled", reserve_s=3600.0)
+        with pytest.raises(ebla.NotFound, match="recall"):
+            self.db.table("recalled").info()
+        table = self.db.recall_table("recalled")
+
+        def served() -> bool:
+            info = table.info()
+            assert info.table == self.id
+            return info.applied_version == info.schema.version
+
+        eventually(served, "every tablet has heard of the recall")
+        found = table.scan().to_arrow().to_pylist()
+        assert sorted(found, key=lambda each: each["number"]) == self.rows
 
 
 class Deployment:
@@ -146,15 +147,16 @@ class Deployment:
         return eventually(found, f"a master is active, other than {others_than}")
 
     @contextlib.contextmanager
-    def loaded(self) -> Iterator[Load]:
+    def loaded(self, *others: Callable[[], object]) -> Iterator[Load]:
         """A load while the block runs; afterwards everything that was ever acknowledged is there, once."""
         with ebla.connect(NAME) as db:
             self.loads += 1
-            load = Load(db, f"load-{self.loads}")
+            tables = Tables(db, f"load-{self.loads}")
+            load = Load(db.table("rows"), row, MORE, tables.step, *others)
             with load.running():
                 yield load
-            self.tables |= load.tables
-            self.rows |= {(w, n) for w, numbers in enumerate(load.rows) for n in numbers}
+            self.tables |= tables.ids
+            self.rows |= load.written()
             self.require_everything(db)
             db.table("rows").delete([{"writer": w, "number": n} for w, n in sorted(self.rows)])
             self.rows.clear()
@@ -237,6 +239,32 @@ def test_a_killed_master_is_succeeded(deployment: Deployment, faults: RealFaults
         faults.kill_actor(first)
         assert deployment.active(first) != first
         load.await_more()
+
+
+def test_alterations_recalls_and_a_held_lock_outlive_a_killed_master(
+    deployment: Deployment, faults: RealFaults
+) -> None:
+    with ebla.connect(NAME) as db, db.session(name="the holder") as session:
+        altered, recalled = Altered(db), Recalled(db)
+        for table in (altered.table, recalled.table):
+            deployment.tables[table.name] = table.info().table
+        first_worker = session.create("/workers/w-", ephemeral=True, sequential=True, parents=True)
+        with deployment.loaded(altered.step, recalled.step) as load, session.lock("/locks/nightly") as lock:
+            (waiter,) = session.children("/locks/nightly")
+            first = deployment.active()
+            faults.kill_actor(first)
+            assert deployment.active(first) != first
+            load.await_more()
+            assert session.children("/locks/nightly") == [waiter]
+            eventually(lambda: lock.held, "the new master has heard of the lock's holder")
+            token = lock.token
+        assert session.children("/workers") == [first_worker.path.rpartition("/")[2]]
+        second_worker = session.create("/workers/w-", ephemeral=True, sequential=True)
+        assert second_worker.path > first_worker.path
+        with db.session() as other, other.lock("/locks/nightly") as next_lock:
+            assert next_lock.token > token
+    with ebla.connect(NAME) as db:
+        assert db.coordination.children("/workers") == [], "its sessions are closed"
 
 
 def test_a_master_that_was_paused_past_its_lease_follows_its_successor(

@@ -234,6 +234,24 @@ def test_a_feed_may_be_repeated_under_its_job(stage: Stage, monkeypatch: pytest.
         feed(stage.session, stage.source.withColumn("int", F.lit(1)), target, mode="insert", job="nightly")
 
 
+def test_spark_feeds_and_reads_a_table_as_it_was_altered(stage: Stage) -> None:
+    """Rows of both layouts lie on the disks; those from before show the new column's default."""
+    source = stage.source.select("id", "name", "int")
+    grown = table_for(stage.db, "grown", source, primary_key=["id"], partition_by=ebla.hash("id", buckets=2))
+    assert feed(stage.session, source.where("id < 5000"), grown).rows == 5000
+    change = grown.alter().add_column("grade", pa.int32(), default=5)
+    change.rename_column("int", "number").drop_column("name").apply()
+    added = F.when(F.col("id") < 5000, 5).otherwise(F.col("id") % 97).cast("int")
+    expected = stage.source.select("id", F.col("int").alias("number"), added.alias("grade"))
+    assert feed(stage.session, expected.where("id >= 5000"), grown).rows == ROWS - 5000
+    for local in (True, False):
+        rows = read_table(stage.session, grown, local=local)
+        assert rows.columns == ["id", "number", "grade"]
+        assert rows.exceptAll(expected).count() == 0
+        assert rows.count() == ROWS
+    assert verify(stage.session, expected, grown).ok
+
+
 def test_a_value_that_does_not_fit_names_its_column(stage: Stage, table: Table) -> None:
     wrong = stage.source.withColumn("tiny", F.col("id") + 1000)
     with pytest.raises(ebla.InvalidArgument, match="column 'tiny'") as caught:

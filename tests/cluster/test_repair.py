@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import shutil
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,6 +33,7 @@ from ebla.placement.local_cluster import LocalCluster
 from ebla.table import Database
 from ebla.verdicts import Unanswered
 from tests.cluster.conftest import Caller, connect, disconnect, eventually, start_cluster
+from tests.cluster.load import WRITERS, Load
 
 pytestmark = pytest.mark.cluster
 
@@ -42,7 +42,6 @@ NAMESPACE = f"ebla-{NAME}"
 MASTER = "master/0"
 HOSTS = ("host-1", "host-2", "host-3", "host-4")
 SCHEMA = pa.schema([("writer", pa.int32()), ("number", pa.int64()), ("filling", pa.string())])
-WRITERS = 2
 ROWS = 30  # of each writer, that a test waits for
 FILLING = "x" * 2000
 REPAIR_S = 150.0  # a node that is lost for good is noticed, its replicas are copied
@@ -52,47 +51,8 @@ def address(host: str) -> str:
     return f"tablet-server/{host}"
 
 
-class Load:
-    """Writers that insert row after row. Whatever is refused, or done twice, is an error."""
-
-    def __init__(self, db: Database) -> None:
-        self.table = db.table("rows")
-        self.rows: list[list[int]] = [[] for _ in range(WRITERS)]
-        self.errors: list[BaseException] = []
-        self._end = threading.Event()
-
-    @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
-        threads = [threading.Thread(target=self._run, args=(w,), daemon=True) for w in range(WRITERS)]
-        for thread in threads:
-            thread.start()
-        try:
-            self.await_more()
-            yield
-            self.await_more()
-        finally:
-            self._end.set()
-            for thread in threads:
-                thread.join()
-
-    def await_more(self) -> None:
-        goals = [len(rows) + ROWS for rows in self.rows]
-
-        def reached() -> bool:
-            assert not self.errors, self.errors
-            return all(len(rows) >= goal for rows, goal in zip(self.rows, goals, strict=True))
-
-        eventually(reached, "rows are written")
-
-    def _run(self, writer: int) -> None:
-        try:
-            while not self._end.is_set():
-                number = len(self.rows[writer])
-                row = {"writer": writer, "number": number, "filling": FILLING}
-                self.table.insert(row, deadline_s=60.0)
-                self.rows[writer].append(number)
-        except BaseException as error:
-            self.errors.append(error)
+def row(writer: int, number: int) -> dict[str, Any]:
+    return {"writer": writer, "number": number, "filling": FILLING}
 
 
 class Deployment:
@@ -118,11 +78,11 @@ class Deployment:
     def loaded(self) -> Iterator[Database]:
         """Rows are written while the block runs; afterwards all of them are there, once, on three equal replicas."""
         with ebla.connect(NAME) as db:
-            load = Load(db)
+            load = Load(db.table("rows"), row, ROWS)
             with load.running():
                 yield db
             self.require_whole()
-            written = {(w, n) for w, numbers in enumerate(load.rows) for n in numbers}
+            written = load.written()
             rows = db.table("rows").scan(columns=["writer", "number"]).to_arrow().to_pydict()
             pairs = list(zip(rows["writer"], rows["number"], strict=True))
             assert len(pairs) == len(set(pairs))

@@ -1,0 +1,80 @@
+"""A load on a deployment that a test is about to hurt: writers that insert row after row, and whatever else the test wants
+done again and again. What is refused, or done twice, is an error."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ebla.table import Table
+from tests.cluster.conftest import eventually
+
+WRITERS = 2
+
+
+class Load:
+    """`row` makes what a writer inserts, by writer and number; each of `others` is called again and again, in a thread of its
+    own. A test waits for `more` rows of each writer, or calls of each of the others."""
+
+    def __init__(
+        self,
+        table: Table,
+        row: Callable[[int, int], dict[str, Any]],
+        more: int,
+        *others: Callable[[], object],
+    ) -> None:
+        self._table = table
+        self._row = row
+        self._more = more
+        self._others = others
+        self._rows = [0] * WRITERS  # writers insert 0, 1, 2, ...
+        self._calls = [0] * len(others)
+        self._errors: list[BaseException] = []
+        self._end = threading.Event()
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        works = [(self._write, number) for number in range(WRITERS)]
+        works += [(self._call, number) for number in range(len(self._others))]
+        threads = [threading.Thread(target=self._run, args=work, daemon=True) for work in works]
+        for thread in threads:
+            thread.start()
+        try:
+            self.await_more()
+            yield
+            self.await_more()
+        finally:
+            self._end.set()
+            for thread in threads:
+                thread.join()
+        assert not self._errors, self._errors
+
+    def await_more(self) -> None:
+        goals = [done + self._more for done in (*self._rows, *self._calls)]
+
+        def reached() -> bool:
+            assert not self._errors, self._errors
+            return all(done >= goal for done, goal in zip((*self._rows, *self._calls), goals, strict=True))
+
+        eventually(reached, f"{self._more} more of everything are done")
+
+    def written(self) -> set[tuple[int, int]]:
+        """Writer and number of every row that was acknowledged."""
+        return {(writer, number) for writer, rows in enumerate(self._rows) for number in range(rows)}
+
+    def _run(self, work: Callable[[int], None], number: int) -> None:
+        try:
+            while not self._end.is_set():
+                work(number)
+        except BaseException as error:
+            self._errors.append(error)
+
+    def _write(self, writer: int) -> None:
+        self._table.insert(self._row(writer, self._rows[writer]), deadline_s=60.0)
+        self._rows[writer] += 1
+
+    def _call(self, number: int) -> None:
+        self._others[number]()
+        self._calls[number] += 1
