@@ -188,7 +188,7 @@ class Copies:
         )
         known = lifecycle.consensus_of(tablet)
         before = msgspec.structs.replace(superblock, state=m.DELETED)
-        stone = lifecycle.stones.get(tablet) or lifecycle.stone(before, known)
+        stone = lifecycle.stones.get(tablet) or lifecycle.stone(before, known, known)
         async with stone.turn:
             await self.world.faults.here("tablet.copy.before_mark")
             await lifecycle.superblocks.save(tablet, superblock)
@@ -233,6 +233,7 @@ class Copies:
         """The commit point, and the start of the replica. No vote is given meanwhile: it would be by the old memory."""
         lifecycle, stone, tablet = self.lifecycle, job.stone, job.tablet
         async with stone.turn:
+            await stone.save(lifecycle.consensus)  # a vote that a full disk held up
             job.require_wanted()
             assert job.parts is not None
             ready = msgspec.structs.replace(
@@ -250,17 +251,12 @@ class Copies:
         """Back to the tombstone. What a full disk does not let us say, the next start says."""
         stone = job.stone
         await job.close()
-        async with stone.turn:
-            self.lifecycle.renew(
-                stone,
-                msgspec.structs.replace(stone.superblock, state=m.DELETED),
-                ConsensusState(stone.hard_state, stone.configuration),
-            )
-            stone.error = str(error)
-            await self.world.faults.here("tablet.copy.before_undo")
-            with contextlib.suppress(DiskFull):
-                await self.lifecycle.superblocks.save(job.tablet, stone.superblock)
-            await self.lifecycle.finish(stone)
+        stone.superblock = msgspec.structs.replace(stone.superblock, state=m.DELETED)
+        stone.error = str(error)
+        await self.world.faults.here("tablet.copy.before_undo")
+        with contextlib.suppress(DiskFull):
+            await self.lifecycle.superblocks.save(job.tablet, stone.superblock)
+        await self.lifecycle.finish(stone)
 
     async def cancel(self, tablet: str) -> None:
         """End the copy, if there is one, and wait until a tombstone, or a replica that was ready already, is left."""

@@ -1,7 +1,7 @@
 """How a replica goes: to a tombstone, which remembers and votes, or for good.
 
 tombstone   its server left the configuration, or a copy is about to take its place. The six steps of the seed:
-            1 the replica stops; 2, 3 the quarantine gets its superblock; 4 the superblock says deleted, where the log
+            1 the replica stops, and votes and is told of as a tombstone at once; 2, 3 the quarantine gets its superblock; 4 the superblock says deleted, where the log
             ended, and where the data goes: from here on it is a tombstone; 5 the quarantine gets term and vote; 6 log and
             rows move there. What a crash interrupts behind step 4 is finished at the start
 for good    its table was dropped, or its tablet replaced: superblock "deleting" first, then rows, log, term and vote,
@@ -40,8 +40,9 @@ class Deletion:
     # -- what the master asks for
 
     async def delete(self, request: m.DeleteTabletRequest) -> None:
-        """Durable when it returns. Absent is ok, and so is what is done already. Until the mark is durable the replica
-        serves as before."""
+        """Durable when it returns. Absent is ok, and so is what is done already. What is to go for good serves as before
+        until its mark is durable. What is to be a tombstone stops first, because its last position stands in the mark; from
+        there on it votes as one, and a start before the mark brings the replica back with these votes."""
         lifecycle, tablet = self.lifecycle, request.tablet
         async with lifecycle.transition(tablet):
             if self.end_copy is not None:
@@ -89,22 +90,18 @@ class Deletion:
         replica = lifecycle.replicas.get(tablet)
         superblock = lifecycle.superblock(tablet)
         assert superblock is not None, tablet
-        last: Position | None = None
-        consensus: ConsensusState | None
-        if replica is not None:
-            last = replica.log.last
-            consensus = replica.consensus()
-            del lifecycle.replicas[tablet]
-            await self._close(replica, keep=replica.state == RUNNING)
-        else:
-            consensus = lifecycle.consensus_of(tablet)  # none of a damaged one: it does not vote
+        last: Position | None = replica.log.last if replica else None
+        durable = lifecycle.consensus_of(tablet)  # none of a damaged one: it does not vote
+        consensus = replica.consensus() if replica else durable
         name = f"{tablet}-{self.world.clock.wall_us()}"
         marked = msgspec.structs.replace(
             superblock, state=m.DELETED, last=last, quarantine=name, reason=reason
         )
-        stone = lifecycle.stone(marked, consensus)
-        lifecycle.stones[tablet] = stone
+        stone = lifecycle.stones[tablet] = lifecycle.stone(marked, consensus, durable)
+        lifecycle.replicas.pop(tablet, None)
         lifecycle.broken.pop(tablet, None)
+        if replica is not None:
+            await self._close(replica, keep=replica.state == RUNNING)
         return stone
 
     async def _close(self, replica: Replica, *, keep: bool) -> None:

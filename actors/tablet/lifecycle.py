@@ -166,7 +166,7 @@ class Lifecycle:
             superblock = msgspec.structs.replace(superblock, state=m.DELETED)
             await self.world.faults.here("tablet.start.before_undo")
             await self.superblocks.save(superblock.tablet, superblock)
-        stone = self.stones[superblock.tablet] = self.stone(superblock, consensus)
+        stone = self.stones[superblock.tablet] = self.stone(superblock, consensus, consensus)
         stone.durable = True
         await self.finish(stone)
 
@@ -312,20 +312,25 @@ class Lifecycle:
         if not self.in_transition(tablet):
             self._transitions.pop(tablet, None)
 
-    def stone(self, superblock: Superblock, consensus: ConsensusState | None) -> Stone:
-        """A replica without a record of votes never existed, so it gave none."""
-        state = consensus or ConsensusState(HardState(), Configuration(()))
-        return Stone(superblock, state.configuration, self._voter(superblock, state))
+    def stone(
+        self, superblock: Superblock, consensus: ConsensusState | None, durable: ConsensusState | None
+    ) -> Stone:
+        """`durable`: what is on disk of `consensus`. A replica without a record of votes never existed, so it gave none."""
+        none = ConsensusState(HardState(), Configuration(()))
+        state, saved = consensus or none, durable or none
+        return Stone(superblock, state.configuration, self._voter(superblock, state, saved))
 
     def renew(self, stone: Stone, superblock: Superblock, state: ConsensusState) -> None:
         """It is another by now, all of which is durable."""
         stone.superblock, stone.configuration = superblock, state.configuration
-        stone.voter, stone.error = self._voter(superblock, state), None
+        stone.voter, stone.error = self._voter(superblock, state, state), None
 
-    def _voter(self, superblock: Superblock, state: ConsensusState) -> Tombstone:
+    def _voter(self, superblock: Superblock, state: ConsensusState, durable: ConsensusState) -> Tombstone:
         last, now = superblock.last, self.world.clock.monotonic()
         position = (last.index, last.term) if last else None
-        return Tombstone(state.hard_state, position, self.options.election_s_min, now)
+        return Tombstone(
+            state.hard_state, position, self.options.election_s_min, now, durable=durable.hard_state
+        )
 
     async def _open_store(self, tablet: str, *, create: bool) -> TabletStore:
         retention_us = int(self.options.results_retention_s * 1_000_000)

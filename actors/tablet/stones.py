@@ -16,6 +16,7 @@ import asyncio
 from ebla.actors.messages import COPYING, DELETED, ReplicaReport
 from ebla.actors.tablet.raft.messages import (
     Answer,
+    AppendRequest,
     Configuration,
     HardState,
     Request,
@@ -57,22 +58,27 @@ class Stone:
     async def receive(
         self, now: float, request: Request, consensus: RecordStore[ConsensusState]
     ) -> Answer | None:
-        """Durable before it answers: term and vote. None where only a replica could answer."""
+        """Durable before it answers: term and vote. None where only a replica could answer: at once, since heartbeats of
+        other tablets travel with it."""
+        if isinstance(request, AppendRequest):
+            self.voter.receive(now, request)
+            return None
         async with self.turn:
             if self.ended:
                 return None
-            answer, save = self.voter.receive(now, request)
-            if save is not None:
-                try:
-                    await self.save(consensus)
-                except DiskFull:
-                    return None  # asked again, it answers when there is space
-                self.voter.saved(save)
+            answer, _ = self.voter.receive(now, request)
+            try:
+                await self.save(consensus)
+            except DiskFull:
+                return None  # asked again, it answers when there is space
             return None if self.ended else answer
 
     async def save(self, consensus: RecordStore[ConsensusState]) -> None:
-        """Durable when it returns: what it may never forget."""
-        await consensus.save(self.tablet, ConsensusState(self.voter.hard_state, self.configuration))
+        """Durable when it returns: what it may never forget. The caller holds the turn."""
+        state = self.voter.unsaved
+        if state is not None:
+            await consensus.save(self.tablet, ConsensusState(state, self.configuration))
+            self.voter.saved(state)
 
     @property
     def hard_state(self) -> HardState:

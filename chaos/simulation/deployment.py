@@ -26,9 +26,9 @@ from ebla.actors.master.group import GroupMaster
 from ebla.actors.master.options import GroupOptions, MasterOptions
 from ebla.actors.master.server import Master
 from ebla.actors.tablet.options import TabletServerOptions
-from ebla.actors.tablet.server import TabletServer
 from ebla.actors.world import Faults, Role, World
 from ebla.chaos.plans import MASTER
+from ebla.chaos.simulation.ballots import Ballots, WatchedServer
 from ebla.chaos.simulation.world import NodeCrashed, SimulatedCluster
 from ebla.options import MASTER as MASTER_ADDRESS
 from ebla.options import ClientWorld
@@ -104,6 +104,7 @@ class Deployment:
         self.masters = tuple(map(address_of, shape.master_hosts())) or (MASTER_ADDRESS,)
         self.journals = tuple(map(address_of, shape.journal_hosts()))
         self.random: Random = self.cluster.loop.derive("deployment")
+        self.ballots = Ballots()
         self._held_down: Counter[str] = Counter()
         self._supervisor: asyncio.Task[None] | None = None
         self._sessions: list[Session] = []
@@ -160,7 +161,12 @@ class Deployment:
 
     def maker(self, host: str) -> Callable[[World], Role]:
         options = TabletServerOptions(masters=self.masters, host=host, **self.shape.server)
-        return lambda world: TabletServer(world, options)
+        return lambda world: WatchedServer(world, options, self.ballots, self._is_copy)
+
+    def _is_copy(self, uuid: str) -> bool:
+        """Whether an old copy of the server's directory is in use somewhere."""
+        states = [self.cluster.state(address_of(host)) for host in self.hosts]
+        return any(state.is_copy and state.uuid == uuid for state in states)
 
     # -- masters
 

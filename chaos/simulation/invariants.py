@@ -14,6 +14,7 @@ What is a function of one state alone, a replica's or the catalog's, is looked a
     committed_never_changes        an entry once seen committed is the one at its index, in every replica, for ever
     terms_and_votes_only_grow      on disk: the term never falls, and a vote in a term is never changed (they do on an old
                                    copy of a directory, and nobody may count what its server says: see the next)
+    votes_are_given_once           what a server answers: one vote in a term, over all its starts, see ballots.py
     old_copies_are_not_believed    no role takes what runs on an old copy for the server whose copy it is
     indexes_are_in_order           flushed <= applied <= committed <= last, and durable <= last
     durable_is_on_disk             what a replica calls durable lies in a log on its disk
@@ -117,6 +118,7 @@ class Watch:
         self.looks += 1
         servers, master = list(self._servers()), self._master()
         old_copies_are_not_believed(self.deployment, servers, master, self.memory)
+        votes_are_given_once(self.deployment)
         one_master_serves(self.deployment)
         changed, leaders = self._replicas(servers)
         for tablet, those in changed.items():
@@ -371,6 +373,10 @@ def committed_never_changes(seen: Seen, memory: Memory) -> None:
 def terms_and_votes_only_grow(seen: Seen, memory: Memory) -> None:
     if seen.server.instance.start not in memory.old_copies:
         memory.remembered.votes(seen.server, seen.tablet, str(seen))
+
+
+def votes_are_given_once(deployment: Deployment) -> None:
+    assert not deployment.ballots.twice, deployment.ballots.twice
 
 
 def what_was_promised_is_remembered(seen: Seen, memory: Memory) -> None:

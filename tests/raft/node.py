@@ -131,7 +131,8 @@ class Node:
         assert self.core is None and self.tombstone is None
         if self.disk.buried:
             limit = self.group.limits.election_s_min
-            self.tombstone = Tombstone(self.disk.hard_state, self.disk.buried, limit, self.clock())
+            state = self.disk.hard_state
+            self.tombstone = Tombstone(state, self.disk.buried, limit, self.clock(), durable=state)
             self.entries = []
             return
         self.entries = list(self.disk.entries)

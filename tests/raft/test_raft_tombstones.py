@@ -16,7 +16,7 @@ LAST = (7, 3)  # index, term
 def stone(
     term: int = 3, vote: str | None = None, last: tuple[int, int] | None = LAST, now: float = 0.0
 ) -> Tombstone:
-    return Tombstone(HardState(term, vote), last, MIN, now)
+    return Tombstone(HardState(term, vote), last, MIN, now, durable=HardState(term, vote))
 
 
 def vote(

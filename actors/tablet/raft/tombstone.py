@@ -34,14 +34,21 @@ class Verdict(NamedTuple):
 
 class Tombstone:
     """`last`: index and term of the log's last entry, or None if that is unknown: then it votes for nobody, because anybody
-    may lack what it has acknowledged."""
+    may lack what it has acknowledged. `durable`: the hard state that is on the disk. The replica may have been stopped while
+    a later one was on its way there."""
 
     def __init__(
-        self, hard_state: HardState, last: tuple[int, int] | None, election_s_min: float, now: float
+        self,
+        hard_state: HardState,
+        last: tuple[int, int] | None,
+        election_s_min: float,
+        now: float,
+        *,
+        durable: HardState,
     ) -> None:
         self.hard_state = hard_state
         self.last = last
-        self._durable = hard_state
+        self._durable = durable
         self._election_s_min = election_s_min
         # It may have answered a leader just before, and a lease may stand on that.
         self._withheld_until = now + election_s_min
@@ -55,7 +62,12 @@ class Tombstone:
             answer: Answer = self._vote(now, request)
         else:
             answer = TimeoutNowReply(self.hard_state.term)
-        return Verdict(answer, None if self.hard_state == self._durable else self.hard_state)
+        return Verdict(answer, self.unsaved)
+
+    @property
+    def unsaved(self) -> HardState | None:
+        """What no answer may rest on yet."""
+        return None if self.hard_state == self._durable else self.hard_state
 
     def saved(self, state: HardState) -> None:
         """This one, or a later one, is on the disk."""
