@@ -25,6 +25,7 @@ from ebla.storage.results import RESULTS
 FETCH_TIMEOUT_S = 10.0
 ATTEMPTS_MAX = 6
 RETRY_S = 0.1
+NUMBER_MAX = 1 << 62
 DATABASES = [tablet_store.ROWS, RESULTS, tablet_store.META]
 RATE_S = 5.0  # over which the rate is told
 
@@ -69,6 +70,7 @@ class Job:
         self._arrived: dict[int, m.Chunk] = {}
         self._next = 0  # to be asked for
         self._wanted = 0  # to be written
+        self._last = NUMBER_MAX  # as far as is known
         self._over = False
         self._error: EblaError | None = None
         self._changed = asyncio.Event()
@@ -205,8 +207,9 @@ class Job:
     # -- chunks
 
     async def _fetch_all(self) -> None:
-        """One of WINDOW that ask for a chunk each, never further ahead than that."""
-        while not self._over:
+        """One of WINDOW that ask for a chunk each, never further ahead than that. One behind the end may be asked for, and
+        is not missed."""
+        while not self._over and self._next <= self._last:
             if self._next >= self._wanted + WINDOW:
                 self._changed.clear()
                 await self._changed.wait()
@@ -215,34 +218,41 @@ class Job:
             try:
                 chunk = await self._fetch(number)
             except EblaError as error:
-                self._stop(error)
+                if number <= self._last:
+                    self._stop(error)
                 return
             self._arrived[number] = chunk
-            self._over = self._over or chunk.end
+            if chunk.end:
+                self._last = min(self._last, number)
             self._changed.set()
 
     async def _fetch(self, number: int) -> m.Chunk:
-        session = self.begun.session
+        """Where the source's bandwidth is taken for long, it says when to come back; that is no failed attempt."""
         error: EblaError = CopyEnded("no attempt was made")
-        for attempt in range(ATTEMPTS_MAX):
-            if attempt:
-                await self.world.clock.sleep(RETRY_S * attempt**2 * (1 + self.world.random.random() / 2))
-            if self._over:
+        attempt = 0
+        while True:
+            if self._over or number > self._last:
                 raise error
             try:
-                chunk = await self.world.network.call(
-                    self.source, "fetch_chunk", m.FetchRequest(session, number), m.Chunk, FETCH_TIMEOUT_S
-                )
-                transfer.check(session, number, chunk.part, chunk.data, chunk.digest, end=chunk.end)
-                return chunk
-            except Corruption as damage:
-                error = damage
-            except EblaError as refusal:
-                if not isinstance(refusal, errors.NetworkError | errors.Throttled | errors.NotRunning):
+                return await self._ask(number)
+            except errors.Throttled as limited:
+                error, wait_s = limited, limited.retry_after_s or RETRY_S
+            except (Corruption, errors.NetworkError, errors.NotRunning) as lost:
+                if not isinstance(lost, Corruption):
+                    self.world.faults.reached("tablet.copy.chunk_lost")
+                error, attempt = lost, attempt + 1
+                if attempt == ATTEMPTS_MAX:
                     raise
-                self.world.faults.reached("tablet.copy.chunk_lost")
-                error = refusal
-        raise error
+                wait_s = RETRY_S * attempt**2 * (1 + self.world.random.random() / 2)
+            await self.world.clock.sleep(wait_s)
+
+    async def _ask(self, number: int) -> m.Chunk:
+        session = self.begun.session
+        chunk = await self.world.network.call(
+            self.source, "fetch_chunk", m.FetchRequest(session, number), m.Chunk, FETCH_TIMEOUT_S
+        )
+        transfer.check(session, number, chunk.part, chunk.data, chunk.digest, end=chunk.end)
+        return chunk
 
     def _stop(self, error: EblaError) -> None:
         """The first reason stands."""

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 
 from ebla.actors import errors
 from ebla.actors import messages as m
+from ebla.actors.tablet.bandwidth import Bandwidth
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.replica import Replica
 from ebla.actors.world import World, new_id
@@ -57,6 +58,7 @@ class Session:
     number: int = 0
     ended: bool = False
     kept: dict[int, m.Chunk] = field(default_factory=dict)
+    due: dict[int, float] = field(default_factory=dict)  # when each of them may leave
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
@@ -80,9 +82,9 @@ class Sessions:
         self.flush = flush
         self.on_failed = on_failed
         self.on_doubt = on_doubt
+        self.bandwidth = Bandwidth(world.clock, options.copy_bytes_per_s)
         self.sent_bytes = 0
         self._sessions: dict[str, Session] = {}
-        self._free_at = 0.0  # when the bandwidth allows the next chunk
 
     def start(self) -> None:
         self.world.spawn(self._expire(), "copy sessions")
@@ -102,6 +104,7 @@ class Sessions:
     async def begin(self, replica: Replica, request: m.BeginSessionRequest) -> m.SessionBegun:
         """Flushes first, so that there is little log to send. Nothing here outlives this process."""
         self._require_leading(replica, request.term)
+        self._require_member(replica, request.requestor)
         for session in list(self._sessions.values()):
             if session.requestor == request.requestor and session.replica is replica:
                 self._end(session)
@@ -179,6 +182,15 @@ class Sessions:
                 term=replica.core.term,
             )
 
+    def _require_member(self, replica: Replica, requestor: str) -> None:
+        """A request of the leader may have been on its way for long."""
+        if replica.core.configuration.peer(requestor) is None:
+            raise errors.IllegalState(
+                f"server {requestor} is no member of tablet {replica.tablet}; members are copied to, so add it first",
+                tablet=replica.tablet,
+                state=replica.state,
+            )
+
     # -- fetch
 
     async def fetch(self, request: m.FetchRequest) -> m.Chunk:
@@ -196,10 +208,12 @@ class Sessions:
                 self._require(session)
                 session.number += 1
                 session.kept[chunk.number] = chunk
+                session.due[chunk.number] = self.bandwidth.take(len(chunk.data))
                 session.kept.pop(chunk.number - KEPT, None)
+                session.due.pop(chunk.number - KEPT, None)
             self._require(session)
-            chunk = session.kept[request.number]
-        await self._within_bandwidth(len(chunk.data))
+            chunk, due_at = session.kept[request.number], session.due[request.number]
+        await self.bandwidth.until(due_at, self.options.copy_idle_s / 3)
         self.sent_bytes += len(chunk.data)
         return chunk
 
@@ -247,14 +261,6 @@ class Sessions:
         session.ended = session.index == last
         return items
 
-    async def _within_bandwidth(self, size: int) -> None:
-        """What all copies from here may take together."""
-        rate = self.options.copy_bytes_per_s
-        if rate:
-            now = self.world.clock.monotonic()
-            self._free_at = max(now, self._free_at) + size / rate
-            await self.world.clock.sleep(self._free_at - now)
-
     # -- end
 
     def end(self, session_id: str, *, damaged: bool = False) -> None:
@@ -271,7 +277,11 @@ class Sessions:
                 self._end(session)
 
     def _end(self, session: Session) -> None:
-        if self._sessions.pop(session.id, None) is not None and session.stream is not None:
+        if self._sessions.pop(session.id, None) is None:
+            return
+        for number, due_at in session.due.items():
+            self.bandwidth.give_back(len(session.kept[number].data), due_at)
+        if session.stream is not None:
             session.stream.close()
 
     async def _expire(self) -> None:

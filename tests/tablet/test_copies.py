@@ -273,7 +273,8 @@ def test_a_session_that_nobody_asks_lets_go_of_the_log() -> None:
         await fill(group, 10)
         server = group.server(leader)
         replica = group.replica(leader)
-        begin = m.BeginSessionRequest(server.instance.uuid, TABLET, "r" * 32, replica.core.term)
+        asking = group.server((await group.followers())[0]).instance.uuid
+        begin = m.BeginSessionRequest(server.instance.uuid, TABLET, asking, replica.core.term)
         begun = await group.ask(leader, "begin_copy_session", begin, m.SessionBegun)
         again = await group.ask(leader, "begin_copy_session", begin, m.SessionBegun)
         assert len(server.sessions) == 1 and again.session != begun.session
