@@ -18,15 +18,21 @@ from ebla.actors.world import World, rpc
 
 @dataclass
 class Ballots:
-    """By uuid of a server, tablet and term: whom it has voted for. `twice` says who broke its word."""
+    """By uuid of a server and tablet: whom it has voted for, by term. `twice` says who broke its word."""
 
-    given: dict[tuple[str, str, int], str] = field(default_factory=dict)
+    given: dict[tuple[str, str], dict[int, str]] = field(default_factory=dict)
     twice: str = ""
 
     def note(self, uuid: str, tablet: str, term: int, candidate: str) -> None:
-        before = self.given.setdefault((uuid, tablet, term), candidate)
+        before = self.given.setdefault((uuid, tablet), {}).setdefault(term, candidate)
         if before != candidate and not self.twice:
             self.twice = f"{uuid} voted in term {term} of {tablet} for {before}, and for {candidate}"
+
+    def forget(self, server: TabletServer) -> None:
+        """What it cannot know any more because a record is damaged: it counts for nothing until it comes back as another."""
+        for tablet, broken in server.lifecycle.broken.items():
+            if broken.forgetful:
+                self.given.pop((server.instance.uuid, tablet), None)
 
 
 class WatchedServer(TabletServer):

@@ -118,7 +118,7 @@ class Watch:
         self.looks += 1
         servers, master = list(self._servers()), self._master()
         old_copies_are_not_believed(self.deployment, servers, master, self.memory)
-        votes_are_given_once(self.deployment)
+        votes_are_given_once(self.deployment, servers)
         one_master_serves(self.deployment)
         changed, leaders = self._replicas(servers)
         for tablet, those in changed.items():
@@ -375,7 +375,9 @@ def terms_and_votes_only_grow(seen: Seen, memory: Memory) -> None:
         memory.remembered.votes(seen.server, seen.tablet, str(seen))
 
 
-def votes_are_given_once(deployment: Deployment) -> None:
+def votes_are_given_once(deployment: Deployment, servers: list[TabletServer]) -> None:
+    for server in servers:
+        deployment.ballots.forget(server)
     assert not deployment.ballots.twice, deployment.ballots.twice
 
 
