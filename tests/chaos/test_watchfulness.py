@@ -13,6 +13,7 @@ from ebla.chaos import soak
 from ebla.chaos.plans import Fault, Plan
 from ebla.chaos.scenarios import scenario
 from ebla.chaos.simulation import invariants
+from ebla.chaos.simulation.ballots import Ballots
 from ebla.chaos.simulation.environment import MemoryEnvironment
 from ebla.chaos.simulation.runs import Run, plan_of
 from ebla.chaos.workloads import chains
@@ -83,3 +84,20 @@ def test_clocks_that_run_apart_find_a_lease_without_margin(monkeypatch: pytest.M
     monkeypatch.setattr(Leadership, "lease_until", lease_until)
     found = [soak.quiet(Run(scenario("leases"), plan).go).violation for plan in plans]
     assert any("two serve reads at once" in violation for violation in found), found
+
+
+def test_a_second_vote_that_leaves_a_server_in_a_term_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest, noted = Ballots.note, []
+
+    def twice(self: Ballots, uuid: str, tablet: str, term: int, candidate: str) -> None:
+        honest(self, uuid, tablet, term, candidate)
+        noted.append((uuid == candidate, tablet, term))
+        if len(noted) == 5:
+            honest(self, uuid, tablet, term, "another")
+
+    report = soak.quiet(Run(scenario("elections"), Plan("elections", 1, ())).go)
+    assert report.violation == ""
+    monkeypatch.setattr(Ballots, "note", twice)
+    report = soak.quiet(Run(scenario("elections"), Plan("elections", 1, ())).go)
+    assert "voted in term" in report.violation and "for another" in report.violation
+    assert {own for own, _, _ in noted} == {True, False}

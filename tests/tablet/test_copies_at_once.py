@@ -75,16 +75,18 @@ def test_two_servers_copy_one_tablet_at_once_and_get_what_is_written_meanwhile()
 def test_the_log_is_kept_for_the_copy_that_has_got_least_of_it() -> None:
     async def scenario(group: Group) -> None:
         leader = await group.leader()
+        one, two = await group.followers()
         await fill(group, 10)
         replica, server = group.replica(leader), group.server(leader)
 
-        async def begin(requestor: str) -> m.SessionBegun:
+        async def begin(host: str) -> m.SessionBegun:
+            requestor = group.server(host).instance.uuid
             request = m.BeginSessionRequest(server.instance.uuid, TABLET, requestor, replica.core.term)
             return await group.ask(leader, "begin_copy_session", request, m.SessionBegun)
 
-        first = await begin("r" * 32)
+        first = await begin(one)
         await fill(group, 300, at_once=20)
-        second = await begin("s" * 32)
+        second = await begin(two)
         assert first.flushed.index < second.flushed.index
 
         async def written() -> None:
@@ -137,9 +139,8 @@ def test_a_request_for_a_chunk_of_the_first_session_does_not_hold_up_or_feed_the
         leader = await group.leader()
         await fill(group, 200)
         server = group.server(leader)
-        request = m.BeginSessionRequest(
-            server.instance.uuid, TABLET, "r" * 32, group.replica(leader).core.term
-        )
+        asking = group.server((await group.followers())[0]).instance.uuid
+        request = m.BeginSessionRequest(server.instance.uuid, TABLET, asking, group.replica(leader).core.term)
         first = await group.ask(leader, "begin_copy_session", request, m.SessionBegun)
         (session,) = server.sessions.all()
         read, may_go = server.sessions._read, asyncio.Event()
