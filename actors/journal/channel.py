@@ -3,6 +3,9 @@
 A node that failed to take edits is *out of sync*: it gets no more of this segment, only a heartbeat now and then, and
 is back with the next segment. A node that is slow fills its queue, is refused more when that is full, and holds up
 nobody. Every request carries the next serial, so what was given up here and arrives late is refused there.
+
+A node may lose its directory while nobody writes, and whole segments may be nothing but a marker. So also a node that
+owes nothing is asked now and then, and whoever turns out to rejoin (rejoin.py) is a reason for the next segment.
 """
 
 from __future__ import annotations
@@ -85,8 +88,10 @@ class Channel:
         self._serial = 0
         self._gap = False  # edits were refused here: nothing more of this segment makes sense
         self._token = ""  # of a node that has lost its directory: what its last answer to a heartbeat said
+        self._carried = ""  # what the last start of a segment told the node of it
+        self._joined = ""  # the same, and the node has started the segment
         self._told = 0  # the last committed txid that the node was told
-        self._acked_since = 0.0
+        self._acked_since = self._heard_at = world.clock.monotonic()
         self._heartbeat_at = -inf
         self._closed: EblaError | None = None
         self._queue: deque[_Call] = deque()
@@ -101,15 +106,24 @@ class Channel:
         """Send when everything before has been answered. Fails with whatever the node or the network says."""
         return self._put(_Call(kind, method, build, reply, timeout_s, self._now()))
 
+    def promise(self, request: m.NewEpochRequest) -> asyncio.Future[m.NewEpochReply]:
+        timeout_s = self._options.recovery_timeout_s
+        call = self.ask("new_epoch", lambda stamp: request, m.NewEpochReply, timeout_s)
+        call.add_done_callback(self._promised)
+        return call
+
     def start_segment(self, start: int, before: int) -> asyncio.Future[m.Done]:
         self._gap = False
-        return self.ask(
+        token = self._carried = self._token
+        call = self.ask(
             "start_segment",
-            lambda stamp: m.StartSegment(stamp, start, before, self._token),
+            lambda stamp: m.StartSegment(stamp, start, before, token),
             m.Done,
             self._options.write_timeout_s,
             START,
         )
+        call.add_done_callback(lambda call: self._started(call, token))
+        return call
 
     def edits(self, segment: int, first: int, edits: Sequence[bytes], digest: int) -> asyncio.Future[m.Done]:
         """Fails at once if the queue is full; a batch that is larger than the queue goes if it is alone."""
@@ -149,8 +163,9 @@ class Channel:
         )
 
     def tell(self) -> None:
-        """If the node has nothing to do and does not know what is committed, tell it."""
-        if not self._queue and self._told < self._commits.txid and self._due():
+        """If the node has nothing to do and does not know what is committed, or was not heard for long, tell it."""
+        quiet = self._now() - self._heard_at >= self._options.quiet_s
+        if not self._queue and (self._told < self._commits.txid or quiet) and self._due():
             self._heartbeat_at = self._now()
             call = self.ask("heartbeat", m.Heartbeat, m.Heard, self._options.write_timeout_s)
             call.add_done_callback(self._heard)
@@ -158,6 +173,16 @@ class Channel:
     @property
     def left_out(self) -> bool:
         return self.out_of_sync or self._gap
+
+    @property
+    def rejoins(self) -> bool:
+        """The node has lost its directory, and started no segment since that this writer knows of."""
+        return self._token not in ("", self._joined)
+
+    @property
+    def lost(self) -> bool:
+        """The same, and it was not even asked to."""
+        return self._token not in ("", self._carried)
 
     def status(self) -> ChannelStatus:
         lag = max(0, self._commits.txid - self.acked)
@@ -229,6 +254,7 @@ class Channel:
             self.node, call.method, call.build(stamp), call.reply, call.timeout_s
         )
         self._told = max(self._told, committed if self.epoch else 0)
+        self._heard_at = self._now()
         if call.kind == EDITS:
             self.rpc_s.add(self._now() - began)
             self.end_to_end_s.add(self._now() - call.since)
@@ -238,7 +264,7 @@ class Channel:
         if call.kind == START:
             self.out_of_sync = False
         elif call.kind == EDITS:
-            self.acked = max(self.acked, call.last)
+            self.acked = call.last
             self._acked_since = call.since
 
     def _leave(self, call: _Call, outcome: Any) -> None:
@@ -270,6 +296,15 @@ class Channel:
     def _heard(self, call: asyncio.Future[m.Heard]) -> None:
         if not call.cancelled() and call.exception() is None:
             self._token = call.result().token
+
+    def _promised(self, call: asyncio.Future[m.NewEpochReply]) -> None:
+        if not call.cancelled() and call.exception() is None:
+            last = call.result().last
+            self.acked = last.end if last is not None else 0
+
+    def _started(self, call: asyncio.Future[m.Done], token: str) -> None:
+        if not call.cancelled() and call.exception() is None:
+            self._joined = token
 
     def _due(self) -> bool:
         return self._now() - self._heartbeat_at >= self._options.heartbeat_s

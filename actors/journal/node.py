@@ -244,8 +244,12 @@ class JournalNode(Role):
 
     @rpc
     async def start_segment(self, request: m.StartSegment) -> m.Done:
-        """The empty segment and its writer's epoch are durable."""
-        return await self._journal(request.stamp.journal).start_segment(request)
+        """The empty segment and its writer's epoch are durable. A node that rejoins then lacks only what peers have."""
+        journal = self._journal(request.stamp.journal)
+        done = await journal.start_segment(request)
+        if journal.view.state.token:
+            self.world.spawn(self.sync.all(), "catch up")
+        return done
 
     @rpc
     async def journal(self, request: m.JournalRequest) -> m.Done:

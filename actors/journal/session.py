@@ -48,11 +48,7 @@ class Session:
         asked_at = self.world.clock.monotonic()
         claim = None if self.holder is None else self.holder.claim
         request = m.NewEpochRequest(self.options.journal, epoch, claim)
-        timeout_s = self.options.recovery_timeout_s
-        promises = await self._majority(
-            f"begin epoch {epoch}",
-            lambda channel: channel.ask("new_epoch", lambda stamp: request, m.NewEpochReply, timeout_s),
-        )
+        promises = await self._majority(f"begin epoch {epoch}", lambda channel: channel.promise(request))
         self.epoch = epoch
         if self.holder is not None:
             self.holder.won(epoch, asked_at)

@@ -139,6 +139,7 @@ class Deployment:
             nodes=self.journals,
             segment_txns=15,
             segment_s=5.0,
+            quiet_s=2.0,
             write_timeout_s=3.0,
             read_timeout_s=3.0,
             format_timeout_s=3.0,
@@ -211,6 +212,16 @@ class Deployment:
             else:
                 return
         raise AssertionError(f"{node} lost its directory, and could not rejoin its journal")
+
+    def rejoining(self) -> list[str]:
+        """Journal nodes that lost their directories, and do not count again yet."""
+        found = []
+        for node in self.journals:
+            role = self.cluster.role(node) if self.cluster.alive(node) else None
+            journal = role.journals.get(JOURNAL.name) if isinstance(role, JournalNode) else None
+            if journal is None or journal.view.state.token:
+                found.append(node)
+        return found
 
     # -- clients
 

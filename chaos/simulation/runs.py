@@ -167,7 +167,8 @@ class Run:
             raise Violation(f"{ANSWER_S_MAX:g} s after everything was healed nobody has answered {left}")
 
     async def _agree(self, deployment: Deployment) -> None:
-        """Every replica that can must give the same digest, and every tablet must have a majority of them."""
+        """Every replica that can must give the same digest, every tablet must have a majority of them, and every journal
+        node must count again."""
         _, world = deployment.connect("auditor")
         until = self.loop.time() + AGREE_S_MAX
         while True:
@@ -179,6 +180,8 @@ class Run:
             await asyncio.sleep(1.0)
 
     async def _disagreement(self, deployment: Deployment, world: Any) -> str:
+        if rejoining := deployment.rejoining():
+            return f"{', '.join(rejoining)} lost their journals, and do not count again"
         try:
             infos = await table_infos(world.network, deployment.master_address())
         except EblaError as error:

@@ -36,6 +36,12 @@ async def catch_up(stage: Stage, node: str = A) -> None:
     await stage.role(node).sync.all()
 
 
+def keep_from_peers(stage: Stage) -> None:
+    """It hears its writer, and nobody else."""
+    for peer in (B, C):
+        stage.cluster.network.cut(A, peer)
+
+
 async def next_segment(hand: Hand) -> None:
     """The first edits show that the node is out of sync, with the next ones it gets a heartbeat, and the next start knows
     its answer."""
@@ -93,6 +99,7 @@ async def a_node_that_lacks_what_came_before_does_not_count(stage: Stage) -> Non
     await hand.recover()
     await hand.write(3)
     await replace(stage)
+    keep_from_peers(stage)
     await next_segment(hand)
     assert rejoins(stage) and stage.view(A).state.joined == 6
     assert (await stage.status(A)).journals[0].rejoining

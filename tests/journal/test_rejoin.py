@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from ebla.actors.errors import AlreadyPresent, NotDelivered
 from ebla.actors.journal import journal, rejoin, rules
 from ebla.actors.journal.errors import NotFormatted, QuorumFailed
 from ebla.actors.journal.rejoin import rejoin_journal
+from ebla.actors.journal.writer import JournalWriter
 from ebla.storage.errors import EblaError, InvalidArgument
 from tests.journal import mutants, rejoining
 from tests.journal.line import Line
@@ -280,3 +282,85 @@ def test_writers_and_losses_of_directories_by_chance(count: int) -> None:
 
 def test_the_nodes_of_these_histories_are_three() -> None:
     assert (A, B, C) == ("journal/a", "journal/b", "journal/c")
+
+
+# -- without load
+
+
+async def writer_of(stage: Stage) -> JournalWriter:
+    writer = JournalWriter(stage.world(), stage.options)
+    await writer.open()
+    await writer.begin()
+    return writer
+
+
+async def whole_again(stage: Stage, timeout_s: float) -> None:
+    for _ in range(int(timeout_s)):
+        await asyncio.sleep(1.0)
+        if not rejoins(stage):
+            return
+    raise AssertionError(f"after {timeout_s:g} s {A} does not count yet")
+
+
+@pytest.mark.parametrize("edits", [0, 3])
+def test_a_node_rejoins_though_nobody_writes_any_more(edits: int) -> None:
+    async def scenario(stage: Stage) -> None:
+        writer = await writer_of(stage)
+        for number in range(edits):
+            await writer.append(b"%d" % number)
+        await asyncio.sleep(1000.0)
+        await replace(stage)
+        await whole_again(stage, 60.0)
+        stage.cluster.crash(B)
+        writer.close()
+        assert (await stage.hand().recover()).txid >= edits + 1
+
+    play(scenario)
+
+
+def test_a_node_that_is_well_costs_no_segment() -> None:
+    async def scenario(stage: Stage) -> None:
+        writer = await writer_of(stage)
+        await asyncio.sleep(1000.0)
+        assert writer.segment == 1
+        await replace(stage)
+        await whole_again(stage, 60.0)
+        after = writer.segment
+        await asyncio.sleep(1000.0)
+        assert writer.segment == after
+
+    play(scenario)
+
+
+def test_a_node_rejoins_across_writers_of_which_none_writes() -> None:
+    async def scenario(stage: Stage) -> None:
+        await replace(stage)
+        for _ in range(4):
+            writer = await writer_of(stage)
+            await asyncio.sleep(2.5)
+            writer.close()
+        assert not rejoins(stage)
+
+    play(scenario)
+
+
+def test_a_start_that_did_not_reach_the_node_is_made_up_for_and_not_at_once() -> None:
+    async def scenario(stage: Stage) -> None:
+        starts: list[float] = []
+
+        async def lose_the_first(node: str, method: str) -> None:
+            if node == A and method == "start_segment" and rejoins(stage):
+                starts.append(stage.cluster.loop.time())
+                if len(starts) < 3:
+                    raise NotDelivered("injected: lost", address=node)
+
+        writer = JournalWriter(stage.line_world(Line(before=lose_the_first)), stage.options)
+        await writer.open()
+        await writer.begin()
+        await replace(stage)
+        await whole_again(stage, 200.0)
+        pauses = [later - earlier for earlier, later in pairwise(starts)]
+        assert len(starts) == 3 and all(50.0 <= pause <= 60.0 for pause in pauses), starts
+        writer.close()
+
+    play(scenario, segment_s=50.0)

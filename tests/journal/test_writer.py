@@ -297,6 +297,27 @@ def test_latencies_and_acknowledged_edits_are_told_per_node():
     play(scenario)
 
 
+def test_a_new_writer_counts_the_lag_of_a_node_from_what_it_has_and_from_now_on():
+    async def scenario(stage: Stage) -> None:
+        writer = await writer_of(stage)
+        for _ in range(20):
+            await writer.append(b"x")
+        await asyncio.sleep(1000.0)
+        writer.close()
+        writer = await writer_of(stage, Line(before=no_edits_to_c))
+        await asyncio.sleep(1.0)
+        await writer.append(b"y")
+        status = status_of(writer, C)
+        assert (status.acked, status.lag_txns) == (22, 2)  # with the markers of two segments
+        assert 900.0 < status.lag_ms < 1500.0
+
+    async def no_edits_to_c(node: str, method: str) -> None:
+        if (node, method) == (C, "journal"):
+            raise Unavailable("injected")
+
+    play(scenario)
+
+
 def test_a_purge_reaches_a_majority_and_leaves_what_is_needed():
     async def scenario(stage: Stage) -> None:
         writer = await writer_of(stage)

@@ -8,6 +8,7 @@ import pytest
 
 from ebla.actors import messages as m
 from ebla.actors.errors import InvalidArgument, NotActive, Unavailable
+from ebla.actors.journal.rejoin import rejoin_journal
 from ebla.actors.master.messages import HandOverReply, HandOverRequest
 from tests.master.group_stage import GroupStage, play
 
@@ -121,5 +122,25 @@ def test_a_master_that_is_stopped_lets_go_of_its_lease():
         states = [stage.role(node).journals["catalog"].lease.state() for node in stage.journals]
         assert [state.left_s for state in states] == [0.0] * 3
         await stage.until(lambda: stage.serving() == [stage.other(first)])
+
+    play(scenario)
+
+
+def test_a_journal_node_that_lost_its_directory_counts_again_while_reigns_change_and_nobody_writes():
+    async def scenario(stage: GroupStage) -> None:
+        node = stage.journals[1]
+        await stage.create("flights")
+        await stage.running("flights")
+        await asyncio.sleep(200.0)
+        stage.cluster.crash(node)
+        stage.cluster.lose_disk(node)
+        await stage.cluster.restart(node)
+        await rejoin_journal(stage.outside, stage.journal, node)
+        for _ in range(2):
+            await hand_over(stage, await stage.active())
+            await asyncio.sleep(5.0)
+        assert not stage.role(node).journals["catalog"].view.state.token
+        stage.cluster.crash(stage.journals[0])
+        await stage.create("more")
 
     play(scenario)
