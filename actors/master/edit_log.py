@@ -41,8 +41,8 @@ class EditLog(Protocol):
         are not all there or any of them is damaged."""
 
     async def append(self, edits: Sequence[e.Edit]) -> None:
-        """One transaction, durable when it returns. If it raises, whether it is durable is unknown: the only
-        safe reaction is to stop and start again from what the log says."""
+        """One transaction, durable when it returns. If it raises, whether it is durable is unknown (but for DiskFull, after
+        which it is not): the only safe reaction is to stop and start again from what the log says."""
 
     async def purge(self, upto: int) -> None:
         """Transactions up to `upto` are no longer needed: a checkpoint holds them durably."""

@@ -7,12 +7,14 @@ changes the catalog, while every reader still sees it as it was. A caller that i
 change in two: the scribe carries it out.
 
 A log that fails leaves open whether the edits are durable. Then nothing more is believed: the master fails,
-loudly, and starts again from what the log says.
+loudly, and starts again from what the log says. A full disk is no such failure: what does not fit was not written, the
+change is refused, and a checkpoint is made later.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -23,7 +25,9 @@ from ebla.actors.master.checkpoint import Checkpoints
 from ebla.actors.master.edit_log import EditLog
 from ebla.actors.master.edits import Edit
 from ebla.actors.world import World
-from ebla.storage.errors import EblaError
+from ebla.storage.errors import DiskFull, EblaError
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -66,6 +70,7 @@ class Scribe:
         self._wake = asyncio.Event()
         self._current: _Change | None = None
         self._failed = False
+        self._tried = 0  # a checkpoint as of then did not fit on the disk
         self.checkpointed = checkpointed
 
     async def open(self) -> None:
@@ -116,7 +121,11 @@ class Scribe:
             return
         if edits:
             await self._world.faults.here(f"master.{change.name}.before_edit")
-            await self._log.append(edits)
+            try:
+                await self._log.append(edits)
+            except DiskFull as error:
+                _refuse(change, error)
+                return
             await self._world.faults.here(f"master.{change.name}.after_edit")
             self._catalog.apply(edits)
         answer = change.conclude()
@@ -124,11 +133,17 @@ class Scribe:
             change.answer.set_result(answer)
 
     async def _checkpoint(self) -> None:
-        """Rare enough to cost little per edit, whatever the size of the catalog."""
-        since = self._log.last_txid - self.checkpointed
+        """Rare enough to cost little per edit, whatever the size of the catalog, and if the disk is full, too."""
+        since = self._log.last_txid - max(self.checkpointed, self._tried)
         if since < max(self._checkpoint_edits, len(self._catalog)):
             return
-        txid = self._log.last_txid
+        self._tried = self._log.last_txid
+        try:
+            await self._save(self._tried)
+        except DiskFull as error:
+            log.warning("%s made no checkpoint, and goes on: %s", self._world.address, error)
+
+    async def _save(self, txid: int) -> None:
         await self._world.faults.here("master.checkpoint.before_save")
         await self._checkpoints.save(txid, self._catalog.image())
         self.checkpointed = txid

@@ -47,6 +47,7 @@ from ebla.actors.master.tables import Tables
 from ebla.actors.master.verbs import MembershipVerbs
 from ebla.actors.tablet.raft.messages import Peer
 from ebla.actors.world import Role, World, rpc
+from ebla.storage.errors import DiskFull
 
 __all__ = ["Master", "MasterOptions"]
 
@@ -297,7 +298,7 @@ class Master(CoordinationVerbs, MembershipVerbs, Role):
                 await self._assign()
                 await self._forget()
                 await self.coordination.expire()
-            except Throttled as error:
+            except (Throttled, DiskFull) as error:
                 log.warning("%s: %s; trying again", self.world.address, error)
             self.messenger.send()
 

@@ -34,6 +34,7 @@ class Standby:
         self.checkpointed = 0
         self.caught_up = False
         self.read_error = ""
+        self._tried = 0  # a checkpoint as of then did not fit on the disk
         self._world = world
         self._options = options
         self._checkpoints = checkpoints
@@ -62,7 +63,7 @@ class Standby:
             except EditsGone as error:
                 self.read_error = str(error)
                 await self._take_checkpoint()
-            except (QuorumFailed, Unavailable, DiskFull) as error:
+            except (QuorumFailed, Unavailable) as error:
                 self.read_error = str(error)
                 log.info("%s cannot follow the journal now: %s", self._world.address, error)
             await self._world.clock.sleep(self._options.tail_s)
@@ -89,13 +90,19 @@ class Standby:
         self._position = page.position
 
     async def _checkpoint(self) -> None:
-        if self.txid - self.checkpointed < max(self._options.master.checkpoint_edits, len(self.catalog)):
-            return
-        await self._save(self.txid)
+        since = self.txid - max(self.checkpointed, self._tried)
+        if since >= max(self._options.master.checkpoint_edits, len(self.catalog)):
+            await self._save(self.txid)
 
     async def _save(self, txid: int) -> None:
+        """If the disk is full it follows on, and tries again when as much has come as between two checkpoints."""
+        self._tried = txid
         await self._world.faults.here("master.standby.before_save")
-        await self._checkpoints.save(txid, self.catalog.image())
+        try:
+            await self._checkpoints.save(txid, self.catalog.image())
+        except DiskFull as error:
+            log.warning("%s made no checkpoint, and follows on: %s", self._world.address, error)
+            return
         await self._world.faults.here("master.standby.after_save")
         self.checkpointed = txid
 

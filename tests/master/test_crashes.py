@@ -8,7 +8,7 @@ import pytest
 
 from ebla.actors.errors import NetworkError, NotFound
 from ebla.actors.master.server import MasterOptions
-from ebla.storage.errors import Corruption, Damaged, DiskFailed
+from ebla.storage.errors import Corruption, Damaged, DiskFailed, DiskFull
 from tests.master.builders import create_request
 from tests.master.stage import MASTER, Stage, play
 
@@ -286,25 +286,64 @@ def test_a_master_whose_edit_log_fails_fails_loudly_and_acknowledges_nothing():
     play(scenario)
 
 
-def test_a_full_disk_fails_the_master_and_it_goes_on_when_there_is_room():
+def test_a_full_disk_refuses_changes_and_nothing_else_and_the_master_goes_on_when_there_is_room():
     async def scenario(stage: Stage) -> None:
         await stage.open("a", "b", "c")
         await stage.create("flights")
         await stage.running("flights")
-        stage.cluster.expect_failure(MASTER)
+        master = stage.master
         stage.cluster.state(MASTER).fill()
-        with pytest.raises(NetworkError):
-            await stage.create("more")
-        stage.cluster.state(MASTER).free()
-        await stage.cluster.restart(MASTER)
+        for _ in range(3):
+            with pytest.raises(DiskFull):
+                await stage.create("more")
+        with pytest.raises(DiskFull):
+            await stage.drop("flights")
+        await asyncio.sleep(3.0)
+        assert (await stage.table("flights")).state == "running"
         with pytest.raises(NotFound):
             await stage.table("more")
-        await stage.until(lambda: all(stage.alive(host) for host in "abc"))
+        stage.cluster.state(MASTER).free()
         await stage.create("more")
         await stage.running("more")
-        await stage.running("flights")
+        assert stage.master is master
+        before = master.catalog.image()
+        await stage.cluster.restart(MASTER)
+        assert stage.master.catalog.image() == before
 
     play(scenario)
+
+
+def test_a_checkpoint_that_does_not_fit_is_made_later():
+    async def scenario(stage: Stage) -> None:
+        await stage.open("a", "b", "c")
+        master = stage.master
+
+        async def fill() -> None:
+            stage.cluster.state(MASTER).fill()
+
+        async def come_and_go(number: int) -> None:
+            await stage.create(f"table {number}", request_id=f"create {number}", replicas=1)
+            await stage.running(f"table {number}")
+            await stage.drop(f"table {number}", f"drop {number}")
+
+        stage.points.acts["master.checkpoint.before_save"] = fill
+        number = 0
+        with pytest.raises(DiskFull):
+            while number < 100:
+                number += 1
+                await come_and_go(number)
+        assert master.scribe.checkpointed == 0
+        stage.cluster.state(MASTER).free()
+        while not master.scribe.checkpointed:
+            number += 1
+            assert number < 200
+            await come_and_go(number)
+        before = master.catalog.image()
+        assert stage.master is master
+        await stage.cluster.restart(MASTER)
+        assert stage.master.catalog.image() == before
+
+    play(scenario, options=OPTIONS)
 
 
 def test_a_damaged_catalog_does_not_start_and_a_missing_one_is_not_taken_for_new():
