@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ebla.actors.journal.errors import EditsGone, JournalBroken
+from ebla.actors.journal.errors import EditsGone, broken
 from ebla.actors.journal.holder import Holder
 from ebla.actors.journal.options import JournalOptions
 from ebla.actors.journal.reader import JournalReader, Position
@@ -67,10 +67,7 @@ class QuorumEditLog:
         page = await self._reader.read_all(position)
         known = page.position.digest
         if page.position.txid != last or (known is not None and known != digest):
-            raise JournalBroken(
-                f"journal {self._name} was recovered to {last}, and can be read to {page.position.txid}",
-                journal=self._name,
-            )
+            raise broken(self._name, f"it was recovered to {last}, and can be read to {page.position.txid}")
         found: list[e.Edit] = []
         for txid, payload in page.edits:
             try:

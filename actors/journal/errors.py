@@ -76,6 +76,14 @@ class JournalBroken(JournalError):
     """What was found cannot be if every node kept its promises: a decided edit is missing or has two forms."""
 
 
+def broken(journal: str, what: str) -> JournalBroken:
+    return JournalBroken(
+        f"journal {journal} is broken: {what}; stop the masters, leave the directories of its nodes as they are, and "
+        "compare what `ebla journal status` shows of them",
+        journal=journal,
+    )
+
+
 class QuorumFailed(JournalError):
     """Too many nodes failed; `nodes` has each one's error. What was asked may have been done, or be done yet."""
 

@@ -39,7 +39,7 @@ class Journal:
         self.form = form
         self._environment = environment
         self._lock = asyncio.Lock()
-        self.view = View(form.journal, records.State())
+        self.view = View(form.journal, records.State(), world.address)
         self.lease = Lease(form.journal.name, world.clock, 0)
         self.damaged: dict[int, str] = {}
         self.batches = self.batches_lagging = self.edits = self.bytes = 0

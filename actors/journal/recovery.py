@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ebla.actors.journal import messages as m
-from ebla.actors.journal.errors import JournalBroken
+from ebla.actors.journal.errors import broken
 from ebla.actors.journal.quorum import require_same_nodes
 from ebla.actors.journal.records import first_digest
 from ebla.actors.journal.session import Session
@@ -58,11 +58,11 @@ def choose(journal: str, start: int, prepared: Mapping[str, m.Prepared]) -> m.Se
     for node, each in prepared.items():
         has = each.segment
         if chosen is not None and has is not None and has.finalized and not has.same_edits(chosen):
-            raise _broken(
+            raise broken(
                 journal, f"segment {start} is finalized at {has.end} on {node}, and it ends at {end}"
             )
         if each.committed > end:
-            raise _broken(
+            raise broken(
                 journal, f"{node} knows {each.committed} to be committed, segment {start} ends at {end}"
             )
     return chosen
@@ -103,7 +103,3 @@ async def recover(session: Session) -> End:
 
 def newest_of(lasts: Sequence[m.SegmentState | None]) -> m.SegmentState | None:
     return max((last for last in lasts if last is not None), key=lambda last: last.start, default=None)
-
-
-def _broken(journal: str, what: str) -> JournalBroken:
-    return JournalBroken(f"journal {journal}: {what}", journal=journal)

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from sortedcontainers import SortedDict
 
 from ebla.actors.journal import messages as m
-from ebla.actors.journal.errors import JournalBroken, OutOfSync, StaleEpoch
+from ebla.actors.journal.errors import JournalBroken, OutOfSync, StaleEpoch, broken
 from ebla.actors.journal.records import Segment, State, edit_items, last_digest
 from ebla.actors.journal.rejoin import covered
 from ebla.storage.environment import Item
@@ -33,6 +33,7 @@ class View:
 
     journal: m.JournalId
     state: State
+    node: str
     segments: SortedDict = field(default_factory=SortedDict)
     open: int | None = None
 
@@ -87,10 +88,10 @@ def admit(view: View, stamp: m.Stamp) -> State:
     if not stamp.committed:
         return state
     if stamp.committed < state.committed:
-        raise JournalBroken(
-            f"the writer of epoch {stamp.epoch} says that edits up to {stamp.committed} are committed; here "
+        raise _broken(
+            view,
+            f"the writer of epoch {stamp.epoch} says that edits up to {stamp.committed} are committed, and "
             f"{state.committed} are",
-            journal=view.journal.name,
         )
     return replace(state, committed=stamp.committed, committed_epoch=stamp.epoch)
 
@@ -424,4 +425,4 @@ def _wrong(view: View, what: str) -> InvalidArgument:
 
 
 def _broken(view: View, what: str) -> JournalBroken:
-    return JournalBroken(f"journal {view.journal.name}: {what}", journal=view.journal.name)
+    return broken(view.journal.name, f"{view.node}: {what}")

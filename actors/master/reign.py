@@ -18,7 +18,7 @@ import msgspec
 from ebla.actors import messages as m
 from ebla.actors.errors import NotDelivered, Unavailable
 from ebla.actors.journal.edit_log import QuorumEditLog
-from ebla.actors.journal.errors import QuorumFailed, StaleEpoch
+from ebla.actors.journal.errors import JournalBroken, QuorumFailed, StaleEpoch
 from ebla.actors.journal.holder import Holder
 from ebla.actors.master.directory import Directory
 from ebla.actors.master.edits import Edit
@@ -107,7 +107,10 @@ class Reign:
         self.end(await self.holder.ended())
 
     async def _end_with_writer(self) -> None:
-        self.end(await self._edits.writer.ended())
+        why = await self._edits.writer.ended()
+        if isinstance(why, JournalBroken):
+            self._world.fail(why)
+        self.end(why)
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> Task:
         for task in [task for task in self._tasks if task.done()]:
@@ -117,7 +120,10 @@ class Reign:
         return task
 
     def _takes(self, error: EblaError) -> bool:
-        """A log that failed ends the reign; anything else is a defect, and ends the role."""
+        """A log that failed ends the reign; two truths in it, or a defect, end the role."""
+        for broken in (error, self._edits.writer.failed):
+            if isinstance(broken, JournalBroken):
+                self._world.fail(broken)
         if self._is_of_the_log(error):
             self.end(error)
             return True
@@ -128,7 +134,10 @@ class Reign:
             self._world.fail(error)
 
     def _is_of_the_log(self, error: EblaError) -> bool:
-        return isinstance(error, QuorumFailed | StaleEpoch) or self._edits.writer.failed is not None
+        return (
+            isinstance(error, QuorumFailed | StaleEpoch | JournalBroken)
+            or self._edits.writer.failed is not None
+        )
 
     # -- letting go of old edits -----------------------------------------------------------------------------
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from ebla.actors import messages as m
-from ebla.actors.errors import NotActive
+from ebla.actors.errors import NetworkError, NotActive, NotRunning
+from ebla.actors.journal.errors import JournalBroken
 from tests.master.builders import create_request
 from tests.master.group_stage import GroupStage, play
+from tests.master.test_standby import fill, same
 
 
 def test_one_master_serves_and_the_other_says_who_it_is():
@@ -185,5 +188,51 @@ def test_without_a_majority_of_journal_nodes_nobody_serves_and_with_it_somebody_
         await stage.cluster.restart("journal/0")
         assert await stage.names() == ["flights", "two are enough"]
         await stage.create("again")
+
+    play(scenario, seed)
+
+
+def test_full_disks_of_masters_keep_nobody_from_changing_tables_and_from_taking_over():
+    async def scenario(stage: GroupStage) -> None:
+        first = await stage.ready()
+        for master in stage.masters:
+            stage.cluster.state(master).fill()
+        await fill(stage, 1, 20)
+        await stage.until(lambda: same(stage, first, stage.other(first)))
+        scribe = stage.role(first).reign.master.scribe
+        standby = stage.role(stage.other(first)).standby
+        assert scribe.checkpointed == standby.checkpointed == 0
+        assert not standby.read_error
+        stage.cluster.crash(first)
+        await stage.create("flights")
+        assert await stage.names() == ["flights"]
+        for master in stage.masters:
+            stage.cluster.state(master).free()
+        await fill(stage, 21, 40)
+        second = stage.other(first)
+        await stage.until(lambda: stage.role(second).reign.master.scribe.checkpointed > 0)
+        assert stage.served == [first, second]
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_two_truths_in_the_journal_end_the_active_master_for_all_to_see(seed: int):
+    async def scenario(stage: GroupStage) -> None:
+        first = await stage.ready()
+        await stage.create("flights")
+        view = stage.role("journal/0").journals["catalog"].view
+        view.state = replace(view.state, committed=10**6)
+        for master in stage.masters:
+            stage.cluster.expect_failure(master)
+        for number in range(3):
+            with pytest.raises((NetworkError, NotActive, NotRunning)):
+                await stage.at(first, "create_table", create_request(f"table {number}"), m.TableInfo, 20.0)
+            await asyncio.sleep(5.0)
+        assert not stage.cluster.alive(first)
+        failure = next(each for each in stage.cluster.failures if each.address == first)
+        assert isinstance(failure.error, JournalBroken)
+        for said in ("journal/0", "1000000", "stop the masters", "ebla journal status"):
+            assert said in str(failure.error)
 
     play(scenario, seed)
