@@ -111,9 +111,16 @@ def validate_recall(request: RecallTableRequest) -> None:
 
 
 def validate_room(
-    request: CreateTableRequest, hosts: int, options: MasterOptions, tables: int = 0, replicas: int = 0
+    request: CreateTableRequest,
+    hosts: int,
+    options: MasterOptions,
+    tables: int = 0,
+    replicas: int = 0,
+    *,
+    settled: bool = True,
 ) -> None:
-    """What the cluster of this moment can take, beside the `tables` and `replicas` that it has."""
+    """What the cluster of this moment can take, beside the `tables` and `replicas` that it has. Unless it has `settled`,
+    more hosts may be there than were heard, and what they could take is refused for now only."""
     require_within(
         "tables_max",
         tables + 1,
@@ -133,20 +140,26 @@ def validate_room(
         f"partitioning makes {tablets} tablets, and tablets_per_table_max is {options.tablets_per_table_max}: use fewer "
         "buckets or splits",
     )
-    most = options.replicas_per_server_max * hosts
+    added = tablets * request.replicas
+    wanted = replicas + added
+    of_one, of_all = options.replicas_per_server_max * hosts, options.replicas_of_server_max * hosts
+    if not settled and (added > of_one or wanted > of_all):
+        raise Unavailable(
+            f"table {request.name!r} has too many replicas for {hosts} live hosts, and others may not have been heard "
+            "since the master began; repeat it"
+        )
     require_within(
         "replicas_per_server_max",
-        tablets * request.replicas,
-        most,
+        added,
+        of_one,
         f"partitioning makes {tablets} tablets with {request.replicas} replicas each; on {hosts} live hosts "
-        f"a new table may have {most} replicas altogether: use fewer buckets or splits",
+        f"a new table may have {of_one} replicas altogether: use fewer buckets or splits",
     )
-    wanted, most = replicas + tablets * request.replicas, options.replicas_of_server_max * hosts
     require_within(
         "replicas_of_server_max",
         wanted,
-        most,
-        f"with this table there would be {wanted} replicas on {hosts} live hosts, which may have {most} altogether: use "
+        of_all,
+        f"with this table there would be {wanted} replicas on {hosts} live hosts, which may have {of_all} altogether: use "
         "fewer buckets or splits, drop tables, or add hosts",
     )
 

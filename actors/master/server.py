@@ -123,6 +123,7 @@ class Master(CoordinationVerbs, MembershipVerbs, Role):
         self.log, self.scribe = log, scribe
         self.tables.scribe = self.members.scribe = scribe
         self._placing_from = self.repairs.begins_at = self._now() + settle_s
+        self.tables.settled_from = max(self._placing_from, self.servers.presumed_until)
         self.coordination.begin(scribe)
         self._running = True
         self.world.spawn(self.scribe.run(), "scribe")

@@ -65,7 +65,7 @@ class Servers:
 
     def __init__(self, unresponsive_s: float, presumed_until: float = -inf) -> None:
         self._unresponsive_s = unresponsive_s
-        self._presumed_until = presumed_until
+        self.presumed_until = presumed_until
         self._servers: dict[str, Server] = {}
         self._at_address: dict[str, str] = {}
 
@@ -110,7 +110,7 @@ class Servers:
     def is_alive(self, uuid: str, now: float) -> bool:
         server = self._servers.get(uuid)
         if server is None:
-            return now < self._presumed_until
+            return now < self.presumed_until
         return now - server.heard_at <= self._unresponsive_s
 
     def answers_at(self, address: str, now: float) -> bool:

@@ -26,9 +26,11 @@ from ebla.storage.errors import InvalidArgument
 
 
 class Tables:
-    """`wake` has the background look at what there is to do now."""
+    """`wake` has the background look at what there is to do now. Before `settled_from` not all servers need have been
+    heard yet."""
 
     scribe: Scribe
+    settled_from: float
 
     def __init__(
         self,
@@ -57,10 +59,11 @@ class Tables:
             if requests.earlier_create(self._catalog, request) is not None:
                 return ()
             self._require_free(request.name)
-            alive = self._servers.alive(self._now())
+            now = self._now()
+            alive = self._servers.alive(now)
             hosts = len({each.host for each in alive if each.address not in self._catalog.draining})
             held = len(self._catalog.names) + len(self._catalog.kept), self._catalog.replicas
-            requests.validate_room(request, hosts, self._options, *held)
+            requests.validate_room(request, hosts, self._options, *held, settled=now >= self.settled_from)
             return (requests.created(request, self._world.random, self._wall_us()),)
 
         def conclude() -> m.TableInfo:

@@ -191,3 +191,27 @@ def test_a_successor_finishes_what_its_predecessor_began_and_carries_nothing_out
         )
 
     group_stage.play(scenario, seed=POINTS.index(point))
+
+
+def test_alterations_in_a_row_do_not_wait_for_the_pause_after_the_one_before():
+    async def scenario(stage: GroupStage) -> None:
+        await stage.create("flights", buckets=4)
+        await stage.running()
+        await asyncio.sleep(30.0)
+
+        async def heard() -> None:
+            began = stage.cluster.loop.time()
+            while (info := await stage.table()).applied_version < info.schema.version:
+                await asyncio.sleep(0.02)
+            assert stage.cluster.loop.time() - began < 3.0
+
+        for number in range(3):
+            await stage.alter(AddColumn(Column(f"c{number}", "int64")), request_id=f"alter {number}")
+            await heard()
+        table = (await stage.table()).table
+        await asyncio.sleep(30.0)
+        await stage.drop(reserve_s=3600.0)
+        await stage.recall(table)
+        await heard()
+
+    group_stage.play(scenario, master=MasterOptions())

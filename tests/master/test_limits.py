@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -65,6 +66,7 @@ def test_tables_tablets_and_replicas_are_limited_and_kept_tables_count():
         await refused("replicas_of_server_max", "three", replicas=1)
         await stage.cluster.restart(MASTER)
         await stage.until(lambda: all(stage.alive(host) for host in "abc"))
+        await asyncio.sleep(stage.options.settle_s)
         await refused("replicas_of_server_max", "three", replicas=1)
         (kept,) = await stage.kept()
         await stage.drop(kept.table, "for good", reserve_s=0)

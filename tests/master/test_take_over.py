@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from ebla.actors import messages as m
 from ebla.actors.errors import NotActive, OldCopy
+from ebla.storage.errors import OverLimit
 from tests.master.builders import create_request
 from tests.master.group_stage import MASTER, GroupStage, play
 from tests.master.test_crashes import POINTS
@@ -164,3 +166,22 @@ def test_a_change_under_way_when_the_lease_is_lost_is_there_or_not_and_its_retry
         assert await stage.names() == ["flights"]
 
     play(scenario, seed)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_create_that_fits_is_not_refused_because_servers_are_not_heard_yet(seed: int):
+    async def scenario(stage: GroupStage) -> None:
+        await stage.create("full", buckets=20, replicas=1)
+        await stage.running("full")
+        for number in range(3):
+            first = await stage.ready()
+            stage.cluster.crash(first)
+            await stage.create(f"table {number}", buckets=2, replicas=1)
+            await stage.cluster.restart(first)
+            await asyncio.sleep(3.0)
+        await stage.ready()
+        await asyncio.sleep(MASTER.unresponsive_s)
+        with pytest.raises(OverLimit, match="6 live hosts, which may have 30"):
+            await stage.create("too much", buckets=20, replicas=1)
+
+    play(scenario, seed, hosts="abcdef", master=replace(MASTER, replicas_of_server_max=5))
