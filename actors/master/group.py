@@ -14,7 +14,7 @@ so that old copies are recognised after a take-over, too.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -279,34 +279,53 @@ class GroupMaster(CoordinationVerbs, MembershipVerbs, Role):
     async def hand_over(self, request: HandOverRequest) -> HandOverReply:
         """Nothing has changed if this raises before the successor was asked. When it answers, the successor serves."""
         reign = self._serving()
-        successor = await self._successor(request.to)
+        successor = await self._successor(request.to, reign.writer_status().committed)
         self._require(reign)
         log.warning("%s hands over to %s", self.world.address, successor)
         self.active = successor
         await reign.retire(successor)
-        return await self.world.network.call(
-            successor, "await_reign", m.Empty(), HandOverReply, self.options.hand_over_s
-        )
+        timeout_s = self.options.hand_over_s + self.options.rpc_timeout_s  # its own sentence comes first
+        return await self.world.network.call(successor, "await_reign", m.Empty(), HandOverReply, timeout_s)
 
-    async def _successor(self, wanted: str | None) -> str:
-        if wanted is not None and (wanted not in self.options.masters or wanted == self.world.address):
-            others = [master for master in self.options.masters if master != self.world.address]
+    async def _successor(self, wanted: str | None, edits: int) -> str:
+        """Who knows most of those that have followed so far, which is waited for a little: one that cannot read the
+        journal could not take over."""
+        others = [master for master in self.options.masters if master != self.world.address]
+        if wanted is not None and wanted not in others:
             raise InvalidArgument(f"{wanted} is none of the standbys {', '.join(others)}; name one of them")
-        known: dict[str, int] = {}
-        for master in self.options.masters if wanted is None else (wanted,):
-            if master == self.world.address:
-                continue
+        clock = self.world.clock
+        until = clock.monotonic() + self.options.rpc_timeout_s
+        while True:
+            known = await self._standbys(others if wanted is None else [wanted])
+            able = [each for each in known if each.caught_up and each.edits >= edits]
+            if able:
+                return max(able, key=lambda each: each.edits).address
+            if not known:
+                raise Unavailable(f"{wanted or 'no standby'} answers; start it, then hand over")
+            if clock.monotonic() >= until:
+                told = [
+                    f"{each.address} has read {each.edits} of {edits} edits {each.read_error}".rstrip()
+                    for each in known
+                ]
+                raise Unavailable(
+                    f"{f'{wanted} could not' if wanted else 'no standby could'} take over now: {'; '.join(told)}; see that "
+                    "it reaches the journal nodes, then hand over"
+                )
+            await clock.sleep(self.options.look_s)
+
+    async def _standbys(self, masters: Sequence[str]) -> list[m.MasterStatus]:
+        """Of those that answer."""
+        found: list[m.MasterStatus] = []
+        for master in masters:
             try:
                 status = await self.world.network.call(
                     master, "status", m.Empty(), m.MasterStatus, self.options.rpc_timeout_s
                 )
             except EblaError as error:
                 log.info("%s is no successor: %s", master, error)
-                continue
-            known[master] = status.edits
-        if not known:
-            raise Unavailable(f"{wanted or 'no standby'} answers; start it, then hand over")
-        return max(known, key=lambda master: known[master])
+            else:
+                found.append(status)
+        return found
 
     @rpc
     async def await_reign(self, request: m.Empty) -> HandOverReply:

@@ -144,3 +144,45 @@ def test_a_journal_node_that_lost_its_directory_counts_again_while_reigns_change
         await stage.create("more")
 
     play(scenario)
+
+
+@pytest.mark.parametrize("patience_s", [0.0, 30.0])
+@pytest.mark.parametrize("named", [True, False])
+def test_a_standby_that_cannot_follow_gets_no_reign_and_nobody_is_kept_waiting(
+    patience_s: float, named: bool
+):
+    async def scenario(stage: GroupStage) -> None:
+        first = await stage.ready()
+        standby = stage.other(first)
+        await stage.until(lambda: stage.role(standby).standby.caught_up)
+        for node in stage.journals:
+            stage.cluster.network.cut(standby, node)
+        await stage.create("flights")
+        await asyncio.sleep(patience_s)
+        handing = asyncio.ensure_future(hand_over(stage, first, standby if named else None))
+        while not handing.done():
+            assert stage.serving() == [first]
+            await asyncio.sleep(0.005)
+        with pytest.raises(Unavailable, match=f"take over now: {standby} has read .* edits"):
+            handing.result()
+        for node in stage.journals:
+            stage.cluster.network.mend(standby, node)
+        assert await hand_over(stage, first) == standby
+
+    play(scenario)
+
+
+def test_a_successor_that_comes_to_nothing_says_so_itself():
+    async def scenario(stage: GroupStage) -> None:
+        first = await stage.ready()
+        standby = stage.other(first)
+
+        def cut() -> None:
+            for node in stage.journals:
+                stage.cluster.network.cut(standby, node)
+
+        stage.points.arm(first, "master.hand_over.before_release", cut)
+        with pytest.raises(Unavailable, match=f"{standby} could not take over; see the log of it"):
+            await hand_over(stage, first)
+
+    play(scenario)
