@@ -107,8 +107,8 @@ def the_same_epoch_is_promised_twice() -> list[Swap]:
 def a_promise_leaves_the_segment_open() -> list[Swap]:
     honest = rules.new_epoch
 
-    def new_epoch(view: View, epoch: int) -> Change:
-        change = honest(view, epoch)
+    def new_epoch(view: View, epoch: int, held_ms: int = 0) -> Change:
+        change = honest(view, epoch, held_ms)
         return Change(change.state, dropped=change.dropped, open=view.open)
 
     return [(rules, "new_epoch", new_epoch)]
