@@ -1,7 +1,8 @@
 """The verdict on the masters and on the nodes of their journal, from what each of them says itself. Await-free.
 
-A deployment serves as long as one master is active and a majority of the journal nodes takes its edits. A standby or a
-journal node that is not there is a finding all the same: the next loss may be the one too many.
+A deployment serves as long as one master is active and a majority of the journal nodes takes its edits. A standby that is
+not there, or could not take over, or a journal node that is not there is a finding all the same: the next loss may be
+the one too many.
 """
 
 from __future__ import annotations
@@ -29,13 +30,15 @@ if TYPE_CHECKING:
     from ebla.actors.messages import MasterStatus
 
 LAG_EDITS_MAX = (
-    1000  # edits that a journal node may be behind; the nodes are asked at slightly different moments
+    1000  # edits that a standby or a journal node may be behind; they are asked at slightly different moments
 )
 ACTIVE = "active"
 
 
 def judge_masters(survey: Survey) -> tuple[MasterHealth, ...]:
-    return tuple(_master(address, said) for address, said in survey.masters.items())
+    heard = [each for each in survey.masters.values() if not isinstance(each, Unanswered)]
+    newest = max((each.edits for each in heard), default=0)
+    return tuple(_master(address, said, newest) for address, said in survey.masters.items())
 
 
 def judge_journals(survey: Survey) -> tuple[JournalHealth, ...]:
@@ -48,12 +51,11 @@ def judge_journals(survey: Survey) -> tuple[JournalHealth, ...]:
 
 def status_of(masters: tuple[MasterHealth, ...], journals: tuple[JournalHealth, ...]) -> str:
     """What they mean for the deployment as a whole."""
-    serving = any(master.role == ACTIVE for master in masters)
     able = sum(node.status in (HEALTHY, LAGGING) for node in journals)
-    if (masters and not serving) or (journals and 2 * able <= len(journals)):
+    if (masters and not is_served(masters)) or (journals and 2 * able <= len(journals)):
         return UNAVAILABLE
     statuses = [*(master.status for master in masters), *(node.status for node in journals)]
-    if any(status not in (HEALTHY, LAGGING) for status in statuses):
+    if _stands_alone(masters) or any(status not in (HEALTHY, LAGGING) for status in statuses):
         return UNDER_REPLICATED
     return RECOVERING if LAGGING in statuses else HEALTHY
 
@@ -62,7 +64,9 @@ def reasons_of(masters: tuple[MasterHealth, ...], journals: tuple[JournalHealth,
     found = [f"{master.address}: {master.error}" for master in masters if master.status != HEALTHY]
     if not masters:
         found.append("no master is known")
-    elif len(masters) > 1 and sum(master.status in (HEALTHY, LAGGING) for master in masters) == 1:
+    elif not is_served(masters) and any(master.role for master in masters):
+        found.append("no master is active: tables are not known, and none can be created, altered or dropped")
+    elif is_served(masters) and _stands_alone(masters):
         found.append("no standby could take over from the active master")
     found += [f"{node.address} is {node.status}: {node.error}" for node in journals if node.status != HEALTHY]
     able = sum(node.status in (HEALTHY, LAGGING) for node in journals)
@@ -73,7 +77,18 @@ def reasons_of(masters: tuple[MasterHealth, ...], journals: tuple[JournalHealth,
     return found
 
 
-def _master(address: str, said: MasterStatus | Unanswered) -> MasterHealth:
+def is_served(masters: tuple[MasterHealth, ...]) -> bool:
+    return any(master.role == ACTIVE for master in masters)
+
+
+def _stands_alone(masters: tuple[MasterHealth, ...]) -> bool:
+    """Whether there are standbys, and none of them could take over."""
+    standbys = [master for master in masters if master.role != ACTIVE]
+    return bool(standbys) and not any(master.status == HEALTHY for master in standbys)
+
+
+def _master(address: str, said: MasterStatus | Unanswered, newest: int) -> MasterHealth:
+    """`newest`: the last edit that any master knows of."""
     if isinstance(said, Unanswered):
         return MasterHealth(address, UNREACHABLE, said.message)
     sessions, overdue = said.sessions, said.sessions_overdue
@@ -81,6 +96,11 @@ def _master(address: str, said: MasterStatus | Unanswered) -> MasterHealth:
         late = "session has expired and is" if overdue == 1 else "sessions have expired and are"
         error = f"{overdue} {late} still there: no edit goes through; see its log and `ebla journal status`"
         return MasterHealth(address, LAGGING, error, said.role, sessions, overdue)
+    if not said.caught_up:
+        why = said.read_error or "it has not read all of the journal yet"
+        return MasterHealth(address, LAGGING, f"it could not take over: {why}", said.role)
+    if (lag := newest - said.edits) > LAG_EDITS_MAX:
+        return MasterHealth(address, LAGGING, f"it is {lag:,} edits behind", said.role)
     return MasterHealth(address, HEALTHY, role=said.role, sessions=sessions)
 
 

@@ -28,7 +28,6 @@ DIGEST_S_MAX = 600.0
 DIGEST_TABLETS_MAX = 4  # digested at the same time: each reads a whole tablet on every replica
 
 Told = Callable[[int, int], None]
-NOBODY_ACTIVE = Unanswered("NotActive", "it is a standby, and no master is active")
 
 
 def unanswered(error: EblaError) -> Unanswered:
@@ -61,11 +60,7 @@ async def survey(
     leading = next((each for each, told in heard.items() if _leads(told)), None)
     servers: tuple[m.ServerStatus, ...] = ()
     infos: list[m.TableInfo] = []
-    if leading is None:
-        heard = {
-            each: told if isinstance(told, Unanswered) else NOBODY_ACTIVE for each, told in heard.items()
-        }
-    else:
+    if leading is not None:
         try:
             servers = (
                 await network.call(leading, "list_servers", m.Empty(), m.ListServersReply, MASTER_S)

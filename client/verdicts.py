@@ -140,8 +140,8 @@ class ServerHealth(msgspec.Struct, frozen=True):
 
 
 class MasterHealth(msgspec.Struct, frozen=True):
-    """HEALTHY, LAGGING (sessions of coordination should have expired some time ago) or UNREACHABLE; `role` is active or
-    standby, None if it did not say. `sessions`: of coordination, at the active one; `sessions_overdue` of them are late."""
+    """HEALTHY, LAGGING (sessions of coordination should have expired some time ago; a standby could not take over now, or is
+    far behind) or UNREACHABLE; `role` is active or standby, None if it did not say. `sessions`: of coordination, at the active one; `sessions_overdue` of them are late."""
 
     address: str
     status: str

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterator
 from ebla import survey
 from ebla.chaos.ray.stage import RayStage, address_of
 from ebla.health import judge
+from ebla.mastery import is_served
 from ebla.options import MASTER
 from ebla.verdicts import CHECKSUM_MISMATCH, HEALTHY, ClusterHealth, TabletHealth
 
@@ -47,6 +48,8 @@ def problems(health: ClusterHealth, destroyed: Collection[str]) -> Iterator[str]
     for master in health.masters:
         if master.status != HEALTHY:
             yield f"{master.address}: {master.error}"
+    if not is_served(health.masters):
+        yield "no master is active"
     for server in health.servers:
         if server.address not in destroyed and (server.status != HEALTHY or server.failed):
             yield f"{server.address} is {server.status}: {server.error or f'{server.failed} failed replicas'}"

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from ebla.cli.cluster import Cluster, within
+from ebla.cli.cluster import JOURNAL_NODE, Cluster, within
 from ebla.cli.commands import command
 from ebla.cli.masters import hosts
 from ebla.cli.problems import Refused
-from ebla.cli.render import facts, listing, size
+from ebla.cli.render import brief, facts, listing, size
 from ebla.cli.ui import Ui
 
 if TYPE_CHECKING:
     from ebla.actors.journal.channel import ChannelStatus
-    from ebla.actors.journal.messages import JournalStatus
+    from ebla.actors.journal.messages import JournalStatus, SegmentStatus
     from ebla.actors.master.messages import JournalWriterStatus
     from ebla.verdicts import JournalHealth, Unanswered
 
@@ -26,7 +26,8 @@ REJOIN_S = 30.0
 
 
 class NodeLine(msgspec.Struct, frozen=True):
-    """One journal node. `journal` is what it says itself, `writer` what the active master knows of it."""
+    """One journal node. `status` and `error` are the verdict; `journal` is what the node says itself, `writer` what the
+    active master knows of it."""
 
     address: str
     host: str | None
@@ -52,7 +53,7 @@ def status(ui: Ui) -> None:
             "this deployment has no journal: its only master keeps the catalog by itself",
             hint="a new deployment may have one: `ebla up --masters 2 --journals 3`",
         )
-    ui.show(msgspec.to_builtins(told), *_head(told), "", _table(told))
+    ui.show(_document(told), *_head(told), "", _table(told), *_remarks(told))
 
 
 async def look(cluster: Cluster) -> Told:
@@ -78,6 +79,33 @@ async def look(cluster: Cluster) -> Told:
         own = None if isinstance(said, Unanswered) else next(iter(said.journals), None)
         found.append(_line(health, slots.get(health.address), own, channels.get(health.address)))
     return Told(tuple(found), active, writer)
+
+
+def _document(told: Told) -> dict[str, Any]:
+    """Everything by name, and once: what the writer knows of a node stands with the node. Digests are hexadecimal, since
+    many readers of JSON have no integers of 64 bits."""
+    document: dict[str, Any] = msgspec.to_builtins(told)
+    if document["writer"] is not None:
+        document["writer"].pop("nodes", None)
+    for node, shown in zip(told.nodes, document["nodes"], strict=True):
+        if node.journal is not None:
+            shown["journal"]["segments"] = [_segment(each) for each in node.journal.segments]
+    return document
+
+
+def _segment(segment: SegmentStatus) -> dict[str, Any]:
+    state = segment.state
+    return {
+        "start": state.start,
+        "end": state.end,
+        "finalized": state.finalized,
+        "epoch": state.epoch,
+        "before": f"{state.before:016x}",
+        "digest": f"{state.digest:016x}",
+        "bytes": segment.bytes,
+        "accepted": segment.accepted,
+        "open": segment.open,
+    }
 
 
 def _line(
@@ -116,7 +144,7 @@ def _table(told: Told) -> Any:
             (
                 node.address.rpartition("/")[2],
                 node.host or "-",
-                node.status if writer is None or not writer.out_of_sync else "out of sync",
+                _status(node),
                 "-" if own is None else f"{own.promised}/{own.writer}",
                 None if own is None else len(own.segments),
                 None if own is None else own.committed,
@@ -127,6 +155,18 @@ def _table(told: Told) -> Any:
         )
     headers = ("NODE>", "HOST", "STATUS", "EPOCHS>", "SEGS>", "COMMITTED>", "LAG>", "QUEUE>", "SYNC MS>")
     return listing(headers, rows)
+
+
+def _status(node: NodeLine) -> str:
+    """That the writer has left it out says less than what keeps the node from being let in again."""
+    left_out = node.writer is not None and node.writer.out_of_sync
+    return "out of sync" if left_out and node.status in ("HEALTHY", "LAGGING") else node.status
+
+
+def _remarks(told: Told) -> list[str]:
+    """Below the table, which has no room for them."""
+    found = [f"  {node.address}: {brief(node.error)}" for node in told.nodes if node.error]
+    return ["", *found] if found else []
 
 
 # -- rejoin --------------------------------------------------------------------------------------------------
@@ -140,7 +180,7 @@ class Rejoined(msgspec.Struct, frozen=True):
 def rejoin(
     ui: Ui,
     node: Annotated[
-        str, typer.Argument(metavar="NODE", help="The node that lost its directory, such as journal/1.")
+        str, typer.Argument(metavar="NODE", help="The node that lost its directory: journal/1, or 1.")
     ],
 ) -> None:
     """Let a journal node whose directory was lost take part again: it learns from the others what it has forgotten.
@@ -158,6 +198,7 @@ async def let_rejoin(cluster: Cluster, node: str) -> Rejoined:
     from ebla.actors.journal.messages import Done, RejoinRequest
     from ebla.verdicts import Unanswered
 
+    node = f"{JOURNAL_NODE}{node}" if node.isdigit() else node
     seen = await cluster.survey(tables=())
     if node not in seen.journals:
         raise Refused(

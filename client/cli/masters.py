@@ -23,7 +23,8 @@ PING_S = 2.0
 
 
 class MasterLine(msgspec.Struct, frozen=True):
-    """`lag`: transactions that a standby has not read yet. What a silent master would have said is None."""
+    """`lag`: transactions that a standby has not read yet. What a silent master would have said is None. `error`: why it is
+    silent, or what is wrong with it."""
 
     address: str
     host: str | None
@@ -64,8 +65,10 @@ def listed(ui: Ui) -> None:
 
 
 def lines(seen: Survey, hosts: dict[str, str | None]) -> list[MasterLine]:
+    from ebla.mastery import judge_masters
     from ebla.verdicts import Unanswered
 
+    judged = {each.address: each for each in judge_masters(seen)}
     newest = max(
         (each.edits for each in seen.masters.values() if not isinstance(each, Unanswered)), default=0
     )
@@ -83,6 +86,7 @@ def lines(seen: Survey, hosts: dict[str, str | None]) -> list[MasterLine]:
                 txid=said.edits,
                 lag=newest - said.edits,
                 checkpoint=said.checkpointed,
+                error=judged[address].error,
             )
         )
     return found

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ebla.cli.render import age, brief, count, host_of, listing, number, short, size, status
+from ebla.mastery import is_served
 from ebla.verdicts import Unanswered
 
 if TYPE_CHECKING:
@@ -29,8 +30,7 @@ def health_line(health: ClusterHealth) -> Text:
     line = status(health.status)
     line.append(": ", style="default")
     line.append(
-        f"{count(len(health.tables), 'table')}, {count(len(health.tablets), 'tablet')}, "
-        f"{up} of {count(len(health.servers), 'server')} up",
+        f"{_tables_known(health)}, {up} of {count(len(health.servers), 'server')} up",
         style="default",
     )
     for statuses, noun in others if health.journals else ():
@@ -38,6 +38,12 @@ def health_line(health: ClusterHealth) -> Text:
     if sessions := sum(master.sessions for master in health.masters):
         line.append(f", {count(sessions, 'session')}", style="default")
     return line
+
+
+def _tables_known(health: ClusterHealth) -> str:
+    if not is_served(health.masters):
+        return "tables not known"
+    return f"{count(len(health.tables), 'table')}, {count(len(health.tablets), 'tablet')}"
 
 
 def reasons(health: ClusterHealth) -> list[str]:

@@ -76,6 +76,14 @@ async def no_majority(stage: GroupStage) -> None:
     await stage.until(lambda: not stage.serving())
 
 
+async def standby_cut(stage: GroupStage) -> None:
+    """It answers, and cannot read the journal."""
+    standby = stage.other(await stage.ready())
+    for node in stage.journals:
+        stage.cluster.network.cut(standby, node)
+    await stage.until(lambda: stage.role(standby).standby.read_error != "")
+
+
 # -- masters -------------------------------------------------------------------------------------------------
 
 
@@ -94,6 +102,18 @@ def test_a_master_that_gives_no_answer_is_listed_with_the_reason(several: Severa
     outcome = several("master", "list", prepare=one_master_down)
     line = next(line for line in outcome.lines if "UNREACHABLE" in line)
     assert line.startswith("master/") and line.split("UNREACHABLE")[1].strip("- ")
+
+
+def test_a_standby_that_could_not_take_over_is_listed_with_the_reason(several: Several) -> None:
+    found = several("master", "list", "--json", prepare=standby_cut).json["masters"]
+    errors = {each["role"]: each["error"] for each in found}
+    assert errors["active"] is None and errors["standby"].startswith("it could not take over: ")
+
+
+def test_masters_are_listed_as_what_they_are_while_none_is_active(several: Several) -> None:
+    found = several("master", "list", "--json", prepare=no_majority).json["masters"]
+    assert [each["role"] for each in found] == ["standby", "standby"]
+    assert several("check", prepare=no_majority).lines[0].startswith("UNAVAILABLE: tables not known, 3 of 3")
 
 
 def test_a_failover_says_who_serves_now_and_how_long_it_took(several: Several) -> None:
@@ -137,6 +157,11 @@ def test_journal_status_tells_of_each_node_what_it_and_the_writer_say(several: S
         assert node["status"] == "HEALTHY" and node["journal"]["promised"] == 1
         assert node["writer"]["queue_txns"] == 0 and node["writer"]["out_of_sync"] is False
         assert node["journal"]["last"] == document["writer"]["committed"]
+        written = node["journal"]["segments"][-1]
+        assert (written["end"], written["epoch"]) == (node["journal"]["last"], 1)
+        assert int(written["digest"], 16) and len(written["digest"]) == len(written["before"]) == 16
+    assert "nodes" not in document["writer"]
+    assert len({tuple(node["journal"]["segments"][-1].values()) for node in document["nodes"]}) == 1
 
 
 def test_a_node_that_is_away_is_told_by_name_and_by_how_far_it_is_behind(several: Several) -> None:
@@ -149,7 +174,9 @@ def test_a_node_that_is_away_is_told_by_name_and_by_how_far_it_is_behind(several
     assert (node["status"], node["journal"], node["writer"]["out_of_sync"]) == ("UNREACHABLE", None, True)
     assert node["writer"]["lag_txns"] > 0
     shown = several("journal", "status", prepare=away)
-    assert "out of sync" in next(line for line in shown.lines if line.startswith("   1") or " 1 " in line[:6])
+    line = next(line for line in shown.lines if line.strip().startswith("1 "))
+    assert "UNREACHABLE" in line and "out of sync" not in line
+    assert any(line.startswith("  journal/1: ") for line in shown.lines)
 
 
 def test_without_a_majority_the_nodes_are_told_all_the_same(several: Several) -> None:
@@ -178,6 +205,32 @@ def test_a_node_that_lost_its_directory_rejoins(several: Several) -> None:
         )
 
     assert several("journal", "status", "--json", prepare=rejoined).json["nodes"][1]["status"] == "REJOINING"
+    number = several("journal", "rejoin", "1", "--json", prepare=one_directory_lost, looked=rejoining)
+    assert number.json == again.json
+
+
+def test_what_an_operator_must_do_is_told_and_not_hidden_by_what_the_writer_says(several: Several) -> None:
+    async def lost_and_left_out(stage: GroupStage) -> None:
+        await one_directory_lost(stage)
+        await stage.create("more", buckets=1)
+
+    outcome = several("journal", "status", prepare=lost_and_left_out)
+    assert next(line for line in outcome.lines if line.strip().startswith("1 ")).split()[2] == "MISSING"
+    assert any("`ebla journal rejoin journal/1`" in line for line in outcome.lines)
+
+
+def test_a_node_that_is_well_and_left_out_is_out_of_sync(several: Several) -> None:
+    async def left_out(stage: GroupStage) -> None:
+        await a_table(stage)
+        active = await stage.ready()
+        stage.cluster.network.cut(active, "journal/1")
+        await stage.create("more", buckets=1)
+        reign = stage.role(active).reign
+        await stage.until(lambda: reign.writer_status().nodes[1].out_of_sync)
+        stage.cluster.network.mend(active, "journal/1")
+
+    outcome = several("journal", "status", prepare=left_out)
+    assert "out of sync" in next(line for line in outcome.lines if line.strip().startswith("1 "))
 
 
 async def rejoining(stage: GroupStage) -> None:
@@ -225,6 +278,8 @@ def test_check_covers_masters_and_journal_nodes(several: Several) -> None:
     ("prepare", "status", "words"),
     [
         (one_master_down, "UNDER_REPLICATED", "no standby could take over"),
+        (standby_cut, "UNDER_REPLICATED", "no standby could take over"),
+        (standby_cut, "UNDER_REPLICATED", "it could not take over: "),
         (one_node_down, "UNDER_REPLICATED", "journal/1 is UNREACHABLE"),
         (no_majority, "UNAVAILABLE", "1 of 3 journal nodes take edits, no majority"),
         (no_master_up, "UNAVAILABLE", "master/1: "),

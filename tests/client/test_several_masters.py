@@ -10,7 +10,7 @@ import pytest
 from ebla import aio, health, survey
 from ebla.actors import messages as m
 from ebla.actors.errors import TimedOut
-from ebla.verdicts import HEALTHY
+from ebla.verdicts import HEALTHY, UNAVAILABLE
 from tests.master.group_stage import GroupStage, play
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
@@ -78,8 +78,10 @@ def test_a_survey_knows_the_active_one_from_standbys_and_says_when_there_is_none
         for node in stage.journals:
             stage.cluster.crash(node)
         await stage.until(lambda: not stage.serving())
-        judged = health.judge(await survey.survey(stage.outside.network, stage.masters, slots))
-        assert judged.status != HEALTHY
+        found = await survey.survey(stage.outside.network, stage.masters, slots)
+        assert {each.role for each in found.masters.values()} == {"standby"}
+        judged = health.judge(found)
+        assert judged.status == UNAVAILABLE
         assert any("no master is active" in reason for reason in judged.reasons)
 
     play(scenario)
