@@ -86,15 +86,32 @@ def test_the_requests_of_a_second_writer_are_those_that_are_made_to_fail():
 SECOND = range(1, len(SECOND_REQUESTS) + 1)
 
 
-@pytest.mark.parametrize("mode", [DROP, LOST])
-def test_nothing_is_lost_when_the_recovery_fails_too(mode: str):
-    """Every pair of the second writer's first eight requests, over what the first one left."""
-    for run, (a, b) in enumerate(product(SECOND[:8], SECOND[:8])):
-        left, (first, second) = LEFT[run % len(LEFT)], PAIRS[run % 3]
-        writer = Line({(first, left[0]): DROP, (second, left[1]): DROP})
-        one, other = PAIRS[(run // 3) % 3]
-        recoverer = Line({(one, a): mode, (other, b): mode})
-        play(lambda stage, lines=(writer, recoverer): outcome(stage, *lines), run)
+DECIDING = SECOND[1:5]  # where it asks for an epoch, learns what there is, chooses, and has it finalized
+DRAWN = 400
+
+
+def test_nothing_is_lost_when_the_recovery_fails_too():
+    """Every two requests by which the second writer decides, in every two ways. The nodes, and what the first one left to it,
+    are drawn."""
+    chance = random.Random(3)
+    for run, (a, b, mode, other) in enumerate(product(DECIDING, DECIDING, MODES, MODES)):
+        lines = two_writers(chance, a, b, mode, other)
+        play(lambda stage, lines=lines: outcome(stage, *lines), run)
+
+
+def test_nothing_is_lost_when_the_recovery_fails_in_any_two_places():
+    chance = random.Random(4)
+    cases = list(product(SECOND, SECOND, MODES, MODES))
+    for run, (a, b, mode, other) in enumerate(chance.sample(cases, DRAWN)):
+        lines = two_writers(chance, a, b, mode, other)
+        play(lambda stage, lines=lines: outcome(stage, *lines), run)
+
+
+def two_writers(chance: random.Random, a: int, b: int, mode: str, other: str) -> tuple[Line, Line]:
+    left, (first, second) = chance.choice(LEFT), chance.choice(PAIRS)
+    one, two = chance.choice(PAIRS)
+    writer = Line({(first, left[0]): DROP, (second, left[1]): DROP})
+    return writer, Line({(one, a): mode, (two, b): other})
 
 
 def test_nothing_is_lost_when_writer_and_recoveries_fail_in_any_way():
