@@ -40,7 +40,8 @@ REQUEST_ID = "request_id"  # of messages that change something
 
 class Session:
     """See the module. `name` is the deployment's, for messages only. `masters` are the addresses of all of them, `master`
-    the one to ask now. `on_close` ends what the world has spawned."""
+    the one to ask now. `on_close` ends what the world has spawned. `on_refusal` is told of every try of a question to the
+    masters that failed and is repeated: why, after how many seconds, of how many."""
 
     def __init__(
         self,
@@ -56,6 +57,7 @@ class Session:
         self.router = Router(world, self.refresh)
         self._tables: dict[str, TableRoutes] = {}
         self._refreshing: dict[TableRoutes, asyncio.Future[None]] = {}
+        self.on_refusal: Callable[[EblaError, float, float], None] | None = None
         self._on_close = on_close
         self._closed: EblaError | None = None
 
@@ -194,6 +196,8 @@ class Session:
                 pause_s = backoff_s(tries, self.world.random)
                 if passed_s + pause_s >= deadline_s:
                     raise self._no_answer(method, deadline_s, error) from error
+                if self.on_refusal is not None:
+                    self.on_refusal(error, passed_s, deadline_s)
             await clock.sleep(pause_s)
             self.check_open()
 

@@ -24,10 +24,10 @@ from ebla.actors.master.mover import Moved
 from ebla.actors.messages import Empty
 from ebla.actors.ray_world import RayNetwork
 from ebla.placement import groups, journals, memory
-from ebla.placement.config import DeploymentConfig
+from ebla.placement.config import DeploymentConfig, validate
 from ebla.placement.fleet import Fleet
 from ebla.placement.roles import JOURNAL_NODE_ROLE, PlanRoles, journal_of, mover
-from ebla.placement.slots import Host, Seats, Survey
+from ebla.placement.slots import Host, Seats, Survey, seat
 from ebla.placement.state import Deployment, JournalMemory
 from ebla.storage.errors import InvalidArgument
 
@@ -39,7 +39,8 @@ MOVE_S = 300.0  # reading a large catalog, and one large edit to each journal no
 
 
 def settled(config: DeploymentConfig, before: Deployment, hosts: Sequence[Host]) -> DeploymentConfig:
-    """With numbers of masters and journal nodes: those given, else those that the deployment has, else by the hosts."""
+    """With numbers of masters and journal nodes: those given, else those that the deployment has, else by the hosts. Raises
+    if the two do not go together."""
     masters, journals = config.masters, config.journals
     if before.revision > 0:
         there = (len(before.masters), len(before.journal.slots) if before.journal else 0)
@@ -47,17 +48,27 @@ def settled(config: DeploymentConfig, before: Deployment, hosts: Sequence[Host])
         there = (MASTERS, JOURNALS)
     else:
         there = (min(MASTERS, len(hosts)) if journals else 1, 0)
-    return msgspec.structs.replace(
+    found = msgspec.structs.replace(
         config,
         masters=there[0] if masters is None else masters,
         journals=there[1] if journals is None else journals,
     )
+    validate(found)
+    return found
 
 
 def counts(config: DeploymentConfig) -> tuple[int, int]:
     """Masters and journal nodes."""
     assert config.masters is not None and config.journals is not None, "it was settled"
     return config.masters, config.journals
+
+
+def require_room(config: DeploymentConfig, before: Deployment | None, hosts: Sequence[Host]) -> None:
+    """What these hosts cannot carry is refused before anything is started on them."""
+    known = before or Deployment(uuid="", revision=0, config=config)
+    chosen = [host.slot for host in hosts if not config.slots or host.slot in config.slots]
+    journals = known.journal.slots if known.journal else ()
+    seat(chosen, *counts(settled(config, known, hosts)), known.masters, journals)
 
 
 def require_possible(before: Deployment, config: DeploymentConfig, running: Sequence[str]) -> None:

@@ -129,7 +129,7 @@ def configure(settings: Mapping[str, Any], base: DeploymentConfig | None = None)
 
 
 def validate(config: DeploymentConfig) -> None:
-    """Every refusal names the setting and what to do."""
+    """Every refusal names the setting and what to do. What was not given is not judged: it follows from what there is."""
     if not NAME.fullmatch(config.name):
         raise InvalidArgument(
             f"name must be up to 40 lower-case letters, digits and hyphens, not {config.name!r}"
@@ -153,7 +153,7 @@ def _validate_masters(config: DeploymentConfig) -> None:
         raise InvalidArgument(f"masters must be at least 1, not {masters}")
     if config.journals is not None and config.journals < 0:
         raise InvalidArgument(f"journals must be 0 or an odd number, not {config.journals}")
-    if masters > 1 and not config.journals:
+    if masters > 1 and config.journals == 0:
         raise InvalidArgument(
             f"masters is {masters} without journal nodes: each master would keep a catalog of its own; set "
             "journals to 3, or masters to 1"

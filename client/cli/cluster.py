@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from ebla.cli.problems import Refused, did_you_mean
+from ebla.cli.render import brief
 from ebla.cli.ui import Ui
-from ebla.errors import NotFound, TableDropped, Unavailable
+from ebla.errors import EblaError, NotFound, TableDropped, Unavailable
 
 if TYPE_CHECKING:
     from ebla.actors import messages as m
@@ -22,6 +23,7 @@ T = TypeVar("T")
 TABLET_PREFIX_MIN = 4
 TABLET_SERVER, JOURNAL_NODE = "tablet-server/", "journal/"
 PROBE_S = 3.0
+QUIET_S = 3.0  # a take-over takes as long
 
 
 class NoCluster(Unavailable):
@@ -98,14 +100,32 @@ def unknown_table(name: str, names: Sequence[str]) -> NotFound:
 
 def within(ui: Ui, work: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
     """Connect, do the work, close."""
-    return connected(ui, work)
+    patience = Patience(ui)
+
+    async def told(cluster: Cluster) -> T:
+        cluster.session.on_refusal = patience.refused
+        return await work(cluster)
+
+    return connected(ui, told)
+
+
+class Patience:
+    """Says once what a command waits for that is not answered at once."""
+
+    def __init__(self, ui: Ui) -> None:
+        self._ui = ui
+        self._said = False
+
+    def refused(self, error: EblaError, passed_s: float, deadline_s: float) -> None:
+        if passed_s >= QUIET_S and not self._said:
+            self._said = True
+            self._ui.note(f"no answer yet ({brief(error.message)}); trying for {deadline_s:.0f} s in all")
 
 
 def connected(ui: Ui, work: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
-    import asyncio
-
     reach(ui)
     from ebla import connection
+    from ebla.cli import quiet
     from ebla.placement.asking import named_actors
     from ebla.placement.config import DeploymentConfig
 
@@ -122,7 +142,7 @@ def connected(ui: Ui, work: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
         finally:
             session.close()
 
-    return asyncio.run(body())
+    return quiet.run(body())
 
 
 def reach(ui: Ui) -> str:

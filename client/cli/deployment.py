@@ -14,7 +14,7 @@ from ebla.cli import quiet, views
 from ebla.cli.cluster import NoCluster, reach, within
 from ebla.cli.commands import Yes, command
 from ebla.cli.local import document as document_of
-from ebla.cli.local import local_cluster, undone_on_failure
+from ebla.cli.local import local_cluster, require_room, undone_on_failure
 from ebla.cli.problems import FAILED, Usage
 from ebla.cli.render import age, count, facts, host_of, listing
 from ebla.cli.ui import Progress, Ui
@@ -94,6 +94,7 @@ def up(
 
     flags = {"data_dir": data_dir, "slots": slot or None, "masters": masters, "journals": journals}
     settings = _configured(ui, config, flags, set_)
+    require_room(settings, local)
     with ui.working(f"up {settings.name}") as progress:
         cluster, started = local_cluster(ui, local, cpus, auth, dashboard, timeout, progress)
         with undone_on_failure(cluster, started):

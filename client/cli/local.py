@@ -11,7 +11,10 @@ from ebla.cli.render import count
 from ebla.cli.ui import Progress, Ui
 
 if TYPE_CHECKING:
+    from ebla.placement.config import DeploymentConfig
     from ebla.placement.local_cluster import LocalCluster
+
+LOOPBACK = "127.0.0.1"
 
 
 def local_cluster(
@@ -56,6 +59,17 @@ def local_cluster(
         progress.step(f"starting node {number} again")
         running.start_node(number, timeout_s)
     return running, [running.slots[number - 1] for number in back]
+
+
+def require_room(config: DeploymentConfig, nodes: int | None) -> None:
+    """Refuses what `nodes` local nodes cannot carry, before they are started."""
+    if nodes is None:
+        return
+    from ebla.placement import catalog, local_node, state
+    from ebla.placement.slots import Host
+
+    hosts = [Host(local_node.slot_of(number), "", LOOPBACK) for number in range(1, nodes + 1)]
+    catalog.require_room(config, state.load(config.data_dir), hosts)
 
 
 @contextmanager

@@ -23,6 +23,7 @@ NEXT_STEPS = {
     "DirectoryLocked": "another deployment uses this directory: `ebla down` ends it, `--data-dir` names another",
     "DiskFull": "free some space, then run the command again",
     "NotLeader": "the leader has just changed; run the command again",
+    "NotEmpty": "`--recursive` deletes what is below, too",
     "Throttled": "the cluster is at a stated limit; run the command again in a moment",
 }
 

@@ -120,6 +120,26 @@ def test_sigterm_ends_with_status_143_and_says_so(ebla: Cli) -> None:
     assert (outcome.status, outcome.json["error"]["kind"]) == (143, "Interrupted")
 
 
+def test_sigterm_while_a_command_waits_ends_its_tasks_and_prints_no_traceback() -> None:
+    code = (
+        "import asyncio\nfrom ebla.cli import quiet\n"
+        "async def busy():\n    while True: await asyncio.sleep(0)\n"
+        "async def work():\n"
+        "    asyncio.get_running_loop().create_task(busy())\n"
+        "    print('waiting', flush=True)\n"
+        "    try: await asyncio.Event().wait()\n"
+        "    finally: print('cleaned up', flush=True)\n"
+        "quiet.run(work())"
+    )
+    command = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert command.stdout is not None and command.stdout.readline() == "waiting\n"
+    command.terminate()
+    out, err = command.communicate(timeout=60.0)
+    assert (command.returncode, out, err) == (143, "cleaned up\n", "")
+
+
 def test_a_defect_is_never_hidden(ebla: Cli) -> None:
     async def broken(stage: Stage) -> None:
         raise ZeroDivisionError("a defect")

@@ -109,7 +109,10 @@ def test_one_master_may_have_a_journal() -> None:
         ({"tablet_server": {"memtable_bytes": 0}}, "tablet_server: memtable_bytes must be above 0"),
         ({"masters": "three"}, r"masters: expected `int \| null`, got `str`"),
         ({"masters": 0}, "masters must be at least 1"),
-        ({"masters": 3}, "masters is 3 without journal nodes.*set journals to 3, or masters to 1"),
+        (
+            {"masters": 3, "journals": 0},
+            "masters is 3 without journal nodes.*set journals to 3, or masters to 1",
+        ),
         ({"masters": 2, "journals": 4}, "journals must be an odd number.*set journals to 3 or 5"),
         ({"journals": -1}, "journals must be 0 or an odd number"),
         (

@@ -156,3 +156,25 @@ def test_a_deployment_stays_what_it_is_unless_somebody_says_otherwise() -> None:
     assert settled(deployment(1, 0), three) == (1, 0)
     assert settled(deployment(2, 3), three[:1]) == (2, 3)
     assert settled(deployment(2, 3), three, masters=3, journals=3) == (3, 3)
+
+
+def test_more_masters_are_judged_by_the_journal_that_there_is_and_not_by_what_was_said() -> None:
+    three = hosts("10.0.0.1", "10.0.0.2", "10.0.0.3")
+    assert settled(deployment(2, 3), three, masters=3) == (3, 3)
+    new = Deployment(uuid="u", revision=0, config=configure({"name": "t"}))
+    for without in (deployment(1, 0), new):
+        with pytest.raises(InvalidArgument, match="masters is 3 without journal nodes"):
+            settled(without, three, masters=3)
+
+
+def test_what_hosts_cannot_carry_is_refused_before_anything_is_started() -> None:
+    local = hosts("127.0.0.1", "127.0.0.1", "127.0.0.1")
+    for settings, words in (
+        ({"masters": 2, "journals": 5}, "journals is 5, but only 3 hosts"),
+        ({"masters": 4, "journals": 3}, "masters is 4, but only 3 hosts"),
+        ({"masters": 3}, "masters is 3 without journal nodes"),
+    ):
+        with pytest.raises(InvalidArgument, match=words):
+            catalog.require_room(configure({"name": "t", **settings}), None, local)
+    catalog.require_room(configure({"name": "t", "masters": 3, "journals": 3}), None, local)
+    catalog.require_room(configure({"name": "t", "masters": 3}), deployment(2, 3), local)
