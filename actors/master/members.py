@@ -38,6 +38,7 @@ from ebla.storage.errors import InvalidArgument
 
 PRE_VOTER = "pre_voter"
 UUID_PREFIX_MIN = 4
+TO_DO_WITH_LESS = "drain its host first, and then remove the replica at once"
 
 
 class Members:
@@ -109,13 +110,15 @@ class Members:
             )
         if not request.at_once and healing.is_needed(situation, member.uuid):
             return await self._replace(request.tablet, situation, member)
-        if member.uuid == situation.leader:
-            await self._hand_over(request.tablet, member)
-        if member.member == VOTER and not healing.stands_without(situation, member.uuid):
+        leads = member.uuid == situation.leader
+        if member.member == VOTER and not leads and not healing.stands_without(situation, member.uuid):
             raise Unavailable(
                 f"without {member.address} no majority of the voters of tablet {request.tablet} would be healthy; bring "
                 "the others back first"
             )
+        self._require_that_it_stays_away(request.tablet, situation, member)
+        if leads:
+            await self._hand_over(request.tablet, member)
         return await self._change(request.tablet, situation, MemberChange(REMOVE, member))
 
     async def _replace(self, tablet: str, situation: healing.Situation, member: Peer) -> MembersReply:
@@ -124,11 +127,30 @@ class Members:
             return MembersReply(tablet, situation.configuration)
         if not self._repairs.has_room(self._catalog, self._servers, tablet, self._now()):
             raise Unavailable(
-                f"no live server could take the place of {member.address} in tablet {tablet}; start another one, or remove "
-                "the replica at once and do with less"
+                f"no live server could take the place of {member.address} in tablet {tablet}; start another one, or, to do with "
+                f"less, {TO_DO_WITH_LESS}"
             )
         marked = Peer(member.uuid, member.address, VOTER, replace=True)
         return await self._change(tablet, situation, MemberChange(MODIFY, marked))
+
+    def _require_that_it_stays_away(self, tablet: str, situation: healing.Situation, member: Peer) -> None:
+        """Nothing is remembered: a replica that the table wants is made anew at once, and be it where it was."""
+        before, server = situation.configuration, self._servers.get(member.uuid)
+        without = Configuration(
+            tuple(peer for peer in before.peers if peer is not member), before.index, before.unsafe
+        )
+        if not healing.wants_more(situation._replace(configuration=without)):
+            return
+        if server is None or not server.takes_data or server.address in self._catalog.draining:
+            return
+        now = self._now()
+        if self._servers.is_alive(server.uuid, now) and not self._repairs.has_room(
+            self._catalog, self._servers, tablet, now
+        ):
+            raise Unavailable(
+                f"the replica of tablet {tablet} would be made anew at {member.address} at once, since no other live server "
+                f"could take it; start another one, or, to do with less, {TO_DO_WITH_LESS}"
+            )
 
     async def move(self, request: MoveReplicaRequest) -> MembersReply:
         situation = self._situation(request.tablet)

@@ -10,7 +10,7 @@ import typer
 
 from ebla.cli.cluster import Cluster, within
 from ebla.cli.commands import command
-from ebla.cli.members import document, names
+from ebla.cli.members import document, meant
 from ebla.cli.problems import Refused
 from ebla.cli.render import host_of, listing, number, short
 from ebla.cli.tablets import TabletId
@@ -131,15 +131,15 @@ def planned(survey: Survey, health: TabletHealth, keep: list[str]) -> Plan:
     reports = _reports(survey, health.tablet)
     kept: dict[str, ReplicaReport] = {}
     for word in keep:
-        found = [r for r in health.replicas if names(word, r.uuid, r.address)]
-        if not found:
+        uuid = meant(word, [(replica.uuid, replica.address) for replica in health.replicas])
+        if uuid is None:
             hosts = ", ".join(host_of(replica.address) for replica in health.replicas)
             raise Refused(
                 f"tablet {short(health.tablet)} has no replica at {word!r}", hint=f"it has: {hosts}"
             )
-        (uuid, report) = found[0].uuid, reports.get(found[0].uuid)
+        report = reports.get(uuid)
         if report is None or report.state != "running":
-            why = found[0].error or "it gives no answer"
+            why = next(r.error for r in health.replicas if r.uuid == uuid) or "it gives no answer"
             raise Refused(f"the replica at {word} cannot be kept: {why}", hint="keep those that run")
         kept[uuid] = report
     able = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -59,7 +60,7 @@ def add_replica(
     def ask(full: str) -> msgspec.Struct:
         return AddReplicaRequest(full, server, ROLES[role])
 
-    def reached(configuration: Configuration) -> bool:
+    def reached(configuration: Configuration, _: str) -> bool:
         peer = find(configuration, server)
         return peer is not None and (peer.member == "voter" or not votes)
 
@@ -71,7 +72,12 @@ def remove_replica(
     tablet: TabletId,
     server: Server,
     at_once: Annotated[
-        bool, typer.Option("--at-once", help="Before another server has a replica in its place.")
+        bool,
+        typer.Option(
+            "--at-once",
+            help="Before another server has a replica in its place. One is still made, so another must be free; to do with "
+            "less, drain this host first.",
+        ),
     ] = False,
     wait: Wait = False,
     timeout: Timeout = 600.0,
@@ -85,16 +91,16 @@ def remove_replica(
     def ask(full: str) -> msgspec.Struct:
         return RemoveReplicaRequest(full, server, at_once)
 
-    def reached(configuration: Configuration) -> bool:
-        peer = find(configuration, server)
+    def reached(configuration: Configuration, leaves: str) -> bool:
+        peer = find(configuration, leaves)
         if peer is not None and peer.member == "voter" and not peer.replace and not at_once:
             raise Refused(
                 f"the removal was given up: no server could take the place of {server}",
-                hint="see `ebla nodes`; `--at-once` does with less",
+                hint="see `ebla nodes`; with its host drained, `--at-once` does with less",
             )
-        return at_once or peer is None
+        return peer is None
 
-    _carry_out(ui, "remove-replica", tablet, ask, reached if wait else None, timeout)
+    _carry_out(ui, "remove-replica", tablet, ask, reached if wait else None, timeout, leaves=server)
 
 
 def move_replica(
@@ -114,8 +120,8 @@ def move_replica(
     def ask(full: str) -> msgspec.Struct:
         return MoveReplicaRequest(full, source, target)
 
-    def reached(configuration: Configuration) -> bool:
-        there, here = find(configuration, target), find(configuration, source)
+    def reached(configuration: Configuration, leaves: str) -> bool:
+        there, here = find(configuration, target), find(configuration, leaves)
         if there is None and here is not None and not here.replace:
             raise Refused(
                 f"the move was given up: {target} could not take the replica, and it stays at {source}",
@@ -123,23 +129,35 @@ def move_replica(
             )
         return here is None
 
-    _carry_out(ui, "move-replica", tablet, ask, reached if wait else None, timeout)
+    _carry_out(ui, "move-replica", tablet, ask, reached if wait else None, timeout, leaves=source)
 
 
-def _carry_out(ui: Ui, method: str, tablet: str, ask: Any, reached: Any, timeout_s: float) -> None:
-    async def work(cluster: Cluster) -> MembersReply:
+def _carry_out(
+    ui: Ui, method: str, tablet: str, ask: Any, reached: Any, timeout_s: float, *, leaves: str | None = None
+) -> None:
+    """`leaves`: whose replica is to go. `reached` is asked with its uuid: soon another server may be at the address."""
+
+    async def work(cluster: Cluster) -> tuple[MembersReply, bool]:
         from ebla.actors.messages import MembersReply
 
         _, location = await cluster.tablet(tablet)
+        places = [(place.uuid, place.address) for place in location.replicas]
+        held = None if leaves is None else meant(leaves, places)
         request, rpc = ask(location.tablet), method.replace("-", "_")
         reply = await persist(cluster, rpc, request, MembersReply, min(ASK_S, timeout_s), progress)
-        if reached is None:
-            return reply
-        return await _settled(cluster, reply, reached, timeout_s, progress, method)
+        needless = leaves is not None and held is None
+        if reached is None or needless:
+            return reply, needless
+
+        def settled(configuration: Configuration) -> bool:
+            return bool(reached(configuration, held or ""))
+
+        return await _settled(cluster, reply, settled, timeout_s, progress, method), False
 
     with ui.working(method) as progress:
-        reply = within(ui, work)
-    ui.show({**document(reply), "waited": reached is not None}, *_told(reply))
+        reply, needless = within(ui, work)
+    told = [f"nothing to do: {leaves} has no replica of it"] if needless else []
+    ui.show({**document(reply), "waited": reached is not None, "needless": needless}, *_told(reply), *told)
 
 
 async def _settled(
@@ -186,11 +204,19 @@ def led(states: Any, health: TabletHealth) -> Configuration | None:
 
 
 def find(configuration: Configuration, word: str) -> Peer | None:
-    """The member that is meant by a host, an address or a uuid (or how it begins)."""
-    for peer in configuration.peers:
-        if names(word, peer.uuid, peer.address):
-            return peer
-    return None
+    """The member that is meant by a host, an address or a uuid (or how it begins); of several the one that came last."""
+    return next(
+        (peer for peer in reversed(configuration.peers) if names(word, peer.uuid, peer.address)), None
+    )
+
+
+def meant(word: str, places: Iterable[tuple[str, str]]) -> str | None:
+    """The uuid of the one that is meant. Raises Refused if it may be several: one lost its directory, and another came."""
+    found = [(uuid, address) for uuid, address in places if names(word, uuid, address)]
+    if len(found) > 1:
+        told = " or ".join(f"{host_of(address)} ({uuid})" for uuid, address in found)
+        raise Refused(f"{word!r} may mean {told}", hint="name one by its uuid")
+    return found[0][0] if found else None
 
 
 def names(word: str, uuid: str, address: str) -> bool:
