@@ -111,6 +111,8 @@ class TabletReport(msgspec.Struct, frozen=True):
 
 
 class HeartbeatRequest(msgspec.Struct, frozen=True):
+    """`replicas`: tombstones are none."""
+
     instance: ServerInstance
     registration: Registration | None = None
     report: TabletReport | None = None

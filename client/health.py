@@ -206,7 +206,7 @@ def judge_tablet(
     digested = None if digests is None else digests.get(location.tablet)
     if digested is not None:
         replicas = tuple(_with_digest(replica, digested) for replica in replicas)
-    problems = _problems(info, location, replicas, running, leader)
+    problems = _problems(info, location, replicas, running, leader, room=_has_room(location, survey))
     problems += _different_rows(replicas, digested)
     return TabletHealth(
         tablet=location.tablet,
@@ -221,6 +221,16 @@ def judge_tablet(
         reasons=tuple(reason for _, reason in problems),
         checksum_index=digested.index if digested is not None and digested.error is None else None,
         unsafe=max((view.configuration.unsafe for view in views.values()), default=0),
+    )
+
+
+def _has_room(location: TabletLocation, survey: Survey) -> bool:
+    """Whether a further replica could come to some host, as far as servers are known."""
+    places = [place.address for place in location.replicas]
+    taken = [server.host for server in survey.servers if server.address in places]
+    return not survey.servers or any(
+        server.alive and not server.draining and server.address not in places and server.host not in taken
+        for server in survey.servers
     )
 
 
@@ -304,6 +314,8 @@ def _problems(
     replicas: tuple[ReplicaHealth, ...],
     running: dict[str, ReplicaReport],
     leader: str | None,
+    *,
+    room: bool,
 ) -> list[tuple[str, str]]:
     if not location.replicas:
         return [(UNAVAILABLE, f"it is {location.state}: no server has it yet")]
@@ -319,7 +331,7 @@ def _problems(
     voters = [place.uuid for place in location.replicas if place.role != "learner"]
     if len(voters) < info.replicas:
         found.append((UNDER_REPLICATED, f"it has {len(voters)} of {_count(info.replicas, 'replica')}"))
-    found += [(RECOVERING, reason) for reason in _on_the_way(replicas, len(voters), info.replicas)]
+    found += [(RECOVERING, reason) for reason in _on_the_way(replicas, len(voters), info.replicas, room=room)]
     voting = sum(uuid in running for uuid in voters)
     if voting <= len(voters) // 2:
         found.append((UNAVAILABLE, f"{voting} of {_count(len(voters), 'voter')} run, no majority"))
@@ -330,16 +342,18 @@ def _problems(
     return found
 
 
-def _on_the_way(replicas: tuple[ReplicaHealth, ...], voters: int, wanted: int) -> list[str]:
+def _on_the_way(replicas: tuple[ReplicaHealth, ...], voters: int, wanted: int, *, room: bool) -> list[str]:
     """Changes of members that are not done."""
     found = []
+    room = room or voters > wanted or any(replica.member == PRE_VOTER for replica in replicas)
+    stuck = "" if room else "; no other host that is up can take it: add one"
     for replica in replicas:
         if replica.status == HEALTHY and replica.member == PRE_VOTER:
             found.append(f"the pre-voter at {replica.address} is about to vote")
         if replica.replace:
-            found.append(f"replica at {replica.address} is to be replaced")
+            found.append(f"replica at {replica.address} is to be replaced{stuck}")
         elif replica.draining:
-            found.append(f"replica at {replica.address} is to go: its server drains")
+            found.append(f"replica at {replica.address} is to go: its server drains{stuck}")
         if replica.status == HEALTHY and replica.health in ("failed", "lost"):
             found.append(f"replica at {replica.address} is {replica.health} as its leader sees it")
     if voters > wanted:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 
 from ebla.actors.errors import NotActive
 from ebla.actors.messages import (
+    DELETED,
     HeartbeatReply,
     HeartbeatRequest,
     Registration,
@@ -99,12 +100,13 @@ class Reporter:
         report = None if brief else self._report(full, sequence)
         self._sequence += 1
         memory, disk = self.usage()
+        held = self.held().values()
         request = HeartbeatRequest(
             instance=self.identity.instance,
             registration=self._registration() if self._register and not brief else None,
             report=report,
-            replicas=len(self.held()),
-            leaders=sum(replica.leads for replica in self.held().values()),
+            replicas=sum(replica.state != DELETED for replica in held),
+            leaders=sum(replica.leads for replica in held),
             disk_bytes=disk,
             memory_bytes=memory,
             takes_data=self.world.disk.takes_data(),

@@ -21,22 +21,35 @@ if TYPE_CHECKING:
     from ebla.verdicts import Unanswered
 
 LOOK_S = 0.5
+WAITING_LOOK_S = 2.0  # every replica is asked for
 LINES_EVERY_S = 5.0
+WAITING_SHOWN = 4
 SERVER_S = 3.0
 CANCEL_S = 30.0
 
 
+class Ended(msgspec.Struct, frozen=True):
+    """A copy as it was seen last, and what became of it: copied, or failed; `why` it did."""
+
+    job: CopyJob
+    how: str
+    why: str | None = None
+
+
 class Seen(msgspec.Struct, frozen=True):
-    """All copies at one moment. `silent`: servers that gave no answer, and why."""
+    """All copies at one moment. `silent`: servers that gave no answer, and why. `ended`: of those that were watched, each
+    attempt; `waiting`: what is to be copied and is not yet."""
 
     jobs: tuple[CopyJob, ...]
     silent: dict[str, str]
+    ended: tuple[Ended, ...] = ()
+    waiting: tuple[str, ...] = ()
 
 
 def copies(
     ui: Ui,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Show them until nothing is left to copy, or Ctrl-C.")
+        bool, typer.Option("--watch", help="Show them until no replica is left to be copied, or Ctrl-C.")
     ] = False,
 ) -> None:
     """The replicas that are being copied now: from where to where, how much, how fast, how long still."""
@@ -48,11 +61,17 @@ def copies(
             return await _watched(cluster, screen)
 
     seen = within(ui, work)
-    parts: list[Any] = (
-        [] if watch and not ui.json else [_table(seen.jobs) if seen.jobs else "nothing is copied"]
-    )
+    parts: list[Any] = []
+    if not seen.jobs:
+        parts = ["nothing is left to copy" if seen.ended else "nothing is copied"]
+    elif not watch:
+        parts = [_table(seen.jobs)]
     ui.show(
-        {"copies": msgspec.to_builtins(seen.jobs), "silent": seen.silent},
+        {
+            "copies": msgspec.to_builtins(seen.jobs),
+            "ended": msgspec.to_builtins(seen.ended),
+            "silent": seen.silent,
+        },
         *parts,
         *(f"  {host_of(address)} gives no answer: {brief(why)}" for address, why in seen.silent.items()),
     )
@@ -84,17 +103,51 @@ async def servers(cluster: Cluster) -> list[str]:
 
 
 async def _watched(cluster: Cluster, screen: Screen) -> Seen:
-    """Returns what was seen last of each copy, when none is left."""
+    """Returns how each copy ended, when no member is left that lacks one: after one that failed there is another, in a while."""
     import asyncio
 
-    last: dict[tuple[str, str], CopyJob] = {}
+    present: dict[tuple[str, str, int], CopyJob] = {}
+    ended: list[Ended] = []
     while True:
         seen = await look(cluster)
-        last |= {(job.tablet, job.target): job for job in seen.jobs}
-        screen.show(seen.jobs)
-        if not seen.jobs:
-            return Seen(tuple(last.values()), seen.silent)
-        await asyncio.sleep(LOOK_S)
+        before, present = present, {(job.tablet, job.target, job.attempt): job for job in seen.jobs}
+        over = [await _end(cluster, job) for key, job in before.items() if key not in present]
+        ended += over
+        waiting = () if seen.jobs else await _waiting(cluster)
+        screen.show(Seen(seen.jobs, seen.silent, tuple(over), waiting))
+        if not seen.jobs and not waiting:
+            return Seen((), seen.silent, tuple(ended))
+        await asyncio.sleep(WAITING_LOOK_S if waiting else LOOK_S)
+
+
+async def _end(cluster: Cluster, job: CopyJob) -> Ended:
+    """By what its server has now."""
+    from ebla.actors.messages import Empty, ServerState
+    from ebla.survey import ask
+    from ebla.verdicts import Unanswered
+
+    said = await ask(cluster.network, job.target, "status", Empty(), ServerState, SERVER_S)
+    if isinstance(said, Unanswered):
+        return Ended(job, "ended", said.message)
+    found = next((replica for replica in said.replicas if replica.tablet == job.tablet), None)
+    if found is None:
+        return Ended(job, "failed", "its server does not have it any more")
+    if found.state in ("running", "bootstrapping"):
+        return Ended(job, "copied")
+    return Ended(job, "failed", found.error)
+
+
+async def _waiting(cluster: Cluster) -> tuple[str, ...]:
+    """Members that have no replica yet, on servers that answer."""
+    from ebla.health import judge
+
+    health = judge(await cluster.survey())
+    return tuple(
+        f"{tablet.table} {short(tablet.tablet)} on {host_of(replica.address)}"
+        for tablet in health.tablets
+        for replica in tablet.replicas
+        if replica.status in ("COPYING", "MISSING", "FAILED") and tablet.leader is not None
+    )
 
 
 def _table(jobs: Sequence[CopyJob]) -> Any:
@@ -120,7 +173,8 @@ def _table(jobs: Sequence[CopyJob]) -> Any:
 
 
 class Screen(Protocol):
-    def show(self, jobs: Sequence[CopyJob]) -> None: ...
+    def show(self, seen: Seen) -> None:
+        """`ended`: since it was shown last."""
 
 
 @contextmanager
@@ -135,7 +189,7 @@ def _screen(ui: Ui) -> Iterator[Screen]:
 
 
 class _Nothing:
-    def show(self, jobs: Sequence[CopyJob]) -> None:
+    def show(self, seen: Seen) -> None:
         """One document at the end says it all."""
 
 
@@ -145,21 +199,25 @@ class _Lines:
     def __init__(self, ui: Ui) -> None:
         self._ui = ui
         self._told_at = float("-inf")
-        self._known: dict[tuple[str, str], CopyJob] = {}
+        self._known: dict[tuple[str, ...], None] = {}
 
-    def show(self, jobs: Sequence[CopyJob]) -> None:
+    def show(self, seen: Seen) -> None:
         import asyncio
 
-        now, present = asyncio.get_running_loop().time(), {(job.tablet, job.target): job for job in jobs}
-        for key, job in self._known.items():
-            if key not in present:
-                self._ui.print(f"{_title(job)}: ended after {age(job.elapsed_s)}, {size(job.copied_bytes)}")
+        now = asyncio.get_running_loop().time()
+        present = dict.fromkeys(
+            [*((job.tablet, job.target) for job in seen.jobs), *((w,) for w in seen.waiting)]
+        )
+        for each in seen.ended:
+            self._ui.print(f"{_title(each.job)}: {_told(each)}")
         fresh = any(key not in self._known for key in present)
         self._known = present
         if fresh or now - self._told_at >= LINES_EVERY_S:
             self._told_at = now
-            for job in jobs:
+            for job in seen.jobs:
                 self._ui.print(f"{_title(job)}: {_state(job)}")
+            if seen.waiting:
+                self._ui.print(_waits(seen.waiting))
 
 
 @contextmanager
@@ -182,23 +240,37 @@ class _Bars:
     def __init__(self, progress: Any) -> None:
         self._progress = progress
         self._tasks: dict[tuple[str, str], Any] = {}
-        self._known: dict[tuple[str, str], CopyJob] = {}
+        self._waiting: Any = None
 
-    def show(self, jobs: Sequence[CopyJob]) -> None:
-        present = {(job.tablet, job.target): job for job in jobs}
-        for key, job in self._known.items():
-            if key not in present:
-                self._progress.update(self._tasks[key], text=f"ended after {age(job.elapsed_s)}")
-        for key, job in present.items():
+    def show(self, seen: Seen) -> None:
+        for each in seen.ended:
+            self._progress.update(self._tasks[each.job.tablet, each.job.target], text=_told(each))
+        for job in seen.jobs:
+            key = job.tablet, job.target
             if key not in self._tasks:
                 self._tasks[key] = self._progress.add_task(_title(job), total=None, text="")
             total = max(job.data_bytes, job.copied_bytes) or None
             self._progress.update(self._tasks[key], completed=job.copied_bytes, total=total, text=_pace(job))
-        self._known = present
+        if self._waiting is not None:
+            self._progress.remove_task(self._waiting)
+            self._waiting = None
+        if seen.waiting:
+            self._waiting = self._progress.add_task(_waits(seen.waiting), total=None, text="")
 
 
 def _title(job: CopyJob) -> str:
     return f"{job.table_name} {short(job.tablet)} {host_of(job.source)} -> {host_of(job.target)}"
+
+
+def _told(ended: Ended) -> str:
+    job = ended.job
+    why = f": {brief(ended.why)}" if ended.why else ""
+    return f"{ended.how} after {age(job.elapsed_s)}, {size(job.copied_bytes)}{why}"
+
+
+def _waits(waiting: Sequence[str]) -> str:
+    more = f" and {len(waiting) - WAITING_SHOWN} more" if len(waiting) > WAITING_SHOWN else ""
+    return f"to be copied, and not yet: {', '.join(waiting[:WAITING_SHOWN])}{more}"
 
 
 def _state(job: CopyJob) -> str:
@@ -250,7 +322,8 @@ def cancel_copy(
         if len({job.tablet for job in found}) > 1:
             raise Refused(f"{tablet!r} is too short: several copied tablets begin so", hint="give more of it")
         for job in found:
-            request = CancelCopyRequest(uuids[job.target], job.tablet)
+            uuid = uuids.get(job.target) or await _uuid_at(cluster, job.target)
+            request = CancelCopyRequest(uuid, job.tablet)
             await cluster.call(job.target, "cancel_copy", request, Empty, CANCEL_S)
         return found
 
@@ -260,6 +333,13 @@ def cancel_copy(
         {"cancelled": msgspec.to_builtins(found)},
         f"cancelled {count(len(found), 'copy', 'copies')} of tablet {short(found[0].tablet)} to {hosts}",
     )
+
+
+async def _uuid_at(cluster: Cluster, address: str) -> str:
+    """Of a server that the master has not heard yet."""
+    from ebla.actors.messages import Empty, ServerState
+
+    return (await cluster.call(address, "status", Empty(), ServerState, SERVER_S)).instance.uuid
 
 
 def register(app: typer.Typer) -> None:

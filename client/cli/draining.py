@@ -10,6 +10,7 @@ import typer
 from ebla.cli.asking import persist, until
 from ebla.cli.cluster import Cluster, within
 from ebla.cli.commands import command
+from ebla.cli.masters import hosts
 from ebla.cli.problems import Usage
 from ebla.cli.render import count, host_of
 from ebla.cli.ui import Progress, Ui
@@ -41,19 +42,23 @@ def drain(
     if off and (wait or stop):
         raise Usage("--off ends a drain: there is nothing to wait for", option="--off")
 
-    async def work(cluster: Cluster) -> DrainReply:
+    async def work(cluster: Cluster) -> tuple[DrainReply, dict[str, list[str]]]:
         from ebla.actors.master.messages import DrainReply, DrainRequest
 
         reply = await persist(cluster, "drain", DrainRequest(host, not off), DrainReply, ASK_S, progress)
         if wait or stop:
             reply = await _emptied(cluster, host, reply, timeout, progress)
-        return reply
+        return reply, {} if off else await _staying(cluster, reply)
 
     with ui.working("nodes drain") as progress:
-        reply = within(ui, work)
+        reply, staying = within(ui, work)
         stopped = _stop(ui, reply, progress) if stop else []
-    document: dict[str, Any] = {"servers": msgspec.to_builtins(reply.servers), "stopped": stopped}
-    ui.show(document, *_told(reply, stopped))
+    document: dict[str, Any] = {
+        "servers": msgspec.to_builtins(reply.servers),
+        "stopped": stopped,
+        "staying": staying,
+    }
+    ui.show(document, *_told(reply, stopped, staying))
 
 
 async def _emptied(
@@ -87,6 +92,22 @@ async def _emptied(
     return seen
 
 
+async def _staying(cluster: Cluster, reply: DrainReply) -> dict[str, list[str]]:
+    """By server: the masters and journal nodes on its host, as far as they answer. The active master comes first, marked."""
+    seen = await cluster.survey(tables=())
+    places = await hosts(cluster, [*seen.masters, *seen.journals])
+    found: dict[str, list[str]] = {}
+    for each in reply.servers:
+        there = [address for address, slot in places.items() if slot == host_of(each.address)]
+        active = [
+            address for address in there if getattr(seen.masters.get(address), "role", None) == "active"
+        ]
+        rest = [address for address in there if address not in active]
+        if there:
+            found[each.address] = [*(f"{address} (active)" for address in active), *rest]
+    return found
+
+
 def _stop(ui: Ui, reply: DrainReply, progress: Progress) -> list[str]:
     from ebla.placement import launch
 
@@ -95,7 +116,7 @@ def _stop(ui: Ui, reply: DrainReply, progress: Progress) -> list[str]:
     return list(launch.stop(ui.common.name or "ebla", addresses, timeout_s=STOP_S))
 
 
-def _told(reply: DrainReply, stopped: list[str]) -> list[str]:
+def _told(reply: DrainReply, stopped: list[str], staying: dict[str, list[str]]) -> list[str]:
     lines = []
     for each in reply.servers:
         host = host_of(each.address)
@@ -109,6 +130,12 @@ def _told(reply: DrainReply, stopped: list[str]) -> list[str]:
             lines.append(f"{host} drains: {count(each.replicas, 'replica')} left")
             if each.blocked:
                 lines.append(f"  {each.blocked} of them can go nowhere now: add a host")
+        if stay := staying.get(each.address):
+            lines.append(
+                f"  {', '.join(stay)} {'stays' if len(stay) == 1 else 'stay'} there: a drain moves tablets only"
+            )
+            if stay[0].endswith("(active)"):
+                lines.append("  `ebla master failover` makes another master active, if there is one")
     return lines
 
 

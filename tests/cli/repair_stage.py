@@ -28,9 +28,11 @@ Prepare = Callable[["RepairStage"], Awaitable[object]]
 
 @dataclass
 class Told:
-    """What one server says of copies, look after look (the last one stays), and of its quarantine; and what it was asked."""
+    """What one server says of copies, look after look (the last one stays), of further replicas, and of its quarantine; and what
+    it was asked."""
 
     copies: list[tuple[m.CopyJob, ...]] = field(default_factory=lambda: [()])
+    replicas: list[m.ReplicaReport] = field(default_factory=list)
     quarantine: list[m.QuarantineEntry] = field(default_factory=list)
     asked: list[msgspec.Struct] = field(default_factory=list)
 
@@ -44,7 +46,7 @@ class TellingServer(ToyTabletServer):
 
     @rpc
     async def status(self, request: m.Empty) -> m.ServerState:
-        replicas = tuple(self._describe(replica) for replica in self.replicas.values())
+        replicas = (*(self._describe(replica) for replica in self.replicas.values()), *self.own.replicas)
         return m.ServerState(self.instance, self.world.address, self.script.host, replicas, 0, 0, 0)
 
     @rpc

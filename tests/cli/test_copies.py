@@ -9,10 +9,15 @@ import pytest
 from rich.console import Console
 
 from ebla.actors import messages as m
+from ebla.actors.master.messages import MoveReplicaRequest
 from ebla.cli.ui import Ui
 from tests.cli.repair_stage import Repairing, RepairStage
+from tests.master.builders import configuration, replica
+from tests.master.healed import follower, hosts_of, spare
+from tests.master.stage import MASTER
 
 MIB = 1 << 20
+ABC = configuration("a", "b", "c")
 
 
 def job(tablet: str = "aaaa1111", target: str = "c", copied: int = 0, **changes: Any) -> m.CopyJob:
@@ -39,7 +44,14 @@ async def two_copies(stage: RepairStage) -> None:
 
 async def copies_that_end(stage: RepairStage) -> None:
     stage.of("c").copies[:] = [*((job(copied=10 * MIB * n),) for n in range(1, 5)), ()]
-    stage.of("d").copies[:] = [(job("bbbb2222", "d", copied=MIB),), ()]
+    stage.of("c").replicas[:] = [replica("aaaa1111", ABC)]
+    stage.of("d").copies[:] = [
+        (job("bbbb2222", "d", copied=MIB),),
+        (),
+        (job("bbbb2222", "d", attempt=2),),
+        (),
+    ]
+    stage.of("d").replicas[:] = [replica("bbbb2222", ABC, state="deleted", error="no space left")]
 
 
 def test_the_copies_of_all_servers_are_listed(repairing: Repairing) -> None:
@@ -88,13 +100,42 @@ def test_copies_are_watched_until_none_is_left_with_lines_where_there_is_no_term
     shown = repairing("tablet", "copies", "--watch", prepare=copies_that_end)
     assert shown.status == 0
     assert shown.lines[0] == "flights aaaa1111 a -> c: 10 MiB of 40 MiB, data, 10 MiB/s, 3.0 s left"
-    ended = [line for line in shown.lines if ": ended after" in line]
+    ended = [line for line in shown.lines if " after " in line]
     assert ended == [
-        "flights bbbb2222 a -> d: ended after 0.1 s, 1.0 MiB",
-        "flights aaaa1111 a -> c: ended after 4.0 s, 40 MiB",
+        "flights bbbb2222 a -> d: failed after 0.1 s, 1.0 MiB: no space left",
+        "flights bbbb2222 a -> d: failed after 0.0 s, 0 B: no space left",
+        "flights aaaa1111 a -> c: copied after 4.0 s, 40 MiB",
     ]
+    assert shown.lines[-1] == "nothing is left to copy"
     document = repairing("tablet", "copies", "--watch", "--json", prepare=copies_that_end).json
-    assert [each["copied_bytes"] for each in document["copies"]] == [40 * MIB, MIB]
+    told = [(each["how"], each["job"]["copied_bytes"], each["why"]) for each in document["ended"]]
+    assert told == [
+        ("failed", MIB, "no space left"),
+        ("failed", 0, "no space left"),
+        ("copied", 40 * MIB, None),
+    ]
+    assert document["copies"] == []
+
+
+def test_who_watches_waits_for_a_copy_that_has_not_begun_and_is_told_if_there_is_none(
+    repairing: Repairing,
+) -> None:
+    assert repairing("tablet", "copies", "--watch").lines == ["nothing is copied"]
+
+    async def moving(stage: RepairStage) -> None:
+        stage.fairy.copies = False
+        tablet = stage.tablets[0]
+        move = MoveReplicaRequest(tablet, follower(stage, tablet), spare(stage, tablet))
+        await stage.persist(lambda: stage.ask("move_replica", move, m.MembersReply))
+        await stage.until(lambda: len(hosts_of(stage, tablet)) == 4)
+        stage.cluster.loop.call_later(7.0, lambda: setattr(stage.fairy, "copies", True))
+
+    async def looked(stage: RepairStage) -> None:
+        assert stage.cluster.loop.time() > 7.0 and stage.fairy.copies
+
+    shown = repairing("tablet", "copies", "--watch", prepare=moving, looked=looked)
+    assert shown.lines[0].startswith("to be copied, and not yet: flights ")
+    assert (shown.status, shown.lines[-1]) == (0, "nothing is copied")
 
 
 def test_on_a_terminal_each_copy_has_a_bar_with_its_rate_and_what_is_left(
@@ -106,7 +147,7 @@ def test_on_a_terminal_each_copy_has_a_bar_with_its_rate_and_what_is_left(
     assert repairing("tablet", "copies", "--watch", prepare=copies_that_end).status == 0
     last = [line for line in printed.getvalue().splitlines() if "aaaa1111" in line][-1]
     assert "flights aaaa1111 a -> c" in last and "━" in last
-    assert "40.0/40.0 MiB" in last and "ended after 4.0 s" in last
+    assert "40.0/40.0 MiB" in last and "copied after 4.0 s" in last
 
 
 def test_a_copy_is_cancelled_at_the_server_that_copies(repairing: Repairing) -> None:
@@ -123,6 +164,15 @@ def test_a_copy_is_cancelled_at_the_server_that_copies(repairing: Repairing) -> 
 
     async def alike(stage: RepairStage) -> None:
         stage.of("c").copies[:] = [(job("aaaa1111"), job("aaaa2222"))]
+
+    async def not_heard(stage: RepairStage) -> None:
+        await two_copies(stage)
+        stage.scripts["c"].silent = True
+        await stage.cluster.restart(MASTER)
+
+    asked.clear()
+    unheard = repairing("tablet", "cancel-copy", "aaaa", prepare=not_heard, looked=looked)
+    assert (unheard.status, [request.tablet for request in asked]) == (0, ["aaaa1111"]), unheard.err
 
     short = repairing("tablet", "cancel-copy", "aaaa", prepare=alike)
     assert (short.status, "is too short" in short.err) == (1, True)

@@ -327,3 +327,18 @@ def test_a_server_that_lost_a_disk_is_not_well_and_one_that_came_back_as_a_new_o
     assert "/data/2 (Input/output error); replace the disk" in (health.servers[2].error or "")
     assert health.servers[1].set_aside == "/x.set-aside of server f: a sync failed"
     assert not health.healthy
+
+
+def test_a_replica_that_can_go_nowhere_is_said_to_lack_a_host() -> None:
+    stuck = "; no other host that is up can take it: add one"
+    goes = "replica at tablet-server/c is to go: its server drains"
+    three = (heard("a"), heard("b"), heard("c", draining=True))
+    for servers, told in (
+        (three, goes + stuck),
+        ((*three, heard("d", alive=False)), goes + stuck),
+        ((*three, heard("d", draining=True)), goes + stuck),
+        ((*three, replace(heard("d"), host="a")), goes + stuck),
+        ((*three, heard("d")), goes),
+    ):
+        judged = tablet(replace(WELL, servers=servers))
+        assert (judged.status, judged.reasons) == ("RECOVERING", (told,))

@@ -9,6 +9,9 @@ import pytest
 from ebla.actors import messages as m
 from ebla.actors.master.messages import DrainReply, DrainRequest
 from ebla.actors.repair_messages import UNHEALTHY
+from ebla.actors.tablet.raft.messages import Configuration, Peer
+from ebla.cli import draining, members
+from ebla.cli.problems import Refused
 from ebla.placement import launch
 from tests.cli.repair_stage import Repairing, RepairStage, first_tablet
 from tests.cli.stage import HOSTS, Cli, Stage
@@ -97,6 +100,39 @@ def test_a_replica_is_removed_and_another_server_gets_it(
     done = repairing("tablet", "remove-replica", tablet, places["leader"], "--wait", looked=looked)
     assert done.status == 0, done.err
     assert places["spare"] in done.out
+
+
+def test_who_is_to_give_up_a_replica_that_it_does_not_have_has_nothing_to_do(
+    repairing: Repairing, tablet: str, places: dict[str, str]
+) -> None:
+    out, held = places["spare"], places["follower"]
+    for words in (("move-replica", tablet, out, held), ("remove-replica", tablet, out, "--wait")):
+        swapped = repairing("tablet", *words)
+        assert (swapped.status, swapped.lines[-1]) == (
+            0,
+            f"nothing to do: {out} has no replica of it",
+        )
+    assert repairing("tablet", "remove-replica", tablet, out, "--json").json["needless"] is True
+    assert repairing("tablet", "remove-replica", tablet, held, "--json").json["needless"] is False
+
+
+def test_with_wait_a_removal_at_once_is_over_when_another_has_the_replica(
+    repairing: Repairing, tablet: str, places: dict[str, str]
+) -> None:
+    async def looked(stage: RepairStage) -> None:
+        assert places["follower"] not in hosts_of(stage, tablet) and well(stage)
+
+    words = ("tablet", "remove-replica", tablet, places["follower"], "--at-once", "--wait")
+    assert repairing(*words, looked=looked).status == 0
+
+
+def test_of_two_members_at_one_address_one_is_named_by_its_uuid() -> None:
+    places = [("aaaa1", "tablet-server/a"), ("bbbb1", "tablet-server/b"), ("aaaa2", "tablet-server/a")]
+    with pytest.raises(Refused, match=r"'a' may mean a \(aaaa1\) or a \(aaaa2\)"):
+        members.meant("a", places)
+    assert [members.meant(word, places) for word in ("aaaa2", "b", "c")] == ["aaaa2", "bbbb1", None]
+    found = members.find(Configuration(tuple(Peer(*place) for place in places)), "a")
+    assert found is not None and found.uuid == "aaaa2", "it came last"
 
 
 @pytest.mark.parametrize(
@@ -240,6 +276,28 @@ def test_a_host_is_drained_and_its_server_stopped(
     assert begun.status == 0 and begun.lines[0].startswith("b drains: ")
     back = repairing("nodes", "drain", "b", "--off")
     assert back.status == 0 and back.lines[0].startswith("b may have replicas again")
+
+
+def test_a_drain_names_the_masters_and_journal_nodes_that_stay(
+    repairing: Repairing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+
+    async def hosts(cluster: object, addresses: list[str]) -> dict[str, str | None]:
+        asked.append(addresses)
+        return {"journal/1": "b", "journal/2": None, **dict.fromkeys(addresses, "b")}
+
+    monkeypatch.setattr(draining, "hosts", hosts)
+    done = repairing("nodes", "drain", "b", "--wait")
+    assert done.lines == [
+        "b is drained",
+        "  master/m (active), journal/1 stay there: a drain moves tablets only",
+        "  `ebla master failover` makes another master active, if there is one",
+    ]
+    assert asked == [["master/m"]]
+    begun = repairing("nodes", "drain", "b", "--json").json
+    assert begun["staying"] == {"tablet-server/b": ["master/m (active)", "journal/1"]}
+    assert repairing("nodes", "drain", "c").lines[-1].startswith("c drains: ")
 
 
 def test_a_host_that_is_gone_for_good_is_forgotten(

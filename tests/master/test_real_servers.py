@@ -126,6 +126,9 @@ def test_tables_on_real_servers_heal_move_and_drain_and_leave_nothing_when_they_
 
         await stage.persist(lambda: stage.ask("drain", DrainRequest("b"), DrainReply))
         await stage.until(lambda: healed(stage) and all("b" not in voters(stage, t) for t in tablets))
+        assert "deleted" in {stone.state for stone in role(stage, "b").lifecycle.all().values()}
+        out = role(stage, "b").instance.uuid
+        await stage.until(lambda: stage.master.servers.get(out).load.replicas == 0)
         await stage.drop("flights")
         await stage.until(lambda: replicas(stage) == 0 and len(stage.master.catalog.tables) == 0)
         held = [stage.cluster.role(server(h)).lifecycle.all() for h in HOSTS]
