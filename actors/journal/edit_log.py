@@ -17,6 +17,7 @@ from ebla.actors.journal.options import JournalOptions
 from ebla.actors.journal.reader import JournalReader, Position
 from ebla.actors.journal.writer import JournalWriter
 from ebla.actors.master import edits as e
+from ebla.actors.master.checkpoint import Mark
 from ebla.actors.world import World
 from ebla.storage.errors import Corruption, EblaError
 
@@ -26,21 +27,24 @@ class QuorumEditLog:
 
     def __init__(self, world: World, options: JournalOptions, holder: Holder | None = None) -> None:
         self.writer = JournalWriter(world, options, holder)
-        self._name = options.journal.name
+        self._name, self._id = options.journal.name, options.journal.id
         self._reader = JournalReader(world, options)
-        self._last = 0
+        self._last = self._history = 0
 
     @property
     def last_txid(self) -> int:
         return self._last
 
+    def mark(self) -> Mark:
+        return Mark(self._id, self._history)
+
     async def open(self, after: int) -> list[e.Edit]:
         try:
-            return await self.recover(after)
+            return await self.recover(self._reader.beginning() if after == 0 else Position(after))
         except EditsGone as error:
             raise self._corruption("edits were purged, but no checkpoint holds them") from error
 
-    async def recover(self, after: int) -> list[e.Edit]:
+    async def recover(self, after: Position) -> list[e.Edit]:
         """As `open`, for whoever may find a newer checkpoint elsewhere: raises EditsGone if it needs one."""
         end = await self.writer.open()
         try:
@@ -49,22 +53,23 @@ class QuorumEditLog:
             self.writer.close()
             raise
         await self.writer.begin()
-        self._last = self.writer.committed
+        self._last, self._history = self.writer.end
         return edits
 
     async def append(self, edits: Sequence[e.Edit]) -> None:
         assert len(edits) > 0, "an empty transaction says nothing"
         self._last = await self.writer.append(e.encode(edits))
+        assert self.writer.written.txid == self._last, "nobody else appends, so no edit was written since"
+        self._history = self.writer.written.digest
 
     async def purge(self, upto: int) -> None:
         assert upto <= self._last, (upto, self._last)
         await self.writer.purge(upto + 1)
 
-    async def _catch_up(self, after: int, last: int, digest: int) -> list[e.Edit]:
-        if last < after:
-            raise self._corruption(f"it ends at transaction {last}, before the checkpoint at {after}")
-        position = self._reader.beginning() if after == 0 else Position(after)
-        page = await self._reader.read_all(position)
+    async def _catch_up(self, after: Position, last: int, digest: int) -> list[e.Edit]:
+        if last < after.txid:
+            raise self._corruption(f"it ends at transaction {last}, before the checkpoint at {after.txid}")
+        page = await self._reader.read_all(after)
         known = page.position.digest
         if page.position.txid != last or (known is not None and known != digest):
             raise broken(self._name, f"it was recovered to {last}, and can be read to {page.position.txid}")

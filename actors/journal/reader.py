@@ -2,7 +2,7 @@
 
 What is read is certain to stay: edits of finalized segments, and with `in_progress` those of the newest one that its
 writer called committed. Every edit is checked by the running digest that it continues; a copy that does not continue
-what was read before is passed over for another node's.
+what was read before is passed over for another node's; if nobody's does, there are two truths.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ebla.actors.errors import Unavailable
 from ebla.actors.journal import messages as m
-from ebla.actors.journal.errors import EditsGone
+from ebla.actors.journal.errors import EditsGone, broken
 from ebla.actors.journal.options import JournalOptions
 from ebla.actors.journal.quorum import each, majority
 from ebla.actors.journal.records import digest_after, first_digest
@@ -51,8 +51,9 @@ class JournalReader:
 
     async def read(self, after: Position, *, in_progress: bool = False) -> Page:
         """The next edits, some of one segment. Raises QuorumFailed if no majority answers, EditsGone if they were
-        purged, Unavailable if they must be somewhere and nobody sends them."""
+        purged, Unavailable if they must be somewhere and nobody sends them, JournalBroken if they continue something else."""
         name = self._options.journal.name
+        strangers: list[str] = []
         for _ in range(ATTEMPTS):
             manifests = await self.manifests()
             holding = holders(manifests, after.txid, in_progress)
@@ -60,7 +61,7 @@ class JournalReader:
                 return Page([], after)
             silent = [node for node in self._options.nodes if node not in manifests]
             for node in (*holding, *silent):
-                page = await self._read_from(node, after, in_progress)
+                page = await self._read_from(node, after, in_progress, strangers)
                 if page is not None:
                     return page
             if purged(manifests, after.txid):
@@ -70,6 +71,11 @@ class JournalReader:
                     after=after.txid,
                 )
             # Each node was seen at another moment, and the writer goes on: look again.
+        if strangers:
+            raise broken(
+                name,
+                f"what was read up to edit {after.txid} is not what {strangers[0]} has before the next one",
+            )
         raise Unavailable(
             f"none of the nodes of journal {name} that answer could send edit {after.txid + 1}, and "
             f"{', '.join(manifests)} have it or later ones; wait for the other nodes"
@@ -98,7 +104,10 @@ class JournalReader:
         calls = each(self._world, options.nodes, ask)
         return await majority(options.journal.name, "list segments", calls, options.majority)
 
-    async def _read_from(self, node: str, after: Position, in_progress: bool) -> Page | None:
+    async def _read_from(
+        self, node: str, after: Position, in_progress: bool, strangers: list[str]
+    ) -> Page | None:
+        """None if it could not. `strangers` are those whose edits do not continue what was read."""
         options = self._options
         request = m.ReadRequest(options.journal, after.txid, options.read_bytes, in_progress)
         try:
@@ -110,6 +119,7 @@ class JournalReader:
             return None
         if after.digest is not None and found.before != after.digest:
             log.error("%s does not continue journal %s after %d", node, options.journal.name, after.txid)
+            strangers.append(node)
             return None
         digest, edits = found.before, []
         for txid, edit in enumerate(found.edits, found.first):

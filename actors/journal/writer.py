@@ -43,6 +43,7 @@ class JournalWriter:
         self.options = options
         self.session = Session(world, options, holder)
         self.end = End(0, 0)  # the last edit that was sent, and the digest after it
+        self.written = End(0, 0)  # the last one that was answered; markers do not count
         self.segment = 0
         self.failed: EblaError | None = None
         self._world = world
@@ -158,6 +159,7 @@ class JournalWriter:
             for waiting in batch:
                 _refuse(waiting.answer, error)
             raise
+        self.written = self.end
         for txid, waiting in enumerate(batch, first):
             if not waiting.answer.done():
                 waiting.answer.set_result(txid)

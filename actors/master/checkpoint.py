@@ -5,12 +5,15 @@ Database `checkpoint` of the master's environment, replaced in one commit:
     head               the transaction it reflects, how many chunks and bytes the image has, and its digest
     number (8 bytes)   one chunk of the encoded image
 
-Every byte is covered by the digest; damage is Corruption, never a smaller catalog.
+Every byte is covered by the digest; damage is Corruption, never a smaller catalog. Of a master with a journal the head
+also says which journal it reflects, and the running digest of that up to there: what another deployment's directory, or
+another history, holds goes on with no edit of this one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 import xxhash
@@ -28,11 +31,32 @@ _HEAD = b"head"
 _encode = msgspec.msgpack.Encoder().encode
 
 
+class Mark(NamedTuple):
+    """`journal` is the id of one, empty if the edits are not in a journal; `history` is its digest up to the checkpoint's
+    transaction, 0 if it is not known."""
+
+    journal: str = ""
+    history: int = 0
+
+
+UNMARKED = Mark()
+
+
+class Saved(NamedTuple):
+    """`txid`: the transaction that it reflects."""
+
+    txid: int
+    image: CatalogImage
+    mark: Mark
+
+
 class _Head(msgspec.Struct, frozen=True, array_like=True):
     txid: int
     chunks: int
     image_bytes: int
     digest: int
+    journal: str = ""
+    history: int = 0
 
 
 _decode_head = msgspec.msgpack.Decoder(_Head).decode
@@ -42,11 +66,11 @@ class Checkpoints:
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
 
-    async def save(self, txid: int, image: CatalogImage) -> None:
+    async def save(self, txid: int, image: CatalogImage, mark: Mark = UNMARKED) -> None:
         """Replaces the one before, atomically and durably."""
         data = encode_image(image)
         chunks = [data[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES)]
-        head = _encode(_Head(txid, len(chunks), len(data), _digest(txid, data)))
+        head = _encode(_Head(txid, len(chunks), len(data), _digest(txid, data), *mark))
         await self._environment.commit(
             [
                 DeleteRange(DATABASE, b"", None),
@@ -57,8 +81,8 @@ class Checkpoints:
             ]
         )
 
-    def load(self) -> tuple[int, CatalogImage] | None:
-        """(the transaction it reflects, the catalog), or None if none was ever made."""
+    def load(self) -> Saved | None:
+        """None if none was ever made."""
         head = self._head()
         if head is None:
             return None
@@ -66,7 +90,7 @@ class Checkpoints:
         data = b"".join(chunk or b"" for chunk in chunks)
         if len(data) != head.image_bytes or _digest(head.txid, data) != head.digest:
             raise self._corruption(f"the image as of transaction {head.txid} fails its checksum")
-        return head.txid, decode_image(data)
+        return Saved(head.txid, decode_image(data), Mark(head.journal, head.history))
 
     def chunk(self, number: int) -> CheckpointChunk:
         """For another master. Raises NotFound if there is no such chunk; damage is found by whoever puts it together."""
@@ -78,7 +102,7 @@ class Checkpoints:
             raise NotFound(
                 f"the checkpoint has {head.chunks} chunks, there is no chunk {number}", what="chunk"
             )
-        return CheckpointChunk(head.txid, head.chunks, head.digest, data)
+        return CheckpointChunk(head.txid, head.chunks, head.digest, data, head.journal, head.history)
 
     def _head(self) -> _Head | None:
         sealed = self._environment.get(DATABASE, _HEAD)

@@ -21,6 +21,7 @@ import msgspec
 import xxhash
 
 from ebla.actors.master import edits as e
+from ebla.actors.master.checkpoint import UNMARKED, Mark
 from ebla.storage.environment import Change, DeleteRange, Environment, Put
 from ebla.storage.errors import Corruption
 
@@ -35,6 +36,9 @@ class EditLog(Protocol):
 
     @property
     def last_txid(self) -> int: ...
+
+    def mark(self) -> Mark:
+        """Which log it is, and how it has come to `last_txid`."""
 
     async def open(self, after: int) -> list[e.Edit]:
         """Become able to append; the edits of every transaction after `after`, in order. Corruption if they
@@ -57,6 +61,9 @@ class LocalEditLog:
     @property
     def last_txid(self) -> int:
         return self._txid
+
+    def mark(self) -> Mark:
+        return UNMARKED  # it lies in one environment with its checkpoint
 
     async def open(self, after: int) -> list[e.Edit]:
         base, self._chain = self._marker(_BASE) or (0, 0)

@@ -137,7 +137,7 @@ class GroupMaster(CoordinationVerbs, MembershipVerbs, Role):
         self.world.spawn(self._bound(holder, edits), "bounds of a reign")
         await self.world.faults.here("master.take_over.before_epoch")
         try:
-            found = await edits.recover(self.standby.txid)
+            found = await edits.recover(self.standby.position)
         except (QuorumFailed, Unavailable, EditsGone) as error:
             log.info("%s could not take over: %s", self.world.address, error)
             self.standby.caught_up = False  # it tries again when it has read on

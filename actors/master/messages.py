@@ -26,12 +26,14 @@ class CheckpointRequest(msgspec.Struct, frozen=True):
 
 class CheckpointChunk(msgspec.Struct, frozen=True):
     """The checkpoint reflects transaction `txid` and has so many chunks; `digest` is of the whole of it. All zero: this
-    master has none."""
+    master has none. The last two are its Mark (checkpoint.py)."""
 
     txid: int
     chunks: int
     digest: int
     data: bytes
+    journal: str = ""
+    history: int = 0
 
 
 class JournalWriterStatus(msgspec.Struct, frozen=True):

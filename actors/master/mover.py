@@ -94,8 +94,8 @@ class CatalogMover(Role):
         catalog, txid = Catalog(), 0
         saved = self.directory.checkpoints.load()
         if saved is not None:
-            txid, image = saved
-            catalog.load(image)
+            txid = saved.txid
+            catalog.load(saved.image)
         own = edit_log.LocalEditLog(self.directory.environment)
         catalog.apply(await own.open(txid))
         catalog.check()

@@ -20,6 +20,7 @@ from ebla.actors.errors import NotDelivered, Unavailable
 from ebla.actors.journal.edit_log import QuorumEditLog
 from ebla.actors.journal.errors import JournalBroken, QuorumFailed, StaleEpoch
 from ebla.actors.journal.holder import Holder
+from ebla.actors.master.checkpoint import Mark
 from ebla.actors.master.directory import Directory
 from ebla.actors.master.edits import Edit
 from ebla.actors.master.messages import JournalWriterStatus
@@ -209,6 +210,9 @@ class _Kept:
     @property
     def last_txid(self) -> int:
         return self._edits.last_txid
+
+    def mark(self) -> Mark:
+        return self._edits.mark()
 
     async def open(self, after: int) -> list[Edit]:
         raise AssertionError("it was opened before the reign began")

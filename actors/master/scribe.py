@@ -77,8 +77,8 @@ class Scribe:
         """Bring the catalog to what is durable. Raises Corruption if that cannot be told for sure."""
         saved = self._checkpoints.load()
         if saved is not None:
-            self.checkpointed, image = saved
-            self._catalog.load(image)
+            self.checkpointed = saved.txid
+            self._catalog.load(saved.image)
         self._catalog.apply(await self._log.open(self.checkpointed))
         self._catalog.check()
 
@@ -145,7 +145,7 @@ class Scribe:
 
     async def _save(self, txid: int) -> None:
         await self._world.faults.here("master.checkpoint.before_save")
-        await self._checkpoints.save(txid, self._catalog.image())
+        await self._checkpoints.save(txid, self._catalog.image(), self._log.mark())
         self.checkpointed = txid
         await self._world.faults.here("master.checkpoint.before_purge")
         await self._log.purge(txid)

@@ -12,11 +12,11 @@ import logging
 import msgspec
 
 from ebla.actors.errors import Unavailable
-from ebla.actors.journal.errors import EditsGone, QuorumFailed
+from ebla.actors.journal.errors import EditsGone, ForeignJournal, QuorumFailed
 from ebla.actors.journal.reader import JournalReader, Page, Position
 from ebla.actors.master import edits as e
 from ebla.actors.master.catalog import Catalog
-from ebla.actors.master.checkpoint import Checkpoints, image_of
+from ebla.actors.master.checkpoint import Checkpoints, Mark, image_of
 from ebla.actors.master.messages import CheckpointChunk, CheckpointRequest
 from ebla.actors.master.options import GroupOptions
 from ebla.actors.world import World
@@ -39,20 +39,29 @@ class Standby:
         self._options = options
         self._checkpoints = checkpoints
         self._reader = JournalReader(world, options.journal)
-        self._position = self._reader.beginning()
+        self.position = self._reader.beginning()
         self._load()
 
     @property
     def txid(self) -> int:
-        return self._position.txid
+        return self.position.txid
 
     def _load(self) -> None:
-        """From its own checkpoint. Raises Corruption."""
+        """From its own checkpoint. Raises Corruption, and ForeignJournal if it is one of another journal."""
         saved = self._checkpoints.load()
         if saved is not None:
-            self.checkpointed, image = saved
-            self.catalog.load(image)
-            self._position = Position(self.checkpointed)
+            wanted = self._options.journal.journal
+            if saved.mark.journal not in ("", wanted.id):
+                raise ForeignJournal(
+                    f"the directory of {self._world.address} is another deployment's: its catalog is of the journal with the "
+                    f"id {saved.mark.journal}, not of {wanted.id}; bring back the one that belongs here, or an empty one",
+                    journal=wanted.name,
+                    wanted=wanted.id,
+                    found=saved.mark.journal,
+                )
+            self.checkpointed = saved.txid
+            self.catalog.load(saved.image)
+            self.position = Position(saved.txid, saved.mark.history or None)
 
     async def follow(self) -> None:
         """Until cancelled. What cannot be read now is read later; two truths, or damage, end the role."""
@@ -70,8 +79,8 @@ class Standby:
 
     async def _read_on(self) -> None:
         while True:
-            page = await self._reader.read(self._position, in_progress=True)
-            if page.position == self._position:
+            page = await self._reader.read(self.position, in_progress=True)
+            if page.position == self.position:
                 self.caught_up = True
                 return
             self._apply(page)
@@ -87,7 +96,7 @@ class Standby:
                     f"journal {name} is damaged: transaction {txid} holds no edits: {error}", path=name
                 ) from error
             self.catalog.apply(edits)
-        self._position = page.position
+        self.position = page.position
 
     async def _checkpoint(self) -> None:
         since = self.txid - max(self.checkpointed, self._tried)
@@ -97,9 +106,10 @@ class Standby:
     async def _save(self, txid: int) -> None:
         """If the disk is full it follows on, and tries again when as much has come as between two checkpoints."""
         self._tried = txid
+        mark = Mark(self._options.journal.journal.id, self.position.digest or 0)
         await self._world.faults.here("master.standby.before_save")
         try:
-            await self._checkpoints.save(txid, self.catalog.image())
+            await self._checkpoints.save(txid, self.catalog.image(), mark)
         except DiskFull as error:
             log.warning("%s made no checkpoint, and follows on: %s", self._world.address, error)
             return
@@ -120,10 +130,11 @@ class Standby:
                 log.info("%s could not fetch a checkpoint from %s: %s", self._world.address, master, error)
                 continue
             image = image_of(chunks)
-            if image is not None and chunks[0].txid > self.txid:
+            ours = chunks[0].journal == self._options.journal.journal.id
+            if image is not None and ours and chunks[0].txid > self.txid:
                 self.catalog = Catalog()
                 self.catalog.load(image)
-                self._position = Position(chunks[0].txid)
+                self.position = Position(chunks[0].txid, chunks[0].history or None)
                 await self._save(chunks[0].txid)
                 return
         log.warning("%s lacks edits after %d, and no master has them", self._world.address, self.txid)

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from ebla.actors.errors import Unavailable
-from ebla.actors.journal.errors import EditsGone, QuorumFailed
+from ebla.actors.journal.errors import EditsGone, JournalBroken, QuorumFailed
 from ebla.actors.journal.reader import JournalReader, Position
 from ebla.actors.journal.writer import JournalWriter
 from ebla.storage.errors import Corruption
@@ -115,7 +115,7 @@ def test_a_copy_that_does_not_continue_what_was_read_is_not_read_on():
         reader = stage.reader()
         right, wrong = Position(3, digest(1, 1, 3)), Position(3, digest(2, 1, 3))
         assert (await reader.read(right)).edits == list(enumerate(edits_of(1, 4, 6), 4))
-        with pytest.raises(Unavailable, match="edit 4"):
+        with pytest.raises(JournalBroken, match="up to edit 3 is not what journal/"):
             await reader.read(wrong)
 
     play(scenario)

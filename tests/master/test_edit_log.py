@@ -171,7 +171,7 @@ def test_a_checkpoint_gives_back_the_catalog_and_replaces_the_one_before():
         await checkpoints.save(3, story.catalog.image())
         story.create("one more")
         await checkpoints.save(4, story.catalog.image())
-        txid, image = checkpoints.load()
+        txid, image, _ = checkpoints.load()
         loaded = Catalog()
         loaded.load(image)
         assert txid == 4 and loaded.image() == story.catalog.image()

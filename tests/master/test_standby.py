@@ -7,6 +7,8 @@ import asyncio
 import pytest
 
 from ebla.actors import messages as m
+from ebla.actors.journal.errors import ForeignJournal, JournalBroken
+from ebla.actors.master.checkpoint import Mark
 from ebla.actors.master.options import GroupOptions
 from ebla.actors.master.server import Master
 from ebla.storage.errors import InvalidArgument
@@ -200,3 +202,46 @@ def test_a_standby_tells_whether_it_could_take_over_and_if_not_why():
         assert (await status()).caught_up
 
     play(scenario)
+
+
+def test_the_directory_of_another_deployment_is_refused():
+    async def scenario(stage: GroupStage) -> None:
+        active = await stage.ready()
+        standby = stage.other(active)
+        await fill(stage, 1, 20)
+        await stage.until(lambda: stage.role(standby).standby.checkpointed > 0)
+        stage.role(standby)._following.cancel()
+        checkpoints = stage.role(standby).directory.checkpoints
+        await checkpoints.save(1000, checkpoints.load().image, Mark("two", 7))
+        with pytest.raises(ForeignJournal, match="journal with the id two, not of one"):
+            await stage.cluster.restart(standby)
+        assert stage.serving() == [active]
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("of_the_active", [True, False])
+def test_a_checkpoint_knows_how_its_journal_went_on(of_the_active: bool):
+    async def scenario(stage: GroupStage) -> None:
+        active = await stage.ready()
+        master = active if of_the_active else stage.other(active)
+        role = stage.role(master)
+        await fill(stage, 1, 20)
+        checkpoints = role.directory.checkpoints
+        await stage.until(lambda: checkpoints.load() is not None)
+        saved = checkpoints.load()
+        assert saved.mark.journal == JOURNAL.id and saved.mark.history
+        await stage.cluster.restart(master)
+        await stage.create("kept")
+        await stage.until(lambda: stage.role(master).reign or stage.role(master).standby.caught_up)
+
+        checkpoints = stage.role(master).directory.checkpoints
+        saved = checkpoints.load()
+        await checkpoints.save(saved.txid, saved.image, Mark(JOURNAL.id, saved.mark.history ^ 1))
+        stage.cluster.expect_failure(master)
+        await stage.cluster.restart(master)
+        await stage.until(lambda: not stage.cluster.alive(master))
+        failure = stage.cluster.failures[-1]
+        assert isinstance(failure.error, JournalBroken) and "is not what journal/" in str(failure.error)
+
+    play(scenario, purge_s=1000.0)
