@@ -117,9 +117,13 @@ class Patience:
         self._said = False
 
     def refused(self, error: EblaError, passed_s: float, deadline_s: float) -> None:
-        if passed_s >= QUIET_S and not self._said:
-            self._said = True
-            self._ui.note(f"no answer yet ({brief(error.message)}); trying for {deadline_s:.0f} s in all")
+        if passed_s < QUIET_S or self._said:
+            return
+        from ebla.actors.errors import NotActive
+
+        self._said = True
+        why = "no master is active" if isinstance(error, NotActive) else brief(error.message)
+        self._ui.note(f"no answer yet ({why}); trying for {deadline_s:.0f} s in all")
 
 
 def connected(ui: Ui, work: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:

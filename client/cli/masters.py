@@ -11,7 +11,7 @@ import typer
 from ebla.cli.cluster import Cluster, within
 from ebla.cli.commands import command
 from ebla.cli.problems import Refused
-from ebla.cli.render import listing
+from ebla.cli.render import brief, listing
 from ebla.cli.ui import Progress, Ui
 from ebla.errors import Unavailable
 
@@ -57,7 +57,7 @@ def listed(ui: Ui) -> None:
             each.txid,
             each.lag,
             each.checkpoint,
-            each.error or "",
+            brief(each.error or ""),
         )
         for each in found
     ]

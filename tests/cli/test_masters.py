@@ -148,7 +148,7 @@ def test_a_failover_without_a_standby_says_so(several: Several, ebla: Cli) -> No
 @pytest.mark.parametrize("words", [("coord", "ls"), ("table", "list")])
 def test_a_command_that_waits_for_a_master_says_so_once(several: Several, words: tuple[str, ...]) -> None:
     outcome = several(*words, prepare=no_majority)
-    assert outcome.status == 1 and outcome.err.count("no answer yet (") == 1, outcome.err
+    assert outcome.status == 1 and outcome.err.count("no answer yet (no master is active)") == 1, outcome.err
     assert "no answer yet" not in several(*words, "--json", prepare=no_majority).err
     assert several(*words).err == ""
 
