@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -38,6 +39,7 @@ MASTERS = ("master/0", "master/1")
 NODES = ("journal/0", "journal/1", "journal/2")
 SCHEMA = pa.schema([("writer", pa.int32()), ("number", pa.int64())])
 MORE = 3  # of everything that a load does, that a test waits for
+NEXT_SEGMENT_S = 180.0  # a node that was left out is back with the next segment
 BEFORE = ["first", "rows"]  # made by the single master
 
 
@@ -291,6 +293,40 @@ def test_each_journal_node_may_be_killed_in_turn(deployment: Deployment, faults:
             killed = faults.kill_actor(node)
             load.await_more()
             eventually(lambda node=node, killed=killed: _runs(node, killed), f"{node} is back")
+
+
+def test_each_journal_node_may_stand_still_in_turn(deployment: Deployment, faults: RealFaults) -> None:
+    with deployment.loaded() as load:
+        for node in NODES:
+            faults.pause_actor(node)
+            load.await_more()
+            faults.resume_actor(node)
+            load.await_more()
+    eventually(lambda: journal_statuses() == ["HEALTHY"] * 3, "all nodes are back", within_s=NEXT_SEGMENT_S)
+
+
+def test_a_journal_node_that_lost_its_directory_rejoins_at_a_command(
+    deployment: Deployment, faults: RealFaults
+) -> None:
+    memory = state.load(deployment.data_dir)
+    assert memory is not None and memory.journal is not None
+    lost = Path(deployment.data_dir) / memory.journal.slots[1] / "journal"
+    with deployment.loaded() as load:
+        faults.pause_actor("journal/1")  # so that it writes nothing more
+        shutil.rmtree(lost)
+        killed = faults.kill_actor("journal/1")
+        eventually(lambda: _runs("journal/1", killed), "journal/1 is back")
+        eventually(lambda: journal_statuses()[1] == "MISSING", "its directory is missed")
+        load.await_more()
+        assert command("journal", "rejoin", "1")["learned_from"] == ["journal/0", "journal/2"]
+        eventually(lambda: journal_statuses() == ["HEALTHY"] * 3, "it counts again")
+        faults.pause_actor("journal/0")
+        load.await_more()  # which takes the one that has rejoined
+        faults.resume_actor("journal/0")
+
+
+def journal_statuses() -> list[str]:
+    return [node["status"] for node in command("journal", "status")["nodes"]]
 
 
 def _runs(node: str, other_than: int) -> bool:
