@@ -116,7 +116,8 @@ class Members:
                 f"without {member.address} no majority of the voters of tablet {request.tablet} would be healthy; bring "
                 "the others back first"
             )
-        self._require_that_it_stays_away(request.tablet, situation, member)
+        if request.at_once and (member.member == VOTER or member.promote):
+            self._require_that_it_stays_away(request.tablet, situation, member)
         if leads:
             await self._hand_over(request.tablet, member)
         return await self._change(request.tablet, situation, MemberChange(REMOVE, member))

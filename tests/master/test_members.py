@@ -158,6 +158,21 @@ def test_a_replica_is_added_where_it_is_asked_for_if_one_is_missing_and_else_ref
     play(scenario, 0, OPTIONS)
 
 
+def test_a_non_voter_makes_room_for_the_voter_that_is_missing() -> None:
+    async def scenario(stage: Stage) -> None:
+        (tablet,) = await opened(stage)
+        extra, out = spare(stage, tablet), follower(stage, tablet)
+        await asked(stage, "add_replica", AddReplicaRequest(tablet, extra, "non_voter"))
+        await stage.until(lambda: extra in hosts_of(stage, tablet))
+        silence(stage, out)
+        await stage.until(lambda: UNHEALTHY in stage.master.views.of(tablet).told.health.values())
+        await asked(stage, "remove_replica", RemoveReplicaRequest(tablet, extra, at_once=True))
+        await stage.until(lambda: well(stage) and out not in hosts_of(stage, tablet))
+        assert extra in hosts_of(stage, tablet)
+
+    play(scenario, 0, OPTIONS)
+
+
 def test_what_would_cost_the_majority_is_refused() -> None:
     async def scenario(stage: Stage) -> None:
         (tablet,) = await opened(stage, "abc")
