@@ -178,12 +178,17 @@ def encode_error(error: EblaError) -> bytes:
 
 def decode_answer(data: bytes, answer: type[Reply]) -> Reply:
     """The answer, or the role's typed error raised."""
-    view = memoryview(data)
-    if view[:1] == ERROR:
-        raise errors.from_frame(_decode_error(view[1:]))
-    return msgspec.msgpack.decode(view[1:], type=answer)
+    body = memoryview(data)[1:]
+    if data[:1] == ERROR:
+        raise errors.from_frame(_decode_error(body))
+    decode = _answers.get(answer)
+    if decode is None:
+        decode = _answers[answer] = msgspec.msgpack.Decoder(answer).decode
+    found: Reply = decode(body)
+    return found
 
 
+_answers: dict[type[Any], Callable[[memoryview], Any]] = {}  # decoders by type; made once
 _decoders_of: dict[type[Any], Mapping[str, msgspec.msgpack.Decoder[Any]]] = {}  # by role; made once
 
 

@@ -10,6 +10,7 @@ compare with, and whoever shows the figures says so.
 
 from __future__ import annotations
 
+import gc
 import logging
 import multiprocessing
 import os
@@ -124,7 +125,10 @@ def could_pass(wanted: Scenario) -> tuple[str, ...]:
 def carry_out(task: Task) -> Report:
     """One run, in this process."""
     with planted(task.defect):
-        return quiet(Run(scenario_of(task.plan), task.plan).go)
+        report = quiet(Run(scenario_of(task.plan), task.plan).go)
+    if not gc.isenabled():
+        gc.collect()
+    return report
 
 
 def quiet(work: Callable[[], T]) -> T:
@@ -152,9 +156,14 @@ def paired(plan: Plan) -> bool:
     return (crc32(plan.scenario.encode()) + plan.seed) % PAIRS_EVERY == 0
 
 
-def _leave_interrupts() -> None:
-    """Ctrl-C reaches every process of a terminal; who hands out the runs hears it, and a run under way ends quietly."""
+def _begin_worker() -> None:
+    """Ctrl-C reaches every process of a terminal; who hands out the runs hears it, and a run under way ends quietly. What is
+    there before the first run stays, and what a run leaves is collected after it: all at once, and nothing else is looked
+    through."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.collect()
+    gc.freeze()
+    gc.disable()
 
 
 @contextmanager
@@ -169,7 +178,7 @@ def workers(count: int) -> Iterator[list[ProcessPoolExecutor]]:
         try:
             for number in range(count):
                 os.environ["PYTHONHASHSEED"] = str(number + 1)
-                pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _leave_interrupts)
+                pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _begin_worker)
                 pool.submit(os.getpid).result()  # started under this hash seed
                 stack.callback(pool.shutdown, cancel_futures=True)
                 found.append(pool)

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import repeat, starmap
 from typing import Any, NoReturn
 
@@ -43,8 +44,9 @@ _POLYNOMIAL = 0x82F63B78  # Castagnoli's, bits reversed
 _FLIP = 0xFFFFFFFF  # a CRC is the complement of the register it was computed in
 _SHOWN_BYTES = 64
 _SHOWN_ROWS = 3
+BRIDGES_MAX = 16_384
 
-_crc = crc32c.crc32c
+crc = _crc = crc32c.crc32c
 
 # What MARK makes of the residue: a CRC is linear.
 MARKED = RESIDUE ^ int(_crc(MARK.to_bytes(4, "little"), _FLIP)) ^ _FLIP
@@ -127,8 +129,9 @@ def seals(open_rows: Sequence[bytes], seeds: int | Sequence[int], mark: int = 0)
     return _undo(np.frombuffer(crcs, np.uint32) ^ np.uint32(RESIDUE)) ^ np.uint32(mark)
 
 
+@lru_cache(BRIDGES_MAX)
 def bridge(seed: int, residue: int = RESIDUE) -> bytes:
-    """Four bytes that lead a CRC from the residue back to `seed`."""
+    """Four bytes that lead a CRC from the residue back to `seed`. Kept: there is one for each tablet."""
     return ((residue ^ _FLIP) ^ int(_undo(np.array([seed ^ _FLIP], np.uint32))[0])).to_bytes(4, "little")
 
 

@@ -81,7 +81,9 @@ class Results:
         self, client: bytes, sequence: int, first_incomplete: int, time_us: int, answer: Answer
     ) -> None:
         """Called at apply, in log order."""
-        known = self.clients.setdefault(client, Client())
+        known = self.clients.get(client)
+        if known is None:
+            known = self.clients[client] = Client()
         known.answers[sequence] = answer
         known.time_us = time_us
         self._pending.answers.setdefault(client, []).append(sequence)

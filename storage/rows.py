@@ -25,11 +25,13 @@ from ebla.storage.errors import Corruption, InvalidArgument
 from ebla.storage.fixed import nulls
 from ebla.storage.header import Header
 from ebla.storage.keys import KeyCodec, check_keys
+from ebla.storage.patching import FEW_ROWS, Opener, Patching
 from ebla.storage.ragged import Array
 from ebla.storage.schema import ROW_BYTES_MAX, TableSchema
 from ebla.storage.single import SingleRows, refuse_row
 
 CHUNK_ROWS = 8192  # encoded at a time: the pieces stay in the processor's cache
+PATCHES_MAX = 64  # column sets whose codec is kept ready
 WIDE_CHUNK_ROWS = 1024  # where rows are large: ROW_BYTES_MAX times this fits Arrow's 32-bit offsets
 
 
@@ -69,6 +71,9 @@ class RowCodec:
         self.layout = schema.layout if layout is None else layout
         self.header = Header(chosen, len(self.keys.closed_names), self.layout)
         self._older: dict[int, RowCodec] = {}
+        self._patches: dict[tuple[tuple[str, ...], int], RowCodec] = {}
+        self._opener = Opener(self.keys, self.header)
+        self._patching: Patching | None = None  # of rows that it was last a patch of
         self.arrow_schema = schema.arrow(names)
         self._columns = [schema.column(name) for name in names]
         self.single = SingleRows(self._columns, self.keys, self.header)
@@ -226,8 +231,16 @@ class RowCodec:
             codec = self._older[layout] = RowCodec(self.schema.in_layout(layout), None, layout)
         return codec
 
-    def of_patch(self, columns: Sequence[str], version: int) -> RowCodec:
+    def of_patch(self, columns: tuple[str, ...], version: int) -> RowCodec:
         """The codec of an UPDATE's values that were encoded in that version, when the columns were called so."""
+        codec = self._patches.get((columns, version))
+        if codec is None:
+            if len(self._patches) >= PATCHES_MAX:
+                self._patches.clear()
+            codec = self._patches[columns, version] = self._of_patch(columns, version)
+        return codec
+
+    def _of_patch(self, columns: tuple[str, ...], version: int) -> RowCodec:
         schema = self.schema
         layout = schema.layout_of(version)
         if not schema.renewed:
@@ -259,6 +272,15 @@ class RowCodec:
         """The rows' new full values: `patch_codec`'s columns as patched, the others as in `old_joined`, row by row."""
         assert len(old_joined) == len(patch_keys) == len(patch_values)
         assert all(map(bytes.startswith, old_joined, patch_keys)), "patches of other rows"
+        if len(patch_keys) <= FEW_ROWS:
+            one = patch_codec._onto(self)
+            few = [
+                one.patch(old, key, patch, seed)
+                for old, key, patch in zip(old_joined, patch_keys, patch_values, strict=True)
+            ]
+            made = [value for value in few if value is not None]
+            if len(made) == len(few):
+                return made
         try:
             old = self._open(old_joined, seed, None)
         except checksum.OtherLayouts as error:
@@ -281,6 +303,11 @@ class RowCodec:
         ]
         keys = pa.array(patch_keys, pa.binary())
         return self._assemble(keys, texts, header, seed)[1]
+
+    def _onto(self, rows: RowCodec) -> Patching:
+        if self._patching is None or self._patching.rows is not rows._opener:
+            self._patching = Patching(rows._opener, self._opener)
+        return self._patching
 
     def _open(self, joined: list[bytes], seed: int | None, path: str | None) -> Block:
         """Verify the rows and find their pieces. Everything that offsets are made of is checked against the row."""

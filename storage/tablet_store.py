@@ -70,7 +70,8 @@ class TabletStore:
 
     @property
     def memory_bytes(self) -> int:
-        return self.active.memory_bytes + sum(memtable.memory_bytes for memtable in self.frozen)
+        held = self.active.memory_bytes
+        return held + sum([memtable.memory_bytes for memtable in self.frozen]) if self.frozen else held
 
     @property
     def size_bytes(self) -> int:

@@ -100,7 +100,8 @@ class Admission:
         if batch.values:
             joined = list(map(b"".join, zip(batch.keys, batch.values, strict=True)))
             try:
-                layout = replica.rows.schema.layout_of(batch.schema_version)
+                codec, version = replica.rows.codec, batch.schema_version
+                layout = codec.layout if version == codec.schema.version else codec.schema.layout_of(version)
                 checksum.verified_block(joined, replica.rows.seed, None, layout)
             except Corruption as error:
                 raise InvalidArgument(

@@ -24,7 +24,6 @@ from ebla.storage.schema import ROW_BYTES_MAX, TableSchema
 from ebla.storage.tablet_store import TabletStore
 
 CODECS_MAX = 256  # kept for the next tablet of the same schema
-PATCH_CODECS_MAX = 64  # column sets whose codec is kept ready
 READ_ROWS_MAX = 512  # old rows that are read at a time: each may be of ROW_BYTES_MAX
 PATCH_BYTES_MAX = 16 << 20  # old rows and patches that are worked on at a time
 # What one update may put into the memtable: a few bytes a row may mean any number.
@@ -42,7 +41,6 @@ class Rows:
         self.codec = codec
         self.seed = seed
         self.dropped = dropped
-        self._patch_codecs: dict[tuple[tuple[str, ...], int], RowCodec] = {}
 
     @property
     def schema(self) -> TableSchema:
@@ -58,7 +56,6 @@ class Rows:
             return
         self.codec = codec_of(alteration.schema)
         self.dropped = alteration.dropped
-        self._patch_codecs.clear()
         self.store.alter(encoded)
 
     def known_answer(self, batch: RowBatch) -> Answer | EblaError | None:
@@ -138,7 +135,7 @@ class Rows:
 
     def _update(self, batch: RowBatch) -> list[int]:
         """Later patches of a key see the earlier ones. Every new row is made before the first one is stored."""
-        patch_codec = self._patch_codec(batch.columns, batch.schema_version)
+        patch_codec = self.codec.of_patch(batch.columns, batch.schema_version)
         fresh: dict[bytes, bytes] = {}
         rejected: list[int] = []
         made_bytes = 0
@@ -191,14 +188,6 @@ class Rows:
             raise InvalidArgument(
                 f"these are no values of {', '.join(patch_codec.names)}: {error}"
             ) from error
-
-    def _patch_codec(self, columns: tuple[str, ...], version: int) -> RowCodec:
-        codec = self._patch_codecs.get((columns, version))
-        if codec is None:
-            if len(self._patch_codecs) >= PATCH_CODECS_MAX:
-                self._patch_codecs.clear()
-            codec = self._patch_codecs[columns, version] = self.codec.of_patch(columns, version)
-        return codec
 
 
 @lru_cache(CODECS_MAX)

@@ -124,7 +124,9 @@ class Maintenance:
             try:
                 if self.load.memtable_bytes > self.options.memtable_bytes:
                     await self._flush_largest()
-                await self._trim(replicas)
+                self._trim(replicas)
+                if self.shared.bytes > self.options.shared_log_bytes:
+                    await self._trim_shared()
             except DiskFull:
                 self.world.faults.reached("tablet.maintenance.disk_full")
                 await self.world.clock.sleep(DISK_FULL_PAUSE_S)
@@ -161,12 +163,10 @@ class Maintenance:
             return list(self.replicas.values())
         return list(touched.values())
 
-    async def _trim(self, replicas: Iterable[Replica]) -> None:
+    def _trim(self, replicas: Iterable[Replica]) -> None:
         for replica in replicas:
             if replica.state == RUNNING:
                 self._drop(replica)
-        if self.shared.bytes > self.options.shared_log_bytes:
-            await self._trim_shared()
 
     def _drop(self, replica: Replica) -> None:
         """Forget entries that are flushed here and held everywhere, and under pressure those that are only flushed; none that

@@ -206,7 +206,7 @@ class Replica:
         if not self.core.quiet:
             self._realise(self.core.take(sends=False), request)
 
-    def take_sends(self, now: float) -> list[Send]:
+    def take_sends(self) -> list[Send]:
         """What the core wants sent now; nothing while a hard state that it may rest on is not yet durable."""
         found: list[Send] = []
         for _ in range(SENDS_MAX):
@@ -215,7 +215,7 @@ class Replica:
             effects = self.core.take()
             self._realise(effects, None)
             found.extend(effects.sends)
-            if not effects.sends or self.core.next_wake(now) > now:
+            if not effects.sends:
                 break
         return found
 

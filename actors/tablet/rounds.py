@@ -126,12 +126,11 @@ class Rounds:
             return
 
     def _send(self, replicas: list[Replica]) -> None:
-        now = self.world.clock.monotonic()
         links: dict[tuple[str, str], Link] = {}
         for replica in replicas:
             if replica.state != RUNNING:
                 continue
-            for send in replica.take_sends(now):
+            for send in replica.take_sends():
                 peer = replica.core.configuration.peer(send.peer)
                 if peer is not None:
                     link = self._link(peer)

@@ -97,6 +97,8 @@ class Sessions:
 
     def anchor(self, tablet: str) -> int | None:
         """The least index that a session still holds the log of this tablet at."""
+        if not self._sessions:
+            return None
         return min((s.anchor for s in self._sessions.values() if s.replica.tablet == tablet), default=None)
 
     # -- begin

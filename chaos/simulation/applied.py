@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from operator import add
 
 from ebla.actors.messages import DELETE, UPDATE, RowBatch
+from ebla.actors.tablet.apply import codec_of
 from ebla.actors.tablet.batches import decode_batch
 from ebla.actors.tablet.replica import Replica
 from ebla.chaos.workloads.registers import Applied
@@ -26,14 +26,11 @@ class _Tablet:
     seen: dict[int, None] = field(default_factory=dict)  # indexes that were read
     last: int = 0  # the highest index that any replica has committed
     values: dict[Hashable, int] = field(default_factory=dict)
-    codecs: dict[tuple[str, ...], RowCodec] = field(default_factory=dict)  # of updates, by their columns
 
     def codec_of(self, batch: RowBatch) -> RowCodec:
-        if batch.kind != UPDATE:
-            return self.codec
-        if batch.columns not in self.codecs:
-            self.codecs[batch.columns] = RowCodec(self.codec.schema, batch.columns)
-        return self.codecs[batch.columns]
+        return (
+            self.codec if batch.kind != UPDATE else self.codec.of_patch(batch.columns, batch.schema_version)
+        )
 
 
 class AppliedLog:
@@ -42,6 +39,7 @@ class AppliedLog:
     def __init__(self, tables: tuple[str, ...], column: str = "v") -> None:
         self.tables = tables
         self.column = column
+        self.columns = (column,)
         self._tablets: dict[str, dict[str, _Tablet]] = {}  # by table, by tablet
 
     def take(self, replica: Replica, first: int, last: int) -> None:
@@ -51,23 +49,18 @@ class AppliedLog:
             return
         of_table = self._tablets.setdefault(block.table_name, {})
         if replica.tablet not in of_table:
-            of_table[replica.tablet] = _Tablet(RowCodec(block.schema))
+            of_table[replica.tablet] = _Tablet(codec_of(block.schema))
         tablet = of_table[replica.tablet]
         tablet.last = max(tablet.last, replica.core.commit_index)
-        rows: dict[int, tuple[RowCodec, list[bytes], list[int]]] = {}  # by codec: rows, and the index of each
         for index in range(first, last + 1):
             batch = None if index in tablet.seen else self._read(replica, tablet, index)
-            if batch is not None:
-                codec = tablet.codec_of(batch)
-                _, joined, indexes = rows.setdefault(id(codec), (codec, [], []))
-                joined.extend(map(add, batch.keys, batch.values))
-                indexes.extend([index] * len(batch.keys))
-        for codec, joined, indexes in rows.values():
-            values = codec.decode(joined, None, [self.column]).column(self.column).to_pylist()
-            for index, value in zip(indexes, values, strict=True):
-                tablet.values[value] = min(
-                    index, tablet.values.get(value, index)
-                )  # a retry is a second entry
+            if batch is None:
+                continue
+            codec = tablet.codec_of(batch)
+            for key, row in zip(batch.keys, batch.values, strict=True):
+                value = codec.decode_row(key, row, None, self.columns)[self.column]
+                tablet.values.setdefault(value, index)
+                tablet.values[value] = min(index, tablet.values[value])  # a retry is a second entry
 
     def _read(self, replica: Replica, tablet: _Tablet, index: int) -> RowBatch | None:
         """The rows that the entry sets, if it sets any."""

@@ -103,6 +103,7 @@ class Deployment:
         self.everybody = (*self.hosts, *shape.master_hosts(), *shape.journal_hosts())
         self.masters = tuple(map(address_of, shape.master_hosts())) or (MASTER_ADDRESS,)
         self.journals = tuple(map(address_of, shape.journal_hosts()))
+        self.servers = tuple(map(address_of, self.hosts))
         self.random: Random = self.cluster.loop.derive("deployment")
         self.ballots = Ballots()
         self._held_down: Counter[str] = Counter()
@@ -195,7 +196,7 @@ class Deployment:
         return next(iter(self.serving()), self.masters[0])
 
     def _knows_all(self, master: Master) -> bool:
-        uuids = [self.cluster.role(address_of(host)).instance.uuid for host in self.hosts]
+        uuids = [self.cluster.role(address).instance.uuid for address in self.servers]
         now = master.world.clock.monotonic()
         return all(master.servers.is_alive(uuid, now) for uuid in uuids)
 
@@ -262,7 +263,7 @@ class Deployment:
         while True:
             await asyncio.sleep(look_s)
             now = self.cluster.loop.time()
-            for address in (*self.masters, *map(address_of, self.hosts), *self.journals):
+            for address in (*self.masters, *self.servers, *self.journals):
                 if self.cluster.alive(address) or self._held_down[address] > 0:
                     due.pop(address, None)
                 elif due.setdefault(address, now + self.random.uniform(*self.shape.restart_s)) <= now:

@@ -77,12 +77,13 @@ class DurableState:
 
     def sync_s(self, random: random.Random) -> float:
         """How long the next sync takes."""
-        taken_s = random.uniform(*self.commit_s)
+        least_s, most_s = self.commit_s
+        taken_s = least_s + (most_s - least_s) * random.random()
         self.seen["slow"] += taken_s > COMMIT_S[1]
         return taken_s
 
     def takes_failure(self, path: str) -> bool:
-        for wanted in (path, None):
+        for wanted in (path, None) if self._fail_next else ():
             if wanted in self._fail_next:
                 self._fail_next.remove(wanted)
                 self.seen["failed"] += 1

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 KEY_BYTES_MAX = 511  # LMDB's
+FEW_ITEMS = 8
 ACKNOWLEDGE_S = 0.0001  # durable, and the caller does not know yet
 
 Tables = dict[str, Any]  # database -> SortedDict[bytes, bytes]
@@ -205,7 +206,7 @@ class MemoryEnvironment(_View):
             self._apply([batch for batch, _ in group])
         self._group = []
         self._unacknowledged += len(group)
-        self._disk.later(self._disk.random.uniform(0, ACKNOWLEDGE_S), self._acknowledge, group, error)
+        self._disk.later(ACKNOWLEDGE_S * self._disk.random.random(), self._acknowledge, group, error)
         if self._queue:
             self._begin()
 
@@ -244,18 +245,20 @@ def check_batch(batch: Batch, tables: Tables) -> None:
     """Refuse what LMDB would refuse."""
     for change in batch:
         _table_of(tables, change.database)
-        if isinstance(change, Put):
-            keys: Sequence[bytes] = [key for key, _ in change.items]
-        else:
-            keys = change.keys if isinstance(change, Delete) else ()
-        for key in keys:
-            if not (isinstance(change, Delete) or 0 < len(key) <= KEY_BYTES_MAX):
+        if not isinstance(change, Put):
+            continue
+        for key, _ in change.items:
+            if not 0 < len(key) <= KEY_BYTES_MAX:
                 raise InvalidArgument(f"a key has 1 to {KEY_BYTES_MAX} bytes, not {len(key)}: {key[:40]!r}")
 
 
 def _apply_change(table: Any, change: Put | Delete | DeleteRange) -> None:
     if isinstance(change, Put):
-        table.update(change.items)
+        if len(change.items) > FEW_ITEMS:
+            table.update(change.items)
+        else:  # one that is updated may be sorted anew, as a whole
+            for key, value in change.items:
+                table[key] = value
     elif isinstance(change, Delete):
         for key in change.keys:
             table.pop(key, None)

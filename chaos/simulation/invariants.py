@@ -43,7 +43,7 @@ from ebla.actors.tablet.raft.events import LEADER
 from ebla.actors.tablet.replica import RUNNING, Replica
 from ebla.actors.tablet.server import RECORDS, TabletServer
 from ebla.chaos.simulation.applied import AppliedLog
-from ebla.chaos.simulation.deployment import Deployment, address_of
+from ebla.chaos.simulation.deployment import Deployment
 from ebla.chaos.simulation.disk import DurableState, MemoryDisk
 from ebla.chaos.simulation.membership import Membership, anchors_hold, elections_have_a_majority
 from ebla.chaos.simulation.remembering import Remembered
@@ -61,7 +61,7 @@ Groups = dict[str, list["Seen"]]
 class Seen:
     """One running replica, and whose it is."""
 
-    __slots__ = ("disk", "facts", "key", "path", "replica", "server", "tablet")
+    __slots__ = ("disk", "facts", "key", "path", "record_changed", "replica", "server", "tablet")
 
     def __init__(self, server: TabletServer, replica: Replica) -> None:
         disk = server.world.disk
@@ -73,6 +73,7 @@ class Seen:
         self.tablet = replica.tablet
         self.key = replica.tablet.encode()
         self.facts: Facts = ()  # its state at the last look
+        self.record_changed = True  # its record on disk, since then
 
     @property
     def uuid(self) -> str:
@@ -86,14 +87,10 @@ class Seen:
 class Memory:
     applied: AppliedLog
     leaders: dict[tuple[str, int], str] = field(default_factory=dict)
-    led_from: dict[tuple[str, int], int] = field(
-        default_factory=dict
-    )  # the commit index when first seen leading
+    led_from: dict[tuple[str, int], int] = field(default_factory=dict)  # its commit index when first seen
     committed: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)  # index -> (term, chain)
     committed_in: dict[tuple[str, int], int] = field(default_factory=dict)  # the term it was first seen in
-    looked_at: dict[int, int] = field(
-        default_factory=dict
-    )  # id of a replica object -> commit index looked at
+    looked_at: dict[int, int] = field(default_factory=dict)  # id of a replica object -> commit index
     old_copies: dict[str, str] = field(default_factory=dict)  # start -> address of who runs on an old copy
     remembered: Remembered = field(default_factory=Remembered)
     membership: Membership = field(default_factory=Membership)
@@ -126,7 +123,8 @@ class Watch:
                 indexes_are_in_order(seen)
                 durable_is_on_disk(seen)
                 entries_can_be_read(seen)
-                terms_and_votes_only_grow(seen, self.memory)
+                if seen.record_changed:
+                    terms_and_votes_only_grow(seen, self.memory)
                 what_was_promised_is_remembered(seen, self.memory)
                 one_leader_per_term(seen, self.memory, servers)
                 members_change_by_the_rules(seen, self.deployment, self.memory)
@@ -159,6 +157,7 @@ class Watch:
                     seen = self._known[replica] = Seen(server, replica)
                 facts = facts_of(seen)
                 if facts != seen.facts:
+                    seen.record_changed = not seen.facts or facts[-1] != seen.facts[-1]
                     seen.facts = facts
                     changed.setdefault(tablet, []).append(seen)
                 if replica.core.role == LEADER and not paused:
@@ -188,7 +187,7 @@ class Watch:
 
     def _servers(self) -> Iterator[TabletServer]:
         cluster = self.deployment.cluster
-        for address in map(address_of, self.deployment.hosts):
+        for address in self.deployment.servers:
             server = cluster.role(address) if cluster.alive(address) else None
             if isinstance(server, TabletServer) and server.running:
                 yield server
@@ -273,15 +272,23 @@ def logs_match(group: list[Seen]) -> None:
 
 def answers_match(group: list[Seen]) -> None:
     """All that clients may still ask for."""
-    first: dict[int, tuple[Seen, Answers]] = {}
+    by_index: dict[int, list[Seen]] = {}
     for seen in group:
-        store = seen.replica.store
-        answers = {
-            client: (known.floor, {n: each for n, each in known.answers.items() if n >= known.floor})
-            for client, known in store.results.clients.items()
-        }
-        other, theirs = first.setdefault(store.applied.index, (seen, answers))
-        assert answers == theirs, f"{seen} and {other} would not answer retries alike: {answers}, {theirs}"
+        by_index.setdefault(seen.replica.store.applied.index, []).append(seen)
+    for other, *others in by_index.values():
+        theirs = _answers(other) if others else {}
+        for seen in others:
+            answers = _answers(seen)
+            assert answers == theirs, (
+                f"{seen} and {other} would not answer retries alike: {answers}, {theirs}"
+            )
+
+
+def _answers(seen: Seen) -> Answers:
+    return {
+        client: (known.floor, {n: each for n, each in known.answers.items() if n >= known.floor})
+        for client, known in seen.replica.store.results.clients.items()
+    }
 
 
 def one_reader_at_a_time(leaders: list[Seen]) -> None:
@@ -359,12 +366,12 @@ def committed_never_changes(seen: Seen, memory: Memory) -> None:
     if before > log.dropped.index:  # its chain stands for everything before it
         position = log.position(before)
         assert (position.term, position.chain) == known[before], f"{seen} has exchanged entry {before}"
-    first = max(before, log.dropped.index) + 1
+    first, tablet, term = max(before, log.dropped.index) + 1, seen.tablet, replica.core.term
     for index in range(first, last + 1):
-        position = log.position(index)
-        entry = position.term, position.chain
+        slot = log.slot(index)
+        entry = slot.term, slot.chain
         elsewhere = known.setdefault(index, entry)
-        memory.committed_in.setdefault((seen.tablet, index), replica.core.term)
+        memory.committed_in.setdefault((tablet, index), term)
         assert elsewhere == entry, f"{seen}: entry {index} was committed as {elsewhere}, here it is {entry}"
     memory.applied.take(replica, first, last)
     memory.looked_at[id(replica)] = last
@@ -419,7 +426,7 @@ def remember_what_ended(master: Master, memory: Memory) -> None:
 
 def nothing_is_deleted_unasked(deployment: Deployment, memory: Memory) -> None:
     """Not knowing a tablet is no reason: the catalog must have been seen to end it."""
-    states = [deployment.cluster.state(address) for address in map(address_of, deployment.hosts)]
+    states = [deployment.cluster.state(address) for address in deployment.servers]
     paths = [(s.uuid, list(s.environments)) for s in states if s.uuid is not None and not s.is_copy]
     if paths == memory.paths:
         return

@@ -24,6 +24,7 @@ import gc
 import hashlib
 import heapq
 import random
+import weakref
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, NoReturn, TypeVar
 
@@ -233,6 +234,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.steps = 0
         self.steps_max = steps_max
         self.domains: list[Domain] = []
+        # The tasks of no domain. asyncio's own set of all tasks is not kept up: domains hold on to theirs, and a weak
+        # reference and its callback for each of those would be a fiftieth of a run.
+        self.outside: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
         self.ending = self.over = False
         self.now = 0.0
         self._timers: list[tuple[float, int, Any]] = []  # a heap; of one moment the first set comes first
@@ -296,7 +300,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         """Every task of a domain is mortal with it; also those that asyncio itself makes (gather, wait_for)."""
         domain = _domain.get() if context is None else context.get(_domain)
         if domain is None:
-            return asyncio.Task(coroutine, loop=self, name=name, context=context)
+            task = asyncio.Task(coroutine, loop=self, name=name, context=context)
+            self.outside.add(task)
+            return task
         domain.tasks += 1
         mortal = _Mortal(coroutine, domain, self)
         name = f"{domain.name}#{domain.tasks}" if name is None else f"{domain.name}#{domain.tasks} {name}"
@@ -378,6 +384,8 @@ def run(main: Coroutine[Any, Any, T], seed: int = 0, *, steps_max: int = STEPS_M
     loop = SimulatedLoop(seed, steps_max)
     collected = gc.isenabled()
     gc.disable()  # the collector's moment depends on the whole process; what it runs must not
+    registered: Any = asyncio.tasks._all_tasks  # type: ignore[attr-defined]
+    registered.add = id  # to do nothing: see SimulatedLoop.outside
     try:
         asyncio.set_event_loop(loop)
         result = loop.run_until_complete(main)
@@ -388,6 +396,7 @@ def run(main: Coroutine[Any, Any, T], seed: int = 0, *, steps_max: int = STEPS_M
         raise
     finally:
         _end(loop)
+        del registered.add
         if collected:
             gc.enable()
 
@@ -396,8 +405,7 @@ def _end(loop: SimulatedLoop) -> None:
     """Close the loop. Tasks outside every domain are cancelled as asyncio.run does; nodes just end."""
     for domain in loop.domains:
         domain.alive = False
-    left = [t for t in asyncio.all_tasks(loop) if not isinstance(t.get_coro(), _Mortal)]
-    left.sort(key=asyncio.Task.get_name)
+    left = sorted((task for task in loop.outside if not task.done()), key=asyncio.Task.get_name)
     for task in left:
         task.cancel()
     with contextlib.suppress(Deadlock, Livelock):

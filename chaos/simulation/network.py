@@ -45,9 +45,9 @@ class Endpoint:
 
 @dataclass(eq=False, slots=True)
 class Exchange:
-    """One call under way; `digest` is that of its data."""
+    """One call under way; `digest` is that of its data, `told` what a story calls it."""
 
-    number: int
+    told: str
     sender: str
     address: str
     method: str
@@ -164,7 +164,8 @@ class SimulatedNetwork:
         data = encode(message)
         if method in self.taps:
             self.taps[method](data)
-        exchange = Exchange(self._exchanges, sender, address, method, data, zlib.crc32(data), answer)
+        told = f"{self._exchanges} {sender} {address} {method}"
+        exchange = Exchange(told, sender, address, method, data, zlib.crc32(data), answer)
         self._trace("call", exchange, exchange.digest)
         repeated = self.random.random() < self.repeat_probability
         self._travel(sender, address, self._arrive, exchange)
@@ -241,8 +242,8 @@ class SimulatedNetwork:
             self.seen["delay"] += self.slow_probability > SLOW_PROBABILITY  # not what is late anyway
         return low + (high - low) * chance()
 
-    def _trace(self, what: str, e: Exchange, digest: int) -> None:
-        self.loop.note(f"{what} {e.number} {e.sender} {e.address} {e.method} {digest}")
+    def _trace(self, what: str, exchange: Exchange, digest: int) -> None:
+        self.loop.note(f"{what} {exchange.told} {digest}")
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,7 @@ class NodeClock:
         if seconds <= 0:
             yield None  # to whoever is ready
             return
-        late_s = self._random.uniform(0, JITTER_S)
+        late_s = JITTER_S * self._random.random()
         yield Alarm(self._loop, self._loop.now + (seconds / self._rate + late_s))
 
     def timeout(self, seconds: float) -> asyncio.Timeout:
@@ -240,7 +240,10 @@ class SimulatedCluster:
 
     def state(self, address: str) -> DurableState:
         """The medium under an address: to fill it, fail it, rot it; it is there before the first start."""
-        return self._states.setdefault(address, DurableState())
+        state = self._states.get(address)
+        if state is None:
+            state = self._states[address] = DurableState()
+        return state
 
     def lose_disk(self, address: str) -> None:
         """The directory is gone for good (the node must be down)."""

@@ -232,7 +232,7 @@ class History:
             return
         sent = RowCodec(schema, names)
         key, patch = sent.encode_row({**values, **dict(zip(schema.key, (f"s{at}", at), strict=True))}, SEED)
-        (value,) = now.patch([self.stored[at]], [key], [patch], now.of_patch(names, version), SEED)
+        (value,) = now.patch([self.stored[at]], [key], [patch], now.of_patch(tuple(names), version), SEED)
         self.stored[at] = key + value
         before = self.expected()[at]
         self.rows[at] = {each.id: before[each.name] for each in numbered.columns}

@@ -16,11 +16,13 @@ from hypothesis import strategies as st
 
 from ebla.storage import checksum
 from ebla.storage.errors import Corruption, InvalidArgument
+from ebla.storage.patching import FEW_ROWS
 from ebla.storage.rows import CHUNK_ROWS, RowCodec
 from ebla.storage.schema import ROW_BYTES_MAX, Column, TableSchema
 from tests.storage.tables import batches, plain, schemas, tables
 
 SEED = checksum.seed("tablet-1")
+MANY = FEW_ROWS + 1  # rows that are patched as a batch
 
 
 def schema(*columns: Column) -> TableSchema:
@@ -99,6 +101,34 @@ def test_a_patch_replaces_the_named_columns_and_nothing_else(data: st.DataObject
     made = rows.patch(joined(rows, old), keys, patches, some, SEED)
     whole = [(new if name in chosen else old).column(name) for name in rows.names]
     assert made == rows.encode(pa.RecordBatch.from_arrays(whole, schema=table.arrow()), SEED)[1]
+    assert made * MANY == rows.patch(joined(rows, old) * MANY, keys * MANY, patches * MANY, some, SEED)
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_a_row_that_does_not_fit_is_patched_or_refused_alike_alone_and_among_many(
+    data: st.DataObject,
+) -> None:
+    table = data.draw(schemas(values_max=4))
+    names = [column.name for column in table.value_columns()]
+    chosen = data.draw(st.lists(st.sampled_from(names), unique=True)) if names else []
+    rows, some = RowCodec(table), RowCodec(table, chosen)
+    batch = data.draw(batches(table, 1, 1))
+    (key,), (value,) = rows.encode(batch, SEED)
+    _, (patch,) = some.encode(batch.select(some.names), SEED)
+    spoilt = [bytearray(value[: -checksum.CRC_BYTES]), bytearray(patch[: -checksum.CRC_BYTES])]
+    for body in spoilt:
+        for place in data.draw(st.lists(st.integers(0, max(0, len(body) - 1)), max_size=2)) if body else ():
+            body[place] = data.draw(st.sampled_from([0, 1, 2, 255]))
+    old, new = (checksum.seal(key, bytes(body), SEED) for body in spoilt)
+
+    def patched(times: int) -> Any:
+        try:
+            return rows.patch([key + old] * times, [key] * times, [new] * times, some, SEED)[0]
+        except Corruption as error:
+            return str(error)
+
+    assert patched(1) == patched(MANY)
 
 
 def test_batches_longer_than_a_chunk_are_encoded_whole() -> None:

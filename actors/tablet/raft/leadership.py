@@ -131,6 +131,18 @@ class Leadership:
             made.append(plan)
         return made
 
+    def silent(self, now: float) -> bool:
+        """Whether there is nothing to send now: what `plans` would find out, in less time."""
+        limits, last, dropped = self._limits, self._log.last_index, self._log.dropped_index
+        for peer in self.peers.values():
+            if (
+                peer.next <= dropped
+                or peer.may_send_entries(last, limits)
+                or now >= peer.status_due_at(limits)
+            ):
+                return False
+        return True
+
     def next_wake(self, now: float) -> float:
         limits, last = self._limits, self._log.last_index
         due = []

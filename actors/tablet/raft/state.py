@@ -143,8 +143,8 @@ class RaftState:
 
     @property
     def mute(self) -> bool:
-        """Whether a take() would bring no messages, whatever the time."""
-        return self._lead is None and not self._letters
+        """Whether a take() would bring no messages."""
+        return not self._letters and (self._lead is None or self._lead.silent(self._now))
 
     def take(self, *, sends: bool = True) -> Effects:
         """What the events since the last take() led to. With `sends=False` messages are left for a later one, so
