@@ -304,7 +304,8 @@ class GroupMaster(CoordinationVerbs, MembershipVerbs, Role):
                 raise Unavailable(f"{wanted or 'no standby'} answers; start it, then hand over")
             if clock.monotonic() >= until:
                 told = [
-                    f"{each.address} has read {each.edits} of {edits} edits {each.read_error}".rstrip()
+                    f"{each.address} has read {each.edits} of {edits} edits"
+                    + (f" ({each.read_error})" if each.read_error else "")
                     for each in known
                 ]
                 raise Unavailable(

@@ -18,7 +18,7 @@ from ebla.errors import Unavailable
 if TYPE_CHECKING:
     from ebla.verdicts import Survey
 
-HAND_OVER_S = 30.0  # a master waits 10 s for what is under way, and as long for its successor
+HAND_OVER_S = 40.0  # a master looks for a successor, waits 10 s for what is under way, and as long for it
 PING_S = 2.0
 
 
