@@ -77,7 +77,7 @@ class StartCopyRequest(msgspec.Struct, frozen=True):
     before anything is copied, with the new replica's state durable as copying.
 
     `source`: who leads in `term`, and is copied from. `state`: what the receiver told of its replica (does_not_exist, deleted,
-    failed or running); it must still be so. `last`: of a running one, the last position that it told, or None.
+    failed or running); it must still be so. `last`: of a running one, index and term of the last entry that it told, or None.
     """
 
     dest_uuid: str
@@ -85,7 +85,7 @@ class StartCopyRequest(msgspec.Struct, frozen=True):
     source: raft.Peer
     term: int
     state: str
-    last_index: int | None = None
+    last: tuple[int, int] | None = None
 
 
 class BeginSessionRequest(msgspec.Struct, frozen=True):

@@ -108,7 +108,7 @@ def acknowledge_before_the_sync() -> list[Swap]:
     def answer(self: RaftCore, pending: Any) -> AppendReply:
         if pending.term != self.term:
             return self._refuse_append(hint=0)
-        return AppendReply(self.term, True, pending.until, pending.until, self.durable_index)
+        return self._append_reply(True, pending.until, pending.until)
 
     return [(Replica, "entries_durable", durable), (RaftCore, "answer", answer)]
 

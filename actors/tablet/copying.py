@@ -132,9 +132,12 @@ class Copies:
             last = replica.log.last
             if replica.leads:
                 raise self._illegal(tablet, state, "leads")
-            if request.last_index not in (None, last.index):
+            if request.last is not None and request.last != (last.index, last.term):
+                index, term = request.last
                 raise self._illegal(
-                    tablet, state, f"has entries up to {last.index}, not {request.last_index}"
+                    tablet,
+                    state,
+                    f"ends at entry {last.index} of term {last.term}, not at {index} of term {term}",
                 )
             self._require_term(request, last.term)
         elif stone is not None and stone.superblock.last is not None:

@@ -43,6 +43,8 @@ log = logging.getLogger(__name__)
 
 CALLS_MAX = 4
 CALL_TIMEOUT_S = 15.0  # what is there is set aside first, and a session begun at the source
+OpId = tuple[int, int]  # index and term of an entry
+
 RETRY_S_MIN, RETRY_S_MAX = 0.5, 30.0
 CREATE_GRACE_S = 10.0  # the members of a new tablet are created one after the other
 
@@ -93,13 +95,11 @@ class Recovery:
                     self._send(replica, peer, attempt, *wanted)
         self._attempts = kept
 
-    def _send(
-        self, replica: Replica, peer: Peer, attempt: Attempt, state: str, last_index: int | None
-    ) -> None:
+    def _send(self, replica: Replica, peer: Peer, attempt: Attempt, state: str, last: OpId | None) -> None:
         core = replica.core
         own = core.configuration.peer(core.me)
         assert own is not None, (replica.tablet, core.configuration)
-        request = m.StartCopyRequest(peer.uuid, replica.tablet, own, core.term, state, last_index)
+        request = m.StartCopyRequest(peer.uuid, replica.tablet, own, core.term, state, last)
         self.calls += 1
         attempt.under_way = True
         self.world.spawn(self._ask(replica, peer, attempt, request), f"copy to {peer.address}")
@@ -134,8 +134,8 @@ class Recovery:
         return 0.0
 
 
-def needed(core: RaftCore, uuid: str, now: float) -> tuple[str, int | None] | None:
-    """The state that the peer told, and of a running replica its last index, if it needs a copy."""
+def needed(core: RaftCore, uuid: str, now: float) -> tuple[str, OpId | None] | None:
+    """The state that the peer told, and of a running replica its last entry, if it needs a copy."""
     peer = core.progress.get(uuid)
     if peer is None:
         return None
@@ -148,5 +148,5 @@ def needed(core: RaftCore, uuid: str, now: float) -> tuple[str, int | None] | No
     if peer.refusal in (REPLICA_FAILED, VOTES_FORGOTTEN):
         return m.FAILED, None
     if peer.refusal is None and core.needs_copy(uuid) and peer.healthy_at > NEVER:
-        return m.RUNNING, peer.last_index
+        return m.RUNNING, peer.last
     return None

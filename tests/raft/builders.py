@@ -110,11 +110,11 @@ def plans(effects: Effects) -> dict[str, AppendPlan]:
 def agree(made: RaftCore, now: float, plan: AppendPlan, *, match: int | None = None) -> None:
     """The peer has everything that the message covers, on its disk unless `match` says how far."""
     held = plan.covers if match is None else match
-    made.replied(now, plan.peer, Sent(now, plan), AppendReply(made.term, True, held, held, held))
+    made.replied(now, plan.peer, Sent(now, plan), AppendReply(made.term, True, held, held, held, made.term))
 
 
 def refuse(made: RaftCore, now: float, plan: AppendPlan, *, hint: int) -> None:
-    made.replied(now, plan.peer, Sent(now, plan), AppendReply(made.term, False, 0, hint, hint))
+    made.replied(now, plan.peer, Sent(now, plan), AppendReply(made.term, False, 0, hint, hint, made.term))
 
 
 def replicating(made: RaftCore, now: float = 10.0) -> RaftCore:

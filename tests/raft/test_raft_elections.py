@@ -297,7 +297,7 @@ def test_a_candidate_follows_the_leader_of_its_own_term() -> None:  # 5.2
 def test_a_leader_that_hears_of_a_newer_term_steps_down() -> None:  # 5.1
     made = leader(terms="1")
     plan = plans(made.take())["b"]
-    made.replied(10.0, "b", Sent(10.0, plan), AppendReply(5, False, 0, 0, 0))
+    made.replied(10.0, "b", Sent(10.0, plan), AppendReply(5, False, 0, 0, 0, 0))
     effects = made.take()
     assert (effects.became, effects.hard_state) == ("follower", HardState(5, None))
 

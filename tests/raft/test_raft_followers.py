@@ -30,7 +30,7 @@ def test_a_follower_takes_what_follows_its_log_and_answers_when_it_is_durable() 
     with pytest.raises(AssertionError):
         made.answer(Pending(1, until=3))
     made.durable(3, 1)
-    assert made.answer(Pending(1, until=3)) == AppendReply(1, True, 3, 3, 3)
+    assert made.answer(Pending(1, until=3)) == AppendReply(1, True, 3, 3, 3, 1)
 
 
 def test_a_heartbeats_answer_does_not_wait_for_the_disk() -> None:
@@ -39,7 +39,7 @@ def test_a_heartbeats_answer_does_not_wait_for_the_disk() -> None:
     made.take()
     answer = receive(made, append("3@1", term=1))
     assert answer == Pending(1, until=1)
-    assert made.answer(answer) == AppendReply(1, True, 1, 1, 1)
+    assert made.answer(answer) == AppendReply(1, True, 1, 1, 1, 1)
 
 
 def test_a_newer_term_makes_an_answer_that_waited_a_refusal() -> None:
@@ -49,7 +49,7 @@ def test_a_newer_term_makes_an_answer_that_waited_a_refusal() -> None:
     receive(made, append("1@1", term=2, sender="c"))
     made.durable(2, 1)
     assert isinstance(answer, Pending)
-    assert made.answer(answer) == AppendReply(2, False, 0, 0, 2)
+    assert made.answer(answer) == AppendReply(2, False, 0, 0, 2, 1)
 
 
 def test_entries_that_are_here_already_are_not_taken_again() -> None:
@@ -81,12 +81,12 @@ def test_what_is_committed_is_never_replaced() -> None:
 
 
 def test_a_follower_without_the_predecessor_hints_at_the_end_of_its_log() -> None:
-    assert receive(core(terms="112"), append("9@2", term=2)) == AppendReply(2, False, 0, 3, 3)
+    assert receive(core(terms="112"), append("9@2", term=2)) == AppendReply(2, False, 0, 3, 3, 2)
 
 
 def test_a_follower_with_another_predecessor_hints_at_what_is_committed() -> None:
     made = core(terms="11222", commit_index=2)
-    assert receive(made, append("4@3", "3", term=3)) == AppendReply(3, False, 0, 2, 5)
+    assert receive(made, append("4@3", "3", term=3)) == AppendReply(3, False, 0, 2, 5, 2)
     assert made.take().appended is None
 
 

@@ -27,7 +27,7 @@ def test_a_lease_counts_from_the_sending_of_what_was_answered() -> None:  # 6.4.
     made = replicating(leader())
     made.tick(11.0)
     plan = plans(made.take())["b"]
-    made.replied(11.5, "b", Sent(11.0, plan), AppendReply(1, True, 1, 1, 1))
+    made.replied(11.5, "b", Sent(11.0, plan), AppendReply(1, True, 1, 1, 1, 1))
     assert made.read_index(11.0 + LEASE - 0.001) == 1
     with pytest.raises(Unavailable, match="no lease"):
         made.read_index(11.0 + LEASE)
@@ -67,8 +67,8 @@ def test_a_late_answer_does_not_shorten_the_lease() -> None:
     early = plans(made.take())["b"]
     made.tick(11.5)
     late = plans(made.take())["b"]
-    made.replied(11.6, "b", Sent(11.5, late), AppendReply(1, True, 1, 1, 1))
-    made.replied(11.7, "b", Sent(11.0, early), AppendReply(1, True, 1, 1, 1))
+    made.replied(11.6, "b", Sent(11.5, late), AppendReply(1, True, 1, 1, 1, 1))
+    made.replied(11.7, "b", Sent(11.0, early), AppendReply(1, True, 1, 1, 1, 1))
     assert made.read_index(11.5 + LEASE - 0.001) == 1
 
 

@@ -103,10 +103,10 @@ def test_one_that_lacks_what_is_committed_is_not_promoted() -> None:
 
 def test_an_answer_that_took_an_election_timeout_promotes_nobody() -> None:
     made, plan = met()
-    made.replied(10.01 + MIN, "d", Sent(10.0, plan), AppendReply(1, True, 2, 2, 2))
+    made.replied(10.01 + MIN, "d", Sent(10.0, plan), AppendReply(1, True, 2, 2, 2, 1))
     assert kinds(made)["d"] == "pre_voter"
     made, plan = met()
-    made.replied(10.0 + MIN, "d", Sent(10.0, plan), AppendReply(1, True, 2, 2, 2))
+    made.replied(10.0 + MIN, "d", Sent(10.0, plan), AppendReply(1, True, 2, 2, 2, 1))
     assert kinds(made)["d"] == VOTER
 
 
@@ -412,11 +412,11 @@ def test_a_lagging_peer_is_not_healthy_until_it_was_copied() -> None:
     made.failed(10.0, "c", Sent(10.0, sends["c"]), None)
     made.log.drop_to(6)
     plan = next_plan(made, "c", 10.0 + BEAT)
-    made.replied(10.2, "c", Sent(10.1, plan), AppendReply(1, False, 0, 1, 1))
+    made.replied(10.2, "c", Sent(10.1, plan), AppendReply(1, False, 0, 1, 1, 1))
     assert made.needs_copy("c") and health(made, 10.2)["c"] == "unknown"
     made.progress["c"].contact_at = 10.3 + FAILED_S
     assert [health(made, at + FAILED_S)["c"] for at in (10.2, 10.3)] == ["unknown", "failed"]
-    assert made.progress["c"].last_index == 1
+    assert made.progress["c"].last == (1, 1)
     agree(made, 10.5, next_plan(made, "c", 10.5))
     assert not made.needs_copy("c") and health(made, 10.5)["c"] == "healthy"
     assert made.progress["c"].state == "replicate" and made.progress["c"].next == 7

@@ -84,7 +84,8 @@ def test_a_lagging_follower_is_copied_over_and_its_data_set_aside() -> None:
             lambda: group.replica(leader).core.needs_copy(group.server(target).instance.uuid),
             "the leader finds that its log is too short",
         )
-        await copied(group, target, leader, last_index=group.replica(target).log.last_index)
+        last = group.replica(target).log.last
+        await copied(group, target, leader, last=(last.index, last.term))
         await same_rows(group, target, other)
         (entry,) = (await group.ask(target, "quarantine_list", m.Empty(), m.QuarantineEntries)).entries
         assert entry.tablet == TABLET and entry.bytes > 0
@@ -98,12 +99,13 @@ def test_refusals_of_a_copy_change_nothing() -> None:
         target, other = await group.followers()
         await fill(group, 200)
         await group.settle()
-        uuid = group.server(target).instance.uuid
+        uuid, last = group.server(target).instance.uuid, group.replica(target).log.last
         for kind, changes in (
             (errors.WrongServer, {"dest_uuid": "0" * 32}),
             (errors.IllegalState, {"state": m.DELETED}),
             (errors.IllegalState, {"state": m.DOES_NOT_EXIST}),
-            (errors.IllegalState, {"last_index": 1}),
+            (errors.IllegalState, {"last": (1, last.term)}),
+            (errors.IllegalState, {"last": (last.index, last.term - 1)}),
             (errors.OldTerm, {"term": 0}),
             (errors.TabletNotFound, {"tablet": "e" * 32}),
         ):
@@ -119,6 +121,8 @@ def test_refusals_of_a_copy_change_nothing() -> None:
 
 
 def test_a_second_request_while_the_copy_runs_is_in_progress_and_others_are_throttled() -> None:
+    """S7 of the reference; and once it has ended, an older leader is refused."""
+
     async def scenario(group: Group) -> None:
         leader = await group.leader()
         target, _ = await group.followers()
@@ -138,6 +142,9 @@ def test_a_second_request_while_the_copy_runs_is_in_progress_and_others_are_thro
         await ended(group, target)
         with pytest.raises(errors.IllegalState):
             await start(group, target, leader, state=m.DELETED)
+        with pytest.raises(errors.OldTerm):
+            await start(group, target, leader, term=group.replica(target).log.last.term - 1)
+        await copied(group, target, leader, tablet=second)
 
     simulate(scenario, copies_max=1, copy_bytes_per_s=100_000)
 

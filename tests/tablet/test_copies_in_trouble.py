@@ -8,6 +8,8 @@ import pytest
 
 from ebla.actors import errors
 from ebla.actors import messages as m
+from ebla.actors.repair_messages import ADD, REMOVE
+from ebla.actors.tablet.raft.messages import NON_VOTER, Peer
 from ebla.storage.errors import DiskFull, EblaError
 from tests.tablet.copies import copied, ended, entomb, fill, same_rows, start, until
 from tests.tablet.harness import CODEC, HOSTS, SCHEMA, TABLET, Group, address, row, simulate
@@ -160,6 +162,53 @@ def test_a_copy_that_brings_changes_of_members_applies_them_once() -> None:
         await group.restart(target)
         assert group.replica(target).core.committed_configuration.index == here.committed_configuration.index
         await same_rows(group, *HOSTS)
+
+    simulate(scenario)
+
+
+def test_a_server_that_left_and_came_back_while_a_write_waited_applies_it_once() -> None:
+    """S16: the copied log holds the changes of members behind a write that is committed, and applied nowhere."""
+
+    async def scenario(group: Group) -> None:
+        leader = await group.leader()
+        target, _ = await group.followers()
+        await fill(group, 20)
+        await group.settle()
+        server, replica = group.server(leader), group.replica(leader)
+        apply, uuid = replica.apply, _uuid(group, target)
+        replica.apply = lambda: False  # type: ignore[method-assign]
+        writing = asyncio.ensure_future(group.upsert(row(9000, "once")))
+        await until(group, lambda: bool(replica.waiters), "the write is in the log")
+
+        async def change(kind: str, peer: Peer) -> int:
+            """The answer would come after the write."""
+            before = replica.core.committed_configuration.index
+            asked = m.ChangeMembersRequest(
+                server.instance.uuid, TABLET, (m.MemberChange(kind, peer),), timeout_s=0.1
+            )
+            with pytest.raises(errors.Unavailable):
+                await group.ask(leader, "change_members", asked, m.MembersReply)
+            core = replica.core
+            await until(group, lambda: core.committed_configuration.index > before, "it is committed")
+            return core.committed_configuration.index
+
+        peer = replica.core.configuration.peer(uuid)
+        assert peer is not None
+        left = await change(REMOVE, peer)
+        delete = m.DeleteTabletRequest(uuid, TABLET, "it left", True, left)
+        await group.ask(target, "delete_tablet", delete, m.Empty)
+        back = await change(ADD, Peer(uuid, address(target), NON_VOTER))
+        lifecycle = group.server(target).lifecycle
+        await until(group, lambda: lifecycle.state_of(TABLET) == m.RUNNING, "the tablet is copied")
+        assert replica.waiters and replica.store.flushed.index < left < back
+        replica.apply = apply  # type: ignore[method-assign]
+        group.server(leader).rounds.touch(replica)
+        await writing
+        await group.settle()
+        assert group.replica(target).core.committed_configuration.index == back
+        await group.restart(target)
+        await same_rows(group, *HOSTS)
+        assert (await group.scan(target)).num_rows == 21
 
     simulate(scenario)
 

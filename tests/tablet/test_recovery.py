@@ -75,7 +75,7 @@ def test_a_deleted_replica_of_a_member_is_copied_by_itself(monkeypatch: pytest.M
         (request,) = (request for _, request in seen)
         own = group.server(leader)
         assert request.source == Peer(own.instance.uuid, address(leader))
-        assert (request.state, request.term, request.last_index) == (
+        assert (request.state, request.term, request.last) == (
             m.DELETED,
             group.replica(leader).core.term,
             None,
@@ -98,14 +98,19 @@ def test_a_damaged_replica_is_copied_over() -> None:
     simulate(scenario)
 
 
-def test_a_follower_that_lags_past_the_log_is_copied_in_place_and_follows_again() -> None:
+def test_a_follower_that_lags_past_the_log_is_copied_in_place_and_follows_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = watched(monkeypatch, lambda _: None)
+
     async def scenario(group: Group) -> None:
         leader, target, other = await left_behind(group)
-        uuid = group.server(target).instance.uuid
+        uuid, last = group.server(target).instance.uuid, group.replica(target).log.last
         core = group.replica(leader).core
         await until(group, lambda: core.needs_copy(uuid), "its log is too short")
         await until(group, lambda: not core.needs_copy(uuid), "it follows the log again")
         assert core.progress[uuid].state == "replicate"
+        assert (seen[0][1].state, seen[0][1].last) == (m.RUNNING, (last.index, last.term))
         await same_rows(group, target, other)
         assert members(group, leader).index == -1, "it was a member all the time"
 

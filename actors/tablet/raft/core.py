@@ -175,7 +175,7 @@ class RaftCore(RaftState):
         if pending.term != self.term:
             return self._refuse_append(hint=0)
         assert pending.until <= self.durable_index, (pending, self.durable_index, self.story())
-        return AppendReply(self.term, True, pending.until, pending.until, self.durable_index)
+        return self._append_reply(True, pending.until, pending.until)
 
     def durable(self, index: int, term: int, log_epoch: int | None = None) -> None:
         """The caller's log is on disk up to `index`, whose entry has `term`.
@@ -262,7 +262,11 @@ class RaftCore(RaftState):
         self._adopt_configuration()
 
     def _refuse_append(self, hint: int) -> AppendReply:
-        return AppendReply(self.term, False, 0, hint, self.durable_index)
+        return self._append_reply(False, 0, hint)
+
+    def _append_reply(self, success: bool, match: int, hint: int) -> AppendReply:
+        last = self.durable_index
+        return AppendReply(self.term, success, match, hint, last, self.log.term_at(last))
 
     # -- elections
 

@@ -94,7 +94,7 @@ class AppendReply(msgspec.Struct, frozen=True, tag="append_reply"):
 
     Without success: `hint` is the index after which the leader should try next (the follower's commit index or
     last index, whichever is lower than the refused predecessor), so that backing up takes few exchanges.
-    `last_index` is the follower's last durable index.
+    `last_index` and `last_term` are of the follower's last durable entry.
     """
 
     term: int
@@ -102,6 +102,7 @@ class AppendReply(msgspec.Struct, frozen=True, tag="append_reply"):
     match: int
     hint: int
     last_index: int
+    last_term: int
 
 
 class VoteRequest(msgspec.Struct, frozen=True, tag="vote"):

@@ -68,7 +68,7 @@ class Progress:
         self.status: int | None = None  # the number of the heartbeat or probe under way
         self.status_at = NEVER
         self.steady = False  # it has answered a message that was sent while it replicated
-        self.last_index = 0  # of its log, durable, as it told last
+        self.last = (0, 0)  # index and term of its last durable entry, as it told last
         self.contact_at = now  # when it last answered anything at all
         self.healthy_at = NEVER  # when it last answered as a replica that follows us
         self.refusal: str | None = None  # why it did not, if that came later
@@ -114,7 +114,7 @@ class Progress:
         self.refusal = None
         self.acked_at = max(self.acked_at, sent_at)
         self.acked_number = max(self.acked_number, plan.number)
-        self.last_index = answer.last_index
+        self.last = answer.last_index, answer.last_term
         known = self._settle(plan.number)
         if answer.success:
             self.steady = self.steady or (known and self.state == REPLICATE)
