@@ -90,12 +90,15 @@ class StartCopyRequest(msgspec.Struct, frozen=True):
 
 class BeginSessionRequest(msgspec.Struct, frozen=True):
     """`requestor`: the uuid of the server that copies. A second one of the same requestor ends its first session. Refused
-    unless the receiver leads in `term`: only then it holds everything that the requestor may have acknowledged before."""
+    unless the receiver leads in `term`: only then it holds everything that the requestor may have acknowledged before.
+    `forgetful`: the requestor does not know its votes any more. Refused unless nobody else can lead now, and the requestor is no
+    voter (copying.py tells why)."""
 
     dest_uuid: str
     tablet: str
     requestor: str
     term: int
+    forgetful: bool = False
 
 
 class SessionBegun(msgspec.Struct, frozen=True):

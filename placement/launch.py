@@ -96,7 +96,11 @@ def up(
     fleet = Fleet(config, placed, state, available, tell)
     state = catalog.kept_safely(fleet, plan, state, available, deadline_s)
     seats = catalog.seats(state)
-    specs = list(plan(config, seats, state.journal.id if state.journal else ""))
+    specs = expected(
+        plan(config, seats, state.journal.id if state.journal else ""),
+        available,
+        named_actors(config.namespace),
+    )
     told = fleet.bring(specs, deadline_s)
     roles = tuple(
         asking.status(spec.address, spec.slot, told[spec.address]) if spec.address in told else _away(spec)
@@ -177,6 +181,16 @@ def _place(state: Deployment, available: Survey, tell: Progress, deadline_s: flo
             time.sleep(POLL_S)
             there = {group.name: group for group in groups.present(name)}
     return there
+
+
+def expected(specs: Sequence[RoleSpec], available: Survey, there: Sequence[str]) -> list[RoleSpec]:
+    """Without the tablet servers of hosts that are away and that Ray does not know any more: they were stopped, or forgotten, and
+    nobody waits for them."""
+    return [
+        spec
+        for spec in specs
+        if available.host(spec.slot) is not None or spec.address in there or not spec.sets_aside
+    ]
 
 
 def _away(spec: RoleSpec) -> RoleStatus:

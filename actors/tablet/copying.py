@@ -6,19 +6,19 @@
     all or nothing   rows, answers, position and log are synced before the superblock says ready; from a crash, a cancellation
                      or an error at any step before that a tombstone remains, as it was
     alone            a copy writes nothing but its own tablet's rows and log, made new
-    votes            one that has forgotten its votes, because the record is damaged, is copied onto only if it is no voter in the
-                     source's committed configuration; see below
+    votes            one that has forgotten its votes, because the record is damaged, is copied onto only while it is no voter, from a
+                     leader that holds its lease; see below
     bounded          `copies_max` at a time, no queue: the others are Throttled, and their leaders ask again
 
 The order: superblock copying; consensus metadata merged (the higher term; our vote, unless the source's term is higher; the
 source's committed configuration); answer; rows, answers, position, log; superblock ready; the replica starts.
 
-Why a voter that was removed may come back although it has forgotten its votes: say that the leader of term t has committed a
-configuration without it. Who holds that entry asks it for no vote. Who does not can win no election of a later term with the
-help of a vote that was forgotten: it needs all but one of a majority from the others, and of these too many hold the entry; who had
-voted for it before would not have taken an entry of term t any more. What the forgetful one had acknowledged up to term t is
-before that entry, and nothing was committed in a later term. In t itself its vote is the leader's, whom it copies from, so that it
-cannot help a second one.
+Why a voter that was removed may come back although it has forgotten its votes. The leader that it copies from, of term t, holds
+its lease: nobody was elected in a later term, so nobody has made it a voter again, or counted what it acknowledged. All that was
+committed is in that leader's log, the configuration without it included. Who holds that one asks it for no vote. Who does not
+can win no election of a later term with a vote that was forgotten: it needs all but one of a majority from the others, and too many
+of these hold the configuration; who had voted for it before would not have taken that entry. In t itself the newcomer's vote is the
+leader's, so that it cannot help a second one.
 
 Source: seed 000 (StartTabletCopy, follower tablet copy, merging); Kudu's tablet copy client (kudu.md A4, A6).
 """
@@ -37,7 +37,7 @@ from ebla.actors.tablet.copy_job import CopyDamaged, CopyEnded, Job
 from ebla.actors.tablet.deletion import Deletion
 from ebla.actors.tablet.lifecycle import Lifecycle
 from ebla.actors.tablet.options import TabletServerOptions
-from ebla.actors.tablet.raft.messages import VOTER, HardState
+from ebla.actors.tablet.raft.messages import HardState
 from ebla.actors.tablet.replica import ConsensusState, Superblock
 from ebla.actors.tablet.stones import Stone
 from ebla.actors.world import World
@@ -105,7 +105,6 @@ class Copies:
         begun = await self._begin(request)
         try:
             self._check(request)
-            self._require_votes_or_no_voter(request, begun)
             stone = await self._reserve(request, begun)
             if self._closed:
                 raise errors.NotRunning(f"{self.world.address} is stopping", tablet=request.tablet)
@@ -147,15 +146,6 @@ class Copies:
             consensus = lifecycle.consensus_of(tablet)
             self._require_term(request, consensus.hard_state.term if consensus else 0)
 
-    def _require_votes_or_no_voter(self, request: m.StartCopyRequest, begun: m.SessionBegun) -> None:
-        own = begun.configuration.peer(self.lifecycle.me)
-        if self._is_forgetful(request) and own is not None and own.member == VOTER:
-            raise self._illegal(
-                request.tablet,
-                request.state,
-                "has forgotten its votes and is a voter; it comes back once it is removed from the configuration and added anew",
-            )
-
     def _require_term(self, request: m.StartCopyRequest, term: int) -> None:
         if request.term < term:
             raise errors.OldTerm(
@@ -174,7 +164,13 @@ class Copies:
         return lifecycle.consensus_of(request.tablet) is None
 
     async def _begin(self, request: m.StartCopyRequest) -> m.SessionBegun:
-        message = m.BeginSessionRequest(request.source.uuid, request.tablet, self.lifecycle.me, request.term)
+        message = m.BeginSessionRequest(
+            request.source.uuid,
+            request.tablet,
+            self.lifecycle.me,
+            request.term,
+            forgetful=self._is_forgetful(request),
+        )
         return await self.world.network.call(
             request.source.address, "begin_copy_session", message, m.SessionBegun, BEGIN_TIMEOUT_S
         )

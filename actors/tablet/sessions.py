@@ -26,6 +26,7 @@ from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.tablet.bandwidth import Bandwidth
 from ebla.actors.tablet.options import TabletServerOptions
+from ebla.actors.tablet.raft.messages import VOTER
 from ebla.actors.tablet.replica import Replica
 from ebla.actors.world import World, new_id
 from ebla.storage import private_log, transfer
@@ -124,6 +125,8 @@ class Sessions:
             stream, flushed = await self._stream(replica)
         try:
             self._require_leading(replica, request.term)
+            if request.forgetful:
+                self._require_newcomer(replica, request.requestor)
         except BaseException:
             stream.close()
             raise
@@ -192,6 +195,20 @@ class Sessions:
                 tablet=replica.tablet,
                 state=replica.state,
             )
+
+    def _require_newcomer(self, replica: Replica, uuid: str) -> None:
+        """A leader that was superseded may not know that the requestor votes."""
+        core = replica.core
+        core.read_index(self.world.clock.monotonic())
+        for configuration in (core.configuration, core.committed_configuration):
+            peer = configuration.peer(uuid)
+            if peer is not None and peer.member == VOTER:
+                raise errors.IllegalState(
+                    f"{peer.address} has forgotten its votes and is a voter of tablet {replica.tablet}; it comes back once it is "
+                    "removed from the configuration and added anew",
+                    tablet=replica.tablet,
+                    state=m.FAILED,
+                )
 
     # -- fetch
 

@@ -251,13 +251,21 @@ def test_a_host_is_drained_stopped_and_forgotten_by_its_commands_and_may_return_
     eventually(lambda: statuses().get(address(host)) == "HEALTHY", "it takes part again")
 
 
-def test_a_node_that_is_lost_for_good_is_replaced_by_the_others(deployment: Deployment) -> None:
+def test_a_node_that_is_lost_for_good_is_replaced_by_the_others_and_forgotten(
+    deployment: Deployment, runner: CliRunner
+) -> None:
     for tablet in deployment.tablets():
         if "host-4" not in deployment.hosts_of(tablet):
             deployment.move(tablet.tablet, deployment.hosts_of(tablet)[0], "host-4")
     with deployment.loaded():
         deployment.cluster.kill_node(4)
     deployment.require_whole(without="host-4")
+    before = runner.invoke(app, ["check", "--name", NAME])
+    assert before.exit_code == 1 and "UNREACHABLE" in before.stdout
+    for words in (["nodes", "forget", "host-4"], ["check"]):
+        told = runner.invoke(app, [*words, "--name", NAME])
+        assert told.exit_code == 0, told.output
+    deployment.up()  # nothing is missing
     with ebla.connect(NAME) as db:
         kept = db.table("rows").scan(columns=["writer"]).to_arrow()
         assert kept.num_rows == 4000

@@ -118,3 +118,26 @@ def test_a_tombstone_that_forgot_its_votes_comes_back_the_same_way() -> None:
         await same_rows(group, target, other, leader)
 
     simulate(scenario)
+
+
+def test_a_leader_that_may_be_superseded_makes_no_newcomer() -> None:
+    """Another one may have made it a voter since."""
+
+    async def scenario(group: Group) -> None:
+        leader, target, _ = await forgotten(group)
+        await change(group, leader, REMOVE, as_peer(group, target))
+        replica, source = group.replica(leader), group.server(leader).sessions
+        uuid, term = group.server(target).instance.uuid, replica.core.term
+        request = m.BeginSessionRequest(
+            group.server(leader).instance.uuid, TABLET, uuid, term, forgetful=True
+        )
+        begun = await source.begin(replica, request)
+        source.end(begun.session)
+        group.cluster.network.isolate(address(leader))
+        await group.sleep(group.server(leader).options.lease_s + 0.1)
+        assert replica.leads and replica.core.term == term, "it does not know it yet"
+        with pytest.raises(errors.Unavailable, match="no lease"):
+            await source.begin(replica, request)
+        assert not source.all()
+
+    simulate(scenario)
