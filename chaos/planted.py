@@ -303,7 +303,7 @@ _ALL = (
         "mending",
         200,
         repair_defects.the_log_is_not_copied,
-        seed=81,
+        seed=28,
     ),
     Defect(
         "altered-where-it-leads",

@@ -120,12 +120,14 @@ def test_a_tombstone_that_forgot_its_votes_comes_back_the_same_way() -> None:
     simulate(scenario)
 
 
+@pytest.mark.usefixtures("unmended")
 def test_a_leader_that_may_be_superseded_makes_no_newcomer() -> None:
     """Another one may have made it a voter since."""
 
     async def scenario(group: Group) -> None:
         leader, target, _ = await forgotten(group)
         await change(group, leader, REMOVE, as_peer(group, target))
+        await change(group, leader, ADD, as_peer(group, target, member=NON_VOTER, promote=True))
         replica, source = group.replica(leader), group.server(leader).sessions
         uuid, term = group.server(target).instance.uuid, replica.core.term
         request = m.BeginSessionRequest(
