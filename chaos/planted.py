@@ -394,9 +394,8 @@ _ALL = (
         "non-voters-count",
         "what non-voters and pre-voters hold counts for the commit index",
         "members",
-        120,
+        40,
         repair_defects.non_voters_count,
-        seed=39,
     ),
 )
 

@@ -7,7 +7,7 @@ first sees it committed.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
 from ebla.actors.messages import DELETE, UPDATE, RowBatch
@@ -17,7 +17,10 @@ from ebla.actors.tablet.replica import Replica
 from ebla.chaos.workloads.registers import Applied
 from ebla.storage.entries import WRITE
 from ebla.storage.errors import StorageError
+from ebla.storage.results import Answer
 from ebla.storage.rows import RowCodec
+
+Answers = dict[bytes, tuple[int, dict[int, Answer]]]
 
 
 @dataclass
@@ -76,3 +79,16 @@ class AppliedLog:
         tablets = self._tablets.get(table, {}).values()
         indexes = {value: index for tablet in tablets for value, index in tablet.values.items()}
         return Applied(indexes, all(len(tablet.seen) == tablet.last for tablet in tablets))
+
+
+def answers_match(group: Iterable[tuple[object, Replica]]) -> None:
+    """Two replicas that applied the same entries would give the same answers to all that clients may still ask for again."""
+    first: dict[int, tuple[object, Answers]] = {}
+    for who, replica in group:
+        store = replica.store
+        answers = {
+            client: (known.floor, {n: each for n, each in known.answers.items() if n >= known.floor})
+            for client, known in store.results.clients.items()
+        }
+        other, theirs = first.setdefault(store.applied.index, (who, answers))
+        assert answers == theirs, f"{who} and {other} would not answer retries alike: {answers}, {theirs}"

@@ -9,7 +9,7 @@ What is a function of one state alone, a replica's or the catalog's, is looked a
     leaders_have_what_is_committed a leader's log holds every entry that was committed before its term
     entries_can_be_read            an entry that a replica says it has lies in a log that has not let go of it
     leaders_commit_their_own_term  a leader's commit index only moves to entries of its term (the rest follows from it)
-    answers_match                  two replicas that applied the same entries would answer retries alike
+    answers_match                  two replicas that applied the same entries would answer retries alike, see applied.py
     logs_match                     two logs with one entry in common are equal up to it (entries chain their history)
     committed_never_changes        an entry once seen committed is the one at its index, in every replica, for ever
     terms_and_votes_only_grow      on disk: the term never falls, and a vote in a term is never changed (they do on an old
@@ -42,19 +42,17 @@ from ebla.actors.master.server import Master
 from ebla.actors.tablet.raft.events import LEADER
 from ebla.actors.tablet.replica import RUNNING, Replica
 from ebla.actors.tablet.server import RECORDS, TabletServer
-from ebla.chaos.simulation.applied import AppliedLog
+from ebla.chaos.simulation.applied import AppliedLog, answers_match
 from ebla.chaos.simulation.deployment import Deployment
 from ebla.chaos.simulation.disk import DurableState, MemoryDisk
 from ebla.chaos.simulation.membership import Membership, anchors_hold, elections_have_a_majority
 from ebla.chaos.simulation.remembering import Remembered
 from ebla.storage.errors import Corruption, StorageError
-from ebla.storage.results import Answer
 from ebla.storage.shared_log import ENTRIES, SEQ_BYTES
 
 A_DAMAGED_RECORD = Corruption("a record")
 
 Facts = tuple[object, ...]
-Answers = dict[bytes, tuple[int, dict[int, Answer]]]
 Groups = dict[str, list["Seen"]]
 
 
@@ -132,7 +130,7 @@ class Watch:
                 committed_never_changes(seen, self.memory)
             group = self._group(servers, tablet)
             logs_match(group)
-            answers_match(group)
+            answers_match([(seen, seen.replica) for seen in group])
         for group in leaders.values():
             one_reader_at_a_time(group)
         tombstones_remember(self.deployment, servers, self.memory)
@@ -268,27 +266,6 @@ def logs_match(group: list[Seen]) -> None:
                 if mine.term == theirs.term:
                     assert mine.chain == theirs.chain, f"{one} and {other} differ before {index}"
                     break
-
-
-def answers_match(group: list[Seen]) -> None:
-    """All that clients may still ask for."""
-    by_index: dict[int, list[Seen]] = {}
-    for seen in group:
-        by_index.setdefault(seen.replica.store.applied.index, []).append(seen)
-    for other, *others in by_index.values():
-        theirs = _answers(other) if others else {}
-        for seen in others:
-            answers = _answers(seen)
-            assert answers == theirs, (
-                f"{seen} and {other} would not answer retries alike: {answers}, {theirs}"
-            )
-
-
-def _answers(seen: Seen) -> Answers:
-    return {
-        client: (known.floor, {n: each for n, each in known.answers.items() if n >= known.floor})
-        for client, known in seen.replica.store.results.clients.items()
-    }
 
 
 def one_reader_at_a_time(leaders: list[Seen]) -> None:

@@ -1,8 +1,8 @@
 """What must hold where the members of a tablet change, and where a tablet is copied.
 
     commits_have_a_majority     a leader commits what a majority of the voters holds durably, as they told it; nobody else counts
-    elections_have_a_majority   who counts in an election is a voter of the candidate's configuration, and who leads was voted for
-                                by a majority of them
+    only_voters_count           in an election, and for what a leader commits and its lease: the voters of its configuration
+    elections_have_a_majority   who leads was voted for by a majority of them
     promoted_have_caught_up     a leader makes a voter of whom it knows to hold what was committed some time before
     changes_were_asked_for      a configuration is a promotion, forced, or the answer to a request on the very one before it: one
                                 that was made from an older one has no effect
@@ -69,7 +69,7 @@ class Membership:
         core = replica.core
         committed = core.committed_configuration
         self.configurations.setdefault(replica.tablet, {}).setdefault(committed.index, committed)
-        candidates_count_voters(replica, who)
+        only_voters_count(replica, who)
         if core.role != LEADER:
             return
         before = self.reigns.get((replica.tablet, core.term))
@@ -135,13 +135,13 @@ def commits_have_a_majority(replica: Replica, before: Reign, who: str) -> None:
     )
 
 
-def candidates_count_voters(replica: Replica, who: str) -> None:
+def only_voters_count(replica: Replica, who: str) -> None:
     core = replica.core
-    ballot = core._ballot
+    ballot, lead = core._ballot, core._lead
     voters = [peer.uuid for peer in core.configuration.voters()]
-    counted = list(ballot.answers) if ballot is not None else []
+    counted = [*(ballot.answers if ballot is not None else ()), *(lead._voters if lead is not None else ())]
     strangers = [uuid for uuid in counted if uuid not in voters]
-    assert not strangers, f"{who} counts {strangers} in its election, who are none of the voters {voters}"
+    assert not strangers, f"{who} counts {strangers}, who are none of the voters {voters}"
 
 
 def elections_have_a_majority(replica: Replica, servers: Iterable[TabletServer], who: str) -> None:
