@@ -134,7 +134,7 @@ def log_trimmed_under_a_copy() -> list[Swap]:
 
 
 def ignore_the_compare_and_set() -> list[Swap]:
-    return [(members, "require_unmoved", lambda replica, index: None)]
+    return [(members, "require_unmoved", lambda replica, index, unsafe: None)]
 
 
 def copy_from_whoever_asks() -> list[Swap]:
