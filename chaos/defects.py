@@ -258,7 +258,11 @@ def believe_every_checksum() -> list[Swap]:
     return [
         (checksum, "verify", lambda joined, seed, path=None: None),
         (checksum, "verify_row", lambda key, value, seed, path=None: 0),
-        (checksum, "verified_block", lambda joined, seed, path=None, layout=0: b"".join(joined)),
+        (
+            checksum,
+            "verified_block",
+            lambda joined, seed, path=None, layout=0: bytes(checksum.BRIDGE_BYTES).join(joined),
+        ),
     ]
 
 

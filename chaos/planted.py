@@ -178,7 +178,12 @@ _ALL = (
         seed=5,
     ),
     Defect(
-        "no-checksums", "records are believed as they are read", "disks", 60, defects.believe_every_checksum
+        "no-checksums",
+        "records are believed as they are read",
+        "disks",
+        60,
+        defects.believe_every_checksum,
+        seed=1,
     ),
     Defect(
         "no-directory-lock",
