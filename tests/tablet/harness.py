@@ -28,6 +28,7 @@ TABLET = "0123456789abcdef0123456789abcdef"
 SCHEMA = TableSchema.from_arrow(pa.schema([("k", pa.int64()), ("v", pa.string()), ("n", pa.int32())]), ["k"])
 CODEC = RowCodec(SCHEMA)
 HOSTS = ("host-a", "host-b", "host-c")
+FIVE = (*HOSTS, "host-d", "host-e")
 CLIENT = b"client-number-01"
 OPTIONS: dict[str, Any] = {"raft_heartbeat_s": 0.1, "election_s_min": 0.6, "lease_s": 0.4}
 
@@ -46,6 +47,7 @@ class Group:
 
     cluster: SimulatedCluster
     options: dict[str, Any]
+    hosts: tuple[str, ...] = HOSTS
     tablets: list[str] = field(default_factory=list)
     sequence: int = 0
     leader_hint: str | None = None
@@ -53,7 +55,7 @@ class Group:
     # -- life
 
     async def boot(self) -> None:
-        for host in HOSTS:
+        for host in self.hosts:
             await self.cluster.start(address(host), self.make(host))
         self.client = self.cluster.client_world("client")
         await self.create(TABLET)
@@ -69,8 +71,8 @@ class Group:
         return self.server(host).replicas[tablet]
 
     async def create(self, tablet: str) -> None:
-        peers = tuple(Peer(self.server(h).instance.uuid, address(h)) for h in HOSTS)
-        for host in HOSTS:
+        peers = tuple(Peer(self.server(h).instance.uuid, address(h)) for h in self.hosts)
+        for host in self.hosts:
             request = m.CreateTabletRequest(
                 self.server(host).instance.uuid, tablet, "table", "t", SCHEMA, 0, Configuration(peers)
             )
@@ -84,12 +86,12 @@ class Group:
         await self.client.clock.sleep(seconds)
 
     def crash_all(self) -> None:
-        for host in HOSTS:
+        for host in self.hosts:
             if self.cluster.alive(address(host)):
                 self.cluster.crash(address(host))
 
     async def restart(self, *hosts: str) -> None:
-        for host in hosts or HOSTS:
+        for host in hosts or self.hosts:
             await self.cluster.restart(address(host))
 
     # -- a client that retries with the same id until it knows
@@ -184,7 +186,7 @@ class Group:
         deadline = clock.monotonic() + deadline_s
         turn = 0
         while True:
-            host = self.leader_hint or HOSTS[turn % 3]
+            host = self.leader_hint or self.hosts[turn % len(self.hosts)]
             turn += 1
             try:
                 return await attempt(host)
@@ -200,7 +202,7 @@ class Group:
     async def leader(self, tablet: str = TABLET) -> str:
         """The host that leads, once one does and has committed in its term."""
         for _ in range(2000):
-            for host in HOSTS:
+            for host in self.hosts:
                 if self.cluster.alive(address(host)) and self.server(host).running:
                     replica = self.server(host).replicas.get(tablet)
                     if replica is not None and replica.leads and _readable(self.server(host), replica):
@@ -210,12 +212,12 @@ class Group:
 
     async def followers(self) -> list[str]:
         leader = await self.leader()
-        return [host for host in HOSTS if host != leader]
+        return [host for host in self.hosts if host != leader]
 
     async def settle(self, tablet: str = TABLET) -> None:
         """Until every replica has applied everything."""
         for _ in range(2000):
-            replicas = [self.server(h).replicas[tablet] for h in HOSTS]
+            replicas = [self.server(h).replicas[tablet] for h in self.hosts]
             last = max(r.log.last_index for r in replicas)
             if all(r.state != "running" or r.store.applied.index == last for r in replicas):
                 return
@@ -235,13 +237,14 @@ def simulate(
     scenario: Callable[[Group], Coroutine[Any, Any, None]],
     *,
     seed: int = 1,
+    hosts: tuple[str, ...] = HOSTS,
     faults: Callable[[str], Faults] | None = None,
     **options: Any,
 ) -> None:
     """Run one scenario against a fresh group."""
 
     async def main() -> None:
-        group = Group(SimulatedCluster(faults), options)
+        group = Group(SimulatedCluster(faults), options, hosts)
         await group.boot()
         await scenario(group)
 

@@ -12,7 +12,7 @@ from ebla.actors.repair_messages import ADD, REMOVE
 from ebla.actors.tablet.raft.messages import NON_VOTER, Peer
 from ebla.storage.errors import DiskFull, EblaError
 from tests.tablet.copies import copied, ended, entomb, fill, same_rows, start, until
-from tests.tablet.harness import CODEC, HOSTS, SCHEMA, TABLET, Group, address, row, simulate
+from tests.tablet.harness import CODEC, FIVE, HOSTS, SCHEMA, TABLET, Group, address, row, simulate
 
 OTHERS = [f"{number:032x}" for number in range(1, 9)]
 
@@ -87,34 +87,39 @@ def _key(number: int) -> bytes:
 
 
 def test_leaders_are_deleted_one_after_the_other_and_no_acknowledged_row_is_lost() -> None:
-    """S14: whoever leads becomes a tombstone; the others elect, and copy the tablet back to it."""
+    """S14: whoever leads becomes a tombstone, while rows are written all the time; the others elect, and copy the tablet back."""
+    rounds = 20
 
     async def scenario(group: Group) -> None:
-        written = 0
+        written, over, idle = 0, False, False
 
-        async def write(count: int) -> None:
-            nonlocal written
-            for _ in range(count):
+        async def write() -> None:
+            nonlocal written, idle
+            while not over:
                 await group.upsert(row(written))
                 written += 1
+            idle = True
 
-        for _ in range(10):
-            leader = await group.leader()
-            await write(3)
+        group.client.spawn(write(), "writer")
+        for _ in range(rounds):
+            leader, before = await group.leader(), written
+            await until(group, lambda before=before: written > before, "it is written to")
             await entomb(group, leader)
-            await write(3)
             server = group.server(leader)
             await until(
                 group,
                 lambda server=server: server.lifecycle.state_of(TABLET) == m.RUNNING,
                 "the tablet is copied back",
             )
+        over = True
+        await until(group, lambda: idle, "the last row is acknowledged")
         await group.settle()
-        for host in HOSTS:
+        for host in FIVE:
             found = (await group.scan(host)).sort_by("k")
             assert found.column("k").to_pylist() == list(range(written))
+        assert written > rounds
 
-    simulate(scenario)
+    simulate(scenario, hosts=FIVE)
 
 
 def test_a_scan_that_is_open_when_its_replica_goes_ends_in_a_clear_error() -> None:
