@@ -386,6 +386,16 @@ _ALL = (
         pause_s=0.1,
         points=(*ALTER_POINTS, *ALTER_POINTS, *POINTS),
     ),
+    Scenario(  # the same of masters that fail over
+        "takeovers",
+        {"crash": 2.0, "pause": 1.0, "isolate": 1.5, "cut": 1.0, "cut_one_way": 1.0, "lose": 0.5},
+        lambda: [Alters(), Churn(TABLES)],
+        _MASTERS,
+        duration_s=15.0,
+        holds_s={"isolate": (1.0, 3.0), "pause": (1.0, 3.0), "crash": (0.5, 3.0), "cut": (1.0, 3.0)},
+        pause_s=0.1,
+        victims=(*_MASTERS.master_hosts(), *_MASTERS.journal_hosts()),
+    ),
 )
 
 SCENARIOS = {scenario.name: scenario for scenario in _ALL}
