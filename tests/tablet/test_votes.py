@@ -111,18 +111,24 @@ def test_a_vote_that_was_on_its_way_to_the_disk_is_saved_again_by_the_tombstone(
     simulate(scenario)
 
 
+async def held_up(group: Group) -> tuple[Election, str, str]:
+    """A follower is copied to, and its disk is full: it gives no vote. Leader and the other one. The copy is slow."""
+    leader = await group.leader()
+    target, other = await group.followers()
+    await fill(group, 300)
+    await group.settle()
+    election = Election(group, target)
+    await entomb(group, target)
+    await start(group, target, leader)
+    group.cluster.state(address(target)).fill()
+    assert await election.ask(leader) is None
+    return election, leader, other
+
+
 def test_a_vote_that_a_copy_could_not_save_is_still_not_given_when_the_copy_was_undone() -> None:
     async def scenario(group: Group) -> None:
-        leader = await group.leader()
-        target, other = await group.followers()
-        await fill(group, 300)
-        await group.settle()
-        election = Election(group, target)
-        await entomb(group, target)
-        await start(group, target, leader)
-        state = group.cluster.state(address(target))
-        state.fill()
-        assert await election.ask(leader) is None
+        election, leader, other = await held_up(group)
+        target, state = election.asked, group.cluster.state(address(election.asked))
         group.server(target).copies.jobs[TABLET].cancel()
         await ended(group, target)
         assert await election.ask(leader) is None
@@ -137,18 +143,10 @@ def test_a_vote_that_a_copy_could_not_save_is_still_not_given_when_the_copy_was_
 
 def test_a_vote_that_a_copy_could_not_save_is_on_disk_before_the_copy_counts() -> None:
     async def scenario(group: Group) -> None:
-        leader = await group.leader()
-        target, _ = await group.followers()
-        await fill(group, 300)
-        await group.settle()
-        election = Election(group, target)
-        await entomb(group, target)
-        await start(group, target, leader)
-        state = group.cluster.state(address(target))
-        state.fill()
-        assert await election.ask(leader) is None
+        election, _, _ = await held_up(group)
+        server = group.server(election.asked)
+        state = group.cluster.state(address(election.asked))
         state.free()
-        server = group.server(target)
         await until(group, lambda: server.lifecycle.state_of(TABLET) == m.RUNNING, "the tablet is copied")
         assert election.on_disk().term >= election.term
 
