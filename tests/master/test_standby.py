@@ -67,12 +67,18 @@ def test_edits_are_let_go_of_when_two_masters_have_them_in_a_checkpoint_and_not_
     play(scenario)
 
 
+async def with_a_checkpoint(stage: GroupStage) -> tuple[str, str]:
+    """The active master, and a standby that has written a checkpoint."""
+    active = await stage.ready()
+    standby = stage.other(active)
+    await fill(stage, 1, 20)
+    await stage.until(lambda: stage.role(standby).standby.checkpointed > 0)
+    return active, standby
+
+
 def test_a_standby_starts_from_its_own_checkpoint():
     async def scenario(stage: GroupStage) -> None:
-        active = await stage.ready()
-        standby = stage.other(active)
-        await fill(stage, 1, 20)
-        await stage.until(lambda: stage.role(standby).standby.checkpointed > 0)
+        active, standby = await with_a_checkpoint(stage)
         checkpointed = stage.role(standby).standby.checkpointed
         await stage.cluster.restart(standby)
         assert stage.role(standby).standby.checkpointed == checkpointed
@@ -206,10 +212,7 @@ def test_a_standby_tells_whether_it_could_take_over_and_if_not_why():
 
 def test_the_directory_of_another_deployment_is_refused():
     async def scenario(stage: GroupStage) -> None:
-        active = await stage.ready()
-        standby = stage.other(active)
-        await fill(stage, 1, 20)
-        await stage.until(lambda: stage.role(standby).standby.checkpointed > 0)
+        active, standby = await with_a_checkpoint(stage)
         stage.role(standby)._following.cancel()
         checkpoints = stage.role(standby).directory.checkpoints
         await checkpoints.save(1000, checkpoints.load().image, Mark("two", 7))

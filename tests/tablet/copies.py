@@ -69,13 +69,29 @@ async def fill(group: Group, rows: int, at_once: int = 200) -> None:
         await group.upsert(*[row(k, "x" * 100) for k in range(first, min(rows, first + at_once))])
 
 
-async def left_behind(group: Group) -> tuple[str, str, str]:
-    """Leader, a follower that was away until the log was too short for it, and the other one. Only with short logs."""
+async def copying(group: Group, rows: int) -> tuple[str, str, str]:
+    """Leader, a follower that became a tombstone and is being copied to, and the other one."""
+    leader = await group.leader()
+    target, other = await group.followers()
+    await fill(group, rows)
+    await entomb(group, target)
+    await start(group, target, leader)
+    return leader, target, other
+
+
+async def one_away(group: Group) -> tuple[str, str, str]:
+    """Leader, a follower that has ended and had everything until then, and the other one."""
     leader = await group.leader()
     target, other = await group.followers()
     await fill(group, 100)
     await group.settle()
     group.cluster.crash(address(target))
+    return leader, target, other
+
+
+async def left_behind(group: Group) -> tuple[str, str, str]:
+    """Leader, a follower that was away until the log was too short for it, and the other one. Only with short logs."""
+    leader, target, other = await one_away(group)
     await fill(group, 600, at_once=50)
     for host in (leader, other):
         await group.ask(host, "flush", m.FlushRequest(TABLET), m.FlushReply)

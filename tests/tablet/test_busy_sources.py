@@ -10,7 +10,7 @@ from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.tablet.raft.messages import AppendRequest, VoteReply, VoteRequest
 from ebla.actors.tablet.replica import Superblock
-from tests.tablet.copies import copied, ended, entomb, fill, request, same_rows, start, until
+from tests.tablet.copies import copied, copying, ended, entomb, fill, request, same_rows, start, until
 from tests.tablet.harness import TABLET, Group, address, row, simulate
 from tests.tablet.test_tombstones import delete, exclude
 
@@ -114,11 +114,7 @@ def test_heartbeats_and_votes_do_not_wait_for_the_data_of_a_copy_that_is_undone(
     """They travel in one message with those of all other tablets, whose leases stand on them."""
 
     async def scenario(group: Group) -> None:
-        leader = await group.leader()
-        target, _ = await group.followers()
-        await fill(group, 600)
-        await entomb(group, target)
-        await start(group, target, leader)
+        leader, target, _ = await copying(group, 600)
         server, over = group.server(target), asyncio.Event()
         remove = server.world.disk.remove
 

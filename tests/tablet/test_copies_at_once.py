@@ -11,7 +11,7 @@ from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.tablet import sessions
 from ebla.storage.tablet_store import ROWS
-from tests.tablet.copies import copied, ended, entomb, fill, same_rows, start, until
+from tests.tablet.copies import copied, copying, ended, entomb, fill, same_rows, start, until
 from tests.tablet.harness import HOSTS, TABLET, Group, address, row, simulate
 
 # Leaders send for no copies by themselves.
@@ -110,11 +110,7 @@ def test_the_log_is_kept_for_the_copy_that_has_got_least_of_it() -> None:
 
 def test_a_server_that_begins_anew_ends_its_first_session_and_copies_all_of_it() -> None:
     async def scenario(group: Group) -> None:
-        leader = await group.leader()
-        target, other = await group.followers()
-        await fill(group, 400)
-        await entomb(group, target)
-        await start(group, target, leader)
+        leader, target, other = await copying(group, 400)
         await sending(group, target)
         (before,) = group.server(leader).sessions.all()
         group.cluster.crash(address(target))  # the source does not hear of it

@@ -10,7 +10,7 @@ from ebla.actors import messages as m
 from ebla.actors.repair_messages import ADD, LOST, REMOVE, MemberChange
 from ebla.actors.tablet.raft.messages import NON_VOTER, HardState, Peer, VoteRequest
 from ebla.actors.tablet.server import RECORDS
-from tests.tablet.copies import fill, same_rows, start, until
+from tests.tablet.copies import one_away, same_rows, start, until
 from tests.tablet.harness import TABLET, Group, address, row, simulate
 
 CONSENSUS = "consensus-meta"
@@ -18,11 +18,7 @@ CONSENSUS = "consensus-meta"
 
 async def forgotten(group: Group) -> tuple[str, str, str]:
     """Leader, a follower that came up without its votes, and the other one."""
-    leader = await group.leader()
-    target, other = await group.followers()
-    await fill(group, 100)
-    await group.settle()
-    group.cluster.crash(address(target))
+    leader, target, other = await one_away(group)
     group.cluster.state(address(target)).rot(CONSENSUS, RECORDS, TABLET.encode())
     await group.restart(target)
     assert group.server(target).lifecycle.state_of(TABLET) == m.FAILED

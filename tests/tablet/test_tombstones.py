@@ -9,7 +9,7 @@ from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.tablet.raft.messages import CONFIG, Configuration, HardState
 from ebla.storage.errors import DiskFull
-from tests.tablet.copies import copied, entomb, fill, start, until
+from tests.tablet.copies import copied, copying, entomb, fill, start, until
 from tests.tablet.harness import HOSTS, TABLET, Group, address, row, simulate
 from tests.tablet.test_replicas import CrashAt
 
@@ -162,11 +162,7 @@ def test_a_tombstone_goes_for_good_with_its_table_and_does_not_come_back() -> No
 
 def test_a_deletion_ends_a_copy_and_takes_what_it_brought() -> None:
     async def scenario(group: Group) -> None:
-        leader = await group.leader()
-        target, _ = await group.followers()
-        await fill(group, 600)
-        await entomb(group, target)
-        await start(group, target, leader)
+        _, target, _ = await copying(group, 600)
         await delete(group, target, tombstone=False)
         disk = group.server(target).world.disk
         assert not disk.exists(f"data/{TABLET}") and not disk.exists(f"wals/{TABLET}")
