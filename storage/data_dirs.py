@@ -18,7 +18,7 @@ import lmdb
 
 from ebla.storage.errors import DataDiskFailed, DiskFailed, StorageError
 from ebla.storage.instance import InstanceDirectory
-from ebla.storage.lmdb_commit import NO_SPACE
+from ebla.storage.lmdb_commit import for_want_of_space
 
 if TYPE_CHECKING:
     from ebla.storage.lmdb_environment import Keeper, LmdbEnvironment
@@ -110,6 +110,6 @@ class DataDisks:
             yield disk is None or disk.failed is None
         except (lmdb.Error, OSError) as error:
             code = error.code if isinstance(error, lmdb.Error) else error.errno
-            if disk is None or code in NO_SPACE:
+            if disk is None or for_want_of_space(code, disk.path):
                 raise
             raise disk.poison(DiskFailed(f"cannot use {disk.path}: {error}", path=str(place))) from error

@@ -17,6 +17,7 @@ import resource
 from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 
 import lmdb
 
@@ -118,7 +119,7 @@ def _abort(mapping: LmdbMapping, transaction: Transaction) -> None:
 
 
 def _classify(environment: lmdb.Environment, path: str, error: lmdb.Error, committing: bool) -> StorageError:
-    if error.code in NO_SPACE or (error.code == errno.EIO and _is_full(environment)):
+    if for_want_of_space(error.code, environment.path()):
         return _no_space(environment, path, error)
     if not committing and isinstance(error, DAMAGE):
         return Corruption(f"{path} is damaged inside: {error}; rebuild it from a peer", path=path)
@@ -127,11 +128,20 @@ def _classify(environment: lmdb.Environment, path: str, error: lmdb.Error, commi
     return DiskFailed(f"a commit in {path} failed: {error}; nothing on this disk is believed", path=path)
 
 
-def _is_full(environment: lmdb.Environment) -> bool:
+def for_want_of_space(code: int | None, directory: str | Path) -> bool:
+    """Whether what LMDB could not write there is the fault of a full disk: it calls a write that was cut short EIO."""
+    return code in NO_SPACE or (code == errno.EIO and _is_full(Path(directory)))
+
+
+def _is_full(directory: Path) -> bool:
     """Whether the file system, or the file by its limit, has no room for as much as one write."""
-    space = os.statvfs(environment.path())
+    try:
+        space = os.statvfs(directory)
+    except OSError:
+        return False
     limit_bytes, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
-    file_bytes = os.stat(os.path.join(environment.path(), "data.mdb")).st_size
+    data_file = directory / "data.mdb"
+    file_bytes = data_file.stat().st_size if data_file.exists() else 0
     at_limit = limit_bytes != resource.RLIM_INFINITY and file_bytes + FULL_BYTES > limit_bytes
     return at_limit or space.f_bavail * space.f_frsize < FULL_BYTES
 

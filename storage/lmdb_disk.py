@@ -30,7 +30,7 @@ from ebla.storage.data_dirs import DataDisks
 from ebla.storage.environment import QUARANTINE, Instance, SetAside
 from ebla.storage.errors import DiskFailed, DiskFull, InvalidArgument, StorageError
 from ebla.storage.instance import BESIDE, FAILED, INSTANCE, LOCK, REMOVED, InstanceDirectory
-from ebla.storage.lmdb_commit import NO_SPACE
+from ebla.storage.lmdb_commit import for_want_of_space
 from ebla.storage.lmdb_environment import LmdbEnvironment
 from ebla.storage.lmdb_files import EnvironmentFiles, directory_bytes
 from ebla.storage.lmdb_stream import LmdbReceiver
@@ -224,7 +224,7 @@ class LmdbDisk:
                 self.poison(error)
             raise
         except OSError as error:
-            if error.errno in NO_SPACE:
+            if for_want_of_space(error.errno, self.root):
                 raise DiskFull(f"no space left under {self.root}: {error}; free space") from error
             failed = DiskFailed(f"cannot use {self.root}: {error}", path=str(self.root))
             if self._instance is not None:

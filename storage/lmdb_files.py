@@ -28,7 +28,7 @@ from ebla.storage.instance import (
     remove_tree,
     sync_path,
 )
-from ebla.storage.lmdb_commit import NO_SPACE
+from ebla.storage.lmdb_commit import for_want_of_space
 from ebla.storage.lmdb_reads import DAMAGE, SPARE_READS, Database
 from ebla.storage.roots import Roots
 
@@ -70,14 +70,14 @@ class EnvironmentFiles:
             try:
                 self._create(path, databases, map_bytes)
             except (lmdb.Error, OSError) as error:
-                raise create_error(path, error) from error
+                raise create_error(path, self.root, error) from error
         disk = self.disks.of(self.root / path)
         if disk is not None:
             disk.check()
         try:
             return self._open(path, databases, map_bytes)
         except (lmdb.Error, OSError, msgspec.MsgspecError) as error:
-            raise _open_error(path, error) from error
+            raise _open_error(path, self.root / path, error) from error
 
     def exists(self, path: str) -> bool:
         return _is_environment(self.root / path)
@@ -308,18 +308,20 @@ def map_environment(directory: Path, map_bytes: int) -> lmdb.Environment:
     )
 
 
-def create_error(path: str, error: Exception) -> StorageError:
-    code = error.code if isinstance(error, lmdb.Error) else getattr(error, "errno", 0)
-    if code in NO_SPACE:
+def create_error(path: str, place: Path, error: Exception) -> StorageError:
+    if for_want_of_space(_code(error), place):
         return DiskFull(f"no space left to make {path}: {error}; nothing was changed: free space", path=path)
     return DiskFailed(f"cannot make environment {path}: {error}", path=path)
 
 
-def _open_error(path: str, error: Exception) -> StorageError:
-    code = error.code if isinstance(error, lmdb.Error) else getattr(error, "errno", 0)
-    if code in NO_SPACE:
+def _open_error(path: str, place: Path, error: Exception) -> StorageError:
+    if for_want_of_space(_code(error), place):
         return DiskFull(f"no space left to open {path}: {error}; free space", path=path)
     return Damaged(f"environment {path} is unreadable: {error}; rebuild it from a peer", path=path)
+
+
+def _code(error: Exception) -> int | None:
+    return error.code if isinstance(error, lmdb.Error) else getattr(error, "errno", None)
 
 
 def _is_environment(place: Path) -> bool:

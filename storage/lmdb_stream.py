@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import os
 import subprocess
@@ -29,6 +30,7 @@ from ebla.storage import lmdb_copier
 from ebla.storage.checksum import MARKED, RESIDUE
 from ebla.storage.errors import Damaged, SnapshotExpired, StorageError
 from ebla.storage.instance import remove_tree
+from ebla.storage.lmdb_commit import for_want_of_space
 from ebla.storage.lmdb_files import DATABASES_MAX, EnvironmentFiles, create_error
 
 T = TypeVar("T")
@@ -234,15 +236,16 @@ class LmdbReceiver:
             self._files.adopt(self.path, self._beside, databases)
             self._files.finish(self.path, self._beside)
         except lmdb.Error as error:
-            raise create_error(self.path, error) from error
+            raise create_error(self.path, self._beside, error) from error
 
     def _failed(self) -> StorageError:
         """Why the copier ended. Raises what the disk is to blame for."""
         assert self._beside is not None and self._copier is not None
         code, text = told(self._copier)
         if code != lmdb_copier.DAMAGE:
+            full = for_want_of_space(code, self._beside)
             with self._files.disks.touching(self._beside):
-                raise OSError(code, text)
+                raise OSError(errno.ENOSPC if full else code, text)
         return Damaged(f"environment {self.path} arrived unreadable: {text}", path=self.path)
 
     def _clear(self) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import io
 import os
+import resource
 import shutil
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -301,6 +302,25 @@ def test_a_full_disk_refuses_the_rest_and_nothing_is_left(two: Two, monkeypatch:
             with pytest.raises(DiskFull):
                 await two.arrive(data)
         assert os.listdir(two.place / "target" / "data") == []
+        await two.arrive(data)
+
+    copying(two, scenario)
+
+
+def test_a_write_that_a_full_disk_cuts_short_is_no_failure_of_the_disk(two: Two) -> None:
+    """LMDB calls it an input/output error."""
+
+    async def scenario(two: Two) -> None:
+        source = await two.source.open_environment(PATH, ["t"], create=True, map_bytes=1 << 30)
+        await source.commit([Put("t", [(b"%05d" % number, os.urandom(100_000)) for number in range(100)])])
+        data = await two.bytes_of(source)
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (3_000_000, limits[1]))
+        try:
+            with pytest.raises(DiskFull):
+                await two.arrive(data)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         await two.arrive(data)
 
     copying(two, scenario)
