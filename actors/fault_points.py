@@ -102,6 +102,8 @@ REPAIR_POINTS = (  # where replicas are deleted to tombstones, and copied
 MEMBER_POINTS = (  # where members of tablets change
     "master.drain.before_edit",
     "master.drain.after_edit",
+    "master.maintain.before_edit",
+    "master.maintain.after_edit",
     "master.repair_tablet.before_rpc",
     "master.tombstone_tablet.before_rpc",
 )

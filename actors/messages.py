@@ -20,6 +20,7 @@ from ebla.actors.repair_messages import LOST as LOST
 from ebla.actors.repair_messages import MODIFY as MODIFY
 from ebla.actors.repair_messages import REMOVE as REMOVE
 from ebla.actors.repair_messages import RUNNING as RUNNING
+from ebla.actors.repair_messages import SILENT as SILENT
 from ebla.actors.repair_messages import UNHEALTHY as UNHEALTHY
 from ebla.actors.repair_messages import UNKNOWN as UNKNOWN
 from ebla.actors.repair_messages import BeginSessionRequest as BeginSessionRequest
@@ -81,8 +82,8 @@ class ReplicaReport(msgspec.Struct, frozen=True):
     """One replica as its server sees it.
 
     `state`: running, failed, copying, deleted (a tombstone). `role`: leader, follower, candidate. `leader`: uuid or None.
-    `health`: of a leader, what it knows of each other member: healthy, unknown, failed (silent, or out of order for long) or
-    lost (it cannot come back: the server there is another).
+    `health`: of a leader, what it knows of each other member: healthy, unknown, silent (for long), failed (out of order for
+    long, or silent and beyond the log's help) or lost (it cannot come back: the server there is another).
     """
 
     tablet: str
@@ -158,7 +159,8 @@ class AlterTabletRequest(msgspec.Struct, frozen=True):
 
 class ServerStatus(msgspec.Struct, frozen=True):
     """`alive`: a heartbeat came within the unresponsive timeout. `draining`: it shall hold nothing, `drained`: and is a member of
-    nothing any more."""
+    nothing any more. `maintained`: it may be silent, and gets nothing new. Of a marked one that was not heard since
+    the master began only that is known: no uuid, and how long that is."""
 
     uuid: str
     seqno: int
@@ -173,6 +175,7 @@ class ServerStatus(msgspec.Struct, frozen=True):
     version: str
     draining: bool = False
     drained: bool = False
+    maintained: bool = False
 
 
 class ListServersReply(msgspec.Struct, frozen=True):

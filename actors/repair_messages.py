@@ -22,7 +22,7 @@ RUNNING, FAILED, COPYING, DELETED = "running", "failed", "copying", "deleted"
 DOES_NOT_EXIST = "does_not_exist"
 
 # A peer as its leader sees it.
-HEALTHY, UNKNOWN, UNHEALTHY, LOST = "healthy", "unknown", "failed", "lost"
+HEALTHY, UNKNOWN, SILENT, UNHEALTHY, LOST = "healthy", "unknown", "silent", "failed", "lost"
 
 # What a change does to one member.
 ADD, REMOVE, MODIFY = "add", "remove", "modify"

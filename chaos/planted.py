@@ -385,7 +385,7 @@ _ALL = (
         "members",
         40,
         repair_defects.ignore_the_compare_and_set,
-        seed=1,
+        seed=7,
     ),
     Defect(
         "non-voters-elect",
@@ -393,7 +393,7 @@ _ALL = (
         "members",
         60,
         repair_defects.non_voters_elect,
-        seed=5,
+        seed=20,
     ),
     Defect(
         "non-voters-count",

@@ -32,6 +32,7 @@ from ebla.verdicts import (
     HEALTHY,
     LAGGING,
     MISSING,
+    OUT_OF_ORDER,
     RECOVERING,
     SILENT,
     STATUSES,
@@ -132,7 +133,7 @@ def _server(address: str, survey: Survey) -> ServerHealth:
         return ServerHealth(
             address=address,
             status=STOPPED if heard is not None and heard.drained else UNREACHABLE,
-            uuid=None if heard is None else heard.uuid,
+            uuid=None if heard is None else heard.uuid or None,
             host=None if heard is None else heard.host,
             replicas=0 if heard is None else heard.replicas,
             leaders=0,
@@ -140,9 +141,10 @@ def _server(address: str, survey: Survey) -> ServerHealth:
             heartbeat_age_s=age_s,
             error=said.message,
             draining=heard is not None and heard.draining,
+            maintained=heard is not None and heard.maintained,
         )
     status, error = HEALTHY, None
-    if heard is not None and heard.uuid != said.instance.uuid:
+    if heard is not None and heard.uuid not in ("", said.instance.uuid):
         status = WRONG_SERVER
         error = f"server {short(said.instance.uuid)} answers there, the master knows {short(heard.uuid)}"
     elif master_answered and (heard is None or not heard.alive):
@@ -161,6 +163,7 @@ def _server(address: str, survey: Survey) -> ServerHealth:
         heartbeat_age_s=age_s,
         error=error,
         draining=heard is not None and heard.draining,
+        maintained=heard is not None and heard.maintained,
         set_aside=said.set_aside,
     )
 
@@ -193,13 +196,13 @@ def judge_tablet(
     running = {uuid: view for uuid, view in views.items() if statuses[uuid][0] == HEALTHY}
     leader = _leader(running)
     commit_index = running[leader].commit_index if leader is not None else None
-    draining = [server.address for server in survey.servers if server.draining]
+    marks = {server.address: (server.draining, server.maintained) for server in survey.servers}
     chief = None if leader is None else running[leader]
     replicas = tuple(
         _as_member(
             _replica(place.uuid, place.address, *statuses[place.uuid], views.get(place.uuid), commit_index),
             chief,
-            place.address in draining,
+            *marks.get(place.address, (False, False)),
         )
         for place in sorted(location.replicas, key=lambda place: place.address)
     )
@@ -229,7 +232,10 @@ def _has_room(location: TabletLocation, survey: Survey) -> bool:
     places = [place.address for place in location.replicas]
     taken = [server.host for server in survey.servers if server.address in places]
     return not survey.servers or any(
-        server.alive and not server.draining and server.address not in places and server.host not in taken
+        server.alive
+        and not (server.draining or server.maintained)
+        and server.address not in places
+        and server.host not in taken
         for server in survey.servers
     )
 
@@ -294,17 +300,19 @@ def _replica(
     )
 
 
-def _as_member(replica: ReplicaHealth, chief: ReplicaReport | None, draining: bool) -> ReplicaHealth:
-    """With what the leader knows of it."""
+def _as_member(
+    replica: ReplicaHealth, chief: ReplicaReport | None, draining: bool, maintained: bool
+) -> ReplicaHealth:
+    """With what the leader knows of it, and how its server is marked."""
+    replica = msgspec.structs.replace(replica, draining=draining, maintained=maintained)
     peer = None if chief is None else chief.configuration.peer(replica.uuid)
     if chief is None or peer is None:
-        return msgspec.structs.replace(replica, draining=draining)
+        return replica
     return msgspec.structs.replace(
         replica,
         member=VOTER if peer.member == "voter" else PRE_VOTER if peer.promote else NON_VOTER,
         replace=peer.replace,
         health="healthy" if replica.uuid == chief.leader else chief.health.get(replica.uuid),
-        draining=draining,
     )
 
 
@@ -325,8 +333,9 @@ def _problems(
             continue
         passes = replica.status in (LAGGING, *STARTING) or replica.member == PRE_VOTER
         word = RECOVERING if passes else UNDER_REPLICATED
-        # Why a server gives no answer is told once, of the server.
-        why = "" if replica.status == UNREACHABLE else f": {replica.error}"
+        why = f": {replica.error}"
+        if replica.status == UNREACHABLE:  # why a server gives no answer is told once, of the server
+            why = ": its server is in maintenance" if replica.maintained else ""
         found.append((word, f"{_name(replica)} at {replica.address} is {replica.status}{why}"))
     voters = [place.uuid for place in location.replicas if place.role != "learner"]
     if len(voters) < info.replicas:
@@ -354,7 +363,7 @@ def _on_the_way(replicas: tuple[ReplicaHealth, ...], voters: int, wanted: int, *
             found.append(f"replica at {replica.address} is to be replaced{stuck}")
         elif replica.draining:
             found.append(f"replica at {replica.address} is to go: its server drains{stuck}")
-        if replica.status == HEALTHY and replica.health in ("failed", "lost"):
+        if replica.status == HEALTHY and replica.health in OUT_OF_ORDER:
             found.append(f"replica at {replica.address} is {replica.health} as its leader sees it")
     if voters > wanted:
         found.append(f"it has {voters} voters, {voters - wanted} more than its table wants")

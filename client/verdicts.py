@@ -27,6 +27,7 @@ MISSING, UNREACHABLE, WRONG_SERVER = "MISSING", "UNREACHABLE", "WRONG_SERVER"
 DISK_LOST = "DISK_LOST"  # a data directory of the server failed; its replicas there are made anew
 STOPPED = "STOPPED"  # a server that was drained and does not answer: nobody needs it
 SILENT = "SILENT"  # a server that answers us, but whose heartbeats do not reach the master
+OUT_OF_ORDER = ("silent", "failed", "lost")  # a replica, as its leader tells
 
 
 # -- what was seen -------------------------------------------------------------------------------------------
@@ -69,8 +70,8 @@ class Digests(msgspec.Struct, frozen=True):
 class ReplicaHealth(msgspec.Struct, frozen=True):
     """`leader` and `members` are what this replica itself believes (uuids); `lag` counts committed entries that it
     has not applied. Positions are None if it gave no answer. By the leader's configuration: `member` is voter, pre-voter or
-    non-voter, `replace`: it goes as soon as another has caught up; `health`: what the leader says of it (healthy, unknown, failed,
-    lost). `draining`: its server shall hold nothing."""
+    non-voter, `replace`: it goes as soon as another has caught up; `health`: what the leader says of it (healthy, unknown, silent,
+    failed, lost). `draining`: its server shall hold nothing; `maintained`: it may be silent."""
 
     uuid: str
     address: str
@@ -93,6 +94,7 @@ class ReplicaHealth(msgspec.Struct, frozen=True):
     replace: bool = False
     health: str | None = None
     draining: bool = False
+    maintained: bool = False
 
 
 class TabletHealth(msgspec.Struct, frozen=True):
@@ -137,6 +139,7 @@ class ServerHealth(msgspec.Struct, frozen=True):
     error: str | None = None
     draining: bool = False
     set_aside: str = ""
+    maintained: bool = False
 
 
 class MasterHealth(msgspec.Struct, frozen=True):

@@ -107,6 +107,7 @@ class CatalogImage(msgspec.Struct, frozen=True, omit_defaults=True):
     namespace: NamespaceImage | None = None
     draining: tuple[str, ...] = ()
     forgotten: dict[str, str] = {}
+    maintained: tuple[str, ...] = ()
 
 
 encode_image = msgspec.msgpack.Encoder().encode
@@ -128,6 +129,7 @@ class Catalog:
         self.ended: dict[str, None] = {}
         self.kept: dict[str, None] = {}  # table ids
         self.draining: dict[str, None] = {}  # addresses of servers
+        self.maintained: dict[str, None] = {}  # the same
         self.forgotten: dict[str, str] = {}  # uuid -> address of servers that are gone for good
         self.replicas = 0  # that tables want which are not removed
         self._of_table: dict[str, dict[str, None]] = {}
@@ -137,7 +139,8 @@ class Catalog:
     def __len__(self) -> int:
         """How many records a checkpoint would hold."""
         records = len(self.tables) + len(self.tablets) + len(self.requests)
-        return records + len(self.draining) + len(self.forgotten) + len(self.namespace)
+        marks = len(self.draining) + len(self.maintained) + len(self.forgotten)
+        return records + marks + len(self.namespace)
 
     def named(self, name: str) -> TableRecord | None:
         table = self.names.get(name)
@@ -168,6 +171,7 @@ class Catalog:
             self.namespace.image(),
             tuple(self.draining),
             dict(self.forgotten),
+            tuple(self.maintained),
         )
 
     # -- changing --------------------------------------------------------------------------------------------
@@ -187,6 +191,7 @@ class Catalog:
             self._add(record)
         self.requests = dict(image.requests)
         self.draining = dict.fromkeys(image.draining)
+        self.maintained = dict.fromkeys(image.maintained)
         self.forgotten = dict(image.forgotten)
         if image.namespace is not None:
             self.namespace.load(image.namespace)
@@ -272,15 +277,9 @@ class Catalog:
                 tombstones += (gone,)
             self._put(replace(record, former=former, tombstones=tombstones))
 
-    def _server_draining(self, edit: e.ServerDraining) -> None:
-        assert edit.on != (edit.address in self.draining), edit
-        if edit.on:
-            self.draining[edit.address] = None
-        else:
-            del self.draining[edit.address]
-
     def _server_forgotten(self, edit: e.ServerForgotten) -> None:
-        self.draining.pop(edit.address, None)
+        for marked in (self.draining, self.maintained):
+            marked.pop(edit.address, None)
         self.forgotten.update(dict.fromkeys(edit.uuids, edit.address))
         for record in list(self.tablets.values()):
             known = record.configuration
@@ -421,6 +420,14 @@ def next_version(schema: TableSchema) -> TableSchema:
     return replace(schema, version=schema.version + 1)
 
 
+def _mark(marked: dict[str, None], edit: e.ServerDraining | e.ServerMaintained) -> None:
+    assert edit.on != (edit.address in marked), edit
+    if edit.on:
+        marked[edit.address] = None
+    else:
+        del marked[edit.address]
+
+
 _APPLY: dict[type[Any], Callable[[Catalog, Any], None]] = {
     e.TableCreated: Catalog._table_created,
     e.TabletAssigned: Catalog._tablet_assigned,
@@ -429,7 +436,8 @@ _APPLY: dict[type[Any], Callable[[Catalog, Any], None]] = {
     e.ConfigurationChanged: Catalog._configuration_changed,
     e.ReplicasSeen: Catalog._replicas_seen,
     e.FormerMembersGone: Catalog._former_members_gone,
-    e.ServerDraining: Catalog._server_draining,
+    e.ServerDraining: lambda catalog, edit: _mark(catalog.draining, edit),
+    e.ServerMaintained: lambda catalog, edit: _mark(catalog.maintained, edit),
     e.ServerForgotten: Catalog._server_forgotten,
     e.TableDropped: Catalog._table_dropped,
     e.TableAltered: Catalog._table_altered,

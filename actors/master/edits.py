@@ -88,6 +88,13 @@ class ServerDraining(msgspec.Struct, frozen=True, tag="server_draining"):
     on: bool
 
 
+class ServerMaintained(msgspec.Struct, frozen=True, tag="server_maintained"):
+    """`on`: the server at `address`, whichever it is by then, may be silent, and gets nothing new."""
+
+    address: str
+    on: bool
+
+
 class ServerForgotten(msgspec.Struct, frozen=True, tag="server_forgotten"):
     """The servers `uuids`, all that were ever known at `address`, are gone for good: nobody waits for them any more, and none of
     them is heard again, whatever directory returns."""
@@ -166,6 +173,7 @@ Edit = (
     | ReplicasSeen
     | FormerMembersGone
     | ServerDraining
+    | ServerMaintained
     | ServerForgotten
     | TableDropped
     | TableAltered

@@ -12,6 +12,9 @@ of it, made with a compare-and-set, and after each the leader is heard again. Ku
 A failed voter goes after its replacement is there, so one that returns meanwhile keeps its place, and the newcomer goes. A
 lost one may go first: the place of its host is free then. Nobody is evicted unless a majority of the voters that remain is
 healthy, nothing is begun unless a majority of the present ones is, and the leader is never evicted.
+
+Silence of a server in maintenance is borne: its replicas are not known to be well, and nothing more. What failed or is lost
+there, or is to go, goes as anywhere else; so does a pre-voter that has fallen silent, which held nothing yet.
 """
 
 from __future__ import annotations
@@ -19,19 +22,20 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping
 from typing import NamedTuple
 
-from ebla.actors.repair_messages import HEALTHY, LOST, UNHEALTHY, UNKNOWN
+from ebla.actors.repair_messages import HEALTHY, LOST, SILENT, UNHEALTHY, UNKNOWN
 from ebla.actors.tablet.raft.messages import NON_VOTER, VOTER, Configuration, Peer
 
 
 class Situation(NamedTuple):
     """`configuration`: committed. `health`: what the leader says of the others. `draining`: addresses of servers that shall
-    hold nothing. `replicas`: how many voters the table wants."""
+    hold nothing; `maintained`: of servers that may be silent. `replicas`: how many voters the table wants."""
 
     configuration: Configuration
     replicas: int
     leader: str
     health: Mapping[str, str]
     draining: Container[str] = ()
+    maintained: Container[str] = ()
 
 
 class Add(NamedTuple):
@@ -69,7 +73,7 @@ class Member(NamedTuple):
 
     @property
     def broken(self) -> bool:
-        return self.word in (UNHEALTHY, LOST)
+        return self.word in (SILENT, UNHEALTHY, LOST)
 
 
 def majority(voters: int) -> int:
@@ -118,12 +122,7 @@ class _Tablet:
         self.leader = situation.leader
         self.wanted = situation.replicas
         self.members = [
-            Member(
-                peer,
-                HEALTHY if peer.uuid == self.leader else situation.health.get(peer.uuid, UNKNOWN),
-                peer.replace or peer.address in situation.draining,
-                age,
-            )
+            Member(peer, _word(situation, peer), peer.replace or peer.address in situation.draining, age)
             for age, peer in enumerate(situation.configuration.peers)
         ]
         self.voters = [each for each in self.members if each.peer.member == VOTER]
@@ -210,7 +209,16 @@ class _Tablet:
         return HandOver(self.leader)
 
 
+def _word(situation: Situation, peer: Peer) -> str:
+    """What the leader says of it, or what that means in maintenance."""
+    if peer.uuid == situation.leader:
+        return HEALTHY
+    word = situation.health.get(peer.uuid, UNKNOWN)
+    borne = word == SILENT and peer.address in situation.maintained and not peer.promote
+    return UNKNOWN if borne else word
+
+
 def _weight(member: Member) -> tuple[int, int]:
     """Who goes first of several: the one that is worth least, then the one that came last."""
-    worth = {LOST: 8, UNHEALTHY: 4, UNKNOWN: 1}.get(member.word, 0)
+    worth = {LOST: 8, UNHEALTHY: 4, SILENT: 4, UNKNOWN: 1}.get(member.word, 0)
     return worth + 2 * member.going, member.age

@@ -66,6 +66,7 @@ CATALOG: Sheet[Catalog] = Sheet(
         lambda c: len(c.formers),
     ),
     gauge("master_servers_draining", "servers", "shall hold nothing any more", lambda c: len(c.draining)),
+    gauge("master_servers_maintained", "servers", "may be silent: maintenance", lambda c: len(c.maintained)),
     gauge("coordination_sessions", "sessions", "open sessions", lambda c: len(c.namespace.sessions)),
     gauge("coordination_nodes", "nodes", "nodes of the namespace", lambda c: len(c.namespace.nodes) - 1),
 )

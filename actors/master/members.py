@@ -1,4 +1,4 @@
-"""What an operator asks of a tablet's members, and of servers that shall hold nothing any more.
+"""What an operator asks of a tablet's members, and of servers that shall hold nothing any more, or may be silent.
 
 Each request is one change at the tablet's leader, with a compare-and-set on the configuration that the catalog has, or one
 edit; nothing else is remembered. What is left to do follows from the configuration (a mark, a pre-voter) by the rules of
@@ -9,13 +9,13 @@ already, or under way, is answered with the configuration.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 
 from ebla.actors import messages as m
 from ebla.actors.errors import ConfigurationMoved, NotFound, NotLeader, Unavailable
 from ebla.actors.master import healing
 from ebla.actors.master.catalog import RUNNING, Catalog, TabletRecord
-from ebla.actors.master.edits import Edit, ServerDraining, ServerForgotten
+from ebla.actors.master.edits import Edit, ServerDraining, ServerForgotten, ServerMaintained
 from ebla.actors.master.messages import (
     AddReplicaRequest,
     Drained,
@@ -23,11 +23,14 @@ from ebla.actors.master.messages import (
     DrainRequest,
     ForgetReply,
     ForgetRequest,
+    Maintained,
+    MaintainReply,
+    MaintainRequest,
     MoveReplicaRequest,
     RemoveReplicaRequest,
 )
 from ebla.actors.master.options import MasterOptions
-from ebla.actors.master.repairs import Repairs, held_at
+from ebla.actors.master.repairs import Repairs, gets_new, held_at
 from ebla.actors.master.reports import Views
 from ebla.actors.master.scribe import Scribe
 from ebla.actors.master.servers import Server, Servers
@@ -38,6 +41,7 @@ from ebla.storage.errors import InvalidArgument
 
 PRE_VOTER = "pre_voter"
 UUID_PREFIX_MIN = 4
+NOT_ALL_HEARD = "this master has just begun to serve and has not heard every server; ask again"
 TO_DO_WITH_LESS = "drain its host first, and then remove the replica at once"
 
 
@@ -142,7 +146,7 @@ class Members:
         )
         if not healing.wants_more(situation._replace(configuration=without)):
             return
-        if server is None or not server.takes_data or server.address in self._catalog.draining:
+        if server is None or not server.takes_data or not gets_new(self._catalog, server.address):
             return
         now = self._now()
         if self._servers.is_alive(server.uuid, now) and not self._repairs.has_room(
@@ -226,7 +230,9 @@ class Members:
     def _known(self, word: str) -> list[Server]:
         return [server for server in self._servers.known() if _names(word, server.uuid, server.address)]
 
-    def _unknown(self, word: str) -> NotFound:
+    def _unknown(self, word: str) -> NotFound | Unavailable:
+        if self._now() < self._repairs.begins_at:
+            return Unavailable(NOT_ALL_HEARD)
         hosts = ", ".join(server.address for server in self._servers.known())
         return NotFound(f"there is no server {word!r}; there are {hosts or 'none'}", what=word)
 
@@ -246,6 +252,10 @@ class Members:
             raise InvalidArgument(
                 f"{server.address} drains and gets nothing new; choose another, or `ebla nodes drain --off`"
             )
+        if server.address in self._catalog.maintained:
+            raise InvalidArgument(
+                f"{server.address} is in maintenance and gets nothing new; choose another, or `ebla nodes maintain --off`"
+            )
         if any(peer.address == server.address for peer in configuration.peers):
             raise InvalidArgument(
                 f"a member of the tablet was at {server.address} before its directory was lost; it is evicted first, by "
@@ -255,33 +265,59 @@ class Members:
 
     async def drain(self, request: DrainRequest) -> DrainReply:
         """Answers when it is durable; what is on the server goes elsewhere afterwards."""
-        addresses = self._drained(request.server)
+        addresses = self._marked(request.server)
+        await self._mark("drain", ServerDraining, addresses, self._catalog.draining, request.on)
+        return DrainReply(tuple(self._left(address) for address in addresses))
 
-        def decide() -> Sequence[Edit]:
-            draining = self._catalog.draining
-            return [
-                ServerDraining(address, bool(request.on))
+    async def maintain(self, request: MaintainRequest) -> MaintainReply:
+        """Answers when it is durable. If that is the end of it, what is silent there is replaced from now on."""
+        addresses = self._marked(request.server)
+        maintained = self._catalog.maintained
+        await self._mark("maintain", ServerMaintained, addresses, maintained, request.on)
+        now = self._now()
+        return MaintainReply(
+            tuple(
+                Maintained(
+                    address,
+                    address in maintained,
+                    self._servers.answers_at(address, now),
+                    sum(True for _ in held_at(self._catalog, address)),
+                )
                 for address in addresses
-                if request.on is not None and request.on != (address in draining)
-            ]
+            )
+        )
+
+    async def _mark(
+        self,
+        name: str,
+        edit: type[ServerDraining] | type[ServerMaintained],
+        addresses: Sequence[str],
+        marked: Container[str],
+        on: bool | None,
+    ) -> None:
+        def decide() -> Sequence[Edit]:
+            return [edit(each, on) for each in addresses if on is not None and on != (each in marked)]
 
         def conclude() -> None:
             self._views.settle_held(self._catalog, addresses)
             self._wake()
 
         if decide():
-            await self.scribe.change("drain", decide, conclude)
-        return DrainReply(tuple(self._left(address) for address in addresses))
+            await self.scribe.change(name, decide, conclude)
 
-    def _drained(self, word: str) -> list[str]:
+    def _marked(self, word: str) -> list[str]:
         """Also of servers that nobody has heard since the master started."""
         addresses = dict.fromkeys(server.address for server in self._known(word))
         held = (peer for record in self._catalog.tablets.values() for peer in _members(record))
         addresses |= dict.fromkeys(peer.address for peer in held if _names(word, peer.uuid, peer.address))
-        addresses |= dict.fromkeys(each for each in self._catalog.draining if _names(word, "", each))
+        addresses |= dict.fromkeys(self._marks_of(word))
         if not addresses:
             raise self._unknown(word)
         return list(addresses)
+
+    def _marks_of(self, word: str) -> list[str]:
+        marked = (*self._catalog.draining, *self._catalog.maintained)
+        return [address for address in marked if _names(word, "", address)]
 
     def _left(self, address: str) -> Drained:
         return Drained(
@@ -299,7 +335,7 @@ class Members:
         def decide() -> Sequence[Edit]:
             self._require_gone(address, uuids)
             new = tuple(uuid for uuid in uuids if uuid not in catalog.forgotten)
-            return [ServerForgotten(address, new)] if new or address in catalog.draining else []
+            return [ServerForgotten(address, new)] if new or not gets_new(catalog, address) else []
 
         def conclude() -> None:
             self._servers.forget(uuids)
@@ -318,7 +354,7 @@ class Members:
         known += [(peer.uuid, peer.address) for record in records for peer in record.holders()]
         known += self._catalog.forgotten.items()
         addresses = dict.fromkeys(address for uuid, address in known if _names(word, uuid, address))
-        addresses |= dict.fromkeys(each for each in self._catalog.draining if _names(word, "", each))
+        addresses |= dict.fromkeys(self._marks_of(word))
         if not addresses:
             raise self._unknown(word)
         if len(addresses) > 1:
@@ -329,7 +365,7 @@ class Members:
     def _require_gone(self, address: str, uuids: Sequence[str]) -> None:
         now = self._now()
         if now < self._repairs.begins_at:
-            raise Unavailable("this master has just begun to serve and has not heard every server; ask again")
+            raise Unavailable(NOT_ALL_HEARD)
         if self._servers.answers_at(address, now) or any(
             self._servers.is_alive(each, now) for each in uuids if each not in self._catalog.forgotten
         ):

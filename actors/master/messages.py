@@ -94,6 +94,26 @@ class DrainReply(msgspec.Struct, frozen=True):
     servers: tuple[Drained, ...]
 
 
+class MaintainRequest(msgspec.Struct, frozen=True):
+    """`server`: a uuid, an address or a host. `on`: None only asks."""
+
+    server: str
+    on: bool | None = True
+
+
+class Maintained(msgspec.Struct, frozen=True):
+    """`alive`: heartbeats come from there. `replicas`: of which it is a member."""
+
+    address: str
+    maintained: bool
+    alive: bool
+    replicas: int
+
+
+class MaintainReply(msgspec.Struct, frozen=True):
+    servers: tuple[Maintained, ...]
+
+
 class ForgetRequest(msgspec.Struct, frozen=True):
     """`server`: a uuid, an address or a host. Idempotent."""
 

@@ -134,7 +134,7 @@ class Repairs:
     def _candidates(
         self, catalog: Catalog, servers: Servers, alive: Sequence[Server], record: TabletRecord
     ) -> list[Candidate]:
-        """Live servers that have a disk for it and do not drain, on hosts that hold nothing of the tablet."""
+        """Live servers that have a disk for it and are not marked, on hosts that hold nothing of the tablet."""
         assert record.configuration is not None, record.tablet
         members = record.configuration.peers
         addresses = [peer.address for peer in members]
@@ -144,7 +144,7 @@ class Repairs:
             Candidate(server.uuid, server.address, server.host)
             for server in alive
             if server.takes_data
-            and server.address not in catalog.draining
+            and gets_new(catalog, server.address)
             and server.address not in addresses
             and server.host not in hosts
         ]
@@ -166,6 +166,11 @@ class Repairs:
                 del self._chosen[tablet]
         for tablet in [tablet for tablet in self._unfulfilled if tablet not in self._views.unsettled]:
             del self._unfulfilled[tablet]
+
+
+def gets_new(catalog: Catalog, address: str) -> bool:
+    """As far as operators are concerned."""
+    return address not in catalog.draining and address not in catalog.maintained
 
 
 def held_at(catalog: Catalog, address: str) -> Iterator[TabletRecord]:

@@ -215,7 +215,8 @@ class Views:
         if (told.leader, told.term, told.as_of) != (view.leader, view.term, known.order):
             return None
         replicas = catalog.tables[record.table].replicas
-        return healing.Situation(known, replicas, told.leader, told.health, catalog.draining)
+        marks = catalog.draining, catalog.maintained
+        return healing.Situation(known, replicas, told.leader, told.health, *marks)
 
     def settle(self, catalog: Catalog, tablet: str) -> None:
         """Whether something is to be decided about it. What is not known now is heard of when a leader reports."""
@@ -227,7 +228,7 @@ class Views:
             self.unsettled[tablet] = self.news[tablet] = None
 
     def settle_held(self, catalog: Catalog, addresses: Sequence[str]) -> None:
-        """What has a member there: the server drains from now on, or does no more."""
+        """What has a member there: an operator marked the server, or took the mark back."""
         for tablet in self.tablets:
             known = catalog.tablets[tablet].configuration
             if known is not None and any(peer.address in addresses for peer in known.peers):

@@ -40,9 +40,9 @@ from ebla.actors.master.measures import measure_single
 from ebla.actors.master.members import Members
 from ebla.actors.master.messenger import Messenger
 from ebla.actors.master.options import MasterOptions
-from ebla.actors.master.repairs import Repairs, held_at
+from ebla.actors.master.repairs import Repairs, gets_new, held_at
 from ebla.actors.master.scribe import Scribe
-from ebla.actors.master.servers import Server, Servers
+from ebla.actors.master.servers import Marks, Server, Servers
 from ebla.actors.master.tables import Tables
 from ebla.actors.master.verbs import MembershipVerbs
 from ebla.actors.tablet.raft.messages import Peer
@@ -122,7 +122,8 @@ class Master(CoordinationVerbs, MembershipVerbs, Role):
         self.instance, self.incarnations = directory.instance, directory.heard
         self.log, self.scribe = log, scribe
         self.tables.scribe = self.members.scribe = scribe
-        self._placing_from = self.repairs.begins_at = self._now() + settle_s
+        self._begun = self._now()
+        self._placing_from = self.repairs.begins_at = self._begun + settle_s
         self.tables.settled_from = max(self._placing_from, self.servers.presumed_until)
         self.coordination.begin(scribe)
         self._running = True
@@ -251,9 +252,10 @@ class Master(CoordinationVerbs, MembershipVerbs, Role):
     @rpc
     async def list_servers(self, request: m.Empty) -> m.ListServersReply:
         self._require_running()
-        draining = self.catalog.draining
-        drained = [address for address in draining if not any(True for _ in held_at(self.catalog, address))]
-        return m.ListServersReply(self.servers.statuses(self._now(), draining, drained))
+        catalog = self.catalog
+        drained = [each for each in catalog.draining if not any(True for _ in held_at(catalog, each))]
+        marks = Marks(catalog.draining, drained, catalog.maintained)
+        return m.ListServersReply(self.servers.statuses(self._now(), marks, self._begun))
 
     @rpc
     async def status(self, request: m.Empty) -> m.MasterStatus:
@@ -317,7 +319,7 @@ class Master(CoordinationVerbs, MembershipVerbs, Role):
             candidates = [
                 Candidate(server.uuid, server.address, server.host)
                 for server in alive
-                if server.takes_data and server.address not in self.catalog.draining
+                if server.takes_data and gets_new(self.catalog, server.address)
             ]
             plan = self.assignment.plan(self.catalog, candidates, now, self.world.clock.wall_us())
             if plan.unplaced and not self._unplaced:

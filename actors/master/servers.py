@@ -13,8 +13,9 @@ not come here (actors/incarnations.py). What a heartbeat must satisfy (Kudu's TS
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Collection, Container
 from math import inf
+from typing import NamedTuple
 
 import msgspec
 
@@ -58,6 +59,23 @@ class Server:
     def took(self, report: TabletReport) -> None:
         self.sequence = report.sequence
         self.reported_in_full = True
+
+
+class Marks(NamedTuple):
+    """Of operators, by address. `drained`: what drains and is a member of nothing any more."""
+
+    draining: Collection[str] = ()
+    drained: Collection[str] = ()
+    maintained: Collection[str] = ()
+
+    def addresses(self) -> dict[str, None]:
+        return dict.fromkeys([*self.draining, *self.maintained])
+
+    def of(self, address: str) -> dict[str, bool]:
+        return {name: address in marked for name, marked in self._asdict().items()}
+
+
+UNMARKED = Marks()
 
 
 class Servers:
@@ -131,11 +149,9 @@ class Servers:
         """Alive or not, by address."""
         return sorted(self._servers.values(), key=lambda server: server.address)
 
-    def statuses(
-        self, now: float, draining: Container[str] = (), drained: Container[str] = ()
-    ) -> tuple[ServerStatus, ...]:
-        """By address."""
-        return tuple(
+    def statuses(self, now: float, marks: Marks = UNMARKED, begun: float = 0.0) -> tuple[ServerStatus, ...]:
+        """By address. A marked one that was not heard since the master has `begun` is told of as well."""
+        heard = [
             ServerStatus(
                 uuid=server.uuid,
                 seqno=server.instance.seqno,
@@ -148,8 +164,15 @@ class Servers:
                 disk_bytes=server.load.disk_bytes,
                 memory_bytes=server.load.memory_bytes,
                 version=server.registration.version,
-                draining=server.address in draining,
-                drained=server.address in drained,
+                **marks.of(server.address),
             )
-            for server in self.known()
-        )
+            for server in self._servers.values()
+        ]
+        unheard = [each for each in marks.addresses() if each not in self._at_address]
+        for address in unheard:
+            host = address.rpartition("/")[2]
+            known = ServerStatus(
+                "", 0, address, host, False, now - begun, 0, 0, 0, 0, "", **marks.of(address)
+            )
+            heard.append(known)
+        return tuple(sorted(heard, key=lambda status: status.address))

@@ -17,6 +17,7 @@ from ebla.actors.master.catalog import KEPT, RUNNING, Catalog, TableRecord
 from ebla.actors.master.edits import Edit, ReserveEnded, TableAltered, TableRecalled, TableSetAside
 from ebla.actors.master.edits import TableDropped as Dropped
 from ebla.actors.master.options import MasterOptions
+from ebla.actors.master.repairs import gets_new
 from ebla.actors.master.reports import Views
 from ebla.actors.master.scribe import Scribe
 from ebla.actors.master.servers import Servers
@@ -61,7 +62,7 @@ class Tables:
             self._require_free(request.name)
             now = self._now()
             alive = self._servers.alive(now)
-            hosts = len({each.host for each in alive if each.address not in self._catalog.draining})
+            hosts = len({each.host for each in alive if gets_new(self._catalog, each.address)})
             held = len(self._catalog.names) + len(self._catalog.kept), self._catalog.replicas
             requests.validate_room(request, hosts, self._options, *held, settled=now >= self.settled_from)
             return (requests.created(request, self._world.random, self._wall_us()),)

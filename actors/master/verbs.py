@@ -13,6 +13,8 @@ from ebla.actors.master.messages import (
     DrainRequest,
     ForgetReply,
     ForgetRequest,
+    MaintainReply,
+    MaintainRequest,
     MoveReplicaRequest,
     RemoveReplicaRequest,
 )
@@ -42,6 +44,10 @@ class MembershipVerbs:
     @rpc
     async def drain(self, request: DrainRequest) -> DrainReply:
         return await self._govern(lambda members: members.drain(request))
+
+    @rpc
+    async def maintain(self, request: MaintainRequest) -> MaintainReply:
+        return await self._govern(lambda members: members.maintain(request))
 
     @rpc
     async def forget_server(self, request: ForgetRequest) -> ForgetReply:

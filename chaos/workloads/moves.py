@@ -1,4 +1,4 @@
-"""Members come and go: replicas are added, removed and moved, hosts are drained, copies cancelled, the quarantine emptied, while
+"""Members come and go: replicas are added, removed and moved, hosts are drained or in maintenance, copies cancelled, the quarantine emptied, while
 the other workloads run and the master repairs what faults broke.
 
 Whatever an operator asks may be refused; nothing of it may harm what the other workloads are judged by. At the end every host
@@ -6,6 +6,8 @@ takes part again, so every table must come back to its number of healthy voters:
 """
 
 from __future__ import annotations
+
+import msgspec
 
 import ebla
 from ebla.actors import messages as m
@@ -16,10 +18,10 @@ from ebla.chaos.history import History
 from ebla.chaos.workloads.base import Client, NoAnswer, until_stopped
 from ebla.chaos.workloads.operators import Operators
 
-# How often to move, add, remove, drain, cancel a copy, step down, flush, purge, copy over, against each other.
-WEIGHTS = (8, 3, 3, 1, 2, 4, 3, 1, 0)
-COPIES = (0, 0, 0, 0, 1, 2, 1, 0, 20)
-DRAINED_S = (0.5, 4.0)
+# How often to move, add, remove, drain, cancel a copy, step down, flush, purge, copy over, maintain, against each other.
+WEIGHTS = (8, 3, 3, 1, 2, 4, 3, 1, 0, 1)
+COPIES = (0, 0, 0, 0, 1, 2, 1, 0, 20, 0)
+MARKED_S = (0.5, 4.0)
 
 
 class Moves(Operators):
@@ -42,6 +44,7 @@ class Moves(Operators):
             self._flush,
             self._purge,
             self._copy_over,
+            self._maintain,
         )
 
         async def step() -> None:
@@ -82,21 +85,35 @@ class Moves(Operators):
         await self._ask_master(client, "remove_replica", request, m.MembersReply)
 
     async def _drain(self, client: Client) -> None:
-        """And take the host back after a while, however long that takes to be heard."""
+        await self._mark(client, "drain", mm.DrainRequest, mm.DrainReply)
+
+    async def _maintain(self, client: Client) -> None:
+        await self._mark(client, "maintain", mm.MaintainRequest, mm.MaintainReply)
+
+    async def _mark(
+        self,
+        client: Client,
+        verb: str,
+        request: type[mm.DrainRequest] | type[mm.MaintainRequest],
+        reply: type[msgspec.Struct],
+    ) -> None:
+        """And take the mark back after a while, however long that takes to be heard."""
         servers = await self._servers(client)
         if not servers:
             return
         address = client.random.choice(servers).address
         try:
-            await self._ask_master(client, "drain", mm.DrainRequest(address, True), mm.DrainReply)
-            await client.clock.sleep(client.random.uniform(*DRAINED_S))
+            await self._ask_master(client, verb, request(address, True), reply)
+            await client.clock.sleep(client.random.uniform(*MARKED_S))
         finally:
-            await self._take_back(client, address)
+            await self._take_back(client, verb, request(address, False), reply)
 
-    async def _take_back(self, client: Client, address: str) -> None:
+    async def _take_back(
+        self, client: Client, verb: str, request: msgspec.Struct, reply: type[msgspec.Struct]
+    ) -> None:
         while True:
             try:
-                await self._ask_master(client, "drain", mm.DrainRequest(address, False), mm.DrainReply)
+                await self._ask_master(client, verb, request, reply)
                 return
             except NoAnswer:
                 await client.clock.sleep(0.5)

@@ -18,6 +18,7 @@ from ebla.cli import (
     forcing,
     forgetting,
     journals,
+    maintaining,
     masters,
     members,
     metrics,
@@ -86,6 +87,7 @@ altering.register(table)
 scanning.register(table)
 nodes.register(hosts)
 draining.register(hosts)
+maintaining.register(hosts)
 forgetting.register(hosts)
 tablets.register(tablet)
 members.register(tablet)

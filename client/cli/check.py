@@ -85,7 +85,7 @@ def check(
     sick = [tablet for tablet in health.tablets if tablet.status != "HEALTHY"]
     shown = list(health.tablets) if ui.verbose else sick[:TABLETS_SHOWN]
     parts: list[Any] = []
-    telling = any(s.status != "HEALTHY" or s.failed or s.draining for s in health.servers)
+    telling = any(s.status != "HEALTHY" or s.failed or s.draining or s.maintained for s in health.servers)
     for tablet in shown:
         parts += [*views.tablet(tablet), ""]
     if len(sick) > len(shown):

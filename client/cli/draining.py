@@ -83,7 +83,7 @@ async def _emptied(
         if stuck > BLOCKED_LOOKS_MAX:
             raise Unavailable(
                 f"{count(left, 'replica')} on {host} can go nowhere: every other host that is up has one of the same "
-                "tablet, or drains; add a host (it goes on by itself then), or `ebla nodes drain --off`"
+                "tablet, drains or is in maintenance; add a host (it goes on by itself then), or `ebla nodes drain --off`"
             )
         progress.step(f"{count(left, 'replica')} of {total} left", total - left, total)
         return f"{count(left, 'replica')} of {total} left"

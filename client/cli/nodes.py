@@ -1,4 +1,4 @@
-"""`ebla nodes`: the hosts and what runs on them. `ebla nodes drain`: draining.py."""
+"""`ebla nodes`: the hosts and what runs on them. `ebla nodes drain`: draining.py, `maintain`: maintaining.py."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def nodes(
 
     seen = within(ui, _seen)
     health = judge(seen)
-    heard = {server.address: server for server in seen.servers}
+    heard = {server.address: server for server in seen.servers if server.uuid}
     document = {"nodes": [_document(server, seen, details) for server in health.servers]}
     parts = [views.nodes(health.servers, heard, dict(seen.states))]
     ui.show(document, *parts, *(_details(seen) if details else ()))
@@ -41,7 +41,7 @@ def _document(server: object, seen: Survey, details: bool) -> dict[str, object]:
 
     assert isinstance(server, ServerHealth)
     found: dict[str, object] = msgspec.to_builtins(server)
-    listed = next((each for each in seen.servers if each.address == server.address), None)
+    listed = next((each for each in seen.servers if each.uuid and each.address == server.address), None)
     state = seen.states.get(server.address)
     said = None if state is None or isinstance(state, Unanswered) else state
     found["version"] = listed.version if listed else None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ebla.cli.render import age, brief, count, host_of, listing, number, short, size, status
 from ebla.mastery import is_served
-from ebla.verdicts import Unanswered
+from ebla.verdicts import OUT_OF_ORDER, Unanswered
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -62,7 +62,7 @@ def servers(health: ClusterHealth) -> Table:
             server.leaders,
             server.failed,
             age(server.heartbeat_age_s),
-            brief(server.error or ("drains" if server.draining else ""), 60),
+            brief("; ".join(word for word in (_marks(server), server.error) if word), 60),
         )
         for server in health.servers
     )
@@ -127,12 +127,18 @@ def _role(replica: ReplicaHealth) -> str:
 
 def _remark(replica: ReplicaHealth) -> str:
     """What its leader, or the master, knows of it and it does not."""
-    told = [f"{replica.health} to its leader"] if replica.health in ("failed", "lost") else []
+    told = [f"{replica.health} to its leader"] if replica.health in OUT_OF_ORDER else []
     if replica.replace:
         told.append("to be replaced")
-    if replica.draining:
-        told.append("drains")
+    if marks := _marks(replica):
+        told.append(marks)
     return ", ".join(told)
+
+
+def _marks(marked: ServerHealth | ReplicaHealth) -> str:
+    """Of operators, upon a server."""
+    marks = (marked.draining, "drains"), (marked.maintained, "in maintenance")
+    return ", ".join(word for on, word in marks if on)
 
 
 def _positions(replica: ReplicaHealth) -> list[str]:
@@ -185,7 +191,7 @@ def nodes(
                 size(said.memtable_bytes if said else None),
                 size(said.shared_log_bytes if said else None),
                 age(server.heartbeat_age_s),
-                "drains" if server.draining else "",
+                _marks(server),
             )
         )
     headers = (

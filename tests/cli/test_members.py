@@ -185,7 +185,7 @@ def test_show_and_check_tell_roles_marks_health_and_draining(
     shown = repairing("tablet", "show", tablet, prepare=prepare)
     line = {row.split()[0]: row for row in shown.lines if row.startswith("  ") and row.split()}
     assert "pre-voter" in line[places["spare"]] and "MISSING" in line[places["spare"]]
-    assert "failed to its leader" in line[places["follower"]]
+    assert "silent to its leader" in line[places["follower"]]
     assert "drains" in line[places["leader"]]
     check = repairing("check", "--json", prepare=prepare)
     assert check.status == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ebla.actors import messages as m
 from ebla.actors.master.options import MasterOptions
-from ebla.actors.repair_messages import UNHEALTHY
+from ebla.actors.repair_messages import SILENT
 from ebla.actors.tablet.raft.messages import Configuration, Peer
 from tests.master.stage import MASTER, Stage
 
@@ -75,7 +75,7 @@ def spare(stage: Stage, tablet: str) -> str:
     return next(h for h in stage.scripts if h not in hosts_of(stage, tablet))
 
 
-def silence(stage: Stage, name: str, word: str = UNHEALTHY) -> None:
+def silence(stage: Stage, name: str, word: str = SILENT) -> None:
     stage.fairy.words[stage.server(name).uuid] = word
     stage.scripts[name].silent = True
 

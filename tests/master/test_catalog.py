@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -91,6 +92,23 @@ def test_tombstones_stay_known_until_the_server_holds_the_tablet_again_or_is_ano
     story.catalog.check()
 
 
+def test_an_image_from_before_there_was_maintenance_has_nobody_in_it():
+    story = Story()
+    story.apply(e.ServerDraining("tablet-server/a", True), e.ServerMaintained("tablet-server/b", True))
+    told = msgspec.msgpack.decode(c.encode_image(story.catalog.image()))
+    assert told.pop("maintained") == ["tablet-server/b"]
+    older = c.Catalog()
+    older.load(c.decode_image(msgspec.msgpack.encode(told)))
+    assert (list(older.draining), list(older.maintained)) == (["tablet-server/a"], [])
+
+
+def test_a_forgotten_server_has_no_marks():
+    story = Story()
+    story.apply(e.ServerDraining("tablet-server/a", True), e.ServerMaintained("tablet-server/a", True))
+    story.apply(e.ServerForgotten("tablet-server/a", ("u",)))
+    assert not story.catalog.draining and not story.catalog.maintained
+
+
 def test_an_illegal_edit_is_refused_loudly():
     story = Story()
     tablet = story.running("a", "b", "c")
@@ -101,6 +119,7 @@ def test_an_illegal_edit_is_refused_loudly():
         e.TabletsForgotten((tablet,)),
         e.ConfigurationChanged(tablet, configuration("a")),
         e.ReplicasSeen("z", (tablet,)),
+        e.ServerMaintained("tablet-server/a", False),
     ):
         before = story.catalog.image()
         with pytest.raises(AssertionError):
@@ -216,6 +235,10 @@ class CatalogMachine(RuleBasedStateMachine):
     def drain(self, address: str) -> None:
         self.story.apply(e.ServerDraining(address, address not in self.story.catalog.draining))
 
+    @rule(address=st.sampled_from("stu"))
+    def maintain(self, address: str) -> None:
+        self.story.apply(e.ServerMaintained(address, address not in self.story.catalog.maintained))
+
     @rule(data=st.data())
     def time_out(self, data: st.DataObject) -> None:
         if tablet := self.pick(data, c.CREATING):
@@ -256,7 +279,16 @@ class CatalogMachine(RuleBasedStateMachine):
         second.load(first.image())
         second.apply(self.story.edits[half:])
         assert second.image() == self.story.catalog.image()
-        for name in ("preparing", "creating", "unseen", "formers", "ended", "names", "draining"):
+        for name in (
+            "preparing",
+            "creating",
+            "unseen",
+            "formers",
+            "ended",
+            "names",
+            "draining",
+            "maintained",
+        ):
             assert set(getattr(second, name)) == set(getattr(whole, name))
 
 

@@ -14,8 +14,8 @@ from ebla.chaos.simulation.disk import DurableState
 from ebla.storage.errors import Forgotten, InvalidArgument, OldCopy
 from tests.master.healed import OPTIONS as TOYS
 from tests.master.healed import opened
+from tests.master.real_servers import HOSTS, OPTIONS, healed, open_stage, server, voters
 from tests.master.stage import MASTER, Stage, play
-from tests.master.test_real_servers import HOSTS, OPTIONS, healed, open_stage, server, voters
 
 GONE = "a"
 

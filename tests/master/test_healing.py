@@ -1,7 +1,8 @@
 """The next step for a tablet, from what its leader says of its members: Kudu's 3-4-3 rules, case by case, and that they end.
 
 A situation in one line: `a* b c! d<` are the leader a, the healthy b, the failed c and the pre-voter d. Marks: `*` leads,
-`!` failed, `x` lost, `?` unknown, `~` to be replaced, `-` on a server that drains, `<` pre-voter, `o` non-voter for good.
+`.` silent, `!` failed, `x` lost, `?` unknown, `~` to be replaced, `-` on a server that drains, `=` on one in maintenance, `<`
+pre-voter, `o` non-voter for good.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from ebla.actors.master.healing import (
     settled,
     stands_without,
 )
-from ebla.actors.repair_messages import HEALTHY, LOST, UNHEALTHY, UNKNOWN
+from ebla.actors.repair_messages import HEALTHY, LOST, SILENT, UNHEALTHY, UNKNOWN
 from ebla.actors.tablet.raft.membership import check_change
 from ebla.actors.tablet.raft.messages import NON_VOTER, VOTER, Configuration, Peer
 
-WORDS = {"!": UNHEALTHY, "x": LOST, "?": UNKNOWN}
+WORDS = {".": SILENT, "!": UNHEALTHY, "x": LOST, "?": UNKNOWN}
 
 
 def address(uuid: str) -> str:
@@ -33,7 +34,8 @@ def address(uuid: str) -> str:
 
 
 def situation(members: str, replicas: int = 3) -> Situation:
-    peers, health, draining, leader = [], {}, [], ""
+    peers, health, leader = [], {}, ""
+    draining, maintained = [], []
     for told in members.split():
         uuid, marks = told[0], told[1:]
         member = NON_VOTER if "<" in marks or "o" in marks else VOTER
@@ -44,7 +46,9 @@ def situation(members: str, replicas: int = 3) -> Situation:
             health[uuid] = next((WORDS[mark] for mark in marks if mark in WORDS), HEALTHY)
         if "-" in marks:
             draining.append(address(uuid))
-    return Situation(Configuration(tuple(peers), 7), replicas, leader, health, tuple(draining))
+        if "=" in marks:
+            maintained.append(address(uuid))
+    return Situation(Configuration(tuple(peers), 7), replicas, leader, health, draining, maintained)
 
 
 def told(action: Action | None) -> str:
@@ -77,6 +81,8 @@ def decided(members: str, replicas: int = 3, spare: str | None = "z") -> str:
         ("a* b c!", "add z"),
         ("a* b c! z<", "-"),
         ("a* b c! z", "evict c"),
+        ("a* b c.", "add z"),
+        ("a* b c. z", "evict c"),
         # It returns in time: it keeps its place.
         ("a* b c z<", "evict z"),
         ("a* b c z", "evict z"),
@@ -155,6 +161,40 @@ def test_who_cannot_come_back_goes_before_who_may() -> None:
 )
 def test_a_move_adds_hands_over_and_evicts_in_this_order(members: str, step: str) -> None:
     assert decided(members) == step
+
+
+@pytest.mark.parametrize(
+    ("members", "step"),
+    [
+        ("a* b c=", "-"),
+        ("a* b c.=", "-"),
+        ("a*= b= c.=", "-"),
+        ("a* b. c.=", "-"),
+        # What failed or is lost there is made anew, and what is to go, goes.
+        ("a* b c!=", "add z"),
+        ("a* b cx=", "evict c"),
+        ("a* b c.=-", "add z"),
+        ("a* b c.=- z", "evict c"),
+        ("a* b c.=~", "add z"),
+        ("a* b c=.~ z", "evict c"),
+        # What was begun before goes on.
+        ("a* b c.= z<", "-"),
+        ("a* b c.= z", "evict c"),
+        # It is not given up for the sake of another.
+        ("a* b.= c~ z", "-"),
+        ("a* b c~ z=.<", "evict z"),
+        # A non-voter would not come back by itself.
+        ("a* b c do.", "evict d"),
+        ("a* b c do.=", "-"),
+    ],
+)
+def test_silence_is_borne_in_maintenance_and_nothing_else(members: str, step: str) -> None:
+    assert decided(members) == step
+
+
+def test_in_maintenance_of_one_of_five_another_that_fails_is_replaced() -> None:
+    steps = ["a* b c d. e.=", "a* b c d. e.= z<", "a* b c d. e.= z", "a* b c e.= z"]
+    assert [decided(members, 5) for members in steps] == ["add z", "-", "evict d", "-"]
 
 
 def test_others_that_are_to_go_are_gone_before_the_leader_hands_over() -> None:
@@ -297,7 +337,7 @@ class Room:
         assert self.healthy_voters() >= self.configuration.majority, "a healthy majority was given away"
 
 
-WELL = st.sampled_from([HEALTHY] * 3 + [UNHEALTHY, LOST])
+WELL = st.sampled_from([HEALTHY] * 3 + [SILENT, UNHEALTHY, LOST])
 ROLES = st.sampled_from(["voter"] * 4 + ["pre"])
 MARKS = st.dictionaries(st.integers(0, 6), st.sampled_from(["replace", "draining"]), max_size=3)
 

@@ -16,7 +16,7 @@ from ebla.actors.master.messages import (
     MoveReplicaRequest,
     RemoveReplicaRequest,
 )
-from ebla.actors.repair_messages import UNHEALTHY
+from ebla.actors.repair_messages import SILENT
 from ebla.storage.errors import InvalidArgument
 from tests.master.healed import (
     OPTIONS,
@@ -165,7 +165,7 @@ def test_a_non_voter_makes_room_for_the_voter_that_is_missing() -> None:
         await asked(stage, "add_replica", AddReplicaRequest(tablet, extra, "non_voter"))
         await stage.until(lambda: extra in hosts_of(stage, tablet))
         silence(stage, out)
-        await stage.until(lambda: UNHEALTHY in stage.master.views.of(tablet).told.health.values())
+        await stage.until(lambda: SILENT in stage.master.views.of(tablet).told.health.values())
         await asked(stage, "remove_replica", RemoveReplicaRequest(tablet, extra, at_once=True))
         await stage.until(lambda: well(stage) and out not in hosts_of(stage, tablet))
         assert extra in hosts_of(stage, tablet)
@@ -178,7 +178,7 @@ def test_what_would_cost_the_majority_is_refused() -> None:
         (tablet,) = await opened(stage, "abc")
         first, second = [h for h in hosts_of(stage, tablet) if h != leader(stage, tablet)]
         silence(stage, first)
-        await stage.until(lambda: UNHEALTHY in stage.master.views.of(tablet).told.health.values())
+        await stage.until(lambda: SILENT in stage.master.views.of(tablet).told.health.values())
         with pytest.raises(Unavailable, match="no majority of the voters"):
             await stage.ask(
                 "remove_replica", RemoveReplicaRequest(tablet, second, at_once=True), m.MembersReply
@@ -278,7 +278,7 @@ def test_a_server_that_nobody_has_heard_can_be_drained_and_released() -> None:
         (tablet,) = await opened(stage, "abcd")
         out = follower(stage, tablet)
         stage.cluster.crash(f"tablet-server/{out}")
-        stage.fairy.words[stage.server(out).uuid] = UNHEALTHY
+        stage.fairy.words[stage.server(out).uuid] = SILENT
         await stage.cluster.restart(MASTER)
         await drain(stage, out)
         await stage.until(lambda: out not in hosts_of(stage, tablet) and len(hosts_of(stage, tablet)) == 3)

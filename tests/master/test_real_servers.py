@@ -3,49 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pytest
 
 from ebla.actors.master.messages import DrainReply, DrainRequest, MoveReplicaRequest
-from ebla.actors.master.server import MasterOptions
 from ebla.actors.repair_messages import MembersReply, UnsafeChangeRequest
-from ebla.actors.tablet.options import TabletServerOptions
-from ebla.actors.tablet.server import RECORDS, TabletServer
-from ebla.actors.world import World
+from ebla.actors.tablet.server import RECORDS
 from ebla.storage.errors import Corruption, DiskFull, InvalidArgument
+from tests.master.real_servers import (
+    HOSTS,
+    OPTIONS,
+    asked,
+    healed,
+    members_of,
+    open_stage,
+    replicas,
+    role,
+    server,
+    voters,
+    with_a_tablet,
+)
 from tests.master.stage import MASTER, Stage, play
-
-HOSTS = ("a", "b", "c", "d")
-OPTIONS = MasterOptions(bg_s=0.1, unresponsive_s=2.0, forget_min_s=5.0, rpc_backoff_max_s=1.0)
-
-
-async def open_stage(stage: Stage, failed_s: float = 60.0, hosts: Sequence[str] = HOSTS) -> None:
-    await stage.open()
-    for host in hosts:
-        options = TabletServerOptions(masters=(MASTER,), host=host, follower_failed_s=failed_s)
-
-        def make(world: World, options: TabletServerOptions = options) -> TabletServer:
-            return TabletServer(world, options)
-
-        await stage.cluster.start(f"tablet-server/{host}", make)
-    alive = stage.master.servers.alive
-    await stage.until(lambda: len(alive(stage.master.world.clock.monotonic())) == len(hosts))
-
-
-def replicas(stage: Stage) -> int:
-    return sum(len(stage.cluster.role(f"tablet-server/{host}").replicas) for host in HOSTS)
 
 
 def test_servers_that_share_no_tablet_hear_of_each_other_from_the_master():
     async def scenario(stage: Stage) -> None:
         await open_stage(stage)
         servers = [stage.cluster.role(f"tablet-server/{host}") for host in HOSTS]
-        shown = {server.instance.uuid: server.instance.start for server in servers}
+        shown = {each.instance.uuid: each.instance.start for each in servers}
         await asyncio.sleep(150.0)  # numbers are raised every minute
-        for server in servers:
-            heard = {known.uuid: known.start for known in server.identity.others.all()}
-            assert {server.instance.uuid: server.instance.start, **heard} == shown
+        for each in servers:
+            heard = {known.uuid: known.start for known in each.identity.others.all()}
+            assert {each.instance.uuid: each.instance.start, **heard} == shown
 
     play(scenario, 0, OPTIONS)
 
@@ -74,32 +64,6 @@ def test_a_table_on_real_servers_is_created_survives_crashes_and_is_dropped_with
         assert (status.tablets_unknown, status.leader_conflicts) == (0, 0)
 
     play(scenario, seed, OPTIONS)
-
-
-def voters(stage: Stage, tablet: str) -> list[str]:
-    peers = stage.master.catalog.tablets[tablet].configuration.peers
-    return sorted(peer.address.rpartition("/")[2] for peer in peers if peer.member == "voter")
-
-
-def healed(stage: Stage) -> bool:
-    """Three voters each, all of them running, and nobody else has more than a tombstone."""
-    for tablet, record in stage.master.catalog.tablets.items():
-        running = [
-            h
-            for h in HOSTS
-            if stage.cluster.alive(server(h)) and tablet in stage.cluster.role(server(h)).replicas
-        ]
-        if len(record.configuration.peers) != 3 or record.former or voters(stage, tablet) != running:
-            return False
-    return not stage.master.views.unsettled
-
-
-def server(host: str) -> str:
-    return f"tablet-server/{host}"
-
-
-async def asked(stage: Stage, method: str, request: object) -> MembersReply:
-    return await stage.persist(lambda: stage.ask(method, request, MembersReply))
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -165,26 +129,6 @@ def test_three_servers_mend_a_replica_that_has_forgotten_its_votes(seed: int):
         assert all(stage.master.catalog.tablets[t].configuration.index > 0 for t in tablets)
 
     play(scenario, seed, OPTIONS)
-
-
-async def with_a_tablet(stage: Stage, hosts: tuple[str, ...] = HOSTS) -> tuple[str, str]:
-    """A table of one tablet on three of the hosts. The tablet, and a host that follows."""
-    await open_stage(stage, failed_s=6.0, hosts=hosts)
-    await stage.create("flights", buckets=1)
-    (tablet,) = (each.tablet for each in (await stage.running("flights")).tablets)
-    await stage.until(lambda: all(tablet in role(stage, host).replicas for host in voters(stage, tablet)))
-    led = stage.master.views.of(tablet).leader
-    return tablet, next(host for host in voters(stage, tablet) if role(stage, host).instance.uuid != led)
-
-
-def role(stage: Stage, host: str) -> TabletServer:
-    found: TabletServer = stage.cluster.role(server(host))
-    return found
-
-
-def members_of(stage: Stage, tablet: str) -> dict[str, str]:
-    peers = stage.master.catalog.tablets[tablet].configuration.peers
-    return {peer.address.rpartition("/")[2]: peer.kind for peer in peers}
 
 
 def stores_nothing(stage: Stage, host: str) -> Callable[[], None]:

@@ -105,7 +105,9 @@ def test_nothing_changes_while_two_of_three_are_silent_and_when_one_returns_the_
     play(scenario, 0, OPTIONS)
 
 
-@pytest.mark.parametrize("point", [point for point in MEMBER_POINTS if "drain" not in point])
+@pytest.mark.parametrize(
+    "point", [point for point in MEMBER_POINTS if "drain" not in point and "maintain" not in point]
+)
 def test_a_master_that_dies_meanwhile_goes_on_where_it_was(point: str) -> None:
     async def scenario(stage: Stage) -> None:
         tablets = await opened(stage, buckets=4)

@@ -307,12 +307,12 @@ def test_who_follows_is_healthy_and_who_was_not_heard_yet_is_unknown() -> None:
     assert health(core(), 10.0) == {}, "only a leader knows"
 
 
-def test_silence_is_first_unknown_and_then_failed_until_an_answer_comes() -> None:
+def test_silence_is_first_unknown_and_then_called_that_until_an_answer_comes() -> None:
     made = replicating(leader(now=10.0))
     assert health(made, 10.0 + 2 * MIN)["b"] == "healthy"
     assert health(made, 10.01 + 2 * MIN)["b"] == "unknown"
     assert health(made, 10.0 + FAILED_S)["b"] == "unknown"
-    assert health(made, 10.01 + FAILED_S)["b"] == "failed"
+    assert health(made, 10.01 + FAILED_S)["b"] == "silent"
     agree(made, 80.0, plans(_ticked(made, 80.0))["b"])
     assert health(made, 80.0)["b"] == "healthy"
 
@@ -326,7 +326,7 @@ def _ticked(made: RaftCore, now: float) -> Effects:
 def test_a_new_leader_gives_everybody_the_full_time() -> None:
     made = leader(now=1000.0)
     assert set(health(made, 1000.0 + FAILED_S).values()) == {"unknown"}
-    assert set(health(made, 1000.1 + FAILED_S).values()) == {"failed"}
+    assert set(health(made, 1000.1 + FAILED_S).values()) == {"silent"}
 
 
 UNWELL = (TABLET_NOT_FOUND, TABLET_DELETED, REPLICA_FAILED)
@@ -416,6 +416,8 @@ def test_a_lagging_peer_is_not_healthy_until_it_was_copied() -> None:
     assert made.needs_copy("c") and health(made, 10.2)["c"] == "unknown"
     made.progress["c"].contact_at = 10.3 + FAILED_S
     assert [health(made, at + FAILED_S)["c"] for at in (10.2, 10.3)] == ["unknown", "failed"]
+    made.progress["c"].contact_at, made.progress["c"].unwell_since = 10.2, None
+    assert health(made, 10.3 + FAILED_S)["c"] == "failed", "it is silent, and the log cannot help it"
     assert made.progress["c"].last == (1, 1)
     agree(made, 10.5, next_plan(made, "c", 10.5))
     assert not made.needs_copy("c") and health(made, 10.5)["c"] == "healthy"

@@ -77,7 +77,7 @@ class Leadership:
         return majority_least(heard, self._majority) + 2 * self._limits.election_s_min
 
     def health(self, now: float, failed_s: float) -> dict[str, str]:
-        """Of each peer: healthy, unknown, failed (for longer than `failed_s`) or lost. A voter that has forgotten its votes is lost:
+        """Of each peer: healthy, unknown, silent or failed (for longer than `failed_s`) or lost. A voter that has forgotten its votes is lost:
         it can come back only as a newcomer."""
         silent_s = 2 * self._limits.election_s_min
         forgetful = [uuid for uuid in self._voters if self._refusal(uuid) == VOTES_FORGOTTEN]

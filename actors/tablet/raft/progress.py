@@ -13,7 +13,8 @@
 A peer that has no replica to answer with says why (`refused`), or it is another server than it was (`WRONG_SERVER`). That
 counts for its health, never for commits or leases; for the leader's patience it does if the peer has a tombstone, which
 votes: nobody else could lead better. A peer that could be helped by a copy, and was not for long, has failed, whatever it
-answers: the copy may never succeed there.
+answers: the copy may never succeed there. One that gives no answer for as long is silent, for as long as our log could help
+it; from then on it has failed, too.
 
 Memory is constant while a peer is dead: a probe carries nothing, and a heartbeat that stays unanswered for
 `patience_s` is forgotten and followed by the next (the caller's own call timeout bounds how many it has open).
@@ -23,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ebla.actors.repair_messages import HEALTHY, LOST, UNHEALTHY, UNKNOWN
+from ebla.actors.repair_messages import HEALTHY, LOST, SILENT, UNHEALTHY, UNKNOWN
 from ebla.actors.tablet.raft.events import AppendPlan, RaftLimits
 from ebla.actors.tablet.raft.messages import AppendReply
 
@@ -163,8 +164,10 @@ class Progress:
         goes on, or its server starts, it gets the time that it takes."""
         if self.refusal == WRONG_SERVER:
             return LOST
+        if now - self.contact_at > failed_s:
+            return SILENT if self.unwell_since is None and self.state != LAGGING else UNHEALTHY
         since = None if self.refusal in (TABLET_COPYING, NOT_RUNNING) else self.unwell_since
-        if now - self.contact_at > failed_s or (since is not None and now - since > failed_s):
+        if since is not None and now - since > failed_s:
             return UNHEALTHY
         if self.refusal is None and self.state != LAGGING and now - self.healthy_at <= silent_s:
             return HEALTHY

@@ -1,0 +1,94 @@
+"""`ebla nodes maintain`, as it is typed, and what the other commands show of it."""
+
+from __future__ import annotations
+
+from ebla.actors.master.messages import DrainReply, DrainRequest, MaintainReply, MaintainRequest
+from tests.cli.repair_stage import Repairing, RepairStage
+from tests.master.healed import hosts_of, silence
+
+HELD = "tablet-server/b"
+
+
+def down(stage: RepairStage) -> None:
+    silence(stage, "b")
+    stage.cluster.crash(HELD)
+
+
+async def maintained(stage: RepairStage) -> None:
+    await stage.persist(lambda: stage.ask("maintain", MaintainRequest("b"), MaintainReply))
+
+
+async def maintained_and_down(stage: RepairStage) -> None:
+    await maintained(stage)
+    down(stage)
+    await stage.until(lambda: not stage.alive("b"))
+
+
+def test_a_host_goes_into_maintenance_and_out_of_it(repairing: Repairing) -> None:
+    async def looked(stage: RepairStage) -> None:
+        assert list(stage.master.catalog.maintained) == [HELD]
+
+    async def over(stage: RepairStage) -> None:
+        assert not stage.master.catalog.maintained
+
+    done = repairing("nodes", "maintain", "b", looked=looked)
+    assert done.status == 0, done.err
+    assert done.lines[0].startswith("b is in maintenance: 1 replica there may be silent"), done.out
+    (told,) = repairing("nodes", "maintain", HELD, "--json", prepare=maintained, looked=looked).json[
+        "servers"
+    ]
+    assert told == {"address": HELD, "maintained": True, "alive": True, "replicas": 1}
+    back = repairing("nodes", "maintain", "b", "--off", prepare=maintained, looked=over)
+    assert back.lines == ["b is in maintenance no more; it has 1 replica"]
+    again = repairing("nodes", "maintain", "b", "--off", looked=over)
+    assert (again.status, again.lines) == (0, back.lines), "it may be repeated"
+    unknown = repairing("nodes", "maintain", "z")
+    assert (unknown.status, "there is no server 'z'; there are tablet-server/a" in unknown.err) == (1, True)
+
+
+def test_whoever_ends_it_while_the_host_is_down_is_told_what_follows(repairing: Repairing) -> None:
+    async def replaced(stage: RepairStage) -> None:
+        await stage.until(lambda: all("b" not in hosts_of(stage, tablet) for tablet in stage.tablets))
+
+    back = repairing("nodes", "maintain", "b", "--off", prepare=maintained_and_down, looked=replaced)
+    assert back.status == 0, back.err
+    assert back.lines[0].endswith("it is silent, and its 1 replica will be made anew elsewhere")
+
+
+def test_nodes_check_and_show_tell_of_it(repairing: Repairing) -> None:
+    nodes = repairing("nodes", prepare=maintained)
+    assert [row.split()[0] for row in nodes.lines if row.endswith("in maintenance")] == ["b"]
+    check = repairing("check", prepare=maintained)
+    assert check.status == 0, "maintenance alone is no complaint"
+    assert [row.split()[0] for row in check.lines if row.endswith("in maintenance")] == ["b"]
+    document = repairing("nodes", "--json", prepare=maintained).json
+    assert [each["host"] for each in document["nodes"] if each["maintained"]] == ["b"]
+
+    sick = repairing("check", "--json", prepare=maintained_and_down)
+    assert sick.status == 1, "a tablet that lacks a replica can lose one less"
+    reasons = [reason for tablet in sick.json["tablets"] for reason in tablet["reasons"]]
+    assert f"replica at {HELD} is UNREACHABLE: its server is in maintenance" in reasons
+    tablet = sick.json["tablets"][0]["tablet"]
+    shown = repairing("tablet", "show", tablet, prepare=maintained_and_down)
+    (line,) = [row for row in shown.lines if row.split()[:1] == ["b"]]
+    assert line.endswith("silent to its leader, in maintenance")
+
+
+def test_a_host_may_drain_and_be_in_maintenance(repairing: Repairing) -> None:
+    async def both(stage: RepairStage) -> None:
+        await maintained(stage)
+        stage.fairy.copies = False
+        await stage.persist(lambda: stage.ask("drain", DrainRequest("b"), DrainReply))
+
+    nodes = repairing("nodes", prepare=both)
+    assert [row.split()[0] for row in nodes.lines if row.endswith("drains, in maintenance")] == ["b"]
+
+
+def test_a_drain_that_maintenance_keeps_from_its_end_says_so(repairing: Repairing) -> None:
+    async def taken(stage: RepairStage) -> None:
+        for request in map(MaintainRequest, "acd"):
+            await stage.persist(lambda request=request: stage.ask("maintain", request, MaintainReply))
+
+    stuck = repairing("nodes", "drain", "b", "--wait", prepare=taken)
+    assert stuck.status == 1
+    assert "drains or is in maintenance; add a host" in " ".join(stuck.err.split())
