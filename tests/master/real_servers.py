@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from ebla.actors.tablet.server import TabletServer
 from ebla.actors.world import World
 from ebla.options import ClientWorld
 from ebla.session import Session
+from ebla.storage.errors import EblaError
 from tests.master.stage import MASTER, Stage
 
 HOSTS = ("a", "b", "c", "d")
@@ -62,7 +64,15 @@ def server(host: str) -> str:
 
 
 async def asked(stage: Stage, method: str, request: object) -> MembersReply:
-    return await stage.persist(lambda: stage.ask(method, request, MembersReply))
+    """Again and again, as the command does."""
+    for _ in range(2000):
+        try:
+            return await stage.ask(method, request, MembersReply)
+        except EblaError as error:
+            if not (error.retriable or error.possibly_applied):
+                raise
+        await asyncio.sleep(0.05)
+    raise AssertionError("no answer")
 
 
 async def with_a_tablet(

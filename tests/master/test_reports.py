@@ -238,6 +238,17 @@ def test_a_server_that_drains_unsettles_the_tablets_that_it_holds():
     assert not views.unsettled
 
 
+def test_the_end_of_maintenance_is_news_of_what_is_silent_there():
+    story, views = Story(), Views()
+    tablet = story.running("a", "b", "c")
+    take(story, views, "a", lead(tablet, ABC, "a", health={"b": "healthy", "c": "silent"}))
+    story.apply(e.ServerMaintained("tablet-server/c", True))
+    views.news.clear()
+    story.apply(e.ServerMaintained("tablet-server/c", False))
+    views.settle_held(story.catalog, ["tablet-server/c"])
+    assert list(views.news) == [tablet], "it is decided upon before all that waits"
+
+
 def test_a_replica_outside_the_configuration_is_a_stray_unless_its_own_is_newer_or_it_is_being_copied():
     story, views = Story(), Views()
     tablet = story.running("a", "b", "c")

@@ -1,0 +1,221 @@
+"""S31: the leader's replica moves to another server, under writes, and whoever asked for it, or the master, may die meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from ebla.actors.master.messages import MoveReplicaRequest
+from ebla.actors.repair_messages import MembersReply
+from ebla.actors.tablet.server import TabletServer
+from ebla.errors import Unavailable
+from tests.master.real_servers import (
+    HOSTS,
+    OPTIONS,
+    asked,
+    healed,
+    members_of,
+    role,
+    table,
+    voters,
+    with_a_tablet,
+)
+from tests.master.stage import MASTER, Stage, play
+
+FIVE = (*HOSTS, "e")
+REPAIR, BURY = "master.repair_tablet.before_rpc", "master.tombstone_tablet.before_rpc"
+
+
+async def led(stage: Stage, hosts: tuple[str, ...] = HOSTS, **given: int) -> MoveReplicaRequest:
+    """A tablet whose leader's replica is to move to a server that has none."""
+    tablet, _ = await with_a_tablet(stage, hosts, **given)
+    source = leader(stage, tablet)
+    assert source is not None
+    return MoveReplicaRequest(tablet, source, next(h for h in hosts if h not in voters(stage, tablet)))
+
+
+def leader(stage: Stage, tablet: str) -> str | None:
+    """The host, as the master knows."""
+    uuid = stage.master.views.of(tablet).leader
+    peer = stage.master.catalog.tablets[tablet].member(uuid) if uuid else None
+    return peer.address.rpartition("/")[2] if peer else None
+
+
+def moved(stage: Stage, move: MoveReplicaRequest) -> bool:
+    """And settled: three voters, who all run, and nobody else with more than a tombstone."""
+    if not stage.cluster.alive(MASTER) or move.tablet not in stage.master.catalog.tablets:
+        return False
+    members = members_of(stage, move.tablet)
+    return move.target in members and move.source not in members and healed(stage)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_leaders_replica_moves_under_writes_that_hardly_notice(seed: int) -> None:
+    async def scenario(stage: Stage) -> None:
+        move = await led(stage)
+        before = voters(stage, move.tablet)
+        rows, written, longest, over = await table(stage), 0, 0.0, False
+        clock = stage.cluster.loop.time
+        terms = role(stage, move.source).replicas[move.tablet].core.term
+
+        async def write() -> None:
+            nonlocal written, longest
+            while not over:
+                began = clock()
+                await rows.upsert([{"id": written, "note": "x" * 200}])
+                written, longest = written + 1, max(longest, clock() - began)
+
+        writing = asyncio.ensure_future(write())
+        await stage.until(lambda: written > 200)
+        seen: dict[str, None] = {}
+        await stage.ask("move_replica", move, MembersReply)
+
+        def done() -> bool:
+            seen.update(dict.fromkeys(members_of(stage, move.tablet)))
+            return moved(stage, move)
+
+        await stage.until(done)
+        more = written
+        await stage.until(lambda: written > more + 50)
+        over = True
+        await writing
+        after = sorted({*before, move.target} - {move.source})
+        assert voters(stage, move.tablet) == after
+        assert {*seen} == {*before, move.target}, "nobody else came in between"
+        assert role(stage, move.source).lifecycle.all()[move.tablet].state == "deleted"
+        chief = leader(stage, move.tablet)
+        assert chief in after
+        assert role(stage, chief).replicas[move.tablet].core.term == terms + 1, (
+            "one graceful election, no other"
+        )
+        assert longest < 1.0, "nobody had to miss a leader first, which takes as long"
+        assert await rows.scan().count() == written
+
+    play(scenario, seed, OPTIONS)
+
+
+def at(stage: Stage, point: str, times: int, act: Callable[[], object]) -> None:
+    """When the master comes to the point for the so-manieth time."""
+
+    async def here() -> None:
+        nonlocal times
+        times -= 1
+        if times:
+            stage.points.acts[point] = here
+        else:
+            act()
+
+    stage.points.acts[point] = here
+
+
+@pytest.mark.parametrize("then", ["nothing", "again", "the master dies"])
+@pytest.mark.parametrize("step", ["asked", "copying", "hands over", "evicts", "buries", "done"])
+def test_a_leaders_move_that_nobody_drives_any_more_comes_to_its_end(step: str, then: str) -> None:
+    async def scenario(stage: Stage) -> None:
+        move = await led(stage)
+        came = asyncio.Event()
+        revived = stage.revive_master()
+
+        def act() -> None:
+            came.set()
+            if then == "the master dies":
+                stage.cluster.crash(MASTER)
+
+        point, times = {"hands over": (REPAIR, 1), "evicts": (REPAIR, 2), "buries": (BURY, 1)}.get(
+            step, ("", 0)
+        )
+        if point:
+            at(stage, point, times, act)
+        operator = asyncio.ensure_future(stage.ask("move_replica", move, MembersReply))
+        if step == "asked":
+            await stage.until(lambda: stage.cluster.alive(MASTER))
+        await asyncio.sleep(0.002)
+        operator.cancel()
+        if step == "copying":
+            await stage.until(lambda: "pre_voter" in members_of(stage, move.tablet).values())
+        elif step == "done":
+            await stage.until(lambda: moved(stage, move))
+        if point:
+            await came.wait()
+        else:
+            act()
+        if then == "again" or step == "asked":
+            await asked(stage, "move_replica", move)
+        await stage.until(lambda: moved(stage, move))
+        assert (await asked(stage, "move_replica", move)).configuration.peer(move.source) is None
+        await stage.until(lambda: revived[0] == (then == "the master dies"))
+        stage.watcher.cancel()
+
+    play(scenario, 0, OPTIONS)
+
+
+def test_a_leader_that_cannot_hand_over_yet_is_asked_until_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest, refused = TabletServer.step_down, 0
+
+    async def unwilling(self: TabletServer, request: object) -> object:
+        nonlocal refused
+        refused += 1
+        if refused < 5:
+            raise Unavailable("nobody has caught up")
+        return await honest(self, request)
+
+    monkeypatch.setattr(TabletServer, "step_down", unwilling)
+
+    async def scenario(stage: Stage) -> None:
+        move = await led(stage)
+        await asked(stage, "move_replica", move)
+        await stage.until(lambda: moved(stage, move))
+        assert refused == 5
+
+    play(scenario, 0, OPTIONS)
+
+
+@pytest.mark.parametrize("of_leader", [True, False])
+def test_a_move_whose_target_dies_while_it_copies_leaves_no_mark_where_no_other_can_take_it(
+    of_leader: bool,
+) -> None:
+    """KUDU-3789."""
+
+    async def scenario(stage: Stage) -> None:
+        move = await copying(stage, HOSTS, of_leader)
+        before = voters(stage, move.tablet)
+        stage.cluster.crash(f"tablet-server/{move.target}")
+        await stage.until(lambda: members_of(stage, move.tablet) == dict.fromkeys(before, "voter"))
+        await stage.until(lambda: not stage.master.views.unsettled)
+        assert not any(peer.replace for peer in stage.master.catalog.tablets[move.tablet].configuration.peers)
+        await stage.cluster.restart(f"tablet-server/{move.target}")
+        await stage.until(lambda: healed(stage))
+        await asyncio.sleep(30.0)
+        assert voters(stage, move.tablet) == before, "nobody goes on with it"
+
+    play(scenario, 0, OPTIONS)
+
+
+@pytest.mark.parametrize("of_leader", [True, False])
+def test_a_move_whose_target_dies_while_it_copies_goes_to_another_server(of_leader: bool) -> None:
+    async def scenario(stage: Stage) -> None:
+        move = await copying(stage, FIVE, of_leader)
+        stage.cluster.crash(f"tablet-server/{move.target}")
+        await stage.until(lambda: move.source not in members_of(stage, move.tablet))
+        wanted = {*FIVE} - {move.source, move.target}
+        await stage.until(
+            lambda: set(voters(stage, move.tablet)) == wanted and not stage.master.views.unsettled
+        )
+
+    play(scenario, 0, OPTIONS)
+
+
+async def copying(stage: Stage, hosts: tuple[str, ...], of_leader: bool) -> MoveReplicaRequest:
+    """A move whose target is being copied; whoever asked for it is gone."""
+    move = await led(stage, hosts, copy_bytes_per_s=2_000)
+    rows = await table(stage)
+    for number in range(100):
+        await rows.upsert([{"id": number, "note": "x" * 1_000}])
+    if not of_leader:
+        follower = next(host for host in voters(stage, move.tablet) if host != move.source)
+        move = MoveReplicaRequest(move.tablet, follower, move.target)
+    await asked(stage, "move_replica", move)
+    await stage.until(lambda: bool(role(stage, move.target).copies.jobs))
+    return move
