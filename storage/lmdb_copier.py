@@ -10,9 +10,11 @@ Either end that fails says why in one line, behind the number of the operating s
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain, islice, repeat
 from typing import BinaryIO, TypeAlias
 
@@ -29,7 +31,9 @@ FRAME_BYTES = 1 << 20
 FRAME_MAX = 1 << 28
 STEP = 16  # items between two looks at the size of a frame
 SAMPLED = 64  # items at either end of a database
-SYNC_BYTES = 8 << 20  # written between two syncs: what others, who sync a record, may have to wait for
+SYNC_BYTES = (
+    4 << 20
+)  # written between two syncs, and during one: what others, who sync a record, may have to wait for
 ROOM_BYTES = 1 << 26
 NICE = 10  # whoever waits for an answer goes first
 DAMAGE = 0
@@ -117,6 +121,8 @@ def receive(work: Work) -> None:
         max_dbs=work.databases_max,
     )
     data = os.open(data_file, os.O_RDWR | os.O_CLOEXEC)
+    syncs, synced = ThreadPoolExecutor(1), Future[None]()
+    synced.set_result(None)
     arrived: dict[bytes, int] = {}
     unsynced = 0
     while True:
@@ -135,7 +141,9 @@ def receive(work: Work) -> None:
         unsynced += _size(items)
         if unsynced >= SYNC_BYTES:
             unsynced = 0
-            os.fdatasync(data)
+            synced.result()
+            synced = syncs.submit(os.fdatasync, data)
+    synced.result()
     if sys.stdin.buffer.read(1):
         raise Broken("there is more behind its end")
     _finish(environment, arrived, items)
@@ -184,6 +192,7 @@ def _room(environment: lmdb.Environment, items: list[Item]) -> None:
 
 def main(told: str) -> None:
     os.nice(NICE)
+    gc.disable()  # items make no circles
     try:
         work = msgspec.json.decode(told, type=Work)
         {"send": send, "receive": receive}[work.verb](work)
