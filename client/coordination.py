@@ -13,11 +13,14 @@ its ephemeral nodes are gone, and whatever is asked with it gets SessionExpired.
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from ebla.actors.coordination import messages as m
 from ebla.actors.coordination.errors import SessionExpired
+from ebla.actors.coordination.limits import UNDER_WAY_MAX
 from ebla.actors.coordination.messages import Check, Create, Delete, Operation, Result, Set
 from ebla.actors.messages import Empty
 from ebla.arguments import check_deadline, check_int, check_text
@@ -158,6 +161,7 @@ class Session(Coordination):
         self._ended: EblaError | None = None
         self._next = 0
         self._outstanding: dict[int, None] = {}  # requests whose answer is not known, ascending
+        self._held_back: dict[int, asyncio.Future[None]] = {}  # those too far above the lowest one
         self._sure_until = 0.0
         self._heard(asked_at)
         self._keeping = self._connection.world.spawn(self._keep(), f"keep session {self.id}")
@@ -225,12 +229,51 @@ class Session(Coordination):
     def _end(self, why: EblaError) -> None:
         if self._ended is None:
             self._ended = why
+            for number in list(self._held_back):
+                self._let_go(number)
 
     def _check(self) -> None:
         if self._ended is not None:
             raise same(self._ended)
 
     # -- changes
+
+    @property
+    def _lowest(self) -> int:
+        return next(iter(self._outstanding), self._next)
+
+    async def _room(self, number: int, deadline_s: float) -> None:
+        """Wait until so few changes are under way that the masters need not refuse this one."""
+        if number < self._lowest + UNDER_WAY_MAX:
+            return
+        future = self._held_back[number] = asyncio.get_running_loop().create_future()
+        try:
+            if deadline_s == inf:
+                await future
+            else:
+                async with self._connection.world.clock.timeout(deadline_s):
+                    await future
+        except TimeoutError:
+            late = TimedOut(
+                f"a change of session {self.id} was not sent within {deadline_s:g} s: {UNDER_WAY_MAX} others are under way",
+                deadline_s=deadline_s,
+            )
+            late.possibly_applied = False
+            raise late from None
+        finally:
+            self._held_back.pop(number, None)
+
+    def _let_go(self, number: int) -> None:
+        future = self._held_back.pop(number, None)
+        if future is not None and not future.done():
+            future.set_result(None)
+
+    def _over(self, number: int) -> None:
+        """The request is not asked again; those that it held back are."""
+        before = self._lowest
+        self._outstanding.pop(number, None)
+        for freed in range(before, self._lowest):
+            self._let_go(freed + UNDER_WAY_MAX)
 
     async def create(
         self,
@@ -319,13 +362,19 @@ class Request:
         session = self._session
         session._check()
         connection = session._connection
-        lowest = next(iter(session._outstanding))
-        message = m.ChangeRequest(session.id, self._number, lowest, self._operations)
+        began = connection.world.clock.monotonic()
+        await session._room(self._number, deadline_s)
+        session._check()
+        message = m.ChangeRequest(session.id, self._number, session._lowest, self._operations)
         asked_at = connection.world.clock.monotonic()
+        left_s = max(0.01, deadline_s - (asked_at - began))
         try:
-            reply = await connection.ask_master("change_nodes", message, m.ChangeReply, deadline_s=deadline_s)
+            reply = await connection.ask_master("change_nodes", message, m.ChangeReply, deadline_s=left_s)
         except SessionExpired as error:
             session._end(error)
+            raise
+        except ConnectionClosed:
+            self.give_up()
             raise
         except EblaError as error:
             if retriable(error) or error.possibly_applied:
@@ -338,7 +387,7 @@ class Request:
 
     def give_up(self) -> None:
         """It is not sent again. A copy that is still on its way is not carried out after the session's next change."""
-        self._session._outstanding.pop(self._number, None)
+        self._session._over(self._number)
 
 
 def check_data(data: Any) -> bytes:

@@ -6,6 +6,10 @@ import msgspec
 
 from ebla.storage.errors import InvalidArgument
 
+# Changes that a client has under way in one session: their numbers are no further apart. Whatever a client believes to be its
+# lowest unanswered one, it then waits for fewer than twice as many answers.
+UNDER_WAY_MAX = 500
+
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`session_s_min`, `session_s_max`: what timeouts sessions may ask for. `polls_max`: calls that wait for a change at one
@@ -29,3 +33,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 raise InvalidArgument(
                     f"coordination.{name} must be greater than zero, not {getattr(self, name)}"
                 )
+        if self.unanswered_max < 2 * UNDER_WAY_MAX:
+            raise InvalidArgument(
+                f"coordination.unanswered_max must be {2 * UNDER_WAY_MAX} at least, not {self.unanswered_max}: a client has "
+                f"up to {UNDER_WAY_MAX} changes under way"
+            )

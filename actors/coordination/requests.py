@@ -91,9 +91,13 @@ def decide(namespace: Namespace, request: ChangeRequest, limits: Limits) -> Node
         raise StaleRequest(
             f"request {request.number} of session {request.session} was given up by its client"
         )
-    if len(session.answers) >= limits.unanswered_max:
+    unanswered = max(request.unanswered, session.unanswered)
+    awaited = sum(
+        answer.number >= unanswered for answer in session.answers
+    )  # this change lets go of the others
+    if awaited >= limits.unanswered_max:
         raise Throttled(
-            f"session {request.session} waits for {len(session.answers)} answers",
+            f"session {request.session} waits for {awaited} answers",
             limit="unanswered_max",
             retry_after_s=RETRY_AFTER_S,
         )
@@ -101,7 +105,6 @@ def decide(namespace: Namespace, request: ChangeRequest, limits: Limits) -> Node
     results = tuple(draft.carry_out(operation) for operation in request.operations)
     if not draft.changes:
         return results
-    unanswered = max(request.unanswered, session.unanswered)
     return NodesChanged(request.session, request.number, unanswered, digest, tuple(draft.changes), results)
 
 

@@ -311,6 +311,22 @@ def test_a_session_waits_for_so_many_answers_only():
         room.ask(Create("/more"), number=3)
 
 
+def test_a_change_that_brings_the_news_that_its_client_has_all_answers_is_carried_out():
+    room = Room(Limits(unanswered_max=3))
+    room.open()
+    for number in range(3):
+        room.ask(Create(f"/{number}"), number=number)
+    with pytest.raises(Throttled):
+        room.ask(Create("/more"), number=3)
+    room.ask(Create("/more"), number=3, unanswered=1)
+    assert len(room.namespace.sessions["s"].answers) == 3
+
+
+def test_a_limit_of_answers_that_a_client_could_reach_by_itself_is_refused():
+    with pytest.raises(InvalidArgument, match="unanswered_max must be 1000 at least, not 999"):
+        Limits(unanswered_max=999).validate()
+
+
 # -- the catalog around it
 
 

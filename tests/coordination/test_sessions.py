@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ebla.actors.coordination.errors import NotEmpty, SessionExpired, VersionMismatch
+from ebla.actors.coordination.limits import UNDER_WAY_MAX
 from ebla.coordination import Check, Create, Delete, Set
 from ebla.errors import AlreadyPresent, ConnectionClosed, InvalidArgument, NotFound, TimedOut
 from tests.coordination.crowd import Process, session
@@ -166,6 +167,43 @@ def test_a_change_that_nobody_answers_in_time_is_unknown_and_the_next_one_ends_i
         await mine.create("/third")
         numbers = stage.role(await stage.active()).reign.master.catalog.namespace.sessions[mine.id]
         assert numbers.unanswered == 2 and len(numbers.answers) == 1
+
+    play(scenario)
+
+
+def test_any_number_of_changes_at_once_come_through_one_after_the_other():
+    async def scenario(stage: GroupStage) -> None:
+        mine = await session(stage, "one", 30.0)
+        await mine.create("/w")
+        asked = [mine.create(f"/w/{number}", ephemeral=True, deadline_s=60.0) for number in range(1500)]
+        made = await asyncio.gather(*asked)
+        assert len(await mine.children("/w")) == len(made) == 1500
+        await mine.delete("/w/0")
+
+    play(scenario)
+
+
+def test_changes_are_held_back_behind_one_that_nobody_answers_and_end_in_time_or_with_the_session():
+    async def scenario(stage: GroupStage) -> None:
+        mine = await session(stage, "one", 30.0)
+        held = mine._request(Create("/never-sent"))
+        for number in range(1, UNDER_WAY_MAX):
+            await mine.create(f"/n{number}")
+        with pytest.raises(TimedOut, match="500 others are under way") as late:
+            await mine.create("/late", deadline_s=1.0)
+        assert not late.value.possibly_applied
+        waiting = asyncio.ensure_future(mine.create("/next"))
+        await asyncio.sleep(1.0)
+        assert not waiting.done()
+        held.give_up()
+        await waiting
+        held = mine._request(Create("/never-sent"))
+        last = [asyncio.ensure_future(mine.create(f"/m{number}")) for number in range(UNDER_WAY_MAX)]
+        await asyncio.wait(last[:-1])
+        await mine.close()
+        with pytest.raises(SessionExpired):
+            await last[-1]
+        assert not await mine.exists("/late")
 
     play(scenario)
 
