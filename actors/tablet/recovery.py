@@ -10,9 +10,11 @@
 So nobody has to create the replica of a new member, and one that is beyond the log's help is mended where it is (seed 000).
 Sending is idempotent: the request says which state it stands on, and the server looks whether it is still so.
 
-`CALLS_MAX` requests are under way at a time. After each one the next to the same peer waits, twice as long as before, until
-the peer follows again: a copy that cannot succeed costs a call in half a minute. The peer counts as failed by then
-(raft/progress.py), unless its server has told to wait because others are copied first.
+`CALLS_MAX` requests are under way at a time, `PEER_CALLS_MAX` to one server; who may be asked for longest comes first. Only a peer
+that answered a moment ago is asked: what one told that is silent by now may be true no more, and the call would take a place for all
+of its time. After each request the next to the same peer waits, twice as long as before, until the peer follows again: a copy that
+cannot succeed costs a call in half a minute. The peer counts as failed by then (raft/progress.py), unless its server has told to
+wait because others are copied first.
 
 Sources: seed 000; Kudu's peer health and tablet copy trigger (kudu.md A4, A10).
 """
@@ -42,6 +44,7 @@ from ebla.storage.errors import EblaError
 log = logging.getLogger(__name__)
 
 CALLS_MAX = 4
+PEER_CALLS_MAX = 2  # a server that hangs leaves places for the others
 CALL_TIMEOUT_S = 15.0  # what is there is set aside first, and a session begun at the source
 OpId = tuple[int, int]  # index and term of an entry
 
@@ -64,6 +67,7 @@ class Recovery:
         self.options = options
         self.replicas = replicas
         self.calls = 0
+        self._calls_to: dict[str, int] = {}  # by the peer's uuid; those under way
         self._attempts: dict[tuple[str, str], Attempt] = {}  # tablet, peer
 
     def start(self) -> None:
@@ -77,6 +81,7 @@ class Recovery:
     def _look(self, now: float) -> None:
         """Decides, and awaits nothing."""
         kept: dict[tuple[str, str], Attempt] = {}
+        due: list[tuple[Replica, Peer, Attempt, str, OpId | None]] = []
         for replica in self.replicas.values():
             if not replica.leads:
                 replica.health = {}
@@ -88,19 +93,27 @@ class Recovery:
                     continue
                 key = (replica.tablet, uuid)
                 attempt = kept[key] = self._attempts.get(key) or Attempt()
-                peer, wanted = core.configuration.peer(uuid), needed(core, uuid, now)
+                peer, wanted = core.configuration.peer(uuid), self._wanted(core, uuid, now)
                 if peer is None or wanted is None or attempt.under_way or now < attempt.not_before:
                     continue
-                if self.calls < CALLS_MAX:
-                    self._send(replica, peer, attempt, *wanted)
+                due.append((replica, peer, attempt, *wanted))
         self._attempts = kept
+        for replica, peer, attempt, state, last in sorted(due, key=lambda each: each[2].not_before):
+            if self.calls < CALLS_MAX and self._calls_to.get(peer.uuid, 0) < PEER_CALLS_MAX:
+                self._send(replica, peer, attempt, state, last)
+
+    def _wanted(self, core: RaftCore, uuid: str, now: float) -> tuple[str, OpId | None] | None:
+        progress = core.progress.get(uuid)
+        if progress is None or now - progress.contact_at > 2 * self.options.election_s_min:
+            return None
+        return needed(core, uuid, now)
 
     def _send(self, replica: Replica, peer: Peer, attempt: Attempt, state: str, last: OpId | None) -> None:
         core = replica.core
         own = core.configuration.peer(core.me)
         assert own is not None, (replica.tablet, core.configuration)
         request = m.StartCopyRequest(peer.uuid, replica.tablet, own, core.term, state, last)
-        self.calls += 1
+        self._count(peer, 1)
         attempt.under_way = True
         self.world.spawn(self._ask(replica, peer, attempt, request), f"copy to {peer.address}")
 
@@ -110,7 +123,7 @@ class Recovery:
             if replica.leads and replica.core.term == request.term:
                 wait_s = await self._call(peer, request)
         finally:
-            self.calls -= 1
+            self._count(peer, -1)
             attempt.under_way = False
         if wait_s and (progress := replica.core.progress.get(peer.uuid)):
             progress.waits(self.world.clock.monotonic())
@@ -118,6 +131,12 @@ class Recovery:
             attempt.asked += 1
             wait_s = min(RETRY_S_MIN * 2.0 ** min(attempt.asked - 1, 16), RETRY_S_MAX)
         attempt.not_before = self.world.clock.monotonic() + wait_s * self.world.random.uniform(1.0, 1.5)
+
+    def _count(self, peer: Peer, change: int) -> None:
+        self.calls += change
+        self._calls_to[peer.uuid] = self._calls_to.get(peer.uuid, 0) + change
+        if not self._calls_to[peer.uuid]:
+            del self._calls_to[peer.uuid]
 
     async def _call(self, peer: Peer, request: m.StartCopyRequest) -> float:
         """How long the peer asks us to wait; 0 if it does not."""

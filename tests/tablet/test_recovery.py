@@ -17,7 +17,7 @@ from ebla.actors.tablet.raft.messages import Configuration, Peer
 from ebla.actors.tablet.server import TabletServer
 from ebla.storage.errors import Corruption, DiskFull
 from tests.tablet.copies import entomb, fill, left_behind, same_rows, until
-from tests.tablet.harness import HOSTS, SCHEMA, TABLET, Group, address, row, simulate
+from tests.tablet.harness import FIVE, HOSTS, SCHEMA, TABLET, Group, address, row, simulate
 from tests.tablet.test_members import members
 
 PATIENCE: dict[str, Any] = {"follower_failed_s": 6.0}
@@ -295,9 +295,44 @@ def test_requests_of_many_tablets_are_few_at_a_time(monkeypatch: pytest.MonkeyPa
             "all are copied",
             120.0,
         )
-        assert max(at_once) == recovery.CALLS_MAX
+        assert max(at_once) == recovery.PEER_CALLS_MAX
 
     simulate(scenario)
+
+
+def test_a_server_that_hangs_does_not_keep_the_replicas_of_another_from_being_mended() -> None:
+    """It told of tombstones, more than are asked for at a time, and stands still by now."""
+
+    async def scenario(group: Group) -> None:
+        tablets = [f"{n:032x}" for n in range(1, 17)]
+        for tablet in tablets:
+            await group.create(tablet)
+        leader = await group.leader()
+        for tablet in tablets:
+            await lead(group, leader, tablet)
+        hung, well = [host for host in group.hosts if host != leader][:2]
+        told, other = tablets[:14], tablets[14:]
+        for tablet in told:
+            await entomb(group, hung, tablet)
+        uuid = group.server(hung).instance.uuid
+        await until(
+            group,
+            lambda: any(group.replica(leader, t).core.progress[uuid].refusal for t in told[5:]),
+            "tombstones are told of",
+        )
+        group.cluster.pause(address(hung))
+        for tablet in other:
+            await entomb(group, well, tablet)
+        await until(
+            group,
+            lambda: all(tablet in group.server(well).replicas for tablet in other),
+            "it is mended",
+            10.0,
+        )
+        await group.sleep(30.0)
+        assert group.server(leader).recovery.calls == 0, "who is silent is asked for nothing"
+
+    simulate(scenario, hosts=FIVE, copies_max=1)
 
 
 def test_one_that_leads_no_more_asks_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,6 +353,14 @@ def test_one_that_leads_no_more_asks_for_nothing(monkeypatch: pytest.MonkeyPatch
         assert seen == [] and own.calls == 0 and not attempt.under_way
 
     simulate(scenario)
+
+
+async def lead(group: Group, host: str, tablet: str) -> None:
+    uuid = group.server(host).instance.uuid
+    leader = await group.leader(tablet)
+    if leader != host:
+        await group.ask(leader, "step_down", m.StepDownRequest(tablet, uuid), m.StepDownReply, 10.0)
+        await until(group, lambda: group.replica(host, tablet).leads, "it leads")
 
 
 # -- health
