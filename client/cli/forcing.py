@@ -121,14 +121,8 @@ async def _forced(cluster: Cluster, plan: Plan, progress: Progress) -> MembersRe
 
 def planned(survey: Survey, health: TabletHealth, keep: list[str]) -> Plan:
     """Who would lead, of those that are kept. Raises Refused where it is not needed, or cannot be."""
-    voters = [replica for replica in health.replicas if replica.member in (None, "voter")]
-    run = sum(replica.status in ("HEALTHY", "LAGGING") for replica in voters)
-    if 2 * run > len(voters):
-        raise Refused(
-            f"{run} of {len(voters)} voters of tablet {short(health.tablet)} run, a majority: nothing need be forced",
-            hint=f"`ebla tablet remove-replica {short(health.tablet)} SERVER` takes a replica off",
-        )
     reports = _reports(survey, health.tablet)
+    _require_need(health, reports)
     kept: dict[str, ReplicaReport] = {}
     for word in keep:
         uuid = meant(word, [(replica.uuid, replica.address) for replica in health.replicas])
@@ -163,6 +157,22 @@ def planned(survey: Survey, health: TabletHealth, keep: list[str]) -> Plan:
         commit_index=report.commit_index,
         configuration=report.configuration,
     )
+
+
+def _require_need(health: TabletHealth, reports: dict[str, ReplicaReport]) -> None:
+    """Who votes stands in the newest configuration that a survivor has committed: without a leader nobody else tells, and
+    what the master heard last may be older."""
+    run = {uuid: report for uuid, report in reports.items() if report.state == "running"}
+    newest = max((report.configuration for report in run.values()), key=lambda each: each.order, default=None)
+    if newest is None:
+        return
+    voters = newest.voters()
+    alive = sum(peer.uuid in run for peer in voters)
+    if alive >= newest.majority:
+        raise Refused(
+            f"{alive} of {len(voters)} voters of tablet {short(health.tablet)} run, a majority: nothing need be forced",
+            hint=f"`ebla tablet remove-replica {short(health.tablet)} SERVER` takes a replica off",
+        )
 
 
 def _reports(survey: Survey, tablet: str) -> dict[str, ReplicaReport]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cli.repair_stage import Repairing
+from ebla.chaos.simulation.loop import run
+from tests.cli.repair_stage import Repairing, RepairStage, first_tablet
 from tests.cli.stage import Cli
+from tests.master.healed import follower, leader, spare
 
 
 @pytest.fixture
@@ -16,3 +18,23 @@ def ebla(monkeypatch: pytest.MonkeyPatch) -> Cli:
 @pytest.fixture
 def repairing(monkeypatch: pytest.MonkeyPatch) -> Repairing:
     return Repairing(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def tablet() -> str:
+    return first_tablet()
+
+
+@pytest.fixture(scope="module")
+def places(tablet: str) -> dict[str, str]:
+    """The leader, a follower and the host without a replica, the same in every run."""
+    found: dict[str, str] = {}
+
+    async def main() -> None:
+        stage = RepairStage()
+        await stage.start("abcd")
+        found["leader"], found["spare"] = leader(stage, tablet), spare(stage, tablet)
+        found["follower"] = follower(stage, tablet)
+
+    run(main())
+    return found

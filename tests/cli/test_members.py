@@ -1,45 +1,17 @@
-"""`ebla tablet add-replica | remove-replica | move-replica | unsafe-change-config` and `ebla nodes drain`, as they are typed."""
+"""`ebla tablet add-replica | remove-replica | move-replica` and `ebla nodes drain`, as they are typed."""
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
-from ebla.actors import messages as m
 from ebla.actors.master.messages import DrainReply, DrainRequest
 from ebla.actors.repair_messages import UNHEALTHY
 from ebla.actors.tablet.raft.messages import Configuration, Peer
 from ebla.cli import draining, members
 from ebla.cli.problems import Refused
 from ebla.placement import launch
-from tests.cli.repair_stage import Repairing, RepairStage, first_tablet
-from tests.cli.stage import HOSTS, Cli, Stage
-from tests.cli.test_commands import flights
-from tests.master.healed import configuration, follower, hosts_of, leader, silence, spare, well
-
-
-@pytest.fixture(scope="module")
-def tablet() -> str:
-    return first_tablet()
-
-
-@pytest.fixture(scope="module")
-def places(tablet: str) -> dict[str, str]:
-    """The leader, a follower and the host without a replica, the same in every run."""
-    from ebla.chaos.simulation.loop import run
-
-    found: dict[str, str] = {}
-
-    async def main() -> None:
-        stage = RepairStage()
-        await stage.start("abcd")
-        found["leader"], found["spare"] = leader(stage, tablet), spare(stage, tablet)
-        found["follower"] = follower(stage, tablet)
-
-    run(main())
-    return found
-
+from tests.cli.repair_stage import Repairing, RepairStage
+from tests.master.healed import configuration, hosts_of, silence, well
 
 # -- replicas ------------------------------------------------------------------------------------------------
 
@@ -197,59 +169,6 @@ def test_show_and_check_tell_roles_marks_health_and_draining(
     assert [row.split()[0] for row in nodes.lines if "drains" in row] == [places["leader"]]
 
 
-# -- forcing -------------------------------------------------------------------------------------------------
-
-
-async def majority_lost(stage: RepairStage) -> None:
-    for host in hosts_of(stage, stage.tablets[0])[1:]:
-        stage.cluster.crash(f"tablet-server/{host}")
-        stage.fairy.words[stage.server(host).uuid] = UNHEALTHY
-    stage.fairy.elects = False
-
-
-def test_a_lost_majority_is_given_up_only_with_the_whole_id(repairing: Repairing, tablet: str) -> None:
-    survivor = "a"
-    asked: list[m.UnsafeChangeRequest] = []
-
-    async def looked(stage: RepairStage) -> None:
-        asked.extend(stage.of(survivor).asked)
-
-    async def kept_first(stage: RepairStage) -> None:
-        assert hosts_of(stage, tablet)[0] == survivor
-        await majority_lost(stage)
-
-    force = ("tablet", "unsafe-change-config", tablet[:8], "--keep", survivor)
-    for words, typed in (
-        (force, None),
-        ((*force, "--json"), None),
-        ((*force, "--yes-i-lose-data", tablet[:8]), None),
-        (force, "y\n"),
-        (force, f"{tablet[:8]}\n"),
-    ):
-        refused = repairing(*words, prepare=kept_first, looked=looked, typed=typed)
-        assert refused.status == 1 and not asked, refused.err
-    done = repairing(*force, prepare=kept_first, looked=looked, typed=f"{tablet}\n")
-    assert done.status == 0, done.err
-    told = " ".join(done.err.split())
-    assert "LOST: every write that was acknowledged and is not in the log of the new leader" in told
-    assert "the leader" in told and told.count("given up") == 2
-    (request,) = asked
-    assert (request.tablet, request.keep, request.configuration_index) == (tablet, (request.dest_uuid,), -1)
-    again = repairing(*force, "--yes-i-lose-data", tablet, "--json", prepare=kept_first)
-    assert (again.json["unsafe"], len(again.json["lost"]), len(again.json["members"])) == (1, 2, 1)
-
-
-def test_nothing_is_forced_where_a_majority_lives_or_who_is_kept_does_not_run(
-    repairing: Repairing, tablet: str
-) -> None:
-    force = ("tablet", "unsafe-change-config", tablet, "--yes-i-lose-data", tablet, "--keep")
-    alive = repairing(*force, "a")
-    assert (alive.status, "nothing need be forced" in alive.err) == (1, True)
-    for server, told in (("nowhere", "has no replica at 'nowhere'"), ("b", "cannot be kept")):
-        refused = repairing(*force, server, prepare=majority_lost)
-        assert (refused.status, told in " ".join(refused.err.split())) == (1, True), refused.err
-
-
 # -- draining ------------------------------------------------------------------------------------------------
 
 
@@ -366,36 +285,3 @@ def test_a_command_that_waits_no_longer_says_that_it_goes_on(
     )
     late = repairing(*words, prepare=nothing, looked=looked)
     assert (late.status, "goes on without this command" in late.err) == (1, True), late.err
-
-
-# -- with real tablet servers --------------------------------------------------------------------------------
-
-
-async def two_lost(stage: Stage) -> None:
-    await stage.table()
-    for host in HOSTS[1:]:
-        stage.cluster.crash(f"tablet-server/{host}")
-
-
-def test_a_real_survivor_leads_alone_and_the_mark_stays(ebla: Cli) -> None:
-    tablets = [each["tablet"] for each in ebla("tablet", "list", "--json", prepare=flights).json["tablets"]]
-
-    async def forced_once(stage: Stage) -> None:
-        await two_lost(stage)
-        network = stage.cluster.client_world("operator").network
-        (server,) = [status for status in await stage.db.servers() if status.host == HOSTS[0]]
-        for tablet in tablets:
-            request = m.UnsafeChangeRequest(server.uuid, tablet, (server.uuid,), -1, "a test")
-            await asyncio.sleep(10.0)  # until nobody has heard of a leader
-            await network.call(server.address, "unsafe_change", request, m.MembersReply, 10.0)
-
-    keep = ("tablet", "unsafe-change-config", tablets[0], "--keep", HOSTS[0], "--yes-i-lose-data", tablets[0])
-    done = ebla(*keep, "--json", prepare=two_lost)
-    assert done.status == 0, done.err
-    assert [each["address"] for each in done.json["members"]] == [f"tablet-server/{HOSTS[0]}"]
-    assert (done.json["unsafe"], len(done.json["lost"])) == (1, 2)
-    check = ebla("check", prepare=forced_once)
-    assert check.status == 1, "the other replicas are missing"
-    assert any("forced without a majority once" in line for line in check.lines), check.out
-    shown = ebla("tablet", "show", tablets[0], prepare=forced_once)
-    assert "forced on it without a majority 1 time: acknowledged writes may be missing" in shown.out

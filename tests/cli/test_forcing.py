@@ -1,0 +1,133 @@
+"""`ebla tablet unsafe-change-config`, as it is typed."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ebla.actors import messages as m
+from ebla.actors.master.messages import AddReplicaRequest
+from ebla.actors.repair_messages import UNHEALTHY
+from tests.cli.repair_stage import Repairing, RepairStage, first_tablet
+from tests.cli.stage import HOSTS, Cli, Stage
+from tests.cli.test_commands import flights
+from tests.master.healed import asked, configuration, hosts_of
+
+
+async def majority_lost(stage: RepairStage) -> None:
+    for host in hosts_of(stage, stage.tablets[0])[1:]:
+        stage.cluster.crash(f"tablet-server/{host}")
+        stage.fairy.words[stage.server(host).uuid] = UNHEALTHY
+    stage.fairy.elects = False
+
+
+def test_a_lost_majority_is_given_up_only_with_the_whole_id(repairing: Repairing, tablet: str) -> None:
+    survivor = "a"
+    sent: list[m.UnsafeChangeRequest] = []
+
+    async def looked(stage: RepairStage) -> None:
+        sent.extend(stage.of(survivor).asked)
+
+    async def kept_first(stage: RepairStage) -> None:
+        assert hosts_of(stage, tablet)[0] == survivor
+        await majority_lost(stage)
+
+    force = ("tablet", "unsafe-change-config", tablet[:8], "--keep", survivor)
+    for words, typed in (
+        (force, None),
+        ((*force, "--json"), None),
+        ((*force, "--yes-i-lose-data", tablet[:8]), None),
+        (force, "y\n"),
+        (force, f"{tablet[:8]}\n"),
+    ):
+        refused = repairing(*words, prepare=kept_first, looked=looked, typed=typed)
+        assert refused.status == 1 and not sent, refused.err
+    done = repairing(*force, prepare=kept_first, looked=looked, typed=f"{tablet}\n")
+    assert done.status == 0, done.err
+    told = " ".join(done.err.split())
+    assert "LOST: every write that was acknowledged and is not in the log of the new leader" in told
+    assert "the leader" in told and told.count("given up") == 2
+    (request,) = sent
+    assert (request.tablet, request.keep, request.configuration_index) == (tablet, (request.dest_uuid,), -1)
+    again = repairing(*force, "--yes-i-lose-data", tablet, "--json", prepare=kept_first)
+    assert (again.json["unsafe"], len(again.json["lost"]), len(again.json["members"])) == (1, 2, 1)
+
+
+def test_nothing_is_forced_where_a_majority_lives_or_who_is_kept_does_not_run(
+    repairing: Repairing, tablet: str
+) -> None:
+    force = ("tablet", "unsafe-change-config", tablet, "--yes-i-lose-data", tablet, "--keep")
+    alive = repairing(*force, "a")
+    assert (alive.status, "nothing need be forced" in alive.err) == (1, True)
+    for server, told in (("nowhere", "has no replica at 'nowhere'"), ("b", "cannot be kept")):
+        refused = repairing(*force, server, prepare=majority_lost)
+        assert (refused.status, told in " ".join(refused.err.split())) == (1, True), refused.err
+
+
+def test_non_voters_that_live_are_no_majority(monkeypatch: pytest.MonkeyPatch) -> None:
+    voters: list[str] = []
+
+    async def lost(stage: RepairStage) -> None:
+        tablet = stage.tablets[0]
+        voters[:] = hosts_of(stage, tablet)
+        for name in "abcde":
+            if name not in voters:
+                await asked(stage, "add_replica", AddReplicaRequest(tablet, name, "non_voter"))
+                await stage.until(lambda name=name: name in hosts_of(stage, tablet))
+        await stage.until(lambda: stage.holders(tablet) == list("abcde"))
+        assert len(configuration(stage, tablet).voters()) == 3
+        for name in voters[1:]:
+            stage.cluster.crash(f"tablet-server/{name}")
+            stage.fairy.words[stage.server(name).uuid] = UNHEALTHY
+        stage.fairy.elects = False
+
+    five = Repairing(monkeypatch, "abcde")
+    tablet = first_tablet("abcde")
+    five("check", prepare=lost)
+    done = five(
+        "tablet",
+        "unsafe-change-config",
+        tablet,
+        "--keep",
+        voters[0],
+        "--yes-i-lose-data",
+        tablet,
+        "--json",
+        prepare=lost,
+    )
+    assert done.status == 0, done.err
+    assert [each["address"] for each in done.json["members"]] == [f"tablet-server/{voters[0]}"]
+
+
+# -- with real tablet servers --------------------------------------------------------------------------------
+
+
+async def two_lost(stage: Stage) -> None:
+    await stage.table()
+    for host in HOSTS[1:]:
+        stage.cluster.crash(f"tablet-server/{host}")
+
+
+def test_a_real_survivor_leads_alone_and_the_mark_stays(ebla: Cli) -> None:
+    tablets = [each["tablet"] for each in ebla("tablet", "list", "--json", prepare=flights).json["tablets"]]
+
+    async def forced_once(stage: Stage) -> None:
+        await two_lost(stage)
+        network = stage.cluster.client_world("operator").network
+        (server,) = [status for status in await stage.db.servers() if status.host == HOSTS[0]]
+        for tablet in tablets:
+            request = m.UnsafeChangeRequest(server.uuid, tablet, (server.uuid,), -1, "a test")
+            await asyncio.sleep(10.0)  # until nobody has heard of a leader
+            await network.call(server.address, "unsafe_change", request, m.MembersReply, 10.0)
+
+    keep = ("tablet", "unsafe-change-config", tablets[0], "--keep", HOSTS[0], "--yes-i-lose-data", tablets[0])
+    done = ebla(*keep, "--json", prepare=two_lost)
+    assert done.status == 0, done.err
+    assert [each["address"] for each in done.json["members"]] == [f"tablet-server/{HOSTS[0]}"]
+    assert (done.json["unsafe"], len(done.json["lost"])) == (1, 2)
+    check = ebla("check", prepare=forced_once)
+    assert check.status == 1, "the other replicas are missing"
+    assert any("forced without a majority once" in line for line in check.lines), check.out
+    shown = ebla("tablet", "show", tablets[0], prepare=forced_once)
+    assert "forced on it without a majority 1 time: acknowledged writes may be missing" in shown.out
