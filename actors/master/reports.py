@@ -132,8 +132,8 @@ class Told(NamedTuple):
 class View:
     """One tablet as its servers last described it. `states`: what each replica said of itself. `version`: the highest of
     its table that one of them has applied, so that it is committed, and every leader to come will have it. `told`: what the
-    leader said of the members. `unsafe`: how often a configuration had been forced on it when `term` was heard; a survivor's term
-    may be lower than that of those who were lost."""
+    leader said of the members. `unsafe`: how often a configuration had been forced on it when `term` and `version` were heard;
+    a survivor's may be lower than those of whoever was lost."""
 
     unsafe: int = 0
     term: int = 0
@@ -256,7 +256,7 @@ class Views:
         committed = record.configuration
         assert committed is not None, record.tablet
         if committed.unsafe > view.unsafe:
-            view.unsafe, view.term, view.leader = committed.unsafe, 0, None
+            view.unsafe, view.term, view.leader, view.version = committed.unsafe, 0, None, 0
         if view.leader is not None and committed.peer(view.leader) is None:
             view.leader = None
         if replica.configuration.unsafe < committed.unsafe:

@@ -9,8 +9,11 @@ import pytest
 
 from ebla.actors.master.messages import DrainReply, DrainRequest, MoveReplicaRequest
 from ebla.actors.repair_messages import MembersReply, UnsafeChangeRequest
+from ebla.actors.tablet.raft.messages import Configuration
 from ebla.actors.tablet.server import RECORDS
+from ebla.storage.altered import AddColumn
 from ebla.storage.errors import Corruption, DiskFull, InvalidArgument
+from ebla.storage.schema import Column
 from tests.master.real_servers import (
     HOSTS,
     OPTIONS,
@@ -188,30 +191,51 @@ def test_nothing_new_comes_to_a_server_whose_data_directories_are_all_lost():
     play(scenario, 0, OPTIONS)
 
 
+async def forced_alone(stage: Stage, tablet: str, survivor: str) -> Configuration:
+    """Everybody else is gone, the survivor is back, and an operator lets it go on without a majority."""
+    for host in HOSTS:
+        if host != survivor:
+            stage.cluster.crash(server(host))
+    await stage.cluster.restart(server(survivor))
+    replica = role(stage, survivor).replicas[tablet]
+    await stage.until(lambda: replica.state == "running")
+    own, known = role(stage, survivor).instance.uuid, replica.core.committed_configuration
+    request = UnsafeChangeRequest(own, tablet, (own,), known.index, "the rack burnt", known.unsafe)
+    operator = stage.cluster.client_world("operator")
+
+    async def force() -> MembersReply:
+        return await operator.network.call(server(survivor), "unsafe_change", request, MembersReply, 20.0)
+
+    return (await stage.persist(force)).configuration
+
+
 def test_a_configuration_that_a_survivor_is_forced_to_is_adopted_though_others_had_gone_further():
     async def scenario(stage: Stage) -> None:
         tablet, survivor = await with_a_tablet(stage)
         stage.cluster.crash(server(survivor))
         await stage.until(lambda: len(members_of(stage, tablet)) == 4)
         others = [host for host in HOSTS if host != survivor]
-        for host in others:
-            stage.cluster.crash(server(host))
-        await stage.cluster.restart(server(survivor))
-        replica = role(stage, survivor).replicas[tablet]
-        await stage.until(lambda: replica.state == "running")
-        own, known = role(stage, survivor).instance.uuid, replica.core.committed_configuration
-        request = UnsafeChangeRequest(own, tablet, (own,), known.index, "the rack burnt", known.unsafe)
-        operator = stage.cluster.client_world("operator")
-
-        async def force() -> MembersReply:
-            return await operator.network.call(server(survivor), "unsafe_change", request, MembersReply, 20.0)
-
-        forced = (await stage.persist(force)).configuration
+        forced = await forced_alone(stage, tablet, survivor)
         assert stage.master.catalog.tablets[tablet].configuration.index >= forced.index
         await stage.until(lambda: members_of(stage, tablet) == {survivor: "voter"})
         for host in others:
             stage.cluster.lose_disk(server(host))
             await stage.cluster.restart(server(host))
         await stage.until(lambda: len(voters(stage, tablet)) == 3 and not stage.master.views.unsettled)
+
+    play(scenario, 0, OPTIONS)
+
+
+def test_a_survivor_that_is_forced_to_go_on_hears_of_an_alteration_that_only_the_lost_had_applied():
+    async def scenario(stage: Stage) -> None:
+        tablet, survivor = await with_a_tablet(stage)
+        stage.cluster.crash(server(survivor))
+        await stage.alter(AddColumn(Column("x", "int64")))
+        await stage.until(lambda: stage.master.views.of(tablet).version == 1)
+        await forced_alone(stage, tablet, survivor)
+        replica = role(stage, survivor).replicas[tablet]
+        await stage.until(lambda: replica.rows is not None and replica.rows.schema.version == 1)
+        await stage.until(lambda: not stage.master.views.behind)
+        assert (await stage.table()).applied_version == 1
 
     play(scenario, 0, OPTIONS)

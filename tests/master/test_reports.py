@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from ebla.actors.master import catalog as c
 from ebla.actors.master import edits as e
 from ebla.actors.master.reports import Views, durable_changes
@@ -86,6 +88,23 @@ def test_a_forced_configuration_is_newer_than_any_before_it_and_its_leader_leads
     take(story, views, "s", report(replica(tablet, after, "s", term=5)))
     assert story.catalog.tablets[tablet].configuration == after
     story.catalog.check()
+
+
+def test_an_alteration_that_only_those_who_were_lost_had_applied_is_one_that_a_survivor_must_hear_of():
+    story, views = Story(), Views()
+    tablet = story.running("s", "b", "c")
+    (table,) = story.catalog.tables.values()
+    story.apply(e.TableAltered("more", 0, table.table, table.name, replace(table.schema, version=1)))
+    take(story, views, "b", report(replica(tablet, configuration("s", "b", "c"), "b", schema_version=1)))
+    assert list(views.behind) == []
+    forced = Configuration(configuration("s").peers, 4, 1)
+    take(story, views, "s", report(replica(tablet, forced, "s", role="leader")))
+    assert (list(views.behind), views.of(tablet).version) == ([tablet], 0)
+    returned = replica(tablet, configuration("s", "b", "c"), "b", term=8, schema_version=1)
+    take(story, views, "b", report(returned))
+    assert list(views.behind) == [tablet], "nobody of the other side counts"
+    take(story, views, "s", report(replica(tablet, forced, "s", role="leader", schema_version=1)))
+    assert list(views.behind) == []
 
 
 def test_a_configuration_that_cannot_be_is_not_adopted():
