@@ -19,7 +19,7 @@ from ebla.actors.master.catalog import Catalog, TabletRecord
 from ebla.actors.master.options import MasterOptions
 from ebla.actors.master.reports import Views
 from ebla.actors.master.servers import Server, Servers
-from ebla.actors.tablet.raft.messages import Order, Peer
+from ebla.actors.tablet.raft.messages import VOTER, Order, Peer
 from ebla.actors.world import Random
 
 LOOKS_MAX = 256  # tablets looked at in one go, at some 30 us each: the master has others to answer
@@ -183,7 +183,8 @@ def held_at(catalog: Catalog, address: str) -> Iterator[TabletRecord]:
 
 
 def _on_its_way(catalog: Catalog, record: TabletRecord) -> bool:
-    """Whether as many members as the table wants are, or come, elsewhere."""
+    """Whether as many voters as the table wants are, or come, elsewhere."""
     assert record.configuration is not None
-    staying = [peer for peer in record.configuration.peers if peer.address not in catalog.draining]
+    peers = [peer for peer in record.configuration.peers if peer.member == VOTER or peer.promote]
+    staying = [peer for peer in peers if peer.address not in catalog.draining]
     return len(staying) >= catalog.tables[record.table].replicas

@@ -273,6 +273,23 @@ def test_what_no_other_server_can_take_stays_and_is_told() -> None:
     play(scenario, 0, OPTIONS)
 
 
+def test_a_non_voter_elsewhere_takes_no_voters_place() -> None:
+    async def scenario(stage: Stage) -> None:
+        (tablet,) = await opened(stage)
+        extra, out = spare(stage, tablet), follower(stage, tablet)
+        await asked(stage, "add_replica", AddReplicaRequest(tablet, extra, "non_voter"))
+        await stage.until(lambda: extra in hosts_of(stage, tablet))
+        (told,) = (await drain(stage, out)).servers
+        assert (told.replicas, told.blocked) == (1, 1)
+        await asyncio.sleep(10.0)
+        assert (await drain(stage, out, None)).servers == (told,)
+        await asked(stage, "add_replica", AddReplicaRequest(tablet, extra, "voter"))
+        await stage.until(lambda: well(stage) and extra in hosts_of(stage, tablet))
+        assert out not in hosts_of(stage, tablet)
+
+    play(scenario, 0, OPTIONS)
+
+
 def test_a_server_that_nobody_has_heard_can_be_drained_and_released() -> None:
     async def scenario(stage: Stage) -> None:
         (tablet,) = await opened(stage, "abcd")
