@@ -364,6 +364,14 @@ _ALL = (
         seed=1,
     ),
     Defect(
+        "tombstone-vote-not-durable",
+        "a tombstone, or a replica that is being copied, answers a vote before it is on disk",
+        "mending",
+        40,
+        repair_defects.tombstone_votes_before_it_is_durable,
+        seed=1,
+    ),
+    Defect(
         "anchor-dropped-early",
         "the log lets go of what an open copy session is still to send",
         "mending",

@@ -47,6 +47,13 @@ def tombstone_votes_for_older_logs() -> list[Swap]:
     return [(Tombstone, "_judge", judge)]
 
 
+def tombstone_votes_before_it_is_durable() -> list[Swap]:
+    async def save(self: Stone, consensus: object) -> None:
+        self.voter.saved(self.voter.hard_state)
+
+    return [(Stone, "save", save)]
+
+
 def tombstone_forgets_its_votes() -> list[Swap]:
     entomb = Deletion.entomb
 

@@ -37,7 +37,9 @@ app.info.cls = RootGroup
 table = group("Tables: create, list, describe, scan, alter, drop and recall them.")
 tablet = group("Tablets: the parts of a table, each replicated on its own.")
 kept = group("Quarantine: what deleted replicas left behind.")
-hosts = group("Nodes: the tablet servers, alive or not, and taking everything off one.", alone=True)
+hosts = group(
+    "Nodes: the tablet servers, alive or not; waiting for one, and taking everything off one.", alone=True
+)
 master = group("Masters: who is active, and making another one active.")
 journal = group("The journal that keeps the masters' catalog.")
 coordination = group("Coordination: the nodes and sessions by which processes agree.")
