@@ -103,6 +103,11 @@ def stands_without(situation: Situation, uuid: str) -> bool:
     return any(each.peer.uuid == uuid and tablet.stands_without(each) for each in tablet.members)
 
 
+def healthy_without(situation: Situation, uuid: str) -> int:
+    """How many healthy voters there are beside it."""
+    return sum(each.word == HEALTHY and each.peer.uuid != uuid for each in _Tablet(situation).voters)
+
+
 def is_needed(situation: Situation, uuid: str) -> bool:
     """Whether it is a voter that works, and the table wants as many as there are."""
     tablet = _Tablet(situation)

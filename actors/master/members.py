@@ -122,6 +122,7 @@ class Members:
             )
         if request.at_once and (member.member == VOTER or member.promote):
             self._require_that_it_stays_away(request.tablet, situation, member)
+            _require_enough_without(request.tablet, situation, member)
         if leads:
             await self._hand_over(request.tablet, member)
         return await self._change(request.tablet, situation, MemberChange(REMOVE, member))
@@ -408,6 +409,17 @@ def _ambiguous(word: str, found: Sequence[str]) -> InvalidArgument:
 
 def _addresses(configuration: Configuration) -> str:
     return ", ".join(peer.address for peer in configuration.peers)
+
+
+def _require_enough_without(tablet: str, situation: healing.Situation, member: Peer) -> None:
+    """One after the other, each with a healthy majority of the rest, would end with one disk that has it all."""
+    left, least = healing.healthy_without(situation, member.uuid), healing.majority(situation.replicas)
+    if left < least and healing.is_needed(situation, member.uuid):
+        raise Unavailable(
+            f"without {member.address} tablet {tablet} would have {left} healthy {'voter' if left == 1 else 'voters'}, and a "
+            f"table of {situation.replicas} replicas keeps {least}; removed without `--at-once` it goes when another has caught "
+            "up"
+        )
 
 
 def _require_need(tablet: str, situation: healing.Situation) -> None:

@@ -84,7 +84,7 @@ def remove_replica(
 ) -> None:
     """Take a tablet's replica off this server, when another server has taken its place. What it held goes into quarantine.
 
-    A leader hands over first. Refused if no other server could take it, or too few of the others are healthy.
+    A leader hands over first. Refused if no other server could take it, or too few healthy ones would be left.
     """
     from ebla.actors.master.messages import RemoveReplicaRequest
 

@@ -187,6 +187,52 @@ def test_what_would_cost_the_majority_is_refused() -> None:
     play(scenario, 0, OPTIONS)
 
 
+@pytest.mark.parametrize(("replicas", "least"), [(3, 2), (5, 3)])
+def test_removals_at_once_one_after_the_other_leave_a_majority_of_what_the_table_wants(
+    replicas: int, least: int
+) -> None:
+    async def scenario(stage: Stage) -> None:
+        (tablet,) = await opened(stage, "abcdefg", replicas=replicas)
+        stage.fairy.copies = False
+
+        def voters() -> list[str]:
+            return [host(peer) for peer in configuration(stage, tablet).voters()]
+
+        for left in reversed(range(least, replicas)):
+            await asked(stage, "remove_replica", RemoveReplicaRequest(tablet, voters()[-1], at_once=True))
+            await stage.until(lambda left=left: len(voters()) == left)
+        for out in voters():
+            at_once = RemoveReplicaRequest(tablet, out, at_once=True)
+            with pytest.raises(
+                Unavailable, match=rf"healthy voters?, and a table of . replicas keeps {least}"
+            ):
+                await stage.ask("remove_replica", at_once, m.MembersReply)
+        before = voters()
+        await asked(stage, "remove_replica", RemoveReplicaRequest(tablet, before[0]))
+        await asyncio.sleep(5.0)
+        assert voters() == before, "it is marked and stays"
+        stage.fairy.copies = True
+        await stage.until(lambda: well(stage, replicas) and before[0] not in hosts_of(stage, tablet))
+
+    play(scenario, 0, OPTIONS)
+
+
+def test_a_voter_that_does_not_work_is_removed_at_once_whatever_is_left() -> None:
+    async def scenario(stage: Stage) -> None:
+        (tablet,) = await opened(stage, "abcdefg", replicas=5)
+        stage.master.repairs.begins_at = 1e9  # so that the operator is quicker
+        *well_ones, broken = [h for h in hosts_of(stage, tablet) if h != leader(stage, tablet)][:3]
+        for name in well_ones:
+            await asked(stage, "remove_replica", RemoveReplicaRequest(tablet, name, at_once=True))
+            await stage.until(lambda name=name: name not in hosts_of(stage, tablet))
+        silence(stage, broken)
+        await stage.until(lambda: SILENT in stage.master.views.of(tablet).told.health.values())
+        await asked(stage, "remove_replica", RemoveReplicaRequest(tablet, broken, at_once=True))
+        await stage.until(lambda: len(hosts_of(stage, tablet)) == 2)
+
+    play(scenario, 0, OPTIONS)
+
+
 def test_a_move_to_a_server_that_cannot_take_it_is_refused() -> None:
     async def scenario(stage: Stage) -> None:
         (tablet,) = await opened(stage)
