@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.tablet.copying import Copies
 from ebla.actors.tablet.lifecycle import Lifecycle
@@ -41,12 +40,7 @@ class CopyVerbs:
     @rpc
     async def cancel_copy(self, request: m.CancelCopyRequest) -> m.Empty:
         self._require(request.dest_uuid)
-        if request.tablet not in self.copies.jobs:
-            raise errors.NotFound(
-                f"no copy of tablet {request.tablet} is under way here; `ebla tablet copies` lists them",
-                what=request.tablet,
-            )
-        await self.copies.cancel(request.tablet)
+        await self.copies.cancel_for_a_while(request.tablet)
         return m.Empty()
 
     # -- the source
@@ -64,7 +58,7 @@ class CopyVerbs:
     @rpc
     async def end_copy_session(self, request: m.EndSessionRequest) -> m.Empty:
         self._require_running()
-        self.sessions.end(request.session, damaged=request.damaged)
+        self.sessions.end(request.session, failed=request.error is not None, damaged=request.damaged)
         return m.Empty()
 
     # -- quarantine

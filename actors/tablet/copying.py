@@ -9,6 +9,7 @@
     votes            one that has forgotten its votes, because the record is damaged, is copied onto only while it is no voter, from a
                      leader that holds its lease; see below
     bounded          `copies_max` at a time, no queue: the others are Throttled, and their leaders ask again
+    cancelled        by operators, for CANCELLED_S at least: until then it is Throttled, whoever leads
 
 The order: superblock copying; consensus metadata merged (the higher term; our vote, unless the source's term is higher; the
 source's committed configuration); answer; rows, answers, position, log; superblock ready; the replica starts.
@@ -48,6 +49,7 @@ log = logging.getLogger(__name__)
 
 BEGIN_TIMEOUT_S = 10.0
 RETRY_S = 0.5
+CANCELLED_S = 10.0  # for who cancels to do something about it
 
 
 class Copies:
@@ -71,6 +73,7 @@ class Copies:
         self._starting: dict[str, None] = {}
         self._closed = False
         self._attempts: dict[str, int] = {}  # of copies that have not succeeded yet
+        self._cancelled: dict[str, float] = {}  # until when a copy is refused
         deletion.end_copy = self.cancel
 
     # -- start
@@ -87,6 +90,7 @@ class Copies:
             raise errors.AlreadyInProgress(
                 f"tablet {tablet} is being copied, made or deleted on {self.world.address}", tablet=tablet
             )
+        self._require_not_cancelled(tablet)
         if len(self.jobs) + len(self._starting) >= self.options.copies_max:
             raise errors.Throttled(
                 f"{self.options.copies_max} tablets are being copied to {self.world.address}",
@@ -99,6 +103,17 @@ class Copies:
                 await self._start(request)
         finally:
             del self._starting[tablet]
+
+    def _require_not_cancelled(self, tablet: str) -> None:
+        now = self.world.clock.monotonic()
+        self._cancelled = {each: until for each, until in self._cancelled.items() if until > now}
+        if tablet in self._cancelled:
+            wait_s = self._cancelled[tablet] - now
+            raise errors.Throttled(
+                f"the copy of tablet {tablet} to {self.world.address} was cancelled; it may begin anew in {wait_s:.0f} s",
+                limit="cancel_copy",
+                retry_after_s=wait_s,
+            )
 
     async def _start(self, request: m.StartCopyRequest) -> None:
         self._check(request)
@@ -263,6 +278,23 @@ class Copies:
         if job is not None:
             job.cancel()
             await job.done.wait()
+
+    async def cancel_for_a_while(self, tablet: str) -> None:
+        """Raises NotFound if there is no copy, or none that could be ended any more."""
+        job = self.jobs.get(tablet)
+        if job is None:
+            raise errors.NotFound(
+                f"no copy of tablet {tablet} is under way here; `ebla tablet copies` lists them", what=tablet
+            )
+        self._cancelled[tablet] = self.world.clock.monotonic() + CANCELLED_S
+        await self.cancel(tablet)
+        if self.lifecycle.state_of(tablet) == m.RUNNING:
+            self._cancelled.pop(tablet, None)
+            raise errors.NotFound(
+                f"the copy of tablet {tablet} was complete before it could be cancelled; `ebla tablet remove-replica` "
+                "takes the replica away again",
+                what=tablet,
+            )
 
     async def close(self) -> None:
         """Before the disk is closed: every copy ends, as when it is cancelled."""

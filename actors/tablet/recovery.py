@@ -12,9 +12,9 @@ Sending is idempotent: the request says which state it stands on, and the server
 
 `CALLS_MAX` requests are under way at a time, `PEER_CALLS_MAX` to one server; who may be asked for longest comes first. Only a peer
 that answered a moment ago is asked: what one told that is silent by now may be true no more, and the call would take a place for all
-of its time. After each request the next to the same peer waits, twice as long as before, until the peer follows again: a copy that
-cannot succeed costs a call in half a minute. The peer counts as failed by then (raft/progress.py), unless its server has told to
-wait because others are copied first.
+of its time. After each request, and the copy that it began, the next to the same peer waits, twice as long as before, until the peer
+follows again: a copy that cannot succeed costs a call in half a minute. The peer counts as failed by then (raft/progress.py), unless
+its server has told to wait because others are copied first.
 
 Sources: seed 000; Kudu's peer health and tablet copy trigger (kudu.md A4, A10).
 """
@@ -33,6 +33,7 @@ from ebla.actors.tablet.raft.messages import Peer
 from ebla.actors.tablet.raft.progress import (
     NEVER,
     REPLICA_FAILED,
+    TABLET_COPYING,
     TABLET_DELETED,
     TABLET_NOT_FOUND,
     VOTES_FORGOTTEN,
@@ -57,8 +58,13 @@ class Attempt:
     """Requests to one peer about one tablet, since it last followed."""
 
     asked: int = 0
-    not_before: float = NEVER
+    ended_at: float = NEVER  # the last of them, and its copy
+    wait_s: float = 0.0
     under_way: bool = False
+
+    @property
+    def not_before(self) -> float:
+        return self.ended_at + self.wait_s
 
 
 class Recovery:
@@ -93,6 +99,7 @@ class Recovery:
                     continue
                 key = (replica.tablet, uuid)
                 attempt = kept[key] = self._attempts.get(key) or Attempt()
+                self._note_copying(core, uuid, attempt, now)
                 peer, wanted = core.configuration.peer(uuid), self._wanted(core, uuid, now)
                 if peer is None or wanted is None or attempt.under_way or now < attempt.not_before:
                     continue
@@ -101,6 +108,13 @@ class Recovery:
         for replica, peer, attempt, state, last in sorted(due, key=lambda each: each[2].not_before):
             if self.calls < CALLS_MAX and self._calls_to.get(peer.uuid, 0) < PEER_CALLS_MAX:
                 self._send(replica, peer, attempt, state, last)
+
+    def _note_copying(self, core: RaftCore, uuid: str, attempt: Attempt, now: float) -> None:
+        """The pause after a copy begins when it has ended, however long it took; also one that a former leader has sent for."""
+        progress = core.progress.get(uuid)
+        if progress is not None and progress.refusal == TABLET_COPYING:
+            attempt.ended_at = now
+            attempt.wait_s = max(attempt.wait_s, RETRY_S_MIN)
 
     def _wanted(self, core: RaftCore, uuid: str, now: float) -> tuple[str, OpId | None] | None:
         progress = core.progress.get(uuid)
@@ -130,7 +144,8 @@ class Recovery:
         if wait_s == 0.0:
             attempt.asked += 1
             wait_s = min(RETRY_S_MIN * 2.0 ** min(attempt.asked - 1, 16), RETRY_S_MAX)
-        attempt.not_before = self.world.clock.monotonic() + wait_s * self.world.random.uniform(1.0, 1.5)
+        attempt.ended_at = self.world.clock.monotonic()
+        attempt.wait_s = wait_s * self.world.random.uniform(1.0, 1.5)
 
     def _count(self, peer: Peer, change: int) -> None:
         self.calls += change

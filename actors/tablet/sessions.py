@@ -3,11 +3,12 @@
     one state    rows, answers and position as of the flushed position; then the log from there up to its last entry at the
                  begin, synced here or not: whatever the server that copies may have acknowledged is among them, since only a
                  leader serves, and it had those entries before
-    anchored     the log keeps what follows the snapshot for as long as the session lives
+    anchored     the log keeps what follows the snapshot for as long as the session lives, and what follows the copy until its
+                 replica has caught up (holds.py)
     as it is     the data environment travels as bytes (storage/environment.py, Stream), which nobody looks at here. The target
                  verifies all of it before it counts; if it finds damage, this replica is walked, and fails if it is its own
     bounded      so many sessions, so many chunks kept for a repeat; a session ends when it is told so, when nobody asked for
-                 `copy_idle_s`, when its replica ends or stops leading, and when its log would grow without bound
+                 `copy_idle_s`, when its replica ends, and when its log outgrows its limits (holds.py)
 
 The stream's snapshot is taken while the replica's upkeep is held: only a flush commits to the data, and none begins before
 that, so the position that stands there is the stream's own. The target compares. Pages that the stream shows are not used
@@ -19,12 +20,14 @@ Source: seed 000; Kudu's tablet copy service (kudu.md A3).
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.tablet.bandwidth import Bandwidth
+from ebla.actors.tablet.holds import CATCHING_UP, SENDING, Hold, Holds, outgrown
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.raft.messages import VOTER
 from ebla.actors.tablet.replica import Replica
@@ -34,6 +37,8 @@ from ebla.storage.entries import Position
 from ebla.storage.environment import Item, Stream
 from ebla.storage.errors import Corruption, Damaged, DiskFailed, StorageError
 from ebla.storage.tablet_store import position_of
+
+log = logging.getLogger(__name__)
 
 DATA, LOG = "data", "log"  # in the order in which they are sent
 # The fewer messages, the less Ray takes for a byte; below actors/ray_world.py's INLINE_BYTES.
@@ -84,6 +89,7 @@ class Sessions:
         self.on_failed = on_failed
         self.on_doubt = on_doubt
         self.bandwidth = Bandwidth(world.clock, options.copy_bytes_per_s)
+        self.holds = Holds(options)
         self.sent_bytes = 0
         self._sessions: dict[str, Session] = {}
 
@@ -97,10 +103,11 @@ class Sessions:
         return list(self._sessions.values())
 
     def anchor(self, tablet: str) -> int | None:
-        """The least index that a session still holds the log of this tablet at."""
-        if not self._sessions:
+        """The least index that a session, or one that was copied, still holds the log of this tablet at."""
+        if not self._sessions and not self.holds:
             return None
-        return min((s.anchor for s in self._sessions.values() if s.replica.tablet == tablet), default=None)
+        anchors = [s.anchor for s in self._sessions.values() if s.replica.tablet == tablet]
+        return min([*anchors, *self.holds.anchors(tablet)], default=None)
 
     # -- begin
 
@@ -265,25 +272,30 @@ class Sessions:
 
     def _log_items(self, session: Session) -> list[Item]:
         """The next entries. Raises NoSession if a new leader has replaced some of them since."""
-        log, last = session.replica.log, session.last.index
-        replaced = log.last_index < last or log.dropped.index > session.index
-        if replaced or log.position(last) != session.last:
+        entries, last = session.replica.log, session.last.index
+        replaced = entries.last_index < last or entries.dropped.index > session.index
+        if replaced or entries.position(last) != session.last:
             self._end(session)
             raise self._gone(session.id)
         items: list[Item] = []
         size = 0
         while session.index < last and size < CHUNK_BYTES:
-            (entry,) = log.load(session.index + 1, session.index + 1)
-            items.append(private_log.item_of(entry, log.position(session.index)))
+            (entry,) = entries.load(session.index + 1, session.index + 1)
+            items.append(private_log.item_of(entry, entries.position(session.index)))
             session.index += 1
             size += len(entry.payload)
         session.ended = session.index == last
+        if session.ended:
+            now = self.world.clock.monotonic()
+            self.holds.add(Hold(session.id, session.replica, session.requestor, last, now))
         return items
 
     # -- end
 
-    def end(self, session_id: str, *, damaged: bool = False) -> None:
-        """`damaged`: what arrived failed its checks."""
+    def end(self, session_id: str, *, failed: bool, damaged: bool) -> None:
+        """`failed`: the copy was not taken into service; `damaged`: since what arrived failed its checks."""
+        if failed:
+            self.holds.release(session_id)
         session = self._sessions.get(session_id)
         if session is not None:
             self._end(session)
@@ -291,6 +303,7 @@ class Sessions:
                 self.on_doubt(session.replica)
 
     def close_tablet(self, tablet: str) -> None:
+        self.holds.close_tablet(tablet)
         for session in list(self._sessions.values()):
             if session.replica.tablet == tablet:
                 self._end(session)
@@ -309,17 +322,23 @@ class Sessions:
             now = self.world.clock.monotonic()
             for session in list(self._sessions.values()):
                 idle = now - session.used_at > self.options.copy_idle_s and not session.turn.locked()
-                if idle or session.replica.state != m.RUNNING or self._outgrown(session.replica):
+                if idle or session.replica.state != m.RUNNING or self._outgrown(session):
                     self.world.faults.reached("tablet.copy.session_ended")
                     self._end(session)
+            self.holds.look(now)
 
-    def _outgrown(self, replica: Replica) -> bool:
+    def _outgrown(self, session: Session) -> bool:
         """A copy that takes so long holds a log that grows without bound."""
-        options, log = self.options, replica.log
-        return (
-            log.last_index - log.dropped.index > 2 * options.log_retained_entries_max
-            or log.size_bytes > 2 * options.log_retained_bytes_max
+        times = CATCHING_UP if session.ended else SENDING
+        if not outgrown(session.replica.log, self.options, times):
+            return False
+        log.warning(
+            "a copy of tablet %s ends: more than %d times what its log retains was written meanwhile; raise copy_bytes_per_s "
+            "if it is limited, or log_retained_entries_max and log_retained_bytes_max",
+            session.replica.tablet,
+            times,
         )
+        return True
 
     def _session(self, session_id: str) -> Session:
         session = self._sessions.get(session_id)

@@ -42,13 +42,13 @@ def test_what_a_copy_that_ended_had_not_sent_holds_up_no_other() -> None:
         target, _ = await group.followers()
         await fill(group, 600)
         await entomb(group, target)
-        uuid, bandwidth = group.server(target).instance.uuid, group.server(leader).sessions.bandwidth
+        bandwidth = group.server(leader).sessions.bandwidth
         owed = []
         for _ in range(4):
             await start(group, target, leader)
             await group.sleep(2.0)
             owed.append(bandwidth.take(0) - group.server(leader).world.clock.monotonic())
-            await group.ask(target, "cancel_copy", m.CancelCopyRequest(uuid, TABLET), m.Empty, 20.0)
+            await group.server(target).copies.cancel(TABLET)
             await until(group, lambda: not len(group.server(leader).sessions), "the source lets go")
         assert owed[0] > 10.0
         assert max(owed) < 1.5 * owed[0]

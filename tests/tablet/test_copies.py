@@ -10,6 +10,7 @@ from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.fault_points import REPAIR_POINTS
 from ebla.actors.tablet import sessions
+from ebla.actors.tablet.copying import CANCELLED_S
 from ebla.actors.tablet.raft.messages import HardState
 from tests.tablet.copies import copied, ended, entomb, fill, left_behind, same_rows, start, until
 from tests.tablet.harness import HOSTS, TABLET, Group, address, row, simulate
@@ -269,6 +270,7 @@ def test_a_cancelled_copy_leaves_the_tombstone_as_it_was() -> None:
         assert not server.world.disk.exists(f"data/{TABLET}")
         assert not server.world.disk.exists(f"wals/{TABLET}")
         await until(group, lambda: not len(group.server(leader).sessions), "the source lets go")
+        await group.sleep(CANCELLED_S)
         await copied(group, target, leader)
 
     simulate(scenario, copy_bytes_per_s=20_000)

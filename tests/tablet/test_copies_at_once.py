@@ -10,6 +10,7 @@ import pytest
 from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.tablet import sessions
+from ebla.actors.tablet.copying import CANCELLED_S
 from ebla.storage.tablet_store import ROWS
 from tests.tablet.copies import copied, copying, ended, entomb, fill, same_rows, start, until
 from tests.tablet.harness import HOSTS, TABLET, Group, address, row, simulate
@@ -190,6 +191,7 @@ def test_two_tablets_are_copied_to_one_server_at_once_and_the_end_of_one_leaves_
         await group.settle(SECOND)
         copy = await rows_of(group, target, SECOND)
         assert len(copy) == 400 and copy == await rows_of(group, second_leader, SECOND)
+        await group.sleep(CANCELLED_S)
         await copied(group, target, leader)
         await same_rows(group, target, leader)
 
