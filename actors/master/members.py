@@ -321,11 +321,13 @@ class Members:
         return [address for address in marked if _names(word, "", address)]
 
     def _left(self, address: str) -> Drained:
+        held = list(held_at(self._catalog, address))
         return Drained(
             address,
             address in self._catalog.draining,
-            sum(True for _ in held_at(self._catalog, address)),
+            len(held),
             self._repairs.blocked(self._catalog, self._servers, address, self._now()),
+            tuple(record.tablet for record in held if _has_non_voter(record, address)),
         )
 
     async def forget(self, request: ForgetRequest) -> ForgetReply:
@@ -394,6 +396,12 @@ def _member(configuration: Configuration, word: str) -> Peer | None:
 
 def _members(record: TabletRecord) -> Iterable[Peer]:
     return record.configuration.peers if record.configuration is not None else ()
+
+
+def _has_non_voter(record: TabletRecord, address: str) -> bool:
+    return any(
+        peer.address == address and peer.member == NON_VOTER and not peer.promote for peer in _members(record)
+    )
 
 
 def _names(word: str, uuid: str, address: str) -> bool:

@@ -82,12 +82,14 @@ class DrainRequest(msgspec.Struct, frozen=True):
 
 
 class Drained(msgspec.Struct, frozen=True):
-    """`replicas`: still there. `blocked`: of these, which no other server could take now."""
+    """`replicas`: still there. `blocked`: of these, which no other server could take now. `non_voters`: the tablets that an operator
+    gave a non-voter there; it goes without another in its place."""
 
     address: str
     draining: bool
     replicas: int
     blocked: int
+    non_voters: tuple[str, ...] = ()
 
 
 class DrainReply(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ from ebla.cli.cluster import Cluster, within
 from ebla.cli.commands import command
 from ebla.cli.masters import hosts
 from ebla.cli.problems import Usage
-from ebla.cli.render import count, host_of
+from ebla.cli.render import count, host_of, short
 from ebla.cli.ui import Progress, Ui
 from ebla.errors import Unavailable
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 ASK_S = 15.0
 BLOCKED_LOOKS_MAX = 10  # a second apart: a server that is just not heard does not end a drain
 STOP_S = 60.0
+NAMED_MAX = 8  # tablets in one line; `--json` has all
 
 
 def drain(
@@ -42,10 +43,19 @@ def drain(
     if off and (wait or stop):
         raise Usage("--off ends a drain: there is nothing to wait for", option="--off")
 
+    dropped: dict[str, tuple[str, ...]] = {}
+
     async def work(cluster: Cluster) -> tuple[DrainReply, dict[str, list[str]]]:
         from ebla.actors.master.messages import DrainReply, DrainRequest
 
-        reply = await persist(cluster, "drain", DrainRequest(host, not off), DrainReply, ASK_S, progress)
+        async def ask(on: bool | None) -> DrainReply:
+            return await persist(cluster, "drain", DrainRequest(host, on), DrainReply, ASK_S, progress)
+
+        before = None if off else await ask(None)
+        reply = await ask(not off)
+        if before is not None:  # by the time of an answer they may be gone
+            dropped.update({each.address: each.non_voters for each in before.servers if each.non_voters})
+            _warn(ui, dropped)
         if wait or stop:
             reply = await _emptied(cluster, host, reply, timeout, progress)
         return reply, {} if off else await _staying(cluster, reply)
@@ -57,6 +67,7 @@ def drain(
         "servers": msgspec.to_builtins(reply.servers),
         "stopped": stopped,
         "staying": staying,
+        "non_voters": dropped,
     }
     ui.show(document, *_told(reply, stopped, staying))
 
@@ -106,6 +117,22 @@ async def _staying(cluster: Cluster, reply: DrainReply) -> dict[str, list[str]]:
         if there:
             found[each.address] = [*(f"{address} (active)" for address in active), *rest]
     return found
+
+
+def _warn(ui: Ui, dropped: dict[str, tuple[str, ...]]) -> None:
+    """Nobody but an operator knows what they were for."""
+    for address, tablets in dropped.items():
+        told = ", ".join(map(short, tablets[:NAMED_MAX]))
+        more = f" and {len(tablets) - NAMED_MAX:,} more" if len(tablets) > NAMED_MAX else ""
+        which = (
+            f"the non-voter of tablet {told}"
+            if len(tablets) == 1
+            else f"the non-voters of tablets {told}{more}"
+        )
+        ui.warn(
+            f"{which} on {host_of(address)} will not be made elsewhere; `ebla tablet add-replica TABLET SERVER --role non-voter` "
+            "adds one"
+        )
 
 
 def _stop(ui: Ui, reply: DrainReply, progress: Progress) -> list[str]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from ebla.actors.master.messages import DrainReply, DrainRequest
+from ebla.actors.master.messages import AddReplicaRequest, DrainReply, DrainRequest
 from ebla.actors.repair_messages import UNHEALTHY
 from ebla.actors.tablet.raft.messages import Configuration, Peer
 from ebla.cli import draining, members
 from ebla.cli.problems import Refused
 from ebla.placement import launch
 from tests.cli.repair_stage import Repairing, RepairStage
-from tests.master.healed import configuration, hosts_of, silence, well
+from tests.master.healed import asked, configuration, hosts_of, silence, well
 
 # -- replicas ------------------------------------------------------------------------------------------------
 
@@ -195,6 +195,29 @@ def test_a_host_is_drained_and_its_server_stopped(
     assert begun.status == 0 and begun.lines[0].startswith("b drains: ")
     back = repairing("nodes", "drain", "b", "--off")
     assert back.status == 0 and back.lines[0].startswith("b may have replicas again")
+
+
+def test_a_drain_says_which_non_voters_are_not_made_elsewhere(
+    repairing: Repairing, tablet: str, places: dict[str, str]
+) -> None:
+    extra = places["spare"]
+
+    async def prepare(stage: RepairStage) -> None:
+        await asked(stage, "add_replica", AddReplicaRequest(tablet, extra, "non_voter"))
+        await stage.until(lambda: extra in hosts_of(stage, tablet))
+
+    async def looked(stage: RepairStage) -> None:
+        assert extra not in hosts_of(stage, tablet) and len(hosts_of(stage, tablet)) == 3
+
+    drain = ("nodes", "drain", extra)
+    done = repairing(*drain, "--wait", prepare=prepare, looked=looked)
+    assert (done.status, done.lines) == (0, [f"{extra} is drained"])
+    told = f"warning: the non-voter of tablet {tablet[:8]} on {extra} will not be made elsewhere"
+    assert told in " ".join(done.err.split()), done.err
+    document = repairing(*drain, "--json", prepare=prepare).json
+    assert document["non_voters"] == {f"tablet-server/{extra}": [tablet]}
+    assert "warning" not in repairing("nodes", "drain", places["follower"], prepare=prepare).err
+    assert "warning" not in repairing(*drain, "--off", prepare=prepare).err
 
 
 def test_a_drain_names_the_masters_and_journal_nodes_that_stay(
