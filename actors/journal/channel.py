@@ -4,8 +4,9 @@ A node that failed to take edits is *out of sync*: it gets no more of this segme
 is back with the next segment. A node that is slow fills its queue, is refused more when that is full, and holds up
 nobody. Every request carries the next serial, so what was given up here and arrives late is refused there.
 
-A node may lose its directory while nobody writes, and whole segments may be nothing but a marker. So also a node that
-owes nothing is asked now and then, and whoever turns out to rejoin (rejoin.py) is a reason for the next segment.
+A node may lose its directory, or come back, while nobody writes, and whole segments may be nothing but a marker. So also a
+node that owes nothing is asked now and then; whoever turns out to rejoin (rejoin.py), or was left out and answers again, is a
+reason for the next segment.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ EDITS, FINALIZE, START, OTHER = "edits", "finalize", "start", "other"
 
 
 class ChannelStatus(msgspec.Struct, frozen=True):
-    """`lag_txns` and `lag_ms`: how far behind what is committed this node's last acknowledged edit is."""
+    """`lag_txns` and `lag_ms`: how far behind what is committed this node's last acknowledged edit is. `error`: why it is
+    left out."""
 
     node: str
     out_of_sync: bool
@@ -43,9 +45,11 @@ class ChannelStatus(msgspec.Struct, frozen=True):
     queue_bytes: int
     rpc_ms: Percentiles
     end_to_end_ms: Percentiles
+    error: str = ""
 
     def __str__(self) -> str:
-        note = " (back with the next segment)" if self.out_of_sync else ""
+        why = f": {self.error}" if self.error else ""
+        note = f" (back with the next segment{why})" if self.out_of_sync else ""
         return f"{self.node}: written {self.acked}, {self.lag_txns} txns / {self.lag_ms:.0f} ms behind{note}"
 
 
@@ -87,6 +91,8 @@ class Channel:
         self._commits = commits
         self._serial = 0
         self._gap = False  # edits were refused here: nothing more of this segment makes sense
+        self._left_at = -inf  # when it was left out
+        self._why = ""
         self._token = ""  # of a node that has lost its directory: what its last answer to a heartbeat said
         self._carried = ""  # what the last start of a segment told the node of it
         self._joined = ""  # the same, and the node has started the segment
@@ -145,8 +151,11 @@ class Channel:
             elif self.queue_txns + len(batch) > options.queue_txns_max:
                 limit = "queue_txns_max"
         if limit or self._gap:
+            behind = self._too_far_behind(limit)
+            if not self.left_out:
+                self._leave_out(behind)
             self._gap = True
-            call.answer.set_exception(self._too_far_behind(limit))
+            call.answer.set_exception(behind)
             return call.answer
         if self._closed is None:
             self.queue_bytes += size
@@ -175,6 +184,11 @@ class Channel:
         return self.out_of_sync or self._gap
 
     @property
+    def is_back(self) -> bool:
+        """It is left out, and has answered since. One whose disk is full cannot answer."""
+        return self.left_out and not (self._queue or self.rejoins) and self._heard_at > self._left_at
+
+    @property
     def rejoins(self) -> bool:
         """The node has lost its directory, and started no segment since that this writer knows of."""
         return self._token not in ("", self._joined)
@@ -197,6 +211,7 @@ class Channel:
             queue_bytes=self.queue_bytes,
             rpc_ms=self.rpc_s.percentiles(),
             end_to_end_ms=self.end_to_end_s.percentiles(),
+            error=self._why if self.left_out else "",
         )
 
     def close(self, error: EblaError) -> None:
@@ -232,6 +247,8 @@ class Channel:
                 except EblaError as error:
                     if isinstance(error, JournalBroken):
                         self.broken = error
+                    if call.kind in (EDITS, START):
+                        self._leave_out(error)
                     if call.kind == EDITS:
                         self.out_of_sync = True
                     self._leave(call, error)
@@ -263,9 +280,16 @@ class Channel:
     def _took(self, call: _Call) -> None:
         if call.kind == START:
             self.out_of_sync = False
+            self._why = ""
         elif call.kind == EDITS:
             self.acked = call.last
             self._acked_since = call.since
+
+    def _leave_out(self, error: EblaError) -> None:
+        """That it did not start the segment, or has a gap in it, follows from what was first."""
+        self._left_at = self._now()
+        if not (self._why and isinstance(error, OutOfSync)):
+            self._why = f"{type(error).__name__}: {error}"
 
     def _leave(self, call: _Call, outcome: Any) -> None:
         if self._queue and self._queue[0] is call:

@@ -189,14 +189,17 @@ class JournalWriter:
         await self._send([MARKER])
 
     def _is_due(self) -> bool:
-        """Whether the segment is full or old, or a node that has lost its directory waits for the next one. One that has
-        nothing but its marker is too old only for such a node, which was asked and did not start it."""
+        """Whether the segment is full or old, or a node waits for the next one: it has lost its directory, or it was left
+        out and answers again. One that has nothing but its marker is never too old, but for a node that rejoins, was asked and
+        did not start it."""
         count, channels = self.end.txid - self.segment + 1, self.session.channels
         if count >= self.options.segment_txns or self._segment_bytes >= self.options.segment_bytes:
             return True
         if any(channel.lost for channel in channels):
             return True
         age_s = self._world.clock.monotonic() - self._segment_since
+        if age_s >= self.options.return_s and any(channel.is_back for channel in channels):
+            return True
         return age_s >= self.options.segment_s and (count > 1 or any(channel.rejoins for channel in channels))
 
     async def _tick(self) -> None:

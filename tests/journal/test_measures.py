@@ -64,7 +64,7 @@ def test_a_node_that_misses_edits_is_behind_in_the_writers_figures_and_in_its_ow
         assert told(stage.role(C))["journal_lag_txns/edits"] == 5
         assert told(stage.role(A))["journal_lag_txns/edits"] == 0
 
-    play(scenario)
+    play(scenario, return_s=1e6)
 
 
 def test_a_journal_that_cannot_be_served_is_counted() -> None:

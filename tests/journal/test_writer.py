@@ -168,6 +168,45 @@ def test_a_node_that_failed_is_left_out_until_the_next_segment_and_hears_a_heart
     play(scenario)
 
 
+def test_a_node_that_was_away_when_the_segment_began_is_back_soon_though_nobody_writes():
+    async def scenario(stage: Stage) -> None:
+        stage.cluster.crash(C)
+        writer = await writer_of(stage)
+        await asyncio.sleep(60.0)
+        assert status_of(writer, C).out_of_sync and "is down" in status_of(writer, C).error
+        assert writer.segment == 1, "a dead node is no reason for another segment"
+        await stage.cluster.restart(C)
+        await asyncio.sleep(15.0)
+        status = status_of(writer, C)
+        assert (status.out_of_sync, status.error) == (False, "")
+        assert stage.view(C).last == writer.committed
+        segment = writer.segment
+        await asyncio.sleep(60.0)
+        assert writer.segment == segment, "once is enough"
+        stage.cluster.crash(A)
+        await writer.append(b"with the other two")
+
+    play(scenario, segment_s=30.0)
+
+
+def test_a_node_with_a_full_disk_is_left_out_with_the_reason_and_no_segment_is_begun_for_it():
+    async def scenario(stage: Stage) -> None:
+        writer = await writer_of(stage)
+        stage.cluster.state(C).fill()
+        await writer.append(b"1")
+        await asyncio.sleep(40.0)
+        segment = writer.segment
+        status = status_of(writer, C)
+        assert status.out_of_sync and status.error.startswith("DiskFull: ") and status.error in str(status)
+        await asyncio.sleep(120.0)
+        assert writer.segment == segment and status_of(writer, C).error == status.error
+        stage.cluster.state(C).free()
+        await asyncio.sleep(15.0)
+        assert not status_of(writer, C).out_of_sync
+
+    play(scenario, segment_s=30.0)
+
+
 def test_a_node_that_hangs_holds_up_nobody_and_its_queue_is_bounded():
     async def scenario(stage: Stage) -> None:
         writer = await writer_of(stage)
