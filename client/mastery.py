@@ -26,12 +26,14 @@ from ebla.verdicts import (
 )
 
 if TYPE_CHECKING:
+    from ebla.actors.journal.channel import ChannelStatus
     from ebla.actors.journal.messages import JournalNodeStatus
     from ebla.actors.messages import MasterStatus
 
 LAG_EDITS_MAX = (
     1000  # edits that a standby or a journal node may be behind; they are asked at slightly different moments
 )
+LAG_MS_MAX = 120_000.0  # by then a node that is as slow has been left out, or the segment has ended
 ACTIVE = "active"
 
 
@@ -43,10 +45,28 @@ def judge_masters(survey: Survey) -> tuple[MasterHealth, ...]:
 
 def judge_journals(survey: Survey) -> tuple[JournalHealth, ...]:
     said = [each for each in survey.journals.values() if not isinstance(each, Unanswered)]
-    statuses = [status for node in said for status in node.journals]
+    id = journal_id(survey)
+    statuses = [status for node in said for status in node.journals if id in ("", status.journal.id)]
     writer = max((status.writer for status in statuses), default=0)
     committed = max((status.committed for status in statuses), default=0)
-    return tuple(_node(address, each, writer, committed) for address, each in survey.journals.items())
+    lines: dict[str, ChannelStatus] = {}
+    if survey.writer is not None and not isinstance(survey.writer, Unanswered):
+        lines = {line.node: line for line in survey.writer.nodes}
+    return tuple(
+        _node(address, each, id, writer, committed, lines.get(address))
+        for address, each in survey.journals.items()
+    )
+
+
+def journal_id(survey: Survey) -> str:
+    """Of this deployment's journal: the one that is written, or else that a majority of the nodes has; "": not known."""
+    if survey.writer is not None and not isinstance(survey.writer, Unanswered):
+        return survey.writer.journal.id
+    held: dict[str, int] = {}
+    for said in survey.journals.values():
+        for status in () if isinstance(said, Unanswered) else said.journals:
+            held[status.journal.id] = held.get(status.journal.id, 0) + 1
+    return next((id for id, count in held.items() if 2 * count > len(survey.journals)), "")
 
 
 def status_of(masters: tuple[MasterHealth, ...], journals: tuple[JournalHealth, ...]) -> str:
@@ -104,7 +124,15 @@ def _master(address: str, said: MasterStatus | Unanswered, newest: int) -> Maste
     return MasterHealth(address, HEALTHY, role=said.role, sessions=sessions)
 
 
-def _node(address: str, said: JournalNodeStatus | Unanswered, writer: int, committed: int) -> JournalHealth:
+def _node(
+    address: str,
+    said: JournalNodeStatus | Unanswered,
+    id: str,
+    writer: int,
+    committed: int,
+    line: ChannelStatus | None,
+) -> JournalHealth:
+    """`id`, `writer` and `committed` are the journal's; `line`: what the active master says of the node."""
     if isinstance(said, Unanswered):
         return JournalHealth(address, UNREACHABLE, said.message)
     if said.failed:
@@ -113,14 +141,25 @@ def _node(address: str, said: JournalNodeStatus | Unanswered, writer: int, commi
         lost = f"its directory was lost; `ebla journal rejoin {address}`"
         return JournalHealth(address, MISSING, lost)
     for status in said.journals:
+        if id not in ("", status.journal.id):
+            foreign = (
+                f"it holds the journal of another deployment (id {status.journal.id}, not {id}); stop it, put its own "
+                f"directory back or an empty one in its place, then `ebla journal rejoin {address}`"
+            )
+            return JournalHealth(address, FAILED, foreign)
         if status.rejoining:
             return JournalHealth(
                 address, REJOINING, "it lost its directory, and counts when it has caught up"
             )
+        if line is not None and line.out_of_sync:
+            why = f": {line.error}" if line.error else ""
+            return JournalHealth(address, LAGGING, f"it is left out until the next segment begins{why}")
         if status.writer < writer:
             return JournalHealth(address, LAGGING, "it is left out until the next segment begins")
         if status.damaged:
             return JournalHealth(address, LAGGING, f"it fetches {len(status.damaged)} damaged segments anew")
         if (lag := committed - status.last) > LAG_EDITS_MAX:
             return JournalHealth(address, LAGGING, f"it is {lag:,} edits behind")
+    if line is not None and line.lag_ms > LAG_MS_MAX:
+        return JournalHealth(address, LAGGING, f"it is {line.lag_ms / 1000:.0f} s behind")
     return JournalHealth(address, HEALTHY)

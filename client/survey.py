@@ -15,6 +15,7 @@ import msgspec
 from ebla.actors import messages as m
 from ebla.actors.errors import NetworkError, NotActive, NotFound, NotLeader, NotRunning
 from ebla.actors.journal.messages import JournalNodeStatus
+from ebla.actors.master.messages import JournalWriterStatus
 from ebla.actors.world import Network
 from ebla.storage.errors import EblaError
 from ebla.verdicts import Digests, Survey, Unanswered
@@ -78,6 +79,9 @@ async def survey(
     kept = await gathered(
         [ask(network, each, "status", m.Empty(), JournalNodeStatus, timeout_s) for each in nodes]
     )
+    writer: JournalWriterStatus | Unanswered | None = None
+    if leading is not None and nodes:
+        writer = await ask(network, leading, "journal_writer", m.Empty(), JournalWriterStatus, MASTER_S)
     return Survey(
         heard,
         servers,
@@ -85,6 +89,7 @@ async def survey(
         dict(zip(addresses, states, strict=True)),
         tuple(slots),
         dict(zip(nodes, kept, strict=True)),
+        writer,
     )
 
 

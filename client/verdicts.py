@@ -11,6 +11,7 @@ import msgspec
 
 if TYPE_CHECKING:
     from ebla.actors.journal.messages import JournalNodeStatus
+    from ebla.actors.master.messages import JournalWriterStatus
     from ebla.actors.messages import ChecksumReply, MasterStatus, ServerState, ServerStatus, TableInfo
 
 HEALTHY = "HEALTHY"
@@ -42,7 +43,7 @@ class Unanswered(msgspec.Struct, frozen=True):
 
 class Survey(msgspec.Struct, frozen=True):
     """One look at everything. `states` is by server address; `masters` by master address, `journals` by the addresses of
-    their journal's nodes.
+    their journal's nodes; `writer` is what the active one says of these.
 
     `slots` are the server addresses that the deployment is made of, also those nobody has heard of since the master
     started.
@@ -54,6 +55,7 @@ class Survey(msgspec.Struct, frozen=True):
     states: dict[str, ServerState | Unanswered]
     slots: tuple[str, ...] = ()
     journals: dict[str, JournalNodeStatus | Unanswered] = {}
+    writer: JournalWriterStatus | Unanswered | None = None
 
 
 class Digests(msgspec.Struct, frozen=True):
@@ -155,8 +157,8 @@ class MasterHealth(msgspec.Struct, frozen=True):
 
 
 class JournalHealth(msgspec.Struct, frozen=True):
-    """HEALTHY, LAGGING (the writer has left it out until the next segment, or it fetches what it lacks), FAILED, MISSING
-    (it does not have the journal any more), REJOINING (it lost it, and counts for no majority yet) or UNREACHABLE."""
+    """HEALTHY, LAGGING (the writer has left it out until the next segment, or it fetches what it lacks), FAILED (what it has
+    is damaged, or another deployment's), MISSING (it does not have the journal any more), REJOINING (it lost it, and counts for no majority yet) or UNREACHABLE."""
 
     address: str
     status: str

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ebla.actors.master.messages import JournalWriterStatus
     from ebla.verdicts import JournalHealth, Unanswered
 
-ASK_S = 5.0
 REJOIN_S = 30.0
 
 
@@ -57,10 +56,7 @@ def status(ui: Ui) -> None:
 
 
 async def look(cluster: Cluster) -> Told:
-    from ebla.actors.master.messages import JournalWriterStatus
-    from ebla.actors.messages import Empty
     from ebla.mastery import judge_journals
-    from ebla.survey import ask
     from ebla.verdicts import Unanswered
 
     seen = await cluster.survey(tables=())
@@ -68,9 +64,7 @@ async def look(cluster: Cluster) -> Told:
         (a for a, said in seen.masters.items() if not isinstance(said, Unanswered) and said.role == "active"),
         None,
     )
-    writer: JournalWriterStatus | Unanswered | None = None
-    if active is not None and seen.journals:
-        writer = await ask(cluster.network, active, "journal_writer", Empty(), JournalWriterStatus, ASK_S)
+    writer = seen.writer
     slots = await hosts(cluster, list(seen.journals))
     channels = {} if writer is None or isinstance(writer, Unanswered) else {n.node: n for n in writer.nodes}
     found = []
@@ -117,11 +111,11 @@ def _line(
 def _head(told: Told) -> list[Any]:
     from ebla.verdicts import Unanswered
 
-    journal = next((node.journal for node in told.nodes if node.journal is not None), None)
+    sound = [node.journal for node in told.nodes if node.journal is not None and node.status != "FAILED"]
     well = sum(node.status == "HEALTHY" for node in told.nodes)
     pairs: list[tuple[str, Any]] = [("nodes", f"{well} of {len(told.nodes)} healthy")]
-    if journal is not None:
-        pairs.insert(0, ("journal", f"{journal.journal.name} ({journal.journal.id})"))
+    if sound:
+        pairs.insert(0, ("journal", f"{sound[0].journal.name} ({sound[0].journal.id})"))
     if told.writer is None or isinstance(told.writer, Unanswered):
         why = "no master is active" if told.writer is None else told.writer.message
         return [facts([*pairs, ("writer", f"not known: {why}")])]
@@ -196,6 +190,7 @@ def rejoin(
 
 async def let_rejoin(cluster: Cluster, node: str) -> Rejoined:
     from ebla.actors.journal.messages import Done, RejoinRequest
+    from ebla.mastery import journal_id
     from ebla.verdicts import Unanswered
 
     node = f"{JOURNAL_NODE}{node}" if node.isdigit() else node
@@ -205,7 +200,8 @@ async def let_rejoin(cluster: Cluster, node: str) -> Rejoined:
             f"there is no journal node {node!r}", hint=f"the nodes are {', '.join(seen.journals) or 'none'}"
         )
     others = {a: s for a, s in seen.journals.items() if a != node and not isinstance(s, Unanswered)}
-    known = [status for said in others.values() for status in said.journals]
+    id = journal_id(seen)
+    known = [s for said in others.values() for s in said.journals if id in ("", s.journal.id)]
     if not known:
         raise Refused(f"no other journal node can tell what {node} held", hint="start the others first")
     request = RejoinRequest(known[0].journal, known[0].nodes)

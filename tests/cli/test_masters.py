@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 from typer.testing import CliRunner
 
+from ebla.actors.journal import records
 from ebla.actors.journal.messages import Done, RejoinRequest
 from ebla.chaos.simulation.loop import run
 from ebla.cli import cluster as seam
 from ebla.cli.app import app
 from ebla.cli.ui import Ui
+from ebla.storage.environment import Put
 from tests.cli.stage import Cli, Outcome
 from tests.master.group_stage import GroupStage
 
@@ -239,6 +243,51 @@ def test_a_node_that_is_well_and_left_out_is_out_of_sync(several: Several) -> No
 
     outcome = several("journal", "status", prepare=left_out)
     assert "out of sync" in next(line for line in outcome.lines if line.strip().startswith("1 "))
+
+
+async def one_disk_full(stage: GroupStage) -> None:
+    await a_table(stage)
+    stage.cluster.state("journal/1").fill()
+    await stage.create("more", buckets=1)
+    await asyncio.sleep(30.0)
+
+
+def test_a_node_that_takes_nothing_for_its_disk_is_full_is_no_healthy_one(several: Several) -> None:
+    checked = several("check", "--json", prepare=one_disk_full)
+    (reason,) = checked.json["reasons"]
+    assert (checked.status, checked.json["status"]) == (1, "RECOVERING")
+    assert reason.startswith("journal/1 is LAGGING: it is left out until the next segment begins: DiskFull: ")
+    shown = several("journal", "status", prepare=one_disk_full)
+    assert "2 of 3 healthy" in shown.out and "out of sync" in shown.out
+    assert any(line.startswith("  journal/1: ") and "DiskFull: " in line for line in shown.lines)
+    told = several("journal", "status", "--json", prepare=one_disk_full).json["nodes"][1]
+    assert told["writer"]["error"].startswith("DiskFull: ")
+
+
+@pytest.mark.parametrize("epoch", [1, 7])
+@pytest.mark.parametrize("serving", [True, False])
+def test_a_node_with_the_journal_of_another_deployment_is_told_and_blames_no_other(
+    several: Several, epoch: int, serving: bool
+) -> None:
+    async def foreign(stage: GroupStage) -> None:
+        await a_table(stage)
+        (journal,) = stage.cluster.role("journal/0").journals.values()
+        form = replace(journal.form, journal=replace(journal.form.journal, id="another"))
+        state = replace(journal.view.state, promised=epoch, writer=epoch, committed=5000)
+        puts = [records.seal(records.FORMAT_KEY, form), records.seal(records.STATE_KEY, state)]
+        await journal._environment.commit([Put(records.STATE, puts)])
+        stage.cluster.crash("journal/0")
+        await stage.cluster.restart("journal/0")
+        await asyncio.sleep(30.0)
+        if not serving:
+            await no_master_up(stage)
+
+    found = several("check", "--json", prepare=foreign).json
+    nodes = {node["address"]: node for node in found["journals"]}
+    assert [nodes[f"journal/{n}"]["status"] for n in range(3)] == ["FAILED", "HEALTHY", "HEALTHY"]
+    assert "it holds the journal of another deployment (id another, not " in nodes["journal/0"]["error"]
+    head = several("journal", "status", prepare=foreign).out
+    assert "2 of 3 healthy" in head and "(another)" not in head
 
 
 async def rejoining(stage: GroupStage) -> None:
