@@ -113,7 +113,8 @@ def move_replica(
 ) -> None:
     """Move a tablet's replica: TO gets a copy and catches up, then FROM gives its replica up. Reads and writes go on.
 
-    The master sees to the rest; the same command may be repeated at any time.
+    If TO fails meanwhile, another server takes its place, and `--wait` ends with an error. The same command may be repeated at any
+    time.
     """
     from ebla.actors.master.messages import MoveReplicaRequest
 
@@ -122,6 +123,11 @@ def move_replica(
 
     def reached(configuration: Configuration, leaves: str) -> bool:
         there, here = find(configuration, target), find(configuration, leaves)
+        if there is None and here is None:
+            raise Refused(
+                f"the replica left {source}, but {target} could not take it: the tablet is at {_at(configuration)} now",
+                hint=f"see `ebla nodes` for {target}; move one of these there if it matters which",
+            )
         if there is None and here is not None and not here.replace:
             raise Refused(
                 f"the move was given up: {target} could not take the replica, and it stays at {source}",
@@ -221,6 +227,10 @@ def meant(word: str, places: Iterable[tuple[str, str]]) -> str | None:
 
 def names(word: str, uuid: str, address: str) -> bool:
     return word in (uuid, address, host_of(address)) or (len(word) >= 4 and uuid.startswith(word))
+
+
+def _at(configuration: Configuration) -> str:
+    return ", ".join(host_of(peer.address) for peer in configuration.peers)
 
 
 def role_of(peer: Peer) -> str:

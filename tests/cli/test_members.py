@@ -10,8 +10,8 @@ from ebla.actors.tablet.raft.messages import Configuration, Peer
 from ebla.cli import draining, members
 from ebla.cli.problems import Refused
 from ebla.placement import launch
-from tests.cli.repair_stage import Repairing, RepairStage
-from tests.master.healed import asked, configuration, hosts_of, silence, well
+from tests.cli.repair_stage import Repairing, RepairStage, first_tablet
+from tests.master.healed import asked, configuration, hosts_of, silence, spare, well
 
 # -- replicas ------------------------------------------------------------------------------------------------
 
@@ -61,6 +61,23 @@ def test_a_move_that_is_given_up_says_so(repairing: Repairing, tablet: str, plac
     given_up = repairing(*words, prepare=prepare)
     assert given_up.status == 1
     assert "the move was given up" in given_up.err and "choose another server" in given_up.err
+
+
+def test_a_move_that_ends_elsewhere_is_an_error_that_says_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    tablet, held = first_tablet("abcde"), list[str]()
+
+    async def prepare(stage: RepairStage) -> None:
+        held[:] = hosts_of(stage, tablet)
+        target = spare(stage, tablet)
+        stage.fairy.words[stage.server(target).uuid] = UNHEALTHY
+
+    five = Repairing(monkeypatch, "abcde")
+    five("check", prepare=prepare)
+    source, target = held[1], next(name for name in "abcde" if name not in held)
+    moved = five("tablet", "move-replica", tablet, source, target, "--wait", prepare=prepare)
+    assert moved.status == 1, moved.out
+    told = " ".join(moved.err.split())
+    assert f"the replica left {source}, but {target} could not take it: the tablet is at " in told, told
 
 
 def test_a_replica_is_removed_and_another_server_gets_it(
