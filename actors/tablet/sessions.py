@@ -7,7 +7,7 @@
                  replica has caught up (holds.py)
     as it is     the data environment travels as bytes (storage/environment.py, Stream), which nobody looks at here. The target
                  verifies all of it before it counts; if it finds damage, this replica is walked, and fails if it is its own
-    bounded      so many sessions, so many chunks kept for a repeat; a session ends when it is told so, when nobody asked for
+    bounded      so many sessions, those that are just beginning included, one for a tablet and who copies it; so many chunks kept for a repeat; a session ends when it is told so, when nobody asked for
                  `copy_idle_s`, when its replica ends, and when its log outgrows its limits (holds.py)
 
 The stream's snapshot is taken while the replica's upkeep is held: only a flush commits to the data, and none begins before
@@ -92,6 +92,7 @@ class Sessions:
         self.holds = Holds(options)
         self.sent_bytes = 0
         self._sessions: dict[str, Session] = {}
+        self._beginning: dict[tuple[str, str], None] = {}  # tablet, requestor
 
     def start(self) -> None:
         self.world.spawn(self._expire(), "copy sessions")
@@ -118,12 +119,24 @@ class Sessions:
         for session in list(self._sessions.values()):
             if session.requestor == request.requestor and session.replica is replica:
                 self._end(session)
-        if len(self._sessions) >= self.options.copy_sessions_max:
-            raise errors.Throttled(
-                f"{len(self._sessions)} copy sessions are open on this server",
-                limit="copy_sessions_max",
-                retry_after_s=1.0,
-            )
+        key = replica.tablet, request.requestor
+        self._require_room(*key)
+        self._beginning[key] = None
+        try:
+            return await self._begin(replica, request)
+        finally:
+            del self._beginning[key]
+
+    def _require_room(self, tablet: str, requestor: str) -> None:
+        if (tablet, requestor) in self._beginning:
+            why = f"a copy session of tablet {tablet} is just beginning for server {requestor}"
+        elif (count := len(self._sessions) + len(self._beginning)) >= self.options.copy_sessions_max:
+            why = f"{count} copy sessions are open on this server"
+        else:
+            return
+        raise errors.Throttled(f"{why}; try again later", limit="copy_sessions_max", retry_after_s=1.0)
+
+    async def _begin(self, replica: Replica, request: m.BeginSessionRequest) -> m.SessionBegun:
         await self.flush(replica)
         async with replica.upkeep:
             replica.require_running()
