@@ -7,7 +7,8 @@ tombstone   its server left the configuration, or a copy is about to take its pl
 for good    its table was dropped, or its tablet replaced: superblock "deleting" first, then rows, log, term and vote,
             superblock; a crash between any two is finished at the start. Only the master's evidence starts it
 
-Whatever fails half-way (a full disk) leaves nothing open: the same request, sent again, is carried out.
+Whatever fails half-way (a full disk) leaves nothing open: the same request, sent again, is carried out; of a tombstone nobody has
+to send it, what is left to do is tried again every RETRY_S.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from ebla.storage.errors import DiskFailed, StorageError
 
 log = logging.getLogger(__name__)
 
+RETRY_S = 5.0
+
 
 class Deletion:
     """`end_copy` ends a copy of the tablet to here, if there is one, and waits for that."""
@@ -37,26 +40,56 @@ class Deletion:
         self.end_copy: Callable[[str], Awaitable[None]] | None = None
         self.world = lifecycle.world
 
+    def start(self) -> None:
+        self.world.spawn(self._finish_all(), "unfinished tombstones")
+
+    async def _finish_all(self) -> None:
+        while True:
+            await self.world.clock.sleep(RETRY_S)
+            for stone in list(self.lifecycle.stones.values()):
+                if not (stone.durable and stone.finished) and not self.lifecycle.in_transition(stone.tablet):
+                    await self._finish(stone)
+
+    async def _finish(self, stone: Stone) -> None:
+        """Nobody else would: it is told of as the tombstone that was asked for."""
+        async with self.lifecycle.transition(stone.tablet):
+            if self.lifecycle.stones.get(stone.tablet) is not stone:
+                return
+            try:
+                await self.entomb(stone.tablet, stone.superblock.reason)
+            except DiskFailed:
+                raise
+            except StorageError as error:
+                log.warning("tablet %s is not set aside yet: %s", stone.tablet, error)
+
     # -- what the master asks for
 
     async def delete(self, request: m.DeleteTabletRequest) -> None:
         """Durable when it returns. Absent is ok, and so is what is done already. What is to go for good serves as before
         until its mark is durable. What is to be a tombstone stops first, because its last position stands in the mark; from
-        there on it votes as one, and a start before the mark brings the replica back with these votes."""
+        there on it votes as one, and a start before the mark brings the replica back with these votes. What is a tombstone already
+        stays one, whatever the request stands on."""
         lifecycle, tablet = self.lifecycle, request.tablet
         async with lifecycle.transition(tablet):
-            if self.end_copy is not None:
-                await self.end_copy(tablet)
             if not request.tombstone:
+                await self._end_copy(tablet)
                 await self._for_good(tablet)
             elif lifecycle.superblock(tablet) is not None:
+                self._require_excluded(tablet, request.configuration_index, request.configuration_unsafe)
+                await self._end_copy(tablet)
                 self._require_excluded(tablet, request.configuration_index, request.configuration_unsafe)
                 await self.entomb(tablet, request.reason)
         if tablet not in lifecycle.all():
             lifecycle.forget_transition(tablet)
 
+    async def _end_copy(self, tablet: str) -> None:
+        if self.end_copy is not None:
+            await self.end_copy(tablet)
+
     def _require_excluded(self, tablet: str, index: int | None, unsafe: int) -> None:
-        """Evidence is a configuration at least as new as ours, without us."""
+        """Evidence is a configuration at least as new as ours, without us. Of a tombstone none is asked."""
+        if self.lifecycle.state_of(tablet) == m.DELETED:
+            return
         replica = self.lifecycle.replicas.get(tablet)
         state = None if replica else self.lifecycle.consensus_of(tablet)
         known = replica.core.committed_configuration if replica else state.configuration if state else None

@@ -92,6 +92,7 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
         self.rounds.start()
         self.maintenance.start()
         self.scrubber.start()
+        self.deletion.start()
         self.sessions.start()
         self.recovery.start()
         for reporter in self.reporters:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
 from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.tablet.raft.messages import CONFIG, Configuration, HardState
+from ebla.actors.world import Faults
+from ebla.chaos.simulation.disk import DurableState
 from ebla.storage.errors import DiskFull
+from ebla.storage.records import RecordStore
 from tests.tablet.copies import copied, copying, entomb, fill, start, until
 from tests.tablet.harness import HOSTS, TABLET, Group, address, row, simulate
 from tests.tablet.test_replicas import CrashAt
@@ -140,6 +145,50 @@ def test_only_a_newer_configuration_without_it_turns_a_replica_into_a_tombstone(
     simulate(scenario)
 
 
+@pytest.mark.usefixtures("unmended")
+def test_a_tombstone_stays_one_whatever_a_repeated_request_stands_on_and_a_start_writes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """S17."""
+
+    async def scenario(group: Group) -> None:
+        await fill(group, 10)
+        target, _ = await group.followers()
+        index = await exclude(group, target)
+        await delete(group, target, index)
+        before = group.server(target).lifecycle.stones[TABLET].superblock
+        for older in (None, -2, -1, index - 1):
+            await delete(group, target, older)
+        assert group.server(target).lifecycle.stones[TABLET].superblock == before
+        saved: list[str] = []
+        save = RecordStore.save
+
+        async def counted(self: RecordStore[Any], key: str, record: Any) -> None:
+            saved.append(key)
+            await save(self, key, record)
+
+        monkeypatch.setattr(RecordStore, "save", counted)
+        await group.restart(target)
+        assert group.server(target).lifecycle.stones[TABLET].superblock == before
+        await group.sleep(1.0)
+        assert TABLET not in saved
+
+    simulate(scenario)
+
+
+@pytest.mark.usefixtures("unmended")
+def test_a_deletion_without_evidence_leaves_a_copy_alone() -> None:
+    async def scenario(group: Group) -> None:
+        _, target, _ = await copying(group, 400)
+        with pytest.raises(errors.ConfigurationMoved):
+            await delete(group, target, -2)
+        copies = group.server(target).copies
+        assert list(copies.jobs) == [TABLET]
+        await until(group, lambda: copies.done == 1, "it comes to its end")
+
+    simulate(scenario, copy_bytes_per_s=20_000)
+
+
 def test_a_tombstone_goes_for_good_with_its_table_and_does_not_come_back() -> None:
     """S13: a tablet that was deleted for good is not made anew by a leader that has not heard of it."""
 
@@ -213,3 +262,46 @@ def test_a_deletion_that_met_a_full_disk_has_stopped_the_replica_and_succeeds_wh
         assert group.server(target).lifecycle.state_of(TABLET) == m.DELETED
 
     simulate(scenario)
+
+
+@pytest.mark.parametrize("point", POINTS[:2])
+def test_what_a_full_disk_kept_from_quarantine_goes_there_once_there_is_space_although_nobody_asks(
+    point: str,
+) -> None:
+    """It can be purged then: by whoever is short of space."""
+
+    async def scenario(group: Group) -> None:
+        await fill(group, 50)
+        target, _ = await group.followers()
+        index = await exclude(group, target)
+        state, server = group.cluster.state(address(target)), group.server(target)
+        plan.full_at = point, state
+        with pytest.raises(DiskFull):
+            await delete(group, target, index)
+        await group.sleep(20.0)
+        assert server.world.disk.exists(f"data/{TABLET}")
+        state.free()
+        await until(group, lambda: not server.world.disk.exists(f"data/{TABLET}"), "it is set aside")
+        (entry,) = (await group.ask(target, "quarantine_list", m.Empty(), m.QuarantineEntries)).entries
+        assert entry.tablet == TABLET and entry.bytes > 0
+        purge = m.QuarantineRequest(server.instance.uuid, (entry.name,))
+        await group.ask(target, "quarantine_purge", purge, m.Empty)
+        await group.restart(target)
+        assert group.server(target).lifecycle.state_of(TABLET) == m.DELETED
+
+    plan = FullAt()
+    simulate(scenario, faults=lambda _: plan)
+
+
+class FullAt(Faults):
+    """A disk that is full from a fault point on."""
+
+    full_at: tuple[str, DurableState] | None = None
+
+    async def here(self, name: str) -> None:
+        if self.full_at is not None and self.full_at[0] == name:
+            self.full_at[1].fill()
+            self.full_at = None
+
+    def reached(self, name: str) -> None:
+        """Nothing to count."""
