@@ -99,5 +99,7 @@ class TabletServerOptions(msgspec.Struct, frozen=True):
                 raise InvalidArgument(f"{name} must be above 0")
         if self.quarantine_bytes_max < 0:
             raise InvalidArgument("quarantine_bytes_max must be 0 (keep nothing) or above")
+        if self.copy_bytes_per_s < 0:
+            raise InvalidArgument("copy_bytes_per_s must be 0 (no limit) or above")
         if not self.masters:
             raise InvalidArgument("masters must name one master's address at least")

@@ -107,6 +107,7 @@ def test_one_master_may_have_a_journal() -> None:
             r"tablet_server.memtable_bytes: expected `int`, got `str`",
         ),
         ({"tablet_server": {"memtable_bytes": 0}}, "tablet_server: memtable_bytes must be above 0"),
+        ({"tablet_server": {"copy_bytes_per_s": -5}}, "tablet_server: copy_bytes_per_s must be 0 "),
         ({"masters": "three"}, r"masters: expected `int \| null`, got `str`"),
         ({"masters": 0}, "masters must be at least 1"),
         (
