@@ -142,24 +142,23 @@ class Copies:
         if state != request.state:
             raise self._illegal(tablet, state, f"is {state}, not {request.state}")
         replica, stone = lifecycle.replicas.get(tablet), lifecycle.stones.get(tablet)
-        if replica is not None:
-            last = replica.log.last
-            if replica.leads:
-                raise self._illegal(tablet, state, "leads")
-            if request.last is not None and request.last != (last.index, last.term):
-                index, term = request.last
-                raise self._illegal(
-                    tablet,
-                    state,
-                    f"ends at entry {last.index} of term {last.term}, not at {index} of term {term}",
-                )
+        last = replica.log.last if replica else stone.superblock.last if stone else None
+        if replica is not None and replica.leads:
+            raise self._illegal(tablet, state, "leads")
+        self._require_last(request, last, state)
+        if last is not None:
             self._require_term(request, last.term)
-        elif stone is not None and stone.superblock.last is not None:
-            self._require_term(request, stone.superblock.last.term)
         elif state != m.DOES_NOT_EXIST:
             # Where its log ended nobody knows: all of it was of this term or an older one.
             consensus = lifecycle.consensus_of(tablet)
             self._require_term(request, consensus.hard_state.term if consensus else 0)
+
+    def _require_last(self, request: m.StartCopyRequest, last: Position | None, state: str) -> None:
+        if request.last is None or (last is not None and request.last == (last.index, last.term)):
+            return
+        here = f"entry {last.index} of term {last.term}" if last else "none that is known"
+        index, term = request.last
+        raise self._illegal(request.tablet, state, f"ends at {here}, not at {index} of term {term}")
 
     def _require_term(self, request: m.StartCopyRequest, term: int) -> None:
         if request.term < term:

@@ -182,6 +182,9 @@ def test_a_copy_from_a_leader_of_an_older_term_than_our_last_entry_is_refused() 
         assert last is not None and last.term > 0
         with pytest.raises(errors.OldTerm):
             await start(group, target, leader, term=last.term - 1)
+        for other in ((last.index + 1, last.term), (last.index, last.term + 1)):
+            with pytest.raises(errors.IllegalState, match="ends at entry"):
+                await start(group, target, leader, last=other)
         assert group.server(target).lifecycle.state_of(TABLET) == m.DELETED
 
     simulate(scenario)
