@@ -10,7 +10,8 @@ An operation is two events: an `invoke`, and one of
 operation may still be going on), so its client goes on under a new number: Jepsen's convention, which Knossos, Elle
 and Porcupine expect. `time_us` is of the stage's clock and only orders events of one history.
 
-Operations and their values, per workload, are told in chaos/workloads/.
+Operations and their values, per workload, are told in chaos/workloads/. Names that begin with `order-` are what an
+operator asks of a role, such as `order-move_replica`: it may be refused, and no checker of data looks at it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import msgspec
 
 INVOKE, OK, FAIL, INFO = "invoke", "ok", "fail", "info"
 ENDS = (OK, FAIL, INFO)
+ORDER = "order-"
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -36,6 +38,10 @@ class Event(msgspec.Struct, frozen=True):
     key: Any = None
     value: Any = None
     error: str | None = None
+
+
+def is_order(operation: str) -> bool:
+    return operation.startswith(ORDER)
 
 
 @dataclass(frozen=True)

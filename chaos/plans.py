@@ -52,6 +52,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from types import MappingProxyType
+from typing import Literal
 
 import msgspec
 
@@ -77,7 +78,8 @@ RATE_RANGE = (0.9, 1.1)  # two clocks may drift apart by 22 %; leases bear 25 % 
 HOLD_S = (0.1, 6.0)
 OVERTIME_S = 0.5  # a fault ends this long after act one at the latest
 MASTER = "master"
-SIMULATION, RAY = "simulation", "ray"
+SIMULATION: Literal["simulation"] = "simulation"
+RAY: Literal["ray"] = "ray"
 AT_S_MAX = 86_400.0  # the latest that a fault may begin
 FOR_S_MAX = 3600.0
 # The least and the greatest amount of a kind; those that are not here take none.
@@ -120,7 +122,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
     scenario: str
     seed: int
     faults: tuple[Fault, ...]
-    stage: str = SIMULATION
+    stage: Literal["simulation", "ray"] = "simulation"
 
 
 def encode(plan: Plan) -> bytes:

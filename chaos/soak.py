@@ -30,6 +30,7 @@ import msgspec
 
 from ebla.actors.fault_points import ALL_POINTS, GROUP_POINTS, JOURNAL_POINTS, MARKS, POINTS
 from ebla.chaos import plans
+from ebla.chaos.checkers.refusals import Tally
 from ebla.chaos.plans import Plan
 from ebla.chaos.planted import Defect, defect, planted
 from ebla.chaos.scenarios import SCENARIOS, Scenario, scenario, scenario_of
@@ -70,6 +71,7 @@ class Soak:
     crashed: Counter[str] = field(default_factory=Counter)
     reached: Counter[str] = field(default_factory=Counter)
     effects: Counter[str] = field(default_factory=Counter)
+    operations: Tally = field(default_factory=Tally)
 
     def add(self, plan: Plan, report: Report) -> None:
         self.runs += 1
@@ -82,6 +84,7 @@ class Soak:
         self.crashed.update(report.crashed)
         self.reached.update(report.reached)
         self.effects.update(report.effects)
+        self.operations.add(report.asked, report.carried_out)
         if report.violation:
             self.failed.append((plan, report.violation))
 
@@ -114,6 +117,7 @@ class Soak:
             found.append(
                 "no run was made twice, so nobody knows whether a seed is one history; make more runs"
             )
+        found += [f"{each}; see why with `ebla chaos replay --story`" for each in self.operations.never()]
         return found
 
 

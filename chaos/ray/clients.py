@@ -38,7 +38,7 @@ from ebla.chaos.ray.network_faults import sample
 from ebla.chaos.ray.orders import ORDER_BYTES_MAX, Judged, Order, Told
 from ebla.chaos.ray.pulse import Pulse
 from ebla.chaos.ray.scenarios import scenario
-from ebla.chaos.workloads.base import Client, NoAnswer, Stage, Workload
+from ebla.chaos.workloads.base import Client, NoAnswer, Stage, Workload, judged
 from ebla.connection import make_session, namespace_of
 from ebla.placement.connection import connect_ray, disconnect_ray
 from ebla.session import Session
@@ -167,7 +167,7 @@ class Clients:
             except (NoAnswer, EblaError, TimeoutError) as error:
                 why = error.__cause__ or error
                 problems.append(f"{workload.name}: the last reads were not answered: {why!r}")
-            found = await asyncio.to_thread(workload.judge, history)
+            found = await asyncio.to_thread(judged, workload, history)
             path = str(history.path)
             verdicts.append(
                 Judged(workload.name, path, found.valid, found.problem, found.events, found.judged)

@@ -15,7 +15,7 @@ import ebla
 from ebla import aio
 from ebla.chaos.checkers.verdict import Verdict, broken, nothing
 from ebla.chaos.history import FAIL, INFO, INVOKE, OK, History, Operation
-from ebla.chaos.workloads.base import PREPARE_S, Client, persist
+from ebla.chaos.workloads.base import PREPARE_S, Client, Workload, persist
 from ebla.storage.errors import EblaError
 
 SCHEMA = pa.schema([pa.field("tablet", pa.int32(), nullable=False), ("n", pa.int64())])
@@ -23,7 +23,7 @@ PERIOD_S = 0.05
 WRITE_S_MAX = 30.0
 
 
-class Pulse:
+class Pulse(Workload):
     """A workload (chaos/workloads/base.py) whose one client writes to all tablets at the same time."""
 
     name = "pulse"

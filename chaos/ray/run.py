@@ -24,6 +24,7 @@ import msgspec
 from ebla.actors import messages as m
 from ebla.actors.fault_points import POINTS
 from ebla.chaos import plans
+from ebla.chaos.checkers.refusals import tally
 from ebla.chaos.export import LINES, read_json_lines, to_json_lines, write
 from ebla.chaos.history import History
 from ebla.chaos.plans import Plan
@@ -232,6 +233,7 @@ def _report(
     )
     broken = list(violations(seen))
     empty = list(voids(request, wanted, seen.judged, faults, acknowledged, failed + unknown))
+    empty += [f"void: {each}" for each in tally(histories).never()]
     report = RunReport(
         scenario=request.scenario,
         seed=plan.seed,

@@ -21,8 +21,9 @@ from typing import Any, TypeVar
 import msgspec
 
 import ebla
+from ebla.chaos.checkers.refusals import check_refusals
 from ebla.chaos.checkers.register import check_register
-from ebla.chaos.checkers.verdict import Verdict
+from ebla.chaos.checkers.verdict import Verdict, together
 from ebla.chaos.history import FAIL, INFO, INVOKE, OK, History
 from ebla.chaos.workloads.base import DEADLINES_S, PAUSE_S, PREPARE_S
 from ebla.chaos.workloads.registers import SCHEMA
@@ -66,7 +67,7 @@ def merged(histories: Iterable[History]) -> History:
 
 
 def judge(history: History) -> Verdict:
-    return check_register(history)
+    return together([check_register(history), check_refusals(history)])
 
 
 @dataclass

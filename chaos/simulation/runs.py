@@ -16,8 +16,9 @@ from typing import Any
 
 import msgspec
 
+from ebla.chaos.checkers.refusals import tally
 from ebla.chaos.checkers.verdict import Verdict
-from ebla.chaos.history import INFO, OK, History
+from ebla.chaos.history import INFO, OK, History, is_order
 from ebla.chaos.plans import Plan, generate
 from ebla.chaos.scenarios import Scenario
 from ebla.chaos.simulation import loop
@@ -26,7 +27,7 @@ from ebla.chaos.simulation.deployment import ClientProcess, Deployment
 from ebla.chaos.simulation.invariants import Watch
 from ebla.chaos.simulation.nemesis import Nemesis
 from ebla.chaos.simulation.points import Points
-from ebla.chaos.workloads.base import Client, NoAnswer, Stage, Workload
+from ebla.chaos.workloads.base import Client, NoAnswer, Stage, Workload, judged
 from ebla.chaos.workloads.registers import Registers
 from ebla.storage.errors import EblaError
 from ebla.survey import digests, table_infos
@@ -43,7 +44,8 @@ class Violation(AssertionError):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run came to. `violation`: empty if all held. `void`: too little happened to judge, or a checker gave up."""
+    """What a run came to. `violation`: empty if all held. `void`: too little happened to judge, or a checker gave up.
+    `asked` and `carried_out`: of each kind of operation, by `<workload>.<operation>`."""
 
     scenario: str
     seed: int
@@ -59,6 +61,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     fired: dict[str, int]
     crashed: dict[str, int]
     reached: dict[str, int]
+    asked: dict[str, int]
+    carried_out: dict[str, int]
 
 
 @dataclass
@@ -214,18 +218,21 @@ class Run:
     def _judge(self, workloads: list[Workload]) -> None:
         for workload in workloads:
             history = self.histories[workload.name]
-            if isinstance(workload, Registers):
-                verdict = workload.judge(history, self.applied.of(workload.name))
-            else:
-                verdict = workload.judge(history)
+            known = [self.applied.of(workload.name)] if isinstance(workload, Registers) else []
+            verdict = judged(workload, history, *known)
             self.undecided |= verdict.valid is None and len(history) > 0
             if verdict.valid is False:
                 self.judged = verdict
                 raise Violation(f"{workload.name}: {verdict.problem}")
 
     def _report(self) -> Report:
-        events = [event.type for history in self.histories.values() for event in history.events]
-        answered = events.count(OK)
+        events = [
+            event.type
+            for history in self.histories.values()
+            for event in history.events
+            if not is_order(event.operation)
+        ]
+        answered, told = events.count(OK), tally(self.histories)
         return Report(
             scenario=self.scenario.name,
             seed=self.plan.seed,
@@ -241,6 +248,8 @@ class Run:
             fired=dict(self.points.fired),
             crashed=dict(self.points.crashed),
             reached=dict(self.points.reached),
+            asked=dict(told.asked),
+            carried_out=dict(told.carried_out),
         )
 
 

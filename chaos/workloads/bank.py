@@ -14,14 +14,14 @@ from ebla import aio
 from ebla.chaos.checkers.bank import check_bank
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import History
-from ebla.chaos.workloads.base import PREPARE_S, Client, NoAnswer, by_key, persist, until_stopped
+from ebla.chaos.workloads.base import PREPARE_S, Client, NoAnswer, Workload, by_key, persist, until_stopped
 
 SCHEMA = pa.schema([("account", pa.int64()), ("balance", pa.int64())])
 START = 100
 ATTEMPTS_MAX = 200
 
 
-class Bank:
+class Bank(Workload):
     """Two accounts per client. `slow`: the share of reads that take their time between one block and the next."""
 
     name = "bank"

@@ -17,8 +17,9 @@ from typing import Any, Protocol, TypeVar
 
 from ebla import aio
 from ebla.actors.world import Clock, Network
-from ebla.chaos.checkers.verdict import Verdict
-from ebla.chaos.history import FAIL, INFO, INVOKE, OK, History
+from ebla.chaos.checkers.refusals import NOTHING, Explained, check_refusals
+from ebla.chaos.checkers.verdict import Verdict, together
+from ebla.chaos.history import FAIL, INFO, INVOKE, OK, ORDER, History
 from ebla.storage.errors import EblaError
 
 T = TypeVar("T")
@@ -101,6 +102,19 @@ class Client:
             self.note(process, OK, operation, key, answer)
         return told
 
+    async def order(self, verb: str, key: Any, call: Awaitable[T]) -> T:
+        """What an operator asks of a role, noted by a process of its own: others may ask meanwhile. Raises NoAnswer."""
+        process, operation = self.history.new_process(), f"{ORDER}{verb}"
+        self.note(process, INVOKE, operation, key)
+        try:
+            told = await call
+        except EblaError as error:
+            kind = INFO if error.possibly_applied else FAIL
+            self.note(process, kind, operation, key, None, f"{type(error).__name__}: {error}")
+            raise NoAnswer from error
+        self.note(process, OK, operation, key)
+        return told
+
     def note(
         self, process: int, kind: str, operation: str, key: Any, value: Any = None, error: str | None = None
     ) -> None:
@@ -124,12 +138,21 @@ class Stage:
 
 
 class Workload(Protocol):
+    """`explained`: errors that the workload itself brings about, by operation, besides those that faults explain."""
+
     name: str
+    explained: Explained = NOTHING
 
     async def prepare(self, client: Client) -> None: ...
     async def run(self, client: Client) -> None: ...
     async def conclude(self, client: Client) -> None: ...
     def judge(self, history: History) -> Verdict: ...
+
+
+def judged(workload: Workload, history: History, *known: Any) -> Verdict:
+    """What the workload says of its history, and whether an operation ended in an error that nothing explains. `known`: what
+    else its `judge` takes."""
+    return together([workload.judge(history, *known), check_refusals(history, workload.explained)])
 
 
 async def until_stopped(client: Client, step: Callable[[], Awaitable[None]]) -> None:

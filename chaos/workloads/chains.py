@@ -9,13 +9,13 @@ from ebla import aio
 from ebla.chaos.checkers.chains import check_list
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import History
-from ebla.chaos.workloads.base import PREPARE_S, Client, by_key, persist, until_stopped
+from ebla.chaos.workloads.base import PREPARE_S, Client, Workload, by_key, persist, until_stopped
 
 READS = 0.1  # of the steps
 SCHEMA = pa.schema([("node", pa.int64()), ("previous", pa.int64()), ("load", pa.binary())])
 
 
-class Chains:
+class Chains(Workload):
     name = "chains"
 
     def __init__(self, tablets: int = 3, reads: float = READS) -> None:

@@ -19,7 +19,7 @@ from ebla.actors.master.messages import HandOverReply, HandOverRequest
 from ebla.chaos.checkers.sets import check_set
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import History
-from ebla.chaos.workloads.base import Client, NoAnswer, persist, until_stopped
+from ebla.chaos.workloads.base import Client, NoAnswer, Workload, persist, until_stopped
 from ebla.chaos.workloads.operators import Operators
 from ebla.survey import digests
 from ebla.verdicts import Unanswered
@@ -34,7 +34,7 @@ HAND_OVERS = (1, 1, 1, 30, 0, 0, 0, 0)
 TABLES = (10, 8, 12, 0, 0, 0, 2, 1)
 
 
-class Churn(Operators):
+class Churn(Operators, Workload):
     name = "churn"
 
     def __init__(self, weights: tuple[int, ...] = WEIGHTS) -> None:

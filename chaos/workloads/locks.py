@@ -14,7 +14,7 @@ from ebla.actors.coordination import paths
 from ebla.chaos.checkers.coordination import check_coordination
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import INVOKE, OK, History
-from ebla.chaos.workloads.base import Client, NoAnswer, persist, until_stopped
+from ebla.chaos.workloads.base import Client, NoAnswer, Workload, persist, until_stopped
 from ebla.coordination import Session
 from ebla.errors import SessionExpired, VersionMismatch
 from ebla.locks import Lock
@@ -30,8 +30,9 @@ WEIGHTS = {"lock": 5, "create": 4, "delete": 3, "list": 3, "get": 3, "cas": 4, "
 DOZES = 0.2  # of the holders of locks
 
 
-class Locks:
+class Locks(Workload):
     name = "locks"
+    explained = dict.fromkeys(("acquire", "release", "create", "delete", "cas"), ("SessionExpired",))
 
     def __init__(self) -> None:
         self._next = 0

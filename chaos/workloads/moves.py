@@ -13,9 +13,9 @@ import ebla
 from ebla.actors import messages as m
 from ebla.actors.master import messages as mm
 from ebla.actors.tablet.raft.messages import Peer
-from ebla.chaos.checkers.verdict import Verdict
+from ebla.chaos.checkers.verdict import Verdict, nothing
 from ebla.chaos.history import History
-from ebla.chaos.workloads.base import Client, NoAnswer, until_stopped
+from ebla.chaos.workloads.base import Client, NoAnswer, Workload, until_stopped
 from ebla.chaos.workloads.operators import Operators
 
 # How often to move, add, remove, drain, cancel a copy, step down, flush, purge, copy over, maintain, against each other.
@@ -24,7 +24,7 @@ COPIES = (0, 0, 0, 0, 1, 2, 1, 0, 20, 0)
 MARKED_S = (0.5, 4.0)
 
 
-class Moves(Operators):
+class Moves(Operators, Workload):
     name = "moves"
 
     def __init__(self, weights: tuple[int, ...] = WEIGHTS) -> None:
@@ -56,7 +56,9 @@ class Moves(Operators):
         """Nothing: what it did shows in what the others read."""
 
     def judge(self, history: History) -> Verdict:
-        return Verdict(True, "", (), 0)
+        """Nothing that it asks for may be wrong; but that it was never carried out is no pass."""
+        judged = sum(each.known for each in history.operations())
+        return Verdict(True, judged=judged) if judged else nothing("nothing was carried out for an operator")
 
     # -- members
 

@@ -44,10 +44,9 @@ class Operators:
     async def _tell(
         self, client: Client, address: str, method: str, request: msgspec.Struct, reply: type[Reply]
     ) -> Reply:
-        try:
-            return await client.network.call(address, method, request, reply, TELL_S)
-        except ebla.EblaError as error:
-            raise NoAnswer from error
+        return await client.order(
+            method, address, client.network.call(address, method, request, reply, TELL_S)
+        )
 
     async def _some_table(self, client: Client) -> m.TableInfo | None:
         try:

@@ -13,7 +13,7 @@ from ebla import aio
 from ebla.chaos.checkers.register import check_register
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import History
-from ebla.chaos.workloads.base import PREPARE_S, Client, persist, until_stopped
+from ebla.chaos.workloads.base import PREPARE_S, Client, Workload, persist, until_stopped
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 
@@ -30,7 +30,7 @@ class Applied:
 NOTHING_KNOWN = Applied()
 
 
-class Registers:
+class Registers(Workload):
     """`keys` at a time; each is retired after `operations` of it, so that judging stays cheap. `many`: the share of reads
     that ask for all of them in one call."""
 

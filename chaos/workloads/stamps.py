@@ -13,13 +13,13 @@ from ebla import aio
 from ebla.chaos.checkers.stamps import check_stamp
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import History
-from ebla.chaos.workloads.base import PREPARE_S, Client, NoAnswer, persist, until_stopped
+from ebla.chaos.workloads.base import PREPARE_S, Client, Workload, persist, until_stopped
 
 SCHEMA = pa.schema([("place", pa.int64()), ("stamp", pa.int64()), ("group", pa.int32())])
 ATTEMPTS_MAX = 200
 
 
-class Stamps:
+class Stamps(Workload):
     name = "stamps"
 
     def __init__(self, groups: int = 2, rows: int = 12) -> None:
@@ -90,10 +90,7 @@ class Stamps:
         await client.ask("stamp", group, stamp, until_known())
 
     async def _flush(self, client: Client, table: aio.Table) -> None:
-        try:
-            await table.flush(deadline_s=client.deadline_s())
-        except ebla.EblaError as error:
-            raise NoAnswer from error
+        await client.order("flush", self.name, table.flush(deadline_s=client.deadline_s()))
 
     async def _read(self, client: Client, table: aio.Table, group: int) -> None:
         scan = table.scan(

@@ -13,13 +13,13 @@ from ebla import aio
 from ebla.chaos.checkers.sets import check_set
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import History
-from ebla.chaos.workloads.base import PREPARE_S, Client, persist, until_stopped
+from ebla.chaos.workloads.base import PREPARE_S, Client, Workload, persist, until_stopped
 
 SCHEMA = pa.schema([("token", pa.int64()), ("v", pa.string())])
 BULK_MAX = 40
 
 
-class Tokens:
+class Tokens(Workload):
     name = "tokens"
 
     def __init__(self) -> None:

@@ -143,6 +143,8 @@ def test_a_plan_shrinks_to_the_faults_that_the_failure_needs() -> None:
 def test_what_is_no_plan_is_refused_with_the_field() -> None:
     with pytest.raises(msgspec.ValidationError, match="seed"):
         plans.decode(b'{"scenario": "calm", "seed": "x", "faults": []}')
+    with pytest.raises(msgspec.ValidationError, match=r"'moon' - at `\$\.stage`"):
+        plans.decode(b'{"scenario": "calm", "seed": 1, "stage": "moon", "faults": []}')
     with pytest.raises(InvalidArgument, match="there are calm"):
         scenario("unheard-of")
 

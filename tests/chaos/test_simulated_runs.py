@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -15,7 +16,9 @@ from ebla.chaos.simulation.runs import Run, plan_of
 from ebla.chaos.simulation.story import replicas, story
 from ebla.chaos.workloads.registers import Applied, Registers
 
-SEEDS = -(-500 // len(SCENARIOS))  # of each scenario
+SEEDS = max(
+    soak.PAIRS_EVERY, -(-500 // len(SCENARIOS))
+)  # of each scenario: every one has a run that is made twice
 
 
 @pytest.mark.timeout(900)
@@ -27,9 +30,19 @@ def test_hundreds_of_runs_hold_and_each_seed_is_one_history() -> None:
     assert told.failed == []
     assert told.different == []
     assert told.runs == SEEDS * len(SCENARIOS) >= 500
-    assert told.pairs >= told.runs // 25
+    assert told.pairs >= len(SCENARIOS)
+    assert told.voids() == []
     assert told.void <= told.runs // 50
     assert told.never() == [], "fault points and marks that no run came to"
+
+
+def test_every_scenario_has_a_run_that_is_made_twice_and_the_docs_say_how_many_there_are() -> None:
+    drawn = {
+        name for name in SCENARIOS for seed in range(SEEDS) if soak.paired(plan_of(scenario(name), seed))
+    }
+    assert drawn == set(SCENARIOS)
+    told = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
+    assert f"the seeds of `make test`: {SEEDS} of each of {len(SCENARIOS)} scenarios" in told
 
 
 def test_every_kind_of_fault_has_an_effect_and_is_undone() -> None:

@@ -17,8 +17,9 @@ from ebla.chaos.planted import DEFECTS
 from ebla.chaos.scenarios import SCENARIOS
 from ebla.chaos.simulation.runs import Report
 from ebla.chaos.soak import PAIRS_EVERY, Soak, Task, paired
+from tests.chaos.test_simulated_runs import SEEDS
 
-SEEDS = 27  # of a scenario, in `make test`
+COUNTS = ("effects", "fired", "crashed", "reached", "asked", "carried_out")
 NAMES = (*SCENARIOS, *(f"scenario-{number}" for number in range(2 * PAIRS_EVERY)))
 
 
@@ -44,7 +45,7 @@ def soaked(tasks: list[Task], *workers: Worker) -> Soak:
 
 
 def report(plan: Plan, violation: str = "", digest: str = "a") -> Report:
-    counts: dict[str, dict[str, int]] = {key: {} for key in ("effects", "fired", "crashed", "reached")}
+    counts: dict[str, dict[str, int]] = {key: {} for key in COUNTS}
     numbers = dict.fromkeys(("virtual_s", "steps", "answered", "unknown", "healed_s"), 1)
     return Report(
         scenario=plan.scenario,
