@@ -9,6 +9,7 @@ told            whoever asks with an expired session is told so; its nodes are g
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
@@ -24,7 +25,7 @@ from ebla.actors.coordination.timers import Timers
 from ebla.actors.coordination.watchers import Watchers
 from ebla.actors.messages import Empty
 from ebla.actors.world import World, new_id
-from ebla.storage.errors import EblaError, InvalidArgument
+from ebla.storage.errors import DiskFull, EblaError, InvalidArgument
 
 if TYPE_CHECKING:
     from ebla.actors.master.scribe import Scribe
@@ -33,6 +34,7 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
+LOOK_S = 0.5  # between two looks at the clock, less than what counts as standing still
 OVERDUE_S = 5.0  # the end of a session is one edit
 
 
@@ -46,12 +48,15 @@ class Coordination:
         self._refusals = Refusals()
         self._expiring: tuple[str, ...] = ()
         self._expiring_since: float | None = None
+        self._due = asyncio.Event()
 
     def begin(self, scribe: Scribe) -> None:
         """From now on this master is the active one."""
         self._scribe = scribe
         self._timers.begin(self.namespace.sessions)
         self.namespace.tell = self._watchers.tell
+        self._world.spawn(self._look(), "look at sessions")
+        self._world.spawn(self._expire(), "expire sessions")
 
     def close(self) -> None:
         """Nobody waits any longer."""
@@ -111,17 +116,33 @@ class Coordination:
 
         return await self._scribe.change("close_session", decide, conclude)
 
-    async def expire(self) -> None:
-        """To be called again and again."""
-        self._timers.look()
+    async def _look(self) -> None:
+        """A task of its own: what anything else waits for is not to pass for a master that stands still."""
+        while True:
+            await self._world.clock.sleep(LOOK_S)
+            self._timers.look()
+            if any(map(self._timers.overdue, self.namespace.sessions.values())):
+                self._due.set()
+
+    async def _expire(self) -> None:
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            if self._expiring_since is None:
+                self._expiring_since = self._world.clock.monotonic()
+            try:
+                await self._end_overdue()
+            except DiskFull as error:
+                log.warning("%s: %s; trying again", self._world.address, error)
+            else:
+                self._expiring_since = None
+
+    async def _end_overdue(self) -> None:
+        """Before all other changes that wait: those who wait for a lock of one who is gone are not to wait for tables, too."""
         sessions = self.namespace.sessions
-        if not any(map(self._timers.overdue, sessions.values())):
-            self._expiring_since = None
-            return
-        if self._expiring_since is None:
-            self._expiring_since = self._world.clock.monotonic()
 
         def decide() -> Sequence[CoordinationEdit]:
+            self._timers.look()
             self._expiring = tuple(
                 name for name, session in sessions.items() if self._timers.overdue(session)
             )
@@ -133,8 +154,7 @@ class Coordination:
                 log.info("%s: session %s has expired", self._world.address, session)
             self._expiring = ()
 
-        await self._scribe.change("expire_session", decide, conclude)
-        self._expiring_since = None
+        await self._scribe.change("expire_session", decide, conclude, next_one=True)
 
     def overdue(self) -> int:
         """How many sessions have expired and are still there, if their end has been under way for too long."""

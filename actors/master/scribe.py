@@ -82,18 +82,27 @@ class Scribe:
         self._catalog.apply(await self._log.open(self.checkpointed))
         self._catalog.check()
 
-    async def change(self, name: str, decide: Callable[[], Sequence[Edit]], conclude: Callable[[], T]) -> T:
-        """`name` is the change's in fault points and messages."""
+    async def change(
+        self,
+        name: str,
+        decide: Callable[[], Sequence[Edit]],
+        conclude: Callable[[], T],
+        *,
+        next_one: bool = False,
+    ) -> T:
+        """`name` is the change's in fault points and messages. `next_one`: it goes before all that wait, and is not limited
+        with them."""
         if self._failed:
             raise Unavailable(f"{self._world.address} has failed and is about to start again")
-        if len(self._waiting) >= self._waiting_max:
+        if len(self._waiting) >= self._waiting_max and not next_one:
             raise Throttled(
                 f"{len(self._waiting)} changes of the catalog are waiting",
                 limit="changes_waiting_max",
                 retry_after_s=RETRY_AFTER_S,
             )
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Change(name, decide, conclude, answer))
+        made = _Change(name, decide, conclude, answer)
+        self._waiting.appendleft(made) if next_one else self._waiting.append(made)
         self._wake.set()
         return await answer
 

@@ -300,7 +300,6 @@ class Master(CoordinationVerbs, MembershipVerbs, Role):
             try:
                 await self._assign()
                 await self._forget()
-                await self.coordination.expire()
             except (Throttled, DiskFull) as error:
                 log.warning("%s: %s; trying again", self.world.address, error)
             self.messenger.send()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import Any
 
 import msgspec
@@ -14,9 +15,10 @@ from ebla.actors.coordination.limits import Limits
 from ebla.actors.errors import NotActive, NotFound, StaleRequest, Throttled
 from ebla.actors.fault_points import NAMESPACE_CHANGES
 from ebla.actors.journal.options import LeaseLimits
-from ebla.actors.messages import Empty
-from ebla.storage.errors import InvalidArgument
+from ebla.actors.messages import DropTableRequest, Empty, TableInfo
+from ebla.storage.errors import DiskFull, InvalidArgument
 from tests.coordination.raw import Raw, raw
+from tests.master.builders import create_request
 from tests.master.group_stage import MASTER, GroupStage, play
 
 
@@ -220,6 +222,53 @@ def test_while_the_master_itself_stands_still_nobody_is_silent():
             assert (await mine.keep()).session == mine.session
 
     play(scenario, lease=LeaseLimits(lease_s=1.6, held_s=2.0))
+
+
+def test_a_silent_session_expires_in_time_however_many_tables_are_made_and_however_slow_disks_are():
+    async def scenario(stage: GroupStage) -> None:
+        active = await stage.ready()
+        for node in stage.journals:
+            stage.cluster.state(node).sync_s = lambda random: 0.05
+
+        async def tables(number: int) -> None:
+            for turn in itertools.count():
+                name = f"{number}-{turn}"
+                await stage.ask("create_table", create_request(name), TableInfo, 300.0)
+                await stage.ask("drop_table", DropTableRequest(f"drop {name}", name, None), Empty, 300.0)
+
+        load = [asyncio.ensure_future(tables(number)) for number in range(64)]
+        await asyncio.sleep(5.0)
+        waits = await raw(stage, 60.0, "who waits")
+        mine = await raw(stage, 2.0)
+        began = asyncio.get_running_loop().time()
+        await stage.until(lambda: mine.session not in namespace(stage).sessions)
+        assert 2.0 <= asyncio.get_running_loop().time() - began < 3.5
+        assert waits.session in namespace(stage).sessions and stage.serving() == [active]
+        for each in load:
+            each.cancel()
+        await asyncio.gather(*load, return_exceptions=True)
+
+    play(scenario)
+
+
+def test_sessions_expire_though_no_more_changes_are_taken_and_a_full_disk_only_puts_it_off():
+    async def scenario(stage: GroupStage) -> None:
+        active = await stage.ready()
+        mine = await raw(stage, 2.0)
+        scribe = stage.role(active).reign.master.scribe
+        scribe._waiting_max = 0
+        honest, tries = scribe._log.append, itertools.count()
+
+        async def full(edits: Any) -> None:
+            if next(tries) < 3:
+                raise DiskFull("no space left")
+            await honest(edits)
+
+        scribe._log.append = full
+        await stage.until(lambda: mine.session not in namespace(stage).sessions)
+        assert next(tries) == 4 and stage.serving() == [active]
+
+    play(scenario)
 
 
 def test_a_sign_of_life_that_comes_while_the_session_expires_waits_for_what_becomes_of_it():
