@@ -148,7 +148,7 @@ class EndSessionRequest(msgspec.Struct, frozen=True):
 
 
 class CopyJob(msgspec.Struct, frozen=True):
-    """One copy under way, at its target. `phase`: waiting, metadata, data, log, finishing. `data_bytes` is what there is to
+    """One copy under way, at its target. `phase`: metadata, data, log, finishing. `data_bytes` is what there is to
     copy, as far as is known; times are seconds, `rate` bytes per second of late, `eta_s` None while it cannot be told."""
 
     tablet: str
@@ -165,10 +165,11 @@ class CopyJob(msgspec.Struct, frozen=True):
 
 
 class CopyJobs(msgspec.Struct, frozen=True):
-    """Copies to this server, and the sessions that others hold here."""
+    """Copies to this server, and the sessions that others hold here. `ended`: the last copies to here as they were at their end."""
 
     jobs: tuple[CopyJob, ...]
     sessions: int
+    ended: tuple[CopyJob, ...] = ()
 
 
 class CancelCopyRequest(msgspec.Struct, frozen=True):

@@ -93,6 +93,7 @@ class Job:
         """Everything that the source has, synced here and put together; nothing says yet that it counts."""
         try:
             await self._begin_data()
+            self.phase = DATA
             for _ in range(WINDOW):
                 self.world.spawn(self._fetch_all(), f"chunks of {self.tablet}")
             await self._write_all()

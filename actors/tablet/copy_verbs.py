@@ -35,7 +35,7 @@ class CopyVerbs:
     @rpc
     async def list_copies(self, request: m.Empty) -> m.CopyJobs:
         self._require_running()
-        return m.CopyJobs(self.copies.statuses(), len(self.sessions))
+        return m.CopyJobs(self.copies.statuses(), len(self.sessions), tuple(self.copies.ended))
 
     @rpc
     async def cancel_copy(self, request: m.CancelCopyRequest) -> m.Empty:

@@ -26,6 +26,7 @@ Source: seed 000 (StartTabletCopy, follower tablet copy, merging); Kudu's tablet
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import logging
 from collections.abc import Callable
@@ -49,6 +50,7 @@ log = logging.getLogger(__name__)
 
 BEGIN_TIMEOUT_S = 10.0
 RETRY_S = 0.5
+ENDED_TOLD = 32
 CANCELLED_S = 10.0  # for who cancels to do something about it
 
 
@@ -70,6 +72,7 @@ class Copies:
         self.copied_bytes = 0
         self.done = 0
         self.failed = 0
+        self.ended: collections.deque[m.CopyJob] = collections.deque(maxlen=ENDED_TOLD)
         self._starting: dict[str, None] = {}
         self._closed = False
         self._attempts: dict[str, int] = {}  # of copies that have not succeeded yet
@@ -237,6 +240,7 @@ class Copies:
             log.warning("the copy of tablet %s from %s ended: %s", tablet, job.source, error)
             await self._undo(job, error)
         self.copied_bytes += job.copied
+        self.ended.append(job.status(self.world.address))
         del self.jobs[tablet]
         job.done.set()
         self.on_changed(tablet)

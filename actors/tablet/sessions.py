@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 DATA, LOG = "data", "log"  # in the order in which they are sent
 # The fewer messages, the less Ray takes for a byte; below actors/ray_world.py's INLINE_BYTES.
 CHUNK_BYTES = 3_000_000
+CHUNK_BYTES_MIN = 64 << 10
 WINDOW = 3  # chunks that one copy may have asked for at once
 KEPT = WINDOW  # who asks for a chunk again has not asked further than that
 ROOM_BYTES = 1 << 34  # address space, see above
@@ -275,13 +276,18 @@ class Sessions:
 
     async def _read(self, session: Session) -> tuple[str, bytes]:
         if session.stream is not None:
-            data = await session.stream.read(CHUNK_BYTES)
+            data = await session.stream.read(self._chunk_bytes())
             if data:
                 return DATA, data
             self._require(session)
             session.stream.close()
             session.stream = None
         return LOG, transfer.pack(self._log_items(session))
+
+    def _chunk_bytes(self) -> int:
+        """Where the bandwidth is limited, about a second of it: who looks on sees that it goes on."""
+        limit = self.options.copy_bytes_per_s
+        return min(CHUNK_BYTES, max(limit, CHUNK_BYTES_MIN)) if limit else CHUNK_BYTES
 
     def _log_items(self, session: Session) -> list[Item]:
         """The next entries. Raises NoSession if a new leader has replaced some of them since."""

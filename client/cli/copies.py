@@ -29,7 +29,7 @@ CANCEL_S = 30.0
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """A copy as it was seen last, and what became of it: copied, or failed; `why` it did."""
+    """A copy as it was at its end, or was seen last, and what became of it: copied, or failed; `why` it did."""
 
     job: CopyJob
     how: str
@@ -38,12 +38,13 @@ class Ended(msgspec.Struct, frozen=True):
 
 class Seen(msgspec.Struct, frozen=True):
     """All copies at one moment. `silent`: servers that gave no answer, and why. `ended`: of those that were watched, each
-    attempt; `waiting`: what is to be copied and is not yet."""
+    attempt; `waiting`: what is to be copied and is not yet. `told`: copies that have ended, as their servers tell of them."""
 
     jobs: tuple[CopyJob, ...]
     silent: dict[str, str]
     ended: tuple[Ended, ...] = ()
     waiting: tuple[str, ...] = ()
+    told: tuple[CopyJob, ...] = ()
 
 
 def copies(
@@ -87,13 +88,16 @@ async def look(cluster: Cluster) -> Seen:
         [ask(cluster.network, each, "list_copies", Empty(), CopyJobs, SERVER_S) for each in addresses]
     )
     jobs: list[CopyJob] = []
+    told: list[CopyJob] = []
     silent: dict[str, str] = {}
     for address, said in zip(addresses, answers, strict=True):
         if isinstance(said, Unanswered):
             silent[address] = said.message
         else:
             jobs += said.jobs
-    return Seen(tuple(sorted(jobs, key=lambda job: (job.table_name, job.tablet))), silent)
+            told += said.ended
+    jobs.sort(key=lambda job: (job.table_name, job.tablet))
+    return Seen(tuple(jobs), silent, told=tuple(told))
 
 
 async def servers(cluster: Cluster) -> list[str]:
@@ -110,14 +114,19 @@ async def _watched(cluster: Cluster, screen: Screen) -> Seen:
     ended: list[Ended] = []
     while True:
         seen = await look(cluster)
-        before, present = present, {(job.tablet, job.target, job.attempt): job for job in seen.jobs}
-        over = [await _end(cluster, job) for key, job in before.items() if key not in present]
+        before, present = present, {_key(job): job for job in seen.jobs}
+        told = {_key(job): job for job in seen.told}
+        over = [await _end(cluster, told.get(key, job)) for key, job in before.items() if key not in present]
         ended += over
         waiting = () if seen.jobs else await _waiting(cluster)
         screen.show(Seen(seen.jobs, seen.silent, tuple(over), waiting))
         if not seen.jobs and not waiting:
             return Seen((), seen.silent, tuple(ended))
         await asyncio.sleep(WAITING_LOOK_S if waiting else LOOK_S)
+
+
+def _key(job: CopyJob) -> tuple[str, str, int]:
+    return job.tablet, job.target, job.attempt
 
 
 async def _end(cluster: Cluster, job: CopyJob) -> Ended:

@@ -32,6 +32,7 @@ class Told:
     it was asked."""
 
     copies: list[tuple[m.CopyJob, ...]] = field(default_factory=lambda: [()])
+    ended: list[m.CopyJob] = field(default_factory=list)
     replicas: list[m.ReplicaReport] = field(default_factory=list)
     quarantine: list[m.QuarantineEntry] = field(default_factory=list)
     asked: list[msgspec.Struct] = field(default_factory=list)
@@ -51,7 +52,8 @@ class TellingServer(ToyTabletServer):
 
     @rpc
     async def list_copies(self, request: m.Empty) -> m.CopyJobs:
-        return m.CopyJobs(self.own.copies.pop(0) if len(self.own.copies) > 1 else self.own.copies[0], 0)
+        now = self.own.copies.pop(0) if len(self.own.copies) > 1 else self.own.copies[0]
+        return m.CopyJobs(now, 0, tuple(self.own.ended))
 
     @rpc
     async def cancel_copy(self, request: m.CancelCopyRequest) -> m.Empty:

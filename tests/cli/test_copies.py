@@ -117,6 +117,16 @@ def test_copies_are_watched_until_none_is_left_with_lines_where_there_is_no_term
     assert document["copies"] == []
 
 
+def test_of_a_copy_that_has_ended_its_server_says_how_much_it_brought(repairing: Repairing) -> None:
+    async def prepare(stage: RepairStage) -> None:
+        stage.of("c").copies[:] = [(job(copied=0),), ()]
+        stage.of("c").ended[:] = [job(copied=3 * MIB, attempt=2), job(copied=MIB, elapsed_s=12.0)]
+        stage.of("c").replicas[:] = [replica("aaaa1111", ABC)]
+
+    shown = repairing("tablet", "copies", "--watch", prepare=prepare)
+    assert "flights aaaa1111 a -> c: copied after 12 s, 1.0 MiB" in shown.lines
+
+
 def test_who_watches_waits_for_a_copy_that_has_not_begun_and_is_told_if_there_is_none(
     repairing: Repairing,
 ) -> None:

@@ -36,6 +36,25 @@ def test_a_copy_over_little_bandwidth_takes_its_time_and_succeeds_at_once() -> N
     simulate(scenario, copy_bytes_per_s=SLOW)
 
 
+def test_who_looks_at_a_copy_over_little_bandwidth_sees_it_go_on_and_what_it_brought() -> None:
+    async def scenario(group: Group) -> None:
+        leader = await group.leader()
+        target, _ = await group.followers()
+        await fill(group, 3000)
+        await entomb(group, target)
+        await start(group, target, leader)
+        server, seen = group.server(target), []
+        while jobs := (await group.ask(target, "list_copies", m.Empty(), m.CopyJobs)).jobs:
+            seen.append(jobs[0])
+            await group.sleep(0.1)
+        assert len({job.copied_bytes for job in seen}) > 3
+        assert {job.phase for job in seen[:-5]} == {"data"}
+        (ended_as,) = (await group.ask(target, "list_copies", m.Empty(), m.CopyJobs)).ended
+        assert ended_as.copied_bytes == server.copies.copied_bytes >= seen[-1].copied_bytes > 0
+
+    simulate(scenario, copy_bytes_per_s=100_000)
+
+
 def test_what_a_copy_that_ended_had_not_sent_holds_up_no_other() -> None:
     async def scenario(group: Group) -> None:
         leader = await group.leader()
