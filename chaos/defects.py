@@ -145,6 +145,15 @@ def truncate_without_a_conflict() -> list[Swap]:
     return [(raft_core, "compare", careless)]
 
 
+def believe_an_old_notice_of_durability() -> list[Swap]:
+    def durable(self: RaftCore, index: int, term: int, log_epoch: int | None = None) -> None:
+        if self.durable_index < index <= self.log.last_index:
+            self.durable_index = index
+            self._advance_commit()
+
+    return [(RaftCore, "durable", durable)]
+
+
 def vote_right_after_a_restart() -> list[Swap]:
     honest = vars(ElectionTimer)["__init__"]
 
@@ -226,6 +235,10 @@ def scan_what_changes() -> list[Swap]:
 
 def apply_a_retry_again() -> list[Swap]:
     return [(Rows, "known_answer", lambda self, batch: None)]
+
+
+def apply_what_is_forgotten() -> list[Swap]:
+    return [(Results, "forgotten", lambda self, client, sequence: False)]
 
 
 def store_rows_without_their_answers() -> list[Swap]:

@@ -2,7 +2,8 @@
 
 A simulator that finds nothing may be one that cannot. `planted(name)` puts a defect into the production classes of this
 process for as long as the block lasts; runs inside it must end in a violation within `seeds_max` seeds of `scenario`
-(docs/testing.md has the table with the seeds that were needed, tests/chaos/test_planted.py holds us to it).
+(docs/testing.md has the table with the seeds that were needed, tests/chaos/test_planted.py holds us to it). Where drawn
+plans hardly ever bring about what a defect needs, its plan is written here.
 """
 
 from __future__ import annotations
@@ -11,14 +12,18 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from ebla.chaos import alter_defects, defects, repair_defects
+from ebla.chaos import alter_defects, defects, repair_defects, written_plans
 from ebla.chaos.defects import Swap
+from ebla.chaos.plans import Fault, Plan
+from ebla.chaos.scenarios import scenario
+from ebla.chaos.simulation.runs import plan_of
 from ebla.storage.errors import InvalidArgument
 
 
 @dataclass(frozen=True)
 class Defect:
-    """`what` is wrong, and the scenario that shows it within `seeds_max` seeds; `seed` is one that did."""
+    """`what` is wrong, and the scenario that shows it within `seeds_max` seeds; `seed` is one that did. `faults`: of a plan
+    that is written, not drawn."""
 
     name: str
     what: str
@@ -26,6 +31,12 @@ class Defect:
     seeds_max: int
     swaps: Callable[[], list[Swap]]
     seed: int = 0
+    faults: tuple[Fault, ...] = ()
+
+    def plan(self, seed: int) -> Plan:
+        if self.faults:
+            return Plan(self.scenario, seed, self.faults)
+        return plan_of(scenario(self.scenario), seed)
 
 
 @contextmanager
@@ -112,6 +123,15 @@ _ALL = (
         defects.truncate_without_a_conflict,
         seed=0,
     ),
+    Defect(
+        "stale-durability",
+        "a sync that ended after a truncation counts for what came in the place of its entries",
+        "truncations",
+        20,
+        defects.believe_an_old_notice_of_durability,
+        seed=1,
+        faults=written_plans.SLOW_AND_CUT_OFF,
+    ),
     Defect("no-lease", "a leader reads without a lease", "registers", 60, defects.ignore_the_lease, seed=6),
     Defect(
         "read-before-own-term",
@@ -154,6 +174,14 @@ _ALL = (
         seed=15,
     ),
     Defect("apply-twice", "a retry is applied again", "tokens", 20, defects.apply_a_retry_again, seed=1),
+    Defect(
+        "forgotten-is-new",
+        "a late duplicate of a write whose answer is forgotten is applied again",
+        "registers",
+        20,
+        defects.apply_what_is_forgotten,
+        faults=written_plans.LATE_DUPLICATES,
+    ),
     Defect(
         "answers-not-stored",
         "a flush stores rows without the answers that belong to them",
@@ -252,7 +280,7 @@ _ALL = (
         "locks",
         60,
         defects.take_the_turn_of_whoever_was_before,
-        seed=1,
+        seed=5,
     ),
     Defect(
         "copy-forgets-the-vote",

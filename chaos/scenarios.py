@@ -206,10 +206,10 @@ _ALL = (
     ),
     Scenario(
         "retries",
-        {"blackout": 8.0, "crash": 2.0, "lose": 4.0, "repeat": 2.0, "full_disk": 2.0},
+        {"blackout": 8.0, "crash": 2.0, "lose": 4.0, "repeat": 4.0, "delay": 4.0, "full_disk": 2.0},
         lambda: [Tokens()],
         Shape(clients=5, server={**SMALL, "memtable_bytes": 300}, master=SMALL_MASTER),
-        holds_s={"blackout": (0.05, 0.5)},
+        holds_s={"blackout": (0.05, 0.5), "repeat": (3.0, 8.0), "delay": (3.0, 8.0)},  # the two meet
         pause_s=0.15,
     ),
     Scenario(

@@ -297,7 +297,7 @@ def hunt(wanted: Defect, seeds: Iterable[int]) -> Hunt:
     """Seed after seed of the defect's scenario, until one ends in a violation."""
     began, tried = monotonic(), 0
     for tried, seed in enumerate(seeds, 1):
-        report = carry_out(Task(plan_of(scenario(wanted.scenario), seed), wanted.name))
+        report = carry_out(Task(wanted.plan(seed), wanted.name))
         if report.violation:
             return Hunt(wanted.name, wanted.scenario, seed, tried, monotonic() - began, report.violation)
     return Hunt(wanted.name, wanted.scenario, None, tried, monotonic() - began, "")
