@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 TOGETHER = 64  # nodes that are read at one time
 SESSION_S = 10.0
+ROOT = "/"
+DELETED_TOGETHER = 99  # a change has 100 operations at most, and one of them compares the version
+LOOKS_MAX = 20
 
 Path = Annotated[
     str, typer.Argument(metavar="PATH", help="The node, such as /jobs/report.", show_default=False)
@@ -141,35 +144,68 @@ def rm(
     ] = False,
     yes: Yes = False,
 ) -> None:
-    """Delete a node. One whose deletion releases a lock, or ends a membership, is deleted like any other."""
+    """Delete a node. One whose deletion releases a lock, or ends a membership, is deleted like any other.
+
+    With -r all of it goes in one change, if that is 99 nodes at most, else in several; with --version none of them is made
+    once the node has another version.
+    """
+    from ebla.errors import InvalidArgument
+
+    if path == ROOT:
+        raise InvalidArgument("the root is always there; name a node below it, see `ebla coord ls`")
 
     async def work(cluster: Cluster) -> int:
         node = await _node(cluster, path)
         if recursive and node.children:
             ui.confirm(f"Delete {path} and everything below it?", yes)
         async with await _session(cluster) as session:
-            below = await _delete_below(session, path) if recursive else 0
+            if recursive:
+                return await _delete_tree(session, path, version)
             await session.delete(path, version=version)
-            return below + 1
+            return 1
 
     deleted = within(ui, work)
     ui.show({"path": path, "deleted": deleted}, f"deleted {count(deleted, 'node')}")
 
 
-async def _delete_below(session: Session, path: str) -> int:
-    """Not at once: what others make or delete meanwhile is met as it comes."""
+async def _delete_tree(session: Session, path: str, version: int | None) -> int:
+    """What others make or delete meanwhile is met by looking again."""
+    from ebla.coordination import Check, Delete
+    from ebla.errors import NotEmpty, NotFound, VersionMismatch
+
+    deleted = looks = 0
+    while True:
+        looks += 1
+        tree = [*await _below_all(session, path), path]
+        try:
+            for at in range(0, len(tree), DELETED_TOGETHER):
+                doomed = tree[at : at + DELETED_TOGETHER]
+                await session.change(Check(path, version), *map(Delete, doomed))
+                deleted += len(doomed)
+        except (NotFound, NotEmpty):
+            if looks == LOOKS_MAX:
+                raise
+        except VersionMismatch as error:
+            if not deleted:
+                raise
+            told = f"{error.message}; {count(deleted, 'node')} below it had been deleted by then"
+            raise VersionMismatch(told, **error.values()) from error
+        else:
+            return deleted
+
+
+async def _below_all(session: Session, path: str) -> list[str]:
+    """Children before their parents. Raises NotFound if there is no such node."""
     from ebla.errors import NotFound
 
-    deleted = 0
+    found: list[str] = []
     for name in await session.children(path):
         child = _below(path, name)
         try:
-            deleted += await _delete_below(session, child)
-            await session.delete(child)
+            found += [*await _below_all(session, child), child]
         except NotFound:
             continue
-        deleted += 1
-    return deleted
+    return found
 
 
 def sessions(ui: Ui) -> None:

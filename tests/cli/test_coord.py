@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from collections.abc import Awaitable, Callable
+from itertools import count
 from typing import Any
 
 from ebla.actors.coordination.messages import OpenSessionRequest, SessionReply
+from ebla.actors.coordination.namespace import Namespace
 from ebla.actors.coordination.service import OVERDUE_S
+from ebla.coordination import Session
 from ebla.options import MASTER
-from tests.cli.stage import Cli, Stage
+from tests.cli.stage import Cli, Prepare, Stage
 
 
 async def some_nodes(stage: Stage) -> None:
@@ -66,6 +70,61 @@ def test_rm_deletes_a_node_and_with_recursive_what_is_below(ebla: Cli):
     assert ebla("coord", "rm", "/config", "-r", "-y", "--json", prepare=some_nodes).json["deleted"] == 3
     assert ebla("coord", "rm", "/config", "-r", prepare=some_nodes).status == 1, "it asks first"
     assert ebla("coord", "rm", "/config/deep/er", prepare=some_nodes).lines == ["deleted 1 node"]
+
+
+def test_rm_of_another_version_or_of_the_root_deletes_nothing(ebla: Cli):
+    held: list[Namespace] = []
+
+    async def noted(stage: Stage) -> None:
+        await some_nodes(stage)
+        held.append(stage.cluster.role(MASTER).coordination.namespace)
+
+    mismatch = ebla("coord", "rm", "/config", "-r", "-y", "--version", "77", prepare=noted)
+    assert mismatch.status == 1 and "/config has version 1, not 77" in mismatch.err
+    assert "/config/deep/er" in held[-1].nodes
+    for words in (("/",), ("/", "-r", "-y"), ("/", "-r", "-y", "--version", "1")):
+        held.clear()
+        root = ebla("coord", "rm", *words, prepare=noted)
+        assert not held or "/config/deep/er" in held[-1].nodes
+        assert root.status == 2 and "the root is always there; name a node below it" in root.err
+    right = ebla("coord", "rm", "/config", "-r", "-y", "--version", "1", "--json", prepare=some_nodes)
+    assert right.json["deleted"] == 3
+
+
+def test_rm_of_more_than_one_change_can_delete_meets_what_others_do_meanwhile(ebla: Cli):
+    async def many(stage: Stage) -> None:
+        session = await stage.db.session(30.0)
+        for number in range(250):
+            await session.create(f"/many/{number % 7}/{number}", parents=True)
+        await session.create("/left", b"1")
+
+    def disturbed(act: Callable[[Session], Awaitable[object]]) -> Prepare:
+        """`act` comes right before the second change of the command."""
+
+        async def prepare(stage: Stage) -> None:
+            await many(stage)
+            other = await stage.db.session(30.0)
+            service, changes = stage.cluster.role(MASTER).coordination, count()
+            honest = service.change_nodes
+
+            async def change(request: Any) -> Any:
+                if request.session != other.id and next(changes) == 1:
+                    await act(other)
+                return await honest(request)
+
+            service.change_nodes = change
+
+        return prepare
+
+    gone = ebla("coord", "rm", "/many", "-r", "-y", "--json", prepare=many)
+    assert gone.json["deleted"] == 258
+    made = disturbed(lambda other: other.create("/many/6/new"))
+    assert ebla("coord", "rm", "/many", "-r", "-y", "--json", prepare=made).json["deleted"] == 259
+    set_anew = disturbed(lambda other: other.set("/many", b"new"))
+    refused = ebla("coord", "rm", "/many", "-r", "-y", "--version", "1", prepare=set_anew)
+    assert refused.status == 1 and "99 nodes below it had been deleted by then" in " ".join(
+        refused.err.split()
+    )
 
 
 def test_sessions_are_listed_and_those_of_the_command_do_not_stay(ebla: Cli):
