@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 
 STARTING = (BOOTSTRAPPING, COPYING)
 VOTER, PRE_VOTER, NON_VOTER = "voter", "pre-voter", "non-voter"
+NO_ROOM = "; no other host that is up can take it: "
 LAG_ENTRIES_MAX = 1000  # committed entries that a replica may be behind; views differ by some ms of full load
 
 
@@ -328,19 +329,20 @@ def _problems(
     if not location.replicas:
         return [(UNAVAILABLE, f"it is {location.state}: no server has it yet")]
     found: list[tuple[str, str]] = []
+    voters = [place.uuid for place in location.replicas if place.role != "learner"]
+    room = room or len(voters) > info.replicas or any(replica.member == PRE_VOTER for replica in replicas)
+    lacks_room = not room and leader is not None  # without a leader room would not help
+    stuck = f"{NO_ROOM}add one" if lacks_room else ""
     for replica in replicas:
         if replica.status == HEALTHY:
             continue
         passes = replica.status in (LAGGING, *STARTING) or replica.member == PRE_VOTER
         word = RECOVERING if passes else UNDER_REPLICATED
-        why = f": {replica.error}"
-        if replica.status == UNREACHABLE:  # why a server gives no answer is told once, of the server
-            why = ": its server is in maintenance" if replica.maintained else ""
+        why = f": {replica.error}" if replica.status != UNREACHABLE else _until_when(replica, lacks_room)
         found.append((word, f"{_name(replica)} at {replica.address} is {replica.status}{why}"))
-    voters = [place.uuid for place in location.replicas if place.role != "learner"]
     if len(voters) < info.replicas:
-        found.append((UNDER_REPLICATED, f"it has {len(voters)} of {_count(info.replicas, 'replica')}"))
-    found += [(RECOVERING, reason) for reason in _on_the_way(replicas, len(voters), info.replicas, room=room)]
+        found.append((UNDER_REPLICATED, f"it has {len(voters)} of {_count(info.replicas, 'replica')}{stuck}"))
+    found += [(RECOVERING, reason) for reason in _on_the_way(replicas, len(voters), info.replicas, stuck)]
     voting = sum(uuid in running for uuid in voters)
     if voting <= len(voters) // 2:
         found.append((UNAVAILABLE, f"{voting} of {_count(len(voters), 'voter')} run, no majority"))
@@ -351,18 +353,25 @@ def _problems(
     return found
 
 
-def _on_the_way(replicas: tuple[ReplicaHealth, ...], voters: int, wanted: int, *, room: bool) -> list[str]:
-    """Changes of members that are not done."""
+def _until_when(replica: ReplicaHealth, lacks_room: bool) -> str:
+    """Of one that is unreachable. Why a server gives no answer is told once, of the server."""
+    if replica.maintained:
+        return ": its server is in maintenance"
+    return f"{NO_ROOM}bring it back, or add one" if lacks_room and replica.member != NON_VOTER else ""
+
+
+def _on_the_way(replicas: tuple[ReplicaHealth, ...], voters: int, wanted: int, stuck: str) -> list[str]:
+    """Changes of members that are not done; `stuck`: why."""
     found = []
-    room = room or voters > wanted or any(replica.member == PRE_VOTER for replica in replicas)
-    stuck = "" if room else "; no other host that is up can take it: add one"
     for replica in replicas:
         if replica.status == HEALTHY and replica.member == PRE_VOTER:
             found.append(f"the pre-voter at {replica.address} is about to vote")
         if replica.replace:
             found.append(f"replica at {replica.address} is to be replaced{stuck}")
         elif replica.draining:
-            found.append(f"replica at {replica.address} is to go: its server drains{stuck}")
+            found.append(
+                f"replica at {replica.address} is to go: its server drains{stuck if replica.member != NON_VOTER else ''}"
+            )
         if replica.status == HEALTHY and replica.health in OUT_OF_ORDER:
             found.append(f"replica at {replica.address} is {replica.health} as its leader sees it")
     if voters > wanted:

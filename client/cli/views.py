@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ebla.verdicts import ClusterHealth, ReplicaHealth, ServerHealth, TabletHealth
 
 REASONS_MAX = 20
+REASON_MAX = 160  # characters: what to do stands at the end
 
 
 def health_line(health: ClusterHealth) -> Text:
@@ -156,7 +157,7 @@ def tablet(judged: TabletHealth) -> list[Any]:
     if judged.unsafe:
         times = count(judged.unsafe, "time")
         forced = [f"  forced on it without a majority {times}: acknowledged writes may be missing since then"]
-    reasons = [f"  {brief(reason)}" for reason in judged.reasons]
+    reasons = [f"  {brief(reason, REASON_MAX)}" for reason in judged.reasons]
     return [tablet_title(judged), *reasons, *forced, replicas(judged)]
 
 

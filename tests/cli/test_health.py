@@ -97,6 +97,13 @@ def seen(*reports: m.ReplicaReport | Unanswered | None, info: m.TableInfo | None
     return Survey({MASTER: status}, tuple(heard(host) for host in HOSTS), (info or table(),), states)
 
 
+def with_room(survey: Survey) -> Survey:
+    """A further host that holds nothing."""
+    return replace(
+        survey, servers=(*survey.servers, heard("d")), states={**survey.states, address("d"): state("d")}
+    )
+
+
 def tablet(survey: Survey, digests: dict[str, Digests] | None = None) -> TabletHealth:
     (judged,) = judge(survey, digests).tablets
     return judged
@@ -120,7 +127,7 @@ def test_three_replicas_that_agree_are_healthy() -> None:
 
 
 def test_a_replica_whose_server_is_gone_leaves_the_tablet_under_replicated() -> None:
-    survey = seen(report("a"), report("b"), GONE)
+    survey = with_room(seen(report("a"), report("b"), GONE))
     judged = tablet(survey)
     assert judged.status == "UNDER_REPLICATED"
     assert statuses(judged) == ["HEALTHY", "HEALTHY", "UNREACHABLE"]
@@ -342,3 +349,36 @@ def test_a_replica_that_can_go_nowhere_is_said_to_lack_a_host() -> None:
     ):
         judged = tablet(replace(WELL, servers=servers))
         assert (judged.status, judged.reasons) == ("RECOVERING", (told,))
+
+
+def test_where_no_host_can_take_a_dead_hosts_replica_one_is_asked_for() -> None:
+    three = seen(report("a"), report("b"), GONE)
+    dead = "replica at tablet-server/c is UNREACHABLE"
+    assert tablet(three).reasons == (
+        f"{dead}; no other host that is up can take it: bring it back, or add one",
+    )
+    assert tablet(with_room(three)).reasons == (dead,)
+    maintained = replace(three, servers=(heard("a"), heard("b"), heard("c", maintained=True)))
+    assert tablet(maintained).reasons == (f"{dead}: its server is in maintenance",)
+    alone = tablet(seen(report("a", leader=None), GONE, GONE))
+    assert alone.reasons[:2] == ("replica at tablet-server/b is UNREACHABLE", dead), "it would not help"
+    two = Configuration((Peer(uuid("a"), address("a")), Peer(uuid("b"), address("b"))), 5)
+    few = seen(*(report(host, configuration=two) for host in "ab"), None, info=table(("a", "b")))
+    few = replace(few, servers=few.servers[:2])
+    assert tablet(few).reasons == ("it has 2 of 3 replicas; no other host that is up can take it: add one",)
+
+
+def test_a_non_voter_needs_no_other_host() -> None:
+    members = (*configuration().peers[:2], Peer(uuid("c"), address("c"), NON_VOTER))
+    reports = [report(host, configuration=Configuration(members, 5)) for host in "ab"]
+    info = table(replicas=2)
+    (told,) = info.tablets
+    places = (*told.replicas[:2], replace(told.replicas[2], role="learner"))
+    info = replace(info, tablets=(replace(told, replicas=places),))
+    dead = tablet(seen(*reports, GONE, info=info))
+    assert dead.reasons == ("non-voter at tablet-server/c is UNREACHABLE",)
+    third = report("c", configuration=Configuration(members, 5))
+    drains = replace(
+        seen(*reports, third, info=info), servers=(heard("a"), heard("b"), heard("c", draining=True))
+    )
+    assert "replica at tablet-server/c is to go: its server drains" in tablet(drains).reasons
