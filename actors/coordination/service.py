@@ -23,6 +23,7 @@ from ebla.actors.coordination.namespace import Namespace
 from ebla.actors.coordination.refusals import Refusals
 from ebla.actors.coordination.timers import Timers
 from ebla.actors.coordination.watchers import Watchers
+from ebla.actors.errors import Throttled
 from ebla.actors.messages import Empty
 from ebla.actors.world import World, new_id
 from ebla.storage.errors import DiskFull, EblaError, InvalidArgument
@@ -132,7 +133,7 @@ class Coordination:
                 self._expiring_since = self._world.clock.monotonic()
             try:
                 await self._end_overdue()
-            except DiskFull as error:
+            except (Throttled, DiskFull) as error:
                 log.warning("%s: %s; trying again", self._world.address, error)
             else:
                 self._expiring_since = None

@@ -91,8 +91,10 @@ class Reign:
         self._over.set()
 
     async def retire(self, successor: str | None = None) -> None:
-        """Answer nobody any more, finish the change under way, then end and let others begin, the successor first."""
+        """Answer nobody any more, finish the change under way and begin no other, then end and let others begin, the
+        successor first."""
         self._open = False
+        self.master.scribe.retire()
         clock = self._world.clock
         until = clock.monotonic() + self._options.hand_over_s
         while not self.master.scribe.idle and self.ended is None and clock.monotonic() < until:

@@ -70,6 +70,7 @@ class Scribe:
         self._wake = asyncio.Event()
         self._current: _Change | None = None
         self._failed = False
+        self._retired = False
         self._tried = 0  # a checkpoint as of then did not fit on the disk
         self.checkpointed = checkpointed
 
@@ -94,6 +95,8 @@ class Scribe:
         with them."""
         if self._failed:
             raise Unavailable(f"{self._world.address} has failed and is about to start again")
+        if self._retired:
+            raise self._handed_over(name)
         if len(self._waiting) >= self._waiting_max and not next_one:
             raise Throttled(
                 f"{len(self._waiting)} changes of the catalog are waiting",
@@ -168,6 +171,20 @@ class Scribe:
     @property
     def idle(self) -> bool:
         return self._current is None and not self._waiting
+
+    def retire(self) -> None:
+        """Nothing more is begun: whoever waits asks the next master."""
+        self._retired = True
+        while self._waiting:
+            waiting = self._waiting.popleft()
+            _refuse(waiting, self._handed_over(waiting.name))
+
+    def _handed_over(self, name: str) -> Throttled:
+        return Throttled(
+            f"{self._world.address} hands over and did not begin {name}",
+            limit="handing_over",
+            retry_after_s=RETRY_AFTER_S,
+        )
 
     def close(self) -> None:
         """No change is carried out any more. The one under way may be, or become, durable: nobody is told."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -66,6 +67,32 @@ def test_changes_that_are_asked_for_meanwhile_are_carried_out_once_by_either():
         await hand_over(stage, first)
         await working
         assert await stage.names() == sorted(names)
+
+    play(scenario)
+
+
+def test_of_many_changes_that_wait_only_the_one_under_way_is_finished_before_the_hand_over():
+    async def scenario(stage: GroupStage) -> None:
+        first = await stage.ready()
+        names = [f"table {number:02}" for number in range(40)]
+        for node in stage.journals:
+            stage.cluster.state(node).sync_s = lambda random: 0.1
+        reign = stage.role(first).reign
+        scribe, begun = reign.master.scribe, []
+        honest = scribe._carry_out
+
+        async def carry_out(change: Any) -> None:
+            begun.append(reign.serves())
+            await honest(change)
+
+        scribe._carry_out = carry_out
+        creating = asyncio.gather(*(stage.create(name) for name in names))
+        await stage.until(lambda: len(begun) == 5)
+        assert scribe.waiting > 30
+        handed = await hand_over(stage, first)
+        assert all(begun) and len(begun) < 10 and stage.serving() == [handed]
+        await creating
+        assert await stage.names() == names
 
     play(scenario)
 
