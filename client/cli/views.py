@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from ebla.cli.render import age, brief, count, host_of, listing, number, short, size, status
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from ebla.verdicts import ClusterHealth, ReplicaHealth, ServerHealth, TabletHealth
 
 REASONS_MAX = 20
-REASON_MAX = 160  # characters: what to do stands at the end
+REASON_MAX = 180  # characters: what to do stands at the end
+LINE_MAX = 98
 
 
 def health_line(health: ClusterHealth) -> Text:
@@ -157,8 +159,19 @@ def tablet(judged: TabletHealth) -> list[Any]:
     if judged.unsafe:
         times = count(judged.unsafe, "time")
         forced = [f"  forced on it without a majority {times}: acknowledged writes may be missing since then"]
-    reasons = [f"  {brief(reason, REASON_MAX)}" for reason in judged.reasons]
+    reasons = [line for reason in judged.reasons for line in _wrapped(reason)]
     return [tablet_title(judged), *reasons, *forced, replicas(judged)]
+
+
+def _wrapped(reason: str) -> list[str]:
+    """In lines that go on further in."""
+    return wrap(
+        brief(reason, REASON_MAX),
+        LINE_MAX,
+        initial_indent="  ",
+        subsequent_indent="    ",
+        break_on_hyphens=False,
+    )
 
 
 def tablet_title(tablet: TabletHealth) -> Text:

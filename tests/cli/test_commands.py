@@ -308,6 +308,10 @@ def test_a_check_tells_what_is_missing_and_has_status_1(ebla: Cli) -> None:
     assert "UNDER_REPLICATED: 1 table, 2 tablets, 2 of 3 servers up" in outcome.lines
     assert any(line.startswith("  table flights: 2 tablets UNDER_REPLICATED") for line in outcome.lines)
     assert all(len(line) <= 100 for line in outcome.lines)
+    told = (
+        "tablet-server/host-c is UNREACHABLE; no other host that is up can take it: bring it back, or add one"
+    )
+    assert told in " ".join(outcome.out.split()), "what to do is not cut off"
     document = ebla("check", "--json", prepare=one_server_down).json
     assert document["healthy"] is False
     unreachable = [s["address"] for s in document["servers"] if s["status"] == "UNREACHABLE"]
