@@ -15,7 +15,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """`session_s_min`, `session_s_max`: what timeouts sessions may ask for. `polls_max`: calls that wait for a change at one
     time; `poll_s_max`: how long one of them may wait. `bytes_max`: of all paths and data together."""
 
-    session_s_min: float = 0.5
+    session_s_min: float = 1.0  # a client waits 0.8 s for a master that is silent, then asks the next
     session_s_max: float = 3600.0
     sessions_max: int = 10_000
     nodes_max: int = 100_000
