@@ -421,7 +421,7 @@ _ALL = (
         "members",
         40,
         repair_defects.ignore_the_compare_and_set,
-        seed=7,
+        seed=0,
     ),
     Defect(
         "non-voters-elect",
