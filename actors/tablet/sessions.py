@@ -311,7 +311,7 @@ class Sessions:
 
     # -- end
 
-    def end(self, session_id: str, *, failed: bool, damaged: bool) -> None:
+    def end(self, session_id: str, *, failed: bool = False, damaged: bool = False) -> None:
         """`failed`: the copy was not taken into service; `damaged`: since what arrived failed its checks."""
         if failed:
             self.holds.release(session_id)
