@@ -11,7 +11,8 @@ So an unknown add may show or not, but once it was seen it stays, and an unknown
 moment between the beginning and the end of its read: there must be a moment at which everything that it holds can
 have been there, and nothing that it lacks had to be. Two snapshots never disagree on which of them is the earlier: one does not
 lack what is still to come, or hold what is gone in the other, of some element and the other way round of another.
-`count` is the exactly-once counter: between the least and the most that adds and removes allow at some moment of it.
+`count` is the exactly-once counter: between the least and the most that adds and removes allow at some moment of it. One that
+is the most proves all that it needs, one that is the least proves that the rest is gone.
 """
 
 from __future__ import annotations
@@ -80,6 +81,12 @@ class _Element:
     def is_there(self, place: float, proof: Operation) -> None:
         if place < self.there_by:
             self.there_by, self.seen = place, proof
+
+    def may_be_there(self, place: float) -> bool:
+        return self.add is not None and self.there_from <= place < self.gone_by
+
+    def must_be_there(self, place: float) -> bool:
+        return self.there_by <= place < self.gone_from
 
     def is_gone(self, place: float, proof: Operation) -> None:
         if place < self.gone_by:
@@ -168,11 +175,15 @@ class _Set:
         yield from self.imagined()
         yield from self.wrong_answers()
         yield from self.lost()
+        while self.learned_from_counts():
+            yield from self.wrong_answers()
+            yield from self.lost()
         yield from self.resurrected()
         yield from self.impossible_moments()
         yield from self.opposite_orders()
         yield from self.wrong_counts()
         yield from self.shrinking_counts()
+        yield from self.returning_counts()
 
     # -- the rules
 
@@ -327,8 +338,29 @@ class _Set:
         gone = frozenset(value for value, each in lacked if each.there_by < floor)
         return _Stages(read, to_come, frozenset(read.held), gone)
 
-    def wrong_counts(self) -> Iterator[Problem]:
-        """A count is possible at some moment between its beginning and its end."""
+    def learned_from_counts(self) -> bool:
+        """A count that needs all that can be there proves each of it, and one that leaves no room for more than what must be
+        there proves that the rest is gone. Whether anything was learned."""
+        least, most = self._sizes()
+        learned = False
+        for count in self.counts:
+            moments, ended = range(count.began, count.ended or 0), count.ended or 0
+            full = count.answer == max(most[at] for at in moments)
+            bare = count.answer == min(least[at] for at in moments)
+            fullest = [at for at in moments if full and most[at] == count.answer]
+            barest = [at for at in moments if bare and least[at] == count.answer]
+            for element in self.elements.values() if full or bare else ():
+                if full and element.there_by > ended and all(map(element.may_be_there, fullest)):
+                    element.is_there(ended, count)
+                    learned = True
+                surely_before = element.there_by < count.began and element.gone_by > ended
+                if bare and surely_before and not any(map(element.must_be_there, barest)):
+                    element.is_gone(ended, count)
+                    learned = True
+        return learned
+
+    def _sizes(self) -> tuple[list[int], list[int]]:
+        """The least and the most elements that can be there, by place."""
         least, most = [0] * (self.last_place + 1), [0] * (self.last_place + 1)
         for element in self.elements.values():
             if element.there_by < element.gone_from:
@@ -337,7 +369,11 @@ class _Set:
             if element.add is not None:
                 _step(most, element.there_from, 1)
                 _step(most, element.gone_by, -1)
-        least, most = list(accumulate(least)), list(accumulate(most))
+        return list(accumulate(least)), list(accumulate(most))
+
+    def wrong_counts(self) -> Iterator[Problem]:
+        """A count is possible at some moment between its beginning and its end."""
+        least, most = self._sizes()
         for count in self.counts:
             moments = range(count.began, count.ended or 0)
             if not any(least[at] <= count.answer <= most[at] for at in moments):
@@ -360,6 +396,27 @@ class _Set:
                     ever, proof = count.answer + least_gone[count.began], count
             if proof and later.answer + most_gone[later.ended or 0] < ever:
                 yield f"{told(later)} is impossible after {told(proof)}: too few were removed", [proof, later]
+
+    def returning_counts(self) -> Iterator[Problem]:
+        """How many were removed never shrinks from one count to a later one: what was added, less what is there."""
+        least_added, most_added = [0] * (self.last_place + 1), [0] * (self.last_place + 1)
+        for element in self.elements.values():
+            _step(least_added, element.there_by, 1)
+            if element.add is not None:
+                _step(most_added, element.there_from, 1)
+        least_added, most_added = list(accumulate(least_added)), list(accumulate(most_added))
+        earlier = deque(sorted(self.counts, key=lambda count: count.ended or 0))
+        gone, proof = 0, None
+        for later in self.counts:
+            while earlier and (earlier[0].ended or 0) < later.began:
+                count = earlier.popleft()
+                if least_added[count.began] - count.answer > gone:
+                    gone, proof = least_added[count.began] - count.answer, count
+            if proof and most_added[later.ended or 0] - later.answer < gone:
+                yield (
+                    f"{told(later)} is impossible after {told(proof)}: what was removed is back",
+                    [proof, later],
+                )
 
 
 def _step(changes: list[int], place: float, by: int) -> None:
