@@ -73,6 +73,12 @@ class Results:
         known = self.clients.get(client)
         return known is not None and sequence < known.floor and sequence not in known.answers
 
+    def last_index(self) -> int:
+        """Of the entries that are answered."""
+        return max(
+            (each.index for known in self.clients.values() for each in known.answers.values()), default=0
+        )
+
     def count(self, client: bytes) -> int:
         known = self.clients.get(client)
         return len(known.answers) if known else 0

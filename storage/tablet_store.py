@@ -21,7 +21,7 @@ import msgspec
 from ebla.storage import checksum
 from ebla.storage.entries import START, Position
 from ebla.storage.environment import Change, Delete, Disk, Environment, Put, Reader, Snapshot, within
-from ebla.storage.errors import Damaged
+from ebla.storage.errors import Corruption, Damaged
 from ebla.storage.memtable import Memtable, merge
 from ebla.storage.neighbours import require_absent, require_ascending, require_edges, require_order
 from ebla.storage.records import seal, unseal
@@ -50,6 +50,12 @@ class TabletStore:
         self.alteration = _read_alteration(environment, environment.path)  # as of `applied`, encoded
         self._unflushed_alteration: bytes | None = None
         results.load(environment, environment.path)
+        if (answered := results.last_index()) > self.flushed.index:
+            raise Corruption(
+                f"{environment.path} stands at {self.flushed.index} and has the answer to entry {answered}: its position is "
+                "an older one, and the write of the present one was lost",
+                path=environment.path,
+            )
 
     @staticmethod
     async def open(disk: Disk, tablet: str, *, create: bool, retention_us: int) -> TabletStore:

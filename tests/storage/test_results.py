@@ -148,3 +148,32 @@ def test_an_answer_that_a_damaged_page_hides_is_not_forgotten(tmp_path: Path, tw
         await disk.close()
 
     asyncio.run(main())
+
+
+def test_a_position_that_is_older_than_the_answers_is_a_disk_that_lost_a_write(tmp_path: Path) -> None:
+    """Both are written in one transaction, so one of them is not what was written."""
+
+    async def main() -> None:
+        disk, store = await opened(tmp_path, create=True)
+        older = store.environment.get("meta", b"position")
+        assert older is not None
+        record(store.results, BUSY, 1)
+        store.applied = Position(1, 1, 1)
+        await store.flush()
+        newer = store.environment.get("meta", b"position")
+        assert newer is not None
+        await store.environment.commit([Put("meta", [(b"position", older)])])
+        await store.close()
+        with pytest.raises(
+            Corruption, match="stands at 0 and has the answer to entry 1: its position is an older one"
+        ):
+            await TabletStore.open(disk, TABLET, create=False, retention_us=RETENTION_US)
+        environment = await disk.open_environment(f"data/{TABLET}", ["rows", "results", "meta"], create=False)
+        await environment.commit([Put("meta", [(b"position", newer)])])
+        await environment.close()
+        assert (
+            await TabletStore.open(disk, TABLET, create=False, retention_us=RETENTION_US)
+        ).flushed.index == 1
+        await disk.close()
+
+    asyncio.run(main())
