@@ -14,9 +14,11 @@ whoever is sure that he holds the lock meets nobody who came after him.
 
 **Numbers**, of all creates together: none comes twice, and one that was asked for after another was answered is greater. A list
 holds what was created, was not deleted, and belongs to no session that has ended; and nothing else than what was asked for.
+What a list showed is there for those that begin later, whether or not its create was answered, and what one showed to be gone
+stays gone.
 
-**Versions**, per node: every compare-and-set that was carried out followed the version that it named, each version was followed
-once, a read shows what was written with its version, and versions never fall from one answer to a later question. As
+**Versions**, per node: every compare-and-set that was carried out followed the version that it named, and one that was refused
+found another, each version was followed once, a read shows what was written with its version, and versions never fall from one answer to a later question. As
 versions order everything, this is linearizability, and needs no search.
 """
 
@@ -113,6 +115,8 @@ class _Numbers:
         self.deletes: dict[int, Operation] = {}
         self.ended: dict[str, Operation] = {}
         self.sure: dict[str, Operation] = {}
+        self.there: dict[tuple[Any, int], Operation] = {}  # by parent and number, who knew it first
+        self.gone: dict[tuple[Any, int], Operation] = {}
         for each in operations:
             if each.name == "delete" and not each.failed:
                 self.deletes.setdefault(each.key, each)
@@ -124,6 +128,7 @@ class _Numbers:
     def problems(self) -> Iterator[Problem]:
         yield from self.repeated()
         yield from self.falling()
+        self.learn()
         for each in self.lists:
             yield from self.wrong(each)
 
@@ -145,6 +150,36 @@ class _Numbers:
                 next_ended = next(ended, None)
             if each.known and greatest is not None and each.answer < greatest.answer:
                 yield f"{told(each)} is less than {told(greatest)} before it", [greatest, each]
+
+    def learn(self) -> None:
+        """What was there and what was gone, and the first operation at whose end that was known."""
+        for each in _by_end([*self.creates, *self.lists]):
+            for number in [each.answer] if each.name == "create" else each.answer:
+                self.there.setdefault((each.key, number), each)
+        for each in _by_end(self.lists):
+            for (parent, number), proof in self.there.items():
+                if parent == each.key and number not in each.answer and (proof.ended or 0) < each.began:
+                    self.gone.setdefault((parent, number), each)
+
+    def back(self, read: Operation) -> Iterator[Problem]:
+        """What the list holds again, and what it lacks although nobody can have taken it away."""
+        for number in dict.fromkeys(read.answer):
+            missed = self.gone.get((read.key, number))
+            if missed is not None and (missed.ended or 0) < read.began:
+                yield f"{_brief(read)} holds {number}, which {_brief(missed)} shows was gone", [missed, read]
+        for (parent, number), shown in self.there.items():
+            if parent != read.key or number in read.answer or (shown.ended or 0) > read.began:
+                continue
+            delete = self.deletes.get(number)
+            deleted = delete is not None and delete.began < (read.ended or 0)
+            if shown.name == "list" and not deleted and self.stays(number, shown):
+                yield f"{_brief(read)} lacks {number}, which {_brief(shown)} held", [shown, read]
+
+    def stays(self, number: int, shown: Operation) -> bool:
+        """Whether no create that may have made what the list held was for a session."""
+        began = [each for each in self.creates if each.key == shown.key and each.began < (shown.ended or 0)]
+        made = [each for each in began if each.known and each.answer == number]
+        return all(each.argument is None for each in made or began if each in made or not each.known)
 
     def wrong(self, read: Operation) -> Iterator[Problem]:
         assert read.ended is not None
@@ -177,6 +212,7 @@ class _Numbers:
                 f"{_brief(read)} holds {listed(strangers)}, of which {unknown} at most were asked for",
                 [read],
             )
+        yield from self.back(read)
 
 
 def _brief(read: Operation) -> str:
@@ -201,6 +237,12 @@ def _versions(operations: list[Operation]) -> Iterator[Problem]:
             known[version] = each
         if after <= before:
             yield f"{told(each)} went back", [each]
+    for each in operations:
+        if each.name == "cas" and each.known and not each.answer[0] and each.answer[1] == each.argument[0]:
+            yield (
+                f"{told(each)} was refused although the version that it found is the one that it named",
+                [each],
+            )
     yield from _between(changes, written)
     yield from _wrong_reads(operations, written)
     yield from _falling(operations)

@@ -148,6 +148,45 @@ def test_a_node_that_went_before_its_session_is_found() -> None:
     right(h)
 
 
+def test_a_list_that_goes_back_is_found() -> None:
+    h = made(1)
+    h.begin(0, "delete", 1)
+    h.info(0)
+    h.did(1, "list", "p", answer=[1])
+    h.did(1, "list", "p", answer=[])
+    right(h)
+    h.did(1, "list", "p", answer=[1])
+    assert "holds 1, which list 'p' by process 1 (events 6 and 7) shows was gone" in wrong(h)
+    h = made(1, session="s")
+    h.did(1, "list", "p", answer=[])
+    h.begin(2, "list", "p")
+    h.did(1, "list", "q", answer=[])
+    right(h)
+    h.ok(2, [1])
+    assert "shows was gone" in wrong(h)
+    h = made(1, session="s")
+    h.begin(2, "list", "p")
+    h.did(1, "list", "p", answer=[])
+    h.ok(2, [1])
+    right(h)
+
+
+def test_what_a_list_showed_stays_whether_or_not_its_create_was_answered() -> None:
+    def shown_once(session: str | None, delete: bool = False) -> Script:
+        h = Script()
+        h.begin(0, "create", "p", session)
+        h.did(1, "list", "p", answer=[1])
+        if delete:
+            h.begin(2, "delete", 1)
+        h.did(1, "list", "p", answer=[])
+        h.info(0)
+        return h
+
+    assert "lacks 1, which list 'p' by process 1 (events 1 and 2) held" in wrong(shown_once(None))
+    right(shown_once("s"))
+    right(shown_once(None, delete=True))
+
+
 # -- versions
 
 
@@ -177,6 +216,10 @@ SECOND = ("cas", [1, 20], [True, 5])
         ([FIRST, ("cas", [3, 20], [True, 2])], "went back"),
         ([("get", None, [10, 1]), FIRST], "wrote later"),
         ([FIRST, SECOND, ("cas", [3, 30], [True, 7])], "came between"),
+        (
+            [FIRST, SECOND, ("cas", [5, 30], [False, 5])],
+            "was refused although the version that it found is the one",
+        ),
     ],
 )
 def test_versions_that_no_order_explains_are_found(steps: list[tuple[Any, ...]], problem: str) -> None:
@@ -251,3 +294,72 @@ def test_what_a_correct_node_answered_is_accepted_and_a_changed_answer_is_not(se
         event = h.history.events[place]
         event.value[0] += 1000
         wrong(h)
+
+
+def listed(chance: random.Random, steps: int) -> tuple[Script, list[int]]:
+    """Nodes are made, some of them for sessions, deleted, lost with their sessions, and listed. Answers may be lost. And the
+    places of the lists' answers."""
+    h, there, made, number = Script(), dict[int, str | None](), dict[int, str | None](), 0
+    under_way: dict[int, list[Any]] = {}
+    answered, processes = [], 3
+    for _ in range(steps):
+        if there and chance.random() < 0.1:  # a session ends, and nobody is told
+            gone = chance.choice(list(there.values()))
+            there = {each: session for each, session in there.items() if session is None or session != gone}
+        slot = chance.randrange(3)
+        if slot not in under_way:
+            name = chance.choice(("create", "create", "delete", "list", "list", "list"))
+            if name == "delete" and not made:
+                continue
+            key: Any = chance.choice(list(made)) if name == "delete" else "p"
+            if name == "delete":
+                del made[key]
+            session = f"s{number}" if name == "create" and chance.random() < 0.5 else None
+            processes += 1
+            h.begin(processes, name, key, session)
+            under_way[slot] = [processes, name, key, session, None]
+        elif under_way[slot][4] is None:
+            _, name, key, session, _ = under_way[slot]
+            if name == "create":
+                number += 1
+                there[number] = session
+            elif name == "delete":
+                there.pop(key, None)
+            under_way[slot][4] = sorted(there) if name == "list" else [number]
+        else:
+            process, name, key, session, answer = under_way.pop(slot)
+            if name != "list" and chance.random() < 0.3:
+                h.info(process)
+            elif name == "list":
+                answered.append(h.ok(process, answer))
+            else:
+                h.ok(process, answer[0] if name == "create" else None)
+                made.update({answer[0]: session} if name == "create" else {})
+    return h, answered
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 10**6))
+def test_what_a_correct_namespace_listed_is_accepted(seed: int) -> None:
+    h, answered = listed(random.Random(seed), 60)
+    if answered:
+        right(h)
+
+
+def test_most_lists_that_hold_what_was_gone_before_are_found() -> None:
+    found = missed = 0
+    for seed in range(300):
+        h, answered = listed(random.Random(seed), 60)
+        seen = {place: set(h.history.events[place].value) for place in answered}
+        ever = set[int]().union(*seen.values())
+        places = [place for place in answered if place > 20 and ever - seen[place]]
+        if not places:
+            continue
+        lacked = [
+            each for each in sorted(ever - seen[places[-1]]) if any(each in seen[p] for p in answered[:2])
+        ]
+        if lacked:
+            h.history.events[places[-1]].value.append(lacked[0])
+            verdict = check_coordination(h.history)
+            found, missed = found + (verdict.valid is False), missed + (verdict.valid is True)
+    assert found > 20 and missed * 5 < found, (found, missed)
