@@ -5,7 +5,8 @@
               rows (`ebla check --checksum`), the last reads are made, and every history is judged
 
 A run is void, and proves nothing, if too few operations were acknowledged, if a fault was carried out and its effect was
-not seen, or if none of the plan's faults could be carried out.
+not seen, if fewer than half of the plan's faults had their effect (skipped ones apart), or if one kind of operation was
+asked again and again and never carried out.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ ANSWER_S_MAX = 60.0  # after healing, until everything asked is answered
 CONCLUDE_S_MAX = 180.0  # for a process's last reads, which have ANSWER_S_MAX, and its judgement
 SLACK_S = 10.0
 SHARE_MIN = 0.6  # of the operations must be acknowledged
+OBSERVED_MIN = 0.5  # of the faults that were not skipped must have their effect
 LOG_BYTES_MAX = 1 << 20  # of each log that is kept
 
 
@@ -232,8 +234,8 @@ def _report(
         sum(getattr(second, name) for second in in_act_one) for name in ("acknowledged", "failed", "unknown")
     )
     broken = list(violations(seen))
-    empty = list(voids(request, wanted, seen.judged, faults, acknowledged, failed + unknown))
-    empty += [f"void: {each}" for each in tally(histories).never()]
+    never = tally(histories).never()
+    empty = list(voids(request, wanted, seen.judged, faults, acknowledged, failed + unknown, never))
     report = RunReport(
         scenario=request.scenario,
         seed=plan.seed,
@@ -298,7 +300,9 @@ def voids(
     faults: tuple[FaultReport, ...],
     acknowledged: int,
     others: int,
+    never: Sequence[str] = (),
 ) -> Iterator[str]:
+    """`never`: which kinds of operations were asked and never carried out."""
     least = wanted.operations_min * request.duration_s
     if acknowledged < least:
         yield f"void: {acknowledged} operations were acknowledged, of at least {least:.0f}"
@@ -307,8 +311,15 @@ def voids(
     for each in faults:
         if each.outcome == UNOBSERVED:
             yield f"void: {each.fault}: its effect was not seen: {each.reason}"
-    if faults and not observed(faults):
+    yield from (f"void: {each}" for each in never)
+    seen, asked = observed(faults), sum(each.outcome != SKIPPED for each in faults)
+    if faults and not seen:
         yield "void: no fault of the plan was carried out"
+    elif seen < OBSERVED_MIN * asked:
+        yield (
+            f"void: {seen} of {asked} faults had their effect, fewer than half: the machine was too slow for the others, or the "
+            "plan too full; name a longer --duration, or a plan with fewer faults"
+        )
     if not judged:
         yield "void: nothing was judged"
     for verdict in judged:

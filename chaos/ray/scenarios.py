@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import msgspec
 
 from ebla.chaos import scenarios as simulated
-from ebla.chaos.plans import MASTER, NODES, RAY, Fault, Plan, generate
-from ebla.chaos.ray.probes import NETWORK
+from ebla.chaos.plans import EVERY_HOST, MASTER, NODES, RAY, Fault, Plan, generate
+from ebla.chaos.ray.probes import IN_SIMULATION, NETWORK
 from ebla.chaos.simulation.deployment import Shape
 from ebla.chaos.workloads.bank import Bank
 from ebla.chaos.workloads.base import Workload
@@ -32,6 +32,18 @@ NO_POINTS = ("",)  # of which plans for Ray are drawn: fault points are passed i
 TRIES_MAX = 50
 FIRST_S = 2.0
 FOR_S = 1.0
+# Seconds until whoever was hit serves again after the end of a fault.
+BACK_S = {
+    "crash": 3.0,
+    "stop": 3.0,
+    "blackout": 6.0,
+    "fail_sync": 5.0,
+    "lose_disk": 5.0,
+    "node_loss": 12.0,
+    "node_pause": 4.0,
+    "zombie": 20.0,
+}
+GONE_S = 1.0  # the same of all others
 TAIL_S = 2.0  # at the end of the act without new faults
 TWIN_PAUSE_S = 0.3  # of a client of the simulated twin: acts are long here
 
@@ -112,6 +124,22 @@ def simulated_twin(plan: Plan) -> simulated.Scenario:
     )
 
 
+def one_at_a_time(faults: Sequence[Fault], hosts: Sequence[str]) -> tuple[Fault, ...]:
+    """The nemesis waits until a host is over its last fault, so that more of them would only be missed in the end."""
+    free_s = dict.fromkeys((*hosts, MASTER), 0.0)
+    found = []
+    for fault in faults:
+        if fault.kind in IN_SIMULATION:
+            found.append(fault)  # and skipped
+            continue
+        hit = tuple(free_s) if fault.kind in EVERY_HOST else fault.where
+        if all(free_s[host] <= fault.at_s for host in hit):
+            found.append(fault)
+            over_s = fault.at_s + fault.for_s + BACK_S.get(fault.kind, GONE_S)
+            free_s.update(dict.fromkeys(hit, over_s))
+    return tuple(found)
+
+
 def _number(host: str) -> int:
     """Of host-3: 3."""
     number = host.removeprefix("host-")
@@ -119,8 +147,8 @@ def _number(host: str) -> int:
 
 
 def plan_of(name: str, seed: int, hosts: Sequence[str], duration_s: float) -> Plan:
-    """The plan of this seed. A seed whose swarm leaves out every fault takes the next one's faults, so that a run of a
-    scenario with faults has some."""
+    """The plan of this seed, without what would come to a host that is not over its last fault. A seed whose swarm leaves out
+    every fault takes the next one's faults, so that a run of a scenario with faults has some."""
     wanted = scenario(name)
     least = HOSTS_PARTED if any(kind in NETWORK for kind in wanted.mix) else HOSTS
     if len(hosts) < least:
@@ -129,7 +157,7 @@ def plan_of(name: str, seed: int, hosts: Sequence[str], duration_s: float) -> Pl
     if wanted.every_s is not None:
         return Plan(name, seed, _in_turn(wanted, wanted.every_s, seed, hosts, until_s), RAY)
     for turn in range(TRIES_MAX):
-        faults = _faults(wanted, seed + turn * 1_000_003, hosts, until_s)
+        faults = one_at_a_time(_faults(wanted, seed + turn * 1_000_003, hosts, until_s), hosts)
         if faults or not wanted.mix:
             break
     return Plan(name, seed, faults, RAY)

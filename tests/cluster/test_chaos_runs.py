@@ -21,14 +21,14 @@ from ebla.chaos import scenarios as simulation
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.export import read_json_lines, to_edn
 from ebla.chaos.history import INFO, INVOKE, OK, History
-from ebla.chaos.plans import MASTER, NODES, Fault, Plan
+from ebla.chaos.plans import EVERY_HOST, MASTER, NODES, Fault, Plan
 from ebla.chaos.ray import disk_shim, figures, namespaces, probes, report
 from ebla.chaos.ray.clients import Recorded
 from ebla.chaos.ray.nemesis import KINDS, misplaced
 from ebla.chaos.ray.orders import Judged
 from ebla.chaos.ray.pulse import check_pulse
 from ebla.chaos.ray.run import Request, Seen, run, violations, voids
-from ebla.chaos.ray.scenarios import SCENARIOS, plan_of, scenario
+from ebla.chaos.ray.scenarios import BACK_S, GONE_S, SCENARIOS, plan_of, scenario
 from ebla.chaos.ray.stage import host_names
 from ebla.chaos.ray.struck import MISSED, OBSERVED, SKIPPED, UNOBSERVED, VIOLATED, FaultReport
 from ebla.chaos.simulation.runs import plan_of as simulated_plan_of
@@ -168,6 +168,19 @@ def test_a_seed_is_one_plan_that_spares_the_head(name: str, seed: int, hosts: in
             assert not {"host-1", "master"} & set(fault.where)
 
 
+@settings(deadline=None)
+@given(st.sampled_from([*sorted(SCENARIOS), "registers"]), st.integers(0, 10_000))
+def test_a_host_is_given_its_next_fault_when_it_is_over_the_last_one(name: str, seed: int) -> None:
+    """Or most faults of a full plan would be missed."""
+    hosts = host_names(4)
+    busy_until_s = dict.fromkeys((*hosts, MASTER), 0.0)
+    faults = [each for each in plan_of(name, seed, hosts, 60.0).faults if each.kind in KINDS]
+    for fault in faults:
+        for host in (*hosts, MASTER) if fault.kind in EVERY_HOST else fault.where:
+            assert busy_until_s[host] <= fault.at_s
+            busy_until_s[host] = fault.at_s + fault.for_s + BACK_S.get(fault.kind, GONE_S)
+
+
 def test_faults_whose_recovery_is_measured_come_one_at_a_time_and_to_every_host_in_turn() -> None:
     faults = plan_of("kills", 7, host_names(3), 60.0).faults
     assert len(faults) == 5
@@ -194,6 +207,8 @@ def reasons_of(**changes: object) -> list[str]:
 
 def test_a_run_in_which_enough_happened_counts() -> None:
     assert reasons_of() == []
+    missed, skipped = (msgspec.structs.replace(HIT, outcome=outcome) for outcome in (MISSED, SKIPPED))
+    assert reasons_of(faults=(HIT, missed, skipped, skipped)) == []
 
 
 @pytest.mark.parametrize(
@@ -206,6 +221,14 @@ def test_a_run_in_which_enough_happened_counts() -> None:
         (
             {"faults": (msgspec.structs.replace(HIT, outcome=SKIPPED),)},
             "no fault of the plan was carried out",
+        ),
+        (
+            {"faults": (HIT, *[msgspec.structs.replace(HIT, outcome=MISSED)] * 2)},
+            "1 of 3 faults had their effect, fewer than half",
+        ),
+        (
+            {"never": ["bank-1.transfer was asked 40 times and never carried out"]},
+            "bank-1.transfer was asked",
         ),
         ({"judged": []}, "nothing was judged"),
         ({"judged": [msgspec.structs.replace(GOOD, valid=None, problem="undecided")]}, "undecided"),
