@@ -348,13 +348,17 @@ class Sessions:
 
     def _outgrown(self, session: Session) -> bool:
         """A copy that takes so long holds a log that grows without bound."""
-        times = CATCHING_UP if session.ended else SENDING
+        tablet = session.replica.tablet
+        granted = self.holds.granted(tablet, session.requestor)
+        times = granted * (CATCHING_UP if session.ended else SENDING)
         if not outgrown(session.replica.log, self.options, times):
             return False
+        if not session.ended:
+            self.holds.outgrew(tablet, session.requestor)
         log.warning(
             "a copy of tablet %s ends: more than %d times what its log retains was written meanwhile; raise copy_bytes_per_s "
             "if it is limited, or log_retained_entries_max and log_retained_bytes_max",
-            session.replica.tablet,
+            tablet,
             times,
         )
         return True

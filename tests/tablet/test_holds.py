@@ -59,6 +59,34 @@ def test_a_replica_catches_up_although_more_was_written_during_its_copy_than_the
     simulate(scenario, **SHORT)
 
 
+def test_after_a_copy_in_vain_the_next_one_may_hold_more_of_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = Copies._ready
+
+    async def scenario(group: Group) -> None:
+        leader = await group.leader()
+        target, other = await group.followers()
+        await fill(group, 100)
+
+        async def ready(self: Copies, job: Any) -> None:
+            await written(group, (CATCHING_UP + 1) * RETAINED, leader, other)
+            await self.world.clock.sleep(2.0)
+            await honest(self, job)
+
+        monkeypatch.setattr(Copies, "_ready", ready)
+        await entomb(group, target)
+        replica, uuid = group.replica(leader), group.server(target).instance.uuid
+        copies, holds = group.server(target).copies, group.server(leader).sessions.holds
+        await until(group, lambda: copies.done > 0, "it is copied")
+        assert holds.granted(TABLET, uuid) == 2
+        await until(group, lambda: copies.done > 1, "in vain, so it is copied again")
+        await until(group, lambda: replica.health.get(uuid) == "healthy", "it follows")
+        await until(group, lambda: not len(holds), "nothing is held any more")
+        assert holds.granted(TABLET, uuid) == 1 and copies.done == 2
+        await same_rows(group, target, other)
+
+    simulate(scenario, **SHORT)
+
+
 @pytest.mark.parametrize("outgrown", [False, True])
 def test_nothing_is_held_for_long_for_a_replica_that_stands_still(
     monkeypatch: pytest.MonkeyPatch, outgrown: bool
