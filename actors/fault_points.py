@@ -53,6 +53,7 @@ TABLET_POINTS = (
     "tablet.old_copy.before_mark",
     "tablet.old_copy.after_mark",
     "tablet.private_log.before_extend",
+    "tablet.private_log.after_extend",
     "tablet.private_log.before_trim",
     "tablet.private_log.after_trim",
 )
@@ -86,8 +87,11 @@ ALTER_POINTS = (  # where tables are set aside, recalled or altered
 
 REPAIR_POINTS = (  # where replicas are deleted to tombstones, and copied
     "tablet.entomb.before_mark",
+    "tablet.entomb.after_quarantine",
     "tablet.entomb.after_mark",
     "tablet.entomb.after_data",
+    "tablet.tombstone_vote.before_commit",
+    "tablet.tombstone_vote.after_commit",
     "tablet.copy.before_mark",
     "tablet.copy.after_mark",
     "tablet.copy.after_consensus",

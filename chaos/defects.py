@@ -22,6 +22,7 @@ from ebla.actors.journal.holder import Holder
 from ebla.actors.master import edit_log
 from ebla.actors.master.edit_log import LocalEditLog
 from ebla.actors.master.edits import encode as encode_edits
+from ebla.actors.messages import ReadIndexReply, TabletRequest
 from ebla.actors.tablet import identity
 from ebla.actors.tablet.apply import Rows
 from ebla.actors.tablet.log import TabletLog
@@ -37,6 +38,8 @@ from ebla.actors.tablet.raft.messages import AppendReply, AppendRequest, HardSta
 from ebla.actors.tablet.raft.progress import Progress, majority_least
 from ebla.actors.tablet.raft.state import RaftState
 from ebla.actors.tablet.replica import Replica
+from ebla.actors.tablet.server import TabletServer
+from ebla.actors.world import rpc
 from ebla.chaos.simulation.disk import MemoryDisk
 from ebla.storage import checksum, tablet_store
 from ebla.storage.environment import Put
@@ -187,6 +190,16 @@ def read_before_the_own_term_commits() -> list[Swap]:
         return self.commit_index
 
     return [(RaftCore, "read_index", read_index)]
+
+
+def tell_local_readers_no_index() -> list[Swap]:
+    honest = TabletServer.read_index
+
+    async def read_index(self: TabletServer, request: TabletRequest) -> ReadIndexReply:
+        return replace(await honest(self, request), index=0)
+
+    del read_index.__annotations__["self"]  # what is left names request and answer
+    return [(TabletServer, "read_index", rpc(read_index))]
 
 
 def count_the_lease_from_the_answer() -> list[Swap]:

@@ -6,6 +6,7 @@ as JSON when it finds a defect, and shrinks by dropping faults. Hosts are named 
     kind            where    amount               what
     crash           host     -                    SIGKILL of its roles, started again after `for_s`
     crash_point     host     a fault point        the same, when the host next passes the point
+    crash_midway    host     steps, from 1        the same, after so many more steps of its tasks: in the midst of a moment
     stop            host     -                    SIGTERM, started again after `for_s`
     pause           host     -                    SIGSTOP for `for_s`
     zombie          host     -                    paused and believed dead; its address is given to a second incarnation,
@@ -61,7 +62,7 @@ from ebla.cli.problems import did_you_mean
 from ebla.storage.errors import InvalidArgument
 
 KINDS = (
-    *("crash", "crash_point", "stop", "pause", "zombie", "node_loss", "node_pause"),
+    *("crash", "crash_point", "crash_midway", "stop", "pause", "zombie", "node_loss", "node_pause"),
     *("blackout", "client_crash"),
     *("isolate", "split", "cut", "cut_one_way", "cut_master", "cut_clients", "lose", "repeat", "delay"),
     *("slow_disk", "slow_disks", "full_disk", "grow_map", "fail_sync"),
@@ -84,6 +85,7 @@ AT_S_MAX = 86_400.0  # the latest that a fault may begin
 FOR_S_MAX = 3600.0
 # The least and the greatest amount of a kind; those that are not here take none.
 AMOUNTS = {
+    "crash_midway": (1.0, 1e6),
     "lose": (0.0001, 1.0),
     "repeat": (0.0001, 1.0),
     "delay": (0.0001, 60.0),
@@ -289,6 +291,7 @@ def _where(chance: Random, kind: str, hosts: Sequence[str], damaged: str) -> tup
 
 def _amount(chance: Random, kind: str) -> float:
     ranges = {
+        "crash_midway": (1, 60),
         "lose": (0.01, 0.3),
         "repeat": (0.01, 0.5),
         "delay": (0.01, 1.0),

@@ -2,41 +2,17 @@
 
 A simulator that finds nothing may be one that cannot. `planted(name)` puts a defect into the production classes of this
 process for as long as the block lasts; runs inside it must end in a violation within `seeds_max` seeds of `scenario`
-(docs/testing.md has the table with the seeds that were needed, tests/chaos/test_planted.py holds us to it). Where drawn
-plans hardly ever bring about what a defect needs, its plan is written here.
+(docs/testing.md has the table with the seeds that were needed, tests/chaos/test_planted.py holds us to it).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 
-from ebla.chaos import alter_defects, defects, repair_defects, written_plans
-from ebla.chaos.defects import Swap
-from ebla.chaos.plans import Fault, Plan
-from ebla.chaos.scenarios import scenario
-from ebla.chaos.simulation.runs import plan_of
+from ebla.chaos import alter_defects, defects, repair_defects
+from ebla.chaos.defect import LATE_DUPLICATES, SLOW_AND_CUT_OFF, Defect
 from ebla.storage.errors import InvalidArgument
-
-
-@dataclass(frozen=True)
-class Defect:
-    """`what` is wrong, and the scenario that shows it within `seeds_max` seeds; `seed` is one that did. `faults`: of a plan
-    that is written, not drawn."""
-
-    name: str
-    what: str
-    scenario: str
-    seeds_max: int
-    swaps: Callable[[], list[Swap]]
-    seed: int = 0
-    faults: tuple[Fault, ...] = ()
-
-    def plan(self, seed: int) -> Plan:
-        if self.faults:
-            return Plan(self.scenario, seed, self.faults)
-        return plan_of(scenario(self.scenario), seed)
 
 
 @contextmanager
@@ -130,7 +106,7 @@ _ALL = (
         20,
         defects.believe_an_old_notice_of_durability,
         seed=1,
-        faults=written_plans.SLOW_AND_CUT_OFF,
+        faults=SLOW_AND_CUT_OFF,
     ),
     Defect("no-lease", "a leader reads without a lease", "registers", 60, defects.ignore_the_lease, seed=6),
     Defect(
@@ -166,6 +142,13 @@ _ALL = (
         seed=94,
     ),
     Defect(
+        "local-read-unasked",
+        "who reads where the rows lie is told no index that it must see",
+        "tokens",
+        20,
+        defects.tell_local_readers_no_index,
+    ),
+    Defect(
         "unpinned-scan",
         "a scan reads rows that are flushed meanwhile",
         "bank",
@@ -180,7 +163,7 @@ _ALL = (
         "registers",
         20,
         defects.apply_what_is_forgotten,
-        faults=written_plans.LATE_DUPLICATES,
+        faults=LATE_DUPLICATES,
     ),
     Defect(
         "answers-not-stored",

@@ -75,6 +75,7 @@ def _everything() -> list[Workload]:
 PROCESSES = {
     "crash": 2.0,
     "crash_point": 6.0,
+    "crash_midway": 2.0,
     "stop": 1.0,
     "pause": 2.0,
     "zombie": 1.0,
@@ -280,6 +281,7 @@ _ALL = (
         {
             "crash": 4.0,
             "crash_point": 4.0,
+            "crash_midway": 2.0,
             "stop": 1.0,
             "pause": 3.0,
             "zombie": 1.0,
@@ -338,6 +340,7 @@ _ALL = (
         {
             "crash": 5.0,
             "crash_point": 8.0,
+            "crash_midway": 2.0,
             "stop": 1.0,
             "pause": 2.0,
             "isolate": 4.0,

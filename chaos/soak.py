@@ -31,8 +31,9 @@ import msgspec
 from ebla.actors.fault_points import ALL_POINTS, GROUP_POINTS, JOURNAL_POINTS, MARKS, POINTS
 from ebla.chaos import plans
 from ebla.chaos.checkers.refusals import Tally
+from ebla.chaos.defect import Defect
 from ebla.chaos.plans import Plan
-from ebla.chaos.planted import Defect, defect, planted
+from ebla.chaos.planted import defect, planted
 from ebla.chaos.scenarios import SCENARIOS, Scenario, scenario, scenario_of
 from ebla.chaos.simulation.runs import Report, Run, plan_of
 

@@ -171,7 +171,10 @@ class TabletScan(aio.Scan):
             found = await network.call(address, "local_snapshot", request, m.LocalSnapshot, limit_s + 1.0)
         except EblaError:
             return None
-        return found if Path(found.path).is_dir() else None
+        return found if self._is_here(found) else None
+
+    def _is_here(self, found: m.LocalSnapshot) -> bool:
+        return Path(found.path).is_dir()
 
     def read(self, found: m.LocalSnapshot) -> Iterator[pa.RecordBatch]:
         """The rows that `find` found; blocks the caller."""

@@ -170,6 +170,7 @@ class Deletion:
             self.world.clock.wall_us(),
             superblock.last.index if superblock.last else 0,
         )
+        await self.world.faults.here("tablet.entomb.after_quarantine")
         await lifecycle.superblocks.save(stone.tablet, superblock)
         stone.durable = True
         await self.world.faults.here("tablet.entomb.after_mark")

@@ -318,7 +318,9 @@ class Lifecycle:
         """`durable`: what is on disk of `consensus`. A replica without a record of votes never existed, so it gave none."""
         none = ConsensusState(HardState(), Configuration(()))
         state, saved = consensus or none, durable or none
-        return Stone(superblock, state.configuration, self._voter(superblock, state, saved))
+        made = Stone(superblock, state.configuration, self._voter(superblock, state, saved))
+        made.faults = self.world.faults
+        return made
 
     def renew(self, stone: Stone, superblock: Superblock, state: ConsensusState) -> None:
         """It is another by now, all of which is durable."""

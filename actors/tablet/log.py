@@ -190,6 +190,7 @@ class TabletLog:
                 self.private = await PrivateLog.open(self.disk, self.tablet, create=True)
             await self.faults.here("tablet.private_log.before_extend")
             await self.private.extend(batch)
+            await self.faults.here("tablet.private_log.after_extend")
             last = batch[-1][0]
             kept = last.index <= self.dropped.index or (
                 last.index <= self.last_index and self.position(last.index).chain == last.chain

@@ -23,6 +23,7 @@ from ebla.actors.tablet.raft.messages import (
 )
 from ebla.actors.tablet.raft.tombstone import Tombstone
 from ebla.actors.tablet.replica import ConsensusState, Superblock
+from ebla.actors.world import Faults, NoFaults
 from ebla.storage.errors import DiskFull
 from ebla.storage.records import RecordStore
 
@@ -38,6 +39,7 @@ class Stone:
         self.superblock = superblock
         self.configuration = configuration
         self.voter = voter
+        self.faults: Faults = NoFaults()
         self.durable = self.finished = False
         self.ended = False  # it is a replica by now, or gone for good
         self.error: str | None = None
@@ -77,7 +79,9 @@ class Stone:
         """Durable when it returns: what it may never forget. The caller holds the turn."""
         state = self.voter.unsaved
         if state is not None:
+            await self.faults.here("tablet.tombstone_vote.before_commit")
             await consensus.save(self.tablet, ConsensusState(state, self.configuration))
+            await self.faults.here("tablet.tombstone_vote.after_commit")
             self.voter.saved(state)
 
     @property

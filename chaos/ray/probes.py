@@ -20,6 +20,7 @@ from ebla.chaos.ray.namespaces import Namespaces
 from ebla.chaos.ray.stage import Needs
 
 IN_SIMULATION = {
+    "crash_midway": "no such tool: steps of tasks are counted in simulation only",
     "crash_point": "no such tool: fault points of roles are passed in simulation only",
     "repeat": "no such tool: Ray delivers a call once or not at all; clients repeat what was lost (`lose`)",
     "cut_master": "no such tool: master and clients are on the head's node, which is not cut off from single nodes",

@@ -57,19 +57,36 @@ class Domain:
         self.context = contextvars.copy_context()
         self.context.run(_domain.set, self)
         self.unfinished: dict[_Mortal[Any], None] = {}
+        self.slow = False  # a step must look at what stands below
         self._paused = False
         self._held: list[asyncio.Future[None]] = []
+        self._steps_left = 0
+        self._at_last: Callable[[], None] | None = None
 
     @property
     def paused(self) -> bool:
         return self._paused
 
     def pause(self) -> None:
-        self._paused = True
+        self._paused = self.slow = True
+
+    def call_after(self, steps: int, act: Callable[[], None] | None) -> None:
+        """Call `act`, once, in the place of the step after so many; None: do not."""
+        self._steps_left, self._at_last = steps, act
+        self.slow = self._paused or act is not None
+
+    def count(self) -> None:
+        """A step is about to be taken."""
+        act = self._at_last
+        if act is not None and self._steps_left == 0:
+            self.call_after(0, None)
+            act()
+        self._steps_left -= 1
 
     def resume(self) -> None:
         """What stood still goes on, in the order in which it was held up."""
         self._paused = False
+        self.slow = self._at_last is not None
         held, self._held = self._held, []
         for waiting in held:
             if not waiting.done():
@@ -116,7 +133,7 @@ class _Mortal(Coroutine[Any, Any, T]):
 
     def send(self, value: Any) -> Any:
         domain = self._domain
-        if self._next is not None or domain._paused or not domain.alive:
+        if self._next is not None or domain.slow or not domain.alive:
             held, self._next = self._next, None
             return self._step(*(held or (self.coroutine.send, value)))
         try:
@@ -144,6 +161,8 @@ class _Mortal(Coroutine[Any, Any, T]):
             self._domain.hold(until)
             until._asyncio_future_blocking = True
             return until
+        if self._domain.slow and self._domain.alive:
+            self._domain.count()
         if self._domain.alive:
             try:
                 waits_for = resume(argument)

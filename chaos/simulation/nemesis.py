@@ -32,6 +32,7 @@ BELIEVED_DEAD_S = 2.0  # after which a paused node is superseded
 ZOMBIE_S = 1.0  # that a superseded node lives on beside its successor
 ARMED_S_MAX = 8.0  # that a crash waits for its node at a fault point; it also stops waiting when act one ends
 RECOGNISED_S = 5.0  # within which an old copy ends, unless something else keeps it from being heard
+MIDWAY_S_MAX = 0.5  # that a crash waits for the steps that its node is still to take
 LOOK_S = 0.1
 GROW_EVERY_S = 0.03  # between two times that a map grows
 
@@ -114,6 +115,25 @@ class Nemesis(NetworkFaults):
     async def _crash(self, fault: Fault) -> None:
         host, _, _ = self._hit(fault)
         self.deployment.hold_down(host)
+        await asyncio.sleep(fault.for_s)
+        self.deployment.let_up(host)
+
+    async def _crash_midway(self, fault: Fault) -> None:
+        """The node may do nothing for a while; then it dies between two moments."""
+        host, address = fault.where[0], address_of(fault.where[0])
+        died = asyncio.get_running_loop().create_future()
+
+        def crash() -> None:
+            self.effects[fault.kind] += 1
+            self.deployment.hold_down(host)
+            died.set_result(None)
+
+        if not self.cluster.call_after(address, int(fault.amount), crash):
+            return
+        await asyncio.wait([died], timeout=MIDWAY_S_MAX)
+        if not died.done():
+            self.cluster.call_after(address, 0, None)
+            crash()
         await asyncio.sleep(fault.for_s)
         self.deployment.let_up(host)
 

@@ -25,6 +25,7 @@ from ebla.chaos.simulation import loop
 from ebla.chaos.simulation.applied import AppliedLog
 from ebla.chaos.simulation.deployment import ClientProcess, Deployment
 from ebla.chaos.simulation.invariants import Watch
+from ebla.chaos.simulation.local_scans import LocalScans
 from ebla.chaos.simulation.nemesis import Nemesis
 from ebla.chaos.simulation.points import Points
 from ebla.chaos.workloads.base import Client, NoAnswer, Stage, Workload, judged
@@ -111,7 +112,8 @@ class Run:
         watch = Watch(deployment, self.applied)
         watching = asyncio.ensure_future(self._watch(watch))
         workloads = self.scenario.workloads()
-        stage = Stage(replicas=self.scenario.replicas, pause_s=self.scenario.pause_s)
+        local = LocalScans(deployment)
+        stage = Stage(replicas=self.scenario.replicas, pause_s=self.scenario.pause_s, local_scan=local.read)
         await self._start_clients(deployment, workloads, stage)
         await asyncio.gather(nemesis.run(self.scenario.duration_s), asyncio.sleep(self.scenario.duration_s))
         stage.stopping = True

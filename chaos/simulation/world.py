@@ -167,6 +167,14 @@ class SimulatedCluster:
             node.starting.set_exception(NodeCrashed(f"{address} crashed before it had started"))
             node.starting.exception()  # somebody may wait for it; nobody has to
 
+    def call_after(self, address: str, steps: int, act: Callable[[], None] | None) -> bool:
+        """Have `act` called when the node is about to take the step after so many (None: no more). Whether it is alive."""
+        node = self._nodes.get(address)
+        if node is None or not node.domain.alive:
+            return False
+        node.domain.call_after(steps, act)
+        return True
+
     def pause(self, address: str) -> None:
         """SIGSTOP. Its connections stay open, its clock goes on."""
         self.loop.trace("pause", address)

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Protocol, TypeVar
 
+import pyarrow as pa
+
 from ebla import aio
 from ebla.actors.world import Clock, Network
 from ebla.chaos.checkers.refusals import NOTHING, Explained, check_refusals
@@ -23,6 +25,9 @@ from ebla.chaos.history import FAIL, INFO, INVOKE, OK, ORDER, History
 from ebla.storage.errors import EblaError
 
 T = TypeVar("T")
+
+# All rows of a table, of these columns, as they lie on a host that the chance picks; within so many seconds.
+LocalScan = Callable[[aio.Table, Sequence[str], Random, float], Awaitable[pa.Table]]
 
 PREPARE_S = 60.0
 DEADLINES_S = (1.0, 5.0, 20.0)  # one is picked for each operation: users differ
@@ -129,12 +134,13 @@ class Client:
 
 @dataclass
 class Stage:
-    """What the clients of a run share: whether it is time to stop, how many replicas tables have, and how long a client
-    pauses between two operations, at most."""
+    """What the clients of a run share: whether it is time to stop, how many replicas tables have, how long a client pauses
+    between two operations, at most, and how a process beside a tablet server reads its rows, where there are such."""
 
     stopping: bool = False
     replicas: int = 3
     pause_s: float = PAUSE_S
+    local_scan: LocalScan | None = None
 
 
 class Workload(Protocol):

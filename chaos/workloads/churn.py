@@ -15,6 +15,7 @@ import pyarrow as pa
 
 import ebla
 from ebla.actors import messages as m
+from ebla.actors.figures import Figures, FiguresRequest
 from ebla.actors.master.messages import HandOverReply, HandOverRequest
 from ebla.chaos.checkers.sets import check_set
 from ebla.chaos.checkers.verdict import Verdict
@@ -166,6 +167,13 @@ class Churn(Operators, Workload):
         here, server = m.TabletRequest(tablet.tablet), client.random.choice(tablet.replicas).address
         await self._tell(client, client.db._session.master, "get_tablet", here, m.TabletLocation)
         await self._tell(client, server, "status", m.Empty(), m.ServerState)
+        await self._tell(
+            client,
+            client.random.choice([server, client.db._session.master]),
+            "figures",
+            FiguresRequest(),
+            Figures,
+        )
         found = await self._tell(client, tablet.leader, "read_index", here, m.ReadIndexReply)
         request = m.LocalSnapshotRequest(tablet.tablet, found.index, 2.0)
         snapshot = await self._tell(client, server, "local_snapshot", request, m.LocalSnapshot)

@@ -1,10 +1,12 @@
 """Tokens: everybody adds tokens of his own to one set, takes some of them away again, and reads the whole set.
 
-Every token is added once, so an insert that finds it present, or a delete that finds it absent, was applied twice; the
+Some read it where it lies, on a server's disk: no less is promised of that. Every token is added once, so an insert that finds it present, or a delete that finds it absent, was applied twice; the
 count is an exactly-once counter. Judged as Jepsen's set-full.
 """
 
 from __future__ import annotations
+
+from collections.abc import Awaitable
 
 import pyarrow as pa
 
@@ -51,7 +53,8 @@ class Tokens(Workload):
         return check_set(history)
 
     async def _step(self, client: Client, table: aio.Table, mine: list[int]) -> None:
-        what = client.random.choices(("add", "bulk", "remove", "read-set", "count"), (6, 1, 2, 2, 2))[0]
+        verbs = ("add", "bulk", "remove", "read-set", "read-here", "count")
+        what = client.random.choices(verbs, (6, 1, 2, 2, 2, 2))[0]
         if what == "add":
             await self._add(client, table, mine)
         elif what == "bulk":
@@ -62,6 +65,9 @@ class Tokens(Workload):
             await client.ask("remove", token, None, call, lambda written: written.rows == 1)
         elif what == "count":
             await client.ask("count", None, None, table.scan(["token"]).count(), int, reads=True)
+        elif what == "read-here" and client.stage.local_scan is not None:
+            read = client.stage.local_scan(table, ["token"], client.random, client.deadline_s())
+            await self._note_read(client, read)
         else:
             await self._read(client, table)
 
@@ -85,9 +91,11 @@ class Tokens(Workload):
         mine += tokens
 
     async def _read(self, client: Client, table: aio.Table) -> None:
-        scan = table.scan(["token"], deadline_s=client.deadline_s()).to_arrow()
+        await self._note_read(client, table.scan(["token"], deadline_s=client.deadline_s()).to_arrow())
+
+    async def _note_read(self, client: Client, call: Awaitable[pa.Table]) -> None:
         await client.ask(
-            "read-set", None, None, scan, lambda found: sorted(found["token"].to_pylist()), reads=True
+            "read-set", None, None, call, lambda found: sorted(found["token"].to_pylist()), reads=True
         )
 
     def _take(self) -> int:

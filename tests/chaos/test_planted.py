@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from ebla.chaos import soak
-from ebla.chaos.planted import DEFECTS, Defect, defect, planted
+from ebla.chaos.defect import Defect
+from ebla.chaos.planted import DEFECTS, defect, planted
 from ebla.storage.errors import InvalidArgument
 from tests.chaos import reseed
 

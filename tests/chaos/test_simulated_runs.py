@@ -52,7 +52,9 @@ def test_every_kind_of_fault_has_an_effect_and_is_undone() -> None:
     for number, kind in enumerate(kinds):
         hosts = ("host-1", "host-2") if kind.startswith("cut") else ("host-1",)
         point = "tablet.log.before_commit" if kind == "crash_point" else ""
-        amount = {"clock_rate": 1.05}.get(kind, 0.2 if number % 2 else 7.0 if kind != "lose" else 0.2)
+        amount = {"clock_rate": 1.05, "crash_midway": 9.0}.get(
+            kind, 0.2 if number % 2 else 7.0 if kind != "lose" else 0.2
+        )
         held_s = 4.0 if kind == "old_copy" else 1.0  # the others have to hear of a later number
         fault = Fault(2.0, kind, hosts, held_s, amount, point)
         calm = scenario("scans" if kind == "grow_map" else "chains")  # somebody has to be reading

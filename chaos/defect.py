@@ -1,0 +1,41 @@
+"""What a planted defect is, and plans that are written, not drawn: what a defect needs, and chance hardly ever brings about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ebla.chaos.defects import Swap
+from ebla.chaos.plans import Fault, Plan
+from ebla.chaos.scenarios import scenario
+from ebla.chaos.simulation.runs import plan_of
+
+# Whoever leads is cut off from its followers, and not from its clients, while its disk takes its time: what is then written
+# to it alone is still on its way to the disk when others' entries have come in its place.
+SLOW_AND_CUT_OFF = (
+    Fault(0.5, "slow_disk", ("host-1",), 8.0, 6.0),
+    Fault(2.0, "cut", ("host-1", "host-2"), 2.6),
+    Fault(2.0, "cut", ("host-1", "host-3"), 2.6),
+)
+
+# Half of all messages come twice, a fifth of them up to a second late: after the sender was answered, and has gone on.
+LATE_DUPLICATES = (Fault(0.0, "repeat", (), 8.0, 0.5), Fault(0.0, "delay", (), 8.0, 1.0))
+
+
+@dataclass(frozen=True)
+class Defect:
+    """`what` is wrong, and the scenario that shows it within `seeds_max` seeds; `seed` is one that did. `faults`: of a plan
+    that is written, not drawn."""
+
+    name: str
+    what: str
+    scenario: str
+    seeds_max: int
+    swaps: Callable[[], list[Swap]]
+    seed: int = 0
+    faults: tuple[Fault, ...] = ()
+
+    def plan(self, seed: int) -> Plan:
+        if self.faults:
+            return Plan(self.scenario, seed, self.faults)
+        return plan_of(scenario(self.scenario), seed)

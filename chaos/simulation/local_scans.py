@@ -1,0 +1,91 @@
+"""Rows read where they lie, by a process beside a simulated tablet server: what client/local_scan.py does, whose way to the
+replica it goes. Only the disk is another: instead of LMDB's files the medium of the server's host is read, whether or not the
+server is alive by then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from random import Random
+
+import msgspec
+import pyarrow as pa
+
+from ebla import aio
+from ebla.actors import messages as m
+from ebla.chaos.simulation.deployment import Deployment, address_of
+from ebla.chaos.simulation.environment import Tables
+from ebla.local_scan import TabletScan
+from ebla.scanner import Outdated
+from ebla.storage import alteration
+from ebla.storage.checksum import seed
+from ebla.storage.entries import Position
+from ebla.storage.errors import StorageError
+from ebla.storage.local_reader import Stale
+from ebla.storage.records import unseal
+from ebla.storage.rows import RowCodec
+from ebla.storage.tablet_store import ALTERATION, META, POSITION, ROWS
+
+
+class LocalScans:
+    """`lacking`: how often the rows were not there, or could not be read, and the leader was asked instead."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self.deployment = deployment
+        self.made = self.lacking = 0
+
+    async def read(
+        self, table: aio.Table, columns: Sequence[str], chance: Random, deadline_s: float
+    ) -> pa.Table:
+        """All tablets, each of one moment, on a host that the chance picks."""
+        host = chance.choice(self.deployment.hosts)
+        parts = []
+        for bucket in range(len(table._routes.routes)):
+            scan = _Scan(table._session, table._routes, columns, None, None, deadline_s, bucket)
+            scan.deployment = self.deployment
+            parts.append(await self._of_tablet(scan, host))
+        return pa.concat_tables(parts)
+
+    async def _of_tablet(self, scan: _Scan, host: str) -> pa.Table:
+        self.made += 1
+        found = await scan.find(lambda: [host])
+        if found is not None:
+            try:
+                return pa.Table.from_batches(list(scan.read(found)), scan.schema)
+            except (StorageError, Outdated):
+                pass
+        self.lacking += 1
+        return await scan.to_arrow()
+
+
+class _Scan(TabletScan):
+    deployment: Deployment
+
+    def _is_here(self, found: m.LocalSnapshot) -> bool:
+        return self._tables(found) is not None
+
+    def _tables(self, found: m.LocalSnapshot) -> Tables | None:
+        state = self.deployment.cluster.state(address_of(found.host))
+        return state.environments.get(found.path.removeprefix("memory:"))
+
+    def read(self, found: m.LocalSnapshot) -> Iterator[pa.RecordBatch]:
+        """As storage/local_reader.py: as fresh as was asked for, of a schema that is known here, every row verified."""
+        schema, tables = self._routes.schema, self._tables(found)
+        self._plan.require_same(schema)
+        if tables is None:
+            raise StorageError(f"{found.path} is gone")
+        if _sealed(tables, POSITION, Position).index < found.index:
+            raise Stale(f"{found.path} is older than index {found.index}")
+        altered = tables[META].get(ALTERATION)
+        if altered is not None:
+            known = alteration.decode(unseal(ALTERATION, altered, found.path)).schema
+            if schema.version < known.renewed:
+                raise Stale(f"{found.path} is of a schema that this reader does not know")
+        rows = [key + value for key, value in tables[ROWS].items()]
+        yield RowCodec(schema).decode(rows, seed(found.tablet), list(self._plan.columns), found.path)
+
+
+def _sealed(tables: Tables, key: bytes, kind: type[Position]) -> Position:
+    data = tables[META].get(key)
+    if data is None:
+        raise StorageError("no rows of a tablet")
+    return msgspec.msgpack.decode(unseal(key, data, "memory"), type=kind)
