@@ -53,7 +53,6 @@ TABLET_POINTS = (
     "tablet.old_copy.before_mark",
     "tablet.old_copy.after_mark",
     "tablet.private_log.before_extend",
-    "tablet.private_log.after_extend",
     "tablet.private_log.before_trim",
     "tablet.private_log.after_trim",
 )
@@ -87,11 +86,8 @@ ALTER_POINTS = (  # where tables are set aside, recalled or altered
 
 REPAIR_POINTS = (  # where replicas are deleted to tombstones, and copied
     "tablet.entomb.before_mark",
-    "tablet.entomb.after_quarantine",
     "tablet.entomb.after_mark",
     "tablet.entomb.after_data",
-    "tablet.tombstone_vote.before_commit",
-    "tablet.tombstone_vote.after_commit",
     "tablet.copy.before_mark",
     "tablet.copy.after_mark",
     "tablet.copy.after_consensus",
@@ -110,6 +106,13 @@ MEMBER_POINTS = (  # where members of tablets change
     "master.maintain.after_edit",
     "master.repair_tablet.before_rpc",
     "master.tombstone_tablet.before_rpc",
+)
+
+STEP_POINTS = (  # between two durable steps that follow each other at once
+    "tablet.private_log.after_extend",
+    "tablet.entomb.after_quarantine",
+    "tablet.tombstone_vote.before_commit",
+    "tablet.tombstone_vote.after_commit",
 )
 
 JOURNAL_COMMITS = (
@@ -133,7 +136,14 @@ JOURNAL_POINTS = tuple(
 )
 
 ALL_POINTS = (
-    POINTS + ALTER_POINTS + REPAIR_POINTS + MEMBER_POINTS + GROUP_POINTS + NAMESPACE_POINTS + JOURNAL_POINTS
+    POINTS
+    + STEP_POINTS
+    + ALTER_POINTS
+    + REPAIR_POINTS
+    + MEMBER_POINTS
+    + GROUP_POINTS
+    + NAMESPACE_POINTS
+    + JOURNAL_POINTS
 )
 
 MARKS = (

@@ -179,6 +179,7 @@ _ALL = (
         "logs",
         60,
         defects.trim_the_shared_log_early,
+        seed=4,
     ),
     Defect(
         "flush-claims-too-much",
@@ -396,7 +397,7 @@ _ALL = (
         "members",
         60,
         repair_defects.promote_at_once,
-        seed=4,
+        seed=0,
     ),
     Defect(
         "compare-and-set-ignored",
@@ -404,7 +405,7 @@ _ALL = (
         "members",
         40,
         repair_defects.ignore_the_compare_and_set,
-        seed=0,
+        seed=5,
     ),
     Defect(
         "non-voters-elect",
@@ -412,7 +413,7 @@ _ALL = (
         "members",
         60,
         repair_defects.non_voters_elect,
-        seed=20,
+        seed=0,
     ),
     Defect(
         "non-voters-count",

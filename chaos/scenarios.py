@@ -17,6 +17,7 @@ from ebla.actors.fault_points import (
     NAMESPACE_POINTS,
     POINTS,
     REPAIR_POINTS,
+    STEP_POINTS,
 )
 from ebla.chaos.plans import HOLD_S, SIMULATION, Plan
 from ebla.chaos.simulation.deployment import Shape
@@ -69,13 +70,12 @@ class Scenario:
 
 
 def _everything() -> list[Workload]:
-    return [Registers(), Tokens(), Bank(), Chains(), Stamps(), Churn()]
+    return [Registers(), Tokens(local=True), Bank(), Chains(), Stamps(), Churn()]
 
 
 PROCESSES = {
     "crash": 2.0,
     "crash_point": 6.0,
-    "crash_midway": 2.0,
     "stop": 1.0,
     "pause": 2.0,
     "zombie": 1.0,
@@ -133,7 +133,7 @@ _MOVES = Shape(
 _ALL = (
     Scenario("calm", {}, _everything, duration_s=1.0, pause_s=0.2),
     Scenario("registers", {**PROCESSES, **NETWORK, **CLOCKS, "slow_disk": 1.0}, lambda: [Registers()]),
-    Scenario("tokens", {**PROCESSES, **NETWORK}, lambda: [Tokens()]),
+    Scenario("tokens", {**PROCESSES, **NETWORK, "crash_midway": 4.0}, lambda: [Tokens(local=True)]),
     Scenario(
         "bank",
         {**PROCESSES, **NETWORK},
@@ -147,9 +147,10 @@ _ALL = (
     Scenario("chains", {**PROCESSES, "slow_disk": 1.0, "full_disk": 1.0}, lambda: [Chains()]),
     Scenario(
         "logs",
-        {**PROCESSES, "slow_disk": 1.0},
+        {**PROCESSES, "crash_midway": 4.0, "slow_disk": 1.0},
         lambda: [Chains(tablets=2), Registers(keys=2, tablets=6)],
         pause_s=0.15,
+        points=(*POINTS, *STEP_POINTS),
     ),
     Scenario(
         "churn",
@@ -281,7 +282,6 @@ _ALL = (
         {
             "crash": 4.0,
             "crash_point": 4.0,
-            "crash_midway": 2.0,
             "stop": 1.0,
             "pause": 3.0,
             "zombie": 1.0,
@@ -361,7 +361,7 @@ _ALL = (
         duration_s=8.0,
         holds_s={"crash": (0.3, 5.0), "isolate": (0.5, 5.0)},
         pause_s=0.25,
-        points=(*REPAIR_POINTS, *REPAIR_POINTS, *MEMBER_POINTS, *POINTS),
+        points=(*REPAIR_POINTS, *REPAIR_POINTS, *STEP_POINTS, *STEP_POINTS, *MEMBER_POINTS, *POINTS),
     ),
     Scenario(
         "mending",

@@ -119,21 +119,20 @@ class Nemesis(NetworkFaults):
         self.deployment.let_up(host)
 
     async def _crash_midway(self, fault: Fault) -> None:
-        """The node may do nothing for a while; then it dies between two moments."""
+        """A node that takes no such step for a while dies between two moments."""
         host, address = fault.where[0], address_of(fault.where[0])
         died = asyncio.get_running_loop().create_future()
 
         def crash() -> None:
-            self.effects[fault.kind] += 1
-            self.deployment.hold_down(host)
-            died.set_result(None)
+            if not died.done():
+                self.effects[fault.kind] += 1
+                self.deployment.hold_down(host)
+                died.set_result(None)
 
         if not self.cluster.call_after(address, int(fault.amount), crash):
             return
         await asyncio.wait([died], timeout=MIDWAY_S_MAX)
-        if not died.done():
-            self.cluster.call_after(address, 0, None)
-            crash()
+        crash()
         await asyncio.sleep(fault.for_s)
         self.deployment.let_up(host)
 

@@ -167,8 +167,8 @@ class SimulatedCluster:
             node.starting.set_exception(NodeCrashed(f"{address} crashed before it had started"))
             node.starting.exception()  # somebody may wait for it; nobody has to
 
-    def call_after(self, address: str, steps: int, act: Callable[[], None] | None) -> bool:
-        """Have `act` called when the node is about to take the step after so many (None: no more). Whether it is alive."""
+    def call_after(self, address: str, steps: int, act: Callable[[], None]) -> bool:
+        """Have `act` called when the node is about to take the step after so many. Whether it is alive."""
         node = self._nodes.get(address)
         if node is None or not node.domain.alive:
             return False

@@ -22,9 +22,12 @@ BULK_MAX = 40
 
 
 class Tokens(Workload):
+    """`local`: some reads are made where the rows lie."""
+
     name = "tokens"
 
-    def __init__(self) -> None:
+    def __init__(self, local: bool = False) -> None:
+        self.local = local
         self._next = 0
 
     async def prepare(self, client: Client) -> None:
@@ -54,7 +57,7 @@ class Tokens(Workload):
 
     async def _step(self, client: Client, table: aio.Table, mine: list[int]) -> None:
         verbs = ("add", "bulk", "remove", "read-set", "read-here", "count")
-        what = client.random.choices(verbs, (6, 1, 2, 2, 2, 2))[0]
+        what = client.random.choices(verbs, (6, 1, 2, 2, 2 if self.local else 0, 2))[0]
         if what == "add":
             await self._add(client, table, mine)
         elif what == "bulk":

@@ -198,6 +198,28 @@ def test_a_paused_domain_stands_still_and_what_was_due_meanwhile_happens_when_it
     assert run(main()) == [(0, 1.0), ("timed out", 10.0), (1, 10.0), (2, 11.0), (3, 12.0)]
 
 
+def test_a_domain_may_die_between_two_steps_of_one_moment():
+    async def main():
+        loop, did = asyncio.get_running_loop(), []
+        domain = loop.domain("node")
+
+        async def walks(name):
+            for step in range(3):
+                did.append((name, step, loop.time()))
+                await asyncio.sleep(0)
+
+        def kill():
+            domain.alive = False
+
+        domain.call_after(2, kill)
+        for name in ("first", "second"):
+            loop.create_task(walks(name), context=domain.context.copy())
+        await asyncio.sleep(1)
+        return did
+
+    assert run(main()) == [("first", 0, 0.0), ("second", 0, 0.0)]
+
+
 def test_a_domain_may_die_while_it_is_paused():
     async def main():
         loop, did = asyncio.get_running_loop(), []

@@ -49,7 +49,10 @@ def test_a_retry_of_an_old_write_gets_its_first_answer_from_a_copy() -> None:
     simulate(scenario)
 
 
-POINTS = [point for point in REPAIR_POINTS if not point.endswith("_undo") and "_vote." not in point]
+POINTS = [point for point in REPAIR_POINTS if not point.endswith("_undo")] + [
+    "tablet.entomb.after_quarantine"
+]
+NOT_YET_OR_AGAIN = ("tablet.entomb.before_mark", "tablet.entomb.after_quarantine", "tablet.copy.after_ready")
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -69,7 +72,7 @@ def test_a_crash_at_any_step_leaves_a_tombstone_or_a_replica(point: str) -> None
         await group.restart(target)
         state = group.server(target).lifecycle.state_of(TABLET)
         assert state in (m.DELETED, m.RUNNING)
-        assert (state == m.RUNNING) == (point in ("tablet.entomb.before_mark", "tablet.copy.after_ready"))
+        assert (state == m.RUNNING) == (point in NOT_YET_OR_AGAIN)
         await copied(group, target, leader)
         await group.upsert(row(9000))
         await same_rows(group, target, other)
