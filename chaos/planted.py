@@ -64,7 +64,7 @@ _ALL = (
         "votes",
         200,
         defects.forget_the_vote,
-        seed=5,
+        seed=1,
     ),
     Defect(
         "vote-not-durable",
@@ -102,10 +102,10 @@ _ALL = (
     Defect(
         "stale-durability",
         "a sync that ended after a truncation counts for what came in the place of its entries",
-        "truncations",
-        20,
+        "registers",
+        200,
         defects.believe_an_old_notice_of_durability,
-        seed=1,
+        seed=13,
         faults=SLOW_AND_CUT_OFF,
     ),
     Defect("no-lease", "a leader reads without a lease", "registers", 60, defects.ignore_the_lease, seed=6),
@@ -139,7 +139,7 @@ _ALL = (
         "handovers",
         100,
         defects.lead_on_after_abdicating,
-        seed=94,
+        seed=80,
     ),
     Defect(
         "local-read-unasked",
@@ -218,7 +218,7 @@ _ALL = (
         "churn",
         200,
         defects.acknowledge_edits_before_they_are_durable,
-        seed=2,
+        seed=30,
     ),
     Defect(
         "no-master-lease",
@@ -249,7 +249,7 @@ _ALL = (
         "locks",
         60,
         defects.expire_what_a_predecessor_heard,
-        seed=40,
+        seed=12,
     ),
     Defect(
         "nodes-outlive-sessions",
@@ -335,7 +335,7 @@ _ALL = (
         "alters",
         100,
         alter_defects.old_cells_come_back_under_their_name,
-        seed=5,
+        seed=7,
     ),
     Defect(
         "flushed-without-schema",
