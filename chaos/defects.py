@@ -17,6 +17,7 @@ from ebla.actors.coordination.edits import SessionEnded
 from ebla.actors.coordination.messages import Create, Result
 from ebla.actors.coordination.namespace import Namespace
 from ebla.actors.coordination.timers import Timers
+from ebla.actors.journal import rules
 from ebla.actors.journal.edit_log import QuorumEditLog
 from ebla.actors.journal.holder import Holder
 from ebla.actors.master import edit_log
@@ -310,6 +311,10 @@ def believe_an_old_copy() -> list[Swap]:
 
 
 # -- several masters ----------------------------------------------------------------------------------------
+
+
+def skip_the_fence_of_journal_nodes() -> list[Swap]:
+    return [(rules, "fence", lambda view, epoch: None)]
 
 
 def believe_in_a_lease_for_ever() -> list[Swap]:

@@ -229,6 +229,14 @@ _ALL = (
         seed=4,
     ),
     Defect(
+        "fence-skipped",
+        "a journal node takes what a writer sends whose epoch is over",
+        "masters",
+        60,
+        defects.skip_the_fence_of_journal_nodes,
+        seed=17,
+    ),
+    Defect(
         "take-over-behind",
         "a master takes over with what it has followed, and does not read what was recovered",
         "masters",

@@ -29,6 +29,7 @@ from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.world import Faults, Role, World
 from ebla.chaos.plans import MASTER
 from ebla.chaos.simulation.ballots import Ballots, WatchedServer
+from ebla.chaos.simulation.promises import Promises, WatchedNode
 from ebla.chaos.simulation.world import NodeCrashed, SimulatedCluster
 from ebla.options import MASTER as MASTER_ADDRESS
 from ebla.options import ClientWorld
@@ -106,6 +107,7 @@ class Deployment:
         self.servers = tuple(map(address_of, self.hosts))
         self.random: Random = self.cluster.loop.derive("deployment")
         self.ballots = Ballots()
+        self.promises = Promises()
         self._held_down: Counter[str] = Counter()
         self._supervisor: asyncio.Task[None] | None = None
         self._sessions: list[Session] = []
@@ -130,7 +132,9 @@ class Deployment:
     async def _make_journal(self) -> None:
         options = JournalNodeOptions(sync_s=2.0, rpc_timeout_s=3.0)
         for node in self.journals:
-            await self.cluster.start(node, lambda world: JournalNode(world, options))
+            await self.cluster.start(
+                node, lambda world: WatchedNode(world, options, self.promises, self._is_copy)
+            )
         await format_journal(self.cluster.client_world("operator"), self._journal_options())
 
     def _journal_options(self) -> JournalOptions:
@@ -166,8 +170,8 @@ class Deployment:
         return lambda world: WatchedServer(world, options, self.ballots, self._is_copy)
 
     def _is_copy(self, uuid: str) -> bool:
-        """Whether an old copy of the server's directory is in use somewhere."""
-        states = [self.cluster.state(address_of(host)) for host in self.hosts]
+        """Whether an old copy of the role's directory is in use somewhere."""
+        states = [self.cluster.state(address) for address in (*self.servers, *self.journals)]
         return any(state.is_copy and state.uuid == uuid for state in states)
 
     # -- masters

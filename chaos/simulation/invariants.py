@@ -114,6 +114,7 @@ class Watch:
         servers, master = list(self._servers()), self._master()
         old_copies_are_not_believed(self.deployment, servers, master, self.memory)
         votes_are_given_once(self.deployment, servers)
+        journal_nodes_keep_their_promises(self.deployment)
         one_master_serves(self.deployment)
         changed, leaders = self._replicas(servers)
         for tablet, those in changed.items():
@@ -363,6 +364,10 @@ def votes_are_given_once(deployment: Deployment, servers: list[TabletServer]) ->
     for server in servers:
         deployment.ballots.forget(server)
     assert not deployment.ballots.twice, deployment.ballots.twice
+
+
+def journal_nodes_keep_their_promises(deployment: Deployment) -> None:
+    assert not deployment.promises.broken, deployment.promises.broken
 
 
 def what_was_promised_is_remembered(seen: Seen, memory: Memory) -> None:
