@@ -14,7 +14,6 @@ import gc
 import os
 import sys
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain, islice, repeat
 from typing import BinaryIO, TypeAlias
 
@@ -31,9 +30,7 @@ FRAME_BYTES = 1 << 20
 FRAME_MAX = 1 << 28
 STEP = 16  # items between two looks at the size of a frame
 SAMPLED = 64  # items at either end of a database
-SYNC_BYTES = (
-    4 << 20
-)  # written between two syncs, and during one: what others, who sync a record, may have to wait for
+SYNC_BYTES = 4 << 20  # written between two syncs: what others, who sync a record, may have to wait for
 ROOM_BYTES = 1 << 26
 NICE = 10  # whoever waits for an answer goes first
 DAMAGE = 0
@@ -121,8 +118,6 @@ def receive(work: Work) -> None:
         max_dbs=work.databases_max,
     )
     data = os.open(data_file, os.O_RDWR | os.O_CLOEXEC)
-    syncs, synced = ThreadPoolExecutor(1), Future[None]()
-    synced.set_result(None)
     arrived: dict[bytes, int] = {}
     unsynced = 0
     while True:
@@ -141,9 +136,7 @@ def receive(work: Work) -> None:
         unsynced += _size(items)
         if unsynced >= SYNC_BYTES:
             unsynced = 0
-            synced.result()
-            synced = syncs.submit(os.fdatasync, data)
-    synced.result()
+            os.fdatasync(data)
     if sys.stdin.buffer.read(1):
         raise Broken("there is more behind its end")
     _finish(environment, arrived, items)
