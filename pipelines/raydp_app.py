@@ -2,7 +2,8 @@
 
 What RayDP 1.6 leaves open is closed here, and nowhere else:
 
-    place       its application master goes wherever Ray likes; ours sits in a bundle of the application's own group
+    place       its application master goes wherever Ray likes; ours, and the executors, sit in bundles of the application's own
+                group
     java        master, executors and driver need the same Java and the same opened packages
     namespace   its executors have fixed names, so that two applications in one namespace clash; each has its own here
     speed       the driver's JVM starts while the master starts, and both without the optimising compiler
@@ -248,6 +249,14 @@ def java_options(quick: bool) -> dict[str, str]:
         "spark.driver.extraJavaOptions": brief,
         "spark.executor.extraJavaOptions": brief if quick else opened,
         "spark.ray.raydp_app_master.extraJavaOptions": f"{brief} -Xmx256m",
+    }
+
+
+def places_of(group: PlacementGroup, executors: int) -> dict[str, str]:
+    """Each executor in a bundle of the group. Without it they would go wherever Ray likes."""
+    return {
+        "spark.ray.placement_group": group.id.hex(),
+        "spark.ray.bundle_indexes": ",".join(map(str, range(executors))),
     }
 
 

@@ -75,7 +75,12 @@ def spark(
     allowed = _allowed(survey(nodes), on_slots, avoid_slots)
     told("waiting for places for Spark")
     group = _places(executors, cores, memory, allowed)
-    settings = {**_defaults(executors * cores, ui), **raydp_app.java_options(quick), **(configs or {})}
+    settings = {
+        **_defaults(executors * cores, ui),
+        **raydp_app.java_options(quick),
+        **(configs or {}),
+        **raydp_app.places_of(group, executors),
+    }
     application = raydp_app.Application(name, executors, cores, memory, group, settings)
     try:
         told("starting Spark")

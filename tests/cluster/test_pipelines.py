@@ -127,6 +127,12 @@ def test_spark_sits_where_it_may(stage: Stage) -> None:
         for node in group["bundles_to_node_id"].values()
     }
     assert used <= {"host-1", "host-2"}
+    executors = [
+        slot_of[actor["Address"]["NodeID"]]
+        for actor in ray._private.state.actors(actor_state_name="ALIVE").values()
+        if "RayDPExecutor" in actor["ActorClassName"]
+    ]
+    assert len(executors) == 1 and set(executors) <= {"host-1", "host-2"}
     assert executors_alive(stage.session) == 1
     assert len(hosts_of_executors(stage.session)) == 1
 
