@@ -253,8 +253,11 @@ def java_options(quick: bool) -> dict[str, str]:
 
 
 def places_of(group: PlacementGroup, executors: int) -> dict[str, str]:
-    """Each executor in a bundle of the group. Without it they would go wherever Ray likes."""
+    """Each executor in a bundle of the group, and the application master, a Java actor, where the last bundle is: a bundle
+    is a resource of its node, too. Without it they would go wherever Ray likes."""
+    bundle = f"bundle_group_{group.bundle_count - 1}_{group.id.hex()}"
     return {
+        f"spark.ray.raydp_spark_master.actor.resource.{bundle}": "0.001",
         "spark.ray.placement_group": group.id.hex(),
         "spark.ray.bundle_indexes": ",".join(map(str, range(executors))),
     }
