@@ -18,7 +18,7 @@ is the most proves all that it needs, one that is the least proves that the rest
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from math import inf
@@ -387,15 +387,11 @@ class _Set:
             _step(most_gone, element.gone_from, 1)
             _step(least_gone, element.gone_by, 1)
         most_gone, least_gone = list(accumulate(most_gone)), list(accumulate(least_gone))
-        earlier = deque(sorted(self.counts, key=lambda count: count.ended or 0))
-        ever, proof = 0, None
-        for later in self.counts:
-            while earlier and (earlier[0].ended or 0) < later.began:
-                count = earlier.popleft()
-                if count.answer + least_gone[count.began] > ever:
-                    ever, proof = count.answer + least_gone[count.began], count
-            if proof and later.answer + most_gone[later.ended or 0] < ever:
-                yield f"{told(later)} is impossible after {told(proof)}: too few were removed", [proof, later]
+        return self._shrinking(
+            lambda count: count.answer + least_gone[count.began],
+            lambda count: count.answer + most_gone[count.ended or 0],
+            "too few were removed",
+        )
 
     def returning_counts(self) -> Iterator[Problem]:
         """How many were removed never shrinks from one count to a later one: what was added, less what is there."""
@@ -405,18 +401,25 @@ class _Set:
             if element.add is not None:
                 _step(most_added, element.there_from, 1)
         least_added, most_added = list(accumulate(least_added)), list(accumulate(most_added))
+        return self._shrinking(
+            lambda count: least_added[count.began] - count.answer,
+            lambda count: most_added[count.ended or 0] - count.answer,
+            "what was removed is back",
+        )
+
+    def _shrinking(
+        self, least: Callable[[Operation], int], most: Callable[[Operation], int], what: str
+    ) -> Iterator[Problem]:
+        """What each count says that there were at least and at most of something that only grows."""
         earlier = deque(sorted(self.counts, key=lambda count: count.ended or 0))
-        gone, proof = 0, None
+        seen, proof = 0, None
         for later in self.counts:
             while earlier and (earlier[0].ended or 0) < later.began:
                 count = earlier.popleft()
-                if least_added[count.began] - count.answer > gone:
-                    gone, proof = least_added[count.began] - count.answer, count
-            if proof and most_added[later.ended or 0] - later.answer < gone:
-                yield (
-                    f"{told(later)} is impossible after {told(proof)}: what was removed is back",
-                    [proof, later],
-                )
+                if least(count) > seen:
+                    seen, proof = least(count), count
+            if proof and most(later) < seen:
+                yield f"{told(later)} is impossible after {told(proof)}: {what}", [proof, later]
 
 
 def _step(changes: list[int], place: float, by: int) -> None:

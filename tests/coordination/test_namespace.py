@@ -302,22 +302,23 @@ def test_too_much_for_one_request_is_refused(room: Room):
         room.ask(Check("/"), number=1, unanswered=2)
 
 
-def test_a_session_waits_for_so_many_answers_only():
+def room_of_a_full_session():
     room = Room(Limits(unanswered_max=3))
     room.open()
     for number in range(3):
         room.ask(Create(f"/{number}"), number=number)
     with pytest.raises(Throttled):
         room.ask(Create("/more"), number=3)
+    return room
+
+
+def test_a_session_waits_for_so_many_answers_only():
+    room = room_of_a_full_session()
+    assert len(room.namespace.sessions["s"].answers) == 3
 
 
 def test_a_change_that_brings_the_news_that_its_client_has_all_answers_is_carried_out():
-    room = Room(Limits(unanswered_max=3))
-    room.open()
-    for number in range(3):
-        room.ask(Create(f"/{number}"), number=number)
-    with pytest.raises(Throttled):
-        room.ask(Create("/more"), number=3)
+    room = room_of_a_full_session()
     room.ask(Create("/more"), number=3, unanswered=1)
     assert len(room.namespace.sessions["s"].answers) == 3
 

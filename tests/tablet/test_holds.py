@@ -22,6 +22,14 @@ async def flush(group: Group, *hosts: str) -> None:
         await group.ask(host, "flush", m.FlushRequest(TABLET), m.FlushReply)
 
 
+async def opened(group: Group) -> tuple[str, str, str]:
+    """The leader, who is copied to, and the third; with some rows."""
+    leader = await group.leader()
+    target, other = await group.followers()
+    await fill(group, 100)
+    return leader, target, other
+
+
 async def written(group: Group, entries: int, *hosts: str) -> None:
     """One entry each, flushed at `hosts`."""
     for turn in range(entries):
@@ -35,9 +43,7 @@ def test_a_replica_catches_up_although_more_was_written_during_its_copy_than_the
     honest = Copies._ready
 
     async def scenario(group: Group) -> None:
-        leader = await group.leader()
-        target, other = await group.followers()
-        await fill(group, 100)
+        leader, target, other = await opened(group)
 
         async def ready(self: Copies, job: Any) -> None:
             await written(group, 2 * RETAINED, leader, other)
@@ -63,9 +69,7 @@ def test_after_a_copy_in_vain_the_next_one_may_hold_more_of_the_log(monkeypatch:
     honest = Copies._ready
 
     async def scenario(group: Group) -> None:
-        leader = await group.leader()
-        target, other = await group.followers()
-        await fill(group, 100)
+        leader, target, other = await opened(group)
 
         async def ready(self: Copies, job: Any) -> None:
             await written(group, (CATCHING_UP + 1) * RETAINED, leader, other)
@@ -94,9 +98,7 @@ def test_nothing_is_held_for_long_for_a_replica_that_stands_still(
     honest = Copies._ready
 
     async def scenario(group: Group) -> None:
-        leader = await group.leader()
-        target, other = await group.followers()
-        await fill(group, 100)
+        leader, target, other = await opened(group)
 
         async def ready(self: Copies, job: Any) -> None:
             await written(group, 2 * RETAINED, leader, other)
