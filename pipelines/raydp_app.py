@@ -2,8 +2,8 @@
 
 What RayDP 1.6 leaves open is closed here, and nowhere else:
 
-    place       its application master goes wherever Ray likes; ours, and the executors, sit in bundles of the application's own
-                group
+    place       its application master and executors go wherever Ray likes; ours sit on the nodes of the application's own
+                placement group
     java        master, executors and driver need the same Java and the same opened packages
     namespace   its executors have fixed names, so that two applications in one namespace clash; each has its own here
     speed       the driver's JVM starts while the master starts, and both without the optimising compiler
@@ -23,7 +23,7 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +32,14 @@ import raydp.context
 from pyspark import SparkConf, SparkContext
 from pyspark.accumulators import AccumulatorServer
 from pyspark.sql import SparkSession
-from ray.util.placement_group import PlacementGroup, remove_placement_group
+from ray.util.placement_group import PlacementGroup, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from raydp.spark.ray_cluster import SparkCluster
 from raydp.spark.ray_cluster_master import RAYDP_SPARK_MASTER_SUFFIX, RayDPSparkMaster
 
 from ebla.actors.errors import Unavailable
 from ebla.placement import java
+from ebla.placement.slots import resource_of_its_own
 from ebla.storage.errors import InvalidArgument
 
 VERSIONS = {"raydp": "1.6.", "pyspark": "3.5."}
@@ -253,14 +254,21 @@ def java_options(quick: bool) -> dict[str, str]:
 
 
 def places_of(group: PlacementGroup, executors: int) -> dict[str, str]:
-    """Each executor in a bundle of the group, and the application master, a Java actor, where the last bundle is: a bundle
-    is a resource of its node, too. Without it they would go wherever Ray likes."""
-    bundle = f"bundle_group_{group.bundle_count - 1}_{group.id.hex()}"
+    """Each executor in a bundle of the group. Without it they would go wherever Ray likes."""
     return {
-        f"spark.ray.raydp_spark_master.actor.resource.{bundle}": "0.001",
         "spark.ray.placement_group": group.id.hex(),
         "spark.ray.bundle_indexes": ",".join(map(str, range(executors))),
     }
+
+
+def place_of_master(group: PlacementGroup, nodes: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """The application master, a Java actor, on the node of the last bundle. RayDP gives it resources and no bundle, so it
+    gets a crumb of one that no other of `nodes` (ray.nodes()) has. The bundle's own resource would do, and end the raylet:
+    Ray takes a bundle back, and finds in it one that it does not know to be there. Empty if the node has nothing of its
+    own: Ray nodes that share an address, and were not started by `ebla up`."""
+    node = placement_group_table(group)["bundles_to_node_id"][group.bundle_count - 1]
+    name = resource_of_its_own(node, nodes)
+    return {} if name is None else {f"spark.ray.raydp_spark_master.actor.resource.{name}": "0.001"}
 
 
 def has_java() -> bool:

@@ -75,11 +75,15 @@ def spark(
     allowed = _allowed(survey(nodes), on_slots, avoid_slots)
     told("waiting for places for Spark")
     group = _places(executors, cores, memory, allowed)
+    place_of_master = raydp_app.place_of_master(group, ray.nodes())  # type: ignore[no-untyped-call]
+    if allowed is not None and not place_of_master:
+        told("several Ray nodes share an address: Spark's application master may sit on any of them")
     settings = {
         **_defaults(executors * cores, ui),
         **raydp_app.java_options(quick),
         **(configs or {}),
         **raydp_app.places_of(group, executors),
+        **place_of_master,
     }
     application = raydp_app.Application(name, executors, cores, memory, group, settings)
     try:

@@ -7,6 +7,7 @@ that a local cluster disturbs no other Ray on the machine and two of them do not
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import secrets
@@ -19,7 +20,7 @@ import msgspec
 
 from ebla.placement import java
 from ebla.placement.local_processes import MARK, mark_of
-from ebla.placement.slots import SLOT_LABEL
+from ebla.placement.slots import OWN_RESOURCE, SLOT_LABEL
 from ebla.storage.errors import InvalidArgument
 
 MIB = 1 << 20
@@ -90,7 +91,9 @@ def slot_of(number: int) -> str:
 def command(settings: NodeSettings, number: int, temporary: Path, head_address: str | None) -> list[str]:
     """`ray start` of node `number`; the head's if there is no address to join."""
     words = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--log-color", "false"]
-    words += ["--temp-dir", str(temporary), "--labels", f"{SLOT_LABEL}={slot_of(number)}"]
+    slot = slot_of(number)
+    words += ["--temp-dir", str(temporary), "--labels", f"{SLOT_LABEL}={slot}"]
+    words += ["--resources", json.dumps({f"{OWN_RESOURCE}{slot}": 1})]
     words += ["--num-cpus", str(settings.num_cpus), "--object-store-memory", str(settings.object_store_bytes)]
     words += ["--disable-usage-stats", "--metrics-export-port", "0", "--runtime-env-agent-port", "0"]
     words += ["--dashboard-agent-listen-port", "0", "--dashboard-agent-grpc-port", "0"]

@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 
 from ebla.chaos import plans, soak
 from ebla.chaos.export import read_json_lines
+from ebla.chaos.plans import Plan
 from ebla.chaos.planted import DEFECTS
 from ebla.chaos.ray import scenarios as real
 from ebla.chaos.scenarios import SCENARIOS
@@ -38,7 +39,8 @@ def test_seeds_are_simulated_and_a_report_is_left(tmp_path: Path) -> None:
     done = run("simulate", "-s", "chains", "-n", "3", "--workers", "2", "--json", "--keep", str(tmp_path))
     assert done.exit_code == 0, done.output
     told = json.loads(done.stdout)
-    assert (told["runs"], told["failed"], told["pairs"]) == (3, [], 1)
+    drawn = sum(soak.paired(Plan("chains", seed, ())) for seed in (1, 2))
+    assert (told["runs"], told["failed"], told["pairs"]) == (3, [], 1 + drawn)
     assert told["answered"] > 100
     assert json.loads((tmp_path / "soak.json").read_text()) == told
     assert "all held" in (tmp_path / "soak.html").read_text()

@@ -133,6 +133,12 @@ def test_spark_sits_where_it_may(stage: Stage) -> None:
         if "RayDPExecutor" in actor["ActorClassName"]
     ]
     assert len(executors) == 1 and set(executors) <= {"host-1", "host-2"}
+    (master,) = (
+        slot_of[actor["Address"]["NodeID"]]
+        for actor in ray._private.state.actors(actor_state_name="ALIVE").values()
+        if "RayAppMaster" in actor["ActorClassName"]
+    )
+    assert master in {"host-1", "host-2"}
     assert executors_alive(stage.session) == 1
     assert len(hosts_of_executors(stage.session)) == 1
 
@@ -321,3 +327,4 @@ def test_when_the_session_ends_nothing_of_it_is_left(stage: Stage) -> None:
     eventually(gone, "no Java process is left")
     named = ray.util.list_named_actors(all_namespaces=True)
     assert [actor for actor in named if "spark" in actor["name"].lower() or "raydp" in actor["name"]] == []
+    assert all(node["Alive"] for node in ray.nodes()), "no node ended with Spark"

@@ -77,7 +77,7 @@ def test_only_the_head_opens_a_dashboard_and_every_port_is_free_to_choose(tmp_pa
     other = local_node.command(SETTINGS, 2, tmp_path, "10.0.0.1:999")
     assert "--head" in head and "--dashboard-port" in head and "--address" not in head
     assert "--head" not in other and other[-2:] == ["--address", "10.0.0.1:999"]
-    assert "ebla.slot=host-2" in other
+    assert "ebla.slot=host-2" in other and '{"ebla.slot:host-2": 1}' in other
     ports = {head[i + 1] for i, word in enumerate(head) if word.endswith("port")}
     assert ports == {"0"}
 

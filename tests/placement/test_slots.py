@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ebla.actors.errors import Unavailable
-from ebla.placement.slots import NODE_ID_LABEL, SLOT_LABEL, DuplicateSlot, choose, seat, survey
+from ebla.placement.slots import (
+    NODE_ID_LABEL,
+    SLOT_LABEL,
+    DuplicateSlot,
+    choose,
+    resource_of_its_own,
+    seat,
+    survey,
+)
 from ebla.storage.errors import InvalidArgument
 
 NAMES = st.lists(st.from_regex(r"[a-z]{1,3}", fullmatch=True), min_size=1, max_size=8, unique=True)
@@ -102,3 +110,26 @@ def test_the_order_in_which_nodes_are_listed_does_not_matter(names: list[str], d
     nodes = [node(f"id-{name}", name) for name in names]
     shuffled = data.draw(st.permutations(nodes))
     assert survey(nodes) == survey(shuffled)
+
+
+def holding(node_id: str, *resources: str, alive: bool = True) -> dict[str, Any]:
+    return {**node(node_id, alive=alive), "Resources": dict.fromkeys(resources, 1.0)}
+
+
+def test_a_node_is_asked_for_by_its_address_or_by_its_slot_where_several_share_one() -> None:
+    apart = [holding("a", "CPU", "node:10.0.0.1"), holding("b", "CPU", "node:10.0.0.2")]
+    assert resource_of_its_own("b", apart) == "node:10.0.0.2"
+    shared = [
+        holding("a", "node:10.0.0.1", "ebla.slot:host-1"),
+        holding("b", "node:10.0.0.1", "ebla.slot:host-2"),
+    ]
+    assert resource_of_its_own("b", shared) == "ebla.slot:host-2"
+
+
+def test_a_node_without_anything_of_its_own_cannot_be_asked_for() -> None:
+    shared = [holding("a", "CPU", "node:10.0.0.1"), holding("b", "CPU", "GPU", "node:10.0.0.1")]
+    assert resource_of_its_own("b", shared) is None
+    assert (
+        resource_of_its_own("b", [holding("a", "node:10.0.0.1", alive=False), shared[1]]) == "node:10.0.0.1"
+    )
+    assert resource_of_its_own("c", shared) is None
