@@ -8,6 +8,8 @@ What RayDP 1.6 leaves open is closed here, and nowhere else:
     namespace   its executors have fixed names, so that two applications in one namespace clash; each has its own here
     speed       the driver's JVM starts while the master starts, and both without the optimising compiler
     end         a JVM, an actor or a group that outlives the session is ended by name
+    files       what the JVMs leave in the directory for temporary files is in one of the application's own, on every host, and
+                goes with it
 
 Everything here blocks.
 """
@@ -18,6 +20,7 @@ import contextlib
 import importlib.metadata
 import json
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -44,8 +47,10 @@ from ebla.storage.errors import InvalidArgument
 
 VERSIONS = {"raydp": "1.6.", "pyspark": "3.5."}
 NAMESPACE = "spark.ebla.namespace"
+DIRECTORY = "spark.ebla.directory"
 START_S_MAX = 120.0
 STOP_S_MAX = 20.0
+UNPACKED = "/libcore_worker_library_java.so"
 MASTER_CPU = 0.01  # a bundle must ask for something
 
 # ray.data.from_spark and Arrow in the JVM need these, in all three kinds of JVM.
@@ -87,11 +92,13 @@ logger.gateway.level = error
 
 
 class SparkMaster(RayDPSparkMaster.__ray_actor_class__):  # type: ignore[misc]
-    """The actor beside the application master: RayDP's, with this node's Java and a namespace of its own."""
+    """The actor beside the application master: RayDP's, with this node's Java, and a namespace and directory of its own."""
 
     def start_up(self, popen_kwargs: dict[str, Any] | None = None) -> None:
         os.environ.update(java.environment())
+        os.makedirs(self._configs[DIRECTORY], exist_ok=True)
         super().start_up(popen_kwargs)
+        remove_unpacked(self._gateway.proc.pid)
 
     def _generate_ray_configs(self) -> str:
         options = json.loads(super()._generate_ray_configs())
@@ -143,13 +150,14 @@ class Application:
         cores: int,
         memory: str,
         group: PlacementGroup,
+        directory: Path,
         configs: Mapping[str, str],
     ) -> None:
         self.session: SparkSession | None = None
         self._group = group
         self._settings = (name, executors, cores, memory)
         self._configs = dict(configs)
-        self._directory = Path(tempfile.mkdtemp(prefix="ebla-spark-"))
+        self.directory = directory
         self._environment: dict[str, str | None] = {}
         self._cluster: PlacedCluster | None = None
 
@@ -157,10 +165,12 @@ class Application:
         """The master and the driver's JVM, no executors yet. What is not up in START_S_MAX raises Unavailable."""
         end_jvm()  # one of an earlier session has its options
         setattr(AccumulatorServer, "handle_error", _ended_quietly)  # noqa: B010 - its type calls it a method
-        logging = self._directory / "log4j2.properties"
+        self.directory.mkdir(parents=True, exist_ok=True)
+        logging = self.directory / "log4j2.properties"
         logging.write_text(LOGGING)
         self._configs.setdefault("spark.log4j.config.file.name", str(logging))
-        self._configs[NAMESPACE] = self._directory.name
+        self._configs[NAMESPACE] = self.directory.name
+        self._configs[DIRECTORY] = str(self.directory)
         self._set_environment({**java.environment(), "PYSPARK_PYTHON": self._configs["spark.pyspark.python"]})
         with self._bounded():
             self._cluster = PlacedCluster(*self._settings, self._group, self._configs)
@@ -192,7 +202,7 @@ class Application:
                     step()
         end_jvm()
         raydp.context._reset_pyspark_singletons()
-        shutil.rmtree(self._directory, ignore_errors=True)
+        shutil.rmtree(self.directory, ignore_errors=True)
         self._set_environment({})
 
     def _stop_session(self) -> None:
@@ -243,9 +253,16 @@ def check_free() -> None:
         )
 
 
-def java_options(quick: bool) -> dict[str, str]:
-    """For driver, executors and master; the executors are compiled fully unless the work is short."""
-    opened, brief = " ".join(OPENS), " ".join([*OPENS, *QUICK])
+def directory_of_its_own() -> Path:
+    """A path that no application has had; nothing is made yet."""
+    return Path(tempfile.gettempdir()) / f"ebla-spark-{secrets.token_hex(4)}"
+
+
+def java_options(quick: bool, directory: Path) -> dict[str, str]:
+    """For driver, executors and master, which keep their temporary files in `directory`; the executors are compiled fully
+    unless the work is short."""
+    options = [*OPENS, f"-Djava.io.tmpdir={directory}"]
+    opened, brief = " ".join(options), " ".join([*options, *QUICK])
     return {
         "spark.driver.extraJavaOptions": brief,
         "spark.executor.extraJavaOptions": brief if quick else opened,
@@ -271,11 +288,28 @@ def place_of_master(group: PlacementGroup, nodes: Sequence[Mapping[str, Any]]) -
     return {} if name is None else {f"spark.ray.raydp_spark_master.actor.resource.{name}": "0.001"}
 
 
-def has_java() -> bool:
-    """Runs on a node: whether its raylet can start Java workers. One that cannot ends itself when asked to."""
+def prepare(directory: str) -> bool:
+    """Runs on a node: makes the application's directory, and says whether the raylet can start Java workers. One that cannot
+    ends itself when asked to."""
+    os.makedirs(directory, exist_ok=True)
     with open(f"/proc/{os.environ['RAY_RAYLET_PID']}/cmdline", "rb") as file:
         words = file.read().split(b"\0")
     return any(word.startswith(b"--java_worker_command=") and len(word) > 23 for word in words)
+
+
+def tidy(directory: str) -> None:
+    """Runs on a node, when nothing of the application is left there."""
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def remove_unpacked(pid: int) -> None:
+    """Ray's Java driver unpacks its library of 40 MB into a new directory, and leaves it there. Once it is loaded nobody needs the
+    file."""
+    with open(f"/proc/{pid}/maps") as maps:
+        unpacked = {Path(line.split(maxsplit=5)[-1].strip()).parent for line in maps if UNPACKED in line}
+    for directory in unpacked:
+        if directory.name.isdigit():
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 def end_jvm() -> None:

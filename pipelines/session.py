@@ -10,12 +10,12 @@ When the block is left, by whatever way, Spark's processes end and their places 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import ray
 from pyspark.sql import SparkSession
@@ -38,17 +38,19 @@ from ebla.storage.errors import InvalidArgument
 
 PLACES_S_MAX = 30.0
 EXECUTORS_S_MAX = 90.0
+TIDY_S_MAX = 5.0  # a host that does not answer keeps what the application left there
 POLL_S = 0.05
 MEMORY_MIN_BYTES = 512 << 20  # Spark itself refuses less than 450 MiB
 
 Told = Callable[[str], None]
+T = TypeVar("T")
 
 
 def _silent(text: str) -> None:
     return None
 
 
-@contextmanager
+@contextlib.contextmanager
 def spark(
     name: str = "ebla",
     *,
@@ -78,17 +80,19 @@ def spark(
     place_of_master = raydp_app.place_of_master(group, ray.nodes())  # type: ignore[no-untyped-call]
     if allowed is not None and not place_of_master:
         told("several Ray nodes share an address: Spark's application master may sit on any of them")
+    directory = raydp_app.directory_of_its_own()
     settings = {
         **_defaults(executors * cores, ui),
-        **raydp_app.java_options(quick),
+        **raydp_app.java_options(quick, directory),
         **(configs or {}),
         **raydp_app.places_of(group, executors),
         **place_of_master,
     }
-    application = raydp_app.Application(name, executors, cores, memory, group, settings)
+    application = raydp_app.Application(name, executors, cores, memory, group, directory, settings)
+    hosts = _hosts_of(group) if place_of_master else _alive()
     try:
         told("starting Spark")
-        asked = _ask_for_java(group)
+        asked = _on_each(hosts, raydp_app.prepare, str(directory))
         application.launch()
         _require_java(asked)
         session = application.connect()
@@ -97,6 +101,7 @@ def spark(
     finally:
         with uninterrupted():
             application.stop()
+            _tidy(hosts, str(directory))
 
 
 # -- helpers -------------------------------------------------------------------------------------------------
@@ -162,14 +167,34 @@ def _places(executors: int, cores: int, memory: str, allowed: dict[str, str] | N
     return group
 
 
-def _ask_for_java(group: PlacementGroup) -> dict[str, ray.ObjectRef[bool]]:
-    """By node: whether its raylet can start Java workers."""
-    nodes = sorted(set(placement_group_table(group)["bundles_to_node_id"].values()))
-    probe = ray.remote(num_cpus=0)(raydp_app.has_java)
+def _hosts_of(group: PlacementGroup) -> list[str]:
+    """The ids of the nodes on which the application may leave something."""
+    return sorted(set(placement_group_table(group)["bundles_to_node_id"].values()))
+
+
+def _alive() -> list[str]:
+    return [node["NodeID"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+
+
+def _on_each(
+    nodes: Sequence[str], function: Callable[[str], T], directory: str
+) -> dict[str, ray.ObjectRef[T]]:
+    """What it returns, by node."""
+    remote = ray.remote(num_cpus=0)(function)
     return {
-        node: probe.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote()
+        node: remote.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(
+            directory
+        )
         for node in nodes
     }
+
+
+def _tidy(nodes: Sequence[str], directory: str) -> None:
+    """As far as the hosts answer. Without a connection to Ray a task would begin a cluster of its own."""
+    if ray.is_initialized():
+        with contextlib.suppress(ray.exceptions.RayError):
+            asked = list(_on_each(nodes, raydp_app.tidy, directory).values())
+            ray.wait(asked, num_returns=len(asked), timeout=TIDY_S_MAX)
 
 
 def _require_java(asked: Mapping[str, ray.ObjectRef[bool]]) -> None:

@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 
 import ebla
 from ebla import local_scan
-from ebla.pipelines import datasets, tasks
+from ebla.pipelines import datasets, raydp_app, tasks
 from ebla.pipelines.executors import executors_alive, hosts_of_executors
 from ebla.pipelines.feed import FeedProgress, feed, table_for
 from ebla.pipelines.read import preferred_hosts, read_table
@@ -74,6 +74,16 @@ class Stage(NamedTuple):
     data_dir: Path
     source: DataFrame
     end_spark: Any
+
+    @property
+    def spark_directory(self) -> Path:
+        return Path(self.session.conf.get(raydp_app.DIRECTORY))
+
+    def java_processes(self) -> list[psutil.Process]:
+        """Of this process and of the cluster. May raise NoSuchProcess: one ended while we looked."""
+        own = [psutil.Process(), *(p for n in self.cluster.state.nodes for p in self.cluster.processes(n))]
+        children = [child for process in own for child in [process, *process.children(recursive=True)]]
+        return [child for child in dict.fromkeys(children) if "java" in child.name()]
 
 
 @pytest.fixture(scope="module")
@@ -141,6 +151,22 @@ def test_spark_sits_where_it_may(stage: Stage) -> None:
     assert master in {"host-1", "host-2"}
     assert executors_alive(stage.session) == 1
     assert len(hosts_of_executors(stage.session)) == 1
+
+
+def test_what_java_unpacks_lies_where_it_ends_with_the_session_or_with_ray(stage: Stage) -> None:
+    assert stage.session.range(1000).repartition(3).count() == 1000, (
+        "a shuffle compresses, by a library that is unpacked"
+    )
+    mapped = {
+        Path(region.path)
+        for process in stage.java_processes()
+        for region in process.memory_maps()
+        if Path(region.path).name.startswith(("liblz4", "libcore_worker_library_java"))
+    }
+    kept = {path for path in mapped if path.exists()}
+    assert any(path.is_relative_to(stage.spark_directory) for path in kept)
+    in_ray = {path for path in kept if any(part.startswith("session_") for part in path.parts)}
+    assert [path for path in kept - in_ray if not path.is_relative_to(stage.spark_directory)] == []
 
 
 def test_a_process_has_one_spark(stage: Stage) -> None:
@@ -311,16 +337,13 @@ def test_an_interrupted_feed_ends_its_job_and_spark_goes_on(stage: Stage, table:
 
 def test_when_the_session_ends_nothing_of_it_is_left(stage: Stage) -> None:
     """Last: it takes Spark away from the others."""
+    directory = stage.spark_directory
+    assert directory.is_dir()
     stage.end_spark()
 
     def gone() -> bool:
-        own = [psutil.Process(), *(p for n in stage.cluster.state.nodes for p in stage.cluster.processes(n))]
         try:
-            return not any(
-                "java" in child.name()
-                for process in own
-                for child in [process, *process.children(recursive=True)]
-            )
+            return not stage.java_processes()
         except psutil.NoSuchProcess:
             return False  # one ended while we looked: look again
 
@@ -328,3 +351,4 @@ def test_when_the_session_ends_nothing_of_it_is_left(stage: Stage) -> None:
     named = ray.util.list_named_actors(all_namespaces=True)
     assert [actor for actor in named if "spark" in actor["name"].lower() or "raydp" in actor["name"]] == []
     assert all(node["Alive"] for node in ray.nodes()), "no node ended with Spark"
+    assert not directory.exists()

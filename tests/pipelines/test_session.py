@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from ebla.actors.errors import Unavailable
@@ -46,10 +48,13 @@ def test_nothing_is_started_without_a_ray_cluster() -> None:
 @pytest.mark.parametrize("kind", ["driver", "executor"])
 def test_every_jvm_gets_the_packages_that_arrow_needs_opened(kind: str) -> None:
     for quick in (True, False):
-        options = raydp_app.java_options(quick)
+        options = raydp_app.java_options(quick, Path("/tmp/own"))
         assert "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED" in options[f"spark.{kind}.extraJavaOptions"]
         assert (
             "--add-opens=java.base/java.nio=ALL-UNNAMED"
             in options["spark.ray.raydp_app_master.extraJavaOptions"]
         )
-    assert "TieredStopAtLevel" not in raydp_app.java_options(False)["spark.executor.extraJavaOptions"]
+    assert (
+        "TieredStopAtLevel"
+        not in raydp_app.java_options(False, Path("/tmp/own"))["spark.executor.extraJavaOptions"]
+    )
