@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from ebla.chaos.simulation.runs import Report, Run
     from ebla.chaos.soak import Shrunk, Task
 
-GIVE_ONE = "give --scenario and --seed, or --plan"
+GIVE_ONE = "give --scenario and --seed, or --plan, or --defect"
+VOID = "this is not a pass: too little happened to judge, or a checker could not decide"
 VIOLATED, PROVED_NOTHING = 1, 2  # exit statuses
 
 
@@ -39,7 +40,8 @@ def replay(
         bool, typer.Option("--whole", help="The whole story, of every key and tablet, from its beginning.")
     ] = False,
     defect: Annotated[
-        str, typer.Option("--defect", help="With a planted defect (see `ebla chaos planted`).")
+        str,
+        typer.Option("--defect", help="With a planted defect; by itself, in the run that shows it."),
     ] = "",
     shrink: Annotated[
         bool, typer.Option("--shrink", help="Leave out the faults that the failure does not need.")
@@ -62,7 +64,7 @@ def replay(
     from ebla.chaos.scenarios import scenario_of
     from ebla.chaos.simulation.runs import Run
 
-    chosen = _plan(scenario, seed, plan)
+    chosen = _plan(scenario, seed, plan, defect)
     if export is not None:
         make_directory(export, "--export")
     if shrink:
@@ -72,8 +74,7 @@ def replay(
         report = soak.quiet(run.go)
     if export is not None:
         _export(ui, export, run)
-    void = "this is not a pass: too little happened to judge, or a checker could not decide"
-    verdict = report.violation or (void if report.void else "everything held")
+    verdict = report.violation or (VOID if report.void else "everything held")
     parts: list[Any] = _faults(chosen, report)
     if story:
         parts += _told(run, messages, whole)
@@ -106,13 +107,19 @@ def _faults(plan: Plan, report: Report) -> list[Any]:
     return [table, *([f"had no effect: {', '.join(without)}"] if without else [])]
 
 
-def _plan(scenario: str | None, seed: int | None, path: Path | None) -> Plan:
+def _plan(scenario: str | None, seed: int | None, path: Path | None, defect: str) -> Plan:
+    """A defect brings its scenario and the seed that shows it, and the plan where it has one that is written."""
+    from ebla.chaos.planted import defect as named
     from ebla.chaos.simulation.runs import plan_of
 
     if path is not None:
         if scenario is not None or seed is not None:
             raise Usage(f"a plan has its scenario and seed; {GIVE_ONE}", option="--plan")
         return _read_plan(path)
+    if defect:
+        own = named(defect)
+        if scenario in (None, own.scenario):
+            return own.plan(own.seed if seed is None else seed)
     if scenario is None or seed is None:
         raise Usage("which run?", option="--scenario", hint=GIVE_ONE)
     return plan_of(scenario_named(scenario), seed)

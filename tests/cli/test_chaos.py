@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -136,6 +137,15 @@ def test_what_failed_is_reported_before_it_is_shrunk_and_only_the_first_are(
     assert len(failed) == 12 and len(list(tmp_path.glob("chains-*.json"))) == 12
     assert [why for _, why in failed].count("Violation: chains: shrunk") == shrunk
     assert ("the first 10 plans are shrunk" in done.stderr) == (status == 1)
+
+
+@pytest.mark.parametrize("name", [next(name for name, each in DEFECTS.items() if each.faults), FOUND.name])
+def test_a_defect_by_itself_is_shown_in_the_run_that_finds_it(name: str) -> None:
+    done = run("replay", "--defect", name, "--json")
+    assert done.exit_code == 1, done.output
+    told = json.loads(done.stdout)
+    assert told["violation"]
+    assert msgspec.convert(told["plan"], Plan) == DEFECTS[name].plan(DEFECTS[name].seed)
 
 
 def test_a_planted_defect_is_hunted() -> None:
