@@ -4,9 +4,9 @@ A node that failed to take edits is *out of sync*: it gets no more of this segme
 is back with the next segment. A node that is slow fills its queue, is refused more when that is full, and holds up
 nobody. Every request carries the next serial, so what was given up here and arrives late is refused there.
 
-A node may lose its directory, or come back, while nobody writes, and whole segments may be nothing but a marker. So also a
-node that owes nothing is asked now and then; whoever turns out to rejoin (rejoin.py), or was left out and answers again, is a
-reason for the next segment.
+A node may lose its directory, be started again, or come back, while nobody writes, and whole segments may be nothing but a
+marker. So also a node that owes nothing is asked now and then. One that was started again takes no more of this segment, and
+is left out; whoever turns out to rejoin (rejoin.py), or was left out and answers again, is a reason for the next segment.
 """
 
 from __future__ import annotations
@@ -94,6 +94,7 @@ class Channel:
         self._left_at = -inf  # when it was left out
         self._why = ""
         self._token = ""  # of a node that has lost its directory: what its last answer to a heartbeat said
+        self._segment: int | None = None  # that the node has started, and not been asked to end
         self._carried = ""  # what the last start of a segment told the node of it
         self._joined = ""  # the same, and the node has started the segment
         self._told = 0  # the last committed txid that the node was told
@@ -128,7 +129,7 @@ class Channel:
             self._options.write_timeout_s,
             START,
         )
-        call.add_done_callback(lambda call: self._started(call, token))
+        call.add_done_callback(lambda call: self._started(call, start, token))
         return call
 
     def edits(self, segment: int, first: int, edits: Sequence[bytes], digest: int) -> asyncio.Future[m.Done]:
@@ -163,6 +164,7 @@ class Channel:
         return self._put(call)
 
     def finalize(self, start: int, end: int, digest: int, timeout_s: float) -> asyncio.Future[m.Done]:
+        self._segment = None
         return self.ask(
             "finalize",
             lambda stamp: m.FinalizeRequest(stamp, start, end, digest),
@@ -318,16 +320,22 @@ class Channel:
             return  # it is left out already, and will be asked again
 
     def _heard(self, call: asyncio.Future[m.Heard]) -> None:
-        if not call.cancelled() and call.exception() is None:
-            self._token = call.result().token
+        if call.cancelled() or call.exception() is not None:
+            return
+        heard = call.result()
+        self._token = heard.token
+        if not (self.left_out or self.rejoins) and self._segment not in (None, heard.segment):
+            self._leave_out(self._restarted())
+            self.out_of_sync = True
 
     def _promised(self, call: asyncio.Future[m.NewEpochReply]) -> None:
         if not call.cancelled() and call.exception() is None:
             last = call.result().last
             self.acked = last.end if last is not None else 0
 
-    def _started(self, call: asyncio.Future[m.Done], token: str) -> None:
+    def _started(self, call: asyncio.Future[m.Done], start: int, token: str) -> None:
         if not call.cancelled() and call.exception() is None:
+            self._segment = start
             self._joined = token
 
     def _due(self) -> bool:
@@ -336,6 +344,13 @@ class Channel:
     def _left_out(self) -> OutOfSync:
         name = self._options.journal.name
         return OutOfSync(f"{self.node} is left out of journal {name} until the next segment", journal=name)
+
+    def _restarted(self) -> OutOfSync:
+        name = self._options.journal.name
+        return OutOfSync(
+            f"{self.node} was started again, and takes no more of this segment of journal {name}",
+            journal=name,
+        )
 
     def _too_far_behind(self, limit: str) -> TooFarBehind:
         name = self._options.journal.name

@@ -117,7 +117,7 @@ class Journal:
     async def heartbeat(self, request: m.Heartbeat) -> m.Heard:
         async with self._lock:
             await self._make("heartbeat", rules.heartbeat(self.view, request))
-            return m.Heard(self.view.state.token)
+            return m.Heard(self.view.state.token, self.view.open)
 
     async def purge(self, request: m.PurgeRequest) -> m.Done:
         """The segments are gone for good when this answers."""

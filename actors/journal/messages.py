@@ -206,9 +206,11 @@ class Heartbeat(msgspec.Struct, frozen=True):
 
 
 class Heard(msgspec.Struct, frozen=True):
-    """`token`: of a node that has lost its directory, to be sent along when the next segment is started; else empty."""
+    """`token`: of a node that has lost its directory, to be sent along when the next segment is started; else empty. `segment`:
+    where the one begins that takes edits here; None after a restart."""
 
     token: str = ""
+    segment: int | None = None
 
 
 class PurgeRequest(msgspec.Struct, frozen=True):

@@ -30,6 +30,14 @@ def status_of(writer: JournalWriter, node: str) -> ChannelStatus:
     return next(status for status in writer.statuses() if status.node == node)
 
 
+async def until_out_of_sync(writer: JournalWriter, node: str, wanted: bool) -> None:
+    for _ in range(300):
+        if status_of(writer, node).out_of_sync == wanted:
+            return
+        await asyncio.sleep(0.1)
+    raise AssertionError(f"{status_of(writer, node)}, after 30 s")
+
+
 async def written(stage: Stage) -> list[bytes]:
     """What a clean recovery and a reader find, without markers."""
     again = JournalWriter(stage.world(), stage.options)
@@ -187,6 +195,26 @@ def test_a_node_that_was_away_when_the_segment_began_is_back_soon_though_nobody_
         await writer.append(b"with the other two")
 
     play(scenario, segment_s=30.0)
+
+
+def test_a_node_that_was_started_again_while_nobody_writes_is_left_out_and_back_soon():
+    async def scenario(stage: Stage) -> None:
+        writer = await writer_of(stage)
+        for node in (A, B):
+            await asyncio.sleep(60.0)
+            segment = writer.segment
+            await stage.cluster.restart(node)
+            await until_out_of_sync(writer, node, True)
+            assert "was started again" in status_of(writer, node).error
+            assert writer.segment == segment
+            await until_out_of_sync(writer, node, False)
+            assert writer.segment > segment
+        await asyncio.sleep(60.0)
+        assert len(stage.view(C).all()) == 3, "once for each is enough"
+        stage.cluster.crash(C)
+        await writer.append(b"with the two that were started again")
+
+    play(scenario, segment_s=1000.0, return_s=10.0)
 
 
 def test_a_node_with_a_full_disk_is_left_out_with_the_reason_and_no_segment_is_begun_for_it():
