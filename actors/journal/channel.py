@@ -114,7 +114,7 @@ class Channel:
         return self._put(_Call(kind, method, build, reply, timeout_s, self._now()))
 
     def promise(self, request: m.NewEpochRequest) -> asyncio.Future[m.NewEpochReply]:
-        timeout_s = self._options.recovery_timeout_s
+        timeout_s = self._options.write_timeout_s
         call = self.ask("new_epoch", lambda stamp: request, m.NewEpochReply, timeout_s)
         call.add_done_callback(self._promised)
         return call
@@ -163,13 +163,13 @@ class Channel:
             self.queue_txns += len(batch)
         return self._put(call)
 
-    def finalize(self, start: int, end: int, digest: int, timeout_s: float) -> asyncio.Future[m.Done]:
+    def finalize(self, start: int, end: int, digest: int) -> asyncio.Future[m.Done]:
         self._segment = None
         return self.ask(
             "finalize",
             lambda stamp: m.FinalizeRequest(stamp, start, end, digest),
             m.Done,
-            timeout_s,
+            self._options.write_timeout_s,
             FINALIZE,
         )
 

@@ -1,13 +1,14 @@
 """Asking all nodes of a journal and going on at a majority.
 
-A wait ends as soon as its end is certain: enough answers, or too few nodes left to give them. JournalBroken is never
-outvoted. What the other nodes say later is not waited for; their requests run, or fail, on their own.
+A wait ends as soon as its end is certain: enough answers, or too few nodes left to give them; or when its time is over, whatever
+the nodes' requests are waiting behind. JournalBroken is never outvoted. What the other nodes say later is not waited for; their requests run, or fail, on their own.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Generic, TypeVar
 
 from ebla.actors.errors import InvalidArgument
@@ -16,6 +17,7 @@ from ebla.actors.world import World
 from ebla.storage.errors import EblaError
 
 T = TypeVar("T")
+UNLIMITED: AbstractAsyncContextManager[object] = nullcontext()  # the calls have limits of their own
 
 
 class Tally(Generic[T]):
@@ -45,6 +47,9 @@ class Tally(Generic[T]):
             return True
         if len(self._nodes) - len(self.errors) >= self._needed:
             return False
+        return self.failed()
+
+    def failed(self) -> QuorumFailed:
         each = [f"{node}: {self._said(node)}" for node in self._nodes]
         return QuorumFailed(
             f"could not {self._what} in journal {self._journal}: {len(self.answers)} of {len(self._nodes)} nodes did, "
@@ -65,10 +70,14 @@ class Tally(Generic[T]):
 
 
 async def majority(
-    journal: str, what: str, calls: Mapping[str, asyncio.Future[T]], needed: int
+    journal: str,
+    what: str,
+    calls: Mapping[str, asyncio.Future[T]],
+    needed: int,
+    limit: AbstractAsyncContextManager[object] = UNLIMITED,
 ) -> dict[str, T]:
-    """The answers of those who answered in time, in the order of the nodes. Raises QuorumFailed or JournalBroken, and
-    whatever is a defect."""
+    """The answers of those who answered in time, in the order of the nodes. `limit`: a timeout of the whole. Raises QuorumFailed
+    or JournalBroken, and whatever is a defect."""
     tally: Tally[T] = Tally(journal, what, list(calls), needed)
     over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -91,7 +100,11 @@ async def majority(
 
     for node, call in calls.items():
         call.add_done_callback(lambda call, node=node: done(node, call))  # type: ignore[misc]
-    await over
+    try:
+        async with limit:
+            await over
+    except TimeoutError:
+        raise tally.failed() from None
     return tally.in_order()
 
 

@@ -95,7 +95,7 @@ async def recover(session: Session) -> End:
         end = End(chosen.end, chosen.digest)
         await session.accept(chosen, sources(chosen, prepared))
         session.committed(end.txid)  # it is decided, and finalize tells so
-        await session.finalize(chosen.start, chosen.end, chosen.digest, options.recovery_timeout_s)
+        await session.finalize(chosen.start, chosen.end, chosen.digest)
     session.committed(end.txid)
     log.info("journal %s: epoch %d begins after edit %d", options.journal.name, session.epoch, end.txid)
     return end

@@ -1,7 +1,9 @@
 """One writer's dealings with all nodes of a journal, each step at a majority. Used once: one session, one epoch.
 
 The steps are those of recovery.py and of writer.py, in their order; nothing is tried twice. After an error the session
-is over, because what was asked may have been done: another one, with a higher epoch, finds out.
+is over, because what was asked may have been done: another one, with a higher epoch, finds out. A node's requests wait for each
+other, so a step has `write_timeout_s` as a whole, not only each request; none but the acceptance of a recovery, which may be a
+large download, gets more.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ class Session:
     # -- becoming the writer ---------------------------------------------------------------------------------
 
     async def states(self) -> dict[str, m.JournalStateReply]:
-        journal, timeout_s = self.options.journal, self.options.recovery_timeout_s
+        journal, timeout_s = self.options.journal, self.options.write_timeout_s
         return await self._majority(
             "read the epochs",
             lambda channel: channel.ask(
@@ -57,7 +59,7 @@ class Session:
         return promises
 
     async def prepare(self, start: int) -> dict[str, m.Prepared]:
-        timeout_s = self.options.recovery_timeout_s
+        timeout_s = self.options.write_timeout_s
         return await self._majority(
             f"prepare the recovery of segment {start}",
             lambda channel: channel.ask(
@@ -72,6 +74,7 @@ class Session:
             lambda channel: channel.ask(
                 "accept_recovery", lambda stamp: m.AcceptRequest(stamp, chosen, sources), m.Done, timeout_s
             ),
+            timeout_s,
         )
 
     # -- writing ---------------------------------------------------------------------------------------------
@@ -87,9 +90,9 @@ class Session:
         )
         self.committed(last)
 
-    async def finalize(self, start: int, end: int, digest: int, timeout_s: float) -> None:
+    async def finalize(self, start: int, end: int, digest: int) -> None:
         await self._majority(
-            f"finalize segment {start}", lambda channel: channel.finalize(start, end, digest, timeout_s)
+            f"finalize segment {start}", lambda channel: channel.finalize(start, end, digest)
         )
 
     async def purge(self, before: int) -> None:
@@ -118,12 +121,15 @@ class Session:
         for channel in self.channels:
             channel.close(Unavailable(f"the writer of journal {name} was closed before this was sent"))
 
-    async def _majority(self, what: str, ask: Callable[[Channel], asyncio.Future[T]]) -> dict[str, T]:
+    async def _majority(
+        self, what: str, ask: Callable[[Channel], asyncio.Future[T]], timeout_s: float | None = None
+    ) -> dict[str, T]:
         for channel in self.channels:
             if channel.broken is not None:  # it said so after a majority had answered
                 raise channel.broken
         calls = {channel.node: ask(channel) for channel in self.channels}
-        return await majority(self.options.journal.name, what, calls, self.options.majority)
+        limit = self.world.clock.timeout(timeout_s or self.options.write_timeout_s)
+        return await majority(self.options.journal.name, what, calls, self.options.majority, limit)
 
 
 async def format_journal(world: World, options: JournalOptions, *, force: bool = False) -> None:

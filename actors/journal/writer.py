@@ -172,9 +172,7 @@ class JournalWriter:
         await self.session.send(self.segment, first, edits, digest)
 
     async def _roll(self) -> None:
-        await self.session.finalize(
-            self.segment, self.end.txid, self.end.digest, self.options.recovery_timeout_s
-        )
+        await self.session.finalize(self.segment, self.end.txid, self.end.digest)
         await self._start_segment()
         rolls, self._rolls = self._rolls, []
         for answer in rolls:

@@ -194,7 +194,7 @@ class Hand:
             await self.send(size)
 
     async def finalize(self) -> None:
-        await self.session.finalize(self.segment, self.end.txid, self.end.digest, 120.0)
+        await self.session.finalize(self.segment, self.end.txid, self.end.digest)
 
 
 def play(

@@ -1,0 +1,74 @@
+"""A node whose channel waits for an answer that will not come: for how long it holds up what, and what it does not."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ebla.actors.journal.errors import QuorumFailed
+from ebla.actors.journal.writer import JournalWriter
+from tests.journal.line import Line
+from tests.journal.stage import Stage, play
+
+A, B, C = "journal/a", "journal/b", "journal/c"
+PARTITION_S = 5.0
+
+
+async def opened(stage: Stage, line: Line | None = None) -> JournalWriter:
+    writer = JournalWriter(stage.line_world(line), stage.options)
+    await writer.open()
+    await writer.begin()
+    return writer
+
+
+async def cut_off_for_a_while(stage: Stage, writer: JournalWriter) -> None:
+    """From A, whose request under way is lost."""
+    me = writer.session.world.address
+    stage.cluster.network.cut(me, A)
+    await asyncio.sleep(PARTITION_S)
+    stage.cluster.network.mend(me, A)
+
+
+@pytest.mark.parametrize("step", ["open", "roll"])
+def test_a_request_that_a_partition_swallowed_holds_its_node_up_no_longer_than_a_write(step: str) -> None:
+    async def scenario(stage: Stage) -> None:
+        await (await opened(stage)).append(b"of a former writer")
+        writer = JournalWriter(stage.world(), stage.options)
+        if step == "roll":
+            await writer.open()
+            await writer.begin()
+        partition = asyncio.ensure_future(cut_off_for_a_while(stage, writer))
+        await asyncio.sleep(0)
+        await (writer.roll() if step == "roll" else writer.open())
+        if step == "open":
+            await writer.begin()
+        await partition
+        await asyncio.sleep(stage.options.write_timeout_s)
+        stage.cluster.crash(B)
+        began = stage.cluster.loop.time()
+        await writer.append(b"by A and C")
+        assert stage.cluster.loop.time() - began < 1.0
+
+    play(scenario)
+
+
+def test_a_writer_whose_nodes_wait_behind_something_long_is_over_in_the_time_of_a_write() -> None:
+    async def scenario(stage: Stage) -> None:
+        await (await opened(stage)).append(b"of a former writer")
+
+        async def downloads_for_long(node: str, method: str) -> None:
+            if (node, method) == (A, "accept_recovery"):
+                await asyncio.sleep(stage.options.recovery_timeout_s - 1.0)
+
+        writer = await opened(stage, Line(before=downloads_for_long))
+        await writer.append(b"by B and C")
+        stage.cluster.crash(B)
+        began = stage.cluster.loop.time()
+        with pytest.raises(QuorumFailed, match="journal/a: no answer yet") as failed:
+            await writer.append(b"by C alone")
+        assert failed.value.possibly_applied
+        assert stage.cluster.loop.time() - began <= stage.options.write_timeout_s
+        assert writer.failed is not None
+
+    play(scenario)
