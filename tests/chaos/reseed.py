@@ -1,4 +1,4 @@
-"""Which seed finds each planted defect now, written into the table (chaos/planted.py) and into docs/testing.md.
+"""Which seed finds each planted defect now, written into the tables (chaos/planted*.py) and into docs/testing.md.
 
     .venv/bin/python -m tests.chaos.reseed [DEFECT ...]
 
@@ -18,7 +18,8 @@ from ebla.chaos import soak
 from ebla.chaos.planted import DEFECTS, defect
 
 ROOT = Path(__file__).parents[2]
-TABLE, TOLD = ROOT / "chaos" / "planted.py", ROOT / "docs" / "testing.md"
+TABLES = sorted((ROOT / "chaos").glob("planted*.py"))
+TOLD = ROOT / "docs" / "testing.md"
 
 
 def search(name: str) -> soak.Hunt:
@@ -68,7 +69,8 @@ def main(names: list[str]) -> int:
                 lost.append(name)
             elif hunt.seed != defect(name).seed:
                 moved[name] = hunt.seed
-    TABLE.write_text(with_seeds(TABLE.read_text(), moved))
+    for table in TABLES:
+        table.write_text(with_seeds(table.read_text(), moved))
     TOLD.write_text(told_with_seeds(TOLD.read_text(), moved))
     print("moved:", ", ".join(f"{name} to {seed}" for name, seed in moved.items()) or "none")
     print("not found:", ", ".join(lost) or "none")

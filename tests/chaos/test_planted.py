@@ -43,10 +43,11 @@ def test_the_table_names_the_seeds_that_find_the_defects(hunts: list[soak.Hunt])
 
 
 def test_seeds_that_have_moved_are_written_into_the_table_and_the_page() -> None:
-    seeds = {"vote-twice": 1234, "log-trimmed-early": 17, "stale-durability": 12345}
-    table = reseed.with_seeds(reseed.TABLE.read_text(), seeds)
-    written = re.findall(r'"([a-z-]+)",[^()]*?seed=([0-9]+)', table)
-    before = re.findall(r'"([a-z-]+)",[^()]*?seed=([0-9]+)', reseed.TABLE.read_text())
+    seeds = {"vote-twice": 1234, "log-trimmed-early": 17, "fence-skipped": 12345}
+    tables = [path.read_text() for path in reseed.TABLES]
+    before = re.findall(r'"([a-z-]+)",[^()]*?seed=([0-9]+)', "".join(tables))
+    rows = "".join(reseed.with_seeds(table, seeds) for table in tables)
+    written = re.findall(r'"([a-z-]+)",[^()]*?seed=([0-9]+)', rows)
     assert dict(written) == dict(before) | {name: str(seed) for name, seed in seeds.items()}
     page = reseed.told_with_seeds(reseed.TOLD.read_text(), seeds)
     assert "| elections | 1234 | 60 |" in page and "| logs | 17 | 60 |" in page
