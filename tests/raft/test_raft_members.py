@@ -20,6 +20,7 @@ from ebla.actors.tablet.raft.messages import (
 from ebla.actors.tablet.raft.progress import (
     NOT_RUNNING,
     REPLICA_FAILED,
+    STARTS_FOR,
     TABLET_COPYING,
     TABLET_DELETED,
     TABLET_NOT_FOUND,
@@ -359,6 +360,27 @@ def test_a_copy_and_a_start_get_the_time_that_they_take() -> None:
         refusals(made, {20.0: TABLET_DELETED, 60.0: why, 100.0: why})
         assert health(made, 100.0 + FAILED_S)["b"] == "unknown"
         assert health(made, 100.1 + FAILED_S)["b"] == "failed", "silent since"
+
+
+def test_a_start_that_never_ends_is_as_good_as_silence() -> None:
+    made = replicating(leader(now=10.0))
+    begun, long = 20.0, STARTS_FOR * FAILED_S
+    refusals(made, {begun + part * FAILED_S / 2: NOT_RUNNING for part in range(2 * STARTS_FOR + 1)})
+    assert health(made, begun + long)["b"] == "unknown"
+    assert health(made, begun + long + 0.1)["b"] == "silent", (
+        "it can still be helped by the log: maintenance bears it"
+    )
+    agree(made, begun + long + 1.0, next_plan(made, "b", begun + long + 1.0))
+    refusals(made, {begun + long + 2.0: NOT_RUNNING})
+    assert health(made, begun + long + 2.0)["b"] == "unknown", "that was another start"
+
+
+def test_a_start_in_the_middle_of_a_repair_is_waited_for_as_long_as_any_other() -> None:
+    begun, long = 25.0, STARTS_FOR * FAILED_S
+    made = replicating(leader(now=10.0))
+    refusals(made, {20.0: TABLET_DELETED})
+    refusals(made, {begun + part * FAILED_S / 2: NOT_RUNNING for part in range(2 * STARTS_FOR + 1)})
+    assert [health(made, begun + long + late)["b"] for late in (0.0, 0.1)] == ["unknown", "failed"]
 
 
 def test_a_server_that_copies_others_first_is_not_failed() -> None:

@@ -14,7 +14,8 @@ A peer that has no replica to answer with says why (`refused`), or it is another
 counts for its health, never for commits or leases; for the leader's patience it does if the peer has a tombstone, which
 votes: nobody else could lead better. A peer that could be helped by a copy, and was not for long, has failed, whatever it
 answers: the copy may never succeed there. One that gives no answer for as long is silent, for as long as our log could help
-it; from then on it has failed, too.
+it; from then on it has failed, too. So is one whose server says all the time that it starts, STARTS_FOR times as long: its disk
+may be full or hang, or its directory be held by another process.
 
 Memory is constant while a peer is dead: a probe carries nothing, and a heartbeat that stays unanswered for
 `patience_s` is forgotten and followed by the next (the caller's own call timeout bounds how many it has open).
@@ -42,6 +43,10 @@ UNABLE = (
     VOTES_FORGOTTEN,
     DAMAGED,
 )  # without a copy, for ever
+
+STARTS_FOR = (
+    10  # times as long as a silent one is waited for: a log that is read again takes a while, never that long
+)
 
 NEVER = float("-inf")
 
@@ -161,10 +166,11 @@ class Progress:
 
     def health(self, now: float, failed_s: float, silent_s: float) -> str:
         """As people and the master are told. One that cannot follow is not healthy, but may become so by a copy: while that
-        goes on, or its server starts, it gets the time that it takes."""
+        goes on it gets the time that it takes, and while its server starts STARTS_FOR times as much as one that is silent."""
         if self.refusal == WRONG_SERVER:
             return LOST
-        if now - self.contact_at > failed_s:
+        stuck = self.refusal == NOT_RUNNING and now - self.refused_since > STARTS_FOR * failed_s
+        if stuck or now - self.contact_at > failed_s:
             return SILENT if self.unwell_since is None and self.state != LAGGING else UNHEALTHY
         since = None if self.refusal in (TABLET_COPYING, NOT_RUNNING) else self.unwell_since
         if since is not None and now - since > failed_s:

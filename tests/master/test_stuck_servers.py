@@ -1,0 +1,99 @@
+"""A server that answers, and gets no further, is replaced like a silent one; a start that only takes long is waited for."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ebla.actors.repair_messages import SILENT
+from ebla.actors.tablet.server import TabletServer
+from tests.master.real_servers import HOSTS, OPTIONS, healed, members_of, role, server, voters, with_a_tablet
+from tests.master.stage import Stage, play
+from tests.master.test_maintenance import maintain, words
+
+FAILED_S = 6.0  # as with_a_tablet has it
+Waits = dict[str, asyncio.Event]
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> Waits:
+    """By address: its start waits for that, as it does for space on its disk, or for its directory."""
+    held: Waits = {}
+    honest = TabletServer.start
+
+    async def start(self: TabletServer) -> None:
+        if self.world.address in held:
+            await held[self.world.address].wait()
+        await honest(self)
+
+    monkeypatch.setattr(TabletServer, "start", start)
+    return held
+
+
+async def starts(stage: Stage, waits: Waits, host: str) -> None:
+    """It ended, and comes up again, as far as that."""
+    address = server(host)
+    stage.cluster.crash(address)
+    waits[address] = asyncio.Event()
+    asyncio.get_running_loop().create_task(stage.cluster.restart(address))
+    await stage.until(lambda: stage.cluster.alive(address))
+
+
+def test_a_server_whose_start_never_ends_is_replaced_and_gives_up_its_place_when_it_does(
+    waits: Waits,
+) -> None:
+    async def scenario(stage: Stage) -> None:
+        tablet, stuck = await with_a_tablet(stage)
+        await starts(stage, waits, stuck)
+        await stage.until(
+            lambda: len(voters(stage, tablet)) == 3 and stuck not in members_of(stage, tablet), 200.0
+        )
+        waits[server(stuck)].set()
+        await stage.until(lambda: healed(stage))
+        assert stuck not in voters(stage, tablet)
+
+    play(scenario, 0, OPTIONS)
+
+
+def test_a_start_that_takes_several_times_as_long_as_silence_may_is_waited_for(waits: Waits) -> None:
+    async def scenario(stage: Stage) -> None:
+        tablet, slow = await with_a_tablet(stage)
+        index = stage.master.catalog.tablets[tablet].configuration.index
+        await starts(stage, waits, slow)
+        await asyncio.sleep(8 * FAILED_S)
+        waits[server(slow)].set()
+        await stage.until(lambda: healed(stage) and role(stage, slow).running)
+        assert stage.master.catalog.tablets[tablet].configuration.index == index, "nothing was ever changed"
+
+    play(scenario, 0, OPTIONS)
+
+
+def test_a_start_that_never_ends_is_borne_in_maintenance(waits: Waits) -> None:
+    async def scenario(stage: Stage) -> None:
+        tablet, stuck = await with_a_tablet(stage)
+        before = members_of(stage, tablet)
+        await maintain(stage, stuck)
+        await starts(stage, waits, stuck)
+        await stage.until(lambda: SILENT in words(stage, tablet), 200.0)
+        await asyncio.sleep(20 * FAILED_S)
+        assert members_of(stage, tablet) == before
+        await maintain(stage, stuck, False)
+        await stage.until(lambda: len(voters(stage, tablet)) == 3 and stuck not in voters(stage, tablet))
+
+    play(scenario, 0, OPTIONS)
+
+
+def test_a_pre_voter_whose_server_never_gets_up_gives_way_to_one_on_another_host(waits: Waits) -> None:
+    async def scenario(stage: Stage) -> None:
+        tablet, dead = await with_a_tablet(stage, (*HOSTS, "e"), copy_bytes_per_s=1_000)
+        stage.cluster.crash(server(dead))
+        await stage.until(lambda: "pre_voter" in members_of(stage, tablet).values())
+        chosen = next(host for host, kind in members_of(stage, tablet).items() if kind == "pre_voter")
+        await starts(stage, waits, chosen)
+        await stage.until(
+            lambda: len(voters(stage, tablet)) == 3 and not {dead, chosen} & set(members_of(stage, tablet)),
+            200.0,
+        )
+
+    play(scenario, 0, OPTIONS)
