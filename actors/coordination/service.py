@@ -21,7 +21,7 @@ from ebla.actors.coordination.errors import LimitReached
 from ebla.actors.coordination.limits import Limits
 from ebla.actors.coordination.namespace import Namespace
 from ebla.actors.coordination.refusals import Refusals
-from ebla.actors.coordination.timers import Timers
+from ebla.actors.coordination.timers import LOOK_S, Timers
 from ebla.actors.coordination.watchers import Watchers
 from ebla.actors.errors import Throttled
 from ebla.actors.messages import Empty
@@ -35,7 +35,6 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 0.5  # between two looks at the clock, less than what counts as standing still
 OVERDUE_S = 5.0  # the end of a session is one edit
 
 
@@ -51,9 +50,10 @@ class Coordination:
         self._expiring_since: float | None = None
         self._due = asyncio.Event()
 
-    def begin(self, scribe: Scribe) -> None:
-        """From now on this master is the active one."""
+    def begin(self, scribe: Scribe, serves: Callable[[], bool]) -> None:
+        """From now on this master is the active one. `serves`: whether it may answer anybody at this instant."""
         self._scribe = scribe
+        self._serves = serves
         self._timers.begin(self.namespace.sessions)
         self.namespace.tell = self._watchers.tell
         self._world.spawn(self._look(), "look at sessions")
@@ -121,7 +121,7 @@ class Coordination:
         """A task of its own: what anything else waits for is not to pass for a master that stands still."""
         while True:
             await self._world.clock.sleep(LOOK_S)
-            self._timers.look()
+            self._timers.look(self._serves())
             if any(map(self._timers.overdue, self.namespace.sessions.values())):
                 self._due.set()
 
@@ -143,7 +143,7 @@ class Coordination:
         sessions = self.namespace.sessions
 
         def decide() -> Sequence[CoordinationEdit]:
-            self._timers.look()
+            self._timers.look(self._serves())
             self._expiring = tuple(
                 name for name, session in sessions.items() if self._timers.overdue(session)
             )

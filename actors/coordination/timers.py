@@ -2,7 +2,8 @@
 
 The time is the active master's own. A master that begins, or was started again, has heard nobody yet: every session gets a
 whole timeout from then on. While a master itself stands still, what sessions sent waits unread; so of a longer pause
-between two looks at the clock only `PAUSE_S_MAX` counts.
+between two looks at the clock only `PAUSE_S_MAX` counts. While it may answer nobody, for want of its lease, it hears nobody
+either, and no time counts at all.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from collections.abc import Iterable
 from ebla.actors.coordination.namespace import Session
 from ebla.actors.world import Clock
 
-PAUSE_S_MAX = 1.0
+LOOK_S = 0.5  # between two looks at the clock
+# Little more. A session of the least timeout, 1 s, speaks every third of it: that and a pause must not make a whole one.
+PAUSE_S_MAX = 0.6
 
 
 class Timers:
@@ -36,9 +39,10 @@ class Timers:
     def silent_s(self, session: str) -> float:
         return self._now() - self._heard_at[session]
 
-    def look(self) -> None:
+    def look(self, serves: bool) -> None:
+        """`serves`: whether signs of life are heard now."""
         now = self._clock.monotonic()
-        self._stood_still_s += max(0.0, now - self._looked_at - PAUSE_S_MAX)
+        self._stood_still_s += max(0.0, now - self._looked_at - (PAUSE_S_MAX if serves else 0.0))
         self._looked_at = now
 
     def overdue(self, session: Session) -> bool:

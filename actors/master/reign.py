@@ -58,7 +58,7 @@ class Reign:
     def begin(self, directory: Directory) -> None:
         kept = _Kept(self._edits)
         scribe = self.master.make_scribe(kept, directory.checkpoints, self._checkpointed)
-        self.master.begin(directory, kept, scribe, self._options.master.settle_s)
+        self.master.begin(directory, kept, scribe, self._options.master.settle_s, self.serves)
         self._spawn(self._end_with_lease(), "end with the lease")
         self._spawn(self._end_with_writer(), "end with the writer")
         self._spawn(self._purge(), "purge")

@@ -117,15 +117,23 @@ class Master(CoordinationVerbs, MembershipVerbs, Role):
             checkpointed=checkpointed,
         )
 
-    def begin(self, directory: Directory, log: edit_log.EditLog, scribe: Scribe, settle_s: float) -> None:
-        """Serve, from a catalog that is what is durable. Nothing is placed for `settle_s`."""
+    def begin(
+        self,
+        directory: Directory,
+        log: edit_log.EditLog,
+        scribe: Scribe,
+        settle_s: float,
+        serves: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Serve, from a catalog that is what is durable. Nothing is placed for `settle_s`. `serves`: whether anybody may be
+        answered at this instant."""
         self.instance, self.incarnations = directory.instance, directory.heard
         self.log, self.scribe = log, scribe
         self.tables.scribe = self.members.scribe = scribe
         self._begun = self._now()
         self._placing_from = self.repairs.begins_at = self._begun + settle_s
         self.tables.settled_from = max(self._placing_from, self.servers.presumed_until)
-        self.coordination.begin(scribe)
+        self.coordination.begin(scribe, serves)
         self._running = True
         self.world.spawn(self.scribe.run(), "scribe")
         self.world.spawn(self._background(), "background")

@@ -65,7 +65,7 @@ def a_sign_of_life_is_answered_while_the_session_expires(patch: pytest.MonkeyPat
 
 
 def a_master_that_stood_still_blames_the_sessions(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Timers, "look", lambda self: None)
+    patch.setattr(Timers, "look", lambda self, serves: None)
 
 
 def changes_are_no_signs_of_life(patch: pytest.MonkeyPatch) -> None:

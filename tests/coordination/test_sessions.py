@@ -111,6 +111,41 @@ def test_the_shortest_sessions_there_are_outlive_a_master_that_is_gone_without_a
     play(scenario, seed)
 
 
+@pytest.mark.parametrize("pause_s", [1.0, 1.2, 1.4])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_shortest_sessions_there_are_outlive_a_master_that_stands_still_and_goes_on(
+    pause_s: float, seed: int
+):
+    async def scenario(stage: GroupStage) -> None:
+        mine = await session(stage, "one", Limits().session_s_min)
+        await mine.create("/mine", ephemeral=True)
+        await asyncio.sleep(stage.outside.random.uniform(3.0, 4.0))
+        active = await stage.active()
+        stage.cluster.pause(active)
+        await asyncio.sleep(pause_s)
+        stage.cluster.resume(active)
+        await asyncio.sleep(8.0)
+        assert mine.is_sure and await mine.exists("/mine")
+
+    play(scenario, seed)
+
+
+def test_the_shortest_sessions_there_are_outlive_a_master_without_its_lease():
+    async def scenario(stage: GroupStage) -> None:
+        mine = await session(stage, "one", Limits().session_s_min)
+        await mine.create("/mine", ephemeral=True)
+        await asyncio.sleep(3.0)
+        for node in stage.journals[:2]:
+            stage.cluster.pause(node)
+        await asyncio.sleep(2.4)
+        for node in stage.journals[:2]:
+            stage.cluster.resume(node)
+        await asyncio.sleep(8.0)
+        assert mine.is_sure and await mine.exists("/mine")
+
+    play(scenario)
+
+
 def test_a_process_that_stood_still_for_too_long_is_told_that_its_session_has_expired():
     async def scenario(stage: GroupStage) -> None:
         process = Process(stage, "one")

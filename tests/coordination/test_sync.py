@@ -33,7 +33,7 @@ class Namespaces(CoordinationVerbs, Role):
         self.world = world
         self.namespace = Namespace()
         self.coordination = Coordination(world, self.namespace, Limits())
-        self.coordination.begin(self)  # type: ignore[arg-type]
+        self.coordination.begin(self, lambda: True)  # type: ignore[arg-type]
 
     async def change(
         self, name: str, decide: Callable[[], Sequence[Any]], conclude: Callable[[], Any]
