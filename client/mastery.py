@@ -153,9 +153,9 @@ def _node(
             )
         if line is not None and line.out_of_sync:
             why = f": {line.error}" if line.error else ""
-            return JournalHealth(address, LAGGING, f"it is left out until the next segment begins{why}")
+            return JournalHealth(address, LAGGING, f"it is left out, and back with {line.back_with}{why}")
         if status.writer < writer:
-            return JournalHealth(address, LAGGING, "it is left out until the next segment begins")
+            return JournalHealth(address, LAGGING, "it is left out, and back with the next segment")
         if status.damaged:
             return JournalHealth(address, LAGGING, f"it fetches {len(status.damaged)} damaged segments anew")
         if (lag := committed - status.last) > LAG_EDITS_MAX:

@@ -6,7 +6,7 @@ nobody. Every request carries the next serial, so what was given up here and arr
 
 A node may lose its directory, be started again, or come back, while nobody writes, and whole segments may be nothing but a
 marker. So also a node that owes nothing is asked now and then. One that was started again takes no more of this segment, and
-is left out; whoever turns out to rejoin (rejoin.py), or was left out and answers again, is a reason for the next segment.
+is left out; so is one that has promised a later epoch, for the rest of this one. Whoever turns out to rejoin (rejoin.py), or was left out and answers again, is a reason for the next segment.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import msgspec
 
 from ebla.actors.figures import Latencies, Percentiles
 from ebla.actors.journal import messages as m
-from ebla.actors.journal.errors import JournalBroken, OutOfSync, TooFarBehind
+from ebla.actors.journal.errors import JournalBroken, OutOfSync, StaleEpoch, TooFarBehind
 from ebla.actors.journal.options import JournalOptions
 from ebla.actors.world import World
 from ebla.storage.errors import EblaError
@@ -34,7 +34,7 @@ EDITS, FINALIZE, START, OTHER = "edits", "finalize", "start", "other"
 
 class ChannelStatus(msgspec.Struct, frozen=True):
     """`lag_txns` and `lag_ms`: how far behind what is committed this node's last acknowledged edit is. `error`: why it is
-    left out."""
+    left out. `superseded`: because it has promised a later epoch, to somebody whom no majority promised one."""
 
     node: str
     out_of_sync: bool
@@ -46,10 +46,17 @@ class ChannelStatus(msgspec.Struct, frozen=True):
     rpc_ms: Percentiles
     end_to_end_ms: Percentiles
     error: str = ""
+    superseded: bool = False
+
+    @property
+    def back_with(self) -> str:
+        return (
+            "the next epoch, which `ebla master failover` begins" if self.superseded else "the next segment"
+        )
 
     def __str__(self) -> str:
         why = f": {self.error}" if self.error else ""
-        note = f" (back with the next segment{why})" if self.out_of_sync else ""
+        note = f" (back with {self.back_with}{why})" if self.out_of_sync else ""
         return f"{self.node}: written {self.acked}, {self.lag_txns} txns / {self.lag_ms:.0f} ms behind{note}"
 
 
@@ -93,6 +100,7 @@ class Channel:
         self._gap = False  # edits were refused here: nothing more of this segment makes sense
         self._left_at = -inf  # when it was left out
         self._why = ""
+        self._superseded = False
         self._token = ""  # of a node that has lost its directory: what its last answer to a heartbeat said
         self._segment: int | None = None  # that the node has started, and not been asked to end
         self._carried = ""  # what the last start of a segment told the node of it
@@ -214,6 +222,7 @@ class Channel:
             rpc_ms=self.rpc_s.percentiles(),
             end_to_end_ms=self.end_to_end_s.percentiles(),
             error=self._why if self.left_out else "",
+            superseded=self.left_out and self._superseded,
         )
 
     def close(self, error: EblaError) -> None:
@@ -290,6 +299,7 @@ class Channel:
     def _leave_out(self, error: EblaError) -> None:
         """That it did not start the segment, or has a gap in it, follows from what was first."""
         self._left_at = self._now()
+        self._superseded |= isinstance(error, StaleEpoch)
         if not (self._why and isinstance(error, OutOfSync)):
             self._why = f"{type(error).__name__}: {error}"
 
@@ -320,7 +330,13 @@ class Channel:
             return  # it is left out already, and will be asked again
 
     def _heard(self, call: asyncio.Future[m.Heard]) -> None:
-        if call.cancelled() or call.exception() is not None:
+        if call.cancelled():
+            return
+        error = call.exception()
+        if isinstance(error, StaleEpoch) and not self.left_out:
+            self._leave_out(error)
+            self.out_of_sync = True
+        if error is not None:
             return
         heard = call.result()
         self._token = heard.token

@@ -256,7 +256,9 @@ def test_a_node_that_takes_nothing_for_its_disk_is_full_is_no_healthy_one(severa
     checked = several("check", "--json", prepare=one_disk_full)
     (reason,) = checked.json["reasons"]
     assert (checked.status, checked.json["status"]) == (1, "RECOVERING")
-    assert reason.startswith("journal/1 is LAGGING: it is left out until the next segment begins: DiskFull: ")
+    assert reason.startswith(
+        "journal/1 is LAGGING: it is left out, and back with the next segment: DiskFull: "
+    )
     shown = several("journal", "status", prepare=one_disk_full)
     assert "2 of 3 healthy" in shown.out and "out of sync" in shown.out
     assert any(line.startswith("  journal/1: ") and "DiskFull: " in line for line in shown.lines)

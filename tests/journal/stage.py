@@ -9,6 +9,7 @@ from typing import Any
 from ebla.actors import messages as am
 from ebla.actors.journal import messages as m
 from ebla.actors.journal import records
+from ebla.actors.journal.channel import ChannelStatus
 from ebla.actors.journal.node import JournalNode
 from ebla.actors.journal.options import JournalNodeOptions, JournalOptions
 from ebla.actors.journal.reader import JournalReader
@@ -16,6 +17,7 @@ from ebla.actors.journal.records import digest_of, first_digest
 from ebla.actors.journal.recovery import End, recover
 from ebla.actors.journal.rules import View
 from ebla.actors.journal.session import Session, format_journal
+from ebla.actors.journal.writer import JournalWriter
 from ebla.actors.world import World
 from ebla.chaos.simulation import loop
 from ebla.chaos.simulation.points import Points
@@ -195,6 +197,17 @@ class Hand:
 
     async def finalize(self) -> None:
         await self.session.finalize(self.segment, self.end.txid, self.end.digest)
+
+
+async def writer_of(stage: Stage, line: Line | None = None) -> JournalWriter:
+    writer = JournalWriter(stage.line_world(line), stage.options)
+    await writer.open()
+    await writer.begin()
+    return writer
+
+
+def status_of(writer: JournalWriter, node: str) -> ChannelStatus:
+    return next(status for status in writer.statuses() if status.node == node)
 
 
 def play(

@@ -9,17 +9,10 @@ import pytest
 from ebla.actors.journal.errors import QuorumFailed
 from ebla.actors.journal.writer import JournalWriter
 from tests.journal.line import Line
-from tests.journal.stage import Stage, play
+from tests.journal.stage import Stage, play, writer_of
 
 A, B, C = "journal/a", "journal/b", "journal/c"
 PARTITION_S = 5.0
-
-
-async def opened(stage: Stage, line: Line | None = None) -> JournalWriter:
-    writer = JournalWriter(stage.line_world(line), stage.options)
-    await writer.open()
-    await writer.begin()
-    return writer
 
 
 async def cut_off_for_a_while(stage: Stage, writer: JournalWriter) -> None:
@@ -33,7 +26,7 @@ async def cut_off_for_a_while(stage: Stage, writer: JournalWriter) -> None:
 @pytest.mark.parametrize("step", ["open", "roll"])
 def test_a_request_that_a_partition_swallowed_holds_its_node_up_no_longer_than_a_write(step: str) -> None:
     async def scenario(stage: Stage) -> None:
-        await (await opened(stage)).append(b"of a former writer")
+        await (await writer_of(stage)).append(b"of a former writer")
         writer = JournalWriter(stage.world(), stage.options)
         if step == "roll":
             await writer.open()
@@ -55,13 +48,13 @@ def test_a_request_that_a_partition_swallowed_holds_its_node_up_no_longer_than_a
 
 def test_a_writer_whose_nodes_wait_behind_something_long_is_over_in_the_time_of_a_write() -> None:
     async def scenario(stage: Stage) -> None:
-        await (await opened(stage)).append(b"of a former writer")
+        await (await writer_of(stage)).append(b"of a former writer")
 
         async def downloads_for_long(node: str, method: str) -> None:
             if (node, method) == (A, "accept_recovery"):
                 await asyncio.sleep(stage.options.recovery_timeout_s - 1.0)
 
-        writer = await opened(stage, Line(before=downloads_for_long))
+        writer = await writer_of(stage, Line(before=downloads_for_long))
         await writer.append(b"by B and C")
         stage.cluster.crash(B)
         began = stage.cluster.loop.time()
