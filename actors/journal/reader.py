@@ -52,18 +52,39 @@ class JournalReader:
     async def read(self, after: Position, *, in_progress: bool = False) -> Page:
         """The next edits, some of one segment. Raises QuorumFailed if no majority answers, EditsGone if they were
         purged, Unavailable if they must be somewhere and nobody sends them, JournalBroken if they continue something else."""
+        page, _ = await self._read(after, in_progress)
+        return page
+
+    async def read_all(self, after: Position, *, in_progress: bool = False) -> Page:
+        """Everything after `after` that there is now. The nodes are asked what they have when that is used up, not for each page:
+        there may be thousands of segments."""
+        found: list[tuple[int, bytes]] = []
+        known: Mapping[str, m.Manifest] | None = None
+        while True:
+            page, known = await self._read(after, in_progress, known)
+            if page.position == after:
+                return Page(found, after)
+            found += page.edits
+            after = page.position
+
+    async def _read(
+        self, after: Position, in_progress: bool, known: Mapping[str, m.Manifest] | None = None
+    ) -> tuple[Page, Mapping[str, m.Manifest]]:
+        """A page, and what the nodes have; `known`: what they had a while ago."""
         name = self._options.journal.name
         strangers: list[str] = []
-        for _ in range(ATTEMPTS):
-            manifests = await self.manifests()
+        for attempt in range(ATTEMPTS + (known is not None)):
+            manifests = known if known is not None and attempt == 0 else await self.manifests()
             holding = holders(manifests, after.txid, in_progress)
             if not holding and not is_later(manifests, after.txid):
-                return Page([], after)
+                if manifests is known:
+                    continue
+                return Page([], after), manifests
             silent = [node for node in self._options.nodes if node not in manifests]
             for node in (*holding, *silent):
                 page = await self._read_from(node, after, in_progress, strangers)
                 if page is not None:
-                    return page
+                    return page, manifests
             if purged(manifests, after.txid):
                 raise EditsGone(
                     f"the edits after {after.txid} of journal {name} were purged; load a newer checkpoint",
@@ -80,16 +101,6 @@ class JournalReader:
             f"none of the nodes of journal {name} that answer could send edit {after.txid + 1}, and "
             f"{', '.join(manifests)} have it or later ones; wait for the other nodes"
         )
-
-    async def read_all(self, after: Position, *, in_progress: bool = False) -> Page:
-        """Everything after `after` that there is now."""
-        found: list[tuple[int, bytes]] = []
-        while True:
-            page = await self.read(after, in_progress=in_progress)
-            if page.position == after:
-                return Page(found, after)
-            found += page.edits
-            after = page.position
 
     async def manifests(self) -> dict[str, m.Manifest]:
         """What there is, as a majority sees it: every decided edit is with one of them."""

@@ -11,6 +11,7 @@ from ebla.actors.journal.errors import EditsGone, JournalBroken, QuorumFailed
 from ebla.actors.journal.reader import JournalReader, Position
 from ebla.actors.journal.writer import JournalWriter
 from ebla.storage.errors import Corruption
+from tests.journal.line import Line
 from tests.journal.raw import digest, edits_of
 from tests.journal.stage import JOURNAL, Stage, play
 
@@ -44,6 +45,19 @@ def test_a_reader_goes_from_node_to_node_for_what_each_of_them_has():
         assert [segment.start for segment in stage.view(A).all()] == [1, 7]
         stage.cluster.crash(C)
         assert await everything(stage) == list(edits_of(1, 1, 9))
+
+    play(scenario)
+
+
+def test_what_the_nodes_have_is_asked_for_once_and_once_more_at_the_end_however_many_segments_there_are():
+    async def scenario(stage: Stage) -> None:
+        await three_segments(stage)
+        line = Line()
+        reader = JournalReader(stage.line_world(line), stage.options)
+        read = await reader.read_all(reader.beginning())
+        assert [edit for _, edit in read.edits] == list(edits_of(1, 1, 9))
+        assert {node: asked.count("manifest") for node, asked in line.trace.items()} == {A: 2, B: 2, C: 2}
+        assert sum(asked.count("read") for asked in line.trace.values()) == 3
 
     play(scenario)
 
