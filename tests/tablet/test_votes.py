@@ -179,3 +179,35 @@ def test_a_replica_that_is_being_stopped_is_told_of_and_votes_as_a_tombstone() -
         await election.refused_after_a_restart(two)
 
     simulate(scenario)
+
+
+@pytest.mark.parametrize("repeated", [False, True])
+def test_a_second_request_for_a_vote_that_is_on_its_way_to_the_disk_is_not_answered_before_it_is_there(
+    repeated: bool,
+) -> None:
+    """Of the same candidate, or of another one, who would learn of a term that the server may forget."""
+
+    async def scenario(group: Group) -> None:
+        election, one, two = await ballot(group)
+        rounds = group.server(election.asked).rounds
+        commit, begun, over = rounds._commit, asyncio.Event(), asyncio.Event()
+
+        async def slowly(replicas: list[Replica]) -> None:
+            begun.set()
+            await over.wait()
+            await commit(replicas)
+
+        rounds._commit = slowly  # type: ignore[method-assign]
+        first = asyncio.ensure_future(election.ask(one))
+        await begun.wait()
+        second = asyncio.ensure_future(election.ask(one if repeated else two))
+        await group.sleep(0.3)
+        assert election.on_disk().term < election.term
+        assert not first.done() and not second.done()
+        over.set()
+        answers = [await first, await second]
+        assert [answer is not None and answer.granted for answer in answers] == [True, repeated]
+        await election.granted(one)
+        await election.refused_after_a_restart(two)
+
+    simulate(scenario)
