@@ -1,6 +1,7 @@
 """One copy on its way: chunks are asked for a few ahead, checked, and written in their order.
 
-A lost or damaged answer is asked for again; an ended session, or a source that stays silent, ends the copy. The data has its
+A lost or damaged answer is asked for again; an ended session, or a source that stays silent, ends the copy. One that waits for its
+own disk cannot be ended; it is told of as one that gets no further, and the tablet is copied elsewhere. The data has its
 name once every row of it is verified and all is synced: what was damaged at the source is never taken into service. Nothing counts before the superblock says so (copying.py).
 """
 
@@ -27,6 +28,7 @@ ATTEMPTS_MAX = 6
 RETRY_S = 0.1
 NUMBER_MAX = 1 << 62
 DATABASES = [tablet_store.ROWS, RESULTS, tablet_store.META]
+STANDS_FOR = 5  # times copy_idle_s without a step: its disk hangs. A file is synced once so often that no step takes as long
 RATE_S = 5.0  # over which the rate is told
 
 
@@ -76,6 +78,7 @@ class Job:
         self._changed = asyncio.Event()
         self._rated = (self.began_at, 0)
         self._rate = 0.0
+        self._moved()
 
     # -- what others may do to it
 
@@ -102,6 +105,7 @@ class Job:
             self._changed.set()
         self.phase = "finishing"
         await self._close_all()
+        self._moved()
         self.parts = await self._put_together()
         self.require_wanted()
 
@@ -139,6 +143,7 @@ class Job:
             await self._receiver.finish(DATABASES)
         except Damaged as error:
             raise CopyDamaged(f"the copy of tablet {self.tablet} cannot be used: {error}") from error
+        self._moved()
         await self.world.faults.here("tablet.copy.after_data")
         self.require_wanted()
 
@@ -238,6 +243,7 @@ class Job:
                 return await self._ask(number)
             except errors.Throttled as limited:
                 error, wait_s = limited, limited.retry_after_s or RETRY_S
+                self._moved()
             except (Corruption, errors.NetworkError, errors.NotRunning) as lost:
                 if not isinstance(lost, Corruption):
                     self.world.faults.reached("tablet.copy.chunk_lost")
@@ -264,8 +270,12 @@ class Job:
 
     # -- views
 
+    def _moved(self) -> None:
+        self.stone.stalls_at = self.world.clock.monotonic() + STANDS_FOR * self.options.copy_idle_s
+
     def _note(self, size: int) -> None:
         self.copied += size
+        self._moved()
         now, (since, before) = self.world.clock.monotonic(), self._rated
         if now - since >= RATE_S or not self._rate:
             self._rate = (self.copied - before) / max(now - since, 1e-3)

@@ -44,7 +44,7 @@ from ebla.actors.tablet.replica import ConsensusState, Superblock
 from ebla.actors.tablet.stones import Stone
 from ebla.actors.world import World
 from ebla.storage.entries import START, Position
-from ebla.storage.errors import DiskFull, EblaError
+from ebla.storage.errors import DiskFailed, DiskFull, EblaError, StorageError
 
 log = logging.getLogger(__name__)
 
@@ -273,7 +273,13 @@ class Copies:
         await self.world.faults.here("tablet.copy.before_undo")
         with contextlib.suppress(DiskFull):
             await self.lifecycle.superblocks.save(job.tablet, stone.superblock)
-        await self.lifecycle.finish(stone)
+        try:
+            await self.lifecycle.finish(stone)
+        except DiskFailed:
+            raise
+        except StorageError as failure:
+            stone.finished = False  # it is tried again (deletion.py)
+            log.warning("what a copy of tablet %s left is not removed yet: %s", job.tablet, failure)
 
     async def cancel(self, tablet: str) -> None:
         """End the copy, if there is one, and wait until a tombstone, or a replica that was ready already, is left."""

@@ -76,7 +76,7 @@ class PeerVerbs:
         if isinstance(outcome[0], Stone):
             stone, request = outcome
             answer = await stone.receive(self.world.clock.monotonic(), request, self.consensus)
-            return answer, None if answer else stone.refusal
+            return answer, None if answer else stone.refusal(self.world.clock.monotonic())
         answer = await self._durable(*outcome)
         return answer, None if answer else REPLICA_FAILED
 

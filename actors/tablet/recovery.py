@@ -6,6 +6,7 @@
     votes_forgotten     so is its record of votes               the same, once it is no voter (copying.py says why)
     lagging             it needs entries that are gone here     the same
     tablet_copying      a copy is under way                     nothing
+    copy_stalled        and gets no further                     nothing; it has failed soon (raft/progress.py)
 
 So nobody has to create the replica of a new member, and one that is beyond the log's help is mended where it is (seed 000).
 Sending is idempotent: the request says which state it stands on, and the server looks whether it is still so.

@@ -4,7 +4,8 @@
                 a leader that lacks what it acknowledged
     votes       as a replica whose log ends at that position; durable before the answer leaves. One that does not know where
                 its log ended does not vote
-    silence     it takes no entries: what it says of itself makes the leader copy the tablet here, if it should be here
+    silence     it takes no entries: what it says of itself makes the leader copy the tablet here, if it should be here, and have
+                it copied elsewhere if the copy gets no further
 
 Source: seed 000 (DELETED, COPYING); Kudu's tombstoned voting (kudu.md A8).
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 
-from ebla.actors.messages import COPYING, DELETED, ReplicaReport
+from ebla.actors.messages import DELETED, ReplicaReport
 from ebla.actors.tablet.raft.messages import (
     Answer,
     AppendRequest,
@@ -21,17 +22,17 @@ from ebla.actors.tablet.raft.messages import (
     HardState,
     Request,
 )
+from ebla.actors.tablet.raft.progress import COPY_STALLED, TABLET_COPYING, TABLET_DELETED
 from ebla.actors.tablet.raft.tombstone import Tombstone
 from ebla.actors.tablet.replica import ConsensusState, Superblock
 from ebla.actors.world import Faults, NoFaults
 from ebla.storage.errors import DiskFull
 from ebla.storage.records import RecordStore
 
-REFUSALS = {DELETED: "tablet_deleted", COPYING: "tablet_copying"}
-
 
 class Stone:
-    """`durable`: its superblock is on disk. `finished`: its data has been set aside, or removed."""
+    """`durable`: its superblock is on disk. `finished`: its data has been set aside, or removed. `stalls_at`: when its copy will
+    have stood still for too long."""
 
     leads = False
 
@@ -41,6 +42,7 @@ class Stone:
         self.voter = voter
         self.faults: Faults = NoFaults()
         self.durable = self.finished = False
+        self.stalls_at = float("inf")
         self.ended = False  # it is a replica by now, or gone for good
         self.error: str | None = None
         self.turn = asyncio.Lock()  # one vote at a time; and none while it becomes a replica
@@ -53,9 +55,10 @@ class Stone:
     def state(self) -> str:
         return self.superblock.state
 
-    @property
-    def refusal(self) -> str:
-        return REFUSALS[self.state]
+    def refusal(self, now: float) -> str:
+        if self.state == DELETED:
+            return TABLET_DELETED
+        return COPY_STALLED if now > self.stalls_at else TABLET_COPYING
 
     async def receive(
         self, now: float, request: Request, consensus: RecordStore[ConsensusState]

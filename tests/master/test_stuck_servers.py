@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from ebla.actors.repair_messages import SILENT
+from ebla.actors.tablet.copy_job import Job
 from ebla.actors.tablet.server import TabletServer
 from tests.master.real_servers import HOSTS, OPTIONS, healed, members_of, role, server, voters, with_a_tablet
 from tests.master.stage import Stage, play
@@ -95,5 +96,31 @@ def test_a_pre_voter_whose_server_never_gets_up_gives_way_to_one_on_another_host
             lambda: len(voters(stage, tablet)) == 3 and not {dead, chosen} & set(members_of(stage, tablet)),
             200.0,
         )
+
+    play(scenario, 0, OPTIONS)
+
+
+def test_a_pre_voter_whose_copy_gets_no_further_gives_way_to_one_on_another_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    honest = Job._finish_data
+    hung: list[str] = []
+
+    async def finish(self: Job) -> None:
+        """The disk of the first that copies hangs."""
+        if not hung or self.world.address in hung:
+            hung.append(self.world.address)
+            await asyncio.Event().wait()
+        await honest(self)
+
+    monkeypatch.setattr(Job, "_finish_data", finish)
+
+    async def scenario(stage: Stage) -> None:
+        tablet, dead = await with_a_tablet(stage, (*HOSTS, "e"), copy_idle_s=4.0)
+        stage.cluster.crash(server(dead))
+        await stage.until(
+            lambda: len(voters(stage, tablet)) == 3 and dead not in members_of(stage, tablet), 200.0
+        )
+        assert len(hung) == 1 and hung[0].rpartition("/")[2] not in members_of(stage, tablet)
 
     play(scenario, 0, OPTIONS)

@@ -128,3 +128,8 @@ def replicating(made: RaftCore, now: float = 10.0) -> RaftCore:
     made.durable(made.last_index, made.term)
     assert made.commit_index == made.last_index
     return made
+
+
+def next_plan(made: RaftCore, peer: str, now: float) -> AppendPlan:
+    made.tick(now)
+    return plans(made.take())[peer]

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from ebla.actors.errors import AlreadyInProgress, InvalidArgument, Unavailable
-from ebla.actors.tablet.raft.core import AppendPlan, Effects, RaftCore, Sent
+from ebla.actors.tablet.raft.core import AppendPlan, RaftCore, Sent
 from ebla.actors.tablet.raft.membership import check_change, forced, promoted
 from ebla.actors.tablet.raft.messages import (
     NON_VOTER,
@@ -18,17 +18,20 @@ from ebla.actors.tablet.raft.messages import (
     Peer,
 )
 from ebla.actors.tablet.raft.progress import (
-    NOT_RUNNING,
-    REPLICA_FAILED,
-    STARTS_FOR,
-    TABLET_COPYING,
     TABLET_DELETED,
-    TABLET_NOT_FOUND,
-    WRONG_SERVER,
 )
-from tests.raft.builders import BEAT, MIN, agree, append, config_entry, core, leader, plans, replicating
-
-FAILED_S = 60.0
+from tests.raft.builders import (
+    BEAT,
+    MIN,
+    agree,
+    append,
+    config_entry,
+    core,
+    leader,
+    next_plan,
+    plans,
+    replicating,
+)
 
 
 def members(voters: str, prevoters: str = "", *, index: int = -1, unsafe: int = 0) -> Configuration:
@@ -61,11 +64,6 @@ def met() -> tuple[RaftCore, AppendPlan]:
 def propose(made: RaftCore, wanted: Configuration) -> None:
     current = made.configuration
     made.propose_configuration(10.0, msgspec.structs.replace(wanted, index=current.index))
-
-
-def next_plan(made: RaftCore, peer: str, now: float) -> AppendPlan:
-    made.tick(now)
-    return plans(made.take())[peer]
 
 
 def kinds(made: RaftCore) -> dict[str, str]:
@@ -287,160 +285,3 @@ def test_what_was_forced_goes_with_its_entry() -> None:
     made.take()
     made.receive(MIN, "b", append("1@1", "3", term=3))
     assert made.configuration == members("abc")
-
-
-# -- health
-
-
-def health(made: RaftCore, now: float) -> dict[str, str]:
-    return made.health(now, FAILED_S)
-
-
-def refusal(made: RaftCore, now: float, peer: str, why: str) -> None:
-    plan = next_plan(made, peer, now)
-    made.failed(now, peer, Sent(now, plan), True, why)
-
-
-def test_who_follows_is_healthy_and_who_was_not_heard_yet_is_unknown() -> None:
-    made = leader(now=10.0)
-    agree(made, 10.0, plans(made.take())["b"])
-    assert health(made, 10.0) == {"b": "healthy", "c": "unknown"}
-    assert health(core(), 10.0) == {}, "only a leader knows"
-
-
-def test_silence_is_first_unknown_and_then_called_that_until_an_answer_comes() -> None:
-    made = replicating(leader(now=10.0))
-    assert health(made, 10.0 + 2 * MIN)["b"] == "healthy"
-    assert health(made, 10.01 + 2 * MIN)["b"] == "unknown"
-    assert health(made, 10.0 + FAILED_S)["b"] == "unknown"
-    assert health(made, 10.01 + FAILED_S)["b"] == "silent"
-    agree(made, 80.0, plans(_ticked(made, 80.0))["b"])
-    assert health(made, 80.0)["b"] == "healthy"
-
-
-def _ticked(made: RaftCore, now: float) -> Effects:
-    made.progress["c"].last_contact = now  # or it would step down
-    made.tick(now)
-    return made.take()
-
-
-def test_a_new_leader_gives_everybody_the_full_time() -> None:
-    made = leader(now=1000.0)
-    assert set(health(made, 1000.0 + FAILED_S).values()) == {"unknown"}
-    assert set(health(made, 1000.1 + FAILED_S).values()) == {"silent"}
-
-
-UNWELL = (TABLET_NOT_FOUND, TABLET_DELETED, REPLICA_FAILED)
-
-
-@pytest.mark.parametrize("why", UNWELL)
-def test_a_server_that_cannot_follow_for_long_is_failed_however_often_it_answers(why: str) -> None:
-    made = replicating(leader(now=10.0))
-    refusals(made, {20.0: why, 50.0: why, 79.0: why, 81.0: why})
-    assert health(made, 20.0 + FAILED_S)["b"] == "unknown"
-    assert health(made, 20.1 + FAILED_S)["b"] == "failed"
-    agree(made, 82.0, next_plan(made, "b", 82.0))
-    assert health(made, 82.0)["b"] == "healthy"
-
-
-def test_copies_that_fail_again_and_again_do_not_make_a_server_well() -> None:
-    made = replicating(leader(now=10.0))
-    refusals(made, {20.0: REPLICA_FAILED, 30.0: TABLET_COPYING, 31.0: TABLET_DELETED, 79.0: TABLET_COPYING})
-    refusals(made, {81.0: TABLET_NOT_FOUND})
-    assert health(made, 20.0 + FAILED_S)["b"] == "unknown"
-    assert health(made, 20.1 + FAILED_S)["b"] == "failed", "since it followed last"
-    agree(made, 82.0, next_plan(made, "b", 82.0))
-    refusals(made, {83.0: TABLET_DELETED})
-    assert health(made, 83.0 + FAILED_S)["b"] == "unknown", "that is over"
-
-
-def test_a_copy_and_a_start_get_the_time_that_they_take() -> None:
-    for why in (TABLET_COPYING, NOT_RUNNING):
-        made = replicating(leader(now=10.0))
-        refusals(made, {20.0: TABLET_DELETED, 60.0: why, 100.0: why})
-        assert health(made, 100.0 + FAILED_S)["b"] == "unknown"
-        assert health(made, 100.1 + FAILED_S)["b"] == "failed", "silent since"
-
-
-def test_a_start_that_never_ends_is_as_good_as_silence() -> None:
-    made = replicating(leader(now=10.0))
-    begun, long = 20.0, STARTS_FOR * FAILED_S
-    refusals(made, {begun + part * FAILED_S / 2: NOT_RUNNING for part in range(2 * STARTS_FOR + 1)})
-    assert health(made, begun + long)["b"] == "unknown"
-    assert health(made, begun + long + 0.1)["b"] == "silent", (
-        "it can still be helped by the log: maintenance bears it"
-    )
-    agree(made, begun + long + 1.0, next_plan(made, "b", begun + long + 1.0))
-    refusals(made, {begun + long + 2.0: NOT_RUNNING})
-    assert health(made, begun + long + 2.0)["b"] == "unknown", "that was another start"
-
-
-def test_a_start_in_the_middle_of_a_repair_is_waited_for_as_long_as_any_other() -> None:
-    begun, long = 25.0, STARTS_FOR * FAILED_S
-    made = replicating(leader(now=10.0))
-    refusals(made, {20.0: TABLET_DELETED})
-    refusals(made, {begun + part * FAILED_S / 2: NOT_RUNNING for part in range(2 * STARTS_FOR + 1)})
-    assert [health(made, begun + long + late)["b"] for late in (0.0, 0.1)] == ["unknown", "failed"]
-
-
-def test_a_server_that_copies_others_first_is_not_failed() -> None:
-    made = replicating(leader(now=10.0))
-    refusals(made, {20.0: TABLET_DELETED, 70.0: TABLET_DELETED, 81.0: TABLET_DELETED})
-    made.progress["b"].waits(81.0)
-    made.progress["c"].waits(81.0)
-    assert health(made, 81.0 + FAILED_S)["b"] == "unknown"
-    assert health(made, 81.1 + FAILED_S)["b"] == "failed"
-    assert made.progress["c"].unwell_since is None, "it follows"
-
-
-def refusals(made: RaftCore, told: dict[float, str]) -> None:
-    for now, why in told.items():
-        made.progress["c"].last_contact = now  # or it would step down
-        refusal(made, now, "b", why)
-
-
-def test_another_server_at_the_peers_address_means_that_the_peer_is_lost() -> None:
-    made = replicating(leader(now=10.0))
-    refusal(made, 11.0, "b", WRONG_SERVER)
-    assert health(made, 11.0) == {"b": "lost", "c": "healthy"}
-
-
-@pytest.mark.parametrize(
-    ("why", "patient"),
-    [(TABLET_DELETED, True), (TABLET_COPYING, True), (TABLET_NOT_FOUND, False), (REPLICA_FAILED, False)],
-)
-def test_a_refusal_gives_no_lease_and_patience_only_if_it_comes_from_one_that_votes(
-    why: str, patient: bool
-) -> None:
-    made = replicating(leader(now=10.0))
-    lead = made._lead
-    assert lead is not None
-    lease = lead.lease_until(10.0)
-    made.tick(10.5)
-    for peer, plan in plans(made.take()).items():
-        made.failed(10.5, peer, Sent(10.5, plan), True, why)
-    assert made.progress["b"].contact_at == made.progress["c"].contact_at == 10.5
-    assert lead.lease_until(10.5) == lease
-    assert lead.quorum_lost_at(10.5) == (10.5 if patient else 10.0) + 2 * MIN
-
-
-def test_a_lagging_peer_is_not_healthy_until_it_was_copied() -> None:
-    made = replicating(leader(now=10.0))
-    for _ in range(5):
-        made.propose(10.0, WRITE, 1)
-    sends = plans(made.take())
-    agree(made, 10.0, sends["b"])
-    made.durable(6, 1)
-    made.failed(10.0, "c", Sent(10.0, sends["c"]), None)
-    made.log.drop_to(6)
-    plan = next_plan(made, "c", 10.0 + BEAT)
-    made.replied(10.2, "c", Sent(10.1, plan), AppendReply(1, False, 0, 1, 1, 1))
-    assert made.needs_copy("c") and health(made, 10.2)["c"] == "unknown"
-    made.progress["c"].contact_at = 10.3 + FAILED_S
-    assert [health(made, at + FAILED_S)["c"] for at in (10.2, 10.3)] == ["unknown", "failed"]
-    made.progress["c"].contact_at, made.progress["c"].unwell_since = 10.2, None
-    assert health(made, 10.3 + FAILED_S)["c"] == "failed", "it is silent, and the log cannot help it"
-    assert made.progress["c"].last == (1, 1)
-    agree(made, 10.5, next_plan(made, "c", 10.5))
-    assert not made.needs_copy("c") and health(made, 10.5)["c"] == "healthy"
-    assert made.progress["c"].state == "replicate" and made.progress["c"].next == 7

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from typing import Any
 
@@ -10,10 +11,11 @@ import pytest
 from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.tablet import recovery
-from ebla.actors.tablet.copy_job import CopyEnded
+from ebla.actors.tablet.copy_job import STANDS_FOR, CopyEnded, Job
 from ebla.actors.tablet.copying import CANCELLED_S, Copies
-from tests.tablet.copies import copying, ended, entomb, fill, until
-from tests.tablet.harness import TABLET, Group, simulate
+from ebla.storage.errors import DiskFull
+from tests.tablet.copies import copying, ended, entomb, fill, same_rows, until
+from tests.tablet.harness import TABLET, Group, address, simulate
 
 
 def cancel(group: Group, host: str) -> Any:
@@ -97,3 +99,67 @@ def test_a_copy_that_is_complete_is_not_called_cancelled(monkeypatch: pytest.Mon
         assert group.server(target).lifecycle.state_of(TABLET) == m.RUNNING
 
     simulate(scenario)
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_a_copy_that_gets_no_further_is_told_of_and_one_that_waits_for_its_turn_is_not(
+    monkeypatch: pytest.MonkeyPatch, hangs: bool
+) -> None:
+    idle_s = 2.0
+    over, asked, finished = asyncio.Event(), Job._ask, Job._finish_data
+    seen: dict[str, None] = {}
+
+    async def ask(self: Job, number: int) -> m.Chunk:
+        if not hangs and not over.is_set():
+            raise errors.Throttled("others are copied", limit="for a test", retry_after_s=idle_s)
+        return await asked(self, number)
+
+    async def finish(self: Job) -> None:
+        if hangs:
+            await over.wait()
+        await finished(self)
+
+    monkeypatch.setattr(Job, "_ask", ask)
+    monkeypatch.setattr(Job, "_finish_data", finish)
+
+    async def scenario(group: Group) -> None:
+        leader = await group.leader()
+        target, other = await group.followers()
+        await fill(group, 50)
+        uuid, core = group.server(target).instance.uuid, group.replica(leader).core
+        await entomb(group, target)
+        await until(group, lambda: bool(group.server(target).copies.jobs), "it is copied")
+        for _ in range(30):
+            await group.sleep(STANDS_FOR * idle_s / 10)
+            seen[core.progress[uuid].refusal or ""] = None
+        assert list(seen)[-1] == ("copy_stalled" if hangs else "tablet_copying")
+        assert hangs or "copy_stalled" not in seen
+        over.set()
+        await until(group, lambda: group.server(target).copies.done == 1, "what goes on may succeed")
+        await same_rows(group, target, other)
+
+    simulate(scenario, copy_idle_s=idle_s)
+
+
+def test_what_a_failed_copy_left_is_removed_later_if_the_disk_is_too_full_and_the_server_goes_on() -> None:
+    async def scenario(group: Group) -> None:
+        _, target, other = await copying(group, 400)
+        server = group.server(target)
+        honest, refused = server.world.disk.remove, 0
+
+        async def remove(path: str) -> None:
+            nonlocal refused
+            refused += 1
+            if refused == 1:
+                raise DiskFull("no space left on the device")
+            await honest(path)
+
+        server.world.disk.remove = remove  # type: ignore[method-assign]
+        await cancel(group, target)
+        assert group.cluster.alive(address(target)) and refused == 1
+        assert not server.lifecycle.stones[TABLET].finished
+        await until(group, lambda: server.lifecycle.stones[TABLET].finished, "it is tried again", CANCELLED_S)
+        await until(group, lambda: server.copies.done == 1, "the next copy succeeds")
+        await same_rows(group, target, other)
+
+    simulate(scenario, copy_bytes_per_s=20_000)

@@ -33,6 +33,7 @@ PROBE, REPLICATE, LAGGING = "probe", "replicate", "lagging"
 
 # Why a server cannot answer for a replica: the words of EnvelopeReply.refusals, and who is not the server any more.
 TABLET_NOT_FOUND, TABLET_DELETED, TABLET_COPYING = "tablet_not_found", "tablet_deleted", "tablet_copying"
+COPY_STALLED = "copy_stalled"  # for long nothing of its copy was written
 REPLICA_FAILED, DAMAGED, NOT_RUNNING = "replica_failed", "damaged", "not_running"
 VOTES_FORGOTTEN = "votes_forgotten"  # it failed, and does not know for whom it voted
 WRONG_SERVER = "wrong_server"
@@ -42,6 +43,7 @@ UNABLE = (
     REPLICA_FAILED,
     VOTES_FORGOTTEN,
     DAMAGED,
+    COPY_STALLED,
 )  # without a copy, for ever
 
 STARTS_FOR = (
@@ -148,7 +150,7 @@ class Progress:
     def refused(self, now: float, refusal: str) -> None:
         """Its server answered, and told why the replica cannot."""
         self.contact_at = now
-        if refusal in (TABLET_DELETED, TABLET_COPYING):
+        if refusal in (TABLET_DELETED, TABLET_COPYING, COPY_STALLED):
             self.last_contact = now
         if refusal != self.refusal:
             self.refusal, self.refused_since = refusal, now
