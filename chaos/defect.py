@@ -21,6 +21,15 @@ SLOW_AND_CUT_OFF = (
 # Half of all messages come twice, a fifth of them up to a second late: after the sender was answered, and has gone on.
 LATE_DUPLICATES = (Fault(0.0, "repeat", (), 8.0, 0.5), Fault(0.0, "delay", (), 8.0, 1.0))
 
+# Every message comes twice, and some of them late; masters die, and journal nodes are cut off from the next one once it has
+# begun, so that nobody holds a lease of them by the time that its requests come again.
+LATE_PROMISES = (
+    Fault(0.0, "repeat", (), 12.0, 1.0),
+    Fault(0.0, "delay", (), 12.0, 5.0),
+    *(Fault(at_s, "crash", ("master",), 1.0) for at_s in (1.0, 5.0, 9.0)),
+    *(Fault(at_s, "isolate", (f"journal-{n}",), 2.0) for n, at_s in enumerate((3.0, 3.5, 7.0))),
+)
+
 
 @dataclass(frozen=True)
 class Defect:

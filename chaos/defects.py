@@ -317,6 +317,11 @@ def skip_the_fence_of_journal_nodes() -> list[Swap]:
     return [(rules, "fence", lambda view, epoch: None)]
 
 
+def promise_an_epoch_again() -> list[Swap]:
+    """Of two who want the same number both may get a majority."""
+    return [(rules, "is_new", lambda state, epoch: epoch >= state.promised)]
+
+
 def believe_in_a_lease_for_ever() -> list[Swap]:
     def holds(self: Holder) -> bool:
         return self.lost is None and self.epoch > 0

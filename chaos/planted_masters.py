@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ebla.chaos import defects
-from ebla.chaos.defect import Defect
+from ebla.chaos.defect import LATE_PROMISES, Defect
 
 MASTERS = (
     Defect(
@@ -29,6 +29,15 @@ MASTERS = (
         60,
         defects.skip_the_fence_of_journal_nodes,
         seed=17,
+    ),
+    Defect(
+        "equal-epoch-promised",
+        "a journal node promises an epoch that it has promised before",
+        "masters",
+        20,
+        defects.promise_an_epoch_again,
+        seed=2,
+        faults=LATE_PROMISES,
     ),
     Defect(
         "take-over-behind",

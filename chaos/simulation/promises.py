@@ -1,5 +1,6 @@
 """What journal nodes have promised to writers, and whether they keep it: once the promise of an epoch, or the answer to a request
-of it, has left, no request of a lower one is carried out, whatever became of the node in between.
+of it, has left, no request of a lower one is carried out, and that epoch is promised to nobody else, whatever became of the node in
+between.
 
 A node whose directory was lost, or is an old copy, is another one here; how it may count again is rejoin.py's matter.
 """
@@ -25,9 +26,11 @@ class Stamped(Protocol):
 
 @dataclass
 class Promises:
-    """By uuid of a node and journal: the highest epoch that has left it. `broken` says who broke its word."""
+    """By uuid of a node and journal: the highest epoch that has left it, and every one that it was asked to promise and did.
+    `broken` says who broke its word."""
 
     epochs: dict[tuple[str, str], int] = field(default_factory=dict)
+    given: dict[tuple[str, str], dict[int, None]] = field(default_factory=dict)
     broken: str = ""
 
     def of(self, uuid: str, journal: str) -> int:
@@ -36,9 +39,17 @@ class Promises:
     def note(self, uuid: str, journal: str, epoch: int) -> None:
         self.epochs[uuid, journal] = max(epoch, self.of(uuid, journal))
 
-    def break_by(self, node: str, request: Stamped, promised: int) -> None:
+    def give(self, uuid: str, journal: str, epoch: int) -> bool:
+        """Whether nobody was given this one before. The answer to one who was may have left in between."""
+        given = self.given.setdefault((uuid, journal), {})
+        if epoch in given:
+            return False
+        given[epoch] = None
+        return True
+
+    def break_by(self, node: str, request: object, epoch: int, promised: int) -> None:
         if not self.broken:
-            what = f"{type(request).__name__} of epoch {request.stamp.epoch}"
+            what = f"{type(request).__name__} of epoch {epoch}"
             self.broken = f"{node} carried out {what} after it had promised epoch {promised}"
 
 
@@ -56,8 +67,18 @@ class WatchedNode(JournalNode):
 
     @rpc
     async def new_epoch(self, request: m.NewEpochRequest) -> m.NewEpochReply:
+        """Who wants one that is promised already is refused, also if it is the one who has it."""
+        name = request.journal.name
+        promised = self.promises.of(self.instance.uuid, name)
         reply = await super().new_epoch(request)
-        self._note(request.journal.name, request.epoch)
+        uuid = self.instance.uuid
+        if not self.is_copy(uuid):
+            mine = self.promises.give(uuid, name, request.epoch)
+            if not mine or request.epoch <= promised:
+                self.promises.break_by(
+                    self.world.address, request, request.epoch, max(promised, request.epoch)
+                )
+        self._note(name, request.epoch)
         return reply
 
     @rpc
@@ -94,7 +115,7 @@ class WatchedNode(JournalNode):
         promised = self.promises.of(self.instance.uuid, name)
         reply = await carry_out(request)
         if request.stamp.epoch < promised and not self.is_copy(self.instance.uuid):
-            self.promises.break_by(self.world.address, request, promised)
+            self.promises.break_by(self.world.address, request, request.stamp.epoch, promised)
         self._note(name, request.stamp.epoch)
         return reply
 
