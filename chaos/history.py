@@ -11,7 +11,8 @@ operation may still be going on), so its client goes on under a new number: Jeps
 and Porcupine expect. `time_us` is of the stage's clock and only orders events of one history.
 
 Operations and their values, per workload, are told in chaos/workloads/. Names that begin with `order-` are what an
-operator asks of a role, such as `order-move_replica`: it may be refused, and no checker of data looks at it.
+operator asks of a role, such as `order-move_replica`: it may be refused, and no checker of data looks at it. Nor does one at
+what is asked beside that, `beside-tables`: only its errors are judged.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import msgspec
 
 INVOKE, OK, FAIL, INFO = "invoke", "ok", "fail", "info"
 ENDS = (OK, FAIL, INFO)
-ORDER = "order-"
+ORDER, BESIDE = "order-", "beside-"
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -42,6 +43,11 @@ class Event(msgspec.Struct, frozen=True):
 
 def is_order(operation: str) -> bool:
     return operation.startswith(ORDER)
+
+
+def is_data(operation: str) -> bool:
+    """Whether a checker of data looks at it."""
+    return not operation.startswith((ORDER, BESIDE))
 
 
 @dataclass(frozen=True)

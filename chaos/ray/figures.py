@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import msgspec
 
-from ebla.chaos.history import FAIL, INFO, INVOKE, OK, ORDER, Event, History, is_order
+from ebla.chaos.history import FAIL, INFO, INVOKE, OK, Event, History, is_data
 from ebla.chaos.plans import DESTROY
 from ebla.chaos.ray.struck import OBSERVED, FaultReport
 
@@ -46,7 +46,8 @@ class Recovery(msgspec.Struct, frozen=True):
 
 
 def writes(event: Event) -> bool:
-    return event.operation != "count" and not event.operation.startswith(("read", ORDER))
+    operation = event.operation
+    return is_data(operation) and operation != "count" and not operation.startswith("read")
 
 
 def per_second(histories: Iterable[History], until_s: float) -> tuple[Second, ...]:
@@ -55,7 +56,7 @@ def per_second(histories: Iterable[History], until_s: float) -> tuple[Second, ..
     for history in histories:
         for event in history.events:
             second = event.time_us // 1_000_000
-            if event.type != INVOKE and not is_order(event.operation) and 0 <= second < len(counts):
+            if event.type != INVOKE and is_data(event.operation) and 0 <= second < len(counts):
                 counts[second][kinds[event.type]] += 1
     return tuple(Second(*each) for each in counts)
 

@@ -255,10 +255,10 @@ class Nemesis(NetworkFaults):
         state = self.cluster.state(address_of(fault.where[0]))
         expired = 0
         until = self.cluster.loop.time() + fault.for_s
-        while self.cluster.loop.time() < until:
-            expired += 0 if state.holder is None else state.holder.expire_snapshots()
-            await asyncio.sleep(GROW_EVERY_S)
-        self.effects[fault.kind] += expired > 0
+        with self._seen(fault, lambda: expired):
+            while self.cluster.loop.time() < until:
+                expired += 0 if state.holder is None else state.holder.expire_snapshots()
+                await asyncio.sleep(GROW_EVERY_S)
 
     async def _fail_sync(self, fault: Fault) -> None:
         host = fault.where[0]

@@ -24,12 +24,23 @@ class NetworkFaults:
         self.network = deployment.cluster.network
         self.effects: Counter[str] = Counter()
         self._in_force: dict[tuple[str, str], list[float]] = {}
+        self._unended: list[tuple[str, Callable[[], float], float]] = []
+
+    def effects_so_far(self) -> Counter[str]:
+        """With those of what is still in force, as it is when an invariant breaks."""
+        found = self.effects.copy()
+        for kind, evidence, before in self._unended:
+            found[kind] += evidence() != before
+        return found
 
     @contextmanager
     def _seen(self, fault: Fault, evidence: Callable[[], float]) -> Iterator[None]:
         """It had an effect if the evidence of one is not what it was: nothing counts because it was tried."""
         before = evidence()
+        unended = fault.kind, evidence, before
+        self._unended.append(unended)
         yield
+        self._unended.remove(unended)
         self.effects[fault.kind] += evidence() != before
 
     @contextmanager

@@ -18,7 +18,7 @@ import msgspec
 
 from ebla.chaos.checkers.refusals import tally
 from ebla.chaos.checkers.verdict import Verdict
-from ebla.chaos.history import INFO, OK, History, is_order
+from ebla.chaos.history import INFO, OK, History, is_data
 from ebla.chaos.plans import Plan, generate
 from ebla.chaos.scenarios import Scenario
 from ebla.chaos.simulation import loop
@@ -232,7 +232,7 @@ class Run:
             event.type
             for history in self.histories.values()
             for event in history.events
-            if not is_order(event.operation)
+            if is_data(event.operation)
         ]
         answered, told = events.count(OK), tally(self.histories)
         return Report(
@@ -246,7 +246,7 @@ class Run:
             answered=answered,
             unknown=events.count(INFO),
             healed_s=self.healed_s,
-            effects=dict(self.nemesis.effects) if self.nemesis else {},
+            effects=dict(self.nemesis.effects_so_far()) if self.nemesis else {},
             fired=dict(self.points.fired),
             crashed=dict(self.points.crashed),
             reached=dict(self.points.reached),

@@ -32,12 +32,15 @@ ROWS_MAX = 12  # of one insert
 KEPT_S = 3600.0
 SHORT_S = 0.3
 ENDED_S = 10  # seconds in which such a table must be gone, once nothing fails any more
-# A drop whose answer was lost is carried out under whatever comes next; after an alteration whose answer was lost a client
+# Clients that begin at once take the same name for their tables, and look for another. A drop whose answer was lost is carried out under whatever comes next; after an alteration whose answer was lost a client
 # asks for columns that are there, or gone.
 EXPLAINED = {
     "insert": ("TableDropped",),
     "set-aside": ("TableDropped",),
     "alter": ("TableDropped", "InvalidArgument"),
+    "beside-create": ("AlreadyPresent",),
+    "beside-scan": ("TableDropped",),
+    "beside-info": ("TableDropped",),
 }
 
 
@@ -73,13 +76,14 @@ class Alters(Workload):
         replicas = client.stage.replicas
         mine: _Mine | None = None
         while mine is None and not client.stopping:
+            call = client.db.create_table(
+                name, schema=schema, primary_key=["k"], partition_by=by, replicas=replicas
+            )
             try:
-                table = await client.db.create_table(
-                    name, schema=schema, primary_key=["k"], partition_by=by, replicas=replicas
-                )
+                table = await client.beside("create", name, call)
                 mine = _Mine(table, table._routes.info.table)
                 self._tables.append(mine)
-            except ebla.EblaError:
+            except NoAnswer:
                 name += "'"
                 await client.pause()
 
@@ -153,24 +157,20 @@ class Alters(Workload):
             raise
 
     async def _read_whole(self, client: Client, mine: _Mine) -> None:
-        try:
-            listed = await client.db.tables(self.name, deadline_s=client.deadline_s())
-            name = next((each.name for each in listed if each.table == mine.id), None)
-            table = None if name is None else await client.db.table(name, deadline_s=client.deadline_s())
-        except ebla.EblaError as error:
-            raise NoAnswer from error
-        if table is None:
+        call = client.db.tables(self.name, deadline_s=client.deadline_s())
+        listed = await client.beside("tables", None, call)
+        name = next((each.name for each in listed if each.table == mine.id), None)
+        if name is None:
             await self._recalled(client, mine)
             raise NoAnswer
+        table = await client.beside("table", name, client.db.table(name, deadline_s=client.deadline_s()))
         await self._read_through(client, mine, table)
 
     async def _find_kept(self, client: Client) -> None:
         """Of the tables whose time to be recalled is over."""
         prefix = f"{self.name}-short-"
-        try:
-            kept = await client.db.tables(prefix, deleted=True, deadline_s=client.deadline_s())
-        except ebla.EblaError as error:
-            raise NoAnswer from error
+        call = client.db.tables(prefix, deleted=True, deadline_s=client.deadline_s())
+        kept = await client.beside("tables", prefix, call)
         self._kept = [table.name for table in kept]
 
     async def _read(self, client: Client, mine: _Mine) -> None:
@@ -178,12 +178,12 @@ class Alters(Workload):
 
     async def _read_through(self, client: Client, mine: _Mine, table: aio.Table) -> None:
         sure = list(mine.sure)
+        scan = table.scan(deadline_s=10.0 + client.deadline_s())
         try:
-            scan = table.scan(deadline_s=10.0 + client.deadline_s())
-            found = (await scan.to_arrow()).to_pylist()
-        except ebla.EblaError as error:
+            found = (await client.beside("scan", table.name, scan.to_arrow())).to_pylist()
+        except NoAnswer:
             await self._recalled(client, mine)
-            raise NoAnswer from error
+            raise
         columns = [column for column in scan._plan.schema.columns if column.name != "k"]
         seen = {row["k"]: row for row in found}
         self.judged += 1
@@ -205,11 +205,12 @@ class Alters(Workload):
                     self.problems.append(f"{table.name}: {told}; it should be {expected}")
 
     async def _drop(self, client: Client, mine: _Mine) -> None:
-        try:
-            await mine.table.info(deadline_s=client.deadline_s())  # it may have another name by now
-        except ebla.EblaError as error:
+        try:  # it may have another name by now
+            info = mine.table.info(deadline_s=client.deadline_s())
+            await client.beside("info", mine.table.name, info)
+        except NoAnswer:
             await self._recalled(client, mine)
-            raise NoAnswer from error
+            raise
         call = client.db.drop_table(mine.table.name, reserve_s=KEPT_S, deadline_s=client.deadline_s())
         try:
             await client.ask("set-aside", mine.table.name, None, call)
@@ -228,17 +229,12 @@ class Alters(Workload):
         """A table that nobody recalls, or too late."""
         self._short += 1
         name = f"{self.name}-short-{self._short}"
-        try:
-            await client.db.create_table(
-                name,
-                schema=pa.schema([("k", pa.int64())]),
-                primary_key=["k"],
-                replicas=client.stage.replicas,
-                wait_s=0,
-            )
-            await client.db.drop_table(name, reserve_s=SHORT_S, deadline_s=client.deadline_s())
-        except ebla.EblaError as error:
-            raise NoAnswer from error
+        schema = pa.schema([("k", pa.int64())])
+        replicas = client.stage.replicas
+        made = client.db.create_table(name, schema=schema, primary_key=["k"], replicas=replicas, wait_s=0)
+        await client.beside("create", name, made)
+        gone = client.db.drop_table(name, reserve_s=SHORT_S, deadline_s=client.deadline_s())
+        await client.beside("drop", name, gone)
 
 
 def _columns(table: aio.Table) -> list[Column]:

@@ -21,7 +21,7 @@ from ebla import aio
 from ebla.actors.world import Clock, Network
 from ebla.chaos.checkers.refusals import NOTHING, Explained, check_refusals
 from ebla.chaos.checkers.verdict import Verdict, together
-from ebla.chaos.history import FAIL, INFO, INVOKE, OK, ORDER, History
+from ebla.chaos.history import BESIDE, FAIL, INFO, INVOKE, OK, ORDER, History
 from ebla.storage.errors import EblaError
 
 T = TypeVar("T")
@@ -108,8 +108,16 @@ class Client:
         return told
 
     async def order(self, verb: str, key: Any, call: Awaitable[T]) -> T:
-        """What an operator asks of a role, noted by a process of its own: others may ask meanwhile. Raises NoAnswer."""
-        process, operation = self.history.new_process(), f"{ORDER}{verb}"
+        """What an operator asks of a role. Raises NoAnswer."""
+        return await self._ask_apart(f"{ORDER}{verb}", key, call)
+
+    async def beside(self, what: str, key: Any, call: Awaitable[T]) -> T:
+        """What is asked on the way to what is judged. Its errors are judged, too. Raises NoAnswer."""
+        return await self._ask_apart(f"{BESIDE}{what}", key, call)
+
+    async def _ask_apart(self, operation: str, key: Any, call: Awaitable[T]) -> T:
+        """Noted by a process of its own: others may ask meanwhile."""
+        process = self.history.new_process()
         self.note(process, INVOKE, operation, key)
         try:
             told = await call

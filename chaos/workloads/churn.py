@@ -20,7 +20,7 @@ from ebla.actors.master.messages import HandOverReply, HandOverRequest
 from ebla.chaos.checkers.sets import check_set
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import History
-from ebla.chaos.workloads.base import Client, NoAnswer, Workload, persist, until_stopped
+from ebla.chaos.workloads.base import Client, Workload, persist, until_stopped
 from ebla.chaos.workloads.operators import Operators
 from ebla.survey import digests
 from ebla.verdicts import Unanswered
@@ -92,13 +92,9 @@ class Churn(Operators, Workload):
         )
         table = await client.ask("add", name, None, made, lambda table: True)
         mine.append(name)
-        try:
-            await table.upsert(
-                [{"k": k, "v": name} for k in range(ROWS)], deadline_s=10.0 + client.deadline_s()
-            )
-            found = await table.scan(deadline_s=10.0 + client.deadline_s()).count()
-        except ebla.EblaError as error:
-            raise NoAnswer from error
+        rows = [{"k": k, "v": name} for k in range(ROWS)]
+        await client.beside("upsert", name, table.upsert(rows, deadline_s=10.0 + client.deadline_s()))
+        found = await client.beside("scan", name, table.scan(deadline_s=10.0 + client.deadline_s()).count())
         if found != ROWS:
             self.problems.append(f"{name} was given {ROWS} rows and has {found}")
 
@@ -139,10 +135,8 @@ class Churn(Operators, Workload):
         info = await self._some_table(client)
         if info is None:
             return
-        try:
-            found = await digests(client.network, [info], timeout_s=DIGEST_S)
-        except ebla.EblaError as error:
-            raise NoAnswer from error
+        call = digests(client.network, [info], timeout_s=DIGEST_S)
+        found = await client.beside("digests", info.name, call)
         for tablet, told in found.items():
             known = {
                 uuid: (reply.rows, reply.digest)
@@ -154,13 +148,11 @@ class Churn(Operators, Workload):
 
     async def _look(self, client: Client, mine: list[str]) -> None:
         """All that operators look at, and what node-local readers and readers that lose interest ask."""
-        try:
-            await client.db.servers(deadline_s=client.deadline_s())
-            await client.db.status(deadline_s=client.deadline_s())
-            if mine:
-                await self._read_a_little(client, client.random.choice(mine))
-        except ebla.EblaError as error:
-            raise NoAnswer from error
+        await client.beside("servers", None, client.db.servers(deadline_s=client.deadline_s()))
+        await client.beside("status", None, client.db.status(deadline_s=client.deadline_s()))
+        if mine:
+            name = client.random.choice(mine)
+            await client.beside("scan", name, self._read_a_little(client, name))
         tablet = await self._some_tablet(client)
         if tablet is None or tablet.leader is None:
             return

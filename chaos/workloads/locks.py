@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any
 
-import ebla
 from ebla.actors.coordination import paths
 from ebla.chaos.checkers.coordination import check_coordination
 from ebla.chaos.checkers.verdict import Verdict
@@ -124,10 +123,8 @@ class _User:
             self._forget()
         if self.session is None:
             timeout_s = self.client.random.choice(TIMEOUTS_S)
-            try:
-                self.session = await self.client.db.session(timeout_s, deadline_s=self.client.deadline_s())
-            except ebla.EblaError as error:
-                raise NoAnswer from error
+            call = self.client.db.session(timeout_s, deadline_s=self.client.deadline_s())
+            self.session = await self.client.beside("session", None, call)
         return self.session
 
     async def leave(self) -> None:

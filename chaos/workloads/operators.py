@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TypeVar
 
 import msgspec
 
-import ebla
 from ebla.actors import messages as m
-from ebla.chaos.workloads.base import Client, NoAnswer
+from ebla.chaos.checkers.refusals import Explained
+from ebla.chaos.workloads.base import Client
 
 Reply = TypeVar("Reply")
 TELL_S = 5.0
 
 
 class Operators:
-    """A refusal, or no answer, is NoAnswer: an operator looks again."""
+    """A refusal, or no answer, is NoAnswer: an operator looks again. A table that was listed may be gone by the time that it is
+    looked at."""
+
+    explained: Explained = MappingProxyType({"beside-info": ("NotFound", "TableDropped")})
 
     async def _hand_over(self, client: Client) -> None:
         """Some tablet's leader steps down, for a successor that the operator names, or whoever is best."""
@@ -49,16 +53,17 @@ class Operators:
         )
 
     async def _some_table(self, client: Client) -> m.TableInfo | None:
-        try:
-            tables = await client.db.tables(deadline_s=client.deadline_s())
-            if not tables:
-                return None
-            name = client.random.choice(tables).name
-            return await (await client.db.table(name, deadline_s=client.deadline_s())).info()
-        except ebla.EblaError as error:
-            raise NoAnswer from error
+        tables = await client.beside("tables", None, client.db.tables(deadline_s=client.deadline_s()))
+        if not tables:
+            return None
+        name = client.random.choice(tables).name
+        return await client.beside("info", name, _info(client, name))
 
     async def _some_tablet(self, client: Client) -> m.TabletLocation | None:
         info = await self._some_table(client)
         tablets = [tablet for tablet in info.tablets if tablet.replicas] if info else []
         return client.random.choice(tablets) if tablets else None
+
+
+async def _info(client: Client, name: str) -> m.TableInfo:
+    return await (await client.db.table(name, deadline_s=client.deadline_s())).info()

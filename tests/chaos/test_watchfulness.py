@@ -32,6 +32,30 @@ def test_an_invariant_that_breaks_down_is_no_pass(monkeypatch: pytest.MonkeyPatc
     assert "KeyError" in report.violation
 
 
+def test_what_is_in_force_when_an_invariant_breaks_counts_by_what_was_seen_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(deployment: object) -> None:
+        assert asyncio.get_running_loop().time() < 8.0, "it broke"
+
+    decided = (
+        Fault(1.0, "isolate", ("host-1",), 60.0),
+        Fault(1.0, "cut_one_way", ("host-2", "host-3"), 60.0),
+        Fault(1.0, "lose", (), 60.0, 0.1),
+        Fault(1.0, "slow_disk", ("host-2",), 60.0, 0.1),
+        Fault(1.0, "clock_rate", ("host-3",), 60.0, 1.05),
+    )
+    idle = (
+        Fault(1.5, "grow_map", ("host-1",), 60.0),  # where nobody can be reading
+        Fault(50.0, "pause", ("host-2",), 1.0),
+    )
+    monkeypatch.setattr(invariants, "one_master_serves", broken)
+    report = soak.quiet(Run(scenario("chains"), Plan("chains", 1, decided + idle)).go)
+    assert report.violation.startswith("AssertionError: it broke")
+    found = {kind: count for kind, count in report.effects.items() if count}
+    assert found == {fault.kind: 1 for fault in decided}
+
+
 def test_what_is_called_durable_must_lie_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the role itself believes: a commit that returns before its sync is found by looking at the disk."""
     honest = MemoryEnvironment.commit

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Awaitable
 from typing import Any
 
 import pytest
 
+from ebla import aio
 from ebla.actors.errors import TimedOut
 from ebla.actors.messages import DELETE, UPDATE
 from ebla.actors.tablet.apply import Rows
@@ -119,6 +121,30 @@ def test_a_database_that_refuses_every_update_and_delete_does_not_pass(
     monkeypatch.setattr(Rows, "_change", refusing)
     report = soak.carry_out(soak.Task(plan_of(scenario("calm"), 0)))
     assert "was refused, and no fault explains it: InvalidArgument: only upserts today" in report.violation
+
+
+@pytest.mark.parametrize("name", ["alters", "churn", "moves"])
+def test_nor_may_what_a_workload_asks_on_the_way_be_refused(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which no checker of data looks at."""
+    at = {
+        "alters": (aio.Scan, "to_arrow"),
+        "churn": (aio.Database, "status"),
+        "moves": (aio.Database, "servers"),
+    }
+    where, method = at[name]
+    honest, asked = getattr(where, method), itertools.count(1)
+
+    async def refusing(self: Any, *arguments: Any, **more: Any) -> Any:
+        if next(asked) % 2 == 0:
+            raise InvalidArgument("not today")
+        return await honest(self, *arguments, **more)
+
+    monkeypatch.setattr(where, method, refusing)
+    run = "members" if name == "moves" else name
+    report = soak.carry_out(soak.Task(plan_of(scenario(run), 0)))
+    assert "was refused, and no fault explains it: InvalidArgument: not today" in report.violation
 
 
 def test_a_soak_in_which_an_operators_verb_is_always_refused_is_no_pass(
