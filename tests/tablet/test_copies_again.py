@@ -91,12 +91,17 @@ def test_a_copy_that_is_complete_is_not_called_cancelled(monkeypatch: pytest.Mon
 
             self.lifecycle.superblocks.save = slowly  # type: ignore[method-assign]
             await honest(self, job)
+            self.lifecycle.superblocks.save = save  # type: ignore[method-assign]
 
         monkeypatch.setattr(Copies, "_ready", ready)
         _, target, _ = await copying(group, 10)
+        copies = group.server(target).copies
         await ended(group, target)
         await until(group, lambda: bool(told), "it is told")
         assert group.server(target).lifecycle.state_of(TABLET) == m.RUNNING
+        monkeypatch.setattr(Copies, "_ready", honest)
+        await entomb(group, target)
+        await until(group, lambda: copies.done == 2, "the next one need not wait", CANCELLED_S / 2)
 
     simulate(scenario)
 

@@ -3,12 +3,13 @@ newcomer, on the same server."""
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.repair_messages import ADD, LOST, REMOVE, MemberChange
-from ebla.actors.tablet.raft.messages import NON_VOTER, HardState, Peer, VoteRequest
+from ebla.actors.tablet.raft.messages import CONFIG, NON_VOTER, Configuration, HardState, Peer, VoteRequest
 from ebla.actors.tablet.server import RECORDS
 from tests.tablet.copies import one_away, same_rows, start, until
 from tests.tablet.harness import TABLET, Group, address, row, simulate
@@ -137,5 +138,33 @@ def test_a_leader_that_may_be_superseded_makes_no_newcomer() -> None:
         with pytest.raises(errors.Unavailable, match="no lease"):
             await source.begin(replica, request)
         assert not source.all()
+
+    simulate(scenario)
+
+
+@pytest.mark.usefixtures("unmended")
+def test_one_whose_removal_is_not_committed_yet_is_no_newcomer() -> None:
+    """It may be undone."""
+
+    async def scenario(group: Group) -> None:
+        leader, target, other = await forgotten(group)
+        server, replica = group.server(leader), group.replica(leader)
+        core, uuid = replica.core, group.server(target).instance.uuid
+        for host in (target, other):
+            group.cluster.network.isolate(address(host))
+        peers = tuple(
+            as_peer(group, target, member=NON_VOTER) if peer.uuid == uuid else peer
+            for peer in core.configuration.peers
+        )
+        wanted = Configuration(peers, core.configuration.index)
+        index, term = core.propose_configuration(server.world.clock.monotonic(), wanted)
+        replica._append_own(index, term, CONFIG, msgspec.msgpack.encode(wanted))
+        replica.absorb()
+        server.rounds.touch(replica)
+        assert core.configuration.index == index > core.committed_configuration.index
+        request = m.BeginSessionRequest(server.instance.uuid, TABLET, uuid, term, forgetful=True)
+        with pytest.raises(errors.IllegalState, match="has forgotten its votes and is a voter"):
+            await server.sessions.begin(replica, request)
+        assert not server.sessions.all()
 
     simulate(scenario)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from ebla.actors import errors
 from ebla.actors import messages as m
+from ebla.actors.repair_messages import REMOVE
+from ebla.actors.tablet.copy_job import CopyEnded
 from ebla.actors.tablet.copying import Copies
 from ebla.actors.tablet.holds import CATCHING_UP, SENDING
-from tests.tablet.copies import entomb, fill, same_rows, until
+from tests.tablet.copies import copying, entomb, fill, same_rows, until
 from tests.tablet.harness import TABLET, Group, address, row, simulate
+from tests.tablet.test_forgotten_votes import as_peer, change
 
 RETAINED = 40
 SHORT: dict[str, Any] = {"log_retained_entries_max": RETAINED, "copy_idle_s": 5.0}
@@ -37,15 +41,18 @@ async def written(group: Group, entries: int, *hosts: str) -> None:
     await flush(group, *hosts)
 
 
+@pytest.mark.parametrize("checked_s", [0.0, 15.0])
 def test_a_replica_catches_up_although_more_was_written_during_its_copy_than_the_log_retains(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, checked_s: float
 ) -> None:
+    """Also if what was copied is checked for longer than an idle session lives."""
     honest = Copies._ready
 
     async def scenario(group: Group) -> None:
         leader, target, other = await opened(group)
 
         async def ready(self: Copies, job: Any) -> None:
+            await self.world.clock.sleep(checked_s)
             await written(group, 2 * RETAINED, leader, other)
             await honest(self, job)
 
@@ -140,3 +147,33 @@ def test_a_copy_whose_log_outgrows_its_limits_is_ended_and_the_log_is_trimmed() 
         await until(group, lambda: replica.log.dropped.index > begun.flushed.index, "the log is trimmed")
 
     simulate(scenario, log_retained_entries_max=RETAINED)
+
+
+@pytest.mark.usefixtures("unmended")
+@pytest.mark.parametrize("why", ["its copy failed", "it has left"])
+def test_nothing_is_held_for_one_whose_copy_failed_or_that_has_left(
+    monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    """At once: what is idle is let go of much later here."""
+    over = asyncio.Event()
+
+    async def ready(self: Copies, job: Any) -> None:
+        await over.wait()
+        raise CopyEnded("for a test")
+
+    monkeypatch.setattr(Copies, "_ready", ready)
+
+    async def scenario(group: Group) -> None:
+        leader, target, _ = await copying(group, 50)
+        holds = group.server(leader).sessions.holds
+        await until(group, lambda: len(holds) == 1, "all is sent")
+        await group.sleep(5.0)
+        assert len(holds) == 1
+        if why == "it has left":
+            await change(group, leader, REMOVE, as_peer(group, target))
+        else:
+            over.set()
+        await until(group, lambda: not len(holds), why, 3.0)
+        over.set()
+
+    simulate(scenario, copy_idle_s=1000.0)
