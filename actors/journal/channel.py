@@ -182,8 +182,8 @@ class Channel:
         )
 
     def tell(self) -> None:
-        """If the node has nothing to do and does not know what is committed, or was not heard for long, tell it."""
-        quiet = self._now() - self._heard_at >= self._options.quiet_s
+        """If the node has nothing to do, and is left out, does not know what is committed, or was not heard for long: tell it."""
+        quiet = self.left_out or self._now() - self._heard_at >= self._options.quiet_s
         if not self._queue and (self._told < self._commits.txid or quiet) and self._due():
             self._heartbeat_at = self._now()
             call = self.ask("heartbeat", m.Heartbeat, m.Heard, self._options.write_timeout_s)

@@ -64,7 +64,7 @@ class JournalOptions(msgspec.Struct, frozen=True, kw_only=True):
     segment_s: float = 120.0
     heartbeat_s: float = 1.0  # to a node that is left out, and to one that has not heard what is committed
     return_s: float = 10.0  # so old is a segment at least that ends because a node that was left out is back
-    quiet_s: float = 10.0  # so long nobody writes: each node is asked whether it has lost its directory
+    quiet_s: float = 3.0  # so long nobody writes: each node is asked whether it still takes this segment
     read_bytes: int = 1 << 20
 
     write_timeout_s: float = 20.0

@@ -205,8 +205,9 @@ class JournalWriter:
         while self.failed is None:
             await self._world.clock.sleep(min(self.options.heartbeat_s, self.options.segment_s))
             if self._is_due():
-                self._wake.set()
-            self.session.tell()
+                self._wake.set()  # and who is told something now would not be back when it is looked again
+            else:
+                self.session.tell()
 
     def _fail(self, error: EblaError) -> None:
         if self.failed is not None:
