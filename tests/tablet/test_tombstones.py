@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -10,6 +11,7 @@ import pytest
 from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.tablet.raft.messages import CONFIG, Configuration, HardState
+from ebla.actors.tablet.stones import Stone
 from ebla.actors.world import Faults
 from ebla.chaos.simulation.disk import DurableState
 from ebla.storage.errors import DiskFull
@@ -305,3 +307,33 @@ class FullAt(Faults):
 
     def reached(self, name: str) -> None:
         """Nothing to count."""
+
+
+@pytest.mark.usefixtures("unmended")
+def test_a_tombstone_that_goes_for_good_while_another_is_being_finished_is_left_alone() -> None:
+    second, over = "1" * 32, asyncio.Event()
+
+    async def scenario(group: Group) -> None:
+        target, _ = await group.followers()
+        await group.create(second)
+        lifecycle = group.server(target).lifecycle
+        for tablet in (second, TABLET):
+            await entomb(group, target, tablet)
+            lifecycle.stones[tablet].finished = False
+        honest, asked = lifecycle.finish, []
+
+        async def finish(stone: Stone) -> None:
+            asked.append(stone.tablet)
+            await over.wait()
+            await honest(stone)
+
+        lifecycle.finish = finish  # type: ignore[method-assign]
+        await until(group, lambda: asked == [second], "it is the first one's turn")
+        await delete(group, target, tombstone=False)
+        over.set()
+        await until(group, lambda: lifecycle.stones[second].finished, "it is finished")
+        await group.sleep(1.0)
+        assert asked == [second] and lifecycle.state_of(TABLET) == m.DOES_NOT_EXIST
+        assert group.cluster.alive(address(target))
+
+    simulate(scenario)
