@@ -148,7 +148,7 @@ class EndSessionRequest(msgspec.Struct, frozen=True):
 
 
 class CopyJob(msgspec.Struct, frozen=True):
-    """One copy under way, at its target. `phase`: metadata, data, log, finishing. `data_bytes` is what there is to
+    """One copy under way, at its target. `phase`: metadata, data, log, finishing; or stalled. `data_bytes` is what there is to
     copy, as far as is known; times are seconds, `rate` bytes per second of late, `eta_s` None while it cannot be told."""
 
     tablet: str

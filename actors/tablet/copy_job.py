@@ -29,6 +29,7 @@ RETRY_S = 0.1
 NUMBER_MAX = 1 << 62
 DATABASES = [tablet_store.ROWS, RESULTS, tablet_store.META]
 STANDS_FOR = 5  # times copy_idle_s without a step: its disk hangs. A file is synced once so often that no step takes as long
+STALLED = "stalled"
 RATE_S = 5.0  # over which the rate is told
 
 
@@ -283,16 +284,17 @@ class Job:
             self._rated = now, self.copied
 
     def status(self, target: str) -> m.CopyJob:
+        now = self.world.clock.monotonic()
         left = max(0, self.begun.data_bytes - self.copied)
         return m.CopyJob(
             tablet=self.tablet,
             table_name=self.begun.table_name,
             source=self.source,
             target=target,
-            phase=self.phase,
+            phase=STALLED if now > self.stone.stalls_at else self.phase,
             copied_bytes=self.copied,
             data_bytes=max(self.begun.data_bytes, self.copied),
-            elapsed_s=self.world.clock.monotonic() - self.began_at,
+            elapsed_s=now - self.began_at,
             rate=self._rate,
             eta_s=left / self._rate if self._rate else None,
             attempt=self.attempt,

@@ -52,6 +52,7 @@ BEGIN_TIMEOUT_S = 10.0
 RETRY_S = 0.5
 ENDED_TOLD = 32
 CANCELLED_S = 10.0  # for who cancels to do something about it
+CANCEL_S = 15.0  # what was copied is removed first
 
 
 class Copies:
@@ -289,14 +290,21 @@ class Copies:
             await job.done.wait()
 
     async def cancel_for_a_while(self, tablet: str) -> None:
-        """Raises NotFound if there is no copy, or none that could be ended any more."""
+        """Raises NotFound if there is no copy, or none that could be ended any more; Unavailable if its disk does not let it end."""
         job = self.jobs.get(tablet)
         if job is None:
             raise errors.NotFound(
                 f"no copy of tablet {tablet} is under way here; `ebla tablet copies` lists them", what=tablet
             )
         self._cancelled[tablet] = self.world.clock.monotonic() + CANCELLED_S
-        await self.cancel(tablet)
+        try:
+            async with self.world.clock.timeout(CANCEL_S):
+                await self.cancel(tablet)
+        except TimeoutError:
+            raise errors.Unavailable(
+                f"the copy of tablet {tablet} to {self.world.address} is to end, and has waited for its disk for {CANCEL_S:g} s; "
+                "look at that disk, or take the replica away with `ebla tablet remove-replica`"
+            ) from None
         if self.lifecycle.state_of(tablet) == m.RUNNING:
             self._cancelled.pop(tablet, None)
             raise errors.NotFound(

@@ -139,6 +139,11 @@ def test_a_copy_that_gets_no_further_is_told_of_and_one_that_waits_for_its_turn_
             seen[core.progress[uuid].refusal or ""] = None
         assert list(seen)[-1] == ("copy_stalled" if hangs else "tablet_copying")
         assert hangs or "copy_stalled" not in seen
+        (job,) = (await group.ask(target, "list_copies", m.Empty(), m.CopyJobs)).jobs
+        assert (job.phase == "stalled") == hangs
+        if hangs:
+            with pytest.raises(errors.Unavailable, match="look at that disk"):
+                await cancel(group, target)
         over.set()
         await until(group, lambda: group.server(target).copies.done == 1, "what goes on may succeed")
         await same_rows(group, target, other)
