@@ -78,6 +78,7 @@ class StartCopyRequest(msgspec.Struct, frozen=True):
 
     `source`: who leads in `term`, and is copied from. `state`: what the receiver told of its replica (does_not_exist, deleted,
     failed or running); it must still be so. `last`: of a running one, index and term of the last entry that it told, or None.
+    `unsafe`: how often a configuration was forced, as far as the leader knows.
     """
 
     dest_uuid: str
@@ -86,6 +87,7 @@ class StartCopyRequest(msgspec.Struct, frozen=True):
     term: int
     state: str
     last: tuple[int, int] | None = None
+    unsafe: int = 0
 
 
 class BeginSessionRequest(msgspec.Struct, frozen=True):

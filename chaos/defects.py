@@ -218,7 +218,7 @@ def lead_on_after_abdicating() -> list[Swap]:
         if lead is None or lead.transfer is None or not lead.successor_ready(self._now):
             return
         successor, lead.transfer = lead.transfer.successor, None
-        self._letters.append(Send(successor, TimeoutNow(self.term, self.me)))
+        self._letters.append(Send(successor, TimeoutNow(self.term, self.me, self.configuration.unsafe)))
 
     return [(RaftCore, "_continue_transfer", carry_on)]
 

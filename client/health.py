@@ -254,7 +254,7 @@ def _look(
     view = next((replica for replica in said.replicas if replica.tablet == tablet), None)
     if view is None or view.state == "deleted":
         return MISSING, "its server does not have it", None
-    if view.state == "failed":
+    if view.state == "failed" or (view.state == "running" and view.error):
         return FAILED, view.error or "no reason given", view
     if view.state == "copying":
         return COPYING, "it is being copied", view

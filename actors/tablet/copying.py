@@ -2,7 +2,8 @@
 
     answered first   the request is refused, or the replica is durably "copying", before anything is copied; it votes all the
                      time with what it had before
-    never older      the source leads in a term that is not below that of our last entry, and what comes ends at or behind it
+    never older      the source leads in a term that is not below that of our last entry, and what comes ends at or behind it; and it
+                     knows of every forced configuration that is known here (raft/marks.py)
     all or nothing   rows, answers, position and log are synced before the superblock says ready; from a crash, a cancellation
                      or an error at any step before that a tombstone remains, as it was
     alone            a copy writes nothing but its own tablet's rows and log, made new
@@ -149,6 +150,9 @@ class Copies:
         last = replica.log.last if replica else stone.superblock.last if stone else None
         if replica is not None and replica.leads:
             raise self._illegal(tablet, state, "leads")
+        known = replica.core.mark if replica else stone.voter.unsafe if stone else 0
+        if request.unsafe < known:
+            raise self._illegal(tablet, state, "knows of a forced configuration that its leader does not")
         self._require_last(request, last, state)
         if last is not None:
             self._require_term(request, last.term)

@@ -78,7 +78,8 @@ class Deletion:
                 self._require_excluded(tablet, request.configuration_index, request.configuration_unsafe)
                 await self._end_copy(tablet)
                 self._require_excluded(tablet, request.configuration_index, request.configuration_unsafe)
-                await self.entomb(tablet, request.reason)
+                stone = await self.entomb(tablet, request.reason)
+                stone.superseded(request.configuration_unsafe)
         if tablet not in lifecycle.all():
             lifecycle.forget_transition(tablet)
 
@@ -131,6 +132,8 @@ class Deletion:
             superblock, state=m.DELETED, last=last, quarantine=name, reason=reason
         )
         stone = lifecycle.stones[tablet] = lifecycle.stone(marked, consensus, durable)
+        if replica is not None:
+            stone.superseded(replica.core.committed_mark)
         lifecycle.replicas.pop(tablet, None)
         lifecycle.broken.pop(tablet, None)
         if replica is not None:

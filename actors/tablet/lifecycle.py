@@ -324,14 +324,21 @@ class Lifecycle:
 
     def renew(self, stone: Stone, superblock: Superblock, state: ConsensusState) -> None:
         """It is another by now, all of which is durable."""
+        known = stone.voter.unsafe
         stone.superblock, stone.configuration = superblock, state.configuration
         stone.voter, stone.error = self._voter(superblock, state, state), None
+        stone.superseded(known)
 
     def _voter(self, superblock: Superblock, state: ConsensusState, durable: ConsensusState) -> Tombstone:
         last, now = superblock.last, self.world.clock.monotonic()
         position = (last.index, last.term) if last else None
         return Tombstone(
-            state.hard_state, position, self.options.election_s_min, now, durable=durable.hard_state
+            state.hard_state,
+            position,
+            self.options.election_s_min,
+            now,
+            durable=durable.hard_state,
+            unsafe=state.configuration.unsafe,
         )
 
     async def _open_store(self, tablet: str, *, create: bool) -> TabletStore:

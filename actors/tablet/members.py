@@ -19,7 +19,14 @@ from ebla.actors import messages as m
 from ebla.actors.repair_messages import ADD, MODIFY, REMOVE
 from ebla.actors.tablet.identity import Identity
 from ebla.actors.tablet.raft import election, membership
-from ebla.actors.tablet.raft.messages import VOTER, Configuration, Peer, VoteReply, VoteRequest
+from ebla.actors.tablet.raft.messages import (
+    FORCED,
+    VOTER,
+    Configuration,
+    Peer,
+    VoteReply,
+    VoteRequest,
+)
 from ebla.actors.tablet.replica import Replica
 from ebla.actors.tablet.rounds import Rounds
 from ebla.actors.world import World
@@ -170,7 +177,9 @@ def _require_forcible(replica: Replica, request: m.UnsafeChangeRequest) -> None:
 async def _ask(world: World, identity: Identity, replica: Replica, peer: Peer) -> int:
     """The peer's term, 0 if it has no replica. Raises what keeps us from leading it."""
     log = replica.core.log
-    request = VoteRequest(ANY_TERM, replica.core.me, log.last_index, log.last_term, pre_vote=True)
+    request = VoteRequest(
+        ANY_TERM, replica.core.me, log.last_index, log.last_term, pre_vote=True, unsafe=replica.core.mark
+    )
     envelope = identity.envelope(peer.uuid, ((replica.tablet, request),))
     try:
         reply = await world.network.call(peer.address, "replicate", envelope, m.EnvelopeReply, ASK_S)
@@ -188,6 +197,11 @@ async def _ask(world: World, identity: Identity, replica: Replica, peer: Peer) -
         raise errors.Unavailable(
             f"{peer.address} heard of a leader of tablet {replica.tablet} a moment ago; change the members there, or, if "
             "nobody leads, try again in some seconds"
+        )
+    if answer.reason == FORCED:
+        raise InvalidArgument(
+            f"{peer.address} knows that a configuration was forced on tablet {replica.tablet}, which {world.address} does "
+            "not; ask that one to lead"
         )
     if answer.reason == election.LOG_BEHIND:
         raise InvalidArgument(

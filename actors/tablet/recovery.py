@@ -127,7 +127,7 @@ class Recovery:
         core = replica.core
         own = core.configuration.peer(core.me)
         assert own is not None, (replica.tablet, core.configuration)
-        request = m.StartCopyRequest(peer.uuid, replica.tablet, own, core.term, state, last)
+        request = m.StartCopyRequest(peer.uuid, replica.tablet, own, core.term, state, last, core.mark)
         self._count(peer, 1)
         attempt.under_way = True
         self.world.spawn(self._ask(replica, peer, attempt, request), f"copy to {peer.address}")

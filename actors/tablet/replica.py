@@ -24,6 +24,7 @@ from ebla.actors.tablet.batches import decode_batch
 from ebla.actors.tablet.log import Slot, TabletLog
 from ebla.actors.tablet.raft.core import RaftCore
 from ebla.actors.tablet.raft.events import Effects, Pending, Send
+from ebla.actors.tablet.raft.marks import GIVEN_UP
 from ebla.actors.tablet.raft.messages import (
     ALTER,
     CHECKPOINT,
@@ -195,7 +196,7 @@ class Replica:
 
     def receive(self, now: float, sender: str, request: Request) -> Pending | Answer:
         """A peer's request. A Pending is answered by `answer` once durable."""
-        if isinstance(request, AppendRequest):
+        if isinstance(request, AppendRequest) and request.unsafe >= self.core.mark:
             self.log.check_chain(request.previous_index, request.previous_term, request.entries)
         outcome = self.core.receive(now, sender, request)
         self.absorb(request if isinstance(request, AppendRequest) else None)
@@ -375,7 +376,7 @@ class Replica:
         core = self.core
         configuration, version = core.committed_configuration.order, self.rows.schema.version
         health = tuple(self.health.items()) if self.leads else ()
-        return (self.state, core.term, core.role, core.leader, configuration, version, health)
+        return (self.state, core.term, core.role, core.leader, configuration, version, health, core.given_up)
 
     def leader_address(self) -> str | None:
         leader = self.core.leader and self.core.configuration.peer(self.core.leader)
@@ -403,7 +404,7 @@ class Replica:
             applied_index=self.store.applied.index,
             flushed_index=self.store.flushed.index,
             rows_bytes=self.store.size_bytes,
-            error=self.error,
+            error=self.error or (GIVEN_UP if core.given_up else None),
             health=dict(self.health) if self.leads else {},
         )
 

@@ -87,6 +87,10 @@ class Stone:
             await self.faults.here("tablet.tombstone_vote.after_commit")
             self.voter.saved(state)
 
+    def superseded(self, unsafe: int) -> None:
+        """So often a configuration was forced, by now without this server: it helps no side that does not know."""
+        self.voter.unsafe = max(self.voter.unsafe, unsafe)
+
     @property
     def hard_state(self) -> HardState:
         return self.voter.hard_state

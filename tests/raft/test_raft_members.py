@@ -7,6 +7,7 @@ import pytest
 
 from ebla.actors.errors import AlreadyInProgress, InvalidArgument, Unavailable
 from ebla.actors.tablet.raft.core import AppendPlan, RaftCore, Sent
+from ebla.actors.tablet.raft.marks import TERMS
 from ebla.actors.tablet.raft.membership import check_change, forced, promoted
 from ebla.actors.tablet.raft.messages import (
     NON_VOTER,
@@ -221,12 +222,16 @@ def test_a_survivor_leads_what_is_kept_in_a_term_above_all_that_are_known() -> N
     made = core("a", "abcde", terms="11", term=3, vote="b", now=0.0)
     made.force_configuration(MIN, ["a", "b"], "c, d and e burnt", above_term=7)
     effects = made.take()
-    assert effects.hard_state == HardState(8, "a") and effects.became == "leader" and effects.noop is None
-    assert effects.configured is not None and effects.configured[:2] == (3, 8)
+    assert (
+        effects.hard_state == HardState(7 + TERMS, "a")
+        and effects.became == "leader"
+        and effects.noop is None
+    )
+    assert effects.configured is not None and effects.configured[:2] == (3, 7 + TERMS)
     assert msgspec.structs.replace(made.configuration, index=-1) == members("ab", unsafe=1)
     assert [send.peer for send in effects.sends] == ["b"]
     assert "c, d and e burnt" in made.story()
-    made.durable(3, 8)
+    made.durable(3, 7 + TERMS)
     assert made.commit_index == 0, "b has not answered"
     agree(made, MIN, plans(effects)["b"])
     for plan in plans(made.take()).values():
@@ -279,9 +284,10 @@ def test_nothing_is_forced_while_a_leader_may_live() -> None:
 
 
 def test_what_was_forced_goes_with_its_entry() -> None:
-    """Nobody else has it when a leader of a newer term replaces it: then nothing was lost."""
+    """Nobody else has it when a leader of a newer term, of the same mark or a higher one, replaces it: then nothing was lost."""
     made = core("a", terms="1", now=0.0)
     made.force_configuration(MIN, ["a", "b"], "c is lost")
     made.take()
-    made.receive(MIN, "b", append("1@1", "3", term=3))
+    rival = msgspec.structs.replace(append("1@1", "3", term=2 * TERMS + 1), unsafe=1)
+    made.receive(MIN, "b", rival)
     assert made.configuration == members("abc")

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ebla.actors import errors
-from ebla.actors.tablet.raft import election, membership
+from ebla.actors.tablet.raft import election, marks, membership
 from ebla.actors.tablet.raft.election import Ballot
 from ebla.actors.tablet.raft.events import (
     FOLLOWER,
@@ -35,7 +35,9 @@ from ebla.actors.tablet.raft.leadership import Leadership, Transfer
 from ebla.actors.tablet.raft.matching import Agreement, Disagreement, compare
 from ebla.actors.tablet.raft.messages import (
     CONFIG,
+    FORCED,
     PRE_VOTER,
+    STRANDED,
     Answer,
     AppendReply,
     AppendRequest,
@@ -70,7 +72,7 @@ class RaftCore(RaftState):
             if self._ballot:
                 self.timer.election_failed(now, contested=self._ballot.contested)
                 self._become_follower("the election timed out")
-            if self._is_voter():
+            if self._may_campaign():
                 self._campaign(pre_vote=True)
             else:
                 self.timer.reset(now)
@@ -111,7 +113,7 @@ class RaftCore(RaftState):
     def force_configuration(
         self, now: float, keep: Sequence[str], reason: str, *, above_term: int = 0
     ) -> None:
-        """Lead a term of our own, above `above_term` too, with a configuration of the members `keep` only: the last resort
+        """Lead a term of our own, far above `above_term` too, with a configuration of the members `keep` only: the last resort
         when a majority is lost for good. What only the others had committed is lost.
 
         It may stand on top of a pending one. Raises Unavailable while a leader lives, InvalidArgument.
@@ -122,8 +124,10 @@ class RaftCore(RaftState):
                 f"{self._name()} leads, or heard of a leader a moment ago; change the members at the leader, or, if "
                 "nobody leads, try again in some seconds"
             )
-        made = membership.forced(self.committed_configuration, self.configuration, keep, self.me)
-        self._set_hard_state(HardState(max(self.term, above_term) + 1, self.me))
+        made = membership.forced(
+            self.committed_configuration, self.configuration, keep, self.me, above=self.superseded_by
+        )
+        self._set_hard_state(HardState(max(self.term, above_term) + marks.TERMS, self.me))
         self._note(f"an operator forces a configuration: {reason}")
         self._become_leader(forced=made)
 
@@ -164,6 +168,8 @@ class RaftCore(RaftState):
         """A peer's message. The answer leaves when the hard state of the next take() is durable; a Pending's,
         when the log is durable up to its `until` besides."""
         self._pass_time(now)
+        if request.unsafe < self.mark:
+            return self._refuse_lower_mark(sender, request)
         if isinstance(request, AppendRequest):
             return self._receive_append(request)
         if isinstance(request, VoteRequest):
@@ -194,7 +200,9 @@ class RaftCore(RaftState):
         """The peer's answer to a message of ours."""
         self._pass_time(now)
         granted = isinstance(answer, VoteReply) and answer.granted
-        if answer.term > self.term and not granted:
+        if isinstance(answer, AppendReply | VoteReply) and answer.reason == FORCED:
+            self._refused_as_forced(peer, sent, answer)
+        elif answer.term > self.term and not granted:
             self._become_follower(f"{peer} is in term {answer.term}", answer.term)
         elif isinstance(answer, VoteReply):
             self._count_vote(peer, sent, answer)
@@ -233,6 +241,11 @@ class RaftCore(RaftState):
         if request.term < self.term:
             return self._refuse_append(hint=0)
         assert self._appended is None, "take() must be called between two append requests"
+        crossing = request.unsafe > self.configuration.unsafe
+        if crossing and request.term == self.term and self.leader not in (None, request.leader):
+            # Each side has made a leader of this term. Ours ends with it, and theirs begins another.
+            self._become_follower(f"{request.leader} leads after a forced configuration", self.term + 1)
+            return self._refuse_append(hint=0)
         assert request.term > self.term or self._lead is None, (request.leader, self.story())
         if request.term > self.term or self.role != FOLLOWER:
             self._become_follower(f"{request.leader} leads", request.term)
@@ -241,6 +254,9 @@ class RaftCore(RaftState):
             self.leader = request.leader
             self._note(f"follows {request.leader}")
         self.timer.leader_heard(self._now)
+        if crossing and marks.contradicts(self.log, self.commit_index, request):
+            self._note(f"holds as committed what {request.leader} has given up, or may have")
+            return self._append_reply(False, 0, 0, STRANDED)
         self._all_replicated = request.all_replicated
         outcome = compare(self.log, self.commit_index, request)
         if isinstance(outcome, Disagreement):
@@ -264,9 +280,29 @@ class RaftCore(RaftState):
     def _refuse_append(self, hint: int) -> AppendReply:
         return self._append_reply(False, 0, hint)
 
-    def _append_reply(self, success: bool, match: int, hint: int) -> AppendReply:
-        last = self.durable_index
-        return AppendReply(self.term, success, match, hint, last, self.log.term_at(last))
+    def _append_reply(self, success: bool, match: int, hint: int, reason: str = "") -> AppendReply:
+        last, unsafe = self.durable_index, self.committed_mark if reason == FORCED else 0
+        return AppendReply(self.term, success, match, hint, last, self.log.term_at(last), reason, unsafe)
+
+    # -- the other side of a forced configuration: see marks.py
+
+    def _refuse_lower_mark(self, sender: str, request: Request) -> Answer:
+        self._note(f"{sender} does not know that a configuration was forced")
+        if isinstance(request, AppendRequest):
+            return self._append_reply(False, 0, 0, FORCED)
+        if isinstance(request, VoteRequest):
+            return VoteReply(self.term, False, request.pre_vote, FORCED, self.committed_mark)
+        return TimeoutNowReply(request.term)
+
+    def _refused_as_forced(self, peer: str, sent: Sent, answer: AppendReply | VoteReply) -> None:
+        """Its term is none of ours. A mark that is not committed is one peer's matter, so far."""
+        if answer.unsafe > self.mark:
+            self.superseded_by, self.leader = answer.unsafe, None
+            self._become_follower(f"given up: {peer} knows of a configuration that was forced")
+        elif isinstance(answer, VoteReply):
+            self._count_vote(peer, sent, answer)
+        else:
+            self.failed(self._now, peer, sent, True, FORCED)
 
     # -- elections
 
@@ -286,8 +322,9 @@ class RaftCore(RaftState):
         return VoteReply(self.term, granted, request.pre_vote, reason)
 
     def _receive_timeout_now(self, sender: str, request: TimeoutNow) -> TimeoutNowReply:
-        """The leader of `request.term` has abdicated in our favour; a later term makes that old news."""
-        if request.term < self.term or not self._is_voter():
+        """The leader of `request.term` has abdicated in our favour; a later term makes that old news. Nobody abdicates in
+        favour of who has not got the configuration."""
+        if request.term < self.term or request.unsafe > self.configuration.unsafe or not self._may_campaign():
             return TimeoutNowReply(self.term)
         assert request.term > self.term or self._lead is None, (sender, self.story())
         self._become_follower(f"{sender} abdicated", request.term)
@@ -357,7 +394,7 @@ class RaftCore(RaftState):
             return
         successor = lead.transfer.successor
         self._become_follower(f"abdicates in favour of {successor}")
-        self._letters.append(Send(successor, TimeoutNow(self.term, self.me)))
+        self._letters.append(Send(successor, TimeoutNow(self.term, self.me, self.configuration.unsafe)))
 
     def _accepting_leader(self) -> Leadership:
         if self._lead is None:

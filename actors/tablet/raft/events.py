@@ -78,6 +78,7 @@ class AppendPlan(msgspec.Struct, frozen=True):
     all_replicated: int
     number: int = 0
     match: int = 0
+    unsafe: int = 0
 
     @property
     def covers(self) -> int:
@@ -95,6 +96,7 @@ class AppendPlan(msgspec.Struct, frozen=True):
             entries=tuple(entries),
             commit_index=self.commit_index,
             all_replicated=self.all_replicated,
+            unsafe=self.unsafe,
         )
 
 

@@ -47,6 +47,7 @@ class Leadership:
         self._voters: tuple[str, ...] = ()
         self._staying: tuple[str, ...] = ()  # the voters that are not marked to go
         self._majority = 0
+        self._unsafe = 0
         self.reconfigure(configuration, now, next_index=self.noop)
 
     def reconfigure(self, configuration: Configuration, now: float, next_index: int) -> None:
@@ -57,6 +58,7 @@ class Leadership:
         self._voters = tuple(peer.uuid for peer in configuration.voters())
         self._staying = tuple(peer.uuid for peer in configuration.voters() if not peer.replace)
         self._majority = configuration.majority
+        self._unsafe = configuration.unsafe
         assert self.me in self._voters, (self.me, configuration)
 
     # -- what a majority is known to have done
@@ -123,6 +125,7 @@ class Leadership:
                 all_replicated=min(commit_index, self.held_by_all(own_durable)),
                 number=number(),
                 match=peer.match,
+                unsafe=self._unsafe,
             )
             if last >= first:
                 peer.sent_entries(now, plan, log.size_bytes(first, last))

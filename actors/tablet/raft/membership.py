@@ -66,10 +66,10 @@ def promoted(current: Configuration, uuid: str) -> Configuration:
 
 
 def forced(
-    committed: Configuration, active: Configuration, keep: Sequence[str], survivor: str
+    committed: Configuration, active: Configuration, keep: Sequence[str], survivor: str, *, above: int = 0
 ) -> Configuration:
     """What `survivor` makes of `committed`, with the members `keep` only. `active` may be pending on top of it, and is
-    given up. Raises InvalidArgument, naming the rule."""
+    given up. Its mark is higher than theirs, and than `above`. Raises InvalidArgument, naming the rule."""
     unknown = [uuid for uuid in keep if committed.peer(uuid) is None]
     if unknown:
         raise InvalidArgument(f"{unknown} are no members; keep only some of {_named(committed)}")
@@ -83,7 +83,7 @@ def forced(
         )
     if sorted(peers, key=_uuid) == sorted(active.peers, key=_uuid):
         raise InvalidArgument("every member of the configuration in force is kept; there is nothing to force")
-    return Configuration(peers, committed.index, max(committed.unsafe, active.unsafe) + 1)
+    return Configuration(peers, committed.index, max(committed.unsafe, active.unsafe, above) + 1)
 
 
 def _named(configuration: Configuration) -> list[str]:

@@ -74,10 +74,16 @@ class HardState(msgspec.Struct, frozen=True):
     vote: str | None = None
 
 
+# Why a request is refused that comes from the other side of a forced configuration (marks.py): it does not know of it; or
+# the receiver did not, and holds as committed what was given up.
+FORCED, STRANDED = "forced", "stranded"
+
+
 class AppendRequest(msgspec.Struct, frozen=True, tag="append"):
     """Leader to follower; without entries it is a heartbeat or a status probe.
 
-    `all_replicated` is the greatest index that every peer holds durably: followers may drop their log up to it.
+    `all_replicated` is the greatest index that every peer holds durably: followers may drop their log up to it. `unsafe`: of the
+    sender's configuration.
     """
 
     term: int
@@ -87,6 +93,7 @@ class AppendRequest(msgspec.Struct, frozen=True, tag="append"):
     entries: tuple[Entry, ...]
     commit_index: int
     all_replicated: int = 0
+    unsafe: int = 0
 
 
 class AppendReply(msgspec.Struct, frozen=True, tag="append_reply"):
@@ -94,7 +101,8 @@ class AppendReply(msgspec.Struct, frozen=True, tag="append_reply"):
 
     Without success: `hint` is the index after which the leader should try next (the follower's commit index or
     last index, whichever is lower than the refused predecessor), so that backing up takes few exchanges.
-    `last_index` and `last_term` are of the follower's last durable entry.
+    `last_index` and `last_term` are of the follower's last durable entry. `reason`: FORCED, STRANDED or none; if it is FORCED,
+    `unsafe` is the greatest mark that is known to be committed.
     """
 
     term: int
@@ -103,11 +111,14 @@ class AppendReply(msgspec.Struct, frozen=True, tag="append_reply"):
     hint: int
     last_index: int
     last_term: int
+    reason: str = ""
+    unsafe: int = 0
 
 
 class VoteRequest(msgspec.Struct, frozen=True, tag="vote"):
     """`pre_vote`: nothing is persisted by either side; `term` is then the term that would be used.
-    `ignore_live_leader`: the leader itself asked for this election (graceful step-down)."""
+    `ignore_live_leader`: the leader itself asked for this election (graceful step-down). `unsafe`: of the candidate's
+    configuration."""
 
     term: int
     candidate: str
@@ -115,22 +126,26 @@ class VoteRequest(msgspec.Struct, frozen=True, tag="vote"):
     last_term: int
     pre_vote: bool = False
     ignore_live_leader: bool = False
+    unsafe: int = 0
 
 
 class VoteReply(msgspec.Struct, frozen=True, tag="vote_reply"):
-    """`term` is the voter's term; `reason` is one of granted, leader_alive, old_term, voted, log_behind."""
+    """`term` is the voter's term; `reason` is one of granted, leader_alive, old_term, voted, log_behind, forced; if it is forced,
+    `unsafe` is the greatest mark that is known to be committed."""
 
     term: int
     granted: bool
     pre_vote: bool
     reason: str
+    unsafe: int = 0
 
 
 class TimeoutNow(msgspec.Struct, frozen=True, tag="timeout_now"):
-    """The leader abdicates in favour of the receiver, who starts an election at once."""
+    """The leader abdicates in favour of the receiver, who starts an election at once. `unsafe`: of the leader's configuration."""
 
     term: int
     leader: str
+    unsafe: int = 0
 
 
 class TimeoutNowReply(msgspec.Struct, frozen=True, tag="timeout_now_reply"):

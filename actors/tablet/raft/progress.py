@@ -2,8 +2,8 @@
 
     probe       where the logs agree is not known: one message without entries at a time, until the peer agrees
     replicate   entries flow, several messages ahead of the answers
-    lagging     the entries it needs are dropped from our log, or it lost entries that it had acknowledged:
-                only heartbeats, until the replica is copied anew
+    lagging     the entries it needs are dropped from our log, or it lost entries that it had acknowledged, or it has
+                committed others (marks.py): only heartbeats, until the replica is copied anew
 
     probe -> replicate      it agreed with a predecessor
     replicate -> probe      a message failed, or was refused
@@ -27,7 +27,7 @@ from collections.abc import Sequence
 
 from ebla.actors.repair_messages import HEALTHY, LOST, SILENT, UNHEALTHY, UNKNOWN
 from ebla.actors.tablet.raft.events import AppendPlan, RaftLimits
-from ebla.actors.tablet.raft.messages import AppendReply
+from ebla.actors.tablet.raft.messages import FORCED, STRANDED, AppendReply
 
 PROBE, REPLICATE, LAGGING = "probe", "replicate", "lagging"
 
@@ -44,6 +44,7 @@ UNABLE = (
     VOTES_FORGOTTEN,
     DAMAGED,
     COPY_STALLED,
+    FORCED,
 )  # without a copy, for ever
 
 STARTS_FOR = (
@@ -130,6 +131,8 @@ class Progress:
             if known and self.state != REPLICATE:
                 self.state, self.next = REPLICATE, plan.covers + 1
             self.next = max(self.next, self.match + 1)
+        elif known and answer.reason == STRANDED:
+            self.lag()
         elif known:
             self._refused(plan, answer.hint)
         if self.state != LAGGING:

@@ -65,6 +65,7 @@ class RaftState:
             # Entries may reach the disk before the hard state of their term, but no answer leaves before both: so
             # nobody has our vote in that term, and nobody gets it.
             self._set_hard_state(HardState(log.last_term))
+        self.superseded_by = 0  # the greatest mark that others told was committed: see marks.py
         self._now = now
         self._story: deque[tuple[float, int, str]] = deque(maxlen=STORY_EVENTS_MAX)
         self._number = 0
@@ -102,6 +103,21 @@ class RaftState:
         if self._lead:
             return min(self.commit_index, self._lead.held_by_all(self.durable_index))
         return self._all_replicated
+
+    @property
+    def mark(self) -> int:
+        """Requests of a lower one are refused."""
+        return max(self.configuration.unsafe, self.superseded_by)
+
+    @property
+    def committed_mark(self) -> int:
+        """The greatest that is known to be committed, here or elsewhere."""
+        return max(self.committed_configuration.unsafe, self.superseded_by)
+
+    @property
+    def given_up(self) -> bool:
+        """A configuration was forced, and committed, without us."""
+        return self.superseded_by > self.configuration.unsafe
 
     def needs_copy(self, peer: str) -> bool:
         """Whether the log cannot bring this peer up to date."""
@@ -201,6 +217,7 @@ class RaftState:
             last_term=self.log.last_term,
             pre_vote=pre_vote,
             ignore_live_leader=ordered,
+            unsafe=self.configuration.unsafe,
         )
         self._ballot = Ballot(request, tuple(peer.uuid for peer in self.configuration.voters()))
         self.timer.reset(self._now)
@@ -277,6 +294,9 @@ class RaftState:
         payload = msgspec.msgpack.encode(configuration)
         self._configured = self.log.append(self.term, len(payload), payload), self.term, payload
         self._adopt_configuration()
+
+    def _may_campaign(self) -> bool:
+        return self._is_voter() and not self.given_up
 
     def _is_voter(self) -> bool:
         own = self.configuration.peer(self.me)

@@ -2,7 +2,8 @@
 
 It keeps what it may never forget, term and vote, and where its log ended. So it goes on answering for the entries that it
 acknowledged: a candidate that lacks them does not get its vote, and a group of which one member was deleted and another
-one died can still elect (Kudu's tombstoned voting). It never campaigns, takes no entries and adopts nothing from a leader.
+one died can still elect (Kudu's tombstoned voting). It never campaigns, takes no entries and adopts nothing from a leader. To whom
+was given up by a forced configuration that it knows of it gives neither vote nor patience (marks.py).
 
 Duties of the caller, which stores the hard state: what `receive` gives as `save` is made durable, then `saved` is told, and
 only then may that answer leave. Saves are stored in the order in which they were given.
@@ -15,6 +16,7 @@ from typing import NamedTuple
 from ebla.actors.tablet.raft import election
 from ebla.actors.tablet.raft.log_index import LogIndex
 from ebla.actors.tablet.raft.messages import (
+    FORCED,
     Answer,
     AppendRequest,
     HardState,
@@ -35,7 +37,7 @@ class Verdict(NamedTuple):
 class Tombstone:
     """`last`: index and term of the log's last entry, or None if that is unknown: then it votes for nobody, because anybody
     may lack what it has acknowledged. `durable`: the hard state that is on the disk. The replica may have been stopped while
-    a later one was on its way there."""
+    a later one was on its way there. `unsafe`: how often a configuration was forced, as far as is known here."""
 
     def __init__(
         self,
@@ -45,9 +47,11 @@ class Tombstone:
         now: float,
         *,
         durable: HardState,
+        unsafe: int = 0,
     ) -> None:
         self.hard_state = hard_state
         self.last = last
+        self.unsafe = unsafe
         self._durable = durable
         self._election_s_min = election_s_min
         # It may have answered a leader just before, and a lease may stand on that.
@@ -55,7 +59,7 @@ class Tombstone:
 
     def receive(self, now: float, request: Request) -> Verdict:
         if isinstance(request, AppendRequest):
-            if request.term >= self.hard_state.term:
+            if request.unsafe >= self.unsafe and request.term >= self.hard_state.term:
                 self._withheld_until = max(self._withheld_until, now + self._election_s_min)
             return Verdict(None, None)
         if isinstance(request, VoteRequest):
@@ -74,6 +78,8 @@ class Tombstone:
         self._durable = state
 
     def _vote(self, now: float, request: VoteRequest) -> VoteReply:
+        if request.unsafe < self.unsafe:
+            return VoteReply(self.hard_state.term, False, request.pre_vote, FORCED, self.unsafe)
         reason = self._judge(now, request)
         state = self.hard_state
         if not request.pre_vote and reason != election.LEADER_ALIVE and request.term > state.term:

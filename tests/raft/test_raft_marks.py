@@ -1,0 +1,278 @@
+"""Two sides of a forced configuration meet: marks.py says who yields."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from ebla.actors.tablet.raft.core import RaftCore, Sent
+from ebla.actors.tablet.raft.marks import TERMS
+from ebla.actors.tablet.raft.messages import (
+    FORCED,
+    STRANDED,
+    AppendReply,
+    AppendRequest,
+    Configuration,
+    HardState,
+    Request,
+    TimeoutNow,
+    TimeoutNowReply,
+    VoteReply,
+    VoteRequest,
+)
+from ebla.actors.tablet.raft.progress import LAGGING
+from ebla.actors.tablet.raft.tombstone import Tombstone
+from tests.raft.builders import (
+    BEAT,
+    MIN,
+    agree,
+    append,
+    config_entry,
+    core,
+    leader,
+    logged,
+    plans,
+    replicating,
+)
+from tests.raft.group import configuration
+
+OLD = HardState(1)
+
+
+def forced_to(voters: str, *, unsafe: int = 1) -> Configuration:
+    return msgspec.structs.replace(configuration(voters), unsafe=unsafe)
+
+
+def marked(request: AppendRequest, unsafe: int = 1) -> AppendRequest:
+    return msgspec.structs.replace(request, unsafe=unsafe)
+
+
+def brings(index: int, of: int, wanted: Configuration, *, term: int, commit: int = 0) -> AppendRequest:
+    """a, which was forced to lead, sends the configuration."""
+    entry = config_entry(index, term, wanted)
+    sent = append(f"{index - 1}@{of}", "", term=term, commit=commit, sender="a")
+    return marked(msgspec.structs.replace(sent, entries=(entry,)), wanted.unsafe)
+
+
+def survivor(*, committed: bool) -> RaftCore:
+    """a leads a and b, two of five, by force."""
+    made = core("a", "abcde", terms="11", now=0.0)
+    made.force_configuration(MIN, ["a", "b"], "c, d and e burnt")
+    sends = plans(made.take())
+    if committed:
+        agree(made, MIN, sends["b"])
+        made.durable(3, made.term)
+        for plan in plans(made.take()).values():
+            agree(made, MIN, plan)
+        assert made.committed_configuration.unsafe == 1
+    made.take()
+    return made
+
+
+def kept(*, committed: bool) -> RaftCore:
+    """b follows it."""
+    made = core("b", "abcde", terms="11", now=0.0)
+    made.receive(0.1, "a", brings(3, 1, forced_to("ab"), term=TERMS, commit=3 if committed else 0))
+    made.take()
+    made.durable(3, TERMS)
+    return made
+
+
+def campaigning() -> RaftCore:
+    made = kept(committed=True)
+    made.tick(0.1 + 2 * MIN)
+    made.take()
+    return made
+
+
+def of_the_old_side(term: int) -> list[Request]:
+    return [
+        append("2@1", "", term=term, commit=2, sender="c"),
+        append("0@0", "111", term=term, commit=3, sender="c"),
+        VoteRequest(term, "c", 99, term, pre_vote=True),
+        VoteRequest(term, "c", 99, term, pre_vote=False, ignore_live_leader=True),
+        TimeoutNow(term, "c"),
+    ]
+
+
+def state(made: RaftCore) -> tuple[object, ...]:
+    return made.hard_state, made.role, made.leader, logged(made), made.commit_index, made.timer.deadline
+
+
+@pytest.mark.parametrize("term", [1, TERMS, TERMS + 1, 5 * TERMS])
+@pytest.mark.parametrize(
+    "who", ["leader", "follower", "candidate", "uncommitted leader", "uncommitted follower"]
+)
+def test_nothing_that_the_side_given_up_says_changes_anything_in_any_term(who: str, term: int) -> None:
+    for request in of_the_old_side(term):
+        made = {
+            "leader": lambda: survivor(committed=True),
+            "follower": lambda: kept(committed=True),
+            "candidate": campaigning,
+            "uncommitted leader": lambda: survivor(committed=False),
+            "uncommitted follower": lambda: kept(committed=False),
+        }[who]()
+        before = state(made)
+        answer = made.receive(20.0, "c", request)
+        assert state(made) == before and made.quiet and made.take(sends=False).hard_state is None
+        told = 0 if who.startswith("uncommitted") else 1
+        if isinstance(request, AppendRequest):
+            assert isinstance(answer, AppendReply) and not answer.success
+            assert (answer.reason, answer.unsafe) == (FORCED, told)
+        elif isinstance(request, VoteRequest):
+            assert answer == VoteReply(made.term, False, request.pre_vote, FORCED, told)
+        else:
+            assert answer == TimeoutNowReply(term), "not the term of a side that is none of theirs"
+
+
+def refused(made: RaftCore, unsafe: int, *, term: int = TERMS) -> None:
+    """b answers what was sent to it last: it is on the other side."""
+    plan = plans(made.take())["b"]
+    made.replied(10.0 + BEAT, "b", Sent(10.0, plan), AppendReply(term, False, 0, 0, 3, term, FORCED, unsafe))
+
+
+def beating() -> RaftCore:
+    """c leads, and a heartbeat is due."""
+    made = replicating(leader("c", "abcde"))
+    made.tick(10.0 + BEAT)
+    return made
+
+
+def test_a_leader_that_was_given_up_steps_down_for_good_and_keeps_its_term() -> None:
+    made = beating()
+    refused(made, 1)
+    assert made.given_up and (made.role, made.leader, made.term) == ("follower", None, 1)
+    for at in range(11, 100):
+        made.tick(float(at))
+    assert made.role == "follower" and not made.take().sends
+    assert made.receive(100.0, "d", TimeoutNow(1, "d")) == TimeoutNowReply(1)
+    assert made.role == "follower"
+
+
+@pytest.mark.parametrize("term", [1, TERMS])
+def test_a_mark_that_is_not_committed_refuses_and_ends_nobody(term: int) -> None:
+    made = beating()
+    refused(made, 0, term=term)
+    assert not made.given_up and (made.role, made.term) == ("leader", 1)
+    assert made.progress["b"].refusal == FORCED and made.progress["b"].acked_at <= 10.0
+    assert made.health(200.0, 60.0)["b"] == "failed"
+
+
+@pytest.mark.parametrize("pre_vote", [True, False])
+def test_a_candidate_that_was_given_up_campaigns_no_more(pre_vote: bool) -> None:
+    made = core("c", "abcde", terms="1", now=0.0)
+    made.tick(made.timer.deadline)
+    sent = {send.peer: send.request for send in made.take().sends}
+    if not pre_vote:
+        for peer in "de":
+            request = sent[peer]
+            made.replied(2.0, peer, Sent(2.0, request), VoteReply(1, True, True, "granted"))
+        sent = {send.peer: send.request for send in made.take().sends}
+    term = made.term
+    made.replied(2.0, "b", Sent(2.0, sent["b"]), VoteReply(TERMS, False, pre_vote, FORCED, 1))
+    assert made.given_up and made.role == "follower" and made.term == term
+    for peer in "de":  # late
+        made.replied(2.0, peer, Sent(2.0, sent[peer]), VoteReply(term, True, pre_vote, "granted"))
+    made.tick(100.0)
+    assert made.role == "follower" and not made.take().sends
+
+
+def test_one_that_was_told_tells_its_own_side() -> None:
+    made = beating()
+    refused(made, 1)
+    for request in of_the_old_side(7)[:4]:
+        answer = made.receive(12.0, "d", request)
+        assert isinstance(answer, AppendReply | VoteReply) and (answer.reason, answer.unsafe) == (FORCED, 1)
+    assert made.hard_state.term == 1
+
+
+def test_one_that_was_given_up_takes_part_again_once_it_has_the_configuration() -> None:
+    made = core("c", "abcde", terms="1", now=0.0)
+    made.superseded_by = 1
+    made.receive(1.0, "a", brings(2, 1, forced_to("ac"), term=TERMS))
+    assert not made.given_up and made.last_index == 2
+    made.take()
+    made.tick(made.timer.deadline)
+    assert made.role == "pre_candidate"
+    assert [send.request.unsafe for send in made.take().sends] == [1]
+
+
+def test_what_is_forced_again_on_the_side_given_up_is_newer_than_what_it_heard_of() -> None:
+    made = core("c", "abcde", terms="1", now=0.0)
+    made.superseded_by = 3
+    made.force_configuration(MIN, ["c"], "the others burnt after all")
+    assert made.configuration.unsafe == 4 and not made.given_up and made.role == "leader"
+
+
+# -- a survivor's leader and a replica of the old side
+
+
+def test_a_replica_that_has_committed_what_was_given_up_takes_nothing_and_says_so() -> None:
+    """It was added anew before it became a tombstone."""
+    for previous in ("2@1", "1@1", "3@7", "0@0"):
+        made = core("c", "abcde", terms="112", commit_index=3)
+        sent = marked(append(previous, "9", term=TERMS, commit=9, sender="a"))
+        answer = made.receive(1.0, "a", sent)
+        assert isinstance(answer, AppendReply) and answer.reason == STRANDED and not answer.success
+        assert (answer.last_index, answer.last_term) == (3, 2)
+        assert logged(made) == "112" and made.commit_index == 3 and made.term == TERMS
+
+
+def test_what_was_not_committed_makes_room_for_what_was_forced() -> None:
+    made = core("c", "abcde", terms="112", commit_index=2)
+    made.receive(1.0, "a", brings(3, 1, forced_to("ac"), term=9))
+    assert made.configuration.unsafe == 1 and logged(made) == "119"
+
+
+def test_who_follows_the_old_side_in_that_very_term_ends_the_term() -> None:
+    for made in (core("c", "abcde", terms="1", now=0.0), leader("c", "abcde", terms="1")):
+        if made.role == "follower":
+            made.receive(10.0, "d", append("1@1", "2", term=2, sender="d"))
+        before = logged(made)
+        made.take()
+        answer = made.receive(10.1, "a", brings(2, 1, forced_to("ac"), term=2))
+        assert isinstance(answer, AppendReply) and (answer.term, answer.success) == (3, False)
+        assert made.take().hard_state == HardState(3) and made.role == "follower"
+        assert logged(made) == before
+
+
+def test_nobody_takes_over_from_a_leader_whose_configuration_it_has_not_got() -> None:
+    for made in (core("c", terms="1"), leader("c", terms="1")):
+        role = made.role
+        assert made.receive(10.0, "a", TimeoutNow(2, "a", 1)) == TimeoutNowReply(made.term)
+        assert made.role == role
+
+
+def test_a_stranded_member_is_copied_and_costs_the_leader_nothing() -> None:
+    made = survivor(committed=True)
+    made.tick(MIN + BEAT)
+    plan = plans(made.take())["b"]
+    made.replied(
+        MIN + BEAT, "b", Sent(MIN + BEAT, plan), AppendReply(made.term, False, 0, 0, 9, 5, STRANDED, 0)
+    )
+    assert made.role == "leader" and made.needs_copy("b") and made.progress["b"].state == LAGGING
+    assert made.progress["b"].last == (9, 5) and made.progress["b"].match == 3
+
+
+# -- tombstones
+
+
+def stone(unsafe: int) -> Tombstone:
+    return Tombstone(OLD, (3, 1), MIN, 0.0, durable=OLD, unsafe=unsafe)
+
+
+def test_a_tombstone_helps_nobody_who_was_given_up() -> None:
+    made = stone(1)
+    for pre_vote in (True, False):
+        request = VoteRequest(9, "c", 99, 8, pre_vote=pre_vote)
+        answer, save = made.receive(10.0, request)
+        assert answer == VoteReply(1, False, pre_vote, FORCED, 1) and save is None
+    made.receive(10.0, append("3@1", "", term=9, sender="c"))
+    answer, save = made.receive(10.1, VoteRequest(9, "a", 99, 8, unsafe=1))
+    assert answer == VoteReply(9, True, False, "granted"), "it owed the other side no patience"
+    assert save == HardState(9, "a")
+
+
+def test_a_tombstone_of_the_old_side_votes_for_the_survivors_by_what_it_held() -> None:
+    assert stone(0).receive(10.0, VoteRequest(9, "a", 99, 8, unsafe=1)).save == HardState(9, "a")
+    assert stone(0).receive(10.0, VoteRequest(9, "a", 2, 1, unsafe=1)).save == HardState(9)
