@@ -11,6 +11,7 @@ import pytest
 
 from ebla.actors import messages as m
 from ebla.actors.incarnations import old_copy
+from ebla.actors.tablet.raft.marks import GIVEN_UP
 from ebla.actors.tablet.raft.messages import NON_VOTER, Configuration, Peer
 from ebla.cli.render import brief
 from ebla.health import LAG_ENTRIES_MAX, judge, may_pass, worst
@@ -145,6 +146,12 @@ def test_a_failed_replica_is_told_with_its_reason() -> None:
     assert judged.replicas[2].status == "FAILED"
     assert judged.replicas[2].error == "record 7 fails its checksum"
     assert judged.healthy == 2
+
+
+def test_a_replica_that_a_forced_configuration_gave_up_is_no_healthy_one() -> None:
+    judged = tablet(seen(report("a"), report("b"), report("c", error=GIVEN_UP)))
+    assert (judged.status, judged.healthy) == ("UNDER_REPLICATED", 2)
+    assert (judged.replicas[2].status, judged.replicas[2].error) == ("FAILED", GIVEN_UP)
 
 
 def test_a_server_on_an_old_copy_is_told_with_the_remedy() -> None:

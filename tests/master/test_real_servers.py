@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -191,9 +191,11 @@ def test_nothing_new_comes_to_a_server_whose_data_directories_are_all_lost():
     play(scenario, 0, OPTIONS)
 
 
-async def forced_alone(stage: Stage, tablet: str, survivor: str) -> Configuration:
+async def forced_alone(
+    stage: Stage, tablet: str, survivor: str, hosts: Sequence[str] = HOSTS
+) -> Configuration:
     """Everybody else is gone, the survivor is back, and an operator lets it go on without a majority."""
-    for host in HOSTS:
+    for host in hosts:
         if host != survivor:
             stage.cluster.crash(server(host))
     await stage.cluster.restart(server(survivor))
@@ -224,6 +226,30 @@ def test_a_configuration_that_a_survivor_is_forced_to_is_adopted_though_others_h
         await stage.until(lambda: len(voters(stage, tablet)) == 3 and not stage.master.views.unsettled)
 
     play(scenario, 0, OPTIONS)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_those_that_a_forced_configuration_gave_up_elect_nobody_while_the_master_is_away_and_are_copied_after(
+    seed: int,
+):
+    async def scenario(stage: Stage) -> None:
+        tablet, survivor = await with_a_tablet(stage, hosts=HOSTS[:3])
+        others = [host for host in HOSTS[:3] if host != survivor]
+        await forced_alone(stage, tablet, survivor, HOSTS[:3])
+        await stage.until(lambda: members_of(stage, tablet) == {survivor: "voter"})
+        stage.cluster.crash(MASTER)
+        await asyncio.gather(*[stage.cluster.restart(server(host)) for host in others])
+        replica = role(stage, survivor).replicas[tablet]
+        before = replica.core.hard_state
+        await asyncio.sleep(10.0)
+        assert replica.leads and replica.core.hard_state == before
+        assert not any(role(stage, host).replicas[tablet].leads for host in others)
+        await stage.cluster.restart(MASTER)
+        await stage.until(lambda: len(voters(stage, tablet)) == 3 and not stage.master.views.unsettled)
+        assert replica.leads and replica.core.hard_state == before
+        assert all(role(stage, host).replicas[tablet].core.configuration.unsafe == 1 for host in others)
+
+    play(scenario, seed, OPTIONS)
 
 
 def test_a_survivor_that_is_forced_to_go_on_hears_of_an_alteration_that_only_the_lost_had_applied():
