@@ -1,4 +1,5 @@
-"""Snapshots of a tablet's rows, over several memtables and beside flushes, against a sorted dict."""
+"""Snapshots of a tablet's rows, over several memtables and beside flushes, against a sorted dict; and what comes while a flush
+writes."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from ebla.storage import checksum
 from ebla.storage.entries import Position
 from ebla.storage.environment import Batch
 from ebla.storage.memtable import Memtable
-from ebla.storage.tablet_store import TabletSnapshot, TabletStore
+from ebla.storage.tablet_store import TabletSnapshot, TabletStore, _read_alteration
 
 TABLET = "0123456789abcdef0123456789abcdef"
 SEED = checksum.seed(TABLET)
@@ -82,6 +83,10 @@ class Tablet:
         self.store.applied = Position(self._writes, 1, self._writes)
         changed = {**self.rows, **changes}
         self.rows = {key: value for key, value in changed.items() if value is not None}
+
+    def alter(self, alteration: bytes) -> None:
+        self.store.alter(alteration)
+        self._wrote({})
 
     async def begin(self) -> None:
         if self.flush is None and self.store.applied != self.store.flushed:
@@ -178,5 +183,22 @@ def test_what_a_scan_froze_while_a_flush_wrote_stays_and_is_written_by_the_next(
         await tablet.end()
         assert not tablet.store.frozen and not tablet.store.active.rows
         tablet.check()
+
+    run(main(), seed=1)
+
+
+def test_an_alteration_that_comes_while_a_flush_writes_is_written_by_the_next() -> None:
+    async def main() -> None:
+        tablet = await Tablet.open()
+        stored = []
+        tablet.alter(b"first")
+        await tablet.begin()
+        tablet.alter(b"second")
+        for _ in range(2):
+            await tablet.begin()
+            await tablet.end()
+            stored.append(_read_alteration(tablet.store.environment, "data"))
+        assert tablet.store.alteration == b"second"
+        assert stored == [b"first", b"second"]
 
     run(main(), seed=1)
