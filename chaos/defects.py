@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ebla import locks
 from ebla.actors import errors, incarnations
 from ebla.actors.coordination import paths, requests
-from ebla.actors.coordination.edits import SessionEnded
+from ebla.actors.coordination.edits import NodeSet, SessionEnded
 from ebla.actors.coordination.messages import Create, Result
 from ebla.actors.coordination.namespace import Namespace
 from ebla.actors.coordination.timers import Timers
@@ -356,6 +356,27 @@ def count_sequences_in_memory() -> list[Swap]:
         return honest(self, replace(operation, path=path, sequential=False))
 
     return [(requests._Draft, "_create", create)]
+
+
+def carry_out_the_first_of_a_change() -> list[Swap]:
+    honest = requests.decide
+
+    def decide(namespace: Namespace, request: Any, limits: Any) -> Any:
+        return honest(namespace, replace(request, operations=request.operations[:1]), limits)
+
+    return [(requests, "decide", decide)]
+
+
+def tell_nobody_who_watches() -> list[Swap]:
+    """He hears of it when he looks again."""
+    honest = Namespace._set
+
+    def set_quietly(self: Namespace, change: NodeSet) -> None:
+        tell, self.tell = self.tell, lambda path: None
+        honest(self, change)
+        self.tell = tell
+
+    return [(Namespace, "_set", set_quietly)]
 
 
 def expire_what_a_predecessor_heard() -> list[Swap]:

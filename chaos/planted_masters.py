@@ -55,12 +55,26 @@ MASTERS = (
         defects.count_sequences_in_memory,
     ),
     Defect(
+        "change-carries-out-the-first",
+        "of a change of several nodes the first operation is carried out",
+        "locks",
+        20,
+        defects.carry_out_the_first_of_a_change,
+    ),
+    Defect(
+        "watchers-not-told",
+        "who watches a node is not told that it was set",
+        "locks",
+        20,
+        defects.tell_nobody_who_watches,
+    ),
+    Defect(
         "no-fresh-timeout",
         "a new master expires the sessions that it has not heard yet",
         "locks",
-        60,
+        100,
         defects.expire_what_a_predecessor_heard,
-        seed=12,
+        seed=50,
     ),
     Defect(
         "nodes-outlive-sessions",
@@ -75,6 +89,6 @@ MASTERS = (
         "locks",
         60,
         defects.take_the_turn_of_whoever_was_before,
-        seed=5,
+        seed=2,
     ),
 )

@@ -1,4 +1,5 @@
-"""Locks: clients share locks, make and list sequential nodes, and compare and set others, each in sessions of its own.
+"""Locks: clients share locks, make and list sequential nodes, and compare and set others, each in sessions of its own. They watch
+some of these; and two nodes are only ever set by one change, so that they are one register, whichever of them is read.
 
 Everything that a lock protects is a step that is noted when its holder is sure to hold it. Ephemeral nodes are called `e-`,
 others `p-`; in the end, when nobody has a session any more, no ephemeral one may be left.
@@ -6,36 +7,58 @@ others `p-`; in the end, when nobody has a session any more, no ephemeral one ma
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
 from ebla.actors.coordination import paths
+from ebla.actors.coordination.messages import Set
 from ebla.chaos.checkers.coordination import check_coordination
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import INVOKE, OK, History
 from ebla.chaos.workloads.base import Client, NoAnswer, Workload, persist, until_stopped
-from ebla.coordination import Session
+from ebla.coordination import Node, Session, Watch
 from ebla.errors import SessionExpired, VersionMismatch
 from ebla.locks import Lock
 
 LOCKS = ("/locks/a", "/locks/b")
 PARENTS = ("/nodes/a", "/nodes/b")
 REGISTERS = ("/registers/a", "/registers/b", "/registers/c")
+PAIR = "/pair"
+SIDES = ("/pair/left", "/pair/right")  # the version of the second is one above that of the first
 TIMEOUTS_S = (1.2, 3.0, 9.0)
 WAITS_S = (0.3, 3.0, 20.0)
 NODES_MAX = 8  # of one client, at a time
 GONE_S_MAX = 30.0
-WEIGHTS = {"lock": 5, "create": 4, "delete": 3, "list": 3, "get": 3, "cas": 4, "leave": 1, "doze": 1}
+WATCHES_S = (0.1, 0.5)
+HEARD_S_MAX = 2.0  # after a change, when everything is whole; somebody who polls in vain looks after ebla.coordination.POLL_S
+WEIGHTS = {
+    "lock": 7,
+    "create": 5,
+    "delete": 3,
+    "list": 5,
+    "get": 3,
+    "cas": 4,
+    "leave": 1,
+    "doze": 1,
+    "set-both": 2,
+    "get-side": 2,
+    "watch": 1,
+    "look": 1,
+}
 DOZES = 0.2  # of the holders of locks
 
 
 class Locks(Workload):
     name = "locks"
-    explained = dict.fromkeys(("acquire", "release", "create", "delete", "cas"), ("SessionExpired",))
+    explained = dict.fromkeys(
+        ("acquire", "release", "create", "delete", "cas", "beside-keep"), ("SessionExpired",)
+    )
 
     def __init__(self) -> None:
         self._next = 0
         self.problems: list[str] = []
+        self._users: list[_User] = []
 
     async def prepare(self, client: Client) -> None:
         async with await client.db.session(30.0) as session:
@@ -45,9 +68,15 @@ class Locks(Workload):
                 value = self._take()
                 made = session.create(path, str(value).encode(), parents=True)
                 await client.ask("cas", path, [0, value], made, lambda result: [True, result.version])
+            await session.create(PAIR)
+            value = self._take()
+            made = session.create(SIDES[0], str(value).encode())
+            await client.ask("cas", PAIR, [0, value], made, lambda result: [True, result.version])
+            await session.create(SIDES[1], str(value).encode())
 
     async def run(self, client: Client) -> None:
         user = _User(self, client)
+        self._users.append(user)
 
         async def step() -> None:
             try:
@@ -76,11 +105,38 @@ class Locks(Workload):
             await persist(client, lambda path=path: _list(client, path))  # type: ignore[misc]
         for path in REGISTERS:
             await persist(client, lambda path=path: _get(client, path))  # type: ignore[misc]
+        for path in SIDES:
+            await persist(client, lambda path=path: _get_side(client, path))  # type: ignore[misc]
+        await persist(client, lambda: self._hear(client))
+
+    async def _hear(self, client: Client) -> None:
+        """Who watches a node hears of a change at once, and not because he looks again."""
+        path = REGISTERS[0]
+        opened = client.db.coordination.session(30.0)
+        async with await client.beside("session", None, opened) as session:
+            watch = await _watch(client, path)
+            before = _shown(watch.node)[1]
+            hearing = asyncio.ensure_future(client.beside("change", path, watch.change(30.0)))
+            await client.clock.sleep(0.1)
+            value = self._take()
+            call = session.set(path, str(value).encode(), version=before)
+            made = await client.ask("cas", path, [before, value], call, lambda version: [True, version])
+            began_s = client.now_s()
+            heard = _shown(await hearing)
+        late_s = client.now_s() - began_s
+        if late_s > HEARD_S_MAX or heard != [value, made]:
+            told = f"who watched {path} heard of {heard} {late_s:.1f} s after {[value, made]} was set"
+            self.problems.append(told)
 
     def judge(self, history: History) -> Verdict:
         if self.problems:
             return Verdict(False, "; ".join(self.problems[:3]), (), len(self.problems))
         return check_coordination(history)
+
+    def note_sure(self) -> None:
+        """Everybody who is sure of his session: nothing of it may have been missing in what was listed by now."""
+        for user in self._users:
+            user.note_sure()
 
     def _take(self) -> int:
         self._next += 1
@@ -108,7 +164,7 @@ class _User:
             await self._ask("delete", number, None, session.delete(path, deadline_s=self.client.deadline_s()))
         elif what == "list":
             await _list(self.client, self.client.random.choice(PARENTS))
-            self._note_sure()
+            self.workload.note_sure()
         elif what == "get":
             await _get(self.client, self.client.random.choice(REGISTERS))
         elif what == "cas":
@@ -117,6 +173,14 @@ class _User:
             await self.leave()
         elif what == "doze":
             _doze(session)
+        elif what == "set-both":
+            await self._set_both(session)
+        elif what == "get-side":
+            await _get_side(self.client, self.client.random.choice(SIDES))
+        elif what == "watch":
+            await self._watch()
+        elif what == "look":
+            await self._look(session)
 
     async def _opened(self) -> Session:
         if self.session is not None and self.session.expired:
@@ -152,7 +216,7 @@ class _User:
         self.client.note(process, INVOKE, operation, key, value)
         self.client.note(process, OK, operation, key)
 
-    def _note_sure(self) -> None:
+    def note_sure(self) -> None:
         if self.session is not None and self.session.is_sure:
             self._note("sure", self.session.id)
 
@@ -214,6 +278,44 @@ class _User:
 
         await client.ask("cas", path, [version, value], attempt(), list)
 
+    async def _set_both(self, session: Session) -> None:
+        """By one change, which is refused as a whole if the second version is one that is gone."""
+        client = self.client
+        version = (await _get_side(client, SIDES[0]))[1]
+        named = max(1, version - 1) if client.random.random() < 0.2 else version
+        value = self.workload._take()
+
+        async def attempt() -> list[Any]:
+            data = str(value).encode()
+            left, right = Set(SIDES[0], data, version), Set(SIDES[1], data, named + 1)
+            try:
+                done = await session.change(left, right, deadline_s=client.deadline_s())
+                return [True, done[0].version]
+            except VersionMismatch as error:
+                return [False, (error.found or 0) - SIDES.index(error.what or "")]
+
+        await client.ask("cas", PAIR, [named, value], attempt(), list)
+
+    async def _watch(self) -> None:
+        """What a watch tells is a read, of a version that it has not told yet."""
+        client = self.client
+        watch = await _watch(client, client.random.choice(REGISTERS))
+        while client.random.random() < 0.7:
+            before = _shown(watch.node)
+            call = watch.change(client.random.choice(WATCHES_S))
+            after = _shown(await client.ask("get", watch.path, None, call, _shown, reads=True))
+            if after[1] == before[1]:
+                self.workload.problems.append(f"a watch of {watch.path} told a change to {after} twice")
+
+    async def _look(self, session: Session) -> None:
+        """A sign of life, and whether a node is there that nobody deletes."""
+        client = self.client
+        await client.beside("keep", session.id, session.keep(deadline_s=client.deadline_s()))
+        path = client.random.choice(REGISTERS)
+        there = session.exists(path, deadline_s=client.deadline_s())
+        if not await client.beside("exists", path, there):
+            self.workload.problems.append(f"{path} is not there, and nobody has deleted it")
+
 
 def _doze(session: Session) -> None:
     """From now on it gives no signs of life by itself, as if its process stood still between two steps."""
@@ -229,8 +331,24 @@ async def _list(client: Client, parent: str) -> None:
 
 async def _get(client: Client, path: str) -> list[int]:
     async def read() -> list[int]:
-        node = await client.db.coordination.get(path, deadline_s=client.deadline_s())
-        assert node is not None, "registers are never deleted"
-        return [int(node.data), node.version]
+        return _shown(await client.db.coordination.get(path, deadline_s=client.deadline_s()))
 
     return await client.ask("get", path, None, read(), list, reads=True)
+
+
+async def _get_side(client: Client, path: str) -> list[int]:
+    async def read() -> list[int]:
+        value, version = _shown(await client.db.coordination.get(path, deadline_s=client.deadline_s()))
+        return [value, version - SIDES.index(path)]
+
+    return await client.ask("get", PAIR, None, read(), list, reads=True)
+
+
+async def _watch(client: Client, path: str) -> Watch:
+    call = client.db.coordination.watch(path, deadline_s=client.deadline_s())
+    return await client.ask("get", path, None, call, lambda watch: _shown(watch.node), reads=True)
+
+
+def _shown(node: Node | None) -> list[int]:
+    assert node is not None, "registers are never deleted"
+    return [int(node.data), node.version]
