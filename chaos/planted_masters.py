@@ -74,7 +74,7 @@ MASTERS = (
         "locks",
         100,
         defects.expire_what_a_predecessor_heard,
-        seed=50,
+        seed=23,
     ),
     Defect(
         "nodes-outlive-sessions",
@@ -89,6 +89,6 @@ MASTERS = (
         "locks",
         60,
         defects.take_the_turn_of_whoever_was_before,
-        seed=2,
+        seed=9,
     ),
 )
