@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from ebla.chaos import alter_defects, defects, repair_defects
+from ebla.chaos import alter_defects, crowd_defects, defects, repair_defects
 from ebla.chaos.defect import LATE_DUPLICATES, SLOW_AND_CUT_OFF, Defect
 from ebla.chaos.planted_masters import MASTERS
 from ebla.storage.errors import InvalidArgument
@@ -369,6 +369,46 @@ _ALL = (
         "members",
         40,
         repair_defects.non_voters_count,
+    ),
+    Defect(
+        "open-request-forgotten",
+        "the lowest of a client's open requests counts as answered: its retry is refused",
+        "crowds",
+        60,
+        crowd_defects.forget_the_lowest_open_request,
+        seed=4,
+    ),
+    Defect(
+        "first-answer-for-all",
+        "all callers whose rows went together are told what became of the first one's",
+        "crowds",
+        60,
+        crowd_defects.tell_all_callers_what_the_first_is_told,
+        seed=1,
+    ),
+    Defect(
+        "open-change-forgotten",
+        "the answer to the lowest of a session's open changes is dropped: its retry is carried out again",
+        "crowds",
+        60,
+        crowd_defects.drop_the_answer_to_the_lowest_open_change,
+        seed=1,
+    ),
+    Defect(
+        "frozen-beside-a-flush",
+        "a flush lets go of the rows that a scan froze while it wrote",
+        "crowds",
+        60,
+        crowd_defects.flush_lets_go_of_what_was_frozen_meanwhile,
+        seed=11,
+    ),
+    Defect(
+        "row-behind-a-block",
+        "a scan does not see a row that is the only one behind a block",
+        "crowds",
+        60,
+        crowd_defects.pass_over_a_single_row_behind_a_block,
+        seed=1,
     ),
 )
 

@@ -389,6 +389,21 @@ _ALL = (
         pause_s=0.1,
         points=(*ALTER_POINTS, *ALTER_POINTS, *POINTS),
     ),
+    Scenario(  # several requests of each connection under way, rows of it coalesced, and flushes that take long
+        "crowds",
+        {"lose": 4.0, "repeat": 3.0, "slow_disks": 10.0, "crash": 2.0, "crash_point": 8.0, "isolate": 1.0},
+        lambda: [Registers(keys=3, calls=5), Tokens(calls=2), Stamps(rows=6, calls=3), Locks(several=30)],
+        Shape(server={**SMALL, "scan_read_rows": 5, "memtable_bytes": 3000}, master=SMALL_MASTER),
+        duration_s=5.0,
+        holds_s={
+            "lose": (0.5, 3.0),
+            "slow_disks": (1.0, 4.0),
+            "repeat": (1.0, 4.0),
+            "crash_point": (0.05, 1.0),
+        },
+        pause_s=0.3,
+        points=("master.change_nodes.after_edit", "tablet.flush.before_commit", "tablet.flush.after_commit"),
+    ),
     Scenario(  # the same of masters that fail over
         "takeovers",
         {"crash": 2.0, "pause": 1.0, "isolate": 1.5, "cut": 1.0, "cut_one_way": 1.0, "lose": 0.5},

@@ -39,7 +39,7 @@ from ebla.chaos.simulation.runs import Report, Run, plan_of
 
 T = TypeVar("T")
 
-PAIRS_EVERY = 19  # one run of so many is made twice
+PAIRS_EVERY = 18  # one run of so many is made twice
 VOID_SHARE_MAX = 0.02  # of the runs; with more of them the others were lucky
 AHEAD_MAX = 4  # runs handed to a worker before it has finished one
 SHRINK_RUNS_MAX = 60

@@ -261,6 +261,7 @@ def _between(changes: list[Operation], written: dict[int, Operation]) -> Iterato
 
 def _wrong_reads(operations: list[Operation], written: dict[int, Operation]) -> Iterator[Problem]:
     attempts = {each.argument[1]: each for each in operations if each.name == "cas" and not each.failed}
+    refused = {value for value, each in attempts.items() if each.known and not each.answer[0]}
     shown: dict[int, Operation] = {}
     for each in operations:
         if each.name != "get" or not each.known or each.answer is None:
@@ -269,6 +270,8 @@ def _wrong_reads(operations: list[Operation], written: dict[int, Operation]) -> 
         source = written.get(version) or attempts.get(value)
         if source is None:
             yield f"{told(each)} shows what nobody wrote", [each]
+        elif value in refused:
+            yield f"{told(each)} shows what was refused to {told(attempts[value])}", [attempts[value], each]
         elif source.argument[1] != value:
             yield f"{told(each)} does not show what {told(source)} wrote with this version", [source, each]
         elif source.began > (each.ended or 0):

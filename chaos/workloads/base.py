@@ -10,8 +10,9 @@ A workload is a class with four verbs, the same in simulation and on Ray:
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Protocol, TypeVar
 
@@ -57,6 +58,10 @@ class Client:
     @property
     def stopping(self) -> bool:
         return self.stage.stopping
+
+    def another(self) -> Client:
+        """One on the same connection, who may ask while this one waits: a process of its own in the history."""
+        return replace(self)
 
     async def ask(
         self,
@@ -177,6 +182,22 @@ async def until_stopped(client: Client, step: Callable[[], Awaitable[None]]) -> 
         except NoAnswer:
             await client.pause()
         await client.pause()
+
+
+async def crowd(client: Client, calls: int, loop: Callable[[Client], Awaitable[None]]) -> None:
+    """As many loops side by side on the client's one connection: up to `calls` of its calls are under way."""
+    if calls == 1:
+        await loop(client)
+    else:
+        await asyncio.gather(*(loop(client.another()) for _ in range(calls)))
+
+
+async def at_once(client: Client, calls: int, ask: Callable[[Client], Awaitable[None]]) -> None:
+    """So many calls of one connection, begun at one moment; returns when all have ended. Raises NoAnswer if one had none."""
+    asked = [ask(client.another()) for _ in range(calls)]
+    for told in await asyncio.gather(*asked, return_exceptions=True):
+        if isinstance(told, BaseException):
+            raise told
 
 
 def by_key(keys: Sequence[Any], values: Sequence[Any]) -> dict[Any, Any]:

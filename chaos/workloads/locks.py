@@ -16,7 +16,7 @@ from ebla.actors.coordination.messages import Set
 from ebla.chaos.checkers.coordination import check_coordination
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import INVOKE, OK, History
-from ebla.chaos.workloads.base import Client, NoAnswer, Workload, persist, until_stopped
+from ebla.chaos.workloads.base import Client, NoAnswer, Workload, at_once, persist, until_stopped
 from ebla.coordination import Node, Session, Watch
 from ebla.errors import SessionExpired, VersionMismatch
 from ebla.locks import Lock
@@ -46,16 +46,20 @@ WEIGHTS = {
     "watch": 1,
     "look": 1,
 }
+SEVERAL, CHANGES = 4, 6  # so many side by side, so many of each one after the other
 DOZES = 0.2  # of the holders of locks
 
 
 class Locks(Workload):
+    """`several`: how often, against the WEIGHTS, a session has some changes under way side by side."""
+
     name = "locks"
     explained = dict.fromkeys(
         ("acquire", "release", "create", "delete", "cas", "beside-keep"), ("SessionExpired",)
     )
 
-    def __init__(self) -> None:
+    def __init__(self, several: int = 0) -> None:
+        self.several = several
         self._next = 0
         self.problems: list[str] = []
         self._users: list[_User] = []
@@ -151,10 +155,11 @@ class _User:
         self.client = client
         self.session: Session | None = None
         self.mine: list[tuple[str, int]] = []
+        self.weights = {**WEIGHTS, "several": workload.several}
 
     async def step(self) -> None:
         session = await self._opened()
-        what = self.client.random.choices(tuple(WEIGHTS), tuple(WEIGHTS.values()))[0]
+        what = self.client.random.choices(tuple(self.weights), tuple(self.weights.values()))[0]
         if what == "lock":
             await self._lock(session)
         elif what == "create":
@@ -181,6 +186,8 @@ class _User:
             await self._watch()
         elif what == "look":
             await self._look(session)
+        elif what == "several":
+            await self._several(session)
 
     async def _opened(self) -> Session:
         if self.session is not None and self.session.expired:
@@ -260,6 +267,18 @@ class _User:
             "create", parent, session.id if ephemeral else None, call, lambda made: paths.number(made.path)
         )
         self.mine.append((made.path, paths.number(made.path) or 0))
+
+    async def _several(self, session: Session) -> None:
+        """Changes of one session side by side: while one has no answer yet, later ones are carried out."""
+
+        async def one(client: Client) -> None:
+            user = _User(self.workload, client)
+            user.mine = self.mine
+            for _ in range(CHANGES):
+                await client.random.choice((user._create, user._compare_and_set))(session)
+                await client.pause()
+
+        await at_once(self.client, SEVERAL, one)
 
     async def _compare_and_set(self, session: Session) -> None:
         client = self.client

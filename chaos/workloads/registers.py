@@ -13,7 +13,7 @@ from ebla import aio
 from ebla.chaos.checkers.register import check_register
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import History
-from ebla.chaos.workloads.base import PREPARE_S, Client, Workload, persist, until_stopped
+from ebla.chaos.workloads.base import PREPARE_S, Client, Workload, at_once, persist, until_stopped
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 
@@ -32,13 +32,17 @@ NOTHING_KNOWN = Applied()
 
 class Registers(Workload):
     """`keys` at a time; each is retired after `operations` of it, so that judging stays cheap. `many`: the share of reads
-    that ask for all of them in one call."""
+    that ask for all of them in one call. `calls`: as many of a client begin at one moment, so that their rows
+    travel together."""
 
     name = "registers"
 
-    def __init__(self, keys: int = 5, tablets: int = 2, operations: int = 80, many: float = 0.0) -> None:
+    def __init__(
+        self, keys: int = 5, tablets: int = 2, operations: int = 80, many: float = 0.0, calls: int = 1
+    ) -> None:
         self.keys = keys
         self.many = many
+        self.calls = calls
         self.tablets = tablets
         self.operations = operations
         self._asked: dict[int, int] = {}
@@ -58,8 +62,14 @@ class Registers(Workload):
     async def run(self, client: Client) -> None:
         table = await client.db.table(self.name)
 
-        async def step() -> None:
+        async def one(client: Client) -> None:
             await self._step(client, table, self._key(client))
+
+        async def step() -> None:
+            if self.calls == 1:
+                await one(client)
+            else:
+                await at_once(client, client.random.randint(1, self.calls), one)
 
         await until_stopped(client, step)
 

@@ -13,18 +13,21 @@ from ebla import aio
 from ebla.chaos.checkers.stamps import check_stamp
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import History
-from ebla.chaos.workloads.base import PREPARE_S, Client, Workload, persist, until_stopped
+from ebla.chaos.workloads.base import PREPARE_S, Client, Workload, crowd, persist, until_stopped
 
 SCHEMA = pa.schema([("place", pa.int64()), ("stamp", pa.int64()), ("group", pa.int32())])
 ATTEMPTS_MAX = 200
 
 
 class Stamps(Workload):
+    """`calls` of each client are under way; each group has one writer all the same."""
+
     name = "stamps"
 
-    def __init__(self, groups: int = 2, rows: int = 12) -> None:
+    def __init__(self, groups: int = 2, rows: int = 12, calls: int = 1) -> None:
         self.groups = groups
         self.rows = rows
+        self.calls = calls
         self._writers = 0
 
     async def prepare(self, client: Client) -> None:
@@ -39,6 +42,9 @@ class Stamps(Workload):
             await client.ask("stamp", group, 0, table.upsert(self._rows(group, 0)))
 
     async def run(self, client: Client) -> None:
+        await crowd(client, self.calls, self._ask)
+
+    async def _ask(self, client: Client) -> None:
         table = await client.db.table(self.name)
         number, self._writers = self._writers, self._writers + 1
         write_client = client.random.getrandbits(128).to_bytes(16, "big")

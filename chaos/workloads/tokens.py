@@ -15,19 +15,20 @@ from ebla import aio
 from ebla.chaos.checkers.sets import check_set
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import History
-from ebla.chaos.workloads.base import PREPARE_S, Client, Workload, persist, until_stopped
+from ebla.chaos.workloads.base import PREPARE_S, Client, Workload, crowd, persist, until_stopped
 
 SCHEMA = pa.schema([("token", pa.int64()), ("v", pa.string())])
 BULK_MAX = 40
 
 
 class Tokens(Workload):
-    """`local`: some reads are made where the rows lie."""
+    """`local`: some reads are made where the rows lie. `calls` of each client are under way."""
 
     name = "tokens"
 
-    def __init__(self, local: bool = False) -> None:
+    def __init__(self, local: bool = False, calls: int = 1) -> None:
         self.local = local
+        self.calls = calls
         self._next = 0
 
     async def prepare(self, client: Client) -> None:
@@ -40,6 +41,9 @@ class Tokens(Workload):
         )
 
     async def run(self, client: Client) -> None:
+        await crowd(client, self.calls, self._ask)
+
+    async def _ask(self, client: Client) -> None:
         table = await client.db.table(self.name)
         mine: list[int] = []
 

@@ -211,6 +211,7 @@ SECOND = ("cas", [1, 20], [True, 5])
         ([FIRST, SECOND, ("cas", [9, 30], [False, 1])], "is behind"),
         ([FIRST, ("get", None, [99, 1])], "does not show what"),
         ([FIRST, ("get", None, [99, 3])], "shows what nobody wrote"),
+        ([FIRST, ("cas", [1, 20], [False, 3]), ("get", None, [20, 3])], "shows what was refused to"),
         ([FIRST, ("get", None, [10, 3])], "show one change as two"),
         ([FIRST, ("cas", [1, 20], [True, 1])], "made version 1 as"),
         ([FIRST, ("cas", [3, 20], [True, 2])], "went back"),
