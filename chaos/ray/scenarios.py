@@ -20,6 +20,7 @@ from ebla.chaos.workloads.bank import Bank
 from ebla.chaos.workloads.base import Workload
 from ebla.chaos.workloads.chains import Chains
 from ebla.chaos.workloads.churn import Churn
+from ebla.chaos.workloads.locks import Locks
 from ebla.chaos.workloads.registers import Registers
 from ebla.chaos.workloads.stamps import Stamps
 from ebla.chaos.workloads.tokens import Tokens
@@ -96,8 +97,14 @@ _ALL = (
 )
 
 SCENARIOS = {each.name: each for each in _ALL}
-# Those of the simulation that run here, too: a deployment on Ray has one master.
-SHARED = {name: each for name, each in simulated.SCENARIOS.items() if each.shape.masters == 1}
+
+
+def _runs_here(each: simulated.Scenario) -> bool:
+    """A deployment on Ray has one master, and one namespace: a process of clients has no nodes of its own in it."""
+    return each.shape.masters == 1 and not any(isinstance(one, Locks) for one in each.workloads())
+
+
+SHARED = {name: each for name, each in simulated.SCENARIOS.items() if _runs_here(each)}
 
 
 def scenario(name: str) -> RayScenario:

@@ -45,6 +45,12 @@ def test_what_is_drawn_for_ray_can_be_carried_out_again(name: str, seed: int) ->
     plans.check(plans.decode(plans.encode(plan)), hosts, ray.NO_POINTS)
 
 
+def test_what_has_several_masters_or_locks_runs_in_simulation_only() -> None:
+    assert set(SCENARIOS) - set(ray.SHARED) == {"masters", "takeovers", "locks", "crowds"}
+    with pytest.raises(InvalidArgument, match="there is no scenario 'crowds'"):
+        ray.scenario("crowds")
+
+
 def test_every_kind_is_told_of_and_is_one_method_of_the_nemesis() -> None:
     table = (plans.__doc__ or "").partition("`master` is")[0]
     for kind in plans.KINDS:
