@@ -1,8 +1,8 @@
 """Operations that were refused, and kinds of operations that were never carried out: a service that answers everything with
 an error keeps every other promise.
 
-Faults explain that there is no answer in time, that nobody can answer, or that a snapshot was lost (EXPLAINED). Any other error is
-a violation, unless the workload brings it about and says so (`explained`, by operation). What operators ask of roles
+Faults explain that there is no answer in time, that nobody can answer, or that a snapshot was lost (EXPLAINED), where there are
+any (`excused`). Any other error is a violation, unless the workload brings it about and says so (`explained`, by operation). What operators ask of roles
 (`is_order`) may be refused for many reasons, so that it is only counted: each of it must be carried out now and then.
 """
 
@@ -23,9 +23,11 @@ Explained = Mapping[str, Collection[str]]
 NOTHING: Explained = MappingProxyType({})
 
 
-def check_refusals(history: History, explained: Explained = NOTHING) -> Verdict:
+def check_refusals(
+    history: History, explained: Explained = NOTHING, excused: Collection[str] = EXPLAINED
+) -> Verdict:
     """Valid where every error is explained, also where there was none: it rests on no operation."""
-    ends = {event.index for event in history.events if not _explained(event, explained)}
+    ends = {event.index for event in history.events if not _explained(event, explained, excused)}
     if not ends:
         return Verdict(True)
     refused = [each for each in history.operations() if each.end is not None and each.end.index in ends]
@@ -36,11 +38,11 @@ def check_refusals(history: History, explained: Explained = NOTHING) -> Verdict:
     return Verdict(False, problem, places(refused[:LISTED_MAX]))
 
 
-def _explained(event: Event, explained: Explained) -> bool:
+def _explained(event: Event, explained: Explained, excused: Collection[str]) -> bool:
     if event.type in (INVOKE, OK) or is_order(event.operation):
         return True
     kind = (event.error or "").partition(":")[0]
-    return kind in EXPLAINED or kind in explained.get(event.operation, ())
+    return kind in excused or kind in explained.get(event.operation, ())
 
 
 @dataclass

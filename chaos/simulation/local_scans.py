@@ -27,11 +27,12 @@ from ebla.storage.tablet_store import ALTERATION, META, POSITION, ROWS
 
 
 class LocalScans:
-    """`lacking`: how often the rows were not there, or could not be read, and the leader was asked instead."""
+    """How often a tablet was to be read where it lies, and was. Otherwise the rows were not there, or could not be read, and the
+    leader was asked instead."""
 
     def __init__(self, deployment: Deployment) -> None:
         self.deployment = deployment
-        self.made = self.lacking = 0
+        self.tried = self.read_here = 0
 
     async def read(
         self, table: aio.Table, columns: Sequence[str], chance: Random, deadline_s: float
@@ -46,14 +47,16 @@ class LocalScans:
         return pa.concat_tables(parts)
 
     async def _of_tablet(self, scan: _Scan, host: str) -> pa.Table:
-        self.made += 1
+        self.tried += 1
         found = await scan.find(lambda: [host])
         if found is not None:
             try:
-                return pa.Table.from_batches(list(scan.read(found)), scan.schema)
+                rows = pa.Table.from_batches(list(scan.read(found)), scan.schema)
             except (StorageError, Outdated):
                 pass
-        self.lacking += 1
+            else:
+                self.read_here += 1
+                return rows
         return await scan.to_arrow()
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from ebla.chaos.checkers.refusals import tally
+from ebla.chaos.checkers.refusals import EXPLAINED, tally
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import INFO, OK, History, is_data
 from ebla.chaos.plans import Plan, generate
@@ -81,6 +81,7 @@ class Run:
     loop: Any = None
     nemesis: Nemesis | None = None
     deployment: Deployment | None = None
+    local: LocalScans | None = None
     applied: AppliedLog = field(default_factory=lambda: AppliedLog((Registers.name,)))
     whole_story: bool = False  # keep every line of it, for whoever wants to read it
 
@@ -112,8 +113,10 @@ class Run:
         watch = Watch(deployment, self.applied)
         watching = asyncio.ensure_future(self._watch(watch))
         workloads = self.scenario.workloads()
-        local = LocalScans(deployment)
-        stage = Stage(replicas=self.scenario.replicas, pause_s=self.scenario.pause_s, local_scan=local.read)
+        self.local = LocalScans(deployment)
+        stage = Stage(
+            replicas=self.scenario.replicas, pause_s=self.scenario.pause_s, local_scan=self.local.read
+        )
         await self._start_clients(deployment, workloads, stage)
         await asyncio.gather(nemesis.run(self.scenario.duration_s), asyncio.sleep(self.scenario.duration_s))
         stage.stopping = True
@@ -218,10 +221,12 @@ class Run:
             await workload.conclude(client)
 
     def _judge(self, workloads: list[Workload]) -> None:
+        disturbed = self.plan.faults or any(workload.disturbs for workload in workloads)
+        excused = EXPLAINED if disturbed else ()
         for workload in workloads:
             history = self.histories[workload.name]
             known = [self.applied.of(workload.name)] if isinstance(workload, Registers) else []
-            verdict = judged(workload, history, *known)
+            verdict = judged(workload, history, *known, excused=excused)
             self.undecided |= verdict.valid is None and len(history) > 0
             if verdict.valid is False:
                 self.judged = verdict
@@ -235,6 +240,8 @@ class Run:
             if is_data(event.operation)
         ]
         answered, told = events.count(OK), tally(self.histories)
+        if self.local is not None and self.local.tried:
+            told.add({"stage.local-scan": self.local.tried}, {"stage.local-scan": self.local.read_here})
         return Report(
             scenario=self.scenario.name,
             seed=self.plan.seed,

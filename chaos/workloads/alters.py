@@ -32,12 +32,12 @@ ROWS_MAX = 12  # of one insert
 KEPT_S = 3600.0
 SHORT_S = 0.3
 ENDED_S = 10  # seconds in which such a table must be gone, once nothing fails any more
-# Clients that begin at once take the same name for their tables, and look for another. A drop whose answer was lost is carried out under whatever comes next; after an alteration whose answer was lost a client
+# Who waits for an alteration no longer than a moment is told that not every tablet has heard of it. Clients that begin at once take the same name for their tables, and look for another. A drop whose answer was lost is carried out under whatever comes next; after an alteration whose answer was lost a client
 # asks for columns that are there, or gone.
 EXPLAINED = {
     "insert": ("TableDropped",),
     "set-aside": ("TableDropped",),
-    "alter": ("TableDropped", "InvalidArgument"),
+    "alter": ("TableDropped", "InvalidArgument", "TimedOut"),
     "beside-create": ("AlreadyPresent",),
     "beside-scan": ("TableDropped",),
     "beside-info": ("TableDropped",),

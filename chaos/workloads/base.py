@@ -11,7 +11,7 @@ A workload is a class with four verbs, the same in simulation and on Ray:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Protocol, TypeVar
@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from ebla import aio
 from ebla.actors.world import Clock, Network
-from ebla.chaos.checkers.refusals import NOTHING, Explained, check_refusals
+from ebla.chaos.checkers.refusals import EXPLAINED, NOTHING, Explained, check_refusals
 from ebla.chaos.checkers.verdict import Verdict, together
 from ebla.chaos.history import BESIDE, FAIL, INFO, INVOKE, OK, ORDER, History
 from ebla.storage.errors import EblaError
@@ -157,10 +157,12 @@ class Stage:
 
 
 class Workload(Protocol):
-    """`explained`: errors that the workload itself brings about, by operation, besides those that faults explain."""
+    """`explained`: errors that the workload itself brings about, by operation, besides those that faults explain. One that
+    `disturbs` is to all of them what a fault is."""
 
     name: str
     explained: Explained = NOTHING
+    disturbs: bool = False
 
     async def prepare(self, client: Client) -> None: ...
     async def run(self, client: Client) -> None: ...
@@ -168,10 +170,13 @@ class Workload(Protocol):
     def judge(self, history: History) -> Verdict: ...
 
 
-def judged(workload: Workload, history: History, *known: Any) -> Verdict:
+def judged(
+    workload: Workload, history: History, *known: Any, excused: Collection[str] = EXPLAINED
+) -> Verdict:
     """What the workload says of its history, and whether an operation ended in an error that nothing explains. `known`: what
-    else its `judge` takes."""
-    return together([workload.judge(history, *known), check_refusals(history, workload.explained)])
+    else its `judge` takes. `excused`: errors that faults explain, none where there was no fault."""
+    refusals = check_refusals(history, workload.explained, excused)
+    return together([workload.judge(history, *known), refusals])
 
 
 async def until_stopped(client: Client, step: Callable[[], Awaitable[None]]) -> None:

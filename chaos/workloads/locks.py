@@ -47,6 +47,11 @@ WEIGHTS = {
     "look": 1,
 }
 SEVERAL, CHANGES = 4, 6  # so many side by side, so many of each one after the other
+EXPLAINED = {
+    **dict.fromkeys(("release", "create", "delete", "cas", "beside-keep"), ("SessionExpired",)),
+    "acquire": ("SessionExpired", "TimedOut"),  # somebody else held it for as long
+    "get": ("TimedOut",),  # nothing changed while it was watched
+}
 DOZES = 0.2  # of the holders of locks
 
 
@@ -54,9 +59,7 @@ class Locks(Workload):
     """`several`: how often, against the WEIGHTS, a session has some changes under way side by side."""
 
     name = "locks"
-    explained = dict.fromkeys(
-        ("acquire", "release", "create", "delete", "cas", "beside-keep"), ("SessionExpired",)
-    )
+    explained = EXPLAINED
 
     def __init__(self, several: int = 0) -> None:
         self.several = several

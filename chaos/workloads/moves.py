@@ -25,6 +25,7 @@ MARKED_S = (0.5, 4.0)
 
 class Moves(Operators, Workload):
     name = "moves"
+    disturbs = True
 
     def __init__(self, weights: tuple[int, ...] = WEIGHTS) -> None:
         self.weights = weights

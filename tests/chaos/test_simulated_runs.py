@@ -42,7 +42,8 @@ def test_every_scenario_has_a_run_that_is_made_twice_and_the_docs_say_how_many_t
     }
     assert drawn == set(SCENARIOS)
     told = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
-    assert f"the seeds of `make test`: {SEEDS} of each of {len(SCENARIOS)} scenarios" in told
+    words = f"the seeds of `make test`: {SEEDS} of each of {len(SCENARIOS)} scenarios"
+    assert words in told, f"write into the table of figures in docs/testing.md: {words}"
 
 
 def test_every_kind_of_fault_has_an_effect_and_is_undone() -> None:

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from ebla import aio
+from ebla import aio, local_scan
 from ebla.actors.errors import TimedOut
 from ebla.actors.messages import DELETE, UPDATE
 from ebla.actors.tablet.apply import Rows
 from ebla.chaos import soak
 from ebla.chaos.checkers.refusals import ASKED_MIN, EXPLAINED, check_refusals, tally
 from ebla.chaos.history import FAIL, INFO, INVOKE, OK, History
+from ebla.chaos.plans import Fault, Plan
 from ebla.chaos.scenarios import scenario
 from ebla.chaos.simulation.runs import plan_of
 from ebla.chaos.workloads import base
@@ -57,6 +58,43 @@ def test_what_a_workload_brings_about_is_explained_for_that_operation_only() -> 
 
 def test_an_operator_may_be_refused_anything() -> None:
     assert check_refusals(ended("NotFound: no such host", operation="order-move_replica")).valid is True
+
+
+def test_where_there_is_no_fault_nothing_is_excused(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = ended("TimedOut: late", operation="write")
+    assert base.judged(Registers(), late, excused=()).valid is False
+    assert (
+        base.judged(Alters(), ended("TimedOut: not heard yet", operation="alter"), excused=()).valid is None
+    )
+    honest, asked = aio.Table.get, itertools.count(1)
+
+    async def hanging(self: Any, *arguments: Any, **more: Any) -> Any:
+        if next(asked) % 5 == 0:
+            raise TimedOut("nobody answered")
+        return await honest(self, *arguments, **more)
+
+    monkeypatch.setattr(aio.Table, "get", hanging)
+    crash = Fault(1.0, "crash", ("host-1",), 0.5)
+    found = [soak.carry_out(soak.Task(Plan("registers", 1, faults))).violation for faults in ((), (crash,))]
+    assert "no fault explains it: TimedOut: nobody answered" in found[0]
+    assert found[1] == ""
+
+
+def test_a_soak_in_which_no_tablet_is_read_where_it_lies_is_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nowhere(self: Any, slots_here: Any) -> None:
+        return None
+
+    told = soak.Soak()
+    plan = Plan("tokens", 1, ())
+    told.add(plan, soak.carry_out(soak.Task(plan)))
+    assert told.voids() == []
+    monkeypatch.setattr(local_scan.TabletScan, "find", nowhere)
+    told = soak.Soak()
+    told.add(plan, soak.carry_out(soak.Task(plan)))
+    assert [why.partition(" times")[2] for why in told.voids()] == [
+        " and never carried out; see why with `ebla chaos replay --story`"
+    ]
+    assert told.voids()[0].startswith("stage.local-scan was asked ")
 
 
 def test_errors_are_judged_whatever_the_workload_makes_of_the_rest() -> None:
