@@ -83,13 +83,15 @@ class DrainRequest(msgspec.Struct, frozen=True):
 
 class Drained(msgspec.Struct, frozen=True):
     """`replicas`: still there. `blocked`: of these, which no other server could take now. `non_voters`: the tablets that an operator
-    gave a non-voter there; it goes without another in its place."""
+    gave a non-voter there; it goes without another in its place. `waits_for`: the servers in maintenance that are silent, and have
+    members of the same tablets: these do not go before they are heard."""
 
     address: str
     draining: bool
     replicas: int
     blocked: int
     non_voters: tuple[str, ...] = ()
+    waits_for: tuple[str, ...] = ()
 
 
 class DrainReply(msgspec.Struct, frozen=True):

@@ -108,6 +108,17 @@ class Repairs:
             if record.configuration is not None and not _on_its_way(catalog, record)
         )
 
+    def waits_for(self, catalog: Catalog, servers: Servers, address: str, now: float) -> tuple[str, ...]:
+        """The silent servers in maintenance that share a tablet with this one."""
+        shared = {
+            peer.address
+            for record in held_at(catalog, address)
+            if record.configuration is not None
+            for peer in record.configuration.peers
+            if peer.address in catalog.maintained and not servers.is_alive(peer.uuid, now)
+        }
+        return tuple(sorted(shared - {address}))
+
     def has_room(self, catalog: Catalog, servers: Servers, tablet: str, now: float) -> bool:
         """Whether some server could take one more replica of it."""
         return bool(self._candidates(catalog, servers, servers.alive(now), catalog.tablets[tablet]))

@@ -96,11 +96,19 @@ async def _emptied(
                 f"{count(left, 'replica')} on {host} can go nowhere: every other host that is up has one of the same "
                 "tablet, drains or is in maintenance; add a host (it goes on by itself then), or `ebla nodes drain --off`"
             )
-        progress.step(f"{count(left, 'replica')} of {total} left", total - left, total)
-        return f"{count(left, 'replica')} of {total} left"
+        told = f"{count(left, 'replica')} of {total} left{_waiting(seen)}"
+        progress.step(told, total - left, total)
+        return told
 
     await until(look, timeout_s, progress, "nodes drain")
     return seen
+
+
+def _waiting(reply: DrainReply) -> str:
+    silent = list(dict.fromkeys(host_of(address) for each in reply.servers for address in each.waits_for))
+    if not silent:
+        return ""
+    return f"; what {', '.join(silent)} has a replica of, too, waits: in maintenance, and silent"
 
 
 async def _staying(cluster: Cluster, reply: DrainReply) -> dict[str, list[str]]:
@@ -157,6 +165,11 @@ def _told(reply: DrainReply, stopped: list[str], staying: dict[str, list[str]]) 
             lines.append(f"{host} drains: {count(each.replicas, 'replica')} left")
             if each.blocked:
                 lines.append(f"  {each.blocked} of them can go nowhere now: add a host")
+            if each.waits_for:
+                hosts_silent = ", ".join(map(host_of, each.waits_for))
+                lines.append(
+                    f"  tablets that {hosts_silent} has, too, wait until it is heard: it is silent, and in maintenance"
+                )
         if stay := staying.get(each.address):
             lines.append(
                 f"  {', '.join(stay)} {'stays' if len(stay) == 1 else 'stay'} there: a drain moves tablets only"

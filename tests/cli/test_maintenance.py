@@ -92,3 +92,31 @@ def test_a_drain_that_maintenance_keeps_from_its_end_says_so(repairing: Repairin
     stuck = repairing("nodes", "drain", "b", "--wait", prepare=taken)
     assert stuck.status == 1
     assert "drains or is in maintenance; add a host" in " ".join(stuck.err.split())
+
+
+def test_a_drain_that_waits_for_a_silent_host_in_maintenance_names_it(
+    repairing: Repairing, places: dict[str, str]
+) -> None:
+    drained, away = places["leader"], places["follower"]
+
+    async def begun(stage: RepairStage) -> None:
+        await stage.persist(lambda: stage.ask("maintain", MaintainRequest(away), MaintainReply))
+
+    async def gone(stage: RepairStage) -> None:
+        await begun(stage)
+        silence(stage, away)
+        stage.cluster.crash(f"tablet-server/{away}")
+        await stage.until(lambda: not stage.alive(away))
+
+    alive = repairing("nodes", "drain", drained, "--json", prepare=begun).json
+    assert alive["servers"][0]["waits_for"] == []
+    told = repairing("nodes", "drain", drained, prepare=gone)
+    assert (
+        f"  tablets that {away} has, too, wait until it is heard: it is silent, and in maintenance"
+        in told.lines
+    )
+    late = repairing("nodes", "drain", drained, "--wait", "--timeout", "5", prepare=gone)
+    assert late.status != 0
+    assert f"what {away} has a replica of, too, waits: in maintenance, and silent" in " ".join(
+        late.err.split()
+    )
