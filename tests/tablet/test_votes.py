@@ -39,6 +39,19 @@ class Election:
         assert found is not None
         return found.hard_state
 
+    def held_up(self) -> tuple[asyncio.Event, asyncio.Event]:
+        """From now on commits of the server say when they have begun, and wait until they may go on."""
+        rounds = self.group.server(self.asked).rounds
+        commit, begun, over = rounds._commit, asyncio.Event(), asyncio.Event()
+
+        async def slowly(replicas: list[Replica]) -> None:
+            begun.set()
+            await over.wait()
+            await commit(replicas)
+
+        rounds._commit = slowly  # type: ignore[method-assign]
+        return begun, over
+
     async def granted(self, candidate: str) -> None:
         answer = await self.ask(candidate)
         assert answer is not None and answer.granted
@@ -90,15 +103,7 @@ def test_a_vote_that_a_full_disk_held_up_is_not_given_by_the_tombstone_until_it_
 def test_a_vote_that_was_on_its_way_to_the_disk_is_saved_again_by_the_tombstone() -> None:
     async def scenario(group: Group) -> None:
         election, one, two = await ballot(group)
-        rounds = group.server(election.asked).rounds
-        commit, begun, over = rounds._commit, asyncio.Event(), asyncio.Event()
-
-        async def slowly(replicas: list[Replica]) -> None:
-            begun.set()
-            await over.wait()
-            await commit(replicas)
-
-        rounds._commit = slowly  # type: ignore[method-assign]
+        begun, over = election.held_up()
         first = asyncio.ensure_future(election.ask(one))
         await begun.wait()
         await entomb(group, election.asked)
@@ -189,15 +194,7 @@ def test_a_second_request_for_a_vote_that_is_on_its_way_to_the_disk_is_not_answe
 
     async def scenario(group: Group) -> None:
         election, one, two = await ballot(group)
-        rounds = group.server(election.asked).rounds
-        commit, begun, over = rounds._commit, asyncio.Event(), asyncio.Event()
-
-        async def slowly(replicas: list[Replica]) -> None:
-            begun.set()
-            await over.wait()
-            await commit(replicas)
-
-        rounds._commit = slowly  # type: ignore[method-assign]
+        begun, over = election.held_up()
         first = asyncio.ensure_future(election.ask(one))
         await begun.wait()
         second = asyncio.ensure_future(election.ask(one if repeated else two))
