@@ -48,6 +48,8 @@ from ebla.storage.errors import InvalidArgument
 VERSIONS = {"raydp": "1.6.", "pyspark": "3.5."}
 NAMESPACE = "spark.ebla.namespace"
 DIRECTORY = "spark.ebla.directory"
+NODES = "spark.ebla.nodes"  # the ids of those that the application may depend on
+GATEWAYS_MAX = 12  # one more costs two seconds
 START_S_MAX = 120.0
 STOP_S_MAX = 20.0
 UNPACKED = "/libcore_worker_library_java.so"
@@ -98,7 +100,24 @@ class SparkMaster(RayDPSparkMaster.__ray_actor_class__):  # type: ignore[misc]
         os.environ.update(java.environment())
         os.makedirs(self._configs[DIRECTORY], exist_ok=True)
         super().start_up(popen_kwargs)
-        remove_unpacked(self._gateway.proc.pid)
+
+    def _launch_gateway(self, class_path: str, popen_kwargs: dict[str, Any] | None = None) -> Any:
+        """The JVM that owns the application master. Ray's Java joins a raylet of its address, whichever: of nodes that share one
+        it may be one that is to be avoided, and the application would end with it. Then another JVM is started."""
+        allowed = self._configs[NODES].split(",")
+        tries = 1
+        while True:
+            gateway = super()._launch_gateway(class_path, popen_kwargs)
+            gateway.jvm.org.apache.spark.deploy.raydp.RayAppMaster.setProperties(self._generate_ray_configs())
+            gateway.jvm.io.ray.api.Ray.init()
+            remove_unpacked(gateway.proc.pid)
+            node = gateway.jvm.io.ray.api.Ray.getRuntimeContext().getCurrentNodeId().toString().lower()
+            if node in allowed or tries == GATEWAYS_MAX:
+                return gateway
+            tries += 1
+            gateway.shutdown()
+            gateway.proc.kill()
+            gateway.proc.wait()
 
     def _generate_ray_configs(self) -> str:
         options = json.loads(super()._generate_ray_configs())

@@ -149,6 +149,12 @@ def test_spark_sits_where_it_may(stage: Stage) -> None:
         if "RayAppMaster" in actor["ActorClassName"]
     )
     assert master in {"host-1", "host-2"}
+    owners = {
+        slot_of[actor["OwnerAddress"]["NodeID"]]
+        for actor in ray._private.state.actors(actor_state_name="ALIVE").values()
+        if "RayAppMaster" in actor["ActorClassName"] or "RayDPExecutor" in actor["ActorClassName"]
+    }
+    assert owners <= {"host-1", "host-2"}, "who ends with its node ends what it owns"
     assert executors_alive(stage.session) == 1
     assert len(hosts_of_executors(stage.session)) == 1
 
