@@ -49,7 +49,7 @@ VERSIONS = {"raydp": "1.6.", "pyspark": "3.5."}
 NAMESPACE = "spark.ebla.namespace"
 DIRECTORY = "spark.ebla.directory"
 NODES = "spark.ebla.nodes"  # the ids of those that the application may depend on
-GATEWAYS_MAX = 12  # one more costs two seconds
+NOBODYS_ADDRESS = "127.0.0.1"
 START_S_MAX = 120.0
 STOP_S_MAX = 20.0
 UNPACKED = "/libcore_worker_library_java.so"
@@ -102,26 +102,32 @@ class SparkMaster(RayDPSparkMaster.__ray_actor_class__):  # type: ignore[misc]
         super().start_up(popen_kwargs)
 
     def _launch_gateway(self, class_path: str, popen_kwargs: dict[str, Any] | None = None) -> Any:
-        """The JVM that owns the application master. Ray's Java joins a raylet of its address, whichever: of nodes that share one
-        it may be one that is to be avoided, and the application would end with it. Then another JVM is started."""
-        allowed = self._configs[NODES].split(",")
-        tries = 1
-        while True:
-            gateway = super()._launch_gateway(class_path, popen_kwargs)
-            gateway.jvm.org.apache.spark.deploy.raydp.RayAppMaster.setProperties(self._generate_ray_configs())
-            gateway.jvm.io.ray.api.Ray.init()
-            remove_unpacked(gateway.proc.pid)
-            node = gateway.jvm.io.ray.api.Ray.getRuntimeContext().getCurrentNodeId().toString().lower()
-            if node in allowed or tries == GATEWAYS_MAX:
-                return gateway
-            tries += 1
-            gateway.shutdown()
-            gateway.proc.kill()
-            gateway.proc.wait()
+        """The JVM that owns the application master. Ray's Java joins the first raylet of its address that the GCS lists: of nodes
+        that share one it may be one that is to be avoided, and the application would end with it. An address that no node has
+        makes it join the last one of the head's."""
+        gateway = self._joined(class_path, popen_kwargs, None)
+        if not self._is_allowed(gateway):
+            end_gateway(gateway)
+            gateway = self._joined(class_path, popen_kwargs, NOBODYS_ADDRESS)
+        return gateway
+
+    def _joined(self, class_path: str, popen_kwargs: dict[str, Any] | None, address: str | None) -> Any:
+        self._address = address
+        gateway = super()._launch_gateway(class_path, popen_kwargs)
+        gateway.jvm.org.apache.spark.deploy.raydp.RayAppMaster.setProperties(self._generate_ray_configs())
+        gateway.jvm.io.ray.api.Ray.init()
+        remove_unpacked(gateway.proc.pid)
+        return gateway
+
+    def _is_allowed(self, gateway: Any) -> bool:
+        node = gateway.jvm.io.ray.api.Ray.getRuntimeContext().getCurrentNodeId().toString().lower()
+        return node in self._configs[NODES].split(",")
 
     def _generate_ray_configs(self) -> str:
         options = json.loads(super()._generate_ray_configs())
         options["ray.job.namespace"] = self._configs[NAMESPACE]
+        if self._address is not None:
+            options["ray.node-ip"] = self._address
         return json.dumps(options)
 
 
@@ -329,6 +335,12 @@ def remove_unpacked(pid: int) -> None:
     for directory in unpacked:
         if directory.name.isdigit():
             shutil.rmtree(directory, ignore_errors=True)
+
+
+def end_gateway(gateway: Any) -> None:
+    gateway.shutdown()
+    gateway.proc.kill()
+    gateway.proc.wait()
 
 
 def end_jvm() -> None:
