@@ -405,7 +405,8 @@ class ChecksumReply(msgspec.Struct, frozen=True):
 
 class ServerState(msgspec.Struct, frozen=True):
     """`lost_disks`: data directories that failed, and why. `set_aside`: the directory in whose place this server's was made, and
-    why; "" if there is none."""
+    why; "" if there is none. `pending`: by tablet, the configurations that are in force at replicas here, and not known to be
+    committed."""
 
     instance: ServerInstance
     address: str
@@ -416,6 +417,7 @@ class ServerState(msgspec.Struct, frozen=True):
     disk_bytes: int
     lost_disks: dict[str, str] = {}
     set_aside: str = ""
+    pending: dict[str, raft.Configuration] = {}
 
 
 # -- between tablet servers ----------------------------------------------------------------------------------

@@ -30,6 +30,14 @@ LATE_PROMISES = (
     *(Fault(at_s, "isolate", (f"journal-{n}",), 2.0) for n, at_s in enumerate((3.0, 3.5, 7.0))),
 )
 
+# Two hosts are away for so long that they are given up. When they return no master is there to tell them, and nobody who was kept
+# is heard for a while.
+GIVEN_UP_AND_BACK = (
+    Fault(1.0, "away", ("host-1", "host-2"), 4.5),
+    Fault(5.2, "crash", ("master",), 8.0),
+    *(Fault(5.3, "isolate", (f"host-{number}",), 2.5) for number in (3, 4, 5)),
+)
+
 
 @dataclass(frozen=True)
 class Defect:

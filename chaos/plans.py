@@ -33,7 +33,11 @@ as JSON when it finds a defect, and shrinks by dropping faults. Hosts are named 
     misdirect       host     seed                 one record is served where another was written
     stale           host     seed                 one record is an older version of itself
     lose_disk       host     -                    the directory is gone: returns as a new server after `for_s`
+    lose_data       host     -                    the disk that its tablets' rows are on is gone; the server goes on
     old_copy        host     -                    the directory is again what it was `for_s` ago; in simulation only
+    away            2 hosts  -                    both are gone at once, and come back after `for_s`
+    lose_hosts      host     -                    it and another one are gone for good, directories and all: that with which
+                                                  it has a majority of tablets that may lose theirs (Shape.forced)
     clock_rate      host     seconds per second   its monotonic clock runs fast or slow for `for_s`
     clock_jump      host     seconds              its wall clock jumps
 
@@ -42,7 +46,8 @@ active at that time, and they and their journal nodes are hosts of their own: `m
 is the head, whose loss is the cluster's.
 
 The budget: faults of disks that destroy data (DESTROY) hit one host per plan, because three replicas bear the loss of
-one. Everything else may hit everybody, at the same time too.
+one. Everything else may hit everybody, at the same time too. The second host of `lose_hosts` is chosen when it happens, such
+that all other tablets keep their majorities.
 
 What is drawn here keeps to all of that. A plan from elsewhere is held against it (`check`) before anything is run: a fault
 that names nobody would pass for one that was borne.
@@ -66,11 +71,13 @@ KINDS = (
     *("blackout", "client_crash"),
     *("isolate", "split", "cut", "cut_one_way", "cut_master", "cut_clients", "lose", "repeat", "delay"),
     *("slow_disk", "slow_disks", "full_disk", "grow_map", "fail_sync"),
-    *("rot", "misdirect", "stale", "lose_disk", "old_copy"),
+    *("rot", "misdirect", "stale", "lose_disk", "old_copy", "lose_data"),
+    *("away", "lose_hosts"),
     *("clock_rate", "clock_jump"),
 )
-DESTROY = ("fail_sync", "rot", "misdirect", "stale", "lose_disk", "old_copy")
+DESTROY = ("fail_sync", "rot", "misdirect", "stale", "lose_disk", "old_copy", "lose_data", "lose_hosts")
 PAIRS = ("cut", "cut_one_way")
+TWO = (*PAIRS, "away")
 EVERYWHERE = ("lose", "repeat", "delay", "blackout", "client_crash")
 EVERY_HOST = ("blackout", "slow_disks")
 NODES = ("node_loss", "node_pause")
@@ -182,7 +189,7 @@ def _hosts_needed(kind: str, hosts: int) -> tuple[int, int]:
         return 0, 1  # plans that are drawn name one, and mean all
     if kind == "split":
         return 1, hosts - 1
-    return (2, 2) if kind in PAIRS else (1, 1)
+    return (2, 2) if kind in TWO else (1, 1)
 
 
 def _hits_master(fault: Fault) -> bool:
@@ -278,7 +285,7 @@ def _where(chance: Random, kind: str, hosts: Sequence[str], damaged: str) -> tup
         return ()
     if kind == "split":
         return tuple(sorted(chance.sample(list(hosts), chance.randint(1, len(hosts) - 1))))
-    if kind in PAIRS:
+    if kind in TWO:
         return tuple(chance.sample(list(hosts), 2))
     if kind in DESTROY:
         return (damaged,)

@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 
 from ebla.chaos import alter_defects, crowd_defects, defects, repair_defects
 from ebla.chaos.defect import LATE_DUPLICATES, SLOW_AND_CUT_OFF, Defect
+from ebla.chaos.planted_disasters import DISASTERS
 from ebla.chaos.planted_masters import MASTERS
 from ebla.storage.errors import InvalidArgument
 
@@ -188,7 +189,7 @@ _ALL = (
         "chains",
         60,
         defects.flush_claims_what_came_meanwhile,
-        seed=5,
+        seed=22,
     ),
     Defect(
         "no-checksums",
@@ -236,7 +237,7 @@ _ALL = (
         "mending",
         100,
         repair_defects.tombstone_votes_for_older_logs,
-        seed=56,
+        seed=6,
     ),
     Defect(
         "tombstone-without-votes",
@@ -268,7 +269,7 @@ _ALL = (
         "mending",
         200,
         repair_defects.the_log_is_not_copied,
-        seed=28,
+        seed=1,
     ),
     Defect(
         "altered-where-it-leads",
@@ -337,7 +338,7 @@ _ALL = (
         "mending",
         60,
         repair_defects.log_trimmed_under_a_copy,
-        seed=13,
+        seed=42,
     ),
     Defect(
         "promoted-before-caught-up",
@@ -353,7 +354,7 @@ _ALL = (
         "members",
         40,
         repair_defects.ignore_the_compare_and_set,
-        seed=5,
+        seed=24,
     ),
     Defect(
         "non-voters-elect",
@@ -361,7 +362,7 @@ _ALL = (
         "members",
         60,
         repair_defects.non_voters_elect,
-        seed=0,
+        seed=11,
     ),
     Defect(
         "non-voters-count",
@@ -410,6 +411,7 @@ _ALL = (
         crowd_defects.pass_over_a_single_row_behind_a_block,
         seed=1,
     ),
+    *DISASTERS,
 )
 
 DEFECTS = {defect.name: defect for defect in _ALL}

@@ -28,7 +28,7 @@ MASTERS = (
         "masters",
         60,
         defects.skip_the_fence_of_journal_nodes,
-        seed=17,
+        seed=23,
     ),
     Defect(
         "equal-epoch-promised",

@@ -57,8 +57,8 @@ def tombstone_votes_before_it_is_durable() -> list[Swap]:
 def tombstone_forgets_its_votes() -> list[Swap]:
     entomb = Deletion.entomb
 
-    async def forget(self: Deletion, tablet: str, reason: str) -> Stone:
-        stone = await entomb(self, tablet, reason)
+    async def forget(self: Deletion, tablet: str, reason: str, unsafe: int = 0) -> Stone:
+        stone = await entomb(self, tablet, reason, unsafe)
         await self.lifecycle.consensus.environment.commit([self.lifecycle.consensus.delete(tablet)])
         return stone
 

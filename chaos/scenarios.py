@@ -5,9 +5,6 @@ A scenario is data and a list of workloads. Whoever adds one adds a function her
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-
 from ebla.actors.fault_points import (
     ALTER_POINTS,
     GROUP_POINTS,
@@ -19,99 +16,38 @@ from ebla.actors.fault_points import (
     REPAIR_POINTS,
     STEP_POINTS,
 )
-from ebla.chaos.plans import HOLD_S, SIMULATION, Plan
+from ebla.chaos.plans import SIMULATION, Plan
+from ebla.chaos.scenario import (
+    CLOCKS,
+    DISKS,
+    ELECTIONS,
+    LEASES,
+    NETWORK,
+    PROCESSES,
+    SMALL,
+    SMALL_MASTER,
+    Scenario,
+)
 from ebla.chaos.simulation.deployment import Shape
 from ebla.chaos.workloads.alters import Alters
 from ebla.chaos.workloads.bank import Bank
-from ebla.chaos.workloads.base import PAUSE_S, Workload
+from ebla.chaos.workloads.base import Workload
 from ebla.chaos.workloads.chains import Chains
 from ebla.chaos.workloads.churn import HAND_OVERS, TABLES, Churn
 from ebla.chaos.workloads.locks import Locks
 from ebla.chaos.workloads.moves import COPIES, Moves
 from ebla.chaos.workloads.registers import Registers
+from ebla.chaos.workloads.salvage import Salvage
 from ebla.chaos.workloads.stamps import Stamps
 from ebla.chaos.workloads.tokens import Tokens
 from ebla.storage.errors import InvalidArgument
 
-# Small limits, so that what happens every few gigabytes in production happens every few seconds here.
-SMALL = {
-    "memtable_bytes": 20_000,
-    "shared_log_bytes": 30_000,
-    "log_retained_entries_max": 4_000,  # a replica that lags past it is copied anew
-    "seqno_s": 1.0,
-    "follower_failed_s": 4.0,
-    "copy_idle_s": 5.0,
-}
-SMALL_MASTER = {"checkpoint_edits": 12, "forget_min_s": 2.0}
-
-
-@dataclass(frozen=True)
-class Scenario:
-    """`mix`: faults to expect per ten seconds, by kind (chaos/plans.py). `duration_s`: of act one. `operations_min`:
-    with fewer answered ones a run is void. `victims`: whom faults hit, by default the hosts of tablet servers."""
-
-    name: str
-    mix: Mapping[str, float]
-    workloads: Callable[[], list[Workload]]
-    shape: Shape = field(default_factory=lambda: Shape(server=SMALL, master=SMALL_MASTER))
-    duration_s: float = 8.0
-    replicas: int = 3
-    hold_s: tuple[float, float] = HOLD_S  # how long a fault lasts
-    holds_s: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # the same, of some kinds
-    pause_s: float = PAUSE_S  # of a client between two operations, at most
-    look_s: float = 0.1  # between two looks at the invariants
-    operations_min: int = 10
-    points: tuple[str, ...] = POINTS
-    victims: tuple[str, ...] = ()
-
-    def host_names(self) -> tuple[str, ...]:
-        """Those that its plans name."""
-        return self.victims or self.shape.host_names()
+__all__ = ["SCENARIOS", "SMALL", "SMALL_MASTER", "Scenario", "scenario", "scenario_of"]
 
 
 def _everything() -> list[Workload]:
     return [Registers(), Tokens(local=True), Bank(), Chains(), Stamps(), Churn()]
 
-
-PROCESSES = {
-    "crash": 2.0,
-    "crash_point": 6.0,
-    "stop": 1.0,
-    "pause": 2.0,
-    "zombie": 1.0,
-    "blackout": 0.5,
-    "client_crash": 0.5,
-}
-NETWORK = {
-    "isolate": 2.0,
-    "split": 1.0,
-    "cut": 2.0,
-    "cut_one_way": 2.0,
-    "lose": 1.0,
-    "repeat": 1.0,
-    "delay": 1.0,
-}
-CLOCKS = {"clock_rate": 2.0, "clock_jump": 1.0}
-DISKS = {
-    "rot": 2.0,
-    "misdirect": 1.0,
-    "stale": 0.5,
-    "fail_sync": 0.5,
-    "full_disk": 1.0,
-    "slow_disk": 1.0,
-    "lose_disk": 0.3,
-    "old_copy": 0.5,
-}
-ELECTIONS = {
-    "crash": 4.0,
-    "crash_point": 6.0,
-    "blackout": 2.0,
-    "isolate": 4.0,
-    "split": 4.0,
-    "slow_disk": 6.0,
-    "lose": 1.0,
-}
-LEASES = {"pause": 10.0, "delay": 8.0, "cut_one_way": 6.0, "clock_rate": 2.0}
 
 _MASTERS = Shape(masters=2, journals=3, server=SMALL, master=SMALL_MASTER)
 _LOCKS = Shape(hosts=1, clients=4, masters=2, journals=3, server=SMALL, master=SMALL_MASTER)
@@ -128,6 +64,14 @@ _MOVES = Shape(
         "copy_bytes_per_s": 20_000,  # slow, so that there is time to vote meanwhile
     },
     master={**SMALL_MASTER, "rpc_backoff_max_s": 1.0},
+)
+
+# Hosts are lost for good: two of five, so that tables of three replicas heal.
+_LOSSES = Shape(
+    hosts=5,
+    forced=(Salvage.name,),
+    server={**SMALL, "follower_failed_s": 1.5, "copy_idle_s": 2.0},
+    master={**SMALL_MASTER, "rpc_backoff_max_s": 1.0, "unresponsive_s": 2.0},
 )
 
 _ALL = (
@@ -403,6 +347,27 @@ _ALL = (
         },
         pause_s=0.3,
         points=("master.change_nodes.after_edit", "tablet.flush.before_commit", "tablet.flush.after_commit"),
+    ),
+    Scenario(
+        "disasters",
+        {
+            "away": 3.0,
+            "lose_hosts": 1.5,
+            "lose_data": 0.7,
+            "crash": 1.5,
+            "crash_point": 2.0,
+            "isolate": 4.0,
+            "cut": 3.0,
+            "lose": 0.5,
+            "delay": 0.5,
+            "slow_disk": 2.0,
+        },
+        lambda: [Salvage(), Registers(keys=2, tablets=2)],
+        _LOSSES,
+        duration_s=12.0,
+        holds_s={"away": (3.0, 10.0), "crash": (0.3, 4.0), "isolate": (1.0, 5.0), "cut": (1.0, 5.0)},
+        pause_s=0.12,
+        points=(*MEMBER_POINTS, *REPAIR_POINTS),
     ),
     Scenario(  # the same of masters that fail over
         "takeovers",

@@ -29,6 +29,11 @@ from zlib import crc32
 import msgspec
 
 from ebla.actors.fault_points import ALL_POINTS, GROUP_POINTS, JOURNAL_POINTS, MARKS, POINTS
+from ebla.actors.journal.node import JournalNode
+from ebla.actors.master.group import GroupMaster
+from ebla.actors.master.server import Master
+from ebla.actors.tablet.server import TabletServer
+from ebla.actors.world import methods
 from ebla.chaos import plans
 from ebla.chaos.checkers.refusals import Tally
 from ebla.chaos.defect import Defect
@@ -43,6 +48,9 @@ PAIRS_EVERY = 18  # one run of so many is made twice
 VOID_SHARE_MAX = 0.02  # of the runs; with more of them the others were lucky
 AHEAD_MAX = 4  # runs handed to a worker before it has finished one
 SHRINK_RUNS_MAX = 60
+# Calls that hundreds of runs may do without: `ebla check` and `ebla journal status` make the first, and no scenario does; by the
+# second a standby gets what the journal has let go of, once in a few dozen runs.
+ASIDE = ("journal_writer", "read_checkpoint")
 KIND_WORDS = 6  # of a violation, beside numbers and names
 IS_A_WORD = re.compile(r"[A-Za-z][A-Za-z-]*:?")
 
@@ -72,6 +80,7 @@ class Soak:
     crashed: Counter[str] = field(default_factory=Counter)
     reached: Counter[str] = field(default_factory=Counter)
     effects: Counter[str] = field(default_factory=Counter)
+    verbs: Counter[str] = field(default_factory=Counter)
     operations: Tally = field(default_factory=Tally)
 
     def add(self, plan: Plan, report: Report) -> None:
@@ -85,19 +94,27 @@ class Soak:
         self.crashed.update(report.crashed)
         self.reached.update(report.reached)
         self.effects.update(report.effects)
+        self.verbs.update(report.verbs)
         self.operations.add(report.asked, report.carried_out)
         if report.violation:
             self.failed.append((plan, report.violation))
 
     def never(self) -> list[str]:
-        """Fault points that no run passed, marks that none reached, and kinds of faults that had no effect in any, of those
-        the runs could have come to."""
+        """Fault points that no run passed, marks that none reached, kinds of faults that had no effect in any, of those the runs
+        could have come to; and, of all scenarios, what roles can be called for and never did."""
         kinds = dict.fromkeys(kind for name in self.per_scenario for kind in scenario(name).mix)
         return [
             *(point for point in self.points() if not self.fired[point]),
             *(mark for mark in MARKS if not self.reached[mark]),
             *(f"an effect of {kind}" for kind in kinds if not self.effects[kind]),
+            *(f"a call of {verb}" for verb in self._verbs() if not self.verbs[verb]),
         ]
+
+    def _verbs(self) -> list[str]:
+        whole = set(self.per_scenario) >= set(SCENARIOS)
+        roles = (TabletServer, Master, GroupMaster, JournalNode) if whole else ()
+        found = dict.fromkeys(verb for role in roles for verb in methods(role))
+        return [verb for verb in found if verb not in ASIDE]
 
     def points(self) -> list[str]:
         """The fault points that the scenarios of the runs could come to: where there is one master, nobody keeps a

@@ -20,6 +20,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from ebla.storage.outside import Outside
+
 T = TypeVar("T")
 
 QUARANTINE = "quarantine"  # what lies under it was moved there, and may bear the name that it had before
@@ -214,6 +216,10 @@ class SetAside(msgspec.Struct, frozen=True):
 
 class Disk(Protocol):
     """A role's directory (or directories), locked for this incarnation's life."""
+
+    @property
+    def outside(self) -> Outside:
+        """The host's other files."""
 
     async def open_instance(self, new_uuid: str) -> Instance:
         """Lock the directory, format it if it does not exist at all, count this incarnation durably.

@@ -26,6 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from ebla.storage import pages
 from ebla.storage.data_dirs import DataDisks
 from ebla.storage.environment import QUARANTINE, Instance, SetAside
 from ebla.storage.errors import DiskFailed, DiskFull, InvalidArgument, StorageError
@@ -34,6 +35,7 @@ from ebla.storage.lmdb_commit import for_want_of_space
 from ebla.storage.lmdb_environment import LmdbEnvironment
 from ebla.storage.lmdb_files import EnvironmentFiles, directory_bytes
 from ebla.storage.lmdb_stream import LmdbReceiver
+from ebla.storage.outside import HostFiles
 
 T = TypeVar("T")
 
@@ -58,6 +60,7 @@ class LmdbDisk:
     ) -> None:
         """`sets_aside`: what was given up is replaced by a new directory at the start (storage/instance.py)."""
         self.root = Path(root).absolute()
+        self.outside = HostFiles()
         self.growth_grace_s = growth_grace_s
         places = [Path(path).absolute() for path in data_dirs]
         self._directory = InstanceDirectory(self.root, places, sets_aside=sets_aside)
@@ -75,6 +78,7 @@ class LmdbDisk:
     async def open_instance(self, new_uuid: str) -> Instance:
         assert self._instance is None, "an instance is opened once"
         sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL_S))
+        pages.keep_small_allocations()
         self._loop = asyncio.get_running_loop()
         self._instance = await self.beside(self._directory.open, new_uuid)
         self._data_disks = DataDisks(self, self._directory)

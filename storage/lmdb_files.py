@@ -180,9 +180,9 @@ class EnvironmentFiles:
     def _create(self, path: str, databases: Sequence[str], map_bytes: int) -> None:
         beside = self.begin(path)
         with self.disks.touching(beside):
-            made = map_environment(beside, map_bytes)
+            made = map_environment(beside, map_bytes, synced=False)  # `finish` syncs it, before it has a name
             try:
-                with made.begin(write=True) as transaction:  # one sync for all of it
+                with made.begin(write=True) as transaction:
                     identity = made.open_db(IDENTITY_DATABASE, txn=transaction)
                     for name in databases:
                         made.open_db(name.encode(), txn=transaction)
@@ -295,8 +295,9 @@ def _databases(
     return {name: known[name] for name in wanted}
 
 
-def map_environment(directory: Path, map_bytes: int) -> lmdb.Environment:
-    """Always with every sync: `nosync` may break the tree at a power cut, `nometasync` loses the last commit."""
+def map_environment(directory: Path, map_bytes: int, *, synced: bool = True) -> lmdb.Environment:
+    """With every sync, if there is anything to lose: `nosync` may break the tree at a power cut, `nometasync` loses the last
+    commit."""
     return lmdb.open(
         str(directory),
         map_size=map_bytes,
@@ -305,6 +306,7 @@ def map_environment(directory: Path, map_bytes: int) -> lmdb.Environment:
         max_dbs=DATABASES_MAX,
         max_readers=READERS_MAX,
         max_spare_txns=SPARE_READS,
+        sync=synced,
     )
 
 

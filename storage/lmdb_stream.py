@@ -26,7 +26,7 @@ import crc32c
 import lmdb
 import msgspec
 
-from ebla.storage import lmdb_copier
+from ebla.storage import lmdb_copier, pages
 from ebla.storage.checksum import MARKED, RESIDUE
 from ebla.storage.errors import Damaged, SnapshotExpired, StorageError
 from ebla.storage.instance import remove_tree
@@ -127,7 +127,11 @@ def start(
     packages = dict.fromkeys(str(Path(str(each.__file__)).parent.parent) for each in (lmdb, msgspec, crc32c))
     program = [sys.executable, "-I", "-S", lmdb_copier.__file__]
     return subprocess.Popen(
-        [*program, msgspec.json.encode(work), *packages], stdin=stdin, stdout=stdout, stderr=subprocess.PIPE
+        [*program, msgspec.json.encode(work), *packages],
+        stdin=stdin,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        env=pages.environment(),
     )
 
 

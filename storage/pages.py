@@ -1,4 +1,4 @@
-"""Letting go of pages of a data file that this process has mapped.
+"""Letting go of pages of a data file that this process has mapped, and how it allocates memory of its own.
 
 What a process has read through a map counts as its memory until the kernel is short of it, and whoever looks at
 processes by size (a dashboard, an out-of-memory killer) takes a server of much data for one that needs much memory.
@@ -8,6 +8,7 @@ The data stays in the kernel's cache; a page that is read again is found there.
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,12 @@ DONT_NEED = 4  # of madvise(2); for a shared, read-only map of a file it changes
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+
+# Of glibc's mallopt(3). LMDB asks for 2 MiB of zeros for every environment that it opens; what is read, sent and written in
+# one piece is smaller.
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+LARGE_BYTES = 2_000_000
+KEPT_BYTES = 16_000_000
 
 
 def release(file: str) -> int:
@@ -32,6 +39,24 @@ def trim() -> None:
     """Give freed memory back to the system, where the C library knows how (glibc's malloc_trim)."""
     if hasattr(_libc, "malloc_trim"):
         _libc.malloc_trim(0)
+
+
+def keep_small_allocations() -> None:
+    """From now on this process allocates what is smaller than LARGE_BYTES from memory that it has, of which it keeps KEPT_BYTES
+    when it is free, and gets every larger piece from the system, which makes the zeros of a page when that is touched.
+
+    By itself glibc moves the limit to what was freed last. Above it, a piece of 1 MB costs 250 page faults, twenty times its
+    copying; below it glibc writes the zeros, and every open environment holds 2 MiB of them.
+    """
+    if hasattr(_libc, "mallopt"):
+        _libc.mallopt(M_MMAP_THRESHOLD, LARGE_BYTES)
+        _libc.mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
+
+
+def environment() -> dict[str, str]:
+    """Of a process that is to be started, for the same from its beginning."""
+    limits = {"MALLOC_MMAP_THRESHOLD_": LARGE_BYTES, "MALLOC_TRIM_THRESHOLD_": KEPT_BYTES}
+    return {**os.environ, **{name: str(value) for name, value in limits.items()}}
 
 
 def _ranges(file: str) -> Iterator[tuple[int, int]]:

@@ -14,7 +14,6 @@ import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import islice
-from pathlib import Path
 from typing import IO, Any
 
 import msgspec
@@ -24,6 +23,7 @@ from ebla.storage import alteration, checksum
 from ebla.storage.entries import Position, Record
 from ebla.storage.environment import QUARANTINE, Disk, Environment, Snapshot
 from ebla.storage.errors import Corruption, DiskFailed, DiskFull, EblaError, InvalidArgument, StorageError
+from ebla.storage.outside import Outside
 from ebla.storage.private_log import ENTRIES, PrivateLog
 from ebla.storage.records import unseal
 from ebla.storage.rows import RowCodec
@@ -86,10 +86,10 @@ def wals_of(name: str) -> str:
 async def restore(disk: Disk, environment: Environment, record: Quarantined, directory: str) -> Restored:
     """`environment` is open, for its threads. Raises InvalidArgument for a directory that cannot be used, DiskFull; then
     nothing is left there. What cannot be read of the data is told by the answer."""
-    place = Path(directory)
-    if not place.is_absolute():
+    if not os.path.isabs(directory):
         raise InvalidArgument(f"{directory!r} is no absolute path; name one on the server's host")
-    await environment.run(_make_empty, place)
+    outside = disk.outside
+    await environment.run(_make_empty, outside, directory)
     at = datetime.fromtimestamp(record.at_us / 1e6, UTC).isoformat()
     about = Restored(
         record.name,
@@ -102,34 +102,38 @@ async def restore(disk: Disk, environment: Environment, record: Quarantined, dir
         _readable(record.consensus),
     )
     try:
-        await _write_rows(disk, record, about, place / ROWS_FILE)
-        await _write_log(disk, record, about, place / LOG_FILE)
+        await _write_rows(disk, record, about, f"{directory}/{ROWS_FILE}")
+        await _write_log(disk, record, about, f"{directory}/{LOG_FILE}")
         text = msgspec.json.format(msgspec.json.encode(about))
-        await environment.run((place / ABOUT_FILE).write_bytes, text)
+        await environment.run(_write, outside, f"{directory}/{ABOUT_FILE}", text)
     except BaseException as error:
         for name in (ROWS_FILE, LOG_FILE, ABOUT_FILE):
-            (place / name).unlink(missing_ok=True)
+            outside.remove(f"{directory}/{name}")
         if isinstance(error, OSError):
-            raise _refusal(place, error) from error
+            raise _refusal(directory, error) from error
         raise
     return about
 
 
-def _make_empty(place: Path) -> None:
+def _write(outside: Outside, path: str, data: bytes) -> None:
+    with outside.create(path) as file:
+        file.write(data)
+
+
+def _make_empty(outside: Outside, directory: str) -> None:
     try:
-        place.mkdir(parents=True, exist_ok=True)
-        kept = sorted(os.listdir(place))
+        kept = outside.make(directory)
     except OSError as error:
-        raise _refusal(place, error) from error
+        raise _refusal(directory, error) from error
     if kept:
         raise InvalidArgument(
-            f"{place} has contents ({', '.join(kept[:3])}); name an empty or a new directory"
+            f"{directory} has contents ({', '.join(kept[:3])}); name an empty or a new directory"
         )
 
 
-def _refusal(place: Path, error: OSError) -> EblaError:
+def _refusal(place: str, error: OSError) -> EblaError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return DiskFull(f"no space left to restore to {place}: {error}; free space", path=str(place))
+        return DiskFull(f"no space left to restore to {place}: {error}; free space", path=place)
     return InvalidArgument(f"cannot restore to {place}: {error}; name a directory that the server may write")
 
 
@@ -143,7 +147,7 @@ def _readable(data: bytes) -> Any:
 # -- rows ----------------------------------------------------------------------------------------------------
 
 
-async def _write_rows(disk: Disk, record: Quarantined, about: Restored, file: Path) -> None:
+async def _write_rows(disk: Disk, record: Quarantined, about: Restored, file: str) -> None:
     if not disk.exists(data_of(record.name)):
         about.problems.append("there are no rows")
         return
@@ -158,7 +162,8 @@ async def _write_rows(disk: Disk, record: Quarantined, about: Restored, file: Pa
         schema = _schema(environment, record, about)
         if schema is not None:
             about.schema_version = schema.version
-            await _write_pieces(environment, RowCodec(schema), record.tablet, about, file)
+            with disk.outside.create(file) as sink:
+                await _write_pieces(environment, RowCodec(schema), record.tablet, about, sink)
     except (Corruption, InvalidArgument) as error:
         about.problems.append(f"not all rows can be read: {error}")
     finally:
@@ -185,13 +190,13 @@ def _schema(environment: Environment, record: Quarantined, about: Restored) -> T
 
 
 async def _write_pieces(
-    environment: Environment, codec: RowCodec, tablet: str, about: Restored, file: Path
+    environment: Environment, codec: RowCodec, tablet: str, about: Restored, sink: IO[bytes]
 ) -> None:
     from pyarrow import parquet  # large, and rarely needed
 
     seed = checksum.seed(tablet)
     snapshot = environment.snapshot()
-    writer = parquet.ParquetWriter(str(file), codec.arrow_schema)
+    writer = parquet.ParquetWriter(sink, codec.arrow_schema)
     try:
         following: bytes | None = b""
         while following is not None:
@@ -228,7 +233,7 @@ def _good(codec: RowCodec, row: bytes, seed: int) -> pa.RecordBatch | None:
 # -- log -----------------------------------------------------------------------------------------------------
 
 
-async def _write_log(disk: Disk, record: Quarantined, about: Restored, file: Path) -> None:
+async def _write_log(disk: Disk, record: Quarantined, about: Restored, file: str) -> None:
     if not disk.exists(wals_of(record.name)):
         return  # most tablets have none
     try:
@@ -240,7 +245,7 @@ async def _write_log(disk: Disk, record: Quarantined, about: Restored, file: Pat
         return
     try:
         found = PrivateLog(record.tablet, environment).recover()
-        with open(file, "wb") as lines:
+        with disk.outside.create(file) as lines:
             while await environment.run(_some_lines, found, lines, about):
                 pass
     except DiskFailed:

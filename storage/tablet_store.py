@@ -32,6 +32,7 @@ ROWS, META = "rows", "meta"
 SMALL_BYTES = 4 << 20  # so much is walked before it is served: a few hundredths of a second
 POSITION = b"position"
 ALTERATION = b"alteration"  # absent: the table is as it was created
+PRIVATE_LOG = b"private_log"  # there is one, without which the rows must not be served
 
 
 def path_of(tablet: str) -> str:
@@ -124,6 +125,14 @@ class TabletStore:
 
     def alter(self, alteration: bytes) -> None:
         self.alteration = self._unflushed_alteration = alteration
+
+    @property
+    def has_private_log(self) -> bool:
+        return self.environment.get(META, PRIVATE_LOG) is not None
+
+    async def note_private_log(self) -> None:
+        """Durable when it returns: a start without that log is damage. Once it is made, and before anything is in it."""
+        await self.environment.commit([Put(META, [(PRIVATE_LOG, seal(PRIVATE_LOG, b""))])])
 
     async def flush(self) -> Position:
         """Make the state at the present applied position durable; returns that position.

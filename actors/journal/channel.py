@@ -33,8 +33,8 @@ EDITS, FINALIZE, START, OTHER = "edits", "finalize", "start", "other"
 
 
 class ChannelStatus(msgspec.Struct, frozen=True):
-    """`lag_txns` and `lag_ms`: how far behind what is committed this node's last acknowledged edit is. `error`: why it is
-    left out. `superseded`: because it has promised a later epoch, to somebody whom no majority promised one."""
+    """`lag_txns` and `lag_ms`: how far behind what is committed this node's last acknowledged edit is; a time in which nobody
+    wrote does not count. `error`: why it is left out. `superseded`: because it has promised a later epoch, to somebody whom no majority promised one."""
 
     node: str
     out_of_sync: bool
@@ -142,6 +142,10 @@ class Channel:
 
     def edits(self, segment: int, first: int, edits: Sequence[bytes], digest: int) -> asyncio.Future[m.Done]:
         """Fails at once if the queue is full; a batch that is larger than the queue goes if it is alone."""
+        if (
+            self.acked >= self._commits.txid
+        ):  # it lacks nothing: whatever it is behind by then begins with these
+            self._acked_since = self._now()
         size, options = sum(map(len, edits)), self._options
         batch = tuple(edits)
         call = _Call(

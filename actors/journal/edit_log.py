@@ -67,9 +67,11 @@ class QuorumEditLog:
         await self.writer.purge(upto + 1)
 
     async def _catch_up(self, after: Position, last: int, digest: int) -> list[e.Edit]:
+        """Up to where the journal was recovered. Whoever stood still since may find more: somebody else has begun, which
+        `begin` will tell. What is there up to `last` is decided all the same."""
         if last < after.txid:
             raise self._corruption(f"it ends at transaction {last}, before the checkpoint at {after.txid}")
-        page = await self._reader.read_all(after)
+        page = await self._reader.read_all(after, upto=last)
         known = page.position.digest
         if page.position.txid != last or (known is not None and known != digest):
             raise broken(self._name, f"it was recovered to {last}, and can be read to {page.position.txid}")

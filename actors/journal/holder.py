@@ -1,9 +1,9 @@
 """The lease at the journal nodes, as its holder sees it: whether nobody else can have begun to write by now.
 
 It begins with the promises of a new epoch and is renewed at a majority, again and again; it counts from before the nodes
-were asked. A holder that cannot renew it in time does not believe in it any more and may get it back, unless a node
-refuses it for a later epoch, or that takes long: then it is over, for good, so that nobody waits for a holder that does
-not reach a majority. Nothing of it is remembered across a start.
+were asked. A holder that cannot renew it in time does not believe in it any more and may get it back, unless that takes
+long, or so many nodes have promised a later epoch that the others are no majority: then it is over, for good, so that
+nobody waits for a holder that does not reach one. Nothing of it is remembered across a start.
 """
 
 from __future__ import annotations
@@ -32,6 +32,9 @@ class Holder:
         self._options = options
         self._limits = limits
         self._until = -inf
+        self._refused: dict[
+            str, StaleEpoch
+        ] = {}  # by those that have promised a later epoch, which they keep
         self._over = asyncio.Event()
 
     def holds(self) -> bool:
@@ -79,23 +82,21 @@ class Holder:
     async def _round(self) -> None:
         asked_at = self._world.clock.monotonic()
         request = m.RenewRequest(self._options.journal, self.epoch, self.claim)
-        stale: list[StaleEpoch] = []
 
         async def ask(node: str) -> m.Done:
             try:
                 return await self._ask(node, "renew_lease", request)
             except StaleEpoch as error:
-                stale.append(error)
+                self._refused[node] = error
                 raise
 
-        calls = each(self._world, self._options.nodes, ask)
+        options = self._options
+        calls = each(self._world, options.nodes, ask)
         try:
-            await majority(self._options.journal.name, "renew the lease", calls, self._options.majority)
+            await majority(options.journal.name, "renew the lease", calls, options.majority)
         except QuorumFailed:
-            if (
-                stale
-            ):  # without the nodes that refuse this epoch there is no majority: only a later one can go on
-                self._lose(stale[0])
+            if len(options.nodes) - len(self._refused) < options.majority:
+                self._lose(next(iter(self._refused.values())))
             return
         self._until = max(self._until, asked_at + self._limits.lease_s)
 

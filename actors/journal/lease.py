@@ -62,11 +62,13 @@ class Lease:
             self._promising = 0
 
     def grant(self, epoch: int, claim: m.Claim, promised: int) -> None:
-        """Raises StaleEpoch if a later epoch is promised, or about to be."""
-        promised = max(promised, self._promising)
+        """Raises StaleEpoch if a later epoch is promised, or about to be; or was granted the lease, which a majority of
+        others has promised then. An older holder's late renewal must not take its place: that one may release it."""
+        granted = 0 if self._grant is None else self._grant.epoch
+        promised = max(promised, self._promising, granted)
         if epoch < promised:
             raise StaleEpoch(
-                f"epoch {epoch} is over: this node has promised epoch {promised}; stop serving",
+                f"epoch {epoch} is over: this node knows of epoch {promised}; stop serving",
                 journal=self._name,
                 epoch=epoch,
                 promised=promised,

@@ -55,12 +55,14 @@ class JournalReader:
         page, _ = await self._read(after, in_progress)
         return page
 
-    async def read_all(self, after: Position, *, in_progress: bool = False) -> Page:
-        """Everything after `after` that there is now. The nodes are asked what they have when that is used up, not for each page:
-        there may be thousands of segments."""
+    async def read_all(self, after: Position, *, in_progress: bool = False, upto: int | None = None) -> Page:
+        """Everything after `after` that there is now, or no page that begins behind `upto`. The nodes are asked what they have
+        when that is used up, not for each page: there may be thousands of segments."""
         found: list[tuple[int, bytes]] = []
         known: Mapping[str, m.Manifest] | None = None
         while True:
+            if upto is not None and after.txid >= upto:
+                return Page(found, after)
             page, known = await self._read(after, in_progress, known)
             if page.position == after:
                 return Page(found, after)

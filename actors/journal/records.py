@@ -61,12 +61,14 @@ class State(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Segment(msgspec.Struct, frozen=True, array_like=True):
-    """The header of a segment: `accepted` is the epoch of the recovery that chose this content (0: none)."""
+    """The header of a segment: `accepted` is the epoch of the recovery that chose this content (0: none). `learned`: that it is
+    final was told by a peer, and by no writer."""
 
     state: SegmentState
     copy: int
     accepted: int = 0
     bytes: int = 0
+    learned: bool = False
 
     @property
     def start(self) -> int:

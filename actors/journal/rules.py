@@ -245,10 +245,10 @@ def finalize(view: View, request: m.FinalizeRequest) -> Change:
         raise _out_of_sync(view, f"there is no segment {request.start} here")
     if not is_whole(segment, request):
         what = f"segment {request.start} ends here at {segment.end}, not at {request.end} as it was finalized"
-        if segment.finalized:
+        if segment.finalized and not segment.learned:
             raise _broken(view, what)
         raise _out_of_sync(view, what)
-    final = replace(segment, state=replace(segment.state, finalized=True), accepted=0)
+    final = replace(segment, state=replace(segment.state, finalized=True), accepted=0, learned=False)
     opened = None if view.open == request.start else view.open
     return Change(state, put=(final,), open=opened)
 
@@ -305,16 +305,16 @@ def accept(view: View, request: m.AcceptRequest) -> Change | None:
 
 
 def holds(view: View, chosen: m.SegmentState, epoch: int) -> bool:
-    """Whether this node has the chosen content already. Raises JournalBroken if taking it would undo a decision."""
+    """Whether this node has the chosen content already. Raises JournalBroken if taking it would undo a decision; or OutOfSync, if
+    that was told by a peer: a later epoch, which this node has not heard of, may have decided while the recovery stood still."""
     local = view.segment(chosen.start)
     others_committed = committed_before(view, epoch)
     if others_committed > chosen.end:
         raise _broken(view, f"{others_committed} is committed, and a recovery ends at {chosen.end}")
     if local is None or not is_same(local.state, chosen):
         if local is not None and local.finalized:
-            raise _broken(
-                view, f"segment {chosen.start} is finalized at {local.end}, a recovery chose {chosen.end}"
-            )
+            what = f"segment {chosen.start} is finalized at {local.end}, a recovery chose {chosen.end}"
+            raise _out_of_sync(view, what) if local.learned else _broken(view, what)
         return False
     return True
 
@@ -339,7 +339,8 @@ def replace_copy(view: View, request: m.AcceptRequest, copy: int, size: int, sou
         assert old is not None
         return Change(state, put=(remembered(old, request.stamp.epoch),))
     final = old is not None and old.finalized  # a damaged one of the same content
-    made = Segment(replace(chosen, finalized=final), copy, bytes=size)
+    learned = old is not None and old.learned
+    made = Segment(replace(chosen, finalized=final), copy, bytes=size, learned=learned)
     return Change(state, put=(remembered(made, request.stamp.epoch),), replaced=() if old is None else (old,))
 
 
@@ -373,11 +374,12 @@ def learn(view: View, offered: m.SegmentState, copy: int | None, size: int) -> C
     """Take a decided segment: the copy that was fetched, or (None) the one that is here."""
     old = view.segment(offered.start)
     opened = None if view.open == offered.start else view.open
+    learned = old is None or not old.finalized or old.learned
     if copy is None:
         assert old is not None and old.state.same_edits(offered)
-        final = replace(old, state=replace(old.state, finalized=True), accepted=0)
+        final = replace(old, state=replace(old.state, finalized=True), accepted=0, learned=learned)
         return Change(view.state, put=(final,), open=opened)
-    made = Segment(offered, copy, bytes=size)
+    made = Segment(offered, copy, bytes=size, learned=learned)
     return Change(view.state, put=(made,), replaced=() if old is None else (old,), open=opened)
 
 

@@ -11,10 +11,11 @@ when another leads.
 
 Rules, after Kudu's tablet report processing. A tablet the catalog does not know is left alone: data is
 deleted only on explicit evidence. The replica's configuration counts if it is newer than the known one; a forced one is
-newer than all before it, whatever their indexes and terms. A replica whose server is no member of the known configuration, and of none that is newer, is a stray: a copy that
-came late. A leader counts only as a member of the committed configuration, and only in a newer term, or where none
-is known in this one; a follower that knows no leader does not erase the one the others follow. Two leaders in
-one term are never believed.
+newer than all before it, whatever their indexes and terms. A replica whose server is no member of the known configuration, and of
+none that is newer, is a stray: a copy that came late. A leader counts only as a member of the committed configuration, and only in
+a newer term, or where none is known in this one; if it says so itself, also in an older one that nobody is known to lead after: who
+only campaigned in a newer term may be heard by nobody but us, or be gone. A follower that knows no leader does not erase
+the one the others follow. Two leaders in one term are never believed.
 """
 
 from __future__ import annotations
@@ -273,6 +274,9 @@ class Views:
         if named is not None and committed.peer(named) is None:
             named = None
         if replica.term > view.term and (named is not None or view.leader in (None, uuid)):
+            view.term, view.leader = replica.term, named
+        elif replica.term < view.term and view.leader is None and replica.role == "leader" and named == uuid:
+            # Whoever campaigned in a newer term was elected by nobody that is known, and may be gone for good.
             view.term, view.leader = replica.term, named
         elif replica.term == view.term:
             if named is None:

@@ -8,7 +8,7 @@
 
 A damaged entry at or before the flushed position is not needed. A damaged or missing one after it fails that
 replica, never the server: what was acknowledged cannot be guessed. Where a damaged log does not even tell whose
-entries it has lost, the server does not start: that is Damaged, and its directory must be set aside.
+entries it has lost, or is gone, the server does not start: that is Damaged, and its directory must be set aside.
 """
 
 from __future__ import annotations
@@ -18,11 +18,25 @@ from collections.abc import Iterable
 from ebla.actors.tablet.log import TabletLog
 from ebla.actors.tablet.raft.log_index import LogIndex
 from ebla.actors.tablet.raft.messages import CONFIG
+from ebla.actors.tablet.replica import Superblock
+from ebla.storage import quarantine, shared_log
 from ebla.storage.entries import Position, Record
 from ebla.storage.environment import Disk
 from ebla.storage.errors import Corruption, Damaged, StorageError
 from ebla.storage.private_log import PrivateLog, path_of
+from ebla.storage.records import RecordStore
 from ebla.storage.shared_log import Found, SharedLog
+
+
+def require_unused(disk: Disk, superblocks: RecordStore[Superblock]) -> None:
+    """Where there is no shared log. A first start that was interrupted has left nothing beside it; whoever had more has had a log, and
+    has lost what it acknowledged. Raises Damaged."""
+    if superblocks.names() or disk.list("data") or disk.exists(quarantine.PATH):
+        raise Damaged(
+            f"the log in {shared_log.PATH} is gone, and with it what this server acknowledged. If it lies on a disk that is not "
+            "mounted, mount it; otherwise move the server's directory aside and start again: it comes back as a new server",
+            path=shared_log.PATH,
+        )
 
 
 class Tail:

@@ -9,7 +9,8 @@
     alone            a copy writes nothing but its own tablet's rows and log, made new
     votes            one that has forgotten its votes, because the record is damaged, is copied onto only while it is no voter, from a
                      leader that holds its lease; see below
-    bounded          `copies_max` at a time, no queue: the others are Throttled, and their leaders ask again
+    bounded          `copies_max` at a time, no queue: the others are Throttled, and their leaders ask again; behind copies that
+                     stand still, whose disk hangs, it is Unavailable, so that those are copied elsewhere
     cancelled        by operators, for CANCELLED_S at least: until then it is Throttled, whoever leads
 
 The order: superblock copying; consensus metadata merged (the higher term; our vote, unless the source's term is higher; the
@@ -36,7 +37,7 @@ import msgspec
 
 from ebla.actors import errors
 from ebla.actors import messages as m
-from ebla.actors.tablet.copy_job import CopyDamaged, CopyEnded, Job
+from ebla.actors.tablet.copy_job import STANDS_FOR, CopyDamaged, CopyEnded, Job
 from ebla.actors.tablet.deletion import Deletion
 from ebla.actors.tablet.lifecycle import Lifecycle
 from ebla.actors.tablet.options import TabletServerOptions
@@ -75,7 +76,7 @@ class Copies:
         self.done = 0
         self.failed = 0
         self.ended: collections.deque[m.CopyJob] = collections.deque(maxlen=ENDED_TOLD)
-        self._starting: dict[str, None] = {}
+        self._starting: dict[str, float] = {}  # since when
         self._closed = False
         self._attempts: dict[str, int] = {}  # of copies that have not succeeded yet
         self._cancelled: dict[str, float] = {}  # until when a copy is refused
@@ -97,17 +98,28 @@ class Copies:
             )
         self._require_not_cancelled(tablet)
         if len(self.jobs) + len(self._starting) >= self.options.copies_max:
-            raise errors.Throttled(
-                f"{self.options.copies_max} tablets are being copied to {self.world.address}",
-                limit="copies_max",
-                retry_after_s=RETRY_S,
-            )
-        self._starting[tablet] = None
+            raise self._full()
+        self._starting[tablet] = self.world.clock.monotonic()
         try:
             async with lifecycle.transition(tablet):
                 await self._start(request)
         finally:
             del self._starting[tablet]
+
+    def _full(self) -> EblaError:
+        """Who waits for others to be copied first is waited for; but behind copies that all stand still there is no turn."""
+        now, stands_s = self.world.clock.monotonic(), STANDS_FOR * self.options.copy_idle_s
+        stalled = [now > job.stone.stalls_at for job in self.jobs.values()]
+        stalled += [now - began > stands_s for began in self._starting.values()]
+        if all(stalled):
+            return errors.Unavailable(
+                f"{len(stalled)} copies to {self.world.address} have stood still for long, and no other can begin: look at its disk"
+            )
+        return errors.Throttled(
+            f"{self.options.copies_max} tablets are being copied to {self.world.address}",
+            limit="copies_max",
+            retry_after_s=RETRY_S,
+        )
 
     def _require_not_cancelled(self, tablet: str) -> None:
         now = self.world.clock.monotonic()
@@ -201,11 +213,19 @@ class Copies:
         """What was here is set aside; then the superblock says copying, and term and vote are merged."""
         tablet, lifecycle = request.tablet, self.lifecycle
         last: Position | None = START  # a server that never held the tablet acknowledged nothing
+        unsafe = 0
         if request.state != m.DOES_NOT_EXIST:
             old = await self.deletion.entomb(tablet, f"a copy from {request.source.address} takes its place")
-            last = old.superblock.last
+            last, unsafe = old.superblock.last, old.voter.unsafe
         superblock = Superblock(
-            tablet, begun.table, begun.table_name, begun.schema, begun.bucket, m.COPYING, last=last
+            tablet,
+            begun.table,
+            begun.table_name,
+            begun.schema,
+            begun.bucket,
+            m.COPYING,
+            last=last,
+            unsafe=unsafe,
         )
         known = lifecycle.consensus_of(tablet)
         before = msgspec.structs.replace(superblock, state=m.DELETED)

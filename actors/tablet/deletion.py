@@ -13,8 +13,9 @@ to send it, what is left to do is tried again every RETRY_S.
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
 
@@ -30,6 +31,7 @@ from ebla.storage.errors import DiskFailed, StorageError
 log = logging.getLogger(__name__)
 
 RETRY_S = 5.0
+WAITS_S = 5.0  # less than callers wait
 
 
 class Deletion:
@@ -70,7 +72,7 @@ class Deletion:
         there on it votes as one, and a start before the mark brings the replica back with these votes. What is a tombstone already
         stays one, whatever the request stands on."""
         lifecycle, tablet = self.lifecycle, request.tablet
-        async with lifecycle.transition(tablet):
+        async with self._turn(tablet):
             if not request.tombstone:
                 await self._end_copy(tablet)
                 await self._for_good(tablet)
@@ -78,14 +80,33 @@ class Deletion:
                 self._require_excluded(tablet, request.configuration_index, request.configuration_unsafe)
                 await self._end_copy(tablet)
                 self._require_excluded(tablet, request.configuration_index, request.configuration_unsafe)
-                stone = await self.entomb(tablet, request.reason)
-                stone.superseded(request.configuration_unsafe)
+                await self.entomb(tablet, request.reason, request.configuration_unsafe)
         if tablet not in lifecycle.all():
             lifecycle.forget_transition(tablet)
 
+    @contextlib.asynccontextmanager
+    async def _turn(self, tablet: str) -> AsyncIterator[None]:
+        """The transition. What hangs there may hang for days; whoever asks asks again, and must not leave a call behind each time."""
+        lock = self.lifecycle.transition(tablet)
+        await self._in_time(lock.acquire(), f"tablet {tablet} is being made, copied or deleted")
+        try:
+            yield
+        finally:
+            lock.release()
+
     async def _end_copy(self, tablet: str) -> None:
+        """One whose disk hangs ends when that answers."""
         if self.end_copy is not None:
-            await self.end_copy(tablet)
+            await self._in_time(self.end_copy(tablet), f"the copy of tablet {tablet} is to end")
+
+    async def _in_time(self, act: Awaitable[object], what: str) -> None:
+        try:
+            async with self.world.clock.timeout(WAITS_S):
+                await act
+        except TimeoutError:
+            raise errors.Unavailable(
+                f"{what} on {self.world.address}, and waits for its disk; ask again"
+            ) from None
 
     def _require_excluded(self, tablet: str, index: int | None, unsafe: int) -> None:
         """Evidence is a configuration at least as new as ours, without us. Of a tombstone none is asked."""
@@ -106,18 +127,29 @@ class Deletion:
 
     # -- tombstones
 
-    async def entomb(self, tablet: str, reason: str) -> Stone:
-        """The caller holds the transition. Durable when it returns: it is a tombstone, its data in quarantine."""
+    async def entomb(self, tablet: str, reason: str, unsafe: int = 0) -> Stone:
+        """The caller holds the transition. Durable when it returns: it is a tombstone, its data in quarantine. `unsafe`: how often a
+        configuration was forced, as whoever asks knows."""
         stone = self.lifecycle.stones.get(tablet)
         if stone is None:
-            stone = await self._stop(tablet, reason)
+            stone = await self._stop(tablet, reason, unsafe)
+        elif unsafe > stone.superblock.unsafe:
+            await self._supersede(stone, unsafe)
         if not stone.durable:
             await self._mark(stone, reason)
         if not stone.finished:
             await self.lifecycle.finish(stone)
         return stone
 
-    async def _stop(self, tablet: str, reason: str) -> Stone:
+    async def _supersede(self, stone: Stone, unsafe: int) -> None:
+        """A tombstone asks nobody, so what it was told it must remember."""
+        stone.superseded(unsafe)
+        told = msgspec.structs.replace(stone.superblock, unsafe=unsafe)
+        if stone.durable:
+            await self.lifecycle.superblocks.save(stone.tablet, told)
+        stone.superblock = told
+
+    async def _stop(self, tablet: str, reason: str, unsafe: int) -> Stone:
         """Step 1. Nothing that it acknowledged lies behind the end of its log; of one that did not come up nobody knows
         where that is."""
         lifecycle = self.lifecycle
@@ -128,12 +160,11 @@ class Deletion:
         durable = lifecycle.consensus_of(tablet)  # none of a damaged one: it does not vote
         consensus = replica.consensus() if replica else durable
         name = f"{tablet}-{self.world.clock.wall_us()}"
+        mark = max(superblock.unsafe, unsafe, replica.core.committed_mark if replica else 0)
         marked = msgspec.structs.replace(
-            superblock, state=m.DELETED, last=last, quarantine=name, reason=reason
+            superblock, state=m.DELETED, last=last, quarantine=name, reason=reason, unsafe=mark
         )
         stone = lifecycle.stones[tablet] = lifecycle.stone(marked, consensus, durable)
-        if replica is not None:
-            stone.superseded(replica.core.committed_mark)
         lifecycle.replicas.pop(tablet, None)
         lifecycle.broken.pop(tablet, None)
         if replica is not None:

@@ -15,6 +15,7 @@ Whatever fails half-way (a full disk) leaves nothing open: the same request, sen
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -38,7 +39,7 @@ from ebla.actors.tablet.stones import Stone
 from ebla.actors.world import World
 from ebla.storage import alteration, checksum, private_log, tablet_store
 from ebla.storage.entries import START
-from ebla.storage.errors import Corruption, Damaged, EblaError, InvalidArgument
+from ebla.storage.errors import Corruption, Damaged, DiskFull, EblaError, InvalidArgument
 from ebla.storage.quarantine import Quarantine
 from ebla.storage.records import RecordStore
 from ebla.storage.schema import TableSchema
@@ -97,6 +98,15 @@ class Lifecycle:
     def state_of(self, tablet: str) -> str:
         held = self.all().get(tablet) if tablet not in self.replicas else self.replicas[tablet]
         return m.DOES_NOT_EXIST if held is None else held.state
+
+    def pending(self) -> dict[str, Configuration]:
+        """Of each replica whose configuration is not committed, as far as it knows."""
+        cores = [replica.core for replica in self.replicas.values()]
+        return {
+            core.tablet: core.configuration
+            for core in cores
+            if core.configuration != core.committed_configuration
+        }
 
     def was_removed(self, tablet: str) -> bool:
         return tablet in self._removed
@@ -194,6 +204,7 @@ class Lifecycle:
         """Rows and log, checked against each other. Raises Corruption, Damaged, InvalidArgument; then the rows are closed."""
         store = await self._open_store(superblock.tablet, create=False)
         try:
+            await _match(superblock.tablet, store, private)
             log, index, time_us = bootstrap.rebuild(
                 superblock.tablet, self.world.disk, self.shared, private, tail, store.flushed
             )
@@ -324,10 +335,8 @@ class Lifecycle:
 
     def renew(self, stone: Stone, superblock: Superblock, state: ConsensusState) -> None:
         """It is another by now, all of which is durable."""
-        known = stone.voter.unsafe
         stone.superblock, stone.configuration = superblock, state.configuration
         stone.voter, stone.error = self._voter(superblock, state, state), None
-        stone.superseded(known)
 
     def _voter(self, superblock: Superblock, state: ConsensusState, durable: ConsensusState) -> Tombstone:
         last, now = superblock.last, self.world.clock.monotonic()
@@ -338,7 +347,7 @@ class Lifecycle:
             self.options.election_s_min,
             now,
             durable=durable.hard_state,
-            unsafe=state.configuration.unsafe,
+            unsafe=max(state.configuration.unsafe, superblock.unsafe),
         )
 
     async def _open_store(self, tablet: str, *, create: bool) -> TabletStore:
@@ -367,15 +376,28 @@ class Lifecycle:
             commit_index=parts.rows.store.flushed.index,
         )
         parts.log.faults = self.world.faults
+        parts.log.on_private = parts.rows.store.note_private_log
         rounds, wall_us = self.rounds, self.world.clock.wall_us
-        return Replica(
+        made = Replica(
             superblock, core, parts.log, parts.rows, rounds.write, wall_us, rounds.tally, parts.time_us
         )
+        made.configuration_saved = consensus.configuration.index
+        return made
 
     def add(self, replica: Replica) -> None:
         self.replicas[replica.tablet] = replica
         replica.absorb()
         self.rounds.touch(replica)
+
+
+async def _match(tablet: str, store: TabletStore, private: private_log.PrivateLog | None) -> None:
+    """Raises Damaged if there was a private log, and is none: what it held was acknowledged."""
+    if private is None:
+        if store.has_private_log:
+            raise Damaged(f"the log of tablet {tablet} is gone; rebuild the replica from a peer")
+    elif not store.has_private_log:  # a copy, or its making was interrupted
+        with contextlib.suppress(DiskFull):
+            await store.note_private_log()
 
 
 def _rows(superblock: Superblock, store: TabletStore) -> Rows:

@@ -8,7 +8,7 @@ LogIndex; this class never decides.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from ebla.actors.world import Faults, NoFaults
 from ebla.storage.entries import START, Entry, Position, follows
@@ -43,6 +43,7 @@ class TabletLog:
         self.shared = shared
         self.faults: Faults = NoFaults()
         self.private: PrivateLog | None = None
+        self.on_private: Callable[[], Awaitable[None]] | None = None  # it is made, and nothing is in it yet
         self.dropped: Position = START
         self.slots: list[Slot] = []
         self.private_last = 0  # entries up to this index lie in the private log as well
@@ -187,7 +188,7 @@ class TabletLog:
         """
         while batch := self._movable(max(self.first_index, self.private_last + 1), below_seq):
             if self.private is None:
-                self.private = await PrivateLog.open(self.disk, self.tablet, create=True)
+                self.private = await self._make_private()
             await self.faults.here("tablet.private_log.before_extend")
             await self.private.extend(batch)
             await self.faults.here("tablet.private_log.after_extend")
@@ -197,6 +198,16 @@ class TabletLog:
             )
             if kept:
                 self.private_last = max(self.private_last, last.index)
+
+    async def _make_private(self) -> PrivateLog:
+        made = await PrivateLog.open(self.disk, self.tablet, create=True)
+        try:
+            if self.on_private is not None:
+                await self.on_private()
+        except BaseException:
+            await made.environment.close()
+            raise
+        return made
 
     def _movable(self, first: int, below_seq: int) -> Sequence[tuple[Entry, Position]]:
         batch: list[tuple[Entry, Position]] = []

@@ -170,7 +170,7 @@ class Maintenance:
 
     def _drop(self, replica: Replica) -> None:
         """Forget entries that are flushed here and held everywhere, and under pressure those that are only flushed; none that
-        a copy from here is still to get."""
+        a copy from here is still to get, and no configuration that the record of consensus does not have yet."""
         options, log = self.options, replica.log
         flushed = replica.store.flushed.index
         index = max(
@@ -180,6 +180,9 @@ class Maintenance:
         anchor = self.anchor(replica.tablet)
         if anchor is not None:
             index = min(index, anchor)
+        for made in replica.core.log.configurations:
+            if made.index > replica.configuration_saved:
+                index = min(index, made.index - 1)
         if index > log.dropped.index:
             log.drop_to(index)
             replica.core.log.drop_to(index)

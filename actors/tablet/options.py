@@ -65,7 +65,7 @@ class TabletServerOptions(msgspec.Struct, frozen=True):
     quarantine_bytes_max: int = 10 << 30
 
     # Tablet copies. `copies_max` to this server and `copy_sessions_max` from it at a time: each holds up to three chunks of
-    # 3 MB. A session that nobody asks lets go after copy_idle_s: it holds back the log and the pages of its snapshot. What
+    # 1.8 MB. A session that nobody asks lets go after copy_idle_s: it holds back the log and the pages of its snapshot. What
     # all copies from here may send together is not limited by default (0).
     copies_max: int = 2
     copy_sessions_max: int = 4

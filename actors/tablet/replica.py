@@ -24,7 +24,6 @@ from ebla.actors.tablet.batches import decode_batch
 from ebla.actors.tablet.log import Slot, TabletLog
 from ebla.actors.tablet.raft.core import RaftCore
 from ebla.actors.tablet.raft.events import Effects, Pending, Send
-from ebla.actors.tablet.raft.marks import GIVEN_UP
 from ebla.actors.tablet.raft.messages import (
     ALTER,
     CHECKPOINT,
@@ -62,7 +61,8 @@ class Superblock(msgspec.Struct, frozen=True):
     `state`: ready; copying (deleted at start) or deleted, which vote as if their log ended at `last`, if that is known;
     deleting, for good (finished at start); failed: parts of its log are let go, for the `reason`, and it must not come back
     as one that never had them. `since_seq`: what the shared log holds of the tablet below it is of a replica that was here
-    before. `quarantine`: where a deleted one's data is, or is being moved to.
+    before. `quarantine`: where a deleted one's data is, or is being moved to. `unsafe`: how often a configuration was forced,
+    as far as a deleted one was told (raft/marks.py).
     """
 
     tablet: str
@@ -75,6 +75,7 @@ class Superblock(msgspec.Struct, frozen=True):
     last: Position | None = None
     since_seq: int = 0
     quarantine: str = ""
+    unsafe: int = 0
 
     @staticmethod
     def of(request: CreateTabletRequest, since_seq: int) -> Superblock:
@@ -159,6 +160,7 @@ class Replica:
         self.health: dict[str, str] = {}  # of the other members, while this one leads: see recovery.py
         self.upkeep = asyncio.Lock()  # one flush or move at a time, and a deletion waits for it
         self.hard_in_flight = False  # the round is persisting a hard state of ours
+        self.configuration_saved = -1  # index of the committed one that is on disk
         self._batches: dict[int, RowBatch] = {}  # decoded at admission, wanted again at apply
         self._durable_waiters = Waits()
         self._hard_waiters: list[asyncio.Future[None]] = []
@@ -376,7 +378,7 @@ class Replica:
         core = self.core
         configuration, version = core.committed_configuration.order, self.rows.schema.version
         health = tuple(self.health.items()) if self.leads else ()
-        return (self.state, core.term, core.role, core.leader, configuration, version, health, core.given_up)
+        return (self.state, core.term, core.role, core.leader, configuration, version, health, core.apart)
 
     def leader_address(self) -> str | None:
         leader = self.core.leader and self.core.configuration.peer(self.core.leader)
@@ -404,7 +406,7 @@ class Replica:
             applied_index=self.store.applied.index,
             flushed_index=self.store.flushed.index,
             rows_bytes=self.store.size_bytes,
-            error=self.error or (GIVEN_UP if core.given_up else None),
+            error=self.error or core.apart,
             health=dict(self.health) if self.leads else {},
         )
 

@@ -108,11 +108,8 @@ class Rounds:
         """A full disk holds up votes and terms until there is space: nothing may leave without them. What a replica is that
         was deleted meanwhile is no longer for it to say: its tombstone may have voted since."""
         while True:
-            batch: list[Change] = [
-                self.consensus.put(replica.tablet, replica.consensus())
-                for replica in replicas
-                if replica.state != DELETED
-            ]
+            states = [(each, each.consensus()) for each in replicas if each.state != DELETED]
+            batch: list[Change] = [self.consensus.put(each.tablet, state) for each, state in states]
             if not batch:
                 return
             began = self.world.clock.monotonic()
@@ -123,6 +120,8 @@ class Rounds:
                 await self.world.clock.sleep(DISK_FULL_PAUSE_S)
                 continue
             self.tally.syncs[CONSENSUS].add(self.world.clock.monotonic() - began)
+            for replica, state in states:
+                replica.configuration_saved = state.configuration.index
             return
 
     def _send(self, replicas: list[Replica]) -> None:

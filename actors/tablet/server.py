@@ -25,6 +25,7 @@ from ebla.actors import errors, incarnations
 from ebla.actors import messages as m
 from ebla.actors.figures import Figure
 from ebla.actors.incarnations import Incarnations
+from ebla.actors.tablet import bootstrap
 from ebla.actors.tablet.admission import Admission, Load, read, readable
 from ebla.actors.tablet.alterations import alter, require_served
 from ebla.actors.tablet.batches import check_readable, check_version
@@ -48,6 +49,7 @@ from ebla.actors.tablet.scans import Scans
 from ebla.actors.tablet.scrubber import Scrubber
 from ebla.actors.tablet.sessions import Sessions
 from ebla.actors.world import Role, World, new_id, rpc
+from ebla.storage import shared_log
 from ebla.storage.environment import Environment, Instance
 from ebla.storage.errors import DiskFull, EblaError
 from ebla.storage.quarantine import Quarantine
@@ -76,8 +78,11 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
     async def start(self) -> None:
         disk = self.world.disk
         instance = await disk.open_instance(new_id(self.world.random))
-        create = instance.created or not disk.exists("wals/shared")
-        superblocks = await disk.open_environment("tablet-meta", [RECORDS], create=create)
+        create = instance.created or not disk.exists(shared_log.PATH)
+        records = await disk.open_environment("tablet-meta", [RECORDS], create=create)
+        superblocks = RecordStore(records, RECORDS, Superblock)
+        if create:
+            bootstrap.require_unused(disk, superblocks)
         consensus = await disk.open_environment(
             "consensus-meta", [RECORDS, incarnations.DATABASE], create=create
         )
@@ -85,7 +90,7 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
         self.consensus = RecordStore(consensus, RECORDS, ConsensusState)
         self.identity = self._identify(instance, consensus)
         quarantine = await Quarantine.open(disk, self.options.quarantine_bytes_max)
-        self._compose(RecordStore(superblocks, RECORDS, Superblock), quarantine)
+        self._compose(superblocks, quarantine)
         await self.lifecycle.load()
         self.running = True
         self.identity.start()
@@ -316,6 +321,7 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
             disk_bytes=self.world.disk.size_bytes(),
             lost_disks=self.world.disk.lost_data_dirs(),
             set_aside="" if aside is None else f"{aside.path} of server {aside.uuid}: {aside.reason}",
+            pending=self.lifecycle.pending(),
         )
 
     @rpc

@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 DATA, LOG = "data", "log"  # in the order in which they are sent
 # The fewer messages, the less Ray takes for a byte; below actors/ray_world.py's INLINE_BYTES.
-CHUNK_BYTES = 3_000_000
+CHUNK_BYTES = 1_800_000  # with what is around it still a small allocation (storage/pages.py)
 CHUNK_BYTES_MIN = 64 << 10
 WINDOW = 3  # chunks that one copy may have asked for at once
 KEPT = WINDOW  # who asks for a chunk again has not asked further than that

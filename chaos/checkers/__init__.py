@@ -2,6 +2,7 @@
 
     workload      operations                               promise
     register      read write insert update delete          linearizable, per key
+    sides         read write                               the same where configurations were forced, on each side
     set           add remove read-set count                nothing acknowledged is lost, doubled or comes back
     bank          transfer read-bank                       batches are atomic, snapshots whole and never stale
     list          append read-list                         acknowledged nodes stay, chains never break
@@ -19,6 +20,7 @@ from ebla.chaos.checkers.chains import check_list
 from ebla.chaos.checkers.coordination import check_coordination
 from ebla.chaos.checkers.register import check_register
 from ebla.chaos.checkers.sets import check_set
+from ebla.chaos.checkers.sides import check_sides
 from ebla.chaos.checkers.stamps import check_stamp
 from ebla.chaos.checkers.verdict import Verdict, together
 
@@ -29,6 +31,7 @@ __all__ = [
     "check_list",
     "check_register",
     "check_set",
+    "check_sides",
     "check_stamp",
     "together",
 ]

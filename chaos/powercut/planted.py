@@ -31,7 +31,7 @@ def plant(defect: str) -> None:
 
 
 def _map_without(*syncs: str) -> None:
-    def map_environment(directory: Path, map_bytes: int) -> lmdb.Environment:
+    def map_environment(directory: Path, map_bytes: int, *, synced: bool = True) -> lmdb.Environment:
         return lmdb.open(
             str(directory),
             map_size=map_bytes,
@@ -39,7 +39,7 @@ def _map_without(*syncs: str) -> None:
             max_dbs=DATABASES_MAX,
             max_readers=READERS_MAX,
             max_spare_txns=SPARE_READS,
-            sync="sync" not in syncs,
+            sync=synced and "sync" not in syncs,
             metasync="metasync" not in syncs,
         )
 

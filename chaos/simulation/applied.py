@@ -14,6 +14,7 @@ from ebla.actors.messages import DELETE, UPDATE, RowBatch
 from ebla.actors.tablet.apply import codec_of
 from ebla.actors.tablet.batches import decode_batch
 from ebla.actors.tablet.replica import Replica
+from ebla.chaos.checkers.sides import Side
 from ebla.chaos.workloads.registers import Applied
 from ebla.storage.entries import WRITE
 from ebla.storage.errors import StorageError
@@ -30,6 +31,10 @@ class _Tablet:
     last: int = 0  # the highest index that any replica has committed
     values: dict[Hashable, int] = field(default_factory=dict)
 
+    def up_to(self, index: int) -> _Tablet:
+        values = {value: at for value, at in self.values.items() if at <= index}
+        return _Tablet(self.codec, {at: None for at in self.seen if at <= index}, index, values)
+
     def codec_of(self, batch: RowBatch) -> RowCodec:
         return (
             self.codec if batch.kind != UPDATE else self.codec.of_patch(batch.columns, batch.schema_version)
@@ -43,7 +48,16 @@ class AppliedLog:
         self.tables = tables
         self.column = column
         self.columns = (column,)
-        self._tablets: dict[str, dict[str, _Tablet]] = {}  # by table, by tablet
+        self._tablets: dict[
+            str, dict[tuple[str, int], _Tablet]
+        ] = {}  # by table, by tablet and mark (sides.py)
+
+    def begin(self, tablet: str, mark: int, shared: int) -> None:
+        """A new side of it: up to index `shared` it is as the one before."""
+        for of_table in self._tablets.values():
+            before = max((each for of, each in of_table if of == tablet and each < mark), default=None)
+            if before is not None:
+                of_table[tablet, mark] = of_table[tablet, before].up_to(shared)
 
     def take(self, replica: Replica, first: int, last: int) -> None:
         """Entries first..last are committed."""
@@ -51,9 +65,10 @@ class AppliedLog:
         if block.table_name not in self.tables:
             return
         of_table = self._tablets.setdefault(block.table_name, {})
-        if replica.tablet not in of_table:
-            of_table[replica.tablet] = _Tablet(codec_of(block.schema))
-        tablet = of_table[replica.tablet]
+        side = replica.tablet, replica.core.committed_configuration.unsafe
+        if side not in of_table:
+            of_table[side] = _Tablet(codec_of(block.schema))
+        tablet = of_table[side]
         tablet.last = max(tablet.last, replica.core.commit_index)
         for index in range(first, last + 1):
             batch = None if index in tablet.seen else self._read(replica, tablet, index)
@@ -76,9 +91,17 @@ class AppliedLog:
         return None if batch is None or batch.kind == DELETE else batch
 
     def of(self, table: str) -> Applied:
+        """Of one on which nothing was ever forced."""
         tablets = self._tablets.get(table, {}).values()
         indexes = {value: index for tablet in tablets for value, index in tablet.values.items()}
         return Applied(indexes, all(len(tablet.seen) == tablet.last for tablet in tablets))
+
+    def sides(self, table: str) -> dict[str, dict[int, Side]]:
+        """By tablet and mark."""
+        found: dict[str, dict[int, Side]] = {}
+        for (tablet, mark), told in self._tablets.get(table, {}).items():
+            found.setdefault(tablet, {})[mark] = Side(told.values, len(told.seen) == told.last)
+        return found
 
 
 def answers_match(group: Iterable[tuple[object, Replica]]) -> None:

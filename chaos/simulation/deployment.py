@@ -29,7 +29,9 @@ from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.world import Faults, Role, World
 from ebla.chaos.plans import MASTER
 from ebla.chaos.simulation.ballots import Ballots, WatchedServer
+from ebla.chaos.simulation.disk import DurableState
 from ebla.chaos.simulation.promises import Promises, WatchedNode
+from ebla.chaos.simulation.sides import Answers, SidedServer
 from ebla.chaos.simulation.world import NodeCrashed, SimulatedCluster
 from ebla.options import MASTER as MASTER_ADDRESS
 from ebla.options import ClientWorld
@@ -48,13 +50,15 @@ class Shape:
     """How large a deployment is, and the options of its roles that differ from the defaults.
 
     `masters`: with more than one they share a journal on so many `journals` nodes; a single one keeps its own log.
-    `restart_s`: after how long a role that has ended is started again."""
+    `restart_s`: after how long a role that has ended is started again. `forced`: tables whose tablets may lose their majorities for
+    good, upon which operators force configurations."""
 
     hosts: int = 3
     clients: int = 2
     masters: int = 1
     journals: int = 3
     restart_s: tuple[float, float] = RESTART_S
+    forced: tuple[str, ...] = ()
     server: Mapping[str, Any] = field(default_factory=dict)
     master: Mapping[str, Any] = field(default_factory=dict)
 
@@ -108,6 +112,9 @@ class Deployment:
         self.random: Random = self.cluster.loop.derive("deployment")
         self.ballots = Ballots()
         self.promises = Promises()
+        self.answers = Answers(shape.forced)
+        self.gone: dict[str, None] = {}  # addresses of hosts that are lost for good
+        self.forgotten: dict[str, None] = {}  # those that were down when an operator asked to forget them
         self._held_down: Counter[str] = Counter()
         self._supervisor: asyncio.Task[None] | None = None
         self._sessions: list[Session] = []
@@ -167,7 +174,10 @@ class Deployment:
 
     def maker(self, host: str) -> Callable[[World], Role]:
         options = TabletServerOptions(masters=self.masters, host=host, **self.shape.server)
-        return lambda world: WatchedServer(world, options, self.ballots, self._is_copy)
+        if not self.shape.forced:
+            return lambda world: WatchedServer(world, options, self.ballots, self._is_copy)
+        now_s = self.cluster.loop.time
+        return lambda world: SidedServer(world, options, self.ballots, self._is_copy, self.answers, now_s)
 
     def _is_copy(self, uuid: str) -> bool:
         """Whether an old copy of the role's directory is in use somewhere."""
@@ -258,6 +268,18 @@ class Deployment:
     def let_up(self, host: str) -> None:
         self._held_down[address_of(host)] -= 1
 
+    def lose(self, host: str) -> None:
+        """For good, and its directory with it."""
+        address = address_of(host)
+        self.gone[address] = None
+        if self.cluster.alive(address):
+            self.cluster.crash(address)
+        self.cluster.put_disk(address, DurableState())
+
+    def is_down(self, address: str) -> bool:
+        """What somebody sees who stands before the machine."""
+        return not self.cluster.alive(address)
+
     def let_up_all(self) -> None:
         self._held_down.clear()
 
@@ -268,11 +290,17 @@ class Deployment:
             await asyncio.sleep(look_s)
             now = self.cluster.loop.time()
             for address in (*self.masters, *self.servers, *self.journals):
-                if self.cluster.alive(address) or self._held_down[address] > 0:
+                if self.cluster.alive(address) or self._held_down[address] > 0 or address in self.gone:
                     due.pop(address, None)
                 elif due.setdefault(address, now + self.random.uniform(*self.shape.restart_s)) <= now:
                     del due[address]
+                    self._set_aside(address)
                     self.cluster.launch(address, self.cluster.maker(address))
+
+    def _set_aside(self, address: str) -> None:
+        """A directory that was given up because its server was forgotten: the next start is that of a new one."""
+        if address in self.forgotten and self.cluster.state(address).given_up is not None:
+            self.cluster.put_disk(address, DurableState())
 
     # -- the end
 

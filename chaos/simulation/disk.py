@@ -21,10 +21,13 @@ A batch becomes visible to reads when it is durable, a moment before its `commit
 from __future__ import annotations
 
 import asyncio
+import errno
+import io
+import os
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import IO, Any
 
 from sortedcontainers import SortedDict
 
@@ -66,6 +69,7 @@ class DurableState:
         self.full = False
         self.commit_s = COMMIT_S
         self.environments: dict[str, Tables] = {}
+        self.outside: dict[str, bytes] = {}  # files of the host, by path
         self.lost_data: dict[str, str] = {}  # environments on data disks that are lost, and why
         self.holder: MemoryDisk | None = None
         self.seen: Counter[str] = Counter()  # syncs that were slow, commits that met a full disk
@@ -138,11 +142,44 @@ class DurableState:
         return made
 
 
+class MemoryFiles:
+    """Those of the host outside of the directory; one is there when it is closed."""
+
+    def __init__(self, state: DurableState) -> None:
+        self._state = state
+
+    def make(self, directory: str) -> list[str]:
+        inside = directory.rstrip("/") + "/"
+        below = [path[len(inside) :] for path in self._state.outside if path.startswith(inside)]
+        return sorted({name.split("/")[0] for name in below})
+
+    def create(self, path: str) -> IO[bytes]:
+        if self._state.full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        return _File(self._state.outside, path)
+
+    def remove(self, path: str) -> None:
+        self._state.outside.pop(path, None)
+
+
+class _File(io.BytesIO):
+    def __init__(self, files: dict[str, bytes], path: str) -> None:
+        super().__init__()
+        self._files = files
+        self._path = path
+
+    def close(self) -> None:
+        if not self.closed:
+            self._files[self._path] = self.getvalue()
+        super().close()
+
+
 class MemoryDisk:
     """One incarnation's view of a `DurableState`; made anew after every crash."""
 
     def __init__(self, state: DurableState, random: random.Random) -> None:
         self.state = state
+        self.outside = MemoryFiles(state)
         self.random = random
         self.loop = asyncio.get_running_loop()
         self.gone = False

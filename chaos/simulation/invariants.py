@@ -11,7 +11,10 @@ What is a function of one state alone, a replica's or the catalog's, is looked a
     leaders_commit_their_own_term  a leader's commit index only moves to entries of its term (the rest follows from it)
     answers_match                  two replicas that applied the same entries would answer retries alike, see applied.py
     logs_match                     two logs with one entry in common are equal up to it (entries chain their history)
-    committed_never_changes        an entry once seen committed is the one at its index, in every replica, for ever
+    committed_never_changes        an entry once seen committed is the one at its index, in every replica, for ever; where a
+                                   configuration was forced, on each side of it, see sides.py
+    survivors_keep_what_they_had   whose log a forced configuration stands on, and all of it
+    who_was_given_up_serves_no_more  once it was told, see sides.py
     terms_and_votes_only_grow      on disk: the term never falls, and a vote in a term is never changed (they do on an old
                                    copy of a directory, and nobody may count what its server says: see the next)
     votes_are_given_once           what a server answers: one vote in a term, over all its starts, see ballots.py
@@ -33,7 +36,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from operator import attrgetter
 from typing import Any
 
 from ebla.actors.errors import NotLeader, Unavailable
@@ -44,41 +46,15 @@ from ebla.actors.tablet.replica import RUNNING, Replica
 from ebla.actors.tablet.server import RECORDS, TabletServer
 from ebla.chaos.simulation.applied import AppliedLog, answers_match
 from ebla.chaos.simulation.deployment import Deployment
-from ebla.chaos.simulation.disk import DurableState, MemoryDisk
+from ebla.chaos.simulation.disk import DurableState
 from ebla.chaos.simulation.membership import Membership, anchors_hold, elections_have_a_majority
 from ebla.chaos.simulation.remembering import Remembered
+from ebla.chaos.simulation.seen import Facts, Groups, Seen, by_side, facts_of
+from ebla.chaos.simulation.sides import Committed, Entry, newest_mark
 from ebla.storage.errors import Corruption, StorageError
 from ebla.storage.shared_log import ENTRIES, SEQ_BYTES
 
 A_DAMAGED_RECORD = Corruption("a record")
-
-Facts = tuple[object, ...]
-Groups = dict[str, list["Seen"]]
-
-
-class Seen:
-    """One running replica, and whose it is."""
-
-    __slots__ = ("disk", "facts", "key", "path", "record_changed", "replica", "server", "tablet")
-
-    def __init__(self, server: TabletServer, replica: Replica) -> None:
-        disk = server.world.disk
-        assert isinstance(disk, MemoryDisk)
-        self.disk = disk
-        self.path = server.consensus.environment.path
-        self.server = server
-        self.replica = replica
-        self.tablet = replica.tablet
-        self.key = replica.tablet.encode()
-        self.facts: Facts = ()  # its state at the last look
-        self.record_changed = True  # its record on disk, since then
-
-    @property
-    def uuid(self) -> str:
-        return self.server.instance.uuid
-
-    def __str__(self) -> str:
-        return f"{self.server.world.address}'s replica of {self.tablet}"
 
 
 @dataclass
@@ -86,8 +62,7 @@ class Memory:
     applied: AppliedLog
     leaders: dict[tuple[str, int], str] = field(default_factory=dict)
     led_from: dict[tuple[str, int], int] = field(default_factory=dict)  # its commit index when first seen
-    committed: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)  # index -> (term, chain)
-    committed_in: dict[tuple[str, int], int] = field(default_factory=dict)  # the term it was first seen in
+    committed: Committed = field(default_factory=Committed)
     looked_at: dict[int, int] = field(default_factory=dict)  # id of a replica object -> commit index
     old_copies: dict[str, str] = field(default_factory=dict)  # start -> address of who runs on an old copy
     remembered: Remembered = field(default_factory=Remembered)
@@ -107,6 +82,7 @@ class Watch:
         self.looks = 0
         self._known: dict[Replica, Seen] = {}  # keeps them, so that an id stays the id of one object
         self.memory.membership.listen(deployment.cluster.network)
+        self.memory.committed.listen(deployment)
 
     def look(self) -> None:
         """Raises AssertionError with the first thing that is not as it must be."""
@@ -115,6 +91,7 @@ class Watch:
         old_copies_are_not_believed(self.deployment, servers, master, self.memory)
         votes_are_given_once(self.deployment, servers)
         journal_nodes_keep_their_promises(self.deployment)
+        who_was_given_up_serves_no_more(self.deployment)
         one_master_serves(self.deployment)
         changed, leaders = self._replicas(servers)
         for tablet, those in changed.items():
@@ -131,9 +108,11 @@ class Watch:
                 committed_never_changes(seen, self.memory)
             group = self._group(servers, tablet)
             logs_match(group)
-            answers_match([(seen, seen.replica) for seen in group])
+            for side in by_side(group).values():
+                answers_match([(seen, seen.replica) for seen in side])
         for group in leaders.values():
-            one_reader_at_a_time(group)
+            for side in by_side(group).values():
+                one_reader_at_a_time(side)
         tombstones_remember(self.deployment, servers, self.memory)
         sessions_keep_their_log(servers)
         if master is not None:
@@ -196,32 +175,6 @@ class Watch:
         only = self.deployment.masters if len(self.deployment.masters) == 1 else self.deployment.serving()
         role = self.deployment.reigning(only[0]) if only else None
         return role if role is not None and role._running else None
-
-
-_OF_REPLICA = attrgetter(
-    "core.role",
-    "core.hard_state",
-    "core.commit_index",
-    "core.durable_index",
-    "core.log.last_index",
-    "log.dropped",
-    "log.private_last",
-    "store.flushed",
-    "store.applied",
-)
-
-
-def facts_of(seen: Seen) -> Facts:
-    """All that the invariants of one replica read. The last slot stands for the whole log before it: another entry there is
-    another slot. The record is what lies on the medium, whether or not the disk still answers."""
-    server, slots = seen.server, seen.replica.log.slots
-    return (
-        _OF_REPLICA(seen.replica),
-        len(slots),
-        slots[-1] if slots else None,
-        server.shared.first_seq,
-        seen.disk.state.environments[seen.path][RECORDS].get(seen.key),
-    )
 
 
 # -- now -----------------------------------------------------------------------------------------------------
@@ -328,31 +281,51 @@ def leaders_commit_their_own_term(seen: Seen, memory: Memory) -> None:
 
 def leaders_have_what_is_committed(seen: Seen, memory: Memory) -> None:
     log, term = seen.replica.log, seen.replica.core.term
-    for index, (_, chain) in memory.committed.get(seen.tablet, {}).items():
-        if index <= log.dropped.index or memory.committed_in[seen.tablet, index] >= term:
+    for index, entry in memory.committed.of(seen.tablet, newest_mark(seen.replica)).items():
+        if index <= log.dropped.index or entry.seen_in >= term:
             continue
         assert index <= log.last_index, f"{seen} leads term {term} without the committed entry {index}"
-        assert log.position(index).chain == chain, f"{seen} leads term {term} with another entry {index}"
+        assert log.position(index).chain == entry.chain, (
+            f"{seen} leads term {term} with another entry {index}"
+        )
 
 
 def committed_never_changes(seen: Seen, memory: Memory) -> None:
     replica, log = seen.replica, seen.replica.log
-    known = memory.committed.setdefault(seen.tablet, {})
     before = memory.looked_at.get(id(replica), 0)
+    mark = replica.core.committed_configuration.unsafe
+    if memory.committed.begins(seen.tablet, mark):
+        survivors_keep_what_they_had(seen, memory)
+        shared = max(before, log.dropped.index)
+        memory.committed.begin(seen.tablet, mark, shared)
+        memory.applied.begin(seen.tablet, mark, shared)
+    known = memory.committed.of(seen.tablet, mark)
     last = min(replica.core.commit_index, log.last_index)
     assert last >= before, f"{seen} had committed {before} entries and has {last}"
     if before > log.dropped.index:  # its chain stands for everything before it
         position = log.position(before)
-        assert (position.term, position.chain) == known[before], f"{seen} has exchanged entry {before}"
-    first, tablet, term = max(before, log.dropped.index) + 1, seen.tablet, replica.core.term
+        entry = known[before]
+        assert (position.term, position.chain) == (entry.term, entry.chain), (
+            f"{seen} has exchanged entry {before}"
+        )
+    first, term = max(before, log.dropped.index) + 1, replica.core.term
     for index in range(first, last + 1):
         slot = log.slot(index)
-        entry = slot.term, slot.chain
-        elsewhere = known.setdefault(index, entry)
-        memory.committed_in.setdefault((tablet, index), term)
-        assert elsewhere == entry, f"{seen}: entry {index} was committed as {elsewhere}, here it is {entry}"
+        there = known.setdefault(index, Entry(slot.term, slot.chain, term))
+        elsewhere, here = (there.term, there.chain), (slot.term, slot.chain)
+        assert elsewhere == here, f"{seen}: entry {index} was committed as {elsewhere}, here it is {here}"
     memory.applied.take(replica, first, last)
     memory.looked_at[id(replica)] = last
+
+
+def survivors_keep_what_they_had(seen: Seen, memory: Memory) -> None:
+    """As of the request upon which one of them made itself the leader."""
+    log = seen.replica.log
+    had = memory.committed.had_when_forced(seen.replica)
+    if had is not None and had.index > log.dropped.index:
+        assert had.index <= log.last_index and log.position(had.index).chain == had.chain, (
+            f"{seen} was forced to lead, and has not kept the {had.index} entries that it had"
+        )
 
 
 def terms_and_votes_only_grow(seen: Seen, memory: Memory) -> None:
@@ -368,6 +341,10 @@ def votes_are_given_once(deployment: Deployment, servers: list[TabletServer]) ->
 
 def journal_nodes_keep_their_promises(deployment: Deployment) -> None:
     assert not deployment.promises.broken, deployment.promises.broken
+
+
+def who_was_given_up_serves_no_more(deployment: Deployment) -> None:
+    assert not deployment.answers.broken, deployment.answers.broken
 
 
 def what_was_promised_is_remembered(seen: Seen, memory: Memory) -> None:

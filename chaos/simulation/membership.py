@@ -4,6 +4,7 @@
     only_voters_count           in an election, and for what a leader commits and its lease: the voters of its configuration
     elections_have_a_majority   who leads was voted for by a majority of them
     promoted_have_caught_up     a leader makes a voter of whom it knows to hold what was committed some time before
+    forced_only_when_asked      a configuration that is forced is one that an operator asked for
     changes_were_asked_for      a configuration is a promotion, forced, or the answer to a request on the very one before it: one
                                 that was made from an older one has no effect
     anchors_hold                no log lets go of what an open copy session is still to send
@@ -18,11 +19,11 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from ebla.actors.repair_messages import ChangeMembersRequest
+from ebla.actors.repair_messages import ChangeMembersRequest, UnsafeChangeRequest
 from ebla.actors.tablet import members
 from ebla.actors.tablet.raft import membership
 from ebla.actors.tablet.raft.events import LEADER
-from ebla.actors.tablet.raft.messages import PRE_VOTER, Configuration
+from ebla.actors.tablet.raft.messages import PRE_VOTER, Configuration, Order
 from ebla.actors.tablet.replica import RUNNING, Replica
 from ebla.actors.tablet.server import TabletServer
 from ebla.chaos.simulation.network import SimulatedNetwork
@@ -33,6 +34,7 @@ DRIFT = 1.3
 
 _configuration = msgspec.msgpack.Decoder(Configuration).decode
 _request = msgspec.msgpack.Decoder(ChangeMembersRequest).decode
+_forced = msgspec.msgpack.Decoder(UnsafeChangeRequest).decode
 
 
 @dataclass
@@ -53,22 +55,28 @@ class Membership:
     """`asked`: every request to change a tablet's members, whoever sent it, whatever became of it."""
 
     reigns: dict[tuple[str, int], Reign] = field(default_factory=dict)
-    configurations: dict[str, dict[int, Configuration]] = field(default_factory=dict)  # committed ones
+    configurations: dict[str, dict[Order, Configuration]] = field(default_factory=dict)  # committed ones
     judged: dict[tuple[str, int, int], None] = field(default_factory=dict)  # tablet, index, term
     asked: dict[str, list[ChangeMembersRequest]] = field(default_factory=dict)
+    forced: dict[str, list[UnsafeChangeRequest]] = field(default_factory=dict)
 
     def listen(self, network: SimulatedNetwork) -> None:
-        network.taps["change_members"] = self._heard
+        network.tap("change_members", self._heard)
+        network.tap("unsafe_change", self._heard_forced)
 
     def _heard(self, data: bytes) -> None:
         request = _request(data)
         self.asked.setdefault(request.tablet, []).append(request)
 
+    def _heard_forced(self, data: bytes) -> None:
+        request = _forced(data)
+        self.forced.setdefault(request.tablet, []).append(request)
+
     def look_at(self, replica: Replica, now: float, who: str) -> None:
         """Raises AssertionError, as the others do."""
         core = replica.core
         committed = core.committed_configuration
-        self.configurations.setdefault(replica.tablet, {}).setdefault(committed.index, committed)
+        self.configurations.setdefault(replica.tablet, {}).setdefault(committed.order, committed)
         only_voters_count(replica, who)
         if core.role != LEADER:
             return
@@ -92,8 +100,11 @@ class Membership:
                 continue  # of another leader, who is not asked any more
             self.judged[key] = None
             basis = made_from(replica, made.index)
-            before = known.get(basis) if basis is not None else None
-            if before is None or made.unsafe > before.unsafe:
+            if is_forced(replica, made):
+                forced_only_when_asked(made, self.forced.get(replica.tablet, ()), who)
+                continue
+            before = known.get((made.unsafe, basis)) if basis is not None else None
+            if before is None:
                 continue
             promoted = promoted_by(before, made)
             if promoted is None:
@@ -110,6 +121,18 @@ def made_from(replica: Replica, index: int) -> int | None:
     except StorageError:
         return None  # the disk is gone, or damaged
     return _configuration(entry.payload).index
+
+
+def is_forced(replica: Replica, made: Configuration) -> bool:
+    """It begins its leader's term, in the place of the empty entry."""
+    return replica.log.position(made.index - 1).term != replica.log.position(made.index).term
+
+
+def forced_only_when_asked(made: Configuration, asked: Iterable[UnsafeChangeRequest], who: str) -> None:
+    kept = {peer.uuid for peer in made.peers}
+    assert any(set(request.keep) == kept for request in asked), (
+        f"{who} has forced the configuration {made}, and nobody asked for it"
+    )
 
 
 def promoted_by(before: Configuration, made: Configuration) -> str | None:

@@ -22,7 +22,7 @@ from ebla.chaos.plans import MASTER, OVERTIME_S, Fault, Plan
 from ebla.chaos.simulation import damage
 from ebla.chaos.simulation.deployment import Deployment, address_of, host_of
 from ebla.chaos.simulation.disk import COMMIT_S, DurableState
-from ebla.chaos.simulation.network_faults import NetworkFaults
+from ebla.chaos.simulation.losses import HostLosses
 from ebla.chaos.simulation.points import Points
 from ebla.options import MASTER as MASTER_ADDRESS
 from ebla.storage.errors import Corruption, Damaged, DirectoryLocked, DiskFailed, DiskFull, OldCopy
@@ -37,7 +37,7 @@ LOOK_S = 0.1
 GROW_EVERY_S = 0.03  # between two times that a map grows
 
 
-class Nemesis(NetworkFaults):
+class Nemesis(HostLosses):
     def __init__(self, deployment: Deployment, plan: Plan, points: Points) -> None:
         super().__init__(deployment)
         self.cluster = deployment.cluster
@@ -57,7 +57,9 @@ class Nemesis(NetworkFaults):
         if isinstance(error, DiskFailed):
             return self.cluster.state(address).failed is not None
         if isinstance(error, OldCopy):
-            return address in self._old_copies
+            return address in self._old_copies or self.gives_up(address, error)
+        if self.lost_data(address, error):
+            return True
         return isinstance(error, Corruption | Damaged) and address in self._damaged
 
     async def run(self, duration_s: float) -> None:
@@ -89,7 +91,8 @@ class Nemesis(NetworkFaults):
             assert old.given_up or not self._serves_from(address, old), f"{address} serves from an old copy"
         for host in self.deployment.hosts:
             address = address_of(host)
-            if address in self._damaged and not self._serves(address):
+            useless = address in self._damaged and not self._serves(address)
+            if useless and address not in self.deployment.gone:
                 await self._replace(host)
 
     def _serves_from(self, address: str, state: DurableState) -> bool:

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from ebla.actors.errors import NetworkError, NotDelivered, OutcomeUnknown
-from ebla.actors.world import Dispatcher, decode_answer, encode
+from ebla.actors.world import OK, Dispatcher, decode_answer, encode
 from ebla.chaos.simulation.loop import Domain, SimulatedLoop
 
 Reply = TypeVar("Reply")
@@ -75,7 +75,8 @@ class SimulatedNetwork:
         self.seen: Counter[str] = (
             Counter()
         )  # messages that were stopped, lost, repeated or late, by what was done
-        self.taps: dict[str, Callable[[bytes], None]] = {}  # by method: who hears every call as it is made
+        self.carried_out: Counter[str] = Counter()  # calls that a role answered without an error, by method
+        self._taps: dict[str, list[Callable[[bytes], None]]] = {}  # by method
 
     # -- faults ----------------------------------------------------------------------------------------------
 
@@ -148,6 +149,10 @@ class SimulatedNetwork:
         if endpoint:
             endpoint.received = {}
 
+    def tap(self, method: str, heard: Callable[[bytes], None]) -> None:
+        """It hears every such call as it is made."""
+        self._taps.setdefault(method, []).append(heard)
+
     # -- calls -----------------------------------------------------------------------------------------------
 
     async def call(
@@ -162,8 +167,8 @@ class SimulatedNetwork:
         self._exchanges += 1
         answer: asyncio.Future[bytes] = self.loop.create_future()
         data = encode(message)
-        if method in self.taps:
-            self.taps[method](data)
+        for heard in self._taps.get(method, ()):
+            heard(data)
         told = f"{self._exchanges} {sender} {address} {method}"
         exchange = Exchange(told, sender, address, method, data, zlib.crc32(data), answer)
         self._trace("call", exchange, exchange.digest)
@@ -197,6 +202,7 @@ class SimulatedNetwork:
         data = await endpoint.dispatcher.answer(exchange.method, exchange.data)
         if endpoint.domain.alive:
             endpoint.received.pop(exchange, None)
+            self.carried_out[exchange.method] += data[:1] == OK
             self._trace("answer", exchange, zlib.crc32(data))
             self._travel(exchange.address, exchange.sender, self._answered, exchange, data)
 

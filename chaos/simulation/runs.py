@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from ebla.chaos.checkers.refusals import EXPLAINED, tally
+from ebla.chaos.checkers.sides import Seen
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import INFO, OK, History, is_data
 from ebla.chaos.plans import Plan, generate
@@ -30,6 +31,7 @@ from ebla.chaos.simulation.nemesis import Nemesis
 from ebla.chaos.simulation.points import Points
 from ebla.chaos.workloads.base import Client, NoAnswer, Stage, Workload, judged
 from ebla.chaos.workloads.registers import Registers
+from ebla.chaos.workloads.salvage import Salvage
 from ebla.storage.errors import EblaError
 from ebla.survey import digests, table_infos
 from ebla.verdicts import Unanswered
@@ -46,7 +48,8 @@ class Violation(AssertionError):
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What a run came to. `violation`: empty if all held. `void`: too little happened to judge, or a checker gave up.
-    `asked` and `carried_out`: of each kind of operation, by `<workload>.<operation>`."""
+    `asked` and `carried_out`: of each kind of operation, by `<workload>.<operation>`. `verbs`: how often roles did what they were
+    called for, by method."""
 
     scenario: str
     seed: int
@@ -64,6 +67,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     reached: dict[str, int]
     asked: dict[str, int]
     carried_out: dict[str, int]
+    verbs: dict[str, int] = {}
 
 
 @dataclass
@@ -82,8 +86,11 @@ class Run:
     nemesis: Nemesis | None = None
     deployment: Deployment | None = None
     local: LocalScans | None = None
-    applied: AppliedLog = field(default_factory=lambda: AppliedLog((Registers.name,)))
+    applied: AppliedLog = field(init=False)
     whole_story: bool = False  # keep every line of it, for whoever wants to read it
+
+    def __post_init__(self) -> None:
+        self.applied = AppliedLog((Registers.name, *self.scenario.shape.forced))
 
     def go(self) -> Report:
         """Runs to the end; never raises for what the system did wrong."""
@@ -115,7 +122,12 @@ class Run:
         workloads = self.scenario.workloads()
         self.local = LocalScans(deployment)
         stage = Stage(
-            replicas=self.scenario.replicas, pause_s=self.scenario.pause_s, local_scan=self.local.read
+            replicas=self.scenario.replicas,
+            pause_s=self.scenario.pause_s,
+            local_scan=self.local.read,
+            is_down=deployment.is_down,
+            gone=deployment.gone,
+            read_file=lambda address, path: deployment.cluster.state(address).outside.get(path),
         )
         await self._start_clients(deployment, workloads, stage)
         await asyncio.gather(nemesis.run(self.scenario.duration_s), asyncio.sleep(self.scenario.duration_s))
@@ -225,12 +237,20 @@ class Run:
         excused = EXPLAINED if disturbed else ()
         for workload in workloads:
             history = self.histories[workload.name]
-            known = [self.applied.of(workload.name)] if isinstance(workload, Registers) else []
-            verdict = judged(workload, history, *known, excused=excused)
+            verdict = judged(workload, history, *self._known_of(workload), excused=excused)
             self.undecided |= verdict.valid is None and len(history) > 0
             if verdict.valid is False:
                 self.judged = verdict
                 raise Violation(f"{workload.name}: {verdict.problem}")
+
+    def _known_of(self, workload: Workload) -> tuple[Any, ...]:
+        """What is known of its table from outside of all clients."""
+        if isinstance(workload, Registers):
+            return (self.applied.of(workload.name),)
+        if isinstance(workload, Salvage) and self.deployment is not None:
+            answers = self.deployment.answers
+            return (Seen(self.applied.sides(workload.name), answers.tablets, answers.written, answers.read),)
+        return ()
 
     def _report(self) -> Report:
         events = [
@@ -259,6 +279,7 @@ class Run:
             reached=dict(self.points.reached),
             asked=dict(told.asked),
             carried_out=dict(told.carried_out),
+            verbs=dict(self.deployment.cluster.network.carried_out) if self.deployment else {},
         )
 
 

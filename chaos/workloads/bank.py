@@ -14,7 +14,7 @@ from ebla import aio
 from ebla.chaos.checkers.bank import check_bank
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import History
-from ebla.chaos.workloads.base import PREPARE_S, Client, NoAnswer, Workload, by_key, persist, until_stopped
+from ebla.chaos.workloads.base import Client, NoAnswer, Workload, by_key, make_table, persist, until_stopped
 
 SCHEMA = pa.schema([("account", pa.int64()), ("balance", pa.int64())])
 START = 100
@@ -32,13 +32,7 @@ class Bank(Workload):
         self._owners = 0
 
     async def prepare(self, client: Client) -> None:
-        table = await client.db.create_table(
-            self.name,
-            schema=SCHEMA,
-            primary_key=["account"],
-            replicas=client.stage.replicas,
-            wait_s=PREPARE_S,
-        )
+        table = await make_table(client, self.name, SCHEMA, "account")
         await table.upsert([{"account": a, "balance": b} for a, b in self.balances.items()])
 
     async def run(self, client: Client) -> None:

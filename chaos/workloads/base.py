@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
+import ebla
 from ebla import aio
 from ebla.actors.world import Clock, Network
 from ebla.chaos.checkers.refusals import EXPLAINED, NOTHING, Explained, check_refusals
@@ -148,12 +149,17 @@ class Client:
 @dataclass
 class Stage:
     """What the clients of a run share: whether it is time to stop, how many replicas tables have, how long a client pauses
-    between two operations, at most, and how a process beside a tablet server reads its rows, where there are such."""
+    between two operations, at most, and how a process beside a tablet server reads its rows, where there are such. `is_down`: what
+    an operator sees who stands before the machine with this address; `gone`: those that are lost for good;
+    `read_file`: what lies in a file on the host of a server, if there is one."""
 
     stopping: bool = False
     replicas: int = 3
     pause_s: float = PAUSE_S
     local_scan: LocalScan | None = None
+    is_down: Callable[[str], bool] = lambda address: False
+    gone: Collection[str] = ()
+    read_file: Callable[[str, str], bytes | None] = lambda address, path: None
 
 
 class Workload(Protocol):
@@ -177,6 +183,20 @@ def judged(
     else its `judge` takes. `excused`: errors that faults explain, none where there was no fault."""
     refusals = check_refusals(history, workload.explained, excused)
     return together([workload.judge(history, *known), refusals])
+
+
+async def make_table(
+    client: Client, name: str, schema: pa.Schema, key: str, *, tablets: int = 1, replicas: int | None = None
+) -> aio.Table:
+    """To begin with; by default with as many replicas as the scenario says."""
+    return await client.db.create_table(
+        name,
+        schema=schema,
+        primary_key=[key],
+        partition_by=ebla.hash(key, buckets=tablets) if tablets > 1 else None,
+        replicas=replicas or client.stage.replicas,
+        wait_s=PREPARE_S,
+    )
 
 
 async def until_stopped(client: Client, step: Callable[[], Awaitable[None]]) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-import ebla
 from ebla import aio
 from ebla.chaos.checkers.chains import check_list
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import History
-from ebla.chaos.workloads.base import PREPARE_S, Client, Workload, by_key, persist, until_stopped
+from ebla.chaos.workloads.base import Client, Workload, by_key, make_table, persist, until_stopped
 
 READS = 0.1  # of the steps
 SCHEMA = pa.schema([("node", pa.int64()), ("previous", pa.int64()), ("load", pa.binary())])
@@ -23,14 +22,7 @@ class Chains(Workload):
         self.reads = reads
 
     async def prepare(self, client: Client) -> None:
-        await client.db.create_table(
-            self.name,
-            schema=SCHEMA,
-            primary_key=["node"],
-            partition_by=ebla.hash("node", buckets=self.tablets),
-            replicas=client.stage.replicas,
-            wait_s=PREPARE_S,
-        )
+        await make_table(client, self.name, SCHEMA, "node", tablets=self.tablets)
 
     async def run(self, client: Client) -> None:
         table = await client.db.table(self.name)

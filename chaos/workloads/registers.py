@@ -8,12 +8,11 @@ from functools import partial
 
 import pyarrow as pa
 
-import ebla
 from ebla import aio
 from ebla.chaos.checkers.register import check_register
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import History
-from ebla.chaos.workloads.base import PREPARE_S, Client, Workload, at_once, persist, until_stopped
+from ebla.chaos.workloads.base import Client, Workload, at_once, make_table, persist, until_stopped
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 
@@ -50,14 +49,7 @@ class Registers(Workload):
         self._next_value = 0
 
     async def prepare(self, client: Client) -> None:
-        await client.db.create_table(
-            self.name,
-            schema=SCHEMA,
-            primary_key=["k"],
-            partition_by=ebla.hash("k", buckets=self.tablets),
-            replicas=client.stage.replicas,
-            wait_s=PREPARE_S,
-        )
+        await make_table(client, self.name, SCHEMA, "k", tablets=self.tablets)
 
     async def run(self, client: Client) -> None:
         table = await client.db.table(self.name)

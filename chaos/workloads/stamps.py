@@ -13,7 +13,7 @@ from ebla import aio
 from ebla.chaos.checkers.stamps import check_stamp
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import History
-from ebla.chaos.workloads.base import PREPARE_S, Client, Workload, crowd, persist, until_stopped
+from ebla.chaos.workloads.base import Client, Workload, crowd, make_table, persist, until_stopped
 
 SCHEMA = pa.schema([("place", pa.int64()), ("stamp", pa.int64()), ("group", pa.int32())])
 ATTEMPTS_MAX = 200
@@ -31,13 +31,7 @@ class Stamps(Workload):
         self._writers = 0
 
     async def prepare(self, client: Client) -> None:
-        table = await client.db.create_table(
-            self.name,
-            schema=SCHEMA,
-            primary_key=["place"],
-            replicas=client.stage.replicas,
-            wait_s=PREPARE_S,
-        )
+        table = await make_table(client, self.name, SCHEMA, "place")
         for group in range(self.groups):
             await client.ask("stamp", group, 0, table.upsert(self._rows(group, 0)))
 

@@ -15,7 +15,7 @@ from ebla import aio
 from ebla.chaos.checkers.sets import check_set
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import History
-from ebla.chaos.workloads.base import PREPARE_S, Client, Workload, crowd, persist, until_stopped
+from ebla.chaos.workloads.base import Client, Workload, crowd, make_table, persist, until_stopped
 
 SCHEMA = pa.schema([("token", pa.int64()), ("v", pa.string())])
 BULK_MAX = 40
@@ -32,13 +32,7 @@ class Tokens(Workload):
         self._next = 0
 
     async def prepare(self, client: Client) -> None:
-        await client.db.create_table(
-            self.name,
-            schema=SCHEMA,
-            primary_key=["token"],
-            replicas=client.stage.replicas,
-            wait_s=PREPARE_S,
-        )
+        await make_table(client, self.name, SCHEMA, "token")
 
     async def run(self, client: Client) -> None:
         await crowd(client, self.calls, self._ask)

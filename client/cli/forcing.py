@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Container, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -18,7 +19,7 @@ from ebla.cli.ui import Progress, Ui
 from ebla.storage.errors import EblaError, InvalidArgument
 
 if TYPE_CHECKING:
-    from ebla.actors.messages import MembersReply, ReplicaReport
+    from ebla.actors.messages import MembersReply, ReplicaReport, UnsafeChangeRequest
     from ebla.actors.tablet.raft.messages import Configuration
     from ebla.verdicts import ReplicaHealth, Survey, TabletHealth
 
@@ -90,23 +91,16 @@ async def _forced(cluster: Cluster, plan: Plan, progress: Progress) -> MembersRe
     ago is waited for."""
     import asyncio
 
-    from ebla.actors import messages as m
+    from ebla.actors.messages import MembersReply
 
     clock = asyncio.get_running_loop().time
     deadline = clock() + FORCE_S
     left = list(plan.survivors)
     while True:
         uuid, address = left[0]
-        request = m.UnsafeChangeRequest(
-            uuid,
-            plan.tablet,
-            plan.keep,
-            plan.configuration.index,
-            "asked for on the command line",
-            plan.configuration.unsafe,
-        )
+        request = request_of(plan, uuid, "asked for on the command line")
         try:
-            return await cluster.call(address, "unsafe_change", request, m.MembersReply, CALL_S)
+            return await cluster.call(address, "unsafe_change", request, MembersReply, CALL_S)
         except InvalidArgument as error:
             if len(left) == 1:
                 raise
@@ -119,10 +113,18 @@ async def _forced(cluster: Cluster, plan: Plan, progress: Progress) -> MembersRe
             await asyncio.sleep(AGAIN_S)
 
 
+def request_of(plan: Plan, uuid: str, reason: str) -> UnsafeChangeRequest:
+    """What this one of its survivors is asked."""
+    from ebla.actors.messages import UnsafeChangeRequest
+
+    known = plan.configuration
+    return UnsafeChangeRequest(uuid, plan.tablet, plan.keep, known.index, reason, known.unsafe)
+
+
 def planned(survey: Survey, health: TabletHealth, keep: list[str]) -> Plan:
     """Who would lead, of those that are kept. Raises Refused where it is not needed, or cannot be."""
     reports = _reports(survey, health.tablet)
-    _require_need(health, reports)
+    _require_need(survey, health, reports)
     kept: dict[str, ReplicaReport] = {}
     for word in keep:
         uuid = meant(word, [(replica.uuid, replica.address) for replica in health.replicas])
@@ -146,6 +148,13 @@ def planned(survey: Survey, health: TabletHealth, keep: list[str]) -> Plan:
     order = sorted(able, key=lambda uuid: (able[uuid].last_index, able[uuid].commit_index), reverse=True)
     addresses = {replica.uuid: replica.address for replica in health.replicas}
     report = able[order[0]]
+    strange = [host_of(addresses[uuid]) for uuid in kept if report.configuration.peer(uuid) is None]
+    if strange:
+        raise Refused(
+            f"{host_of(addresses[order[0]])} is to lead, and knows of no replica at {', '.join(strange)}: it has not heard of its "
+            "being added",
+            hint="keep the others only; what is given up is made anew",
+        )
     members = [peer.uuid for peer in report.configuration.peers]
     return Plan(
         tablet=health.tablet,
@@ -159,20 +168,35 @@ def planned(survey: Survey, health: TabletHealth, keep: list[str]) -> Plan:
     )
 
 
-def _require_need(health: TabletHealth, reports: dict[str, ReplicaReport]) -> None:
-    """Who votes stands in the newest configuration that a survivor has committed: without a leader nobody else tells, and
-    what the master heard last may be older."""
+def _require_need(survey: Survey, health: TabletHealth, reports: dict[str, ReplicaReport]) -> None:
+    """Who votes stands in the newest configuration that a survivor has committed (without a leader nobody else tells, and what the
+    master heard last may be older), and in one that a survivor holds on top of it, which may never be: without a majority
+    of either nobody who must have it is elected."""
     run = {uuid: report for uuid, report in reports.items() if report.state == "running"}
     newest = max((report.configuration for report in run.values()), key=lambda each: each.order, default=None)
     if newest is None:
         return
-    voters = newest.voters()
-    alive = sum(peer.uuid in run for peer in voters)
-    if alive >= newest.majority:
-        raise Refused(
-            f"{alive} of {len(voters)} voters of tablet {short(health.tablet)} run, a majority: nothing need be forced",
-            hint=f"`ebla tablet remove-replica {short(health.tablet)} SERVER` takes a replica off",
-        )
+    for configuration in (newest, *_pending(survey, health.tablet, run, newest)):
+        voters = configuration.voters()
+        alive = sum(peer.uuid in run for peer in voters)
+        if alive < configuration.majority:
+            return
+    raise Refused(
+        f"{alive} of {len(voters)} voters of tablet {short(health.tablet)} run, a majority: nothing need be forced",
+        hint=f"`ebla tablet remove-replica {short(health.tablet)} SERVER` takes a replica off",
+    )
+
+
+def _pending(
+    survey: Survey, tablet: str, run: Container[str], newest: Configuration
+) -> Iterator[Configuration]:
+    from ebla.verdicts import Unanswered
+
+    for state in survey.states.values():
+        if not isinstance(state, Unanswered) and state.instance.uuid in run:
+            pending = state.pending.get(tablet)
+            if pending is not None and pending.order > newest.order:
+                yield pending
 
 
 def _reports(survey: Survey, tablet: str) -> dict[str, ReplicaReport]:

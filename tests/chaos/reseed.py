@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -71,6 +72,7 @@ def main(names: list[str]) -> int:
                 moved[name] = hunt.seed
     for table in TABLES:
         table.write_text(with_seeds(table.read_text(), moved))
+    subprocess.run([sys.executable, "-m", "ruff", "format", "--quiet", *TABLES], check=True)
     TOLD.write_text(told_with_seeds(TOLD.read_text(), moved))
     print("moved:", ", ".join(f"{name} to {seed}" for name, seed in moved.items()) or "none")
     print("not found:", ", ".join(lost) or "none")

@@ -256,3 +256,24 @@ def test_close_waits_for_the_commits_before_it():
             await environment.commit(put(99))
 
     run(main())
+
+
+def test_what_is_written_outside_is_there_when_it_is_closed() -> None:
+    async def main():
+        state = DurableState()
+        disk, _ = await start(state)
+        assert disk.outside.make("/rescue/1") == []
+        with disk.outside.create("/rescue/1/rows") as file:
+            file.write(b"some ")
+            file.write(b"rows")
+            assert disk.outside.make("/rescue/1") == []
+        assert (disk.outside.make("/rescue/1"), disk.outside.make("/rescue")) == (["rows"], ["1"])
+        assert state.outside == {"/rescue/1/rows": b"some rows"}
+        state.fill()
+        with pytest.raises(OSError, match="No space left"):
+            disk.outside.create("/rescue/1/log")
+        disk.outside.remove("/rescue/1/rows")
+        disk.outside.remove("/rescue/1/rows")
+        assert state.outside == {}
+
+    run(main(), 0)

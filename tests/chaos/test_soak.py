@@ -187,3 +187,13 @@ def test_a_kind_of_fault_that_never_had_an_effect_is_named() -> None:
     told.effects["pause"] = 1
     assert "an effect of pause" not in told.never()
     assert "an effect of rot" not in told.never()  # nobody asked for it
+
+
+def test_what_roles_can_be_called_for_and_no_run_of_all_scenarios_did_is_named() -> None:
+    told = soak.Soak()
+    told.per_scenario.update(dict.fromkeys(SCENARIOS, 1))
+    told.verbs.update(write=1, drain=1)
+    assert {"a call of unsafe_change", "a call of forget_server", "a call of new_epoch"} < set(told.never())
+    assert not {"a call of write", "a call of drain", "a call of journal_writer"} & set(told.never())
+    del told.per_scenario["disasters"]
+    assert "a call of unsafe_change" not in told.never()

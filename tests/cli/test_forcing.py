@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from ebla.actors import messages as m
 from ebla.actors.master.messages import AddReplicaRequest
 from ebla.actors.repair_messages import UNHEALTHY
+from ebla.actors.tablet.raft.messages import Configuration, Peer
+from ebla.cli.forcing import planned
+from ebla.cli.problems import Refused
 from tests.cli.repair_stage import Repairing, RepairStage, first_tablet
 from tests.cli.stage import HOSTS, Cli, Stage
 from tests.cli.test_commands import flights
+from tests.cli.test_health import GONE, address, report, seen, state, table, uuid, with_room
+from tests.cli.test_health import HOSTS as THREE
+from tests.cli.test_health import configuration as configuration_of
+from tests.cli.test_health import tablet as judged
 from tests.master.healed import asked, configuration, hosts_of
 
 
@@ -98,6 +106,38 @@ def test_non_voters_that_live_are_no_majority(monkeypatch: pytest.MonkeyPatch) -
     )
     assert done.status == 0, done.err
     assert [each["address"] for each in done.json["members"]] == [f"tablet-server/{voters[0]}"]
+
+
+def test_a_change_of_voters_that_was_under_way_counts_when_a_majority_is_looked_for() -> None:
+    """Two of three run, and one of them holds a configuration of four: it needs three, and nobody else is elected over its log."""
+    four = configuration_of(("a", "b", "c", "d"), index=101)
+    behind = report("c", leader=None, role="candidate", last_index=90)
+    survey = seen(GONE, report("b", leader=None, role="candidate", last_index=101), behind)
+    with pytest.raises(Refused, match="2 of 3 voters of tablet t1 run, a majority"):
+        planned(survey, judged(survey), ["b", "c"])
+    holder = msgspec.structs.replace(survey.states[address("b")], pending={"t1": four})
+    survey = msgspec.structs.replace(survey, states={**survey.states, address("b"): holder})
+    plan = planned(survey, judged(survey), ["b", "c"])
+    assert plan.survivors == ((uuid("b"), address("b")), (uuid("c"), address("c")))
+    assert (plan.lost, plan.configuration.index) == ((uuid("a"),), -1)
+    older = msgspec.structs.replace(holder, pending={"t1": configuration_of(("a", "b", "c", "d"), index=-2)})
+    survey = msgspec.structs.replace(survey, states={**survey.states, address("b"): older})
+    with pytest.raises(Refused, match="nothing need be forced"):
+        planned(survey, judged(survey), ["b", "c"])
+
+
+def test_who_is_to_lead_must_know_those_that_are_kept() -> None:
+    """Another was being added, and the only voter that survived has not heard of it."""
+    added = Configuration(
+        (*configuration_of().peers, Peer(uuid("d"), address("d"), "non_voter", promote=True)), 101
+    )
+    late = report("d", leader=None, configuration=added, last_index=102)
+    info = table((*THREE, "d"), leader=None)
+    survey = with_room(seen(GONE, GONE, report("c", leader=None, last_index=90), info=info))
+    survey = msgspec.structs.replace(survey, states={**survey.states, address("d"): state("d", late)})
+    with pytest.raises(Refused, match="c is to lead, and knows of no replica at d"):
+        planned(survey, judged(survey), ["c", "d"])
+    assert planned(survey, judged(survey), ["c"]).keep == (uuid("c"),)
 
 
 # -- with real tablet servers --------------------------------------------------------------------------------

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
 
 from ebla.actors.errors import NetworkError, Unavailable
 from ebla.actors.journal import messages as m
 from ebla.actors.journal.errors import ForeignJournal, JournalBroken, NotFormatted, OutOfSync, StaleEpoch
-from ebla.storage.errors import InvalidArgument
+from ebla.storage.errors import Corruption, InvalidArgument
 from tests.journal.line import without
 from tests.journal.raw import FIRST, Raw, digest, edits_of
 from tests.journal.stage import JOURNAL, Stage
@@ -52,6 +53,13 @@ async def a_promise_closes_the_open_segment(stage: Stage) -> None:
     await old.leave((2, -1, -1))
     second = Raw(stage, 2)
     await second.promise(A)
+    assert stage.view(A).open is None
+
+
+async def a_preparation_closes_the_open_segment_of_a_node_that_missed_the_promise(stage: Stage) -> None:
+    await Raw(stage, 1).leave((2, -1, -1))
+    assert stage.view(A).open == 1
+    await Raw(stage, 2).prepare(A)
     assert stage.view(A).open is None
 
 
@@ -307,6 +315,29 @@ async def a_download_of_something_else_is_not_taken(stage: Stage) -> None:
     assert stage.view(A).segments[1].end == 3 and stage.view(A).segments[1].accepted == 0
 
 
+async def what_arrives_is_compared_with_what_was_chosen(stage: Stage) -> None:
+    """Whatever the sources say they have."""
+    await Raw(stage, 1).leave((3, 4, -1))
+    second = Raw(stage, 2)
+    await second.promise(A, B)
+    chosen = (await second.prepare(B)).segment
+    assert chosen is not None
+
+    async def altered(segment: m.SegmentState) -> AsyncIterator[tuple[bytes, ...]]:
+        yield edits_of(1, 1, 3)
+        yield (b"another",)
+
+    async def shorter(segment: m.SegmentState) -> AsyncIterator[tuple[bytes, ...]]:
+        yield edits_of(1, 1, 3)
+
+    for pages in (altered, shorter):
+        request = m.AcceptRequest(second.stamp(A), chosen, (B,))
+        with pytest.raises(Corruption, match="is not what was decided"):
+            await stage.role(A).journals[JOURNAL.name].accept(request, pages)
+    assert stage.view(A).segments[1].end == 3 and stage.view(A).segments[1].accepted == 0
+    assert len(stage.environment(A).items("edits")) == 3, "what was downloaded for nothing was left"
+
+
 async def a_newer_epoch_overtakes_a_download(stage: Stage) -> None:
     await Raw(stage, 1).leave((3, 5, -1))
     second, third = Raw(stage, 2), Raw(stage, 3)
@@ -340,6 +371,7 @@ SCENARIOS = (
     the_same_epoch_is_promised_once,
     an_older_writer_is_refused_in_everything,
     a_promise_closes_the_open_segment,
+    a_preparation_closes_the_open_segment_of_a_node_that_missed_the_promise,
     only_who_started_a_segment_writes_into_it,
     edits_follow_one_another,
     edits_that_continue_another_history_are_refused,
@@ -359,6 +391,7 @@ SCENARIOS = (
     an_accepted_segment_replaces_another_and_crashes_at_any_moment,
     a_finalized_segment_is_never_replaced,
     a_download_of_something_else_is_not_taken,
+    what_arrives_is_compared_with_what_was_chosen,
     a_newer_epoch_overtakes_a_download,
     a_foreign_journal_is_refused,
 )

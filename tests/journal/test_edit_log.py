@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from ebla.actors.journal.edit_log import QuorumEditLog
@@ -73,6 +75,31 @@ def test_a_catalog_that_is_replayed_is_the_catalog_that_was_written():
         catalog.apply(await log_of(stage).open(0))
         catalog.check()
         assert catalog.image() == story.catalog.image()
+
+    play(scenario)
+
+
+def test_who_stands_still_after_a_recovery_and_finds_what_others_wrote_meanwhile_is_superseded_and_no_more():
+    """Two others have had their turn when it reads what it has recovered; it must not take that for two truths."""
+
+    async def scenario(stage: Stage) -> None:
+        await filled(stage, 1, 3)
+        asleep, awake = asyncio.Event(), asyncio.Event()
+
+        async def stand_still(node: str, method: str) -> None:
+            if method == "manifest":
+                asleep.set()
+                await awake.wait()
+
+        late = log_of(stage, Line(before=stand_still))
+        opening = asyncio.ensure_future(late.open(0))
+        await asleep.wait()
+        await filled(stage, 4, 5)
+        await filled(stage, 6, 7)
+        awake.set()
+        with pytest.raises(QuorumFailed, match="StaleEpoch"):
+            await opening
+        assert await log_of(stage).open(0) == pairs(1, 7)
 
     play(scenario)
 

@@ -110,11 +110,30 @@ def test_an_older_epoch_is_granted_nothing_also_while_the_promise_is_on_its_way_
         promising = asyncio.ensure_future(promise(stage, 2, OTHER))
         await asyncio.sleep(0.2)
         assert stage.view(A).state.promised == 1
-        with pytest.raises(StaleEpoch, match="promised epoch 2"):
+        with pytest.raises(StaleEpoch, match="knows of epoch 2"):
             await renew(stage, 1)
         await promising
         with pytest.raises(StaleEpoch):
             await renew(stage, 1)
+        await renew(stage, 2, OTHER)
+
+    play(scenario)
+
+
+def test_a_late_renewal_does_not_take_the_place_of_a_later_holder_whose_promise_never_reached_the_node():
+    """Or else the older holder, when it releases what it holds no more, lets somebody begin beside the later one."""
+
+    async def scenario(stage: Stage) -> None:
+        await promise(stage, 1, CLAIM)
+        await asyncio.sleep(1.1 * HELD_S)
+        await renew(stage, 2, OTHER)
+        assert stage.view(A).state.promised == 1
+        with pytest.raises(StaleEpoch, match="knows of epoch 2"):
+            await renew(stage, 1)
+        await stage.ask(A, "release_lease", m.ReleaseRequest(JOURNAL, CLAIM.token), m.Done)
+        with pytest.raises(LeaseHeld) as refused:
+            await promise(stage, 3, m.Claim("master/2", "a third token", int(HELD_S * 1000)))
+        assert refused.value.holder == "master/1"
         await renew(stage, 2, OTHER)
 
     play(scenario)
@@ -235,6 +254,29 @@ def test_a_holder_whose_epoch_is_over_has_lost_its_lease_for_good():
         stage.cluster.network.heal()
         assert isinstance(await holder.ended(), StaleEpoch)
         assert not holder.holds()
+
+    play(scenario)
+
+
+def test_one_node_that_has_promised_a_later_epoch_ends_nothing_while_another_is_away_for_a_moment():
+    """Somebody who reached nobody else had it promised."""
+
+    async def scenario(stage: Stage) -> None:
+        session, holder = hold(stage)
+        await session.new_epoch(1)
+        stage.cluster.network.cut(holder.claim.holder, A)
+        await asyncio.sleep(2.0)
+        await promise(stage, 2)
+        stage.cluster.network.heal()
+        await asyncio.sleep(1.0)
+        assert holder.holds()
+        stage.cluster.crash(C)
+        await asyncio.sleep(2.0)
+        assert not holder.holds()
+        assert holder.lost is None
+        await stage.cluster.restart(C)
+        await asyncio.sleep(1.0)
+        assert holder.holds()
 
     play(scenario)
 

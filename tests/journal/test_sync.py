@@ -8,7 +8,7 @@ import pytest
 
 from ebla.actors.errors import AlreadyPresent
 from ebla.actors.journal import messages as m
-from ebla.actors.journal.errors import NotFormatted, QuorumFailed
+from ebla.actors.journal.errors import NotFormatted, OutOfSync, QuorumFailed
 from ebla.actors.journal.session import format_journal, has_journal
 from ebla.storage.errors import Corruption, EblaError, InvalidArgument
 from tests.journal.line import DROP, Line, without
@@ -357,5 +357,36 @@ def test_a_crash_while_a_node_catches_up_leaves_what_was_there_or_what_was_decid
         assert finals(stage, C) == [(1, 3)]
         assert len(stage.environment(C).items("edits")) == 3
         stage.judge_copies()
+
+    play(scenario)
+
+
+def test_a_recovery_that_stood_still_while_a_later_one_decided_otherwise_is_refused_and_no_second_truth():
+    """a promised nothing to the later one, and learned from a peer what that decided."""
+
+    async def scenario(stage: Stage) -> None:
+        await Raw(stage, 1).leave((5, 5, 7))
+        late = Raw(stage, 2)
+        await late.promise(A, B)
+        chosen = (await late.prepare(A)).segment
+        later = Raw(stage, 3)
+        await later.promise(B, C)
+        decided = (await later.prepare(C)).segment
+        assert chosen is not None and decided is not None
+        later.committed = decided.end
+        for node in (B, C):
+            await later.accept(node, decided, C)
+            await later.finalize(node, 1, decided.end, decided.digest)
+        for restarted in (False, True):
+            await stage.role(A).sync.all()
+            assert stage.view(A).segments[1].finalized and stage.view(A).state.promised == 2
+            with pytest.raises(OutOfSync, match="finalized at 7, a recovery chose 5"):
+                await late.accept(A, chosen, B)
+            with pytest.raises(OutOfSync, match="ends here at 7, not at 5"):
+                await late.finalize(A, 1, chosen.end, chosen.digest)
+            if not restarted:
+                await stage.cluster.restart(A)
+        end = await stage.finish()
+        assert end.txid == 7
 
     play(scenario)

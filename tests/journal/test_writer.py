@@ -285,6 +285,24 @@ def test_latencies_and_acknowledged_edits_are_told_per_node():
     play(scenario)
 
 
+def test_the_lag_of_a_node_does_not_count_the_time_in_which_nobody_wrote():
+    async def scenario(stage: Stage) -> None:
+        line = Line()
+        writer = await writer_of(stage, line)
+        await writer.append(b"before")
+        await asyncio.sleep(1000.0)
+        line.delays_s[C] = 2.0
+        await writer.append(b"after")
+        status = status_of(writer, C)
+        assert status.lag_txns == 1 and 0.0 < status.lag_ms < 100.0
+        for _ in range(10):
+            await asyncio.sleep(0.1)
+            await writer.append(b"more")
+        assert 900.0 < status_of(writer, C).lag_ms < 1500.0
+
+    play(scenario, segment_s=5000.0)
+
+
 def test_a_new_writer_counts_the_lag_of_a_node_from_what_it_has_and_from_now_on():
     async def scenario(stage: Stage) -> None:
         writer = await writer_of(stage)

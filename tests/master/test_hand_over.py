@@ -38,6 +38,28 @@ def test_a_named_successor_serves_when_the_hand_over_is_answered_and_its_predece
     play(scenario, seed, masters=3)
 
 
+@pytest.mark.parametrize("how", ["handed over", "superseded"])
+def test_no_task_of_a_reign_outlives_it(how: str):
+    """Or every change of master would leave a catalog behind, and somebody who goes on working with it."""
+
+    async def scenario(stage: GroupStage) -> None:
+        first = await stage.ready()
+        reign = stage.role(first).reign
+        tasks = list(reign._tasks)
+        assert len(tasks) > 5 and not any(task.done() for task in tasks)
+        if how == "handed over":
+            await hand_over(stage, first)
+        else:
+            stage.cluster.network.isolate(first)
+            await stage.until(lambda: stage.serving() == [stage.other(first)])
+            stage.cluster.network.rejoin(first)
+            await stage.until(lambda: reign.ended is not None)
+        await asyncio.sleep(0.1)
+        assert [task.get_name() for task in (*tasks, *reign._tasks) if not task.done()] == []
+
+    play(scenario)
+
+
 def test_the_one_that_knows_most_succeeds_if_nobody_is_named():
     async def scenario(stage: GroupStage) -> None:
         first = await stage.ready()

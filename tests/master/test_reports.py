@@ -140,6 +140,23 @@ def test_a_follower_that_knows_no_leader_does_not_erase_one_but_the_leader_itsel
     assert views.of(tablet).leader == "b"
 
 
+def test_who_campaigned_in_a_newer_term_and_was_heard_by_nobody_else_hides_no_leader():
+    """B and c elect in term 2, while a, which tried in term 3, is lost."""
+    story, views = Story(), Views()
+    tablet = story.running("a", "b", "c")
+    take(story, views, "a", report(replica(tablet, ABC, "a", term=1, role="leader")))
+    take(story, views, "a", report(replica(tablet, ABC, None, term=3, role="candidate")))
+    assert (views.of(tablet).leader, views.of(tablet).term) == (None, 3)
+    take(story, views, "c", report(replica(tablet, ABC, "b", term=2, role="follower")))
+    assert views.of(tablet).leader is None, "what a follower was told may be older"
+    take(story, views, "b", report(replica(tablet, ABC, "b", term=2, role="leader", health={"a": "silent"})))
+    assert (views.of(tablet).leader, views.of(tablet).term) == ("b", 2)
+    assert views.situation(story.catalog, tablet).health == {"a": "silent"}
+    take(story, views, "c", report(replica(tablet, ABC, "c", term=4, role="leader")))
+    take(story, views, "b", report(replica(tablet, ABC, "b", term=2, role="leader")))
+    assert (views.of(tablet).leader, views.of(tablet).term) == ("c", 4), "one that was superseded is none"
+
+
 def test_two_leaders_in_one_term_are_counted_and_not_believed():
     story, views = Story(), Views()
     tablet = story.running("a", "b", "c")

@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+import xxhash
 
 from ebla.actors import messages as m
 from ebla.actors.journal.errors import ForeignJournal, JournalBroken
-from ebla.actors.master.checkpoint import Mark
+from ebla.actors.master.catalog import Catalog, encode_image
+from ebla.actors.master.checkpoint import Mark, image_of
+from ebla.actors.master.messages import CheckpointChunk
 from ebla.actors.master.options import GroupOptions
 from ebla.actors.master.server import Master
+from ebla.actors.master.standby import Standby
 from ebla.storage.errors import InvalidArgument
 from tests.master.builders import create_request
 from tests.master.group_stage import JOURNAL, MASTER, GroupStage, play
@@ -248,3 +252,45 @@ def test_a_checkpoint_knows_how_its_journal_went_on(of_the_active: bool):
         assert isinstance(failure.error, JournalBroken) and "is not what journal/" in str(failure.error)
 
     play(scenario, purge_s=1000.0)
+
+
+def test_a_checkpoint_of_another_journal_or_of_before_is_not_taken():
+    async def scenario(stage: GroupStage) -> None:
+        active = await stage.ready()
+        await stage.create("flights")
+        await stage.until(lambda: same(stage, active, stage.other(active)))
+        standby: Standby = stage.role(stage.other(active)).standby
+        position, image = standby.position, encode_image(Catalog().image())
+
+        async def offered(txid: int, journal: str) -> None:
+            async def fetch(master: str) -> list[CheckpointChunk]:
+                digest = xxhash.xxh3_64_intdigest(txid.to_bytes(8, "big") + image)
+                return [CheckpointChunk(txid, 1, digest, image, journal)]
+
+            standby._fetch = fetch  # type: ignore[method-assign]
+            await standby._take_checkpoint()
+
+        await offered(position.txid + 100, "another")
+        await offered(position.txid - 1, JOURNAL.id)
+        assert standby.position == position and standby.catalog.named("flights") is not None
+        await offered(position.txid + 100, JOURNAL.id)
+        assert standby.position.txid == position.txid + 100 and standby.catalog.named("flights") is None
+
+    play(scenario)
+
+
+def test_chunks_of_two_checkpoints_make_none():
+    """The other master may have made the next one while it was asked for this one."""
+    image = encode_image(Catalog().image())
+
+    def chunk(txid: int, data: bytes, digest_of: int = 7) -> CheckpointChunk:
+        digest = xxhash.xxh3_64_intdigest(digest_of.to_bytes(8, "big") + image)
+        return CheckpointChunk(txid, 2, digest, data, JOURNAL.id)
+
+    first, last = image[:3], image[3:]
+    assert image_of([chunk(7, first), chunk(7, last)]) is not None
+    assert image_of([chunk(7, first), chunk(8, last)]) is None
+    assert image_of([chunk(7, first), chunk(7, last, digest_of=8)]) is None
+    assert image_of([chunk(7, first)]) is None
+    assert image_of([chunk(7, first), chunk(7, b"?" + last[1:])]) is None
+    assert image_of([chunk(8, first), chunk(8, last)]) is None

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from ebla.actors.repair_messages import SILENT
 from ebla.actors.tablet.copy_job import Job
+from ebla.actors.tablet.copying import Copies
+from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.server import TabletServer
-from tests.master.real_servers import HOSTS, OPTIONS, healed, members_of, role, server, voters, with_a_tablet
-from tests.master.stage import Stage, play
+from tests.master.real_servers import (
+    HOSTS,
+    OPTIONS,
+    healed,
+    members_of,
+    open_stage,
+    role,
+    server,
+    voters,
+    with_a_tablet,
+)
+from tests.master.stage import MASTER, Stage, play
 from tests.master.test_maintenance import maintain, words
 
 FAILED_S = 6.0  # as with_a_tablet has it
@@ -122,5 +135,39 @@ def test_a_pre_voter_whose_copy_gets_no_further_gives_way_to_one_on_another_host
             lambda: len(voters(stage, tablet)) == 3 and dead not in members_of(stage, tablet), 200.0
         )
         assert len(hung) == 1 and hung[0].rpartition("/")[2] not in members_of(stage, tablet)
+
+    play(scenario, 0, OPTIONS)
+
+
+@pytest.mark.parametrize(("where", "step"), [(Job, "_finish_data"), (Copies, "_reserve")])
+def test_what_waits_for_its_turn_behind_copies_that_get_no_further_is_copied_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, where: type[Job] | type[Copies], step: str
+) -> None:
+    """More tablets than are copied at a time; their only other host has a disk that hangs, until another one comes."""
+    honest = getattr(where, step)
+
+    async def hangs(self: Job | Copies, *given: Any) -> Any:
+        if self.world.address == server("d"):
+            await asyncio.Event().wait()
+        return await honest(self, *given)
+
+    monkeypatch.setattr(where, step, hangs)
+
+    async def scenario(stage: Stage) -> None:
+        given = {"follower_failed_s": FAILED_S, "copy_idle_s": 4.0}
+        await open_stage(stage, FAILED_S, "abc", copy_idle_s=4.0)
+        await stage.create("flights", buckets=5)
+        tablets = [each.tablet for each in (await stage.running("flights")).tablets]
+        await stage.until(lambda: not stage.master.catalog.unseen)
+
+        async def joins(host: str) -> None:
+            options = TabletServerOptions(masters=(MASTER,), host=host, **given)
+            await stage.cluster.start(server(host), lambda world: TabletServer(world, options))
+
+        await joins("d")
+        stage.cluster.crash(server("c"))
+        await stage.until(lambda: all(members_of(stage, each).get("d") for each in tablets))
+        await joins("e")
+        await stage.until(lambda: all(voters(stage, each) == ["a", "b", "e"] for each in tablets), 300.0)
 
     play(scenario, 0, OPTIONS)

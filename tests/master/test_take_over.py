@@ -185,3 +185,28 @@ def test_a_create_that_fits_is_not_refused_because_servers_are_not_heard_yet(see
             await stage.create("too much", buckets=20, replicas=1)
 
     play(scenario, seed, hosts="abcdef", master=replace(MASTER, replicas_of_server_max=5))
+
+
+def test_a_take_over_that_does_not_get_its_lease_in_time_is_given_up_and_tried_again():
+    """What it asked two of three journal nodes was lost, and it would wait for their answers for a long time."""
+
+    async def scenario(stage: GroupStage) -> None:
+        first = await stage.ready()
+        network, second = stage.cluster.network, stage.other(first)
+        slow = replace(stage.journal, write_timeout_s=500.0, recovery_timeout_s=500.0)
+        stage.role(second).options = replace(stage.options, journal=slow)
+
+        def cut() -> None:
+            for node in stage.journals[:2]:
+                network.cut(second, node)
+
+        stage.points.arm(second, "master.take_over.before_epoch", cut)
+        stage.cluster.crash(first)
+        await stage.until(lambda: stage.points.fired["master.take_over.before_epoch"] == 2)
+        await asyncio.sleep(4.0)
+        network.heal()
+        before = stage.cluster.loop.time()
+        assert await stage.active() == second
+        assert stage.cluster.loop.time() - before < 10.0
+
+    play(scenario)

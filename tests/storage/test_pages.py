@@ -113,5 +113,19 @@ def test_a_disk_that_does_not_give_an_environment_back_has_failed(tmp_path: Path
     with_environment(tmp_path, scenario, path)
 
 
+def test_an_open_environment_holds_no_memory_before_it_is_used(tmp_path: Path) -> None:
+    async def main() -> None:
+        disk = LmdbDisk(tmp_path)
+        await disk.open_instance("0" * 32)
+        await disk.open_environment("data/first", ["t"], create=True)
+        before_kb = anonymous_kb()
+        for number in range(40):
+            await disk.open_environment(f"data/{number}", ["t"], create=True)
+        assert (anonymous_kb() - before_kb) / 40 < 400
+        await disk.close()
+
+    asyncio.run(main())
+
+
 def test_a_file_that_is_not_mapped_is_left_alone(tmp_path: Path) -> None:
     assert pages.release(str(tmp_path / "data.mdb")) == 0

@@ -21,6 +21,7 @@ from ebla.storage.entries import START, Entry, Position, make_entry
 from ebla.storage.environment import Put
 from ebla.storage.errors import InvalidArgument, StorageError
 from ebla.storage.lmdb_disk import LmdbDisk
+from ebla.storage.outside import HostFiles
 from ebla.storage.private_log import ENTRIES, PrivateLog
 from ebla.storage.quarantine import Quarantine
 from ebla.storage.restore import data_of, wals_of
@@ -194,7 +195,7 @@ def test_a_restore_that_finds_no_space_leaves_nothing_there(
     async def scenario(disk: LmdbDisk, quarantine: Quarantine) -> None:
         await set_aside(disk, quarantine, "q", TABLET, 1)
         with monkeypatch.context() as patched:
-            patched.setattr(Path, "write_bytes", no_space)
+            patched.setattr(HostFiles, "create", no_space)
             with pytest.raises(StorageError, match="free space"):
                 await quarantine.restore("q", str(tmp_path / "out"))
         assert os.listdir(tmp_path / "out") == []
@@ -219,6 +220,24 @@ def test_the_oldest_go_when_there_is_more_than_the_bound(tmp_path: Path) -> None
 
     on_quarantine(tmp_path / "role", scenario, bytes_max=3 * one)
     assert os.listdir(tmp_path / "role/quarantine") == []
+
+
+def test_what_is_being_written_out_does_not_go_for_want_of_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(disk: LmdbDisk, quarantine: Quarantine) -> None:
+        done = asyncio.Event()
+        monkeypatch.setattr(module.restore, "restore", lambda *given: done.wait())
+        await set_aside(disk, quarantine, "oldest", TABLET, 1)
+        quarantine.bytes_max = 0
+        restoring = asyncio.ensure_future(quarantine.restore("oldest", str(tmp_path / "out")))
+        await asyncio.sleep(0)
+        await set_aside(disk, quarantine, "next", OTHER, 2)
+        assert names(quarantine) == ["oldest"]
+        done.set()
+        await restoring
+
+    on_quarantine(tmp_path / "role", scenario)
 
 
 def test_a_name_or_everything_is_purged_for_good_and_again_is_no_error(tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ import pytest
 from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.repair_messages import ADD, REMOVE
+from ebla.actors.tablet.copy_job import Job
 from ebla.actors.tablet.raft.messages import NON_VOTER, Peer
 from ebla.storage.errors import DiskFull, EblaError
-from tests.tablet.copies import copied, ended, entomb, fill, same_rows, start, until
+from tests.tablet.copies import copied, copying, ended, entomb, fill, same_rows, start, until
 from tests.tablet.harness import CODEC, FIVE, HOSTS, SCHEMA, TABLET, Group, address, row, simulate
 
 OTHERS = [f"{number:032x}" for number in range(1, 9)]
@@ -214,6 +215,71 @@ def test_a_server_that_left_and_came_back_while_a_write_waited_applies_it_once()
         await group.restart(target)
         await same_rows(group, *HOSTS)
         assert (await group.scan(target)).num_rows == 21
+
+    simulate(scenario)
+
+
+@pytest.mark.usefixtures("unmended")
+def test_who_asks_again_and_again_for_the_end_of_a_copy_whose_disk_hangs_leaves_no_call_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hangs, answers, honest = asyncio.Event(), asyncio.Event(), Job._finish_data
+    waiting: list[m.DeleteTabletRequest] = []
+
+    async def finish(self: Job) -> None:
+        hangs.set()
+        await answers.wait()
+        await honest(self)
+
+    monkeypatch.setattr(Job, "_finish_data", finish)
+
+    async def scenario(group: Group) -> None:
+        _, target, _ = await copying(group, 50)
+        server = group.server(target)
+        delete = server.deletion.delete
+
+        async def counted(request: m.DeleteTabletRequest) -> None:
+            waiting.append(request)
+            try:
+                await delete(request)
+            finally:
+                waiting.remove(request)
+
+        server.deletion.delete = counted  # type: ignore[method-assign]
+        await until(group, hangs.is_set, "its disk hangs")
+        for number in range(10):
+            request = m.DeleteTabletRequest(_uuid(group, target), TABLET, "it left", True, 9000 + number)
+            with pytest.raises(errors.Unavailable, match="waits for its disk"):
+                await group.ask(target, "delete_tablet", request, m.Empty, 10.0)
+        assert not waiting
+        answers.set()
+        await group.ask(target, "delete_tablet", request, m.Empty, 10.0)
+        assert server.lifecycle.state_of(TABLET) == m.DELETED
+
+    simulate(scenario)
+
+
+def test_nor_does_who_asks_for_the_end_of_a_replica_whose_disk_hangs() -> None:
+    async def scenario(group: Group) -> None:
+        await group.upsert(row(1))
+        await group.settle()
+        target, _ = await group.followers()
+        server, replica = group.server(target), group.replica(target)
+        waiting = 0
+
+        async def flush() -> None:
+            nonlocal waiting
+            waiting += 1
+            await asyncio.Event().wait()
+
+        replica.store.flush = flush  # type: ignore[method-assign, assignment]
+        request = m.DeleteTabletRequest(_uuid(group, target), TABLET, "it left", True, 9000)
+        with pytest.raises(errors.OutcomeUnknown):
+            await group.ask(target, "delete_tablet", request, m.Empty, 10.0)
+        for _ in range(5):
+            with pytest.raises(errors.Unavailable, match="waits for its disk"):
+                await group.ask(target, "delete_tablet", request, m.Empty, 10.0)
+        assert waiting == 1 and server.lifecycle.state_of(TABLET) == m.DELETED
 
     simulate(scenario)
 

@@ -8,7 +8,7 @@ import pytest
 
 from ebla.actors import errors
 from ebla.actors import messages as m
-from ebla.actors.tablet.raft.marks import GIVEN_UP
+from ebla.actors.tablet.raft.marks import GIVEN_UP, NOT_COMMITTED
 from ebla.actors.tablet.raft.messages import (
     FORCED,
     NON_VOTER,
@@ -18,7 +18,7 @@ from ebla.actors.tablet.raft.messages import (
     Entry,
     Peer,
 )
-from tests.tablet.copies import until
+from tests.tablet.copies import entomb, until
 from tests.tablet.harness import FIVE, TABLET, Group, address, row, simulate
 from tests.tablet.test_members import adds, change, force, members, promoted, uuids
 from tests.tablet.test_tombstones import delete
@@ -98,6 +98,10 @@ def test_one_that_was_kept_follows_nobody_of_the_two_others_and_they_say_why_the
         reply = await group.ask(told[0], "write", batch, m.WriteReply, 3.0)
         assert isinstance(errors.from_triple(reply.errors[0]), errors.NotLeader)
         assert group.replica(survivor).core.hard_state == before and group.replica(survivor).leads
+        await entomb(group, told[0])
+        assert group.server(told[0]).lifecycle.stones[TABLET].voter.unsafe == 1, (
+            "it remembers what it was told"
+        )
         assert [found["v"] for found in await group.get(*NEW)] == ["by the survivors"] * 10
 
     simulate(scenario, seed=seed)
@@ -174,7 +178,10 @@ def test_nobody_leads_those_who_know_of_more_forced_configurations() -> None:
     simulate(scenario)
 
 
-def test_a_server_that_knows_of_it_copies_nothing_from_the_side_given_up() -> None:
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_server_that_knows_of_it_copies_nothing_from_the_side_given_up(restarted: bool) -> None:
+    """A tombstone asks nobody, so nobody tells it again: it remembers."""
+
     async def scenario(group: Group) -> None:
         leader = await group.leader()
         survivor, other = await group.followers()
@@ -182,6 +189,8 @@ def test_a_server_that_knows_of_it_copies_nothing_from_the_side_given_up() -> No
         order = members(group, survivor).order
         await group.restart(other)
         await delete(group, other, order[1], unsafe=order[0])
+        if restarted:
+            await group.restart(other)
         cut(group, survivor, [leader, other])
         await group.restart(leader)
         source = group.replica(leader).core.configuration.peer(group.server(leader).instance.uuid)
@@ -190,5 +199,65 @@ def test_a_server_that_knows_of_it_copies_nothing_from_the_side_given_up() -> No
             await group.ask(other, "start_copy", request, m.Empty)
         await group.sleep(10.0)
         assert group.replica(leader).core.given_up, "the tombstone does not vote for it, and says why"
+
+    simulate(scenario)
+
+
+def test_a_tombstone_that_is_told_of_it_later_remembers_it_and_so_does_a_copy_that_is_cut_short() -> None:
+    async def scenario(group: Group) -> None:
+        leader = await group.leader()
+        survivor, other = await group.followers()
+        await delete(group, other, 9999)
+        await group.upsert(row(1))
+        for host in (leader, other):
+            group.cluster.crash(address(host))
+        await group.sleep(5.0)
+        await force(group, survivor, uuids(group, survivor))
+        order = members(group, survivor).order
+        await group.restart(other)
+        await delete(group, other, order[1], unsafe=order[0])
+        await group.restart(other)
+        assert group.server(other).lifecycle.stones[TABLET].voter.unsafe == order[0]
+        server = group.server(other)
+        server.consensus.save = lambda *given: asyncio.Event().wait()  # type: ignore[method-assign]
+        await change(group, survivor, adds(Peer(server.instance.uuid, address(other), NON_VOTER)))
+
+        def marked() -> bool:
+            superblock = server.lifecycle.superblock(TABLET)
+            return superblock is not None and superblock.state == m.COPYING
+
+        await until(group, marked, "a copy has just begun")
+        group.cluster.crash(address(survivor))
+        await group.restart(other)
+        assert group.server(other).lifecycle.stones[TABLET].voter.unsafe == order[0]
+
+    simulate(scenario)
+
+
+def test_what_a_replica_says_counts_for_nothing_while_what_was_forced_on_it_is_not_committed() -> None:
+    """The others may go on without it, in terms that are far below."""
+
+    async def scenario(group: Group) -> None:
+        leader = await group.leader()
+        survivor, other = await group.followers()
+        await group.upsert(row(1))
+        group.cluster.crash(address(leader))
+        replica = group.replica(survivor)
+        honest = replica.core.force_configuration
+
+        def dies(*given: object, **more: object) -> None:
+            group.cluster.crash(address(other))
+            honest(*given, **more)  # type: ignore[arg-type]
+
+        replica.core.force_configuration = dies  # type: ignore[method-assign]
+        group.cluster.network.cut(address(survivor), address(other))
+        await group.sleep(5.0)
+        group.cluster.network.heal()
+        with pytest.raises(errors.Unavailable, match="was not committed"):
+            await force(group, survivor, uuids(group, survivor, other))
+        assert replica.core.configuration.unsafe == 1 and replica.report().error == NOT_COMMITTED
+        await group.restart(other)
+        await until(group, lambda: replica.report().error is None, "the other one that is kept has it")
+        assert members(group, survivor).unsafe == 1
 
     simulate(scenario)

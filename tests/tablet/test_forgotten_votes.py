@@ -8,8 +8,16 @@ import pytest
 
 from ebla.actors import errors
 from ebla.actors import messages as m
-from ebla.actors.repair_messages import ADD, LOST, REMOVE, MemberChange
-from ebla.actors.tablet.raft.messages import CONFIG, NON_VOTER, Configuration, HardState, Peer, VoteRequest
+from ebla.actors.repair_messages import ADD, LOST, MODIFY, REMOVE, MemberChange
+from ebla.actors.tablet.raft.messages import (
+    CONFIG,
+    NON_VOTER,
+    VOTER,
+    Configuration,
+    HardState,
+    Peer,
+    VoteRequest,
+)
 from ebla.actors.tablet.server import RECORDS
 from tests.tablet.copies import one_away, same_rows, start, until
 from tests.tablet.harness import TABLET, Group, address, row, simulate
@@ -143,17 +151,20 @@ def test_a_leader_that_may_be_superseded_makes_no_newcomer() -> None:
 
 
 @pytest.mark.usefixtures("unmended")
-def test_one_whose_removal_is_not_committed_yet_is_no_newcomer() -> None:
-    """It may be undone."""
+@pytest.mark.parametrize(("before", "after"), [(VOTER, NON_VOTER), (NON_VOTER, VOTER)])
+def test_one_whose_removal_or_return_is_not_committed_yet_is_no_newcomer(before: str, after: str) -> None:
+    """The one may be undone; the other counts from its appending on."""
 
     async def scenario(group: Group) -> None:
         leader, target, other = await forgotten(group)
         server, replica = group.server(leader), group.replica(leader)
         core, uuid = replica.core, group.server(target).instance.uuid
+        if before == NON_VOTER:
+            await change(group, leader, MODIFY, as_peer(group, target, member=before))
         for host in (target, other):
             group.cluster.network.isolate(address(host))
         peers = tuple(
-            as_peer(group, target, member=NON_VOTER) if peer.uuid == uuid else peer
+            as_peer(group, target, member=after) if peer.uuid == uuid else peer
             for peer in core.configuration.peers
         )
         wanted = Configuration(peers, core.configuration.index)

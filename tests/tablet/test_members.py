@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.repair_messages import ADD, MODIFY, REMOVE
+from ebla.actors.tablet import members as tablet_members
 from ebla.actors.tablet.raft.messages import NON_VOTER, Configuration, Peer
+from ebla.actors.tablet.replica import Replica
 from tests.tablet.copies import entomb, fill, until
 from tests.tablet.harness import HOSTS, TABLET, Group, address, row, simulate
 
@@ -290,6 +293,47 @@ def test_two_of_five_go_on_if_the_one_that_holds_most_leads() -> None:
         configuration = await force(group, one, keep)
         assert kinds(configuration) == {one: "voter", other: "voter"}
         assert await group.get(1) == [row(1, "not everywhere")]
+
+    simulate(scenario)
+
+
+def test_nothing_is_forced_where_a_kept_member_hears_a_leader_whom_only_we_do_not() -> None:
+    async def scenario(group: Group) -> None:
+        leader = await group.leader()
+        one, other = await group.followers()
+        group.cluster.network.cut(address(one), address(leader))
+        await group.sleep(3.0)
+        with pytest.raises(errors.Unavailable, match="heard of a leader of tablet"):
+            await force(group, one, uuids(group, one, other))
+        assert members(group, one).unsafe == 0 and await group.leader() == leader
+
+    simulate(scenario)
+
+
+def test_what_is_forced_stands_on_the_configuration_that_is_there_when_all_that_are_kept_have_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    honest = tablet_members._ask
+
+    async def ask(world: Any, identity: Any, replica: Replica, peer: Peer) -> int:
+        term = await honest(world, identity, replica, peer)
+        core = replica.core
+        core.committed_configuration = replace(core.committed_configuration, index=core.commit_index)
+        return term
+
+    monkeypatch.setattr(tablet_members, "_ask", ask)
+
+    async def scenario(group: Group) -> None:
+        leader = await group.leader()
+        one, other = await group.followers()
+        await group.upsert(row(1))
+        await group.settle()
+        group.cluster.crash(address(leader))
+        group.cluster.network.cut(address(one), address(other))
+        await group.sleep(3.0)
+        group.cluster.network.heal()
+        with pytest.raises(errors.ConfigurationMoved, match="look again"):
+            await force(group, one, uuids(group, one, other))
 
     simulate(scenario)
 

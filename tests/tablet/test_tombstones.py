@@ -18,6 +18,7 @@ from ebla.storage.errors import DiskFull
 from ebla.storage.records import RecordStore
 from tests.tablet.copies import copied, copying, entomb, fill, start, until
 from tests.tablet.harness import HOSTS, TABLET, Group, address, row, simulate
+from tests.tablet.test_members import adds, change, spare
 from tests.tablet.test_replicas import CrashAt
 
 
@@ -335,5 +336,26 @@ def test_a_tombstone_that_goes_for_good_while_another_is_being_finished_is_left_
         await group.sleep(1.0)
         assert asked == [second] and lifecycle.state_of(TABLET) == m.DOES_NOT_EXIST
         assert group.cluster.alive(address(target))
+
+    simulate(scenario)
+
+
+def test_a_copy_that_is_complete_before_it_could_be_ended_is_judged_by_what_it_has_committed_by_then() -> (
+    None
+):
+    async def scenario(group: Group) -> None:
+        leader, target, _ = await copying(group, 50)
+        server, new = group.server(target), await spare(group)
+        ahead = committed(group, leader) + 1
+
+        async def too_late(tablet: str) -> None:
+            await until(group, lambda: tablet in server.replicas, "it is complete")
+            index = (await change(group, leader, adds(new))).index
+            await until(group, lambda: committed(group, target) >= index, "it follows")
+
+        server.deletion.end_copy = too_late
+        with pytest.raises(errors.ConfigurationMoved):
+            await delete(group, target, ahead)
+        assert server.lifecycle.state_of(TABLET) == m.RUNNING
 
     simulate(scenario)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,9 @@ from ebla.actors.tablet.scrubber import RETRY_S
 from ebla.actors.tablet.server import TabletServer
 from ebla.storage.environment import Batch, Snapshot
 from ebla.storage.errors import Corruption, DiskFull
+from tests.tablet.copies import until
 from tests.tablet.harness import HOSTS, TABLET, Group, address, row, simulate
+from tests.tablet.test_members import change, members, peer_of, removes
 from tests.tablet.test_replicas import CrashAt
 
 OTHER = "f" * 32
@@ -350,3 +353,38 @@ def test_the_memory_of_a_tablet_that_was_deleted_is_nobodys_to_flush() -> None:
         assert [group.server(host).load.memtable_bytes for host in HOSTS] == [0, 0, 0]
 
     simulate(scenario, memtable_bytes=1)
+
+
+def test_a_log_keeps_a_committed_configuration_until_the_record_of_consensus_has_it() -> None:
+    """That record's own disk space ran out, or it is slow; a voter that came back with an older one could elect beside the others."""
+
+    async def scenario(group: Group) -> None:
+        leader = await group.leader()
+        target, other = await group.followers()
+        await group.create(OTHER)
+        await group.upsert(row(1))
+        await group.settle()
+        server, replica = group.server(target), group.replica(target)
+        environment = server.consensus.environment
+        honest = environment.commit
+
+        async def commit(changes: Any) -> None:
+            if replica.store.applied.index >= replica.core.committed_configuration.index > 0:
+                raise DiskFull("no space left")
+            await honest(changes)
+
+        environment.commit = commit  # type: ignore[method-assign]
+        await change(group, leader, removes(peer_of(group, other)))
+        index = members(group, leader).index
+        await until(group, lambda: replica.store.applied.index >= index, "it is applied")
+        for turn in range(100):
+            await group.upsert(*[row(turn * 20 + k, "y" * 400) for k in range(20)], tablet=OTHER)
+            if turn == 50:
+                await group.ask(target, "flush", m.FlushRequest(TABLET), m.FlushReply)
+        assert server.shared.first_seq > 50, "the shared log was trimmed, twice"
+        for host in (leader, other):
+            group.cluster.crash(address(host))
+        await group.restart(target)
+        assert len(group.replica(target).core.configuration.peers) == 2
+
+    simulate(scenario, shared_log_bytes=100_000, log_retained_entries_max=1, log_retained_bytes_max=1)

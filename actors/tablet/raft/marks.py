@@ -14,6 +14,8 @@ request bears its sender's.
                 takes the entry with the mark. One that went on with the old side, or was added anew before it became a tombstone, may
                 hold as committed what was given up. It takes nothing that does not stand on its whole committed log, says
                 STRANDED, and is copied in place. If it follows or leads in that very term, it ends the term first
+    master      what a replica reports while it has such a mark does not count there: its term is above whatever the old side, which
+                may go on without it, will reach
     restart     what a given up replica was told it forgets, and is told again. A side that meets no survivor and no master meanwhile
                 may elect; what it acknowledges goes into quarantine with it
     tombstones  vote by the same rule, by the mark of the configuration that they keep, or of the one on whose evidence
@@ -34,6 +36,7 @@ from ebla.actors.tablet.raft.messages import AppendRequest
 
 TERMS = 1_000_000
 GIVEN_UP = "a configuration was forced on its tablet without it; it takes no part any more, and the master makes a tombstone of it"
+NOT_COMMITTED = "the configuration that was forced on its tablet is not committed: force one that keeps fewer, or remove the replica"
 
 
 def contradicts(log: LogIndex, commit_index: int, request: AppendRequest) -> bool:

@@ -11,6 +11,7 @@ from collections import deque
 import msgspec
 
 from ebla.actors import errors
+from ebla.actors.tablet.raft import marks
 from ebla.actors.tablet.raft.election import Ballot, ElectionTimer
 from ebla.actors.tablet.raft.events import (
     CANDIDATE,
@@ -118,6 +119,14 @@ class RaftState:
     def given_up(self) -> bool:
         """A configuration was forced, and committed, without us."""
         return self.superseded_by > self.configuration.unsafe
+
+    @property
+    def apart(self) -> str | None:
+        """Why nothing counts that it says of its tablet, if so."""
+        if self.given_up:
+            return marks.GIVEN_UP
+        forced = self.configuration.unsafe > self.committed_configuration.unsafe
+        return marks.NOT_COMMITTED if forced else None
 
     def needs_copy(self, peer: str) -> bool:
         """Whether the log cannot bring this peer up to date."""

@@ -1,0 +1,106 @@
+"""Registers of a table whose configurations were forced: what an unsafe change may lose, and nothing more.
+
+    read        -> the value, or None where the key is absent
+    write v     sets v, present or not; each v is written once
+
+A tablet has sides, one for each configuration that was forced on it, by mark: side 0 is the tablet as it was created. Each begins with
+the log of the survivor that was kept, and until the servers that were given up are told, the side before goes on. So
+
+    every side is linearizable by itself: the writes in its log, in their order there, and the reads that it answered
+    what a side acknowledged is in its log
+    what an earlier side acknowledged is here just if the survivor had it, and then in the same place
+
+Where nothing was forced this is what check_register asks for. What servers answered is seen in front of them (simulation/sides.py), so
+that no answer need be guessed to be of one side; an answer that none gave is a violation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ebla.chaos.checkers.register import check_key
+from ebla.chaos.checkers.verdict import Recorded, Verdict, broken, nothing, operations_of, together, told
+from ebla.chaos.history import Operation
+
+READ, WRITE = "read", "write"
+NAMES = (READ, WRITE)
+
+
+@dataclass(frozen=True)
+class Side:
+    """The log of one side: at which index each value stands, and whether that is all of the log. What the last to be seen of a
+    side was before another one stood in its place is not there."""
+
+    indexes: Mapping[Hashable, int]
+    complete: bool = True
+
+
+@dataclass(frozen=True)
+class Seen:
+    """`sides`: of each tablet, by mark. `tablets`: by key. `written`: by value, (mark, index) of each acknowledgement. `read`: by
+    key and value, (time_us, mark) of each such answer."""
+
+    sides: Mapping[str, Mapping[int, Side]] = field(default_factory=dict)
+    tablets: Mapping[Hashable, str] = field(default_factory=dict)
+    written: Mapping[Hashable, Sequence[tuple[int, int]]] = field(default_factory=dict)
+    read: Mapping[tuple[Hashable, Hashable], Sequence[tuple[int, int]]] = field(default_factory=dict)
+
+
+def check_sides(recorded: Recorded, seen: Seen) -> Verdict:
+    by_key: dict[Hashable, list[Operation]] = {}
+    for operation in operations_of(recorded, NAMES):
+        if not operation.failed:
+            by_key.setdefault(operation.key, []).append(operation)
+    verdicts = [
+        verdict for key, operations in by_key.items() for verdict in _check_key(key, operations, seen)
+    ]
+    judged = [each for each in verdicts if each.judged]
+    return together(judged, "keys") if judged else nothing("no register was used")
+
+
+def _check_key(key: Hashable, operations: list[Operation], seen: Seen) -> list[Verdict]:
+    unheard = [each for each in operations if each.known and not _marks(each, seen)]
+    if unheard:
+        problem = f"key {key!r}: {told(unheard[0])} was answered, and no server is seen to have done it"
+        return [broken(problem, unheard[:1], len(operations))]
+    sides = seen.sides.get(seen.tablets.get(key, ""), {})
+    return [_check_side(key, mark, sides, operations, seen) for mark in sorted(sides)]
+
+
+def _marks(operation: Operation, seen: Seen) -> list[int]:
+    """Of the sides that gave the answer of a known operation; several may have given a read's."""
+    if operation.name == WRITE:
+        return [mark for mark, _ in seen.written.get(operation.argument, ())]
+    assert operation.end is not None
+    first, last = operation.invoke.time_us, operation.end.time_us
+    answers = seen.read.get((operation.key, operation.answer), ())
+    return [mark for at_us, mark in answers if first <= at_us <= last]
+
+
+def _check_side(
+    key: Hashable, mark: int, sides: Mapping[int, Side], operations: list[Operation], seen: Seen
+) -> Verdict:
+    side = sides[mark]
+    here: list[Operation] = []
+    order: dict[int, int | None] = {}
+    for each in operations:
+        marks = _marks(each, seen) if each.known else []
+        if each.name == READ:
+            if marks and set(marks) == {mark}:
+                here.append(each)
+            continue
+        index = side.indexes.get(each.argument)
+        if index is None and mark in marks and mark < max(sides):
+            index = dict(seen.written[each.argument])[mark]  # nobody saw the end of that side's log
+        elif index is None and mark in marks and side.complete:
+            problem = f"key {key!r}: {told(each)} was acknowledged on side {mark}, whose log does not have it"
+            return broken(problem, [each], len(operations))
+        if index is None and (side.complete or each.known):
+            continue  # it never came here, or was given up with another side
+        if index is not None:
+            order[each.began] = index
+        same = any(sides[of].indexes.get(each.argument) == index for of in marks if of <= mark)
+        here.append(each if same else replace(each, end=None))
+    verdict = check_key(here, order)
+    return replace(verdict, problem=f"side {mark}: {verdict.problem}") if verdict.problem else verdict

@@ -1,0 +1,291 @@
+"""Salvage: registers of a table whose tablets may lose their majorities for good, and an operator who saves what is left.
+
+The operator does what docs/repair.md tells. He looks at everything, as `ebla check` does; a host counts as lost when he has seen for
+a while that its machine is down. Where a tablet has no majority any more he forces a configuration onto those that survived, as
+`ebla tablet unsafe-change-config` does, and never at a second survivor while the first may have obeyed. He forgets hosts that
+are lost, and tries to forget one by mistake that is not. He may be wrong about a host: it comes back. What its replicas had alone
+is in quarantine then, from where he has it written out. Now and then he gives the table another name.
+
+What may be lost by this, and what not, is told in chaos/checkers/sides.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import MappingProxyType
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyarrow import parquet
+
+from ebla import aio
+from ebla.actors import messages as m
+from ebla.actors.errors import InvalidArgument
+from ebla.actors.master.messages import ForgetReply, ForgetRequest
+from ebla.actors.tablet.raft.messages import VOTER
+from ebla.chaos.checkers.refusals import Explained
+from ebla.chaos.checkers.sides import Seen, check_sides
+from ebla.chaos.checkers.verdict import Verdict
+from ebla.chaos.history import History
+from ebla.chaos.workloads.base import Client, NoAnswer, Workload, make_table, persist, until_stopped
+from ebla.chaos.workloads.operators import Operators
+from ebla.cli.forcing import Plan, planned, request_of
+from ebla.cli.problems import Refused
+from ebla.health import judge
+from ebla.storage.restore import ROWS_FILE
+from ebla.survey import survey
+from ebla.verdicts import UNAVAILABLE, Survey, TabletHealth, Unanswered
+
+SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
+REPLICAS = 3
+SURE_S = 2.5  # that a machine must be seen to be down
+LOOK_S = 0.5
+ANSWER_S = 1.0
+MISTAKES = 0.05  # of the looks
+RESCUES = 0.6
+RENAMES = 0.1
+NAMES = ("salvage", "salvaged")
+OPERATIONS = 60  # of one key; then another one takes its place
+
+
+class Forced(NamedTuple):
+    """Who was last asked to lead a tablet, and the mark that this would have."""
+
+    mark: int
+    uuid: str
+    address: str
+
+
+class Salvage(Operators, Workload):
+    name = NAMES[0]
+    disturbs = True
+    explained: Explained = MappingProxyType({"beside-table": ("NotFound",)})
+
+    def __init__(self, keys: int = 6, tablets: int = 3) -> None:
+        self.tablets = tablets
+        self.problems: list[str] = []
+        self._live = list(range(keys))
+        self._asked: dict[int, int] = {}
+        self._next_value = 0
+        self._written: dict[int, int] = {}  # keys, by value
+        self._rescued = 0
+        self._operated = False
+        self._forced: dict[str, Forced] = {}
+        self._down_since: dict[str, float] = {}
+
+    async def prepare(self, client: Client) -> None:
+        await make_table(client, self.name, SCHEMA, "k", tablets=self.tablets, replicas=REPLICAS)
+
+    async def run(self, client: Client) -> None:
+        """One of the clients is the operator, too."""
+        first, self._operated = not self._operated, True
+        table = await client.db.table(self.name)
+        if first:
+            operator = client.another()
+            await asyncio.gather(self._use(client, table), self._operate(operator))
+        else:
+            await self._use(client, table)
+
+    async def conclude(self, client: Client) -> None:
+        """Whoever is lost for good can be forgotten now, and everything be read."""
+        for address in client.stage.gone:
+            await persist(client, lambda address=address: self._forget(client, address))  # type: ignore[misc]
+        listed = await persist(client, lambda: client.beside("servers", None, client.db.servers()))
+        left = [server.address for server in listed if server.address in client.stage.gone]
+        if left:
+            self.problems.append(f"{left} were forgotten, and are told of")
+        table = await client.db.table(await persist(client, lambda: self._find(client)))
+        for key in self._live:
+            await persist(client, lambda key=key: self._read(client, table, key))  # type: ignore[misc]
+
+    def judge(self, history: History, seen: Seen = Seen()) -> Verdict:  # noqa: B008
+        if self.problems:
+            return Verdict(False, "; ".join(self.problems[:3]), (), len(self.problems))
+        return check_sides(history, seen)
+
+    # -- users
+
+    async def _use(self, client: Client, table: aio.Table) -> None:
+        async def step() -> None:
+            place = client.random.randrange(len(self._live))
+            key = self._live[place]
+            asked = self._asked[key] = self._asked.get(key, 0) + 1
+            if asked >= OPERATIONS:
+                self._live[place] = max(self._live) + 1
+            if client.random.random() < 0.5:
+                await self._read(client, table, key)
+                return
+            self._next_value += 1
+            value = self._next_value
+            self._written[value] = key
+            call = table.upsert({"k": key, "v": value}, deadline_s=client.deadline_s())
+            await client.ask("write", key, value, call)
+
+        await until_stopped(client, step)
+
+    async def _read(self, client: Client, table: aio.Table, key: int) -> None:
+        call = table.get({"k": key}, deadline_s=client.deadline_s())
+        await client.ask("read", key, None, call, lambda row: None if row is None else row["v"], reads=True)
+
+    # -- the operator
+
+    async def _operate(self, client: Client) -> None:
+        """Until the others stop, and no tablet is without a majority for good."""
+        while True:
+            stopping, served = client.stopping, False
+            try:
+                served = await self._look_after(client)
+            except NoAnswer:
+                pass
+            if stopping and served:
+                return
+            await client.clock.sleep(LOOK_S)
+
+    async def _look_after(self, client: Client) -> bool:
+        """Whether all tablets serve."""
+        masters = [client.db._session.master]
+        found = await client.beside("survey", None, survey(client.network, masters, timeout_s=ANSWER_S))
+        self._look_at_machines(client, found)
+        tablets = [tablet for tablet in judge(found).tablets if tablet.table in NAMES]
+        for tablet in tablets:
+            if tablet.status == UNAVAILABLE:
+                await self._save(client, found, tablet)
+        await self._forget_some(client, found)
+        if client.random.random() < RESCUES:
+            await self._rescue(client, found)
+        if client.random.random() < RENAMES:
+            await self._rename(client)
+        return len(tablets) == self.tablets and all(tablet.status != UNAVAILABLE for tablet in tablets)
+
+    def _look_at_machines(self, client: Client, found: Survey) -> None:
+        for address in found.states:
+            if client.stage.is_down(address):
+                self._down_since.setdefault(address, client.now_s())
+            else:
+                self._down_since.pop(address, None)
+
+    def _is_lost(self, client: Client, address: str) -> bool:
+        since = self._down_since.get(address)
+        return since is not None and client.stage.is_down(address) and client.now_s() - since >= SURE_S
+
+    # -- forced configurations
+
+    async def _save(self, client: Client, found: Survey, tablet: TabletHealth) -> None:
+        """By all that run, or, if one of them was just being added, by the voters."""
+        running = _running(found, tablet)
+        for keep in (list(running), [uuid for uuid, report in running.items() if _votes(uuid, report)]):
+            try:
+                plan = planned(found, tablet, keep)
+            except Refused:
+                continue
+            if all(self._is_given_up(client, found, plan, uuid) for uuid in plan.lost):
+                for uuid, address in plan.survivors:
+                    if await self._force(client, plan, uuid, address):
+                        return
+
+    def _is_given_up(self, client: Client, found: Survey, plan: Plan, uuid: str) -> bool:
+        """Its machine is down, or its server runs and has no replica that does."""
+        peer = plan.configuration.peer(uuid)
+        assert peer is not None, plan
+        answered = not isinstance(found.states.get(peer.address, _SILENT), Unanswered)
+        return answered or self._is_lost(client, peer.address)
+
+    async def _force(self, client: Client, plan: Plan, uuid: str, address: str) -> bool:
+        """False if another survivor is to be asked."""
+        mark, before = plan.configuration.unsafe + 1, self._forced.get(plan.tablet)
+        elsewhere = before is not None and before.mark >= mark and before.uuid != uuid
+        if before is not None and elsewhere and before.address not in client.stage.gone:
+            return False  # that one may have obeyed: two configurations would be equally new
+        self._forced[plan.tablet] = Forced(mark, uuid, address)
+        request = request_of(plan, uuid, "its hosts are lost")
+        try:
+            await self._tell(client, address, "unsafe_change", request, m.MembersReply)
+        except NoAnswer as refused:
+            return not isinstance(refused.__cause__, InvalidArgument)
+        return True
+
+    # -- the table's name
+
+    async def _rename(self, client: Client) -> None:
+        """Whoever uses the table goes on. It has one of two names, whatever became of the last request."""
+        name = await self._find(client)
+        table = await client.beside("table", name, client.db.table(name))
+        change = table.alter().rename(NAMES[1 - NAMES.index(name)])
+        await client.order("rename", name, change.apply(wait_s=0.0))
+
+    async def _find(self, client: Client) -> str:
+        listed = await client.beside("tables", None, client.db.tables(self.name))
+        names = [table.name for table in listed]
+        if len(names) != 1 or names[0] not in NAMES:
+            self.problems.append(f"of {' and '.join(NAMES)} there are {names}")
+            raise NoAnswer
+        return names[0]
+
+    # -- what replicas leave
+
+    async def _rescue(self, client: Client, found: Survey) -> None:
+        """Have some of what lies in quarantine written out, and look at it."""
+        up = [each for each in found.states.items() if not isinstance(each[1], Unanswered)]
+        if not up:
+            return
+        address, state = client.random.choice(up)
+        assert not isinstance(state, Unanswered)
+        listed = await self._tell(client, address, "quarantine_list", m.Empty(), m.QuarantineEntries)
+        names = [entry.name for entry in listed.entries if entry.table_name == self.name]
+        if not names:
+            return
+        self._rescued += 1
+        name, directory = client.random.choice(names), f"/rescue/{self._rescued}"
+        request = m.QuarantineRequest(state.instance.uuid, (name,), directory)
+        await self._tell(client, address, "quarantine_restore", request, m.Empty)
+        rows = client.stage.read_file(address, f"{directory}/{name}/{ROWS_FILE}")
+        if rows is not None:
+            self._look_at_rescued(name, parquet.read_table(pa.BufferReader(rows)))
+
+    def _look_at_rescued(self, name: str, rows: pa.Table) -> None:
+        """Whichever side it was on: nothing is there that nobody wrote."""
+        for key, value in zip(rows["k"].to_pylist(), rows["v"].to_pylist(), strict=True):
+            if self._written.get(value) != key:
+                self.problems.append(f"{name} has {value} under key {key}, which nobody wrote")
+
+    # -- hosts that are gone
+
+    async def _forget_some(self, client: Client, found: Survey) -> None:
+        for server in found.servers:
+            if self._is_lost(client, server.address):
+                if client.random.random() < 0.5:
+                    await self._try_to_forget(client, server.address)
+            elif server.alive and client.random.random() < MISTAKES:
+                answered = await self._try_to_forget(client, server.address)
+                if answered and not client.stage.is_down(server.address):
+                    self.problems.append(f"{server.address} was forgotten, and lives")
+
+    async def _try_to_forget(self, client: Client, address: str) -> bool:
+        try:
+            await self._forget(client, address)
+        except NoAnswer:
+            return False
+        return True
+
+    async def _forget(self, client: Client, address: str) -> None:
+        await self._ask_master(client, "forget_server", ForgetRequest(address), ForgetReply)
+
+
+_SILENT = Unanswered("NotAsked", "it was not asked")
+
+
+def _running(found: Survey, tablet: TabletHealth) -> dict[str, m.ReplicaReport]:
+    """By uuid of their servers."""
+    members = [each.uuid for each in tablet.replicas]
+    return {
+        state.instance.uuid: replica
+        for state in found.states.values()
+        if not isinstance(state, Unanswered) and state.instance.uuid in members
+        for replica in state.replicas
+        if replica.tablet == tablet.tablet and replica.state == "running"
+    }
+
+
+def _votes(uuid: str, report: m.ReplicaReport) -> bool:
+    own = report.configuration.peer(uuid)
+    return own is not None and own.member == VOTER
