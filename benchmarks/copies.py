@@ -24,6 +24,7 @@ import pyarrow as pa
 import ebla
 from benchmarks import loads
 from benchmarks.figures import Samples, Stopwatch
+from benchmarks.floor import carry
 from ebla.actors import messages as m
 from ebla.actors.errors import NetworkError, NotRunning
 from ebla.actors.master.messages import MoveReplicaRequest
@@ -44,12 +45,13 @@ SAMPLES = 400
 
 class Copy(msgspec.Struct, frozen=True):
     """`data_bytes` are those of LMDB's compacting copy: the file of a tablet that was just loaded is up to twice as large.
-    `busy_s`: what a copy took beside a writer. `source_bytes`, `target_bytes`: memory that each end took beyond what it had
+    `carried_bytes_per_s`: what bare actor calls carry between the same hosts. `busy_s`: what a copy took beside a writer. `source_bytes`, `target_bytes`: memory that each end took beyond what it had
     before; `cpu_s`: of both, and of their copiers."""
 
     data_bytes: int
     copy_s: float
     floor_s: float
+    carried_bytes_per_s: float
     busy_s: float
     before: Samples
     during: Samples
@@ -85,6 +87,7 @@ def copy(db: Any, total_bytes: int) -> Copy:
     data_bytes, floor_s = _floor(ask, tablet)
     with _Memory([tablet.leader, target]) as memory:
         copy_s = _move(ask, tablet.tablet, source, target)
+    carried = carry(total_bytes, *(each.partition("/")[2] for each in (tablet.leader, target)))
     before = _samples(other, lambda count: count >= SAMPLES)
     over, during = threading.Event(), list[Samples]()
     writer = threading.Thread(target=lambda: during.append(_samples(other, lambda _: over.is_set())))
@@ -98,7 +101,16 @@ def copy(db: Any, total_bytes: int) -> Copy:
     db.drop_table("beside")
     source_bytes, target_bytes = memory.grown
     return Copy(
-        data_bytes, copy_s, floor_s, busy_s, before, during[0], source_bytes, target_bytes, memory.cpu_s
+        data_bytes,
+        copy_s,
+        floor_s,
+        carried,
+        busy_s,
+        before,
+        during[0],
+        source_bytes,
+        target_bytes,
+        memory.cpu_s,
     )
 
 

@@ -14,6 +14,9 @@ import lmdb
 import ray
 
 from benchmarks.figures import Samples, Stopwatch
+from ebla.actors.ray_world import ACTOR
+from ebla.actors.tablet.sessions import CHUNK_BYTES, WINDOW
+from ebla.placement.slots import SLOT_LABEL
 
 PAYLOAD = b"x" * 200
 
@@ -53,6 +56,44 @@ class Sink:
     def _commit(self, key: bytes, data: bytes) -> None:
         with self.environment.begin(write=True) as transaction:
             transaction.put(key, data)
+
+
+@ray.remote(num_cpus=0, max_concurrency=1000, runtime_env=ACTOR["runtime_env"])
+class Carrier:
+    """Sends chunks of nothing in particular; fetches them from another, `WINDOW` at a time, as a tablet copy does."""
+
+    def __init__(self, chunk_bytes: int) -> None:
+        self.chunk_bytes = chunk_bytes
+        self.chunk = os.urandom(chunk_bytes)
+
+    async def send(self) -> bytes:
+        return self.chunk
+
+    async def fetch(self, source: Any, count: int) -> float:
+        """Bytes per second."""
+        left = iter(range(count))
+
+        async def ask() -> None:
+            for _ in left:
+                assert len(await source.send.remote()) == self.chunk_bytes
+
+        with Stopwatch() as watch:
+            await asyncio.gather(*[ask() for _ in range(WINDOW)])
+        return count * self.chunk_bytes / watch.seconds
+
+
+def carry(total_bytes: int, source: str, target: str) -> float:
+    """Bytes per second that actor calls take from one host to another where nothing is read, checked or written at either end:
+    chunks of the size and number of a tablet copy's."""
+    ends = [
+        Carrier.options(label_selector={SLOT_LABEL: slot}).remote(CHUNK_BYTES) for slot in (source, target)
+    ]
+    try:
+        ray.get(ends[1].fetch.remote(ends[0], 2 * WINDOW))
+        return float(ray.get(ends[1].fetch.remote(ends[0], total_bytes // CHUNK_BYTES)))
+    finally:
+        for end in ends:
+            ray.kill(end)
 
 
 class Floor:

@@ -48,8 +48,6 @@ from ebla.storage.errors import InvalidArgument
 VERSIONS = {"raydp": "1.6.", "pyspark": "3.5."}
 NAMESPACE = "spark.ebla.namespace"
 DIRECTORY = "spark.ebla.directory"
-NODES = "spark.ebla.nodes"  # the ids of those that the application may depend on
-NOBODYS_ADDRESS = "127.0.0.1"
 START_S_MAX = 120.0
 STOP_S_MAX = 20.0
 UNPACKED = "/libcore_worker_library_java.so"
@@ -102,32 +100,17 @@ class SparkMaster(RayDPSparkMaster.__ray_actor_class__):  # type: ignore[misc]
         super().start_up(popen_kwargs)
 
     def _launch_gateway(self, class_path: str, popen_kwargs: dict[str, Any] | None = None) -> Any:
-        """The JVM that owns the application master. Ray's Java joins the first raylet of its address that the GCS lists: of nodes
-        that share one it may be one that is to be avoided, and the application would end with it. An address that no node has
-        makes it join the last one of the head's."""
-        gateway = self._joined(class_path, popen_kwargs, None)
-        if not self._is_allowed(gateway):
-            end_gateway(gateway)
-            gateway = self._joined(class_path, popen_kwargs, NOBODYS_ADDRESS)
-        return gateway
-
-    def _joined(self, class_path: str, popen_kwargs: dict[str, Any] | None, address: str | None) -> Any:
-        self._address = address
+        """The JVM that owns the application master. Ray's Java joins the first raylet of this node's address that the GCS lists:
+        this one, unless nodes share an address."""
         gateway = super()._launch_gateway(class_path, popen_kwargs)
         gateway.jvm.org.apache.spark.deploy.raydp.RayAppMaster.setProperties(self._generate_ray_configs())
         gateway.jvm.io.ray.api.Ray.init()
         remove_unpacked(gateway.proc.pid)
         return gateway
 
-    def _is_allowed(self, gateway: Any) -> bool:
-        node = gateway.jvm.io.ray.api.Ray.getRuntimeContext().getCurrentNodeId().toString().lower()
-        return node in self._configs[NODES].split(",")
-
     def _generate_ray_configs(self) -> str:
         options = json.loads(super()._generate_ray_configs())
         options["ray.job.namespace"] = self._configs[NAMESPACE]
-        if self._address is not None:
-            options["ray.node-ip"] = self._address
         return json.dumps(options)
 
 
@@ -307,7 +290,7 @@ def place_of_master(group: PlacementGroup, nodes: Sequence[Mapping[str, Any]]) -
     """The application master, a Java actor, on the node of the last bundle. RayDP gives it resources and no bundle, so it
     gets a crumb of one that no other of `nodes` (ray.nodes()) has. The bundle's own resource would do, and end the raylet:
     Ray takes a bundle back, and finds in it one that it does not know to be there. Empty if the node has nothing of its
-    own: Ray nodes that share an address, and were not started by `ebla up`."""
+    own: Ray nodes that share an address."""
     node = placement_group_table(group)["bundles_to_node_id"][group.bundle_count - 1]
     name = resource_of_its_own(node, nodes)
     return {} if name is None else {f"spark.ray.raydp_spark_master.actor.resource.{name}": "0.001"}
@@ -335,12 +318,6 @@ def remove_unpacked(pid: int) -> None:
     for directory in unpacked:
         if directory.name.isdigit():
             shutil.rmtree(directory, ignore_errors=True)
-
-
-def end_gateway(gateway: Any) -> None:
-    gateway.shutdown()
-    gateway.proc.kill()
-    gateway.proc.wait()
 
 
 def end_jvm() -> None:

@@ -83,7 +83,6 @@ def spark(
         told("several Ray nodes share an address: Spark's application master may sit on any of them")
     directory = raydp_app.directory_of_its_own()
     settings = {
-        raydp_app.NODES: ",".join(_may_depend_on(available, allowed)),
         **_defaults(executors * cores, ui),
         **raydp_app.java_options(quick, directory),
         **(configs or {}),
@@ -122,17 +121,6 @@ def _check(executors: int, cores: int, memory: str) -> None:
         raise InvalidArgument(f"memory is written as 800m or 2g, not {memory!r}") from error
     if size < MEMORY_MIN_BYTES:
         raise InvalidArgument(f"an executor needs 512m of memory at least, not {memory}")
-
-
-def _may_depend_on(available: Survey, allowed: dict[str, str] | None) -> list[str]:
-    """The ids of the nodes that a selector of `_allowed` selects."""
-    (label, chosen) = next(iter((allowed or {}).items()), ("", ""))
-    names = chosen.removeprefix("in(").removesuffix(")").split(",")
-    return [
-        host.node_id
-        for host in available.hosts
-        if not label or (host.slot if label == SLOT_LABEL else host.node_id) in names
-    ]
 
 
 def _allowed(available: Survey, on_slots: Sequence[str], avoid_slots: Sequence[str]) -> dict[str, str] | None:

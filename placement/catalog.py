@@ -27,7 +27,7 @@ from ebla.placement import groups, journals, memory
 from ebla.placement.config import DeploymentConfig, validate
 from ebla.placement.fleet import Fleet
 from ebla.placement.roles import JOURNAL_NODE_ROLE, PlanRoles, journal_of, mover
-from ebla.placement.slots import Host, Seats, Survey, seat
+from ebla.placement.slots import Host, Seats, Survey, machine_of, seat
 from ebla.placement.state import Deployment, JournalMemory
 from ebla.storage.errors import InvalidArgument
 
@@ -44,7 +44,11 @@ def settled(config: DeploymentConfig, before: Deployment, hosts: Sequence[Host])
     masters, journals = config.masters, config.journals
     if before.revision > 0:
         there = (len(before.masters), len(before.journal.slots) if before.journal else 0)
-    elif masters is None and journals is None and len({host.address for host in hosts}) >= MACHINES_MIN:
+    elif (
+        masters is None
+        and journals is None
+        and len({machine_of(host.address) for host in hosts}) >= MACHINES_MIN
+    ):
         there = (MASTERS, JOURNALS)
     else:
         there = (min(MASTERS, len(hosts)) if journals else 1, 0)

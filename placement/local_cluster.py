@@ -280,7 +280,11 @@ class LocalCluster:
         self._set_node(NodeState(number, incarnation, str(temporary), str(log), launcher))
 
     def _command(self, number: int, temporary: Path) -> list[str]:
-        return local_node.command(self.state.settings, number, temporary, self.state.address)
+        own = self._address_of(number)
+        return local_node.command(self.state.settings, number, temporary, self.state.address, own)
+
+    def _address_of(self, number: int) -> str:
+        return local_node.address_of(number)
 
     def _await_started(self, numbers: Sequence[int], timeout_s: float) -> None:
         deadline_s = time.monotonic() + timeout_s

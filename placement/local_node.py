@@ -1,13 +1,13 @@
 """One raylet of a local cluster: the command that starts it, its environment, and what it says when it is up.
 
 Every port is chosen by the process that binds it, and every node has a directory for temporary files of its own, so
-that a local cluster disturbs no other Ray on the machine and two of them do not clash.
+that a local cluster disturbs no other Ray on the machine and two of them do not clash. Every node has an address of its
+own as well, in the loopback network: as on real hosts, what somebody joins by its address is one node.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import secrets
@@ -20,7 +20,7 @@ import msgspec
 
 from ebla.placement import java
 from ebla.placement.local_processes import MARK, mark_of
-from ebla.placement.slots import OWN_RESOURCE, SLOT_LABEL
+from ebla.placement.slots import SLOT_LABEL
 from ebla.storage.errors import InvalidArgument
 
 MIB = 1 << 20
@@ -88,12 +88,18 @@ def slot_of(number: int) -> str:
     return f"host-{number}"
 
 
-def command(settings: NodeSettings, number: int, temporary: Path, head_address: str | None) -> list[str]:
-    """`ray start` of node `number`; the head's if there is no address to join."""
+def address_of(number: int) -> str:
+    """Not 127.0.0.1: Ray takes that for whatever address the machine has in its network."""
+    return f"127.0.1.{number}"
+
+
+def command(
+    settings: NodeSettings, number: int, temporary: Path, head_address: str | None, own_address: str
+) -> list[str]:
+    """`ray start` of node `number`, which is `own_address`; the head's if there is no address to join."""
     words = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--log-color", "false"]
-    slot = slot_of(number)
-    words += ["--temp-dir", str(temporary), "--labels", f"{SLOT_LABEL}={slot}"]
-    words += ["--resources", json.dumps({f"{OWN_RESOURCE}{slot}": 1})]
+    words += ["--temp-dir", str(temporary), "--labels", f"{SLOT_LABEL}={slot_of(number)}"]
+    words += ["--node-ip-address", own_address]
     words += ["--num-cpus", str(settings.num_cpus), "--object-store-memory", str(settings.object_store_bytes)]
     words += ["--disable-usage-stats", "--metrics-export-port", "0", "--runtime-env-agent-port", "0"]
     words += ["--dashboard-agent-listen-port", "0", "--dashboard-agent-grpc-port", "0"]

@@ -1,4 +1,4 @@
-"""Which slots are on this very host: whose replicas' files this process can open."""
+"""Which slots are on this very machine: whose replicas' files this process can open."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 import ray
 import ray.util
 
-from ebla.placement.slots import SLOT_LABEL
+from ebla.placement.slots import SLOT_LABEL, machine_of
 
 KEPT_S = 5.0
 
@@ -15,14 +15,21 @@ _known: tuple[float, tuple[str, ...]] = (float("-inf"), ())
 
 
 def slots_here() -> tuple[str, ...]:
-    """Slots of alive Ray nodes with this node's address; several where one machine runs several nodes.
+    """Slots of the alive Ray nodes of this machine; several where one machine runs several nodes.
 
     Asks the GCS, every KEPT_S at most. Needs a process that is connected to Ray.
     """
     global _known
     now = time.monotonic()
     if now - _known[0] > KEPT_S:
-        _known = now, tuple(address_slots().get(_here(), ()))
+        here = machine_of(_here())
+        found = (
+            slot
+            for address, slots in address_slots().items()
+            if machine_of(address) == here
+            for slot in slots
+        )
+        _known = now, tuple(sorted(found))
     return _known[1]
 
 

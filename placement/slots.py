@@ -6,6 +6,7 @@ id does not outlive its raylet, so data kept under one is not found again after 
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -17,7 +18,6 @@ from ebla.storage.errors import EblaError, InvalidArgument
 SLOT_LABEL = "ebla.slot"
 NODE_ID_LABEL = "ray.io/node-id"
 ADDRESS_RESOURCE = "node:"  # Ray's own, one per address
-OWN_RESOURCE = "ebla.slot:"  # of the nodes that we start: several share this machine's address
 BUNDLE_CPU = 0.01  # a bundle must ask for something; the roles' real use is not Ray's to schedule
 
 
@@ -136,12 +136,20 @@ def _filled(setting: str, wanted: int, seated: Sequence[str], candidates: Sequen
     return kept + tuple(free[: max(0, wanting)])
 
 
+def machine_of(address: str) -> str:
+    """The addresses of the loopback network are one machine's, any other is a machine."""
+    try:
+        return "loopback" if ipaddress.ip_address(address).is_loopback else address
+    except ValueError:  # a name
+        return address
+
+
 def resource_of_its_own(node_id: str, nodes: Iterable[Mapping[str, Any]]) -> str | None:
     """The resource by which a node, and no other alive one, can be asked for; None if it has none. `nodes` is what
     ray.nodes() returns."""
     holders: dict[str, list[str]] = {}
     for node in nodes:
         for name in node["Resources"] if node["Alive"] else ():
-            if name.startswith((ADDRESS_RESOURCE, OWN_RESOURCE)):
+            if name.startswith(ADDRESS_RESOURCE):
                 holders.setdefault(name, []).append(str(node["NodeID"]))
     return next((name for name in sorted(holders) if holders[name] == [node_id]), None)

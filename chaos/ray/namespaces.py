@@ -158,9 +158,15 @@ class NamespacedCluster(LocalCluster):
         told = self.state.settings.extra.get(VARIABLE)
         if told is None:
             return command
-        network = Namespaces.parse(told)
-        command += ["--node-ip-address", network.address(number)]
-        return command if number == HEAD else ["ip", "netns", "exec", network.name(number), *command]
+        return (
+            command
+            if number == HEAD
+            else ["ip", "netns", "exec", Namespaces.parse(told).name(number), *command]
+        )
+
+    def _address_of(self, number: int) -> str:
+        told = self.state.settings.extra.get(VARIABLE)
+        return super()._address_of(number) if told is None else Namespaces.parse(told).address(number)
 
     def supersede_node(self, number: int, timeout_s: float) -> None:
         """Start a second Ray node under the label of one that stands still and that Ray believes to be dead."""

@@ -58,11 +58,3 @@ def test_every_jvm_gets_the_packages_that_arrow_needs_opened(kind: str) -> None:
         "TieredStopAtLevel"
         not in raydp_app.java_options(False, Path("/tmp/own"))["spark.executor.extraJavaOptions"]
     )
-
-
-def test_the_nodes_that_an_application_may_depend_on_are_those_that_are_selected() -> None:
-    lasting = Survey((Host("a", "id-a", "10.0.0.1"), Host("b", "id-b", "10.0.0.1")))
-    assert session._may_depend_on(lasting, None) == ["id-a", "id-b"]
-    assert session._may_depend_on(lasting, session._allowed(lasting, [], ["b"])) == ["id-a"]
-    passing = Survey((Host("id-a", "id-a", "10.0.0.1", False), Host("id-b", "id-b", "10.0.0.1", False)))
-    assert session._may_depend_on(passing, session._allowed(passing, ["id-b"], [])) == ["id-b"]

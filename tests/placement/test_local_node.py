@@ -73,11 +73,11 @@ def test_this_process_is_never_one_of_them() -> None:
 
 
 def test_only_the_head_opens_a_dashboard_and_every_port_is_free_to_choose(tmp_path: Path) -> None:
-    head = local_node.command(SETTINGS, 1, tmp_path, None)
-    other = local_node.command(SETTINGS, 2, tmp_path, "10.0.0.1:999")
+    head = local_node.command(SETTINGS, 1, tmp_path, None, "127.0.1.1")
+    other = local_node.command(SETTINGS, 2, tmp_path, "127.0.1.1:999", "127.0.1.2")
     assert "--head" in head and "--dashboard-port" in head and "--address" not in head
-    assert "--head" not in other and other[-2:] == ["--address", "10.0.0.1:999"]
-    assert "ebla.slot=host-2" in other and '{"ebla.slot:host-2": 1}' in other
+    assert "--head" not in other and other[-2:] == ["--address", "127.0.1.1:999"]
+    assert "ebla.slot=host-2" in other and other[other.index("--node-ip-address") + 1] == "127.0.1.2"
     ports = {head[i + 1] for i, word in enumerate(head) if word.endswith("port")}
     assert ports == {"0"}
 

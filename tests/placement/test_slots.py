@@ -14,6 +14,7 @@ from ebla.placement.slots import (
     SLOT_LABEL,
     DuplicateSlot,
     choose,
+    machine_of,
     resource_of_its_own,
     seat,
     survey,
@@ -116,14 +117,14 @@ def holding(node_id: str, *resources: str, alive: bool = True) -> dict[str, Any]
     return {**node(node_id, alive=alive), "Resources": dict.fromkeys(resources, 1.0)}
 
 
-def test_a_node_is_asked_for_by_its_address_or_by_its_slot_where_several_share_one() -> None:
+def test_a_node_is_asked_for_by_its_address() -> None:
     apart = [holding("a", "CPU", "node:10.0.0.1"), holding("b", "CPU", "node:10.0.0.2")]
     assert resource_of_its_own("b", apart) == "node:10.0.0.2"
-    shared = [
-        holding("a", "node:10.0.0.1", "ebla.slot:host-1"),
-        holding("b", "node:10.0.0.1", "ebla.slot:host-2"),
-    ]
-    assert resource_of_its_own("b", shared) == "ebla.slot:host-2"
+
+
+def test_nodes_of_the_loopback_network_are_on_one_machine() -> None:
+    assert machine_of("127.0.1.1") == machine_of("127.0.1.2") == machine_of("::1")
+    assert len({machine_of(address) for address in ("127.0.1.1", "10.0.0.1", "10.0.0.2", "box.local")}) == 4
 
 
 def test_a_node_without_anything_of_its_own_cannot_be_asked_for() -> None:
