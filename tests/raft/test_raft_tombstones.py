@@ -40,8 +40,8 @@ def answered(made: Tombstone, request: VoteRequest, now: float = 10.0) -> tuple[
         ({}, vote(4, last=(99, 2)), "log_behind", HardState(4)),
         ({}, vote(4, last=(1, 4)), "granted", HardState(4, "b")),
         ({"last": (0, 0)}, vote(4, last=(0, 0)), "granted", HardState(4, "b")),
-        # a log whose end is unknown is behind nobody's
-        ({"last": None}, vote(4, last=(99, 99)), "log_behind", HardState(4)),
+        # a log whose end is unknown is behind nobody's, and votes in no term, so it takes none
+        ({"last": None}, vote(4, last=(99, 99)), "log_behind", HardState(3)),
         # one vote a term, again for the same, never for another
         ({}, vote(3), "granted", HardState(3, "b")),
         ({"vote": "b"}, vote(3), "granted", HardState(3, "b")),

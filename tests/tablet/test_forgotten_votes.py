@@ -125,6 +125,31 @@ def test_a_tombstone_that_forgot_its_votes_comes_back_the_same_way() -> None:
     simulate(scenario)
 
 
+def test_a_tombstone_that_forgot_its_votes_refuses_without_writing_any() -> None:
+    """With a record it would be taken for one that knows what it promised, and be copied onto while it is a voter."""
+
+    async def scenario(group: Group) -> None:
+        leader, target, other = await forgotten(group)
+        gone = as_peer(group, target)
+        await change(group, leader, REMOVE, gone)
+        index = group.replica(leader).core.committed_configuration.index
+        delete = m.DeleteTabletRequest(gone.uuid, TABLET, "it left", True, index)
+        await group.ask(target, "delete_tablet", delete, m.Empty, 10.0)
+        core = group.replica(other).core
+        for term in (core.term, core.term + 5):
+            asked = VoteRequest(core.term, core.me, core.last_index, core.log.last_term)
+            request = msgspec.structs.replace(asked, term=term, ignore_live_leader=True)
+            envelope = group.server(other).identity.envelope(gone.uuid, ((TABLET, request),))
+            reply = await group.ask(target, "replicate", envelope, m.EnvelopeReply)
+            assert reply.answers[0] is not None and not reply.answers[0].granted  # type: ignore[union-attr]
+        server = group.server(target)
+        assert server.lifecycle.consensus_of(TABLET) is None
+        await group.restart(target)
+        assert group.server(target).lifecycle.consensus_of(TABLET) is None, "nor after a restart"
+
+    simulate(scenario)
+
+
 @pytest.mark.usefixtures("unmended")
 def test_a_leader_that_may_be_superseded_makes_no_newcomer() -> None:
     """Another one may have made it a voter since."""
