@@ -57,7 +57,7 @@ def force_on_what_is_committed() -> list[Swap]:
 
 
 def lead_the_next_term() -> list[Swap]:
-    return [(marks, "TERMS", 1)]
+    return [(marks, "forced_term", lambda known, random: known + 1)]
 
 
 def lead_on_when_given_up() -> list[Swap]:

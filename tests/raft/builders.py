@@ -31,6 +31,9 @@ class Shortest(Random):
     def uniform(self, a: float, b: float) -> float:
         return a
 
+    def getrandbits(self, bits: int) -> int:
+        return 0
+
 
 def core(
     me: str = "a",
@@ -43,6 +46,7 @@ def core(
     now: float = 0.0,
     limits: RaftLimits | None = None,
     commit_index: int = 0,
+    random: Random | None = None,
 ) -> RaftCore:
     """A replica with one entry per digit of `terms`, just started."""
     log = LogIndex()
@@ -56,7 +60,7 @@ def core(
         configuration(voters, others),
         log,
         limits or RaftLimits(),
-        Shortest(0),
+        random or Shortest(0),
         now,
         commit_index=commit_index,
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from random import Random
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -33,6 +34,20 @@ from ebla.actors.tablet.raft.tombstone import Tombstone
 
 if TYPE_CHECKING:
     from tests.raft.group import Group
+
+
+class Low(Random):
+    """The group's random numbers, but for a forced leadership's first term: that is as low as it may be, and readable."""
+
+    def __init__(self, shared: Random) -> None:
+        super().__init__(0)
+        self._shared = shared
+
+    def uniform(self, a: float, b: float) -> float:
+        return self._shared.uniform(a, b)
+
+    def getrandbits(self, bits: int) -> int:
+        return 0
 
 
 @dataclass
@@ -147,7 +162,7 @@ class Node:
             self.group.oracle.committed_configuration(commit_index) or self.initial,
             log,
             self.group.limits,
-            self.group.random,
+            Low(self.group.random),
             self.clock(),
             commit_index=commit_index,
         )

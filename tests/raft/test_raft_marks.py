@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+from random import Random
+
 import msgspec
 import pytest
 
+from ebla.actors.tablet.members import ANY_TERM
 from ebla.actors.tablet.raft.core import RaftCore, Sent
-from ebla.actors.tablet.raft.marks import TERMS
+from ebla.actors.tablet.raft.marks import DRAWN, TERMS, forced_term
 from ebla.actors.tablet.raft.messages import (
     FORCED,
     STRANDED,
@@ -195,6 +199,29 @@ def test_one_that_was_given_up_takes_part_again_once_it_has_the_configuration() 
     made.tick(made.timer.deadline)
     assert made.role == "pre_candidate"
     assert [send.request.unsafe for send in made.take().sends] == [1]
+
+
+def test_two_survivors_of_whom_each_is_forced_alone_never_lead_the_same_term() -> None:
+    """Each knows what the other one knew, and not that it was forced. Both sides count on from where they began."""
+    terms = []
+    for seed, survivor in enumerate("abcde"):
+        made = core(survivor, "abcde", terms="11", term=3, random=Random(seed), now=0.0)
+        made.force_configuration(MIN, [survivor], "all others are away", above_term=3)
+        terms.append(made.term)
+    ranges = [range(term, term + TERMS) for term in sorted(terms)]
+    assert all(low.stop <= high.start for low, high in itertools.pairwise(ranges)), terms
+    assert all(3 + TERMS <= term < (DRAWN + 2) * TERMS for term in terms)
+
+
+def test_a_thousand_forced_configurations_stay_far_below_what_a_term_may_be() -> None:
+    class Longest(Random):
+        def getrandbits(self, bits: int) -> int:
+            return (1 << bits) - 1
+
+    term = 0
+    for _ in range(1000):
+        term = forced_term(term, Longest())
+    assert term < ANY_TERM // 2
 
 
 def test_what_is_forced_again_on_the_side_given_up_is_newer_than_what_it_heard_of() -> None:

@@ -127,7 +127,8 @@ class RaftCore(RaftState):
         made = membership.forced(
             self.committed_configuration, self.configuration, keep, self.me, above=self.superseded_by
         )
-        self._set_hard_state(HardState(max(self.term, above_term) + marks.TERMS, self.me))
+        term = marks.forced_term(max(self.term, above_term), self._random)
+        self._set_hard_state(HardState(term, self.me))
         self._note(f"an operator forces a configuration: {reason}")
         self._become_leader(forced=made)
 

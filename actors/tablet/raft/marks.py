@@ -22,21 +22,31 @@ request bears its sender's.
                 they were made
     non-voters  are asked nothing and ask nothing; they follow whoever's mark is not below theirs
 
-Terms of a forced leadership begin TERMS above all that the kept ones know. Both sides count on from there, each for itself, and the
-pair (index, term) names one entry only: the other side would need as many elections without hearing a survivor once.
+Terms of a forced leadership begin TERMS above all that the kept ones know, or more: where is drawn. Both sides count on from there,
+each for itself, and the pair (index, term) names one entry only: the other side would need as many elections without hearing a
+survivor once.
 
-Two configurations that are forced on both sides of a partition bear the same mark, and nothing tells them apart: an operator's
-matter (docs/repair.md).
+Two configurations that are forced at survivors that do not hear each other bear the same mark. They begin in different ranges of
+TERMS terms, so that no term has two leaders: not for certain, since neither can know of the other, but for one case in DRAWN. When
+the two meet later nothing tells which is to stay: an operator's matter (docs/repair.md).
 """
 
 from __future__ import annotations
 
 from ebla.actors.tablet.raft.log_index import LogIndex
 from ebla.actors.tablet.raft.messages import AppendRequest
+from ebla.actors.world import Random
 
 TERMS = 1_000_000
+DRAWN = 1 << 31  # ranges to draw from; a thousand forced configurations use up half of what a term may be
 GIVEN_UP = "a configuration was forced on its tablet without it; it takes no part any more, and the master makes a tombstone of it"
 NOT_COMMITTED = "the configuration that was forced on its tablet is not committed: force one that keeps fewer, or remove the replica"
+
+
+def forced_term(known: int, random: Random) -> int:
+    """The first term of a forced leadership, where terms are known up to `known`. It begins a range that another one, forced by
+    whoever knows as much, does not share."""
+    return (known // TERMS + 2 + random.getrandbits(DRAWN.bit_length() - 1)) * TERMS
 
 
 def contradicts(log: LogIndex, commit_index: int, request: AppendRequest) -> bool:

@@ -68,6 +68,7 @@ class RaftState:
             self._set_hard_state(HardState(log.last_term))
         self.superseded_by = 0  # the greatest mark that others told was committed: see marks.py
         self._now = now
+        self._random = random
         self._story: deque[tuple[float, int, str]] = deque(maxlen=STORY_EVENTS_MAX)
         self._number = 0
         self._lead: Leadership | None = None
