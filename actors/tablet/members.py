@@ -3,7 +3,8 @@
     change    one configuration from another, compare-and-set on the committed one, answered when it is committed. What is in
               force already is answered at once, so a request may be repeated for as long as its outcome is unknown
     force     a voter makes itself the leader of what is kept. It asks the others that are kept first: none may hold more than
-              it does, or know of a leader
+              it does, or know of a leader. What it has forced and not yet committed it may be asked for again; or for fewer, if
+              one of those has died meanwhile
 
 The rules themselves are Raft's (raft/membership.py); here are the requests, and the waiting.
 """
@@ -19,6 +20,7 @@ from ebla.actors import messages as m
 from ebla.actors.repair_messages import ADD, MODIFY, REMOVE
 from ebla.actors.tablet.identity import Identity
 from ebla.actors.tablet.raft import election, membership
+from ebla.actors.tablet.raft.core import RaftCore
 from ebla.actors.tablet.raft.messages import (
     FORCED,
     VOTER,
@@ -147,27 +149,52 @@ async def force(
     world: World, rounds: Rounds, identity: Identity, replica: Replica, request: m.UnsafeChangeRequest
 ) -> m.MembersReply:
     """Raises Unavailable (a leader may live, or a kept member does not answer), ConfigurationMoved, InvalidArgument."""
-    _require_forcible(replica, request)
+    _require_unmoved(replica, request)
     core = replica.core
-    kept = [peer for peer in core.committed_configuration.peers if peer.uuid in request.keep]
-    others = [peer for peer in kept if peer.uuid != core.me]
-    terms = [await _ask(world, identity, replica, peer) for peer in others]
-    _require_forcible(replica, request)  # after the wait
-    core.force_configuration(
-        world.clock.monotonic(), request.keep, request.reason, above_term=max(terms, default=0)
-    )
-    term, index = core.term, core.last_index
-    replica.absorb()
-    rounds.touch(replica)
-    await _applied(world, replica, index, FORCE_S)
-    if core.term != term and core.committed_configuration.index < index:
+    if not _is_pending(core, request.keep):  # or else it is asked for again, and only waited for
+        _require_forcible(replica, request)
+        kept = [peer for peer in core.committed_configuration.peers if peer.uuid in request.keep]
+        others = [peer for peer in kept if peer.uuid != core.me]
+        terms = [await _ask(world, identity, replica, peer) for peer in others]
+        _require_unmoved(replica, request)  # after the wait
+        _require_forcible(replica, request)
+        core.force_configuration(
+            world.clock.monotonic(), request.keep, request.reason, above_term=max(terms, default=0)
+        )
+        replica.absorb()
+        rounds.touch(replica)
+    forced = core.configuration
+    try:
+        await _applied(world, replica, forced.index, FORCE_S)
+    except errors.Unavailable as error:
+        raise _uncommitted(replica, forced) from error
+    if core.committed_configuration.order < forced.order:
         raise replica.not_leader()
     return m.MembersReply(replica.tablet, core.committed_configuration)
 
 
-def _require_forcible(replica: Replica, request: m.UnsafeChangeRequest) -> None:
+def _is_pending(core: RaftCore, keep: Sequence[str]) -> bool:
+    """Whether exactly this was forced here, and is not committed yet."""
+    forced = core.configuration.unsafe > core.committed_configuration.unsafe
+    return forced and sorted(peer.uuid for peer in core.configuration.peers) == sorted(keep)
+
+
+def _uncommitted(replica: Replica, forced: Configuration) -> EblaError:
+    """One that was to be kept has died since it was asked, for example. Nobody else may be kept in its place unasked: what only
+    it holds would be lost."""
+    others = ", ".join(peer.address for peer in forced.peers if peer.uuid != replica.core.me)
+    return errors.Unavailable(
+        f"the configuration that was forced on tablet {replica.tablet} is not committed: too few of {others} have taken it within "
+        f"{FORCE_S:g} s; it is when they do, and if they are lost, too, force one that keeps fewer"
+    )
+
+
+def _require_unmoved(replica: Replica, request: m.UnsafeChangeRequest) -> None:
     replica.require_running()
     require_unmoved(replica, request.configuration_index, request.configuration_unsafe)
+
+
+def _require_forcible(replica: Replica, request: m.UnsafeChangeRequest) -> None:
     if not request.reason:
         raise InvalidArgument("say for what reason a configuration is forced; it is kept in the server's log")
     core = replica.core

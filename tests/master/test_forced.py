@@ -3,46 +3,122 @@
 from __future__ import annotations
 
 import asyncio
+from typing import NamedTuple
 
+import msgspec
 import pytest
 
 from ebla.actors import messages as m
 from ebla.actors.errors import Unavailable
+from ebla.actors.tablet.raft.messages import Configuration
 from tests.master.real_servers import OPTIONS, members_of, role, server, voters, with_a_tablet
 from tests.master.stage import Stage, play
+
+
+class ForcedInVain(NamedTuple):
+    """`kept` died before it could take it, `lost` are those given up; none of them runs."""
+
+    tablet: str
+    survivor: str
+    kept: str
+    lost: list[str]
+    request: m.UnsafeChangeRequest
+
+
+async def forced_in_vain(stage: Stage, hosts: str) -> ForcedInVain:
+    tablet, survivor = await with_a_tablet(stage, hosts, 5)
+    leader = next(host for host in voters(stage, tablet) if role(stage, host).replicas[tablet].leads)
+    kept, *others = [host for host in voters(stage, tablet) if host not in (survivor, leader)]
+    for host in (leader, *others):
+        stage.cluster.crash(server(host))
+    await asyncio.sleep(10.0)
+    core = role(stage, survivor).replicas[tablet].core
+    honest = core.force_configuration
+
+    def dies(*given: object, **more: object) -> None:
+        """Who was kept beside it, between the question and the entry."""
+        stage.cluster.crash(server(kept))
+        core.force_configuration = honest  # type: ignore[method-assign]
+        honest(*given, **more)  # type: ignore[arg-type]
+
+    core.force_configuration = dies  # type: ignore[method-assign]
+    keep = tuple(role(stage, host).instance.uuid for host in (survivor, kept))
+    index = core.committed_configuration.index
+    request = m.UnsafeChangeRequest(keep[0], tablet, keep, index, "for a test")
+    with pytest.raises(Unavailable, match="is not committed: too few of"):
+        await force(stage, survivor, request)
+    return ForcedInVain(tablet, survivor, kept, [leader, *others], request)
+
+
+async def force(stage: Stage, survivor: str, request: m.UnsafeChangeRequest) -> Configuration:
+    network = stage.client.network
+    reply = await network.call(server(survivor), "unsafe_change", request, m.MembersReply, 25.0)
+    return reply.configuration
+
+
+def test_what_was_forced_and_is_not_committed_may_be_asked_for_again_and_is_told_of_in_the_same_words() -> (
+    None
+):
+    """The command asks again after a refusal, and once was told that there is nothing to force."""
+
+    async def scenario(stage: Stage) -> None:
+        forced = await forced_in_vain(stage, "abcde")
+        with pytest.raises(Unavailable, match=f"too few of tablet-server/{forced.kept} have taken it"):
+            await force(stage, forced.survivor, forced.request)
+        core = role(stage, forced.survivor).replicas[forced.tablet].core
+        assert core.configuration.unsafe == 1, "it was not forced twice"
+        again = asyncio.ensure_future(force(stage, forced.survivor, forced.request))
+        await stage.cluster.restart(server(forced.kept))
+        committed = await again
+        assert sorted(peer.uuid for peer in committed.peers) == sorted(forced.request.keep)
+        assert committed.unsafe == 1
+
+    play(scenario, 0, OPTIONS)
+
+
+def test_a_second_command_that_keeps_fewer_has_the_master_hear_of_the_tablet_again() -> None:
+    """Whoever was kept, and died, comes back as a newcomer."""
+
+    async def scenario(stage: Stage) -> None:
+        forced = await forced_in_vain(stage, "abcdefghi")
+        fewer = msgspec.structs.replace(forced.request, keep=forced.request.keep[:1])
+
+        async def taken() -> bool:
+            """At first it may have heard of a leader a moment ago: of itself."""
+            try:
+                await force(stage, forced.survivor, fewer)
+            except Unavailable:
+                return False
+            return True
+
+        async with asyncio.timeout(20.0):
+            while not await taken():
+                await asyncio.sleep(1.0)
+
+        def healed() -> bool:
+            members = members_of(stage, forced.tablet)
+            return list(members.values()) == ["voter"] * 5 and forced.kept not in members
+
+        await stage.until(healed, 120.0)
+        await stage.cluster.restart(server(forced.kept))
+        state = role(stage, forced.kept).lifecycle.state_of
+        await stage.until(lambda: state(forced.tablet) == m.DELETED, 60.0)
+
+    play(scenario, 0, OPTIONS)
 
 
 def test_a_side_that_goes_on_without_what_was_never_committed_is_heard_and_healed() -> None:
     """The term of who was forced to lead is far above theirs."""
 
     async def scenario(stage: Stage) -> None:
-        tablet, survivor = await with_a_tablet(stage, "abcdefg", 5)
-        leader = next(host for host in voters(stage, tablet) if role(stage, host).replicas[tablet].leads)
-        kept, *others = [host for host in voters(stage, tablet) if host not in (survivor, leader)]
-        lost = [leader, *others]
-        for host in lost:
-            stage.cluster.crash(server(host))
-        await asyncio.sleep(10.0)
-        core = role(stage, survivor).replicas[tablet].core
-        honest = core.force_configuration
-
-        def dies(*given: object, **more: object) -> None:
-            """Who was kept beside it, between the question and the entry."""
-            stage.cluster.crash(server(kept))
-            honest(*given, **more)  # type: ignore[arg-type]
-
-        core.force_configuration = dies  # type: ignore[method-assign]
-        keep = tuple(role(stage, host).instance.uuid for host in (survivor, kept))
-        index = core.committed_configuration.index
-        request = m.UnsafeChangeRequest(keep[0], tablet, keep, index, "for a test")
-        with pytest.raises(Unavailable, match="was not committed"):
-            await stage.client.network.call(server(survivor), "unsafe_change", request, m.MembersReply, 25.0)
-        for host in lost:
+        forced = await forced_in_vain(stage, "abcdefg")
+        for host in forced.lost:
             await stage.cluster.restart(server(host))
 
         def healed() -> bool:
-            members = members_of(stage, tablet)
-            return list(members.values()) == ["voter"] * 5 and not {survivor, kept} & set(members)
+            members = members_of(stage, forced.tablet)
+            gone = {forced.survivor, forced.kept}
+            return list(members.values()) == ["voter"] * 5 and not gone & set(members)
 
         await stage.until(healed, 120.0)
 
