@@ -10,6 +10,7 @@ from pathlib import Path
 import ray
 
 from ebla.actors.errors import Unavailable
+from ebla.placement import local_failure
 from ebla.placement.local_cluster import LocalCluster
 from ebla.placement.local_node import DEFAULTS
 from ebla.placement.ray_private import quiet_driver, refuses, reread_environment
@@ -32,7 +33,8 @@ def connect_ray(
     """Connect, unless this process is connected already; the address of the cluster.
 
     Tried in this order: `address`, RAY_ADDRESS, the local cluster of `directory` (default: local_directory()) if one
-    runs, and what Ray itself finds on this machine.
+    runs, and what Ray itself finds on this machine; the last not if there was to be a local cluster, and is none. Raises
+    Unavailable with the remedy.
     """
     if not ray.is_initialized():
         environment, target = choose(address, directory or local_directory())
@@ -52,11 +54,15 @@ def disconnect_ray() -> None:
 
 
 def choose(address: str | None, directory: Path) -> tuple[dict[str, str], str]:
-    """The environment that the cluster needs, and its address."""
+    """The environment that the cluster needs, and its address. Raises Unavailable where a local cluster was to be, and is not:
+    what Ray would find instead is somebody else's."""
     wanted = address or os.environ.get("RAY_ADDRESS")
     local = LocalCluster.find(directory)
     if local is not None and local.running and wanted in (None, local.address):
         return local.state.settings.auth.environment(), local.address
+    absent = local_failure.absence(directory) if wanted is None else None
+    if absent is not None:
+        raise Unavailable(absent)
     return {}, wanted or "auto"
 
 

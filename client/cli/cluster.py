@@ -156,7 +156,10 @@ def reach(ui: Ui) -> str:
     quiet.before_ray(ui.verbose)
     from ebla.placement.connection import choose, connect_ray, local_directory
 
-    _, target = choose(ui.common.address, local_directory())
+    try:
+        _, target = choose(ui.common.address, local_directory())
+    except Unavailable as error:
+        raise NoCluster(error.message) from error
     _probe(target)
     try:
         address = connect_ray(ui.common.address)

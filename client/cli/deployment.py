@@ -14,7 +14,7 @@ from ebla.cli import quiet, views
 from ebla.cli.cluster import NoCluster, reach, within
 from ebla.cli.commands import Yes, command
 from ebla.cli.local import document as document_of
-from ebla.cli.local import local_cluster, require_room, undone_on_failure
+from ebla.cli.local import failure_remembered, local_cluster, require_room, undone_on_failure
 from ebla.cli.problems import FAILED, Usage
 from ebla.cli.render import age, count, facts, host_of, listing
 from ebla.cli.ui import Progress, Ui
@@ -95,7 +95,7 @@ def up(
     flags = {"data_dir": data_dir, "slots": slot or None, "masters": masters, "journals": journals}
     settings = _configured(ui, config, flags, set_)
     require_room(settings, local)
-    with ui.working(f"up {settings.name}") as progress:
+    with failure_remembered(local), ui.working(f"up {settings.name}") as progress:
         cluster, started = local_cluster(ui, local, cpus, auth, dashboard, timeout, progress)
         with undone_on_failure(cluster, started):
             progress.step("connecting to Ray")
@@ -216,6 +216,7 @@ def down(
     """Stop ebla and the local Ray cluster, if there is one; the data stays where it is."""
     quiet.before_ray(ui.verbose)
     from ebla.cli import places
+    from ebla.placement import local_failure
     from ebla.placement.connection import local_directory
     from ebla.placement.local_cluster import LocalCluster
 
@@ -232,6 +233,8 @@ def down(
             _disconnect()
             progress.step("ending the local Ray cluster")
             found.stop()
+    if ui.common.address is None:
+        local_failure.forget(local_directory())
     ended = found is not None and not others
     data = places.data_dir(name)
     document = {

@@ -73,6 +73,19 @@ def require_room(config: DeploymentConfig, nodes: int | None) -> None:
 
 
 @contextmanager
+def failure_remembered(nodes: int | None) -> Iterator[None]:
+    """If the local cluster of so many nodes does not come up, later commands say so, instead of taking another one for it."""
+    if nodes is None:
+        yield
+        return
+    from ebla.placement import local_failure
+    from ebla.placement.connection import local_directory
+
+    with local_failure.remembered(local_directory(), nodes):
+        yield
+
+
+@contextmanager
 def undone_on_failure(cluster: LocalCluster | None, started: list[str]) -> Iterator[None]:
     """A cluster that this command started does not outlive its failure or a Ctrl-C."""
     try:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from ebla.cli import places
+from ebla.cli.app import app
 from ebla.cli.deployment import _configured, _down_parts, _up_parts
 from ebla.cli.feeding import reader_options
 from ebla.cli.problems import Usage
@@ -14,7 +16,9 @@ from ebla.cli.ui import Common, Ui
 from ebla.placement import state
 from ebla.placement.asking import RoleStatus
 from ebla.placement.config import DeploymentConfig
+from ebla.placement.connection import choose, local_directory
 from ebla.placement.launch import DownReport, UpReport
+from ebla.placement.local_cluster import LocalCluster, LocalClusterError
 from ebla.placement.state import Deployment
 from ebla.storage.errors import InvalidArgument
 from tests.cli.stage import Cli
@@ -101,6 +105,26 @@ def test_an_unknown_setting_is_told_what_was_meant(ebla: Cli) -> None:
         configured(assigned=["tablet_server.memtable_byte=1"])
     outcome = ebla("up", "--set", "mastres=1")
     assert (outcome.status, "did you mean masters" in outcome.err) == (2, True)
+
+
+def test_after_a_failed_up_local_commands_name_the_failure_until_it_is_down(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They took whatever Ray cluster runs on the machine."""
+
+    def fails(*given: object, **more: object) -> None:
+        raise LocalClusterError("node 2 was not up after 120 s; see its log")
+
+    monkeypatch.setattr(LocalCluster, "start", fails)
+    run = CliRunner().invoke
+    assert "node 2 was not up" in run(app, ["up", "--local", "4"]).stderr
+    for words in (["status"], ["check"], ["tablet", "list"], ["up"]):
+        refused = run(app, words)
+        told = " ".join(refused.stderr.split())
+        assert (refused.exit_code, "of 4 nodes did not come up (node 2 was not up" in told) == (1, True), told
+    down = run(app, ["down", "--yes"])
+    assert (down.exit_code, "deployment ebla was not up" in down.stdout) == (0, True), down.stderr
+    assert choose(None, local_directory())[1] == "auto"
 
 
 def role(address: str, state: str = "running", error: str | None = None) -> RoleStatus:

@@ -1,0 +1,87 @@
+"""Which Ray cluster a process connects to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+
+from ebla.actors.errors import Unavailable
+from ebla.placement import connection, local_failure, local_processes
+from ebla.placement.local_cluster import STATE, LocalState, NodeState
+from ebla.placement.local_node import NodeSettings, choose_auth
+
+
+@pytest.fixture(autouse=True)
+def unnamed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+
+
+def chosen(directory: Path, address: str | None = None) -> str:
+    return connection.choose(address, directory)[1]
+
+
+def failed(directory: Path, error: BaseException) -> None:
+    with pytest.raises(type(error)), local_failure.remembered(directory, 4):
+        raise error
+
+
+def started(directory: Path, *, runs: bool) -> None:
+    """What local.json says of a cluster of two nodes."""
+    own = local_processes.record(psutil.Process())
+    raylet = msgspec.structs.replace(own, name="raylet", pid=own.pid if runs else 1 << 30)
+    node = NodeState(1, 1, str(directory), str(directory / "log"), raylet, (raylet,))
+    settings = NodeSettings(4, 1 << 28, False, choose_auth("disabled", directory, {}), {})
+    state = LocalState("c", settings, str(directory), {1: node}, 2, "127.0.0.1:6379", complete=True)
+    (directory / STATE).write_bytes(msgspec.json.encode(state))
+
+
+def test_where_no_local_cluster_was_asked_for_ray_finds_one(tmp_path: Path) -> None:
+    assert chosen(tmp_path) == "auto"
+
+
+def test_after_a_failed_up_local_no_other_cluster_is_taken_for_it(tmp_path: Path) -> None:
+    """The state of it is removed, and Ray would find whatever else runs on the machine."""
+    failed(tmp_path, RuntimeError("node 2 ended while starting; the end of the log:\nTraceback"))
+    with pytest.raises(Unavailable) as told:
+        chosen(tmp_path)
+    assert "of 4 nodes did not come up (node 2 ended while starting; the end of the log)" in str(told.value)
+    assert "`ebla up --local 4` tries again" in str(told.value) and "Traceback" not in str(told.value)
+    failed(tmp_path, KeyboardInterrupt())
+    with pytest.raises(Unavailable, match=r"\(it was interrupted\)"):
+        chosen(tmp_path)
+
+
+def test_whoever_names_a_cluster_gets_it_also_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed(tmp_path, RuntimeError("no"))
+    assert chosen(tmp_path, "auto") == "auto"
+    assert chosen(tmp_path, "10.0.0.1:6379") == "10.0.0.1:6379"
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.2:6379")
+    assert chosen(tmp_path) == "10.0.0.2:6379"
+
+
+def test_an_up_that_succeeds_forgets_the_failed_one_and_so_does_a_down(tmp_path: Path) -> None:
+    failed(tmp_path, RuntimeError("no"))
+    with local_failure.remembered(tmp_path, 4):
+        pass
+    assert chosen(tmp_path) == "auto"
+    failed(tmp_path, RuntimeError("no"))
+    local_failure.forget(tmp_path)
+    assert chosen(tmp_path) == "auto"
+
+
+def test_a_local_cluster_that_nobody_ended_is_missed(tmp_path: Path) -> None:
+    """After a reboot, for example."""
+    started(tmp_path, runs=False)
+    with pytest.raises(Unavailable, match="of 2 nodes has ended, and nobody ended it: `ebla up --local 2`"):
+        chosen(tmp_path)
+    assert chosen(tmp_path, "10.0.0.1:6379") == "10.0.0.1:6379"
+
+
+def test_the_local_cluster_that_runs_is_found_whatever_failed_before_or_beside_it(tmp_path: Path) -> None:
+    started(tmp_path, runs=True)
+    failed(tmp_path, RuntimeError("a local cluster of 2 nodes runs already, not of 4"))
+    assert chosen(tmp_path) == "127.0.0.1:6379"
+    assert local_failure.absence(tmp_path) is None
