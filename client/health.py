@@ -10,8 +10,8 @@ server, and by whether they agree with each other and with the master. The words
     RECOVERING           all replicas are there, one is still starting, being copied, catching up, or about to go
     HEALTHY
 
-A replica is HEALTHY, LAGGING, BOOTSTRAPPING, COPYING, FAILED, MISSING (its server is up and does not have it), UNREACHABLE or
-WRONG_SERVER (another server answers at its address). A pre-voter is on its way: what it lacks yet is no loss. Views are taken at slightly different moments, so a mismatch may
+A replica is HEALTHY, LAGGING, BOOTSTRAPPING, COPYING, TOMBSTONE (it has no rows, and is to be copied), FAILED, MISSING (its server is
+up and does not know it), UNREACHABLE or WRONG_SERVER (another server answers at its address). A pre-voter is on its way: what it lacks yet is no loss. Views are taken at slightly different moments, so a mismatch may
 be an election under way: whoever asks looks again before believing it (`may_pass`).
 """
 
@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ebla.digested import different_rows, with_digest
 from ebla.mastery import ACTIVE, judge_journals, judge_masters, reasons_of, status_of
 from ebla.verdicts import (
     BOOTSTRAPPING,
-    CHECKSUM_MISMATCH,
     CONSENSUS_MISMATCH,
     COPYING,
     DISK_LOST,
@@ -37,6 +37,7 @@ from ebla.verdicts import (
     SILENT,
     STATUSES,
     STOPPED,
+    TOMBSTONE,
     UNAVAILABLE,
     UNDER_REPLICATED,
     UNREACHABLE,
@@ -209,9 +210,9 @@ def judge_tablet(
     )
     digested = None if digests is None else digests.get(location.tablet)
     if digested is not None:
-        replicas = tuple(_with_digest(replica, digested) for replica in replicas)
+        replicas = tuple(with_digest(replica, digested) for replica in replicas)
     problems = _problems(info, location, replicas, running, leader, room=_has_room(location, survey))
-    problems += _different_rows(replicas, digested)
+    problems += different_rows(replicas, digested)
     return TabletHealth(
         tablet=location.tablet,
         table=info.name,
@@ -252,8 +253,10 @@ def _look(
     if said.instance.uuid != uuid:
         return WRONG_SERVER, f"server {short(said.instance.uuid)} answers at this address", None
     view = next((replica for replica in said.replicas if replica.tablet == tablet), None)
-    if view is None or view.state == "deleted":
+    if view is None:
         return MISSING, "its server does not have it", None
+    if view.state == "deleted":
+        return TOMBSTONE, "; ".join(filter(None, ("its leader is to have it copied", view.error))), None
     if view.state == "failed" or (view.state == "running" and view.error):
         return FAILED, view.error or "no reason given", view
     if view.state == "copying":
@@ -413,33 +416,6 @@ def _disagreements(
 
 def _members(view: ReplicaReport) -> dict[str, str]:
     return {peer.uuid: peer.member for peer in view.configuration.peers}
-
-
-def _with_digest(replica: ReplicaHealth, digests: Digests) -> ReplicaHealth:
-    said = digests.replicas.get(replica.uuid)
-    if said is None:
-        return replica
-    if isinstance(said, Unanswered):
-        return msgspec.structs.replace(replica, error=replica.error or f"no digest: {said.message}")
-    return msgspec.structs.replace(replica, rows=said.rows, digest=said.digest)
-
-
-def _different_rows(replicas: tuple[ReplicaHealth, ...], digests: Digests | None) -> list[tuple[str, str]]:
-    if digests is None:
-        return []
-    if digests.error is not None:
-        return [(UNAVAILABLE, f"no checksum could be started: {digests.error.message}")]
-    found: list[tuple[str, str]] = []
-    for replica in replicas:
-        if replica.digest is None and replica.status == HEALTHY:
-            found.append((UNDER_REPLICATED, f"replica at {replica.address}: {replica.error or 'no digest'}"))
-    different = {replica.digest for replica in replicas if replica.digest is not None}
-    if len(different) > 1:
-        said = ", ".join(
-            f"{r.address} {r.digest} ({r.rows:,} rows)" for r in replicas if r.digest is not None
-        )
-        found.append((CHECKSUM_MISMATCH, f"different rows as of index {digests.index}: {said}"))
-    return found
 
 
 def short(uuid: str) -> str:

@@ -25,6 +25,7 @@ STATUSES = (HEALTHY, RECOVERING, UNDER_REPLICATED, CONSENSUS_MISMATCH, CHECKSUM_
 
 LAGGING, BOOTSTRAPPING, COPYING, FAILED = "LAGGING", "BOOTSTRAPPING", "COPYING", "FAILED"
 MISSING, UNREACHABLE, WRONG_SERVER = "MISSING", "UNREACHABLE", "WRONG_SERVER"
+TOMBSTONE = "TOMBSTONE"  # of a member: its data is gone, or its copy ended early; the leader has it copied
 DISK_LOST = "DISK_LOST"  # a data directory of the server failed; its replicas there are made anew
 STOPPED = "STOPPED"  # a server that was drained and does not answer: nobody needs it
 SILENT = "SILENT"  # a server that answers us, but whose heartbeats do not reach the master

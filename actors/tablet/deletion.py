@@ -62,7 +62,9 @@ class Deletion:
             except DiskFailed:
                 raise
             except StorageError as error:
-                log.warning("tablet %s is not set aside yet: %s", stone.tablet, error)
+                if str(error) != stone.trouble:  # told once, not every RETRY_S
+                    log.warning("tablet %s is not set aside yet: %s", stone.tablet, error)
+                stone.trouble = str(error)
 
     # -- what the master asks for
 

@@ -45,6 +45,7 @@ class Stone:
         self.stalls_at = float("inf")
         self.ended = False  # it is a replica by now, or gone for good
         self.error: str | None = None
+        self.trouble = ""  # why its data could not be set aside, when that was tried last
         self.turn = asyncio.Lock()  # one vote at a time; and none while it becomes a replica
 
     @property

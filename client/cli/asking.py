@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from ebla.cli.cluster import Cluster
+from ebla.cli.render import brief
 from ebla.errors import TimedOut
 from ebla.storage.errors import EblaError
 
@@ -19,6 +20,7 @@ T = TypeVar("T")
 CALL_S = 12.0  # a master gives a tablet's leader 10 s
 AGAIN_S = 0.3
 LOOK_S = 1.0
+WHY_MAX = 60  # of a refusal that may pass; all of it is told if it does not
 
 
 async def persist(
@@ -43,7 +45,7 @@ async def persist(
             if not passes or clock() >= deadline:
                 raise
             if progress is not None:
-                progress.step(error.message)
+                progress.step(f"not yet, asking for {timeout_s:g} s in all: {brief(error.message, WHY_MAX)}")
         await asyncio.sleep(AGAIN_S)
 
 

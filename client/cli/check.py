@@ -78,7 +78,7 @@ def check(
     """Is everything well? Asks each replica itself; exit status 0 if so, 1 if not.
 
     A tablet is HEALTHY, RECOVERING, UNDER_REPLICATED, CONSENSUS_MISMATCH, CHECKSUM_MISMATCH or UNAVAILABLE; a replica
-    is HEALTHY, LAGGING, BOOTSTRAPPING, COPYING, FAILED, MISSING, UNREACHABLE or WRONG_SERVER.
+    is HEALTHY, LAGGING, BOOTSTRAPPING, COPYING, TOMBSTONE, FAILED, MISSING, UNREACHABLE or WRONG_SERVER.
     """
     with ui.working("check") as progress:
         health = within(ui, lambda cluster: checked(cluster, table or None, checksum, wait, progress))

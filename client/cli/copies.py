@@ -155,7 +155,7 @@ async def _waiting(cluster: Cluster) -> tuple[str, ...]:
         f"{tablet.table} {short(tablet.tablet)} on {host_of(replica.address)}"
         for tablet in health.tablets
         for replica in tablet.replicas
-        if replica.status in ("COPYING", "MISSING", "FAILED") and tablet.leader is not None
+        if replica.status in ("COPYING", "TOMBSTONE", "MISSING", "FAILED") and tablet.leader is not None
     )
 
 

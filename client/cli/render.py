@@ -34,6 +34,7 @@ COLOURS = {
     "FAILED": "red",
     "failed": "red",
     "MISSING": "red",
+    "TOMBSTONE": "yellow",
     "WRONG_SERVER": "red",
     "dead": "red",
 }

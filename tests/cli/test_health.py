@@ -169,6 +169,15 @@ def test_a_replica_that_its_server_does_not_have_is_missing() -> None:
     assert (judged.status, judged.replicas[2].status) == ("UNDER_REPLICATED", "MISSING")
 
 
+def test_a_member_whose_copy_was_cancelled_is_a_tombstone_and_says_so() -> None:
+    """It was told as one of which its server knows nothing."""
+    ended = report("c", leader=None, state="deleted", error="the copy of tablet t1 was cancelled")
+    judged = tablet(seen(report("a"), report("b"), ended))
+    assert (judged.status, judged.replicas[2].status) == ("UNDER_REPLICATED", "TOMBSTONE")
+    why = "its leader is to have it copied; the copy of tablet t1 was cancelled"
+    assert judged.reasons == (f"replica at {address('c')} is TOMBSTONE: {why}",)
+
+
 def test_another_server_at_the_address_is_not_the_replica() -> None:
     survey = seen(report("a"), report("b"), report("c"))
     survey.states[address("c")] = replace(state("c"), instance=m.ServerInstance("f" * 32, 1, "s"))

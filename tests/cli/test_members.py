@@ -7,7 +7,7 @@ import pytest
 from ebla.actors.master.messages import AddReplicaRequest, DrainReply, DrainRequest
 from ebla.actors.repair_messages import UNHEALTHY
 from ebla.actors.tablet.raft.messages import Configuration, Peer
-from ebla.cli import draining, members
+from ebla.cli import draining, members, ui
 from ebla.cli.problems import Refused
 from ebla.placement import launch
 from tests.cli.repair_stage import Repairing, RepairStage, first_tablet
@@ -147,6 +147,18 @@ def test_what_cannot_be_says_why_and_what_to_do(
     given = [word.format(tablet=tablet, **places) for word in words]
     refused = repairing("tablet", *given)
     assert (refused.status, told in " ".join(refused.err.split())) == (status, True), refused.err
+
+
+def test_what_is_refused_for_as_long_as_it_is_asked_is_told_in_full_only_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While it waits the command says why in a few words, and how long."""
+    monkeypatch.setattr(ui, "LINE_EVERY_S", 0.0)
+    three, tablet = Repairing(monkeypatch, "abc"), first_tablet("abc")
+    refused = three("tablet", "remove-replica", tablet, "a")
+    told = " ".join(refused.err.split())
+    assert refused.status == 1 and told.count("asking for 15 s in all: no live server could take") == 1, told
+    assert told.count("to do with less, drain its host first, and then remove the replica at once") == 1, told
 
 
 def test_a_further_non_voter_is_added_and_shown(

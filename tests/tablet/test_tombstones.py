@@ -14,7 +14,7 @@ from ebla.actors.tablet.raft.messages import CONFIG, Configuration, HardState
 from ebla.actors.tablet.stones import Stone
 from ebla.actors.world import Faults
 from ebla.chaos.simulation.disk import DurableState
-from ebla.storage.errors import DiskFull
+from ebla.storage.errors import DiskFull, StorageError
 from ebla.storage.records import RecordStore
 from tests.tablet.copies import copied, copying, entomb, fill, start, until
 from tests.tablet.harness import HOSTS, TABLET, Group, address, row, simulate
@@ -311,6 +311,42 @@ class FullAt(Faults):
 
 
 @pytest.mark.usefixtures("unmended")
+def test_what_cannot_be_set_aside_is_told_once_and_not_at_every_try(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until something else is in the way."""
+
+    async def scenario(group: Group) -> None:
+        target, _ = await group.followers()
+        index = await exclude(group, target)
+        server = group.server(target)
+        honest, tries, both = server.lifecycle.finish, [0], ["data/a and quarantine/a are both there"]
+
+        async def finish(stone: Stone) -> None:
+            tries[0] += 1
+            if both:
+                raise StorageError(both[-1])
+            await honest(stone)
+
+        monkeypatch.setattr(server.lifecycle, "finish", finish)
+        with pytest.raises(StorageError, match="both there"):
+            await delete(group, target, index)
+        await until(group, lambda: tries[0] >= 5, "it is tried again")
+        assert told() == ["data/a and quarantine/a are both there"]
+        both.append("the data directory is read-only")
+        await until(group, lambda: tries[0] >= 8, "it is tried again")
+        assert told()[1:] == ["the data directory is read-only"]
+        both.clear()
+        await until(group, lambda: server.lifecycle.stones[TABLET].finished, "it is set aside")
+        assert len(told()) == 2
+
+    def told() -> list[str]:
+        marks = [each.getMessage() for each in caplog.records if "is not set aside yet" in each.getMessage()]
+        return [message.partition("yet: ")[2] for message in marks]
+
+    simulate(scenario)
+
+
 def test_a_tombstone_that_goes_for_good_while_another_is_being_finished_is_left_alone() -> None:
     second, over = "1" * 32, asyncio.Event()
 
