@@ -42,6 +42,8 @@ TERM_S = 4.0
 KILL_S = 10.0
 WORKERS_END_S = 8.0  # a worker notices the end of its raylet within about 1 s
 HEAD = 1
+WORDS_MAX = 200
+AGAIN_MAX = 2  # times that a node is started again which was too slow for Ray
 
 Progress = Callable[[str], None]
 
@@ -288,7 +290,7 @@ class LocalCluster:
 
     def _await_started(self, numbers: Sequence[int], timeout_s: float) -> None:
         deadline_s = time.monotonic() + timeout_s
-        waiting = list(numbers)
+        waiting, started_over = list(numbers), dict.fromkeys(numbers, 0)
         while waiting:
             for number in list(waiting):
                 node = self.state.nodes[number]
@@ -299,11 +301,7 @@ class LocalCluster:
                     self._set_node(msgspec.structs.replace(node, processes=processes))
                     self._progress(f"node {number} of {self.state.size} is up ({local_node.slot_of(number)})")
                 elif local_processes.find(node.launcher) is None:
-                    raise LocalClusterError(
-                        f"node {number} ended while starting; the end of {node.log}:\n{_tail(text)}",
-                        node=number,
-                        log=node.log,
-                    )
+                    self._start_again(node, text, started_over)
             if waiting and time.monotonic() > deadline_s:
                 node = self.state.nodes[waiting[0]]
                 raise LocalClusterError(
@@ -313,6 +311,22 @@ class LocalCluster:
                 )
             if waiting:
                 time.sleep(POLL_S)
+
+    def _start_again(self, node: NodeState, text: str, started_over: dict[int, int]) -> None:
+        """It has ended while starting. Ray gives a node half a minute, and on a machine that does other work several at once
+        need more; what has come up by then needs it no more."""
+        number = node.number
+        if not local_node.LATE.search(text) or started_over[number] == AGAIN_MAX:
+            raise LocalClusterError(
+                f"node {number} ended while starting ({_last_words(text)}); see {node.log}",
+                node=number,
+                log=node.log,
+            )
+        started_over[number] += 1
+        self._require_gone(local_processes.kill([self._mark(number)], self._recorded(number)))
+        self._reap(number)
+        self._progress(f"node {number} of {self.state.size} did not come up in Ray's time, starting it again")
+        self._launch(number)
 
     # -- ending
 
@@ -381,8 +395,10 @@ def _refuse_running(directory: Path, progress: Progress | None) -> None:
     found._end(signal.SIGKILL)
 
 
-def _tail(text: str, lines: int = 15) -> str:
-    return "\n".join(text.splitlines()[-lines:])
+def _last_words(text: str) -> str:
+    """Of a process that failed: what Python raised, as a rule."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:WORDS_MAX].rstrip(".") if lines else "without a word"
 
 
 @contextlib.contextmanager

@@ -57,6 +57,7 @@ DROPPED = (
 )
 
 STARTED = re.compile(r"Ray runtime started\.")
+LATE = re.compile(r"The current node timed out during startup")
 ADDRESS = re.compile(r"ray start --address='([^']+)'")
 DASHBOARD = re.compile(r"RAY_API_SERVER_ADDRESS='([^']+)'")
 

@@ -1,0 +1,64 @@
+"""A local cluster whose nodes are toys: what becomes of one that ends while it starts. tests/cluster has real ones."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from ebla.placement.local_cluster import AGAIN_MAX, STATE, LocalCluster, LocalClusterError
+
+UP = "print(\"Ray runtime started.\\n ray start --address='127.0.0.1:6379'\", flush=True); time.sleep(60)"
+LATE = (
+    "print('Traceback'); sys.exit('Exception: The current node timed out during startup. This could happen.')"
+)
+BROKEN = "print('Traceback'); sys.exit('ValueError: no port is free')"
+
+
+def toys(monkeypatch: pytest.MonkeyPatch, *of_node_2: str) -> None:
+    """Node 1 comes up at once; node 2 does one of these after the other, each time that it is started."""
+
+    def command(self: LocalCluster, number: int, temporary: Path) -> list[str]:
+        incarnation = int(temporary.name.partition(".")[2])
+        does = UP if number == 1 else of_node_2[min(incarnation, len(of_node_2)) - 1]
+        return [sys.executable, "-c", f"import sys, time; {does}"]
+
+    monkeypatch.setattr(LocalCluster, "_command", command)
+
+
+def start(directory: Path, told: list[str]) -> LocalCluster:
+    return LocalCluster.start(
+        2, directory=directory, auth="disabled", progress=told.append, temporary_root=directory / "tmp"
+    )
+
+
+def test_a_node_that_is_too_slow_for_ray_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The machine does other work, and `up --local` failed for that."""
+    toys(monkeypatch, LATE, UP)
+    told: list[str] = []
+    cluster = start(tmp_path, told)
+    try:
+        assert cluster.state.complete and cluster.state.nodes[2].incarnation == 2
+        assert "node 2 of 2 did not come up in Ray's time, starting it again" in told
+    finally:
+        cluster.kill_everything()
+
+
+@pytest.mark.parametrize(
+    ("does", "why"),
+    [(LATE, "Exception: The current node timed out during startup"), (BROKEN, "ValueError: no port is free")],
+)
+def test_one_that_never_comes_up_or_fails_otherwise_ends_all_with_its_last_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: str, why: str
+) -> None:
+    toys(monkeypatch, does)
+    told: list[str] = []
+    with pytest.raises(LocalClusterError) as failed:
+        start(tmp_path, told)
+    again = AGAIN_MAX if does == LATE else 0
+    assert sum("starting it again" in each for each in told) == again
+    assert f"node 2 ended while starting ({why}" in failed.value.message and failed.value.log is not None
+    assert "\n" not in failed.value.message and not (tmp_path / STATE).exists()
