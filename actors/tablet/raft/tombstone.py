@@ -82,9 +82,8 @@ class Tombstone:
             return VoteReply(self.hard_state.term, False, request.pre_vote, FORCED, self.unsafe)
         reason = self._judge(now, request)
         state = self.hard_state
-        if (
-            self.last is None
-        ):  # it votes in no term, so it need not remember one; of what it has forgotten nothing is to be made up
+        # It votes in no term, so it need not remember one; of what it has forgotten nothing is to be made up.
+        if self.last is None:
             return VoteReply(state.term, False, request.pre_vote, reason)
         if not request.pre_vote and reason != election.LEADER_ALIVE and request.term > state.term:
             state = HardState(request.term)
