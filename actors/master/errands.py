@@ -83,7 +83,8 @@ class Errands:
         self._random = random
         self._views = Views() if views is None else views
         self._repairs = Repairs(options, random, self._views) if repairs is None else repairs
-        self.buried: dict[tuple[str, str], bool] = {}  # former members that are gone; True: with a tombstone
+        # Former members that are gone, as of which configuration; True: with a tombstone.
+        self.buried: dict[tuple[str, str], tuple[Order, bool]] = {}
         self._under_way: dict[tuple[str, str], Errand] = {}
         self._pauses: dict[tuple[str, str], _Pause] = {}
         self._ended: dict[str, _Ended] = {}
@@ -194,7 +195,7 @@ class Errands:
             self.absent(errand.tablet, errand.uuid)
             return
         if errand.kind == TOMBSTONE:
-            self.buried[errand.replica] = True
+            self.buried[errand.replica] = errand.as_of, True
         pause = self._pauses[errand.replica] = _Pause(errand)
         pause.until = now + self._options.rpc_backoff_max_s
 
@@ -205,7 +206,7 @@ class Errands:
         if errand.kind == DELETE:
             self.absent(errand.tablet, errand.uuid)
         else:
-            self.buried[errand.replica] = False
+            self.buried[errand.replica] = errand.as_of, False
             self._views.strays.pop(errand.replica, None)
 
     def failed(self, errand: Errand, now: float) -> int:
@@ -240,14 +241,17 @@ class Errands:
         ended.clean_since = None
 
     def former_gone(self, catalog: Catalog) -> dict[tuple[str, bool], tuple[str, ...]]:
-        """Former members that turned out to be gone: their tablets, by server and by whether a tombstone stays there."""
+        """Former members that turned out to be gone: their tablets, by server and by whether a tombstone stays there. Whoever
+        was a member again since must be asked again, so what is of no use now is forgotten."""
         found: dict[tuple[str, bool], tuple[str, ...]] = {}
-        for (uuid, tablet), tombstone in self.buried.items():
+        for (uuid, tablet), (as_of, tombstone) in list(self.buried.items()):
             record = catalog.tablets.get(tablet)
-            if record is None or tablet not in catalog.formers:
-                continue
-            if any(peer.uuid == uuid for peer in record.former):
+            known = None if record is None else record.configuration
+            former = () if record is None or tablet not in catalog.formers else record.former
+            if known is not None and known.order == as_of and any(peer.uuid == uuid for peer in former):
                 found[uuid, tombstone] = (*found.get((uuid, tombstone), ()), tablet)
+            else:
+                del self.buried[uuid, tablet]
         return found
 
     # -- when to forget --------------------------------------------------------------------------------------

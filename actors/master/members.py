@@ -105,7 +105,7 @@ class Members:
         configuration = situation.configuration
         member = _member(configuration, request.server)
         if member is None:
-            if not self._known(request.server):
+            if not self._is_or_was(request.tablet, request.server):
                 raise self._unknown(request.server)
             return MembersReply(request.tablet, configuration)
         if member.member == VOTER and len(configuration.voters()) == 1:
@@ -164,7 +164,7 @@ class Members:
         source = _member(configuration, request.source)
         target = _member(configuration, request.target)
         if source is None:
-            if target is not None and self._known(request.source):
+            if target is not None and self._is_or_was(request.tablet, request.source):
                 return MembersReply(request.tablet, configuration)
             raise NotFound(
                 f"tablet {request.tablet} has no replica at {request.source!r}; it has replicas at "
@@ -230,6 +230,12 @@ class Members:
 
     def _known(self, word: str) -> list[Server]:
         return [server for server in self._servers.known() if _names(word, server.uuid, server.address)]
+
+    def _is_or_was(self, tablet: str, word: str) -> bool:
+        """Whether a server is meant that is heard, or that left the tablet: a master that began since has perhaps never heard it."""
+        left = [(peer.uuid, peer.address) for peer in self._catalog.tablets[tablet].holders()]
+        left += self._catalog.forgotten.items()
+        return bool(self._known(word)) or any(_names(word, *each) for each in left)
 
     def _unknown(self, word: str) -> NotFound | Unavailable:
         if self._now() < self._repairs.begins_at:

@@ -163,3 +163,34 @@ def test_a_restarted_master_asks_again_for_everything_that_is_not_known_to_be_do
     drop(story, "old")
     begun = errands().begin(story.catalog, live("a", "b"), 0.0)
     assert kinds(begun) == [("create", "a"), ("create", "b"), ("delete", "a"), ("delete", "b")]
+
+
+def test_a_former_member_that_was_a_member_again_since_is_asked_for_its_tombstone_again():
+    """Its own report told of the first one before what the errand had found was needed."""
+    story, todo = Story(), errands()
+    tablet, servers = story.running("a", "b", "c"), live("a", "b", "c", "d")
+    for uuid in "abc":
+        story.apply(e.ReplicasSeen(uuid, (tablet,)))
+    for index in (4, 8):
+        story.apply(e.ConfigurationChanged(tablet, configuration("a", "b", "c", "d", index=index)))
+        story.apply(e.ConfigurationChanged(tablet, configuration("a", "b", "c", index=index + 1)))
+        assert todo.former_gone(story.catalog) == {}, "nobody has asked yet"
+        (errand,) = todo.begin(story.catalog, servers, 0.0)
+        assert (errand.kind, errand.uuid) == ("tombstone", "d")
+        todo.succeeded(errand, 0.0)
+        assert todo.former_gone(story.catalog) == {("d", True): (tablet,)}
+        story.apply(e.FormerMembersGone("d", (tablet,), tombstone=True))
+    assert todo.former_gone(story.catalog) == {} and todo.buried == {}
+
+
+def test_nobody_is_asked_for_a_tombstone_who_is_a_member_again_by_then():
+    """The request would stand on the newest configuration, of which that server may not have heard yet."""
+    story, todo = Story(), errands()
+    tablet = story.running("a", "b", "c")
+    for uuid in "abc":
+        story.apply(e.ReplicasSeen(uuid, (tablet,)))
+    story.apply(e.ConfigurationChanged(tablet, configuration("a", "b", index=4)))
+    (errand,) = todo.begin(story.catalog, live("a", "b", "c"), 0.0)
+    assert (errand.kind, errand.uuid) == ("tombstone", "c") and todo.still_wanted(errand, story.catalog)
+    story.apply(e.ConfigurationChanged(tablet, configuration("a", "b", "c", index=5)))
+    assert not todo.still_wanted(errand, story.catalog)

@@ -362,3 +362,22 @@ def test_requests_without_a_leader_or_a_tablet_say_so() -> None:
             await stage.ask("remove_replica", RemoveReplicaRequest(tablet, "a"), m.MembersReply)
 
     play(scenario, 0, OPTIONS)
+
+
+def test_what_was_moved_or_removed_is_answered_by_a_master_that_never_heard_the_server_it_left() -> None:
+    async def scenario(stage: Stage) -> None:
+        (tablet,) = await opened(stage)
+        source, target = follower(stage, tablet), spare(stage, tablet)
+        move, removal = MoveReplicaRequest(tablet, source, target), RemoveReplicaRequest(tablet, source)
+        await asked(stage, "move_replica", move)
+        await stage.until(lambda: well(stage) and source not in hosts_of(stage, tablet))
+        silence(stage, source)
+        await stage.cluster.restart(MASTER)
+        await asyncio.sleep(8.0)
+        for method, request in (("move_replica", move), ("remove_replica", removal)):
+            done = await asked(stage, method, request)
+            assert done.configuration == configuration(stage, tablet)
+        with pytest.raises(NotFound, match="there is no server 'nobody'"):
+            await stage.ask("remove_replica", RemoveReplicaRequest(tablet, "nobody"), m.MembersReply)
+
+    play(scenario, 0, OPTIONS)

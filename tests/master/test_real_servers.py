@@ -7,8 +7,14 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from ebla.actors.master.messages import DrainReply, DrainRequest, MoveReplicaRequest
-from ebla.actors.repair_messages import MembersReply, UnsafeChangeRequest
+from ebla.actors.master.messages import (
+    AddReplicaRequest,
+    DrainReply,
+    DrainRequest,
+    MoveReplicaRequest,
+    RemoveReplicaRequest,
+)
+from ebla.actors.repair_messages import DELETED, RUNNING, MembersReply, UnsafeChangeRequest
 from ebla.actors.tablet.raft.messages import Configuration
 from ebla.actors.tablet.server import RECORDS
 from ebla.storage.altered import AddColumn
@@ -263,5 +269,27 @@ def test_a_survivor_that_is_forced_to_go_on_hears_of_an_alteration_that_only_the
         await stage.until(lambda: replica.rows is not None and replica.rows.schema.version == 1)
         await stage.until(lambda: not stage.master.views.behind)
         assert (await stage.table()).applied_version == 1
+
+    play(scenario, 0, OPTIONS)
+
+
+@pytest.mark.parametrize("drained", [False, True])
+def test_a_replica_that_was_taken_away_before_becomes_a_tombstone_again(drained: bool):
+    """A non-voter says nothing by itself when its leader is silent: who does not ask it has it serve for ever."""
+
+    async def scenario(stage: Stage) -> None:
+        tablet, _ = await with_a_tablet(stage)
+        host = next(each for each in HOSTS if each not in voters(stage, tablet))
+        for _ in range(3):
+            await asked(stage, "add_replica", AddReplicaRequest(tablet, host, "non_voter"))
+            await stage.until(lambda: role(stage, host).lifecycle.state_of(tablet) == RUNNING)
+            await asyncio.sleep(1.0)
+            if drained:
+                await stage.persist(lambda: stage.ask("drain", DrainRequest(host, True), DrainReply))
+            else:
+                await asked(stage, "remove_replica", RemoveReplicaRequest(tablet, host))
+            await stage.until(lambda: role(stage, host).lifecycle.state_of(tablet) == DELETED)
+            if drained:
+                await stage.persist(lambda: stage.ask("drain", DrainRequest(host, False), DrainReply))
 
     play(scenario, 0, OPTIONS)
