@@ -381,3 +381,20 @@ def test_what_was_moved_or_removed_is_answered_by_a_master_that_never_heard_the_
             await stage.ask("remove_replica", RemoveReplicaRequest(tablet, "nobody"), m.MembersReply)
 
     play(scenario, 0, OPTIONS)
+
+
+def test_a_non_voter_becomes_a_voter_only_where_the_table_wants_one_more() -> None:
+    """Else it would be evicted as a pre-voter that nobody needs."""
+
+    async def scenario(stage: Stage) -> None:
+        (tablet,) = await opened(stage)
+        extra = spare(stage, tablet)
+        await asked(stage, "add_replica", AddReplicaRequest(tablet, extra, "non_voter"))
+        await stage.until(lambda: extra in hosts_of(stage, tablet))
+        before = configuration(stage, tablet)
+        with pytest.raises(InvalidArgument, match="has the 3 replicas that its table wants"):
+            await asked(stage, "add_replica", AddReplicaRequest(tablet, extra, "voter"))
+        await asyncio.sleep(5.0)
+        assert configuration(stage, tablet) == before
+
+    play(scenario, 0, OPTIONS)
