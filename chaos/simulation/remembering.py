@@ -4,7 +4,8 @@ now     nothing is damaged on a disk that was not
 since   the term on its disk never falls, and a vote in a term is never changed
         what its log surely ended with is never behind it again: a copy brings at least that, a tombstone votes by it
 
-Kept by the uuid of the server: a directory that was replaced is another's, and an old copy of one is nobody's.
+Kept until the replica is deleted for good, and by the uuid of the server: a directory that was replaced is another's, and an old
+copy of one is nobody's.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class Remembered:
 
     def look_at_stones(self, server: TabletServer, damaged: Callable[[], bool]) -> None:
         """At all that it has, and for failed replicas; `damaged`: its disk was. Raises AssertionError, as the others do."""
+        self._forget_what_was_removed(server)
         for tablet, held in server.lifecycle.all().items():
             self._forget_what_is_damaged(server, tablet)
             if held.state == FAILED and not damaged():
@@ -39,6 +41,13 @@ class Remembered:
             self.votes(server, tablet, who)
             if stone.superblock.last is not None and not stone.ended:
                 self._require(server, tablet, stone.superblock.last, who)
+
+    def _forget_what_was_removed(self, server: TabletServer) -> None:
+        """Of a dropped table: who still has a replica may copy it back to a server that has forgotten it."""
+        for known in (self.hard_states, self.newest):
+            for uuid, tablet in [key for key in known if key[0] == server.instance.uuid]:
+                if server.lifecycle.was_removed(tablet):
+                    del known[uuid, tablet]
 
     def _forget_what_is_damaged(self, server: TabletServer, tablet: str) -> None:
         """It comes back as one that has forgotten, once it counts for nothing any more."""
