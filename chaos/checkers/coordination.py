@@ -17,14 +17,15 @@ holds what was created, was not deleted, and belongs to no session that has ende
 What a list showed is there for those that begin later, whether or not its create was answered, and what one showed to be gone
 stays gone.
 
-**Versions**, per node: every compare-and-set that was carried out followed the version that it named, and one that was refused
-found another, each version was followed once, a read shows what was written with its version, and versions never fall from one answer to a later question. As
+**Versions**, per node: every compare-and-set that was carried out, known to its client or shown by a read, followed the version
+that it named, and one that was refused found another, each version was followed once, a read shows what was written with its version, and versions never fall from one answer to a later question. As
 versions order everything, this is linearizability, and needs no search.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from itertools import pairwise
 from typing import Any
 
 from ebla.chaos.checkers.verdict import (
@@ -243,19 +244,27 @@ def _versions(operations: list[Operation]) -> Iterator[Problem]:
                 f"{told(each)} was refused although the version that it found is the one that it named",
                 [each],
             )
-    yield from _between(changes, written)
     yield from _wrong_reads(operations, written)
+    yield from _between({**_shown_unanswered(operations), **written})
     yield from _falling(operations)
 
 
-def _between(changes: list[Operation], written: dict[int, Operation]) -> Iterator[Problem]:
+def _shown_unanswered(operations: list[Operation]) -> dict[int, Operation]:
+    """By version: the changes that nobody was answered, and that a read shows to have been carried out."""
+    unanswered = {
+        each.argument[1]: each
+        for each in operations
+        if each.name == "cas" and not each.known and not each.failed
+    }
+    reads = [each.answer for each in operations if each.name == "get" and each.known and each.answer]
+    return {version: unanswered[value] for value, version in reads if value in unanswered}
+
+
+def _between(written: dict[int, Operation]) -> Iterator[Problem]:
     """Nothing was written between the version that a change names and the one that it made."""
-    versions = sorted(written)
-    places = {version: place for place, version in enumerate(versions)}
-    for each in changes:
-        before, place = each.argument[0], places[each.answer[1]]
-        if place and versions[place - 1] > before:
-            other = written[versions[place - 1]]
+    for earlier, version in pairwise(sorted(written)):
+        each, other = written[version], written[earlier]
+        if earlier > each.argument[0]:
             yield f"{told(each)} was carried out although {told(other)} came between", [other, each]
 
 

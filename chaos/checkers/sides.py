@@ -11,7 +11,8 @@ the log of the survivor that was kept, and until the servers that were given up 
     what an earlier side acknowledged is here just if the survivor had it, and then in the same place
 
 Where nothing was forced this is what check_register asks for. What servers answered is seen in front of them (simulation/sides.py), so
-that no answer need be guessed to be of one side; an answer that none gave is a violation.
+that no answer need be guessed to be of one side; an answer that none gave is a violation, and so is one of a newer side than any that
+was seen.
 """
 
 from __future__ import annotations
@@ -65,6 +66,11 @@ def _check_key(key: Hashable, operations: list[Operation], seen: Seen) -> list[V
         problem = f"key {key!r}: {told(unheard[0])} was answered, and no server is seen to have done it"
         return [broken(problem, unheard[:1], len(operations))]
     sides = seen.sides.get(seen.tablets.get(key, ""), {})
+    newest = max(sides, default=-1)
+    unseen = [each for each in operations if each.known and min(_marks(each, seen)) > newest]
+    if unseen:
+        side = f"side {min(_marks(unseen[0], seen))}, of which no log is seen"
+        return [broken(f"key {key!r}: {told(unseen[0])} was answered on {side}", unseen[:1], len(operations))]
     return [_check_side(key, mark, sides, operations, seen) for mark in sorted(sides)]
 
 

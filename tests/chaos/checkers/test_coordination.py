@@ -246,6 +246,35 @@ def test_a_change_whose_answer_was_lost_may_be_read_or_never_be_seen() -> None:
     assert "is behind" in wrong(h)
 
 
+def unanswered(h: Script, process: int, before: int, value: int) -> None:
+    h.begin(process, "cas", "r", [before, value])
+    h.info(process)
+
+
+def test_a_change_that_was_never_answered_follows_the_version_that_it_names_or_none() -> None:
+    h = swaps(FIRST, SECOND)
+    unanswered(h, 7, 1, 30)
+    right(h)
+    h.did(8, "get", "r", answer=[30, 6])
+    assert "was carried out although cas 'r' [1, 20] -> [True, 5]" in wrong(h)
+
+    h = swaps(FIRST)
+    unanswered(h, 7, 1, 20)
+    unanswered(h, 8, 1, 30)
+    h.did(9, "get", "r", answer=[20, 4])
+    right(h)
+    h.did(9, "get", "r", answer=[30, 6])
+    assert "came between" in wrong(h)
+
+
+def test_a_change_over_one_that_was_never_answered_and_that_a_read_shows_is_found() -> None:
+    h = swaps(FIRST)
+    unanswered(h, 7, 1, 20)
+    h.did(8, "get", "r", answer=[20, 4])
+    h.did(9, "cas", "r", [1, 30], [True, 6])
+    assert "was carried out although cas 'r' [1, 20] by process 7" in wrong(h)
+
+
 # -- random histories of an object that is right, and the same with one answer changed
 
 

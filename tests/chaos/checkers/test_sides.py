@@ -96,5 +96,14 @@ def test_an_answer_that_no_server_gave_is_a_violation() -> None:
     assert verdict.valid is False and "no server is seen to have done it" in verdict.problem
 
 
+def test_an_answer_of_a_newer_side_than_any_that_is_seen_is_a_violation() -> None:
+    script = two_writes()
+    script.did(1, "read", "k", answer=1)  # what was acknowledged last is lost, and its log with it
+    verdict = judged(script, {0: {1: 3}}, {1: [(0, 3)], 2: [(2, 6)]}, {5: 0})
+    assert verdict.valid is False and "answered on side 2, of which no log is seen" in verdict.problem
+    verdict = judged(script, {}, {1: [(0, 3)], 2: [(0, 4)]}, {5: 0})
+    assert verdict.valid is False and "answered on side 0, of which no log is seen" in verdict.problem
+
+
 def test_nothing_is_judged_where_nothing_was_answered() -> None:
     assert judged(Script(), {}, {}, {}).valid is None
