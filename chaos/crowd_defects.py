@@ -3,6 +3,7 @@ chaos/planted.py names them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -74,3 +75,16 @@ def pass_over_a_single_row_behind_a_block() -> list[Swap]:
         return items, following
 
     return [(Memtable, "range", range_)]
+
+
+def read_the_oldest_of_what_was_frozen() -> list[Swap]:
+    honest = TabletStore.get_many
+
+    def get_many(self: TabletStore, keys: Sequence[bytes]) -> list[bytes | None]:
+        self.frozen.reverse()
+        try:
+            return honest(self, keys)
+        finally:
+            self.frozen.reverse()
+
+    return [(TabletStore, "get_many", get_many)]

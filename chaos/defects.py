@@ -379,6 +379,16 @@ def tell_nobody_who_watches() -> list[Swap]:
     return [(Namespace, "_set", set_quietly)]
 
 
+def tell_nobody_of_deletions() -> list[Swap]:
+    """He who watches finds nothing when he looks again, either."""
+    honest = Namespace.changed_since
+
+    def changed_since(self: Namespace, path: str, seen: int, children: bool) -> bool:
+        return path in self.nodes and honest(self, path, seen, children)
+
+    return [(Namespace, "changed_since", changed_since)]
+
+
 def expire_what_a_predecessor_heard() -> list[Swap]:
     honest = Timers.begin
 

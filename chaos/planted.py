@@ -411,6 +411,14 @@ _ALL = (
         crowd_defects.pass_over_a_single_row_behind_a_block,
         seed=1,
     ),
+    Defect(
+        "oldest-frozen-first",
+        "a read finds the oldest of the values of a key that scans froze one after the other",
+        "scans",
+        40,
+        crowd_defects.read_the_oldest_of_what_was_frozen,
+        seed=0,
+    ),
     *DISASTERS,
 )
 

@@ -69,6 +69,13 @@ MASTERS = (
         defects.tell_nobody_who_watches,
     ),
     Defect(
+        "deletions-not-told",
+        "who watches a node is not told that it was deleted",
+        "locks",
+        20,
+        defects.tell_nobody_of_deletions,
+    ),
+    Defect(
         "no-fresh-timeout",
         "a new master expires the sessions that it has not heard yet",
         "locks",

@@ -192,7 +192,7 @@ _ALL = (
             "slow_disk": 2.0,
             "full_disk": 1.0,
         },
-        lambda: [Bank(clients=10, slow=0.6), Registers(keys=6, tablets=3, many=0.7), Stamps()],
+        lambda: [Bank(clients=10, slow=0.6), Registers(keys=6, tablets=3, many=0.6, scanned=0.3), Stamps()],
         Shape(
             server={
                 **SMALL,

@@ -26,6 +26,7 @@ PARENTS = ("/nodes/a", "/nodes/b")
 REGISTERS = ("/registers/a", "/registers/b", "/registers/c")
 PAIR = "/pair"
 SIDES = ("/pair/left", "/pair/right")  # the version of the second is one above that of the first
+HEARD = "/heard"
 TIMEOUTS_S = (1.2, 3.0, 9.0)
 WAITS_S = (0.3, 3.0, 20.0)
 NODES_MAX = 8  # of one client, at a time
@@ -115,6 +116,7 @@ class Locks(Workload):
         for path in SIDES:
             await persist(client, lambda path=path: _get_side(client, path))  # type: ignore[misc]
         await persist(client, lambda: self._hear(client))
+        await persist(client, lambda: self._hear_the_end(client))
 
     async def _hear(self, client: Client) -> None:
         """Who watches a node hears of a change at once, and not because he looks again."""
@@ -134,6 +136,23 @@ class Locks(Workload):
         if late_s > HEARD_S_MAX or heard != [value, made]:
             told = f"who watched {path} heard of {heard} {late_s:.1f} s after {[value, made]} was set"
             self.problems.append(told)
+
+    async def _hear_the_end(self, client: Client) -> None:
+        """Whoever watches a node, or its parent's children, hears at once that it was deleted."""
+        path, nodes = f"{HEARD}/{self._take()}", client.db.coordination
+        async with await client.beside("session", None, nodes.session(30.0)) as session:
+            await client.beside("create", path, session.create(path, parents=True))
+            watches = [await nodes.watch(path), await nodes.watch(HEARD, children=True)]
+            calls = [client.beside("change", watch.path, watch.change(10.0)) for watch in watches]
+            hearing = asyncio.gather(*calls)
+            await client.clock.sleep(0.1)
+            began_s = client.now_s()
+            await client.beside("delete", path, session.delete(path))
+            node, _ = await hearing
+        late_s = client.now_s() - began_s
+        if late_s > HEARD_S_MAX or node is not None or watches[1].children:
+            left = f"{node} and {watches[1].children}"
+            self.problems.append(f"who watched {path} heard of {left} {late_s:.1f} s after it was deleted")
 
     def judge(self, history: History) -> Verdict:
         if self.problems:

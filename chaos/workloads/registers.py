@@ -12,7 +12,7 @@ from ebla import aio
 from ebla.chaos.checkers.register import check_register
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import History
-from ebla.chaos.workloads.base import Client, Workload, at_once, make_table, persist, until_stopped
+from ebla.chaos.workloads.base import Client, Workload, at_once, by_key, make_table, persist, until_stopped
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 
@@ -31,16 +31,24 @@ NOTHING_KNOWN = Applied()
 
 class Registers(Workload):
     """`keys` at a time; each is retired after `operations` of it, so that judging stays cheap. `many`: the share of reads
-    that ask for all of them in one call. `calls`: as many of a client begin at one moment, so that their rows
+    that ask for all of them in one call, `scanned`: that scan the table for them, which freezes what was written until then, so that
+    later reads find a key in several layers. `calls`: as many of a client begin at one moment, so that their rows
     travel together."""
 
     name = "registers"
 
     def __init__(
-        self, keys: int = 5, tablets: int = 2, operations: int = 80, many: float = 0.0, calls: int = 1
+        self,
+        keys: int = 5,
+        tablets: int = 2,
+        operations: int = 80,
+        many: float = 0.0,
+        scanned: float = 0.0,
+        calls: int = 1,
     ) -> None:
         self.keys = keys
         self.many = many
+        self.scanned = scanned
         self.calls = calls
         self.tablets = tablets
         self.operations = operations
@@ -84,6 +92,9 @@ class Registers(Workload):
 
     async def _step(self, client: Client, table: aio.Table, key: int) -> None:
         what = client.random.choices(("read", "write", "insert", "update", "delete"), (8, 5, 2, 2, 2))[0]
+        if what == "read" and self.scanned and client.random.random() < self.scanned:
+            await self._scan(client, table)
+            return
         if what == "read" and self.many and client.random.random() < self.many:
             await self._read_all(client, table)
             return
@@ -109,10 +120,23 @@ class Registers(Workload):
         call = table.get({"k": key}, deadline_s=client.deadline_s())
         await client.ask("read", key, None, call, lambda row: None if row is None else row["v"], reads=True)
 
-    async def _read_all(self, client: Client, table: aio.Table) -> None:
-        keys = list(self._live)
-        for key in keys:
+    def _all_keys(self) -> list[int]:
+        for key in self._live:
             self._asked[key] = self._asked.get(key, 0) + 1
+        return list(self._live)
+
+    async def _scan(self, client: Client, table: aio.Table) -> None:
+        keys = self._all_keys()
+
+        def values(found: pa.Table) -> list[int | None]:
+            rows = by_key(found["k"].to_pylist(), found["v"].to_pylist())
+            return [rows.get(key) for key in keys]
+
+        call = table.scan(deadline_s=client.deadline_s()).to_arrow()
+        await client.ask_many("read", keys, call, values, reads=True)
+
+    async def _read_all(self, client: Client, table: aio.Table) -> None:
+        keys = self._all_keys()
         call = table.get_many([{"k": key} for key in keys], deadline_s=client.deadline_s())
         await client.ask_many("read", keys, call, lambda rows: [row and row["v"] for row in rows], reads=True)
 
