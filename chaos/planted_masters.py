@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ebla.chaos import defects
+from ebla.chaos import defects, standby_defects
 from ebla.chaos.defect import LATE_PROMISES, Defect
 
 MASTERS = (
@@ -46,6 +46,13 @@ MASTERS = (
         60,
         defects.follow_and_read_no_further,
         seed=0,
+    ),
+    Defect(
+        "follows-without-sets",
+        "a standby passes over edits that only set nodes",
+        "locks",
+        20,
+        standby_defects.follow_without_what_was_set,
     ),
     Defect(
         "sequences-in-memory",

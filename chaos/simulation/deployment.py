@@ -238,6 +238,19 @@ class Deployment:
                 found.append(node)
         return found
 
+    def apart(self) -> list[str]:
+        """Masters whose catalog is not, or not yet, that of the one that serves."""
+        serving = self.reigning(self.master_address())
+        if serving is None or len(self.masters) == 1:
+            return []
+        wanted, found = serving.catalog.image(), []
+        for address in self.masters:
+            role = self.cluster.role(address) if self.cluster.alive(address) else None
+            standby = getattr(role, "standby", None)  # none before it has started
+            if standby is None or standby.catalog.image() != wanted:
+                found.append(address)
+        return found
+
     # -- clients
 
     def connect(self, name: str) -> tuple[aio.Database, World]:

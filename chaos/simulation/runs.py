@@ -188,8 +188,8 @@ class Run:
             raise Violation(f"{ANSWER_S_MAX:g} s after everything was healed nobody has answered {left}")
 
     async def _agree(self, deployment: Deployment) -> None:
-        """Every replica that can must give the same digest, every tablet must have a majority of them, and every journal
-        node must count again."""
+        """Every replica that can must give the same digest, every tablet must have a majority of them, every journal node must
+        count again, and every master have one catalog."""
         _, world = deployment.connect("auditor")
         until = self.loop.time() + AGREE_S_MAX
         while True:
@@ -203,6 +203,8 @@ class Run:
     async def _disagreement(self, deployment: Deployment, world: Any) -> str:
         if rejoining := deployment.rejoining():
             return f"{', '.join(rejoining)} lost their journals, and do not count again"
+        if apart := deployment.apart():
+            return f"{', '.join(apart)} have another catalog than {deployment.master_address()}"
         try:
             infos = await table_infos(world.network, deployment.master_address())
         except EblaError as error:

@@ -11,6 +11,7 @@ import pytest
 from ebla.chaos import soak
 from ebla.chaos.history import History
 from ebla.chaos.plans import NODES, Fault, Plan
+from ebla.chaos.planted import planted
 from ebla.chaos.scenarios import SCENARIOS, scenario
 from ebla.chaos.simulation.runs import Run, plan_of
 from ebla.chaos.simulation.story import replicas, story
@@ -44,6 +45,13 @@ def test_every_scenario_has_a_run_that_is_made_twice_and_the_docs_say_how_many_t
     told = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
     words = f"the seeds of `make test`: {SEEDS} of each of {len(SCENARIOS)} scenarios"
     assert words in told, f"write into the table of figures in docs/testing.md: {words}"
+
+
+def test_a_standby_with_another_catalog_is_found_though_it_never_takes_over() -> None:
+    plan = Plan("locks", 0, ())
+    with planted("follows-without-sets"):
+        report = Run(scenario("locks"), plan).go()
+    assert "have another catalog than master/" in report.violation
 
 
 def test_every_kind_of_fault_has_an_effect_and_is_undone() -> None:
