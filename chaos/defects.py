@@ -212,6 +212,14 @@ def count_the_lease_from_the_answer() -> list[Swap]:
     return [(Progress, "answered", answered)]
 
 
+def trust_the_lease_as_long_as_votes_are_withheld() -> list[Swap]:
+    def lease_until(self: Leadership, now: float) -> float:
+        acked = [now if uuid == self.me else self.peers[uuid].acked_at for uuid in self._voters]
+        return majority_least(acked, self._majority) + self._limits.election_s_min
+
+    return [(Leadership, "lease_until", lease_until)]
+
+
 def lead_on_after_abdicating() -> list[Swap]:
     def carry_on(self: RaftCore) -> None:
         lead = self._lead

@@ -128,6 +128,14 @@ _ALL = (
         seed=148,
     ),
     Defect(
+        "lease-without-margin",
+        "a lease is trusted for as long as votes are withheld, as if no clock ran faster than another",
+        "drift",
+        100,
+        defects.trust_the_lease_as_long_as_votes_are_withheld,
+        seed=32,
+    ),
+    Defect(
         "vote-right-after-a-restart",
         "a restarted replica helps a challenger of the leader that it listened to before",
         "restarts",
