@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from ebla.chaos import alter_defects, crowd_defects, defects, repair_defects
 from ebla.chaos.defect import LATE_DUPLICATES, SLOW_AND_CUT_OFF, Defect
 from ebla.chaos.planted_disasters import DISASTERS
+from ebla.chaos.planted_disks import DISKS
 from ebla.chaos.planted_masters import MASTERS
 from ebla.storage.errors import InvalidArgument
 
@@ -428,6 +429,7 @@ _ALL = (
         seed=0,
     ),
     *DISASTERS,
+    *DISKS,
 )
 
 DEFECTS = {defect.name: defect for defect in _ALL}

@@ -189,6 +189,8 @@ _ALL = (
             "isolate": 2.0,
             "cut_master": 2.0,
             "cut_clients": 2.0,
+            "lose": 1.0,
+            "repeat": 4.0,
             "slow_disk": 2.0,
             "full_disk": 1.0,
         },

@@ -53,7 +53,8 @@ class Nemesis(HostLosses):
         if isinstance(error, DirectoryLocked):
             return address in self._zombies
         if isinstance(error, DiskFull):
-            return self.cluster.state(address).full  # a start on a full disk; Ray tries again
+            # A start on a full disk; Ray tries again. Who runs must bear it.
+            return self.cluster.state(address).full and not self.cluster.came_up(address)
         if isinstance(error, DiskFailed):
             return self.cluster.state(address).failed is not None
         if isinstance(error, OldCopy):

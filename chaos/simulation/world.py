@@ -236,6 +236,11 @@ class SimulatedCluster:
         """Whether there is, or was, a node at this address."""
         return address in self._nodes
 
+    def came_up(self, address: str) -> bool:
+        """Whether the last start at this address succeeded, be its node gone by now."""
+        starting = self._nodes[address].starting if address in self._nodes else None
+        return starting is not None and starting.done() and starting.exception() is None
+
     def paused(self, address: str) -> bool:
         return self.alive(address) and self._nodes[address].domain.paused
 
