@@ -358,6 +358,14 @@ _ALL = (
         seed=0,
     ),
     Defect(
+        "promoted-while-pending",
+        "a leader promotes a pre-voter while another change of members is not committed",
+        "members",
+        60,
+        repair_defects.promote_beside_a_pending_change,
+        seed=5,
+    ),
+    Defect(
         "compare-and-set-ignored",
         "a change of members is made from another configuration than the one that it was asked for",
         "members",

@@ -12,11 +12,12 @@ from ebla.actors.tablet.copy_job import Job
 from ebla.actors.tablet.copying import Copies
 from ebla.actors.tablet.deletion import Deletion
 from ebla.actors.tablet.lifecycle import Lifecycle
-from ebla.actors.tablet.raft import election
+from ebla.actors.tablet.raft import election, membership
+from ebla.actors.tablet.raft.core import RaftCore
 from ebla.actors.tablet.raft.election import Ballot
 from ebla.actors.tablet.raft.leadership import Leadership
 from ebla.actors.tablet.raft.log_index import LogIndex
-from ebla.actors.tablet.raft.messages import Configuration, HardState, VoteRequest
+from ebla.actors.tablet.raft.messages import PRE_VOTER, Configuration, HardState, VoteRequest
 from ebla.actors.tablet.raft.progress import Progress
 from ebla.actors.tablet.raft.state import RaftState
 from ebla.actors.tablet.raft.tombstone import Tombstone
@@ -130,6 +131,19 @@ def non_voters_elect() -> list[Swap]:
         return ballot
 
     return [(RaftState, "_become_candidate", everybody)]
+
+
+def promote_beside_a_pending_change() -> list[Swap]:
+    def promote(self: RaftCore, peer: str, sent_at: float, committed: int) -> None:
+        lead, member = self._lead, self.configuration.peer(peer)
+        if lead is None or lead.transfer is not None or self.commit_index < lead.noop:
+            return
+        if member is None or member.kind != PRE_VOTER or not lead.peers[peer].caught_up(committed):
+            return
+        if self._now - sent_at <= self.limits.election_s_min:
+            self._append_configuration(membership.promoted(self.configuration, peer))
+
+    return [(RaftCore, "_promote", promote)]
 
 
 def promote_at_once() -> list[Swap]:

@@ -80,6 +80,7 @@ class Membership:
         only_voters_count(replica, who)
         if core.role != LEADER:
             return
+        one_change_at_a_time(replica, who)
         before = self.reigns.get((replica.tablet, core.term))
         if before is not None:
             commits_have_a_majority(replica, before, who)
@@ -112,6 +113,17 @@ class Membership:
                 changes_were_asked_for(before, made, asked, who)
             elif reign is not None:
                 promoted_have_caught_up(replica, promoted, reign, who)
+
+
+def one_change_at_a_time(replica: Replica, who: str) -> None:
+    """Of two that a leader has made, and that are not committed, the second may have a majority that the first one's basis lacks."""
+    core, log = replica.core, replica.log
+    pending = [
+        made.index
+        for made in core.log.configurations
+        if core.commit_index < made.index <= log.last_index and log.position(made.index).term == core.term
+    ]
+    assert len(pending) <= 1, f"{who} has made changes of members at {pending}, and none is committed"
 
 
 def made_from(replica: Replica, index: int) -> int | None:
