@@ -132,16 +132,17 @@ def _server(address: str, survey: Survey) -> ServerHealth:
     )
     age_s = None if heard is None else heard.heartbeat_age_s
     if isinstance(said, Unanswered):
+        stopped = heard is not None and heard.drained
         return ServerHealth(
             address=address,
-            status=STOPPED if heard is not None and heard.drained else UNREACHABLE,
+            status=STOPPED if stopped else UNREACHABLE,
             uuid=None if heard is None else heard.uuid or None,
             host=None if heard is None else heard.host,
-            replicas=0 if heard is None else heard.replicas,
+            replicas=0 if heard is None or stopped else heard.replicas,
             leaders=0,
             failed=0,
             heartbeat_age_s=age_s,
-            error=said.message,
+            error="it gives no answer, and nobody needs it" if stopped else said.message,
             draining=heard is not None and heard.draining,
             maintained=heard is not None and heard.maintained,
         )

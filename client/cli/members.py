@@ -259,7 +259,7 @@ def _told(reply: MembersReply) -> list[str]:
             role += ", goes when its replacement has caught up"
         told.append(f"{host_of(peer.address)} ({role})")
     lines = [f"tablet {short(reply.tablet)}: {', '.join(told)}"]
-    if any(peer.promote for peer in reply.configuration.peers):
+    if any(peer.member != "voter" or peer.replace for peer in reply.configuration.peers):
         lines.append(
             brief(
                 f"`ebla tablet copies --watch` shows the copy, `ebla tablet show {short(reply.tablet)}` the rest"

@@ -32,6 +32,16 @@ def test_a_replica_moves_and_the_command_tells_the_members_and_what_shows_the_co
     assert (document["tablet"], document["waited"]) == (tablet, False)
 
 
+def test_what_a_removal_or_a_further_replica_has_copied_is_shown_by_the_same_command(
+    repairing: Repairing, tablet: str, places: dict[str, str]
+) -> None:
+    """A move said so, and these said nothing of a copy."""
+    shows = "`ebla tablet copies --watch` shows the copy"
+    assert shows in repairing("tablet", "remove-replica", tablet, places["follower"]).out
+    further = ("tablet", "add-replica", tablet, places["spare"], "--role", "non-voter")
+    assert shows in repairing(*further).out
+
+
 @pytest.mark.parametrize("who", ["leader", "follower"])
 def test_with_wait_a_move_is_over_when_the_command_is(
     repairing: Repairing, tablet: str, places: dict[str, str], who: str
@@ -292,7 +302,8 @@ def test_a_host_that_is_gone_for_good_is_forgotten(
     shown = repairing("check", prepare=drained)
     assert shown.status == 0, shown.out
     line = next(row for row in shown.lines if row.startswith("b "))
-    assert line.split()[1] == "STOPPED"
+    assert line.split()[1:3] == ["STOPPED", "0"]
+    assert "drains; it gives no answer, and nobody needs it" in line
     done = repairing("nodes", "forget", "b", prepare=drained, looked=looked)
     assert (done.status, done.lines, ended) == (0, ["b is forgotten"], ["tablet-server/b"])
     document = repairing("nodes", "forget", "tablet-server/b", "--json", prepare=drained).json
