@@ -11,7 +11,7 @@ from ebla.cli import views
 from ebla.cli.cluster import Cluster, within
 from ebla.cli.commands import command
 from ebla.cli.problems import FAILED
-from ebla.cli.render import brief, count, short
+from ebla.cli.render import count, short
 from ebla.cli.ui import Progress, Ui
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 LOOKS_MAX = 4  # an election takes about two seconds; what is still wrong after four looks is told
 LOOK_AGAIN_S = 0.7
 TABLETS_SHOWN = 10
+FORCED_SHOWN = 5
 
 
 async def look(
@@ -112,17 +113,15 @@ def _forced(health: ClusterHealth) -> list[str]:
     forced = [f"{each.table} {short(each.tablet)}" for each in health.tablets if each.unsafe]
     if not forced:
         return []
-    return [
-        brief(
-            f"  forced without a majority once, so that acknowledged writes may be missing: {', '.join(forced)}"
-        )
-    ]
+    more = [f"and {len(forced) - FORCED_SHOWN} more"] if len(forced) > FORCED_SHOWN else []
+    told = ", ".join([*forced[:FORCED_SHOWN], *more])
+    return [f"  forced without a majority once, so that acknowledged writes may be missing: {told}"]
 
 
 def _set_aside(health: ClusterHealth) -> list[str]:
     """Of servers that came back as new ones: what they had is not used any more, and not deleted either."""
     return [
-        brief(f"  {server.address} is a new server; set aside is {server.set_aside}")
+        f"  {server.address} is a new server; set aside is {server.set_aside}"  # all of it: it is a path
         for server in health.servers
         if server.set_aside
     ]

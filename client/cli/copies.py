@@ -253,7 +253,9 @@ class _Bars:
 
     def show(self, seen: Seen) -> None:
         for each in seen.ended:
-            self._progress.update(self._tasks[each.job.tablet, each.job.target], text=_told(each))
+            task = self._tasks[each.job.tablet, each.job.target]
+            whole = {"completed": each.job.copied_bytes, "total": each.job.copied_bytes}
+            self._progress.update(task, text=_told(each), **(whole if each.how == "copied" else {}))
         for job in seen.jobs:
             key = job.tablet, job.target
             if key not in self._tasks:

@@ -160,6 +160,24 @@ def test_on_a_terminal_each_copy_has_a_bar_with_its_rate_and_what_is_left(
     assert "40.0/40.0 MiB" in last and "copied after 4.0 s" in last
 
 
+def test_the_bar_of_a_copy_that_is_done_is_full(
+    repairing: Repairing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stayed where it was when somebody looked last, as if something were missing."""
+    printed = io.StringIO()
+    console = Console(file=printed, width=120, force_terminal=True, color_system=None)
+    monkeypatch.setattr(Ui, "out", property(lambda self: console))
+
+    async def prepare(stage: RepairStage) -> None:
+        stage.of("c").copies[:] = [(job(copied=30 * MIB),), ()]
+        stage.of("c").ended[:] = [job(copied=41 * MIB)]
+        stage.of("c").replicas[:] = [replica("aaaa1111", ABC)]
+
+    assert repairing("tablet", "copies", "--watch", prepare=prepare).status == 0
+    last = [line for line in printed.getvalue().splitlines() if "aaaa1111" in line][-1]
+    assert "41.0/41.0 MiB" in last and "copied after" in last, last
+
+
 def test_a_copy_is_cancelled_at_the_server_that_copies(repairing: Repairing) -> None:
     asked: list[Any] = []
 

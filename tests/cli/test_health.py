@@ -13,6 +13,7 @@ from ebla.actors import messages as m
 from ebla.actors.incarnations import old_copy
 from ebla.actors.tablet.raft.marks import GIVEN_UP
 from ebla.actors.tablet.raft.messages import NON_VOTER, Configuration, Peer
+from ebla.cli import check
 from ebla.cli.render import brief
 from ebla.health import LAG_ENTRIES_MAX, judge, may_pass, worst
 from ebla.storage.schema import TableSchema
@@ -350,6 +351,18 @@ def test_a_server_that_lost_a_disk_is_not_well_and_one_that_came_back_as_a_new_o
     assert "/data/2 (Input/output error); replace the disk" in (health.servers[2].error or "")
     assert health.servers[1].set_aside == "/x.set-aside of server f: a sync failed"
     assert not health.healthy
+
+
+def test_a_directory_that_was_set_aside_and_a_forced_tablet_are_named_in_full() -> None:
+    """They were cut off where the line was long: in the middle of the path, or before the tablet."""
+    path = "/mnt/data-of-this-host/ebla/host-4/tablet-server.set-aside of server 82875e17: it was forgotten"
+    anew = replace(state("b", report("b")), set_aside=path)
+    health = judge(replace(WELL, states={**WELL.states, address("b"): anew}))
+    assert check._set_aside(health) == [f"  {address('b')} is a new server; set aside is {path}"]
+    forced = [replace(health.tablets[0], unsafe=1, tablet=f"{number}" * 32) for number in range(7)]
+    (line,) = check._forced(replace(health, tablets=tuple(forced)))
+    named = ", ".join(f"flights {f'{number}' * 8}" for number in range(5))
+    assert line.endswith(f"may be missing: {named}, and 2 more")
 
 
 def test_a_replica_that_can_go_nowhere_is_said_to_lack_a_host() -> None:

@@ -253,7 +253,7 @@ def test_what_a_replica_says_counts_for_nothing_while_what_was_forced_on_it_is_n
         group.cluster.network.cut(address(survivor), address(other))
         await group.sleep(5.0)
         group.cluster.network.heal()
-        with pytest.raises(errors.Unavailable, match="was not committed"):
+        with pytest.raises(errors.Unavailable, match="is not committed: too few of"):
             await force(group, survivor, uuids(group, survivor, other))
         assert replica.core.configuration.unsafe == 1 and replica.report().error == NOT_COMMITTED
         await group.restart(other)
