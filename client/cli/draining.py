@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 ASK_S = 15.0
 BLOCKED_LOOKS_MAX = 10  # a second apart: a server that is just not heard does not end a drain
 STOP_S = 60.0
+ASIDE_S, AGAIN_S = 15.0, 0.3
 NAMED_MAX = 8  # tablets in one line; `--json` has all
 
 
@@ -58,6 +59,8 @@ def drain(
             _warn(ui, dropped)
         if wait or stop:
             reply = await _emptied(cluster, host, reply, timeout, progress)
+        if stop:
+            await _set_aside(cluster, reply, progress)
         return reply, {} if off else await _staying(cluster, reply)
 
     with ui.working("nodes drain") as progress:
@@ -102,6 +105,28 @@ async def _emptied(
 
     await until(look, timeout_s, progress, "nodes drain")
     return seen
+
+
+async def _set_aside(cluster: Cluster, reply: DrainReply, progress: Progress) -> None:
+    """Who is stopped before it was told that it left comes back with replicas that nobody wants. For a while only: they are set
+    aside then, too."""
+    import asyncio
+
+    from ebla.actors.messages import Empty, ServerState
+    from ebla.survey import ask
+    from ebla.verdicts import Unanswered
+
+    async def holds(address: str) -> int:
+        said = await ask(cluster.network, address, "status", Empty(), ServerState, ASIDE_S)
+        return 0 if isinstance(said, Unanswered) else sum(each.state != "deleted" for each in said.replicas)
+
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + ASIDE_S
+    while left := sum([await holds(each.address) for each in reply.servers]):
+        if clock() >= deadline:
+            return
+        progress.step(f"{count(left, 'replica')} being set aside")
+        await asyncio.sleep(AGAIN_S)
 
 
 def _waiting(reply: DrainReply) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from ebla.actors import messages as m
 from ebla.actors.master.messages import AddReplicaRequest, DrainReply, DrainRequest
 from ebla.actors.repair_messages import UNHEALTHY
 from ebla.actors.tablet.raft.messages import Configuration, Peer
@@ -234,6 +237,30 @@ def test_a_host_is_drained_and_its_server_stopped(
     assert begun.status == 0 and begun.lines[0].startswith("b drains: ")
     back = repairing("nodes", "drain", "b", "--off")
     assert back.status == 0 and back.lines[0].startswith("b may have replicas again")
+
+
+def test_a_server_is_stopped_when_what_it_had_is_set_aside(
+    repairing: Repairing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was stopped as soon as it was a member of nothing, and came back with the replica that it had left last."""
+    monkeypatch.setattr(launch, "stop", lambda name, addresses, *, timeout_s: tuple(addresses))
+
+    async def slowly(stage: RepairStage) -> None:
+        server = stage.server("b")
+        honest = server._bury
+
+        async def bury(request: m.DeleteTabletRequest) -> m.Empty:
+            await asyncio.sleep(3.0)
+            return await honest(request)
+
+        monkeypatch.setattr(server, "_bury", bury)
+
+    async def looked(stage: RepairStage) -> None:
+        held = [replica.state for replica in stage.server("b").replicas.values()]
+        assert held and set(held) == {m.DELETED}
+
+    done = repairing("nodes", "drain", "b", "--stop", prepare=slowly, looked=looked)
+    assert (done.status, done.lines) == (0, ["b is drained; its tablet server has stopped"]), done.err
 
 
 def test_a_drain_says_which_non_voters_are_not_made_elsewhere(
