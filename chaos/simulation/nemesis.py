@@ -73,6 +73,7 @@ class Nemesis(HostLosses):
     async def _at(self, began: float, fault: Fault) -> None:
         await asyncio.sleep(max(0.0, began + fault.at_s - self.cluster.loop.time()))
         self.cluster.loop.trace("fault", fault)
+        self.begun[fault.kind] += 1
         await getattr(self, f"_{fault.kind}")(self._found(fault))
 
     def _found(self, fault: Fault) -> Fault:

@@ -22,6 +22,7 @@ class NetworkFaults:
     def __init__(self, deployment: Deployment) -> None:
         self.deployment = deployment
         self.network = deployment.cluster.network
+        self.begun: Counter[str] = Counter()
         self.effects: Counter[str] = Counter()
         self._in_force: dict[tuple[str, str], list[float]] = {}
         self._unended: list[tuple[str, Callable[[], float], float]] = []

@@ -48,7 +48,8 @@ class Violation(AssertionError):
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What a run came to. `violation`: empty if all held. `void`: too little happened to judge, or a checker gave up.
-    `asked` and `carried_out`: of each kind of operation, by `<workload>.<operation>`. `verbs`: how often roles did what they were
+    `begun` and `effects`: faults by
+    kind. `asked` and `carried_out`: of each kind of operation, by `<workload>.<operation>`. `verbs`: how often roles did what they were
     called for, by method."""
 
     scenario: str
@@ -61,6 +62,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     answered: int
     unknown: int
     healed_s: float
+    begun: dict[str, int]
     effects: dict[str, int]
     fired: dict[str, int]
     crashed: dict[str, int]
@@ -275,6 +277,7 @@ class Run:
             answered=answered,
             unknown=events.count(INFO),
             healed_s=self.healed_s,
+            begun=dict(self.nemesis.begun) if self.nemesis else {},
             effects=dict(self.nemesis.effects_so_far()) if self.nemesis else {},
             fired=dict(self.points.fired),
             crashed=dict(self.points.crashed),

@@ -98,13 +98,16 @@ def _failing(ui: Ui, task: Task) -> Plan:
 def _faults(plan: Plan, report: Report) -> list[Any]:
     if not plan.faults:
         return []
-    without = []
-    for kind, count in Counter(fault.kind for fault in plan.faults).items():
-        idle = count - report.effects.get(kind, 0)
-        if idle > 0:
-            without.append(kind if count == 1 else f"{kind} ({idle} of {count})")
+    planned = Counter(fault.kind for fault in plan.faults)
+    begun, effects = Counter(report.begun), Counter(report.effects)
+    told = {"had no effect": begun - effects, "had not begun when it ended": planned - begun}
     table = listing(("", "fault"), [("", str(fault)) for fault in plan.faults])
-    return [table, *([f"had no effect: {', '.join(without)}"] if without else [])]
+    return [table, *(f"{what}: {_listed(which, planned)}" for what, which in told.items() if which)]
+
+
+def _listed(which: Counter[str], planned: Counter[str]) -> str:
+    parts = (kind if planned[kind] == 1 else f"{kind} ({which[kind]} of {planned[kind]})" for kind in which)
+    return ", ".join(parts)
 
 
 def _plan(scenario: str | None, seed: int | None, path: Path | None, defect: str) -> Plan:

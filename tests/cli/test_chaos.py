@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -101,6 +102,19 @@ def test_faults_that_did_nothing_are_named(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert "\nhad no effect: crash (1 of 2), pause\n" in done.stdout
     assert "had no effect" not in run("replay", "-s", "calm", "--seed", "1").stdout
+
+
+def test_faults_that_a_violation_forestalled_are_not_said_to_be_without_effect() -> None:
+    told = json.loads(run("replay", "--defect", "no-lease", "--json").stdout)
+    begun, planned = told["begun"], Counter(fault["kind"] for fault in told["plan"]["faults"])
+    unbegun = [kind for kind in planned if kind not in begun]
+    assert unbegun, "it breaks a promise before its last fault"
+    shown = run("replay", "--defect", "no-lease").stdout
+    (forestalled,) = re.findall(r"^had not begun when it ended: (.*)$", shown, re.MULTILINE)
+    idle = [
+        kind for line in shown.splitlines() if "no effect" in line for kind in re.findall(r"[a-z_]+", line)
+    ]
+    assert set(unbegun) <= set(re.findall(r"[a-z_]+", forestalled)) and not set(unbegun) & set(idle)
 
 
 class Failing:
