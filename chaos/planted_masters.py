@@ -20,7 +20,7 @@ MASTERS = (
         "masters",
         60,
         defects.believe_in_a_lease_for_ever,
-        seed=4,
+        seed=8,
     ),
     Defect(
         "fence-skipped",
@@ -36,7 +36,7 @@ MASTERS = (
         "masters",
         20,
         defects.promise_an_epoch_again,
-        seed=2,
+        seed=6,
         faults=LATE_PROMISES,
     ),
     Defect(

@@ -34,6 +34,7 @@ from ebla.chaos.workloads.bank import Bank
 from ebla.chaos.workloads.base import Workload
 from ebla.chaos.workloads.chains import Chains
 from ebla.chaos.workloads.churn import HAND_OVERS, TABLES, Churn
+from ebla.chaos.workloads.inspections import Inspections
 from ebla.chaos.workloads.locks import Locks
 from ebla.chaos.workloads.moves import COPIES, Moves
 from ebla.chaos.workloads.registers import Registers
@@ -244,7 +245,7 @@ _ALL = (
             "lose_disk": 0.8,
             "clock_rate": 3.0,
         },
-        lambda: [Churn(TABLES), Registers(keys=2)],
+        lambda: [Churn(TABLES), Registers(keys=2), Inspections()],
         _MASTERS,
         duration_s=12.0,
         holds_s={"isolate": (1.0, 6.0), "pause": (1.0, 6.0), "crash": (0.5, 4.0)},
@@ -374,7 +375,7 @@ _ALL = (
     Scenario(  # the same of masters that fail over
         "takeovers",
         {"crash": 2.0, "pause": 1.0, "isolate": 1.5, "cut": 1.0, "cut_one_way": 1.0, "lose": 0.5},
-        lambda: [Alters(), Churn(TABLES)],
+        lambda: [Alters(), Churn(TABLES), Inspections()],
         _MASTERS,
         duration_s=15.0,
         holds_s={"isolate": (1.0, 3.0), "pause": (1.0, 3.0), "crash": (0.5, 3.0), "cut": (1.0, 3.0)},

@@ -48,9 +48,6 @@ PAIRS_EVERY = 18  # one run of so many is made twice
 VOID_SHARE_MAX = 0.02  # of the runs; with more of them the others were lucky
 AHEAD_MAX = 4  # runs handed to a worker before it has finished one
 SHRINK_RUNS_MAX = 60
-# Calls that hundreds of runs may do without: `ebla check` and `ebla journal status` make the first, and no scenario does; by the
-# second a standby gets what the journal has let go of, once in a few dozen runs.
-ASIDE = ("journal_writer", "read_checkpoint")
 KIND_WORDS = 6  # of a violation, beside numbers and names
 IS_A_WORD = re.compile(r"[A-Za-z][A-Za-z-]*:?")
 
@@ -113,8 +110,7 @@ class Soak:
     def _verbs(self) -> list[str]:
         whole = set(self.per_scenario) >= set(SCENARIOS)
         roles = (TabletServer, Master, GroupMaster, JournalNode) if whole else ()
-        found = dict.fromkeys(verb for role in roles for verb in methods(role))
-        return [verb for verb in found if verb not in ASIDE]
+        return list(dict.fromkeys(verb for role in roles for verb in methods(role)))
 
     def points(self) -> list[str]:
         """The fault points that the scenarios of the runs could come to: where there is one master, nobody keeps a

@@ -130,6 +130,8 @@ class Run:
             is_down=deployment.is_down,
             gone=deployment.gone,
             read_file=lambda address, path: deployment.cluster.state(address).outside.get(path),
+            servers=deployment.servers,
+            journals=deployment.journals,
         )
         await self._start_clients(deployment, workloads, stage)
         await asyncio.gather(nemesis.run(self.scenario.duration_s), asyncio.sleep(self.scenario.duration_s))

@@ -151,7 +151,8 @@ class Stage:
     """What the clients of a run share: whether it is time to stop, how many replicas tables have, how long a client pauses
     between two operations, at most, and how a process beside a tablet server reads its rows, where there are such. `is_down`: what
     an operator sees who stands before the machine with this address; `gone`: those that are lost for good;
-    `read_file`: what lies in a file on the host of a server, if there is one."""
+    `read_file`: what lies in a file on the host of a server, if there is one. `servers` and `journals`: addresses of tablet
+    servers and journal nodes, as Ray knows them."""
 
     stopping: bool = False
     replicas: int = 3
@@ -160,6 +161,8 @@ class Stage:
     is_down: Callable[[str], bool] = lambda address: False
     gone: Collection[str] = ()
     read_file: Callable[[str, str], bytes | None] = lambda address, path: None
+    servers: Sequence[str] = ()
+    journals: Sequence[str] = ()
 
 
 class Workload(Protocol):

@@ -3,6 +3,7 @@ and a node whose directory was lost."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from ebla.actors.journal.channel import ChannelStatus
     from ebla.actors.journal.messages import JournalStatus, SegmentStatus
     from ebla.actors.master.messages import JournalWriterStatus
-    from ebla.verdicts import JournalHealth, Unanswered
+    from ebla.verdicts import JournalHealth, Survey, Unanswered
 
 REJOIN_S = 30.0
 
@@ -52,20 +53,29 @@ def status(ui: Ui) -> None:
             "this deployment has no journal: its only master keeps the catalog by itself",
             hint="a new deployment may have one: `ebla up --masters 2 --journals 3`",
         )
-    ui.show(_document(told), *_head(told), "", _table(told), *_remarks(told))
+    ui.show(*shown(told))
+
+
+def shown(told: Told) -> list[Any]:
+    """The document, and what is printed."""
+    return [_document(told), *_head(told), "", _table(told), *_remarks(told)]
 
 
 async def look(cluster: Cluster) -> Told:
+    seen = await cluster.survey(tables=())
+    return told_by(seen, await hosts(cluster, list(seen.journals)))
+
+
+def told_by(seen: Survey, slots: Mapping[str, str | None]) -> Told:
+    """`slots`: of the nodes that said where they are."""
     from ebla.mastery import judge_journals
     from ebla.verdicts import Unanswered
 
-    seen = await cluster.survey(tables=())
     active = next(
         (a for a, said in seen.masters.items() if not isinstance(said, Unanswered) and said.role == "active"),
         None,
     )
     writer = seen.writer
-    slots = await hosts(cluster, list(seen.journals))
     channels = {} if writer is None or isinstance(writer, Unanswered) else {n.node: n for n in writer.nodes}
     found = []
     for health in judge_journals(seen):

@@ -1,0 +1,94 @@
+"""An operator who looks at a journal under faults notices what must not be seen there."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from ebla.actors.figures import Percentiles
+from ebla.actors.journal.messages import (
+    JournalId,
+    JournalNodeStatus,
+    JournalStatus,
+    SegmentState,
+    SegmentStatus,
+)
+from ebla.actors.master.messages import JournalWriterStatus
+from ebla.chaos import soak
+from ebla.chaos.plans import Plan
+from ebla.chaos.scenarios import scenario
+from ebla.chaos.simulation.runs import Run
+from ebla.chaos.workloads.inspections import Seen
+from ebla.verdicts import Survey, Unanswered
+
+JOURNAL = JournalId("catalog", "one")
+
+
+def segment(end: int, *, finalized: bool = True, digest: int = 7) -> SegmentStatus:
+    return SegmentStatus(SegmentState(1, end, finalized, 3, 0, digest), 100, 0, not finalized)
+
+
+def status(**changes: object) -> JournalStatus:
+    told = JournalStatus(
+        journal=JOURNAL,
+        nodes=("journal/0",),
+        promised=3,
+        writer=3,
+        committed=9,
+        last=9,
+        lag_txns=0,
+        segments=(segment(5),),
+        batches=1,
+        batches_lagging=0,
+        edits=9,
+        bytes=100,
+        served_edits=0,
+        synced_segments=0,
+        sync_ms=Percentiles(0, 0.0, 0.0, 0.0, 0.0, 0.0),
+    )
+    return replace(told, **changes)
+
+
+def survey(active: tuple[int, int] | None = (3, 9), uuid: str = "a", **changes: object) -> Survey:
+    node = JournalNodeStatus(uuid, 1, "journal/0", (status(**changes),))
+    told = None if active is None else JournalWriterStatus(JOURNAL, *active, 6, ())
+    return Survey({}, (), (), {}, (), {"journal/0": node, "journal/1": Unanswered("TimedOut", "")}, told)
+
+
+GOOD = (survey(), survey(None), survey((4, 9), promised=4), survey((4, 12), promised=4, committed=12))
+
+
+def test_a_journal_that_goes_on_gives_no_cause_for_complaint() -> None:
+    seen = Seen()
+    for look in GOOD:
+        seen.look_at(look)
+    seen.look_at(survey((4, 12), uuid="b", promised=1, writer=0, committed=0, segments=()))
+    assert seen.problems == [], "an empty directory in the place of a lost one is another node"
+
+
+@pytest.mark.parametrize(
+    ("look", "words"),
+    [
+        (survey(None, promised=3, committed=12), "went back: {'promised': (4, 3)}"),
+        (survey(None, promised=4, committed=11), "went back: {'committed': (12, 11)}"),
+        (survey((3, 12), promised=4, committed=12), "went from (4, 12) to (3, 12)"),
+        (survey((5, 11), "b"), "went from (4, 12) to (5, 11)"),
+        (survey((4, 12), promised=4, committed=13), "calls 13 committed, the active master after it 12"),
+        (survey(None, "b", segments=(segment(6),)), "segment 1 ended as (5, 7)"),
+        (survey(None, "b", segments=(segment(5, digest=8),)), "segment 1 ended as (5, 7)"),
+    ],
+)
+def test_what_goes_back_or_is_ahead_or_ends_twice_is_told(look: Survey, words: str) -> None:
+    seen = Seen()
+    for each in (*GOOD, look):
+        seen.look_at(each)
+    assert len(seen.problems) == 1 and words in seen.problems[0]
+
+
+def test_one_client_looks_at_everything_and_all_is_well_at_the_end() -> None:
+    run = Run(scenario("takeovers"), Plan("takeovers", 0, ()))
+    report = soak.quiet(run.go)
+    assert report.violation == ""
+    assert report.carried_out["inspections.beside-status"] >= 5
+    assert report.carried_out["inspections.beside-check"] >= 2
+    assert report.verbs["journal_writer"] >= 7
