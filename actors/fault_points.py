@@ -68,7 +68,7 @@ GROUP_POINTS = (  # of one master of several, beside those above
     "master.hand_over.after_release",
 )
 
-MOVE_POINTS = (  # of a catalog on its way into a journal, which happens once: no soak comes by
+MOVE_POINTS = (  # of a catalog on its way into a journal, which happens once
     "master.move.before_edit",
     "master.move.after_edit",
     "master.move.after_clear",
@@ -142,6 +142,7 @@ ALL_POINTS = (
     + REPAIR_POINTS
     + MEMBER_POINTS
     + GROUP_POINTS
+    + MOVE_POINTS
     + NAMESPACE_POINTS
     + JOURNAL_POINTS
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ebla.chaos import defects, standby_defects
+from ebla.chaos import defects, mover_defects, standby_defects
 from ebla.chaos.defect import LATE_PROMISES, Defect
 
 MASTERS = (
@@ -53,6 +53,29 @@ MASTERS = (
         "locks",
         20,
         standby_defects.follow_without_what_was_set,
+    ),
+    Defect(
+        "emptied-before-moved",
+        "the directory of a catalog is emptied before the journal has it",
+        "raised",
+        60,
+        mover_defects.empty_the_directory_first,
+        seed=1,
+    ),
+    Defect(
+        "moved-again",
+        "a catalog is moved into a journal that has it already",
+        "raised",
+        60,
+        mover_defects.move_into_whatever_is_there,
+        seed=4,
+    ),
+    Defect(
+        "old-master-returns",
+        "an only master begins where the catalog has moved into a journal",
+        "raised",
+        20,
+        mover_defects.take_any_directory_for_ones_own,
     ),
     Defect(
         "sequences-in-memory",

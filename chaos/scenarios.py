@@ -5,12 +5,15 @@ A scenario is data and a list of workloads. Whoever adds one adds a function her
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ebla.actors.fault_points import (
     ALTER_POINTS,
     GROUP_POINTS,
     JOURNAL_POINTS,
     MASTER_POINTS,
     MEMBER_POINTS,
+    MOVE_POINTS,
     NAMESPACE_POINTS,
     POINTS,
     REPAIR_POINTS,
@@ -51,6 +54,7 @@ def _everything() -> list[Workload]:
 
 
 _MASTERS = Shape(masters=2, journals=3, server=SMALL, master=SMALL_MASTER)
+_RAISED = replace(_MASTERS, raised=True, clients=4)
 _LOCKS = Shape(hosts=1, clients=4, masters=2, journals=3, server=SMALL, master=SMALL_MASTER)
 
 # Tables heal while their members are changed: more hosts than replicas, logs that are soon too short.
@@ -374,13 +378,50 @@ _ALL = (
     ),
     Scenario(  # the same of masters that fail over
         "takeovers",
-        {"crash": 2.0, "pause": 1.0, "isolate": 1.5, "cut": 1.0, "cut_one_way": 1.0, "lose": 0.5},
+        {
+            "crash": 2.0,
+            "pause": 1.0,
+            "isolate": 1.5,
+            "cut": 1.0,
+            "cut_one_way": 1.0,
+            "lose": 0.5,
+            "lose_disk": 1.0,
+        },
         lambda: [Alters(), Churn(TABLES), Inspections()],
         _MASTERS,
         duration_s=15.0,
         holds_s={"isolate": (1.0, 3.0), "pause": (1.0, 3.0), "crash": (0.5, 3.0), "cut": (1.0, 3.0)},
         pause_s=0.1,
         victims=(*_MASTERS.master_hosts(), *_MASTERS.journal_hosts()),
+    ),
+    Scenario(  # an only master's catalog moves into a journal, which several then share
+        "raised",
+        {
+            "crash": 3.0,
+            "crash_point": 8.0,
+            "crash_midway": 2.0,
+            "stop": 0.5,
+            "pause": 1.0,
+            "zombie": 1.0,
+            "blackout": 0.3,
+            "isolate": 2.0,
+            "cut": 1.0,
+            "cut_one_way": 1.0,
+            "lose": 0.5,
+            "repeat": 0.5,
+            "delay": 0.5,
+            "slow_disk": 2.0,
+            "full_disk": 0.5,
+            "fail_sync": 1.0,
+            "lose_disk": 1.0,
+        },
+        lambda: [Churn(TABLES), Alters()],
+        _RAISED,
+        duration_s=12.0,
+        holds_s={"isolate": (0.3, 3.0), "pause": (0.3, 3.0), "crash": (0.2, 2.0), "crash_point": (0.05, 2.0)},
+        pause_s=0.05,
+        points=(*MOVE_POINTS, *MOVE_POINTS, *MOVE_POINTS, *JOURNAL_POINTS, *GROUP_POINTS),
+        victims=(*_RAISED.master_hosts(), *_RAISED.journal_hosts()),
     ),
 )
 

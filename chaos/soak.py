@@ -31,6 +31,7 @@ import msgspec
 from ebla.actors.fault_points import ALL_POINTS, GROUP_POINTS, JOURNAL_POINTS, MARKS, POINTS
 from ebla.actors.journal.node import JournalNode
 from ebla.actors.master.group import GroupMaster
+from ebla.actors.master.mover import CatalogMover
 from ebla.actors.master.server import Master
 from ebla.actors.tablet.server import TabletServer
 from ebla.actors.world import methods
@@ -109,7 +110,7 @@ class Soak:
 
     def _verbs(self) -> list[str]:
         whole = set(self.per_scenario) >= set(SCENARIOS)
-        roles = (TabletServer, Master, GroupMaster, JournalNode) if whole else ()
+        roles = (TabletServer, Master, GroupMaster, JournalNode, CatalogMover) if whole else ()
         return list(dict.fromkeys(verb for role in roles for verb in methods(role)))
 
     def points(self) -> list[str]:

@@ -2,6 +2,9 @@
 
 A catalog that was there once must be there. The mark that it was is made after it, so that a crash while the directory is
 being formatted is not taken for a loss.
+
+Nor does a catalog come back to its directory that was moved into a journal (mover.py): a second mark, made before the journal
+has it, keeps a master that would keep its own catalog from ever beginning there again.
 """
 
 from __future__ import annotations
@@ -15,10 +18,11 @@ from ebla.actors.master import checkpoint, edit_log
 from ebla.actors.master.checkpoint import Checkpoints
 from ebla.actors.world import World, new_id
 from ebla.storage.environment import Environment
+from ebla.storage.errors import InvalidArgument
 from ebla.storage.records import RecordStore
 
 CATALOG = "catalog"
-FORMATTED = "catalog-formatted"
+FORMATTED, MOVED = "catalog-formatted", "catalog-moved"
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,27 @@ async def open_directory(world: World) -> Directory:
     found = await open_existing(world, make=True)
     assert found is not None
     return found
+
+
+async def open_own(world: World) -> Directory:
+    """Of a master that keeps its catalog by itself. Refused where the catalog has moved, or is on its way."""
+    found = await open_directory(world)
+    if has_moved(world):
+        raise InvalidArgument(
+            f"the catalog of {world.address} was moved into a journal, and is not kept here any more; start the masters that "
+            "share the journal with `ebla up`"
+        )
+    return found
+
+
+def has_moved(world: World) -> bool:
+    return world.disk.exists(MOVED)
+
+
+async def mark_moved(world: World) -> None:
+    """Durable when it returns. The directory is open."""
+    if not has_moved(world):
+        await _make_mark(world, MOVED)
 
 
 async def open_existing(world: World, *, make: bool = False) -> Directory | None:
@@ -59,6 +84,10 @@ async def _open_environment(world: World) -> Environment:
     )
     if not formatted:
         await world.faults.here("master.format.before_mark")
-        mark = await disk.open_environment(FORMATTED, ("mark",), create=True, map_bytes=1 << 20)
-        await mark.close()
+        await _make_mark(world, FORMATTED)
     return environment
+
+
+async def _make_mark(world: World, path: str) -> None:
+    mark = await world.disk.open_environment(path, ("mark",), create=True, map_bytes=1 << 20)
+    await mark.close()

@@ -4,13 +4,15 @@ It runs in the directory of that master, whose lock keeps everybody else out of 
 one ended:
 
     1  read the local catalog: checkpoint and edits, every byte checked
-    2  fence and recover the journal; if it has the catalog already, go on with 4
-    3  append the whole catalog to the journal as its first edit
-    4  empty the local log and its checkpoint, in one commit
+    2  fence and recover the journal; if it has the catalog already, go on with 5
+    3  mark the directory: no master that keeps its own catalog begins here any more
+    4  append the whole catalog to the journal as its first edit
+    5  empty the local log and its checkpoint, in one commit
 
-The commit point is 3: until a majority of the journal nodes has synced that edit the catalog is the local one, from then
+The commit point is 4: until a majority of the journal nodes has synced that edit the catalog is the local one, from then
 on it is the journal's. There are never two that count: whoever starts masters has remembered before 1 that there is a
-journal, so no single master is started any more, and starts those that share the journal after 4. A directory without
+journal, so no single master is started any more, which the mark tells one that is started all the same, and starts those
+that share the journal after 5. A directory without
 any catalog is refused, not taken for an empty one.
 """
 
@@ -26,11 +28,11 @@ from ebla.actors.journal.edit_log import QuorumEditLog
 from ebla.actors.journal.options import JournalOptions
 from ebla.actors.master import checkpoint, edit_log
 from ebla.actors.master.catalog import Catalog, encode_image
-from ebla.actors.master.directory import Directory, open_existing
+from ebla.actors.master.directory import Directory, mark_moved, open_existing
 from ebla.actors.master.edits import CatalogMoved, Edit
 from ebla.actors.world import Role, World, rpc
 from ebla.storage.environment import DeleteRange
-from ebla.storage.errors import InvalidArgument
+from ebla.storage.errors import EblaError, InvalidArgument
 
 log = logging.getLogger(__name__)
 
@@ -78,11 +80,14 @@ class CatalogMover(Role):
             moved = self._moved_before(there, local)
             if moved is None:
                 moved = self._whole(local)
+                await mark_moved(self.world)
                 await self.world.faults.here("master.move.before_edit")
                 await journal.append([moved])
                 await self.world.faults.here("master.move.after_edit")
-        finally:
+        except EblaError:
             journal.writer.close()
+            raise
+        journal.writer.close()
         await self._clear()
         catalog = Catalog()
         catalog.apply([moved])

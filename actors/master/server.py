@@ -33,7 +33,7 @@ from ebla.actors.master.answers import Answers
 from ebla.actors.master.assignment import Assignment, Candidate
 from ebla.actors.master.catalog import Catalog
 from ebla.actors.master.checkpoint import Checkpoints
-from ebla.actors.master.directory import Directory, open_directory
+from ebla.actors.master.directory import Directory, open_own
 from ebla.actors.master.edits import Edit, FormerMembersGone, TabletsForgotten
 from ebla.actors.master.errands import Errands
 from ebla.actors.master.measures import measure_single
@@ -97,7 +97,7 @@ class Master(CoordinationVerbs, MembershipVerbs, Role):
     # -- life ------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        directory = await open_directory(self.world)
+        directory = await open_own(self.world)
         log = edit_log.LocalEditLog(directory.environment)
         scribe = self.make_scribe(log, directory.checkpoints)
         await scribe.open()

@@ -43,13 +43,15 @@ LOOK_S = 0.1
 BOOT_S_MAX = 60.0
 REJOIN_TRIES, REJOIN_PAUSE_S = 200, 0.5
 JOURNAL = JournalId("catalog", "simulated")
+MOVER = "catalog-mover"  # its address, and what faults name it: it is on the host of the first master
 
 
 @dataclass(frozen=True)
 class Shape:
     """How large a deployment is, and the options of its roles that differ from the defaults.
 
-    `masters`: with more than one they share a journal on so many `journals` nodes; a single one keeps its own log.
+    `masters`: with more than one they share a journal on so many `journals` nodes; a single one keeps its own log. `raised`: there
+    is a single one to begin with, and an operator raises their number in act one (raising.py).
     `restart_s`: after how long a role that has ended is started again. `forced`: tables whose tablets may lose their majorities for
     good, upon which operators force configurations."""
 
@@ -57,6 +59,7 @@ class Shape:
     clients: int = 2
     masters: int = 1
     journals: int = 3
+    raised: bool = False
     restart_s: tuple[float, float] = RESTART_S
     forced: tuple[str, ...] = ()
     server: Mapping[str, Any] = field(default_factory=dict)
@@ -84,6 +87,8 @@ class ClientProcess:
 def address_of(host: str) -> str:
     if host == MASTER:
         return MASTER_ADDRESS
+    if host == MOVER:
+        return MOVER
     role, _, number = host.partition("-")
     return f"{role}/{number}" if role in ("master", "journal") else f"tablet-server/{host}"
 
@@ -105,10 +110,13 @@ class Deployment:
         self.shape = shape
         self.cluster = SimulatedCluster(faults, tolerates)
         self.hosts = shape.host_names()
-        self.everybody = (*self.hosts, *shape.master_hosts(), *shape.journal_hosts())
+        movers = (MOVER,) if shape.raised else ()
+        self.everybody = (*self.hosts, *shape.master_hosts(), *shape.journal_hosts(), *movers)
         self.masters = tuple(map(address_of, shape.master_hosts())) or (MASTER_ADDRESS,)
         self.journals = tuple(map(address_of, shape.journal_hosts()))
         self.servers = tuple(map(address_of, self.hosts))
+        self.kept_up = (*self.masters, *self.servers, *self.journals)  # whoever is started again
+        self.moved = not shape.raised  # whether the catalog is where it stays
         self.random: Random = self.cluster.loop.derive("deployment")
         self.ballots = Ballots()
         self.promises = Promises()
@@ -122,10 +130,11 @@ class Deployment:
 
     async def boot(self) -> None:
         """Returns when every server is known to the master."""
-        if self.journals:
-            await self._make_journal()
-        for master in self.masters:
-            await self.cluster.start(master, self._make_master)
+        if self.shape.raised:
+            self.kept_up = (MASTER_ADDRESS, *self.servers)
+            await self.cluster.start(MASTER_ADDRESS, self.make_only_master)
+        else:
+            await self._boot_masters()
         for host in self.hosts:
             await self.cluster.start(address_of(host), self.maker(host))
         self._supervisor = asyncio.ensure_future(self._supervise())
@@ -136,15 +145,19 @@ class Deployment:
             await asyncio.sleep(LOOK_S)
         raise AssertionError(f"the deployment did not come up within {BOOT_S_MAX:g} s")
 
-    async def _make_journal(self) -> None:
-        options = JournalNodeOptions(sync_s=2.0, rpc_timeout_s=3.0)
+    async def _boot_masters(self) -> None:
         for node in self.journals:
-            await self.cluster.start(
-                node, lambda world: WatchedNode(world, options, self.promises, self._is_copy)
-            )
-        await format_journal(self.cluster.client_world("operator"), self._journal_options())
+            await self.cluster.start(node, self.make_node)
+        if self.journals:
+            await format_journal(self.cluster.client_world("operator"), self.journal_options())
+        for master in self.masters:
+            await self.cluster.start(master, self.make_master if self.journals else self.make_only_master)
 
-    def _journal_options(self) -> JournalOptions:
+    def make_node(self, world: World) -> Role:
+        options = JournalNodeOptions(sync_s=2.0, rpc_timeout_s=3.0)
+        return WatchedNode(world, options, self.promises, self._is_copy)
+
+    def journal_options(self) -> JournalOptions:
         """Small, as the limits of the other roles are: segments end, edits are let go of, nobody waits long for the dead."""
         return JournalOptions(
             journal=JOURNAL,
@@ -158,19 +171,26 @@ class Deployment:
             recovery_timeout_s=5.0,
         )
 
-    def _make_master(self, world: World) -> Role:
-        options = MasterOptions(**{"bg_s": 0.1, "settle_s": 0.5, **self.shape.master})
-        if len(self.masters) == 1:
-            return Master(world, options)
+    def _master_options(self) -> MasterOptions:
+        return MasterOptions(**{"bg_s": 0.1, "settle_s": 0.5, **self.shape.master})
+
+    def make_only_master(self, world: World) -> Role:
+        return Master(world, self._master_options())
+
+    def make_master(self, world: World) -> Role:
+        """One of several."""
         number = self.masters.index(world.address)
         lease = LeaseLimits(
             lease_s=1.6 + 0.1 * number, held_s=2.0 + 0.125 * number
         )  # as while options change
-        journal = self._journal_options()
-        return GroupMaster(
-            world,
-            GroupOptions(masters=self.masters, journal=journal, lease=lease, master=options, purge_s=2.0),
+        options = GroupOptions(
+            masters=self.masters,
+            journal=self.journal_options(),
+            lease=lease,
+            master=self._master_options(),
+            purge_s=2.0,
         )
+        return GroupMaster(world, options)
 
     def maker(self, host: str) -> Callable[[World], Role]:
         options = TabletServerOptions(masters=self.masters, host=host, **self.shape.server)
@@ -219,7 +239,7 @@ class Deployment:
         world = self.cluster.client_world(f"client/operator-of-{node}")
         for _ in range(REJOIN_TRIES):
             try:
-                await rejoin_journal(world, self._journal_options(), node)
+                await rejoin_journal(world, self.journal_options(), node)
             except AlreadyPresent:
                 return  # its answer was lost, and it is whole by now
             except EblaError:
@@ -281,6 +301,10 @@ class Deployment:
     def let_up(self, host: str) -> None:
         self._held_down[address_of(host)] -= 1
 
+    def bears_loss_of(self, host: str) -> bool:
+        """Whether somebody else has what is on its disk: the directory of an only master is all that there is."""
+        return self.moved or host not in (MOVER, *self.shape.master_hosts())
+
     def lose(self, host: str) -> None:
         """For good, and its directory with it."""
         address = address_of(host)
@@ -288,6 +312,10 @@ class Deployment:
         if self.cluster.alive(address):
             self.cluster.crash(address)
         self.cluster.put_disk(address, DurableState())
+
+    def is_held_down(self, address: str) -> bool:
+        """Whether its host is down."""
+        return self._held_down[address] > 0
 
     def is_down(self, address: str) -> bool:
         """What somebody sees who stands before the machine."""
@@ -302,7 +330,7 @@ class Deployment:
         while True:
             await asyncio.sleep(look_s)
             now = self.cluster.loop.time()
-            for address in (*self.masters, *self.servers, *self.journals):
+            for address in self.kept_up:
                 if self.cluster.alive(address) or self._held_down[address] > 0 or address in self.gone:
                     due.pop(address, None)
                 elif due.setdefault(address, now + self.random.uniform(*self.shape.restart_s)) <= now:

@@ -17,10 +17,11 @@ from random import Random
 from msgspec.structs import replace
 
 from ebla.actors import incarnations
+from ebla.actors.fault_points import MOVE_POINTS
 from ebla.actors.tablet.server import TabletServer
 from ebla.chaos.plans import MASTER, OVERTIME_S, Fault, Plan
 from ebla.chaos.simulation import damage
-from ebla.chaos.simulation.deployment import Deployment, address_of, host_of
+from ebla.chaos.simulation.deployment import MOVER, Deployment, address_of, host_of
 from ebla.chaos.simulation.disk import COMMIT_S, DurableState
 from ebla.chaos.simulation.losses import HostLosses
 from ebla.chaos.simulation.points import Points
@@ -51,7 +52,7 @@ class Nemesis(HostLosses):
     def tolerates(self, address: str, error: BaseException) -> bool:
         """Whether a role may end with this error, seen what was done to it."""
         if isinstance(error, DirectoryLocked):
-            return address in self._zombies
+            return address in self._zombies or (address == MASTER_ADDRESS and MOVER in self._zombies)
         if isinstance(error, DiskFull):
             # A start on a full disk; Ray tries again. Who runs must bear it.
             return self.cluster.state(address).full and not self.cluster.came_up(address)
@@ -77,11 +78,17 @@ class Nemesis(HostLosses):
         await getattr(self, f"_{fault.kind}")(self._found(fault))
 
     def _found(self, fault: Fault) -> Fault:
-        """The same, of a host that stays who it is: of several masters the active one of now."""
-        if MASTER not in fault.where or len(self.deployment.masters) == 1:
-            return fault
-        active = host_of(self.deployment.master_address())
-        return replace(fault, where=tuple(active if host == MASTER else host for host in fault.where))
+        """The same, of hosts that stay who they are: of several masters the active one of now."""
+        return replace(fault, where=tuple(self._found_host(fault, host) for host in fault.where))
+
+    def _found_host(self, fault: Fault, host: str) -> str:
+        """On the host of a first master whose catalog is on its way into a journal is who moves it."""
+        masters = self.deployment.masters
+        found = host_of(self.deployment.master_address()) if host == MASTER and len(masters) > 1 else host
+        moves = fault.point in MOVE_POINTS or (
+            found == host_of(MASTER_ADDRESS) and not self.deployment.moved and self.cluster.alive(MOVER)
+        )
+        return MOVER if moves else found
 
     async def heal(self) -> None:
         """Everything is whole again, before act two; a server whose directory is of no use any more gets an empty one,
@@ -268,7 +275,7 @@ class Nemesis(HostLosses):
     async def _fail_sync(self, fault: Fault) -> None:
         host = fault.where[0]
         address = address_of(host)
-        if not self.cluster.alive(address):
+        if not self.cluster.alive(address) or not self.deployment.bears_loss_of(host):
             return
         self._damages(address)
         state = self.cluster.state(address)
@@ -278,6 +285,8 @@ class Nemesis(HostLosses):
         await self._replace(host)
 
     async def _lose_disk(self, fault: Fault) -> None:
+        if not self.deployment.bears_loss_of(fault.where[0]):
+            return
         host, address, _ = self._hit(fault)
         self._damages(address)
         self.deployment.hold_down(host)

@@ -29,6 +29,7 @@ from ebla.chaos.simulation.invariants import Watch
 from ebla.chaos.simulation.local_scans import LocalScans
 from ebla.chaos.simulation.nemesis import Nemesis
 from ebla.chaos.simulation.points import Points
+from ebla.chaos.simulation.raising import Raising
 from ebla.chaos.workloads.base import Client, NoAnswer, Stage, Workload, judged
 from ebla.chaos.workloads.registers import Registers
 from ebla.chaos.workloads.salvage import Salvage
@@ -38,6 +39,7 @@ from ebla.verdicts import Unanswered
 
 ANSWER_S_MAX = 60.0  # after healing, until everything asked is answered
 AGREE_S_MAX = 60.0  # and until all replicas of all tablets agree
+REFUSED = "raising.old-master-refused"
 STEPS_MAX = 600_000  # ten times what the longest take
 STEPS_PER_S_MAX = 10_000  # for each second of act one
 
@@ -88,6 +90,7 @@ class Run:
     nemesis: Nemesis | None = None
     deployment: Deployment | None = None
     local: LocalScans | None = None
+    raising: Raising | None = None
     applied: AppliedLog = field(init=False)
     whole_story: bool = False  # keep every line of it, for whoever wants to read it
 
@@ -134,10 +137,12 @@ class Run:
             journals=deployment.journals,
         )
         await self._start_clients(deployment, workloads, stage)
+        raising = asyncio.ensure_future(self._raise_masters(deployment))
         await asyncio.gather(nemesis.run(self.scenario.duration_s), asyncio.sleep(self.scenario.duration_s))
         stage.stopping = True
         await nemesis.heal()
         began = self.loop.time()
+        await self._all_raised(raising)
         await self._all_answered(deployment)
         await self._agree(deployment)
         self.healed_s = self.loop.time() - began
@@ -182,6 +187,17 @@ class Run:
             db, world.clock, world.network, chance, self.histories[workload.name], self.loop.time, stage
         )
         return client, world
+
+    async def _raise_masters(self, deployment: Deployment) -> None:
+        if deployment.shape.raised:
+            self.raising = Raising(deployment)
+            await self.raising.run()
+
+    async def _all_raised(self, raising: asyncio.Future[None]) -> None:
+        await asyncio.wait([raising], timeout=ANSWER_S_MAX)
+        if not raising.done():
+            raise Violation(f"{ANSWER_S_MAX:g} s after everything was healed the catalog has not moved")
+        raising.result()
 
     async def _all_answered(self, deployment: Deployment) -> None:
         """By clients that are alive; nobody waits for the others."""
@@ -239,7 +255,9 @@ class Run:
             await workload.conclude(client)
 
     def _judge(self, workloads: list[Workload]) -> None:
-        disturbed = self.plan.faults or any(workload.disturbs for workload in workloads)
+        disturbed = (
+            self.plan.faults or self.scenario.shape.raised or any(workload.disturbs for workload in workloads)
+        )
         excused = EXPLAINED if disturbed else ()
         for workload in workloads:
             history = self.histories[workload.name]
@@ -268,6 +286,8 @@ class Run:
         answered, told = events.count(OK), tally(self.histories)
         if self.local is not None and self.local.tried:
             told.add({"stage.local-scan": self.local.tried}, {"stage.local-scan": self.local.read_here})
+        if self.raising is not None and self.raising.revived:
+            told.add({REFUSED: self.raising.revived}, {REFUSED: self.raising.refused})
         return Report(
             scenario=self.scenario.name,
             seed=self.plan.seed,

@@ -245,8 +245,12 @@ class SimulatedCluster:
         return self.alive(address) and self._nodes[address].domain.paused
 
     def maker(self, address: str) -> MakeRole:
-        """What was last started at this address."""
+        """What is started at this address."""
         return self._make[address]
+
+    def will_be(self, address: str, make_role: MakeRole) -> None:
+        """What is started at this address from now on."""
+        self._make[address] = make_role
 
     def role(self, address: str) -> Any:
         return self._nodes[address].role

@@ -46,7 +46,14 @@ def test_what_is_drawn_for_ray_can_be_carried_out_again(name: str, seed: int) ->
 
 
 def test_what_has_several_masters_or_locks_or_loses_hosts_for_good_runs_in_simulation_only() -> None:
-    assert set(SCENARIOS) - set(ray.SHARED) == {"masters", "takeovers", "locks", "crowds", "disasters"}
+    assert set(SCENARIOS) - set(ray.SHARED) == {
+        "masters",
+        "takeovers",
+        "raised",
+        "locks",
+        "crowds",
+        "disasters",
+    }
     with pytest.raises(InvalidArgument, match="there is no scenario 'crowds'"):
         ray.scenario("crowds")
 

@@ -32,7 +32,9 @@ def test_the_scenarios_are_listed() -> None:
     assert [each["name"] for each in listed] == list(SCENARIOS)
     masters = next(each for each in listed if each["name"] == "masters")
     assert (masters["hosts"], masters["masters"], masters["journals"]) == (3, 2, 3)
-    assert masters["workloads"] == ["churn", "registers"] and masters["faults"]["isolate"] == 5.0
+    assert (
+        masters["workloads"] == ["churn", "registers", "inspections"] and masters["faults"]["isolate"] == 5.0
+    )
     shown = run("scenarios").stdout
     assert "zombie" in shown and "2, 3 journal nodes" in shown
 

@@ -158,6 +158,26 @@ def test_a_move_that_ends_at_any_step_is_finished_by_the_next_and_done_once(poin
     play(scenario, MOVE_POINTS.index(point))
 
 
+@pytest.mark.parametrize("point", [*MOVE_POINTS, ""])
+def test_a_single_master_does_not_begin_where_the_catalog_has_moved_or_is_on_its_way(point: str):
+    async def scenario(stage: Stage) -> None:
+        await stage.live_alone(NAMES)
+        if point:
+            stage.points.arm("master/0", point, lambda: stage.cluster.crash("master/0"))
+            with pytest.raises(NetworkError):
+                await stage.move()
+        else:
+            await stage.move()
+        for _ in range(2):
+            with pytest.raises(InvalidArgument, match="was moved into a journal"):
+                await stage.cluster.start("master/0", lambda world: Master(world, MASTER))
+        await stage.move()
+        await stage.share()
+        assert await stage.names() == NAMES
+
+    play(scenario)
+
+
 def test_a_move_that_finds_no_majority_leaves_the_catalog_where_it_is():
     async def scenario(stage: Stage) -> None:
         await stage.live_alone(NAMES)

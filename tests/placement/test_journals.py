@@ -11,7 +11,7 @@ from ebla.actors.journal.messages import FormatState, JournalId
 from ebla.actors.journal.options import JournalOptions
 from ebla.placement import catalog
 from ebla.placement.config import configure
-from ebla.placement.journals import Said, to_make, verify
+from ebla.placement.making import Said, to_make, verify
 from ebla.placement.slots import Host
 from ebla.placement.state import Deployment, JournalMemory
 from ebla.storage.errors import InvalidArgument
