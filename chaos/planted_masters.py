@@ -60,7 +60,7 @@ MASTERS = (
         "raised",
         60,
         mover_defects.empty_the_directory_first,
-        seed=1,
+        seed=2,
     ),
     Defect(
         "moved-again",
@@ -68,7 +68,7 @@ MASTERS = (
         "raised",
         60,
         mover_defects.move_into_whatever_is_there,
-        seed=4,
+        seed=1,
     ),
     Defect(
         "old-master-returns",
@@ -76,6 +76,7 @@ MASTERS = (
         "raised",
         20,
         mover_defects.take_any_directory_for_ones_own,
+        seed=1,
     ),
     Defect(
         "sequences-in-memory",

@@ -418,8 +418,9 @@ _ALL = (
         lambda: [Churn(TABLES), Alters()],
         _RAISED,
         duration_s=12.0,
+        replicas=1,  # it is about the catalog
         holds_s={"isolate": (0.3, 3.0), "pause": (0.3, 3.0), "crash": (0.2, 2.0), "crash_point": (0.05, 2.0)},
-        pause_s=0.05,
+        pause_s=0.15,
         points=(*MOVE_POINTS, *MOVE_POINTS, *MOVE_POINTS, *JOURNAL_POINTS, *GROUP_POINTS),
         victims=(*_RAISED.master_hosts(), *_RAISED.journal_hosts()),
     ),
