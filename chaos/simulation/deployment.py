@@ -26,6 +26,7 @@ from ebla.actors.master.group import GroupMaster
 from ebla.actors.master.options import GroupOptions, MasterOptions
 from ebla.actors.master.server import Master
 from ebla.actors.tablet.options import TabletServerOptions
+from ebla.actors.tablet.raft.messages import PRE_VOTER
 from ebla.actors.world import Faults, Role, World
 from ebla.chaos.plans import MASTER
 from ebla.chaos.simulation.ballots import Ballots, WatchedServer
@@ -257,6 +258,13 @@ class Deployment:
             if journal is None or journal.view.state.token:
                 found.append(node)
         return found
+
+    def on_the_way(self, tablet: str) -> bool:
+        """Whether some member of it is yet to become a voter."""
+        master = self.reigning(self.master_address())
+        record = None if master is None else master.catalog.tablets.get(tablet)
+        members = () if record is None or record.configuration is None else record.configuration.peers
+        return any(peer.kind == PRE_VOTER for peer in members)
 
     def apart(self) -> list[str]:
         """Masters whose catalog is not, or not yet, that of the one that serves."""

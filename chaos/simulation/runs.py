@@ -241,7 +241,9 @@ class Run:
                     if not isinstance(reply, Unanswered)
                 }
                 silent = [replica.address for replica in tablet.replicas if replica.uuid not in known]
-                if silent or len(known) <= info.replicas // 2 or len(tablet.replicas) != info.replicas:
+                voters = sum(replica.role != "learner" for replica in tablet.replicas)
+                unsettled = voters != info.replicas or deployment.on_the_way(tablet.tablet)
+                if silent or len(known) <= info.replicas // 2 or unsettled:
                     return f"tablet {tablet.tablet} of {info.name} has {len(known)} replicas; silent are {silent}"
                 if len(set(known.values())) > 1:
                     raise Violation(

@@ -202,14 +202,16 @@ class SimulatedCluster:
 
     async def stop(self, address: str) -> None:
         """SIGTERM: the role stops in its own order, then its tasks are cancelled and the disk is closed. Of two at the same
-        time, one raises NodeCrashed when the other has ended the node."""
+        time, one raises NodeCrashed when the other has ended the node; and so does one that the role fails in."""
         node = self._nodes[address]
         self.loop.trace("stop", address)
         stopping = self.loop.create_task(self._stop(node), context=node.domain.context.copy())
         await asyncio.wait((stopping, node.ended), return_when=asyncio.FIRST_COMPLETED)
         if not stopping.done():
             raise NodeCrashed(f"{address} crashed while it stopped")
-        stopping.result()
+        if (error := stopping.exception()) is not None:
+            self._fail(node, "stop", error)
+            raise NodeCrashed(f"{address} failed while it stopped") from error
         self.network.unregister(address)
         node.domain.alive = False
         node.ended.set_result(None)

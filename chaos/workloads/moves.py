@@ -75,7 +75,7 @@ class Moves(Operators, Workload):
         tablet, servers = await self._some_tablet(client), await self._servers(client)
         if tablet is None or not servers:
             return
-        role = client.random.choice(["voter", "pre_voter", "voter"])
+        role = client.random.choice(["voter", "pre_voter", "voter", "non_voter"])
         request = mm.AddReplicaRequest(tablet.tablet, client.random.choice(servers).address, role)
         await self._ask_master(client, "add_replica", request, m.MembersReply)
 

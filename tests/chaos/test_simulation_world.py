@@ -130,6 +130,28 @@ def test_a_graceful_stop_runs_the_role_stop_and_then_the_cleanup_of_its_tasks():
     run(main())
 
 
+def test_a_stop_that_the_role_fails_in_is_its_failure_and_ends_the_node():
+    class FailsToStop(Store):
+        async def stop(self) -> None:
+            raise DiskFailed("sync failed")
+
+    async def main(cluster: SimulatedCluster) -> None:
+        await cluster.start(ADDRESS, FailsToStop)
+        with pytest.raises(NodeCrashed, match="failed while it stopped"):
+            await cluster.stop(ADDRESS)
+        assert not cluster.alive(ADDRESS) and [each.where for each in cluster.failures] == ["stop"]
+
+    async def excused():
+        await main(SimulatedCluster(tolerates=lambda address, error: isinstance(error, DiskFailed)))
+
+    async def unexcused():
+        await main(SimulatedCluster())
+
+    run(excused())
+    with pytest.raises(RoleFailed, match="failed in stop"):
+        run(unexcused())
+
+
 def test_two_graceful_stops_at_once_both_come_to_an_end():
     class SlowToStop(Store):
         async def stop(self) -> None:

@@ -95,6 +95,19 @@ async def ended(stream: Any) -> None:
     await asyncio.get_running_loop().run_in_executor(None, stream._thread.shutdown)
 
 
+def test_a_sync_that_fails_beside_what_is_written_is_told_before_the_end() -> None:
+    reads, writes = os.pipe()  # cannot be synced
+    try:
+        for wait in (lambda syncs: syncs.begin(), lambda syncs: syncs.end()):
+            syncs = lmdb_copier.Syncs(writes)
+            syncs.begin()
+            with pytest.raises(OSError, match="Invalid argument"):
+                wait(syncs)
+    finally:
+        os.close(reads)
+        os.close(writes)
+
+
 def test_a_stream_shows_its_moment_whatever_is_committed_grown_and_refused_meanwhile(two: Two) -> None:
     async def scenario(two: Two) -> None:
         source = await two.environment()
