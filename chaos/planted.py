@@ -363,7 +363,7 @@ _ALL = (
         "members",
         60,
         repair_defects.promote_beside_a_pending_change,
-        seed=5,
+        seed=12,
     ),
     Defect(
         "compare-and-set-ignored",

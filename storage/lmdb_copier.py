@@ -15,6 +15,7 @@ import os
 import sys
 from collections.abc import Iterator
 from itertools import chain, islice, repeat
+from threading import Thread
 from typing import BinaryIO, TypeAlias
 
 if __name__ == "__main__":
@@ -30,7 +31,7 @@ FRAME_BYTES = 1 << 20
 FRAME_MAX = 1 << 28
 STEP = 16  # items between two looks at the size of a frame
 SAMPLED = 64  # items at either end of a database
-SYNC_BYTES = 4 << 20  # written between two syncs: what others, who sync a record, may have to wait for
+SYNC_BYTES = 4 << 20  # written from one sync to the next: others, who sync a record, may have to wait for it
 ROOM_BYTES = 1 << 26
 NICE = 10  # whoever waits for an answer goes first
 DAMAGE = 0
@@ -117,7 +118,7 @@ def receive(work: Work) -> None:
         meminit=False,
         max_dbs=work.databases_max,
     )
-    data = os.open(data_file, os.O_RDWR | os.O_CLOEXEC)
+    syncs = Syncs(os.open(data_file, os.O_RDWR | os.O_CLOEXEC))
     arrived: dict[bytes, int] = {}
     unsynced = 0
     while True:
@@ -136,10 +137,38 @@ def receive(work: Work) -> None:
         unsynced += _size(items)
         if unsynced >= SYNC_BYTES:
             unsynced = 0
-            os.fdatasync(data)
+            syncs.begin()
     if sys.stdin.buffer.read(1):
         raise Broken("there is more behind its end")
+    syncs.end()
     _finish(environment, arrived, items)
+
+
+class Syncs:
+    """Of a file, one at a time, beside what is written next: the disk and the processor both have something to do."""
+
+    def __init__(self, file: int) -> None:
+        self._file = file
+        self._thread: Thread | None = None
+        self._error: OSError | None = None
+
+    def begin(self) -> None:
+        """When the one before has ended. Raises OSError if that one failed."""
+        self.end()
+        self._thread = Thread(target=self._sync, daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def _sync(self) -> None:
+        try:
+            os.fdatasync(self._file)
+        except OSError as error:
+            self._error = error
 
 
 def _verify(items: list[Item], seed: int, residues: set[int]) -> None:

@@ -335,6 +335,7 @@ class Members:
             self._repairs.blocked(self._catalog, self._servers, address, self._now()),
             tuple(record.tablet for record in held if _has_non_voter(record, address)),
             self._repairs.waits_for(self._catalog, self._servers, address, self._now()),
+            self._repairs.leaderless(self._catalog, self._servers, address, self._now()),
         )
 
     async def forget(self, request: ForgetRequest) -> ForgetReply:

@@ -84,7 +84,8 @@ class DrainRequest(msgspec.Struct, frozen=True):
 class Drained(msgspec.Struct, frozen=True):
     """`replicas`: still there. `blocked`: of these, which no other server could take now. `non_voters`: the tablets that an operator
     gave a non-voter there; it goes without another in its place. `waits_for`: the servers in maintenance that are silent, and have
-    members of the same tablets: these do not go before they are heard."""
+    members of the same tablets: these do not go before they are heard. `leaderless`: of `replicas`, whose tablets nobody leads now;
+    only a leader can let one go."""
 
     address: str
     draining: bool
@@ -92,6 +93,7 @@ class Drained(msgspec.Struct, frozen=True):
     blocked: int
     non_voters: tuple[str, ...] = ()
     waits_for: tuple[str, ...] = ()
+    leaderless: int = 0
 
 
 class DrainReply(msgspec.Struct, frozen=True):

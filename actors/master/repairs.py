@@ -119,6 +119,11 @@ class Repairs:
         }
         return tuple(sorted(shared - {address}))
 
+    def leaderless(self, catalog: Catalog, servers: Servers, address: str, now: float) -> int:
+        """How many tablets with a member at this address have no leader that is heard."""
+        leaders = (self.leader(catalog, record.tablet) for record in held_at(catalog, address))
+        return sum(leader is None or not servers.is_alive(leader.uuid, now) for leader in leaders)
+
     def has_room(self, catalog: Catalog, servers: Servers, tablet: str, now: float) -> bool:
         """Whether some server could take one more replica of it."""
         return bool(self._candidates(catalog, servers, servers.alive(now), catalog.tablets[tablet]))

@@ -131,9 +131,11 @@ async def _set_aside(cluster: Cluster, reply: DrainReply, progress: Progress) ->
 
 def _waiting(reply: DrainReply) -> str:
     silent = list(dict.fromkeys(host_of(address) for each in reply.servers for address in each.waits_for))
+    headless = sum(each.leaderless for each in reply.servers)
+    told = f"; {headless} without a leader, see `ebla check`" if headless else ""
     if not silent:
-        return ""
-    return f"; what {', '.join(silent)} has a replica of, too, waits: in maintenance, and silent"
+        return told
+    return f"{told}; what {', '.join(silent)} has a replica of, too, waits: in maintenance, and silent"
 
 
 async def _staying(cluster: Cluster, reply: DrainReply) -> dict[str, list[str]]:
@@ -190,6 +192,10 @@ def _told(reply: DrainReply, stopped: list[str], staying: dict[str, list[str]]) 
             lines.append(f"{host} drains: {count(each.replicas, 'replica')} left")
             if each.blocked:
                 lines.append(f"  {each.blocked} of them can go nowhere now: add a host")
+            if each.leaderless:
+                lines.append(
+                    f"  {each.leaderless} of them without a leader now, who would let it go: `ebla check` tells why"
+                )
             if each.waits_for:
                 hosts_silent = ", ".join(map(host_of, each.waits_for))
                 lines.append(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ebla.actors.master.messages import DrainReply, DrainRequest, MaintainReply, MaintainRequest
+from ebla.actors.master.messages import Drained, DrainReply, DrainRequest, MaintainReply, MaintainRequest
+from ebla.cli import draining
 from tests.cli.repair_stage import Repairing, RepairStage
 from tests.master.healed import hosts_of, silence
 
@@ -120,3 +121,10 @@ def test_a_drain_that_waits_for_a_silent_host_in_maintenance_names_it(
     assert f"what {away} has a replica of, too, waits: in maintenance, and silent" in " ".join(
         late.err.split()
     )
+
+
+def test_a_drain_tells_of_how_many_tablets_nobody_leads() -> None:
+    left = DrainReply((Drained("tablet-server/b", True, 3, 0, leaderless=1),))
+    said = draining._told(left, [], {})
+    assert said[1:] == ["  1 of them without a leader now, who would let it go: `ebla check` tells why"]
+    assert draining._waiting(left) == "; 1 without a leader, see `ebla check`"

@@ -130,3 +130,16 @@ def test_before_servers_could_be_heard_nothing_is_decided_and_nobody_is_called_b
     catalog = scene.story.catalog
     assert scene.repairs.blocked(catalog, scene.servers, "tablet-server/b", 4.9) == 0
     assert scene.repairs.blocked(catalog, scene.servers, "tablet-server/b", 5.0) == 1
+
+
+def test_tablets_whose_leader_is_not_heard_are_counted_for_whoever_waits_for_them():
+    scene = Scene("a", "b", "c")
+    scene.tablet(configuration("a", "b", "c", index=1), FAILED)
+    catalog, servers = scene.story.catalog, Servers(unresponsive_s=1.0)
+    servers.heartbeat(heartbeat("a", register=True), 0.0)
+    assert scene.repairs.leaderless(catalog, servers, "tablet-server/b", 0.5) == 0
+    assert scene.repairs.leaderless(catalog, servers, "tablet-server/b", 1.5) == 1
+    scene.story.running("b", "c", name="nobody has told of its leader")
+    servers.heartbeat(heartbeat("a"), 1.6)
+    assert scene.repairs.leaderless(catalog, servers, "tablet-server/b", 1.7) == 1
+    assert scene.repairs.leaderless(catalog, servers, "tablet-server/a", 1.7) == 0
