@@ -19,7 +19,7 @@ from ebla.chaos.simulation.runs import Report
 from ebla.chaos.soak import PAIRS_EVERY, Soak, Task, paired
 from tests.chaos.test_simulated_runs import SEEDS
 
-COUNTS = ("effects", "fired", "crashed", "reached", "asked", "carried_out")
+COUNTS = ("begun", "effects", "fired", "crashed", "reached", "asked", "carried_out")
 NAMES = (*SCENARIOS, *(f"scenario-{number}" for number in range(2 * PAIRS_EVERY)))
 
 

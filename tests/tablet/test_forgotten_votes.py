@@ -97,21 +97,32 @@ def test_it_comes_back_as_a_newcomer_once_it_was_removed(restarted: bool) -> Non
     simulate(scenario)
 
 
+async def forgotten_and_removed(group: Group) -> tuple[str, str, str]:
+    """As `forgotten`; and the master has had the replica removed, and made a tombstone."""
+    leader, target, other = await forgotten(group)
+    gone = as_peer(group, target)
+    await change(group, leader, REMOVE, gone)
+    index = group.replica(leader).core.committed_configuration.index
+    delete = m.DeleteTabletRequest(gone.uuid, TABLET, "it left", True, index)
+    await group.ask(target, "delete_tablet", delete, m.Empty, 10.0)
+    return leader, target, other
+
+
+async def asked_in_vain(group: Group, by: str, whom: str, term: int, **more: bool) -> None:
+    """For a vote."""
+    core = group.replica(by).core
+    request = VoteRequest(term, core.me, core.last_index, core.log.last_term, **more)
+    envelope = group.server(by).identity.envelope(group.server(whom).instance.uuid, ((TABLET, request),))
+    reply = await group.ask(whom, "replicate", envelope, m.EnvelopeReply)
+    assert reply.answers[0] is not None and not reply.answers[0].granted  # type: ignore[union-attr]
+
+
 def test_a_tombstone_that_forgot_its_votes_comes_back_the_same_way() -> None:
     """The master has had it deleted in the meantime, and somebody has asked it for a vote since."""
 
     async def scenario(group: Group) -> None:
-        leader, target, other = await forgotten(group)
-        gone = as_peer(group, target)
-        await change(group, leader, REMOVE, gone)
-        index = group.replica(leader).core.committed_configuration.index
-        delete = m.DeleteTabletRequest(gone.uuid, TABLET, "it left", True, index)
-        await group.ask(target, "delete_tablet", delete, m.Empty, 10.0)
-        core = group.replica(other).core
-        request = VoteRequest(core.term, core.me, core.last_index, core.log.last_term)
-        envelope = group.server(other).identity.envelope(gone.uuid, ((TABLET, request),))
-        reply = await group.ask(target, "replicate", envelope, m.EnvelopeReply)
-        assert reply.answers[0] is not None and not reply.answers[0].granted  # type: ignore[union-attr]
+        leader, target, other = await forgotten_and_removed(group)
+        await asked_in_vain(group, other, target, group.replica(other).core.term)
         await change(group, leader, ADD, as_peer(group, target, member=NON_VOTER, promote=True))
         await until(
             group,
@@ -129,19 +140,10 @@ def test_a_tombstone_that_forgot_its_votes_refuses_without_writing_any() -> None
     """With a record it would be taken for one that knows what it promised, and be copied onto while it is a voter."""
 
     async def scenario(group: Group) -> None:
-        leader, target, other = await forgotten(group)
-        gone = as_peer(group, target)
-        await change(group, leader, REMOVE, gone)
-        index = group.replica(leader).core.committed_configuration.index
-        delete = m.DeleteTabletRequest(gone.uuid, TABLET, "it left", True, index)
-        await group.ask(target, "delete_tablet", delete, m.Empty, 10.0)
-        core = group.replica(other).core
-        for term in (core.term, core.term + 5):
-            asked = VoteRequest(core.term, core.me, core.last_index, core.log.last_term)
-            request = msgspec.structs.replace(asked, term=term, ignore_live_leader=True)
-            envelope = group.server(other).identity.envelope(gone.uuid, ((TABLET, request),))
-            reply = await group.ask(target, "replicate", envelope, m.EnvelopeReply)
-            assert reply.answers[0] is not None and not reply.answers[0].granted  # type: ignore[union-attr]
+        _, target, other = await forgotten_and_removed(group)
+        term = group.replica(other).core.term
+        for asked in (term, term + 5):
+            await asked_in_vain(group, other, target, asked, ignore_live_leader=True)
         server = group.server(target)
         assert server.lifecycle.consensus_of(TABLET) is None
         await group.restart(target)
