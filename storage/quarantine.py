@@ -88,6 +88,10 @@ class Quarantine:
         del self._busy[name]
         await self._keep_within_bounds()
 
+    def give_up(self, name: str) -> None:
+        """What is to be moved there is gone. What has been moved stays, and may be purged."""
+        self._busy.pop(name, None)
+
     async def keep_only(self, names: Collection[str]) -> None:
         """Drop the records that are not of these names and have no data: of deletions that never came so far."""
         for name in self._records.names():

@@ -233,3 +233,5 @@ class Deletion:
             await self._close(replica, keep=False)
         await lifecycle.remove(tablet)
         lifecycle.broken.pop(tablet, None)
+        if stone is not None and not stone.finished:
+            lifecycle.quarantine.give_up(stone.superblock.quarantine)

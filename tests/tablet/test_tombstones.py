@@ -347,6 +347,33 @@ def test_what_cannot_be_set_aside_is_told_once_and_not_at_every_try(
     simulate(scenario)
 
 
+@pytest.mark.usefixtures("unmended")
+def test_what_could_not_be_set_aside_and_goes_for_good_can_be_purged() -> None:
+    async def scenario(group: Group) -> None:
+        target, _ = await group.followers()
+        index = await exclude(group, target)
+        server = group.server(target)
+        quarantine = server.lifecycle.quarantine
+        honest = server.world.disk.move
+
+        async def move(path: str, to: str) -> None:
+            raise StorageError(f"{path} and {to} are both there")
+
+        server.world.disk.move = move  # type: ignore[method-assign]
+        with pytest.raises(StorageError, match="both there"):
+            await delete(group, target, index)
+        server.world.disk.move = honest  # type: ignore[method-assign]
+        (held,) = quarantine.list()
+        with pytest.raises(StorageError, match="being moved"):
+            await quarantine.purge([held.record.name])
+        await delete(group, target, tombstone=False)
+        await quarantine.purge([held.record.name])
+        assert quarantine.list() == []
+
+    simulate(scenario)
+
+
+@pytest.mark.usefixtures("unmended")
 def test_a_tombstone_that_goes_for_good_while_another_is_being_finished_is_left_alone() -> None:
     second, over = "1" * 32, asyncio.Event()
 
