@@ -142,9 +142,7 @@ class Channel:
 
     def edits(self, segment: int, first: int, edits: Sequence[bytes], digest: int) -> asyncio.Future[m.Done]:
         """Fails at once if the queue is full; a batch that is larger than the queue goes if it is alone."""
-        if (
-            self.acked >= self._commits.txid
-        ):  # it lacks nothing: whatever it is behind by then begins with these
+        if self.acked >= self._commits.txid:  # it lacks nothing: what it is behind by then begins with these
             self._acked_since = self._now()
         size, options = sum(map(len, edits)), self._options
         batch = tuple(edits)

@@ -32,9 +32,7 @@ class Holder:
         self._options = options
         self._limits = limits
         self._until = -inf
-        self._refused: dict[
-            str, StaleEpoch
-        ] = {}  # by those that have promised a later epoch, which they keep
+        self._refused: dict[str, StaleEpoch] = {}  # by those that have promised a later epoch, and keep that
         self._over = asyncio.Event()
 
     def holds(self) -> bool:
