@@ -1,12 +1,13 @@
 # make venv    .venv, ready to use           make demo    the main job, end to end, in under 4 minutes
 # make test    everything that CI runs       make bench   the figures, into benchmarks/RESULTS.md
+# make quick   the part of it to run again and again while you work: lint, types, cores and roles, in 90 s
 # make soak    MINUTES=60 of simulated deployments under faults; the report is soak/soak.html
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 SOURCES := $(shell find client actors placement storage pipelines chaos -name '*.py' 2>/dev/null | LC_ALL=C sort)
 
-.PHONY: venv test lint types demo bench soak clean
+.PHONY: venv test quick lint types demo bench soak clean
 
 venv: .venv/linked
 
@@ -27,12 +28,15 @@ venv: .venv/linked
 		--config-settings editable_mode=strict -e .
 	@touch $@
 
-# Simulated runs keep two processes busy by themselves.
-ON_BOTH_CORES := tests/chaos/test_simulated_runs.py
-
+# One process has the Ray clusters, and mostly waits; the other computes, its simulated runs on every core that is left.
 test: lint types
-	$(BIN)/python -m pytest -q -n 2 --dist loadscope --ignore $(ON_BOTH_CORES)
-	$(BIN)/python -m pytest -q $(ON_BOTH_CORES)
+	$(BIN)/python -m pytest -q -n 2 --dist loadscope
+
+# Without random troubles and known mistakes.
+QUICK := tests/test_tidy.py tests/raft tests/tablet tests/master tests/journal tests/coordination
+LATER := --ignore-glob '*random*' --ignore-glob '*sweeps*' --ignore-glob '*mutants*'
+quick: lint types
+	$(BIN)/python -m pytest -q -n 2 --dist loadscope $(LATER) $(QUICK)
 
 lint: venv
 	$(BIN)/ruff check .

@@ -1,6 +1,7 @@
 """Errors that travel between roles, and how any error crosses the wire.
 
-Two of them are the network's and never travel, they are what a caller sees instead of an answer:
+Two of them are what a caller sees instead of an answer. The first never travels; a role answers with the second where it
+cannot tell itself:
 
     NotDelivered     the request surely did not run          send it again, anywhere
     OutcomeUnknown   it may have run, now or later           send it again with the same request id
@@ -225,7 +226,8 @@ class AlreadyPresent(EblaError):
 
 
 class Unavailable(EblaError):
-    """The service cannot answer now. For a write the outcome is known: it was not applied."""
+    """The service cannot answer now. As the answer to a request: it was not carried out, and will not be, however late. Where
+    that is not sure, OutcomeUnknown is raised instead."""
 
     retriable = True
 

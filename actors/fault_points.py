@@ -10,6 +10,8 @@ CHANGES = ("create_table", "drop_table", "report", "assign", "forget")  # of the
 
 MASTER_POINTS = (
     "master.format.before_mark",
+    "master.begin.before_edit",
+    "master.begin.after_edit",
     *(f"master.{change}.{side}_edit" for change in CHANGES for side in ("before", "after")),
     "master.incarnations.before_commit",
     "master.incarnations.after_commit",
@@ -48,6 +50,8 @@ TABLET_POINTS = (
     "tablet.shared_log.after_trim",
     "tablet.incarnations.before_commit",
     "tablet.incarnations.after_commit",
+    "tablet.catalog_version.before_commit",
+    "tablet.catalog_version.after_commit",
     "tablet.seqno.before_raise",
     "tablet.seqno.after_raise",
     "tablet.old_copy.before_mark",

@@ -19,8 +19,8 @@ import asyncio
 
 from ebla.actors.messages import ServerInstance
 from ebla.actors.world import World
+from ebla.storage.directories.records import RecordStore
 from ebla.storage.errors import Corruption, DiskFull, Forgotten, OldCopy
-from ebla.storage.records import RecordStore
 
 DATABASE = "incarnations"
 # A number grows by one with a start and by this much while its server runs and is heard. A copy would have to be

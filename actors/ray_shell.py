@@ -34,12 +34,13 @@ from ebla.actors.figures import Figure, Sheet, gauge
 from ebla.actors.world import Clock, Dispatcher, Role, World, encode_error, encode_ok
 from ebla.storage.environment import Disk
 from ebla.storage.errors import DirectoryLocked, DiskFailed, DiskFull, EblaError, InvalidArgument, OldCopy
+from ebla.storage.space import BALLAST_BYTES
 
 START_RETRY_S = 0.25
 START_TRIES_MAX = 60  # 15 s: an old incarnation outlives its raylet by 1 to 2 s
 EXPORT_S = 5.0
 STOP_S = 30.0  # for the role's own goodbye; durability never depends on it
-DISK = "ebla.storage.lmdb_disk:LmdbDisk"
+DISK = "ebla.storage.lmdb.disk:LmdbDisk"
 
 
 class Exit(enum.IntEnum):
@@ -320,6 +321,7 @@ def make_disk(assignment: Assignment, on_failed: Callable[[BaseException], None]
         [Path(path) for path in assignment.data_dirs],
         on_failed=on_failed,
         sets_aside=assignment.sets_aside,
+        ballast_bytes=BALLAST_BYTES,
     )
     return disk
 

@@ -101,6 +101,9 @@ class World:
     spawn: Spawn
     fail: Callable[[BaseException], None]
     faults: Faults = field(default_factory=NoFaults)
+    validates: bool = (
+        False  # whether replicas check their own invariants after every event; the simulation does
+    )
 
 
 def new_id(random: Random) -> str:
@@ -219,11 +222,18 @@ class Dispatcher:
         try:
             return encode_ok(await getattr(self.role, method)(request))
         except errors.NetworkError as error:
-            # The role's own call to a third party failed half-way: our caller cannot tell what was done.
-            message = f"{self.role.world.address} could not reach {error.address}: {error}"
-            return encode_error(errors.OutcomeUnknown(message, address=error.address))
+            return encode_error(self._unknown(error))
         except EblaError as error:
             return encode_error(error)
         except Exception as error:
             self.on_defect(method, error)
             return encode_error(errors.Internal(f"{method} failed in {self.role.world.address}: {error!r}"))
+
+    def _unknown(self, error: errors.NetworkError) -> errors.OutcomeUnknown:
+        """The role cannot tell what was done; or a third party could not, or did not answer, and what that leaves half-way our
+        caller cannot tell."""
+        address = self.role.world.address
+        if error.address in (None, address):
+            return errors.OutcomeUnknown(error.message, address=address)
+        message = f"{address} does not know what came of its call to {error.address}: {error}"
+        return errors.OutcomeUnknown(message, address=error.address)

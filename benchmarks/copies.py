@@ -30,9 +30,12 @@ from ebla.actors.errors import NetworkError, NotRunning
 from ebla.actors.master.messages import MoveReplicaRequest
 from ebla.actors.ray_world import RayNetwork
 from ebla.chaos.faults import RealFaults
-from ebla.chaos.ray import victims
-from ebla.connection import masters_of, namespace_of
-from ebla.placement.local_cluster import LocalCluster
+from ebla.chaos.ray.stage import victims
+from ebla.deployment import (
+    masters_of,
+    namespace_of,
+)
+from ebla.placement.local.cluster import LocalCluster
 from ebla.storage.errors import EblaError
 
 NAME = "ebla"

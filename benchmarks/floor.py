@@ -15,8 +15,8 @@ import ray
 
 from benchmarks.figures import Samples, Stopwatch
 from ebla.actors.ray_world import ACTOR
-from ebla.actors.tablet.sessions import CHUNK_BYTES, WINDOW
-from ebla.placement.slots import SLOT_LABEL
+from ebla.actors.tablet.copy.sessions import CHUNK_BYTES, WINDOW
+from ebla.placement.deploy.slots import SLOT_LABEL
 
 PAYLOAD = b"x" * 200
 

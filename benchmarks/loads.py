@@ -18,7 +18,10 @@ from ebla.actors import messages as m
 from ebla.actors.ray_shell import Pong
 from ebla.actors.ray_world import RayNetwork
 from ebla.chaos.faults import RealFaults
-from ebla.connection import make_session, namespace_of
+from ebla.deployment import (
+    make_session,
+    namespace_of,
+)
 from ebla.local_scan import scan as scan_here
 
 KEY_BYTES, VALUE_BYTES = 16, 100

@@ -22,13 +22,17 @@ from benchmarks.figures import Samples, Stopwatch
 from ebla.actors import messages as m
 from ebla.actors.journal.messages import JournalId, JournalNodeStatus
 from ebla.actors.journal.options import JournalOptions
-from ebla.actors.journal.session import format_journal
-from ebla.actors.journal.writer import JournalWriter
+from ebla.actors.journal.writer.session import format_journal
+from ebla.actors.journal.writer.writer import JournalWriter
 from ebla.actors.ray_shell import Tasks
 from ebla.actors.ray_world import RayClock, RayNetwork
 from ebla.actors.world import World
 from ebla.chaos.faults import RealFaults
-from ebla.connection import make_session, masters_of, namespace_of
+from ebla.deployment import (
+    make_session,
+    masters_of,
+    namespace_of,
+)
 from ebla.storage.environment import Disk
 from ebla.storage.errors import EblaError
 

@@ -19,25 +19,30 @@ import psutil
 
 from benchmarks.masters import Takeover
 from ebla.actors.journal.messages import JournalId
-from ebla.actors.journal.node import JournalNode
+from ebla.actors.journal.node.node import JournalNode
 from ebla.actors.journal.options import JournalNodeOptions, JournalOptions
-from ebla.actors.journal.session import format_journal
-from ebla.actors.journal.writer import JournalWriter
-from ebla.actors.master import edits as e
-from ebla.actors.master.catalog import (
+from ebla.actors.journal.writer.session import format_journal
+from ebla.actors.journal.writer.writer import JournalWriter
+from ebla.actors.master.catalog import edits as e
+from ebla.actors.master.catalog.catalog import (
     RUNNING,
     Catalog,
+)
+from ebla.actors.master.catalog.checkpoint import Checkpoints
+from ebla.actors.master.catalog.directory import open_directory
+from ebla.actors.master.catalog.records import (
     CatalogImage,
     TableRecord,
     TabletRecord,
     decode_image,
     encode_image,
 )
-from ebla.actors.master.checkpoint import Checkpoints
-from ebla.actors.master.directory import open_directory
-from ebla.actors.master.group import GroupMaster
+from ebla.actors.master.leadership.group import GroupMaster
 from ebla.actors.master.options import GroupOptions
-from ebla.actors.tablet.raft.messages import Configuration, Peer
+from ebla.actors.replication.configuration import (
+    Configuration,
+    Peer,
+)
 from ebla.actors.world import Role, World
 from ebla.chaos.simulation.loop import run
 from ebla.chaos.simulation.world import SimulatedCluster

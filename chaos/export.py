@@ -4,6 +4,8 @@
     to_edn            Jepsen's form: one operation map a line, `:value [key value]` where the operation has a key
     to_knossos        one register key, in the words of Knossos' cas-register
     to_elle           registers as transactions, in the words of Elle's rw-register
+    to_set            elements that nobody removes, in the words of Jepsen's set-full
+    to_bank           transfers, and the balances that were there to begin with, in the words of Jepsen's bank
     write             a history as all of these but the first that it can be, each in a file
 
 A second opinion is only worth something if it cannot cry wolf: what the other checker has no word for is told to it
@@ -17,10 +19,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from math import isfinite
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -33,10 +34,11 @@ PAIRS = "pairs"  # stands in JSON for a map whose keys are not all text
 LONG_MAX = 2**63 - 1  # EDN's integers are of 64 bits, unless marked
 ELEMENT = ("add", "remove")  # their key is what they are about, not an object of its own
 KEYWORD = re.compile(r"[a-zA-Z*!_?<>=+-][a-zA-Z0-9*!_?<>=+.-]*")
-NO_NAMES: Mapping[str, str] = MappingProxyType({})
 REGISTER = ("read", "write", "insert", "update", "delete")  # what registers are asked
 REGISTERS = ("registers", "shared")  # workloads whose histories are of linearizable registers
+SET, BANK = "read-set", "read-bank"  # what only histories of sets, and of banks, have
 LINES, EDN, KNOSSOS, ELLE = ".jsonl", ".edn", ".knossos.edn", ".elle.edn"
+SET_EDN, BANK_EDN = ".set.edn", ".bank.edn"
 KNOSSOS_DIRECTORY = "knossos"
 
 
@@ -109,9 +111,8 @@ def _from_json(value: Any) -> Any:
 # -- EDN
 
 
-def to_edn(history: History, names: Mapping[str, str] = NO_NAMES) -> str:
-    """One map a line. `names` renames operations for a checker that knows them by others: Jepsen's set-full and
-    bank, for instance, call {"read-set": "read"} and {"read-bank": "read"} by that name."""
+def to_edn(history: History) -> str:
+    """One map a line: everything that was noted, by the names that it has here."""
     lines = []
     asked: dict[int, Event] = {}
     for event in history.events:
@@ -120,8 +121,7 @@ def to_edn(history: History, names: Mapping[str, str] = NO_NAMES) -> str:
         invoke = asked.get(event.process) if event.type == INVOKE else asked.pop(event.process, None)
         if invoke is None:
             raise InvalidArgument(f"event {event.index}: {event.type} {event.operation} was not asked for")
-        word = names.get(event.operation, event.operation)
-        lines.append(_map(event, event.index, event.type, word, *_value(event, invoke)))
+        lines.append(_map(event, event.index, event.type, event.operation, *_value(event, invoke)))
     return "".join(lines)
 
 
@@ -207,24 +207,15 @@ def _by_key(history: History) -> dict[Hashable, list[Operation]]:
 def _knossos(operations: Sequence[Operation], process: int) -> str:
     """`process`: one that asked for nothing, for the first write."""
     first = Event(0, 0, process, INVOKE, "write")
-    lines = [_map(first, 0, INVOKE, "write", ABSENT), _map(first, 1, OK, "write", ABSENT)]
-    for event, type, (word, value) in _by_event(operations):
-        lines.append(_map(event, len(lines), type, word, value))
-    return "".join(lines)
-
-
-def _by_event(operations: Iterable[Operation]) -> Iterator[tuple[Event, str, tuple[str, Any]]]:
-    """Both events of these operations, in the order of the history, in the words of a cas-register."""
-    found: dict[int, tuple[Event, str, tuple[str, Any]]] = {}
+    told: list[Told] = [(first, INVOKE, "write", ABSENT), (first, OK, "write", ABSENT)]
+    words: dict[int, Told] = {}
     for operation in operations:
         word, value = _as_cas(operation)
-        asked = None if word == "read" else value
-        found[operation.began] = operation.invoke, INVOKE, (word, asked)
-        if operation.end is not None:
-            refused_insert = operation.known and operation.name == "insert" and operation.answer is False
-            type = FAIL if refused_insert else operation.end.type
-            found[operation.end.index] = operation.end, type, (word, value)
-    yield from (found[index] for index in sorted(found))
+        refused_insert = operation.known and operation.name == "insert" and operation.answer is False
+        _tell(
+            words, operation, word, None if word == "read" else value, value, FAIL if refused_insert else ""
+        )
+    return _lines([*told, *_in_order(words)])
 
 
 def _as_cas(operation: Operation) -> tuple[str, Any]:
@@ -252,7 +243,7 @@ def to_elle(history: History) -> str:
     is right if the whole is: a read that finds a value finds the last one written, deletes or not. A key to which one
     value was written twice is left out altogether, and so is a refused insert, which says that something was there.
     """
-    found: dict[int, tuple[Event, str, list[Any]]] = {}
+    words: dict[int, Told] = {}
     for operations in _by_key(history).values():
         values = Counter(
             canonical(each.argument) for each in operations if each.name not in ("read", "delete")
@@ -265,14 +256,8 @@ def to_elle(history: History) -> str:
             if not steps:
                 continue
             asked = [[step, key, None if step == "r" else value] for step, key, value in steps]
-            found[operation.began] = operation.invoke, INVOKE, asked
-            if (end := operation.end) is not None:
-                found[end.index] = end, end.type, steps if operation.known else asked
-    lines = []
-    for number, index in enumerate(sorted(found)):
-        event, type, steps = found[index]
-        lines.append(_map(event, number, type, "txn", steps))
-    return "".join(lines)
+            _tell(words, operation, "txn", asked, steps if operation.known else asked)
+    return _lines(_in_order(words))
 
 
 def _as_transaction(operation: Operation, deleted: bool) -> list[list[Any]]:
@@ -291,13 +276,74 @@ def _as_transaction(operation: Operation, deleted: bool) -> list[list[Any]]:
     return [*inserted, [write, key, operation.argument]]
 
 
+# -- sets and banks
+
+
+def to_set(history: History) -> str:
+    """Adds and reads of the whole set. It has no word for removes: of an element that somebody may have removed nothing is
+    told, nor is any count."""
+    removed = {canonical(each.key) for each in history.operations("remove") if not each.failed}
+    words: dict[int, Told] = {}
+    for each in history.operations("add", SET):
+        if each.name == SET:
+            held = [value for value in each.answer if canonical(value) not in removed] if each.known else None
+            _tell(words, each, "read", None, held)
+        elif canonical(each.key) not in removed:
+            _tell(words, each, "add", each.key, each.key)
+    return _lines(_in_order(words))
+
+
+def to_bank(history: History) -> str:
+    """The balances that were there to begin with are told as the first read: their sum is Jepsen's `:total-amount`."""
+    words: dict[int, Told] = {}
+    for each in history.operations("open", "transfer", BANK):
+        if each.name == "transfer":
+            moved = {Keyword(name): value for name, value in each.argument.items()}
+            _tell(words, each, "transfer", moved, moved)
+        else:
+            balances = each.argument if each.name == "open" else each.answer
+            _tell(words, each, "read", None, balances if each.known else None)
+    return _lines(_in_order(words))
+
+
+# -- in the words of others
+
+Told = tuple[Event, str, str, Any]  # its type, its operation and its value there
+
+
+def _tell(
+    words: dict[int, Told], operation: Operation, word: str, asked: Any, ended: Any, type: str = ""
+) -> None:
+    """Both events of the operation, by their places. `type`: of its end, if that is another one there."""
+    words[operation.began] = operation.invoke, INVOKE, word, asked
+    if (end := operation.end) is not None:
+        words[end.index] = end, type or end.type, word, ended
+
+
+def _in_order(words: Mapping[int, Told]) -> list[Told]:
+    return [words[index] for index in sorted(words)]
+
+
+def _lines(told: Iterable[Told]) -> str:
+    """Numbered anew."""
+    return "".join(
+        _map(event, index, type, word, value) for index, (event, type, word, value) in enumerate(told)
+    )
+
+
 # -- files
 
 
 def write(history: History, name: str, directory: Path) -> list[Path]:
-    """EDN for every history; for one of registers, what Elle and (in a directory of their own, one file for each key)
-    what Knossos reads. `name`: its workload's, on Ray with the number of a group. The paths of what was written."""
+    """EDN for every history; of a set or a bank what Jepsen reads; of registers what Elle and (in a directory of their own, one
+    file for each key) what Knossos reads. `name`: its workload's, on Ray with the number of a group. The paths of what was
+    written."""
     texts = {directory / f"{name}{EDN}": to_edn(history)}
+    asked = dict.fromkeys(event.operation for event in history.events)
+    if SET in asked:
+        texts[directory / f"{name}{SET_EDN}"] = to_set(history)
+    if BANK in asked:
+        texts[directory / f"{name}{BANK_EDN}"] = to_bank(history)
     if name.partition("-")[0] in REGISTERS:
         texts[directory / f"{name}{ELLE}"] = to_elle(history)
         for operations in _by_key(history).values():

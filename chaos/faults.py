@@ -21,9 +21,9 @@ from types import TracebackType
 import psutil
 
 from ebla.actors.ray_world import RayNetwork
-from ebla.chaos.ray import victims
-from ebla.connection import namespace_of
-from ebla.placement.local_cluster import LocalCluster
+from ebla.chaos.ray.stage import victims
+from ebla.deployment import namespace_of
+from ebla.placement.local.cluster import LocalCluster
 from ebla.storage.errors import InvalidArgument
 
 END_S = 10.0  # the kernel ends a killed process at once, unless it waits for a disk

@@ -1,6 +1,6 @@
 """Plans of faults: plain data that says what goes wrong, where, when and for how long.
 
-The same plan runs in simulation (chaos/simulation/nemesis.py) and on a real Ray cluster (chaos/ray/nemesis.py), is kept
+The same plan runs in simulation (chaos/simulation/nemesis.py) and on a real Ray cluster (chaos/ray/faults/nemesis.py), is kept
 as JSON when it finds a defect, and shrinks by dropping faults. Hosts are named as they are in both: `host-1`, ...
 
     kind            where    amount               what
@@ -26,6 +26,7 @@ as JSON when it finds a defect, and shrinks by dropping faults. Hosts are named 
     delay           -        seconds at most      messages late
     slow_disk       host     seconds at most      every sync takes that long
     slow_disks      -        seconds at most      the same on every host
+    hang_disk       host     -                    no sync that begins ends within `for_s`
     full_disk       host     -                    no space for `for_s`
     grow_map        host     -                    for `for_s` LMDB's maps grow again and again: open snapshots expire
     fail_sync       host     -                    a sync fails: the server ends, and returns as a new one after `for_s`
@@ -34,7 +35,10 @@ as JSON when it finds a defect, and shrinks by dropping faults. Hosts are named 
     stale           host     seed                 one record is an older version of itself
     lose_disk       host     -                    the directory is gone: returns as a new server after `for_s`
     lose_data       host     -                    the disk that its tablets' rows are on is gone; the server goes on
+    hang_data       host     seed                 the disks that the rows of some of its tablets are on hang for `for_s`
     old_copy        host     -                    the directory is again what it was `for_s` ago; in simulation only
+    old_catalog     -        -                    an only master's directory is what it was `for_s` ago, for some seconds; in
+                                                  simulation only
     away            2 hosts  -                    both are gone at once, and come back after `for_s`
     lose_hosts      host     -                    it and another one are gone for good, directories and all: that with which
                                                   it has a majority of tablets that may lose theirs (Shape.forced)
@@ -63,22 +67,21 @@ from typing import Literal
 import msgspec
 
 from ebla.actors.fault_points import POINTS
-from ebla.cli.problems import did_you_mean
-from ebla.storage.errors import InvalidArgument
+from ebla.storage.errors import InvalidArgument, did_you_mean
 
 KINDS = (
     *("crash", "crash_point", "crash_midway", "stop", "pause", "zombie", "node_loss", "node_pause"),
     *("blackout", "client_crash"),
     *("isolate", "split", "cut", "cut_one_way", "cut_master", "cut_clients", "lose", "repeat", "delay"),
-    *("slow_disk", "slow_disks", "full_disk", "grow_map", "fail_sync"),
-    *("rot", "misdirect", "stale", "lose_disk", "old_copy", "lose_data"),
-    *("away", "lose_hosts"),
+    *("slow_disk", "slow_disks", "hang_disk", "full_disk", "grow_map", "fail_sync"),
+    *("rot", "misdirect", "stale", "lose_disk", "old_copy", "lose_data", "hang_data"),
+    *("old_catalog", "away", "lose_hosts"),
     *("clock_rate", "clock_jump"),
 )
 DESTROY = ("fail_sync", "rot", "misdirect", "stale", "lose_disk", "old_copy", "lose_data", "lose_hosts")
 PAIRS = ("cut", "cut_one_way")
 TWO = (*PAIRS, "away")
-EVERYWHERE = ("lose", "repeat", "delay", "blackout", "client_crash")
+EVERYWHERE = ("lose", "repeat", "delay", "blackout", "client_crash", "old_catalog")
 EVERY_HOST = ("blackout", "slow_disks")
 NODES = ("node_loss", "node_pause")
 MASTER_TOO = ("crash", "stop", "pause", "isolate")
@@ -103,6 +106,7 @@ AMOUNTS = {
     "rot": (0.0, 1e9),
     "misdirect": (0.0, 1e9),
     "stale": (0.0, 1e9),
+    "hang_data": (0.0, 1e9),
 }
 
 
@@ -241,9 +245,10 @@ def generate(
     duration_s: float,
     hold_s: tuple[float, float] = HOLD_S,
     holds_s: Mapping[str, tuple[float, float]] = MappingProxyType({}),
+    amounts: Mapping[str, tuple[float, float]] = MappingProxyType({}),
 ) -> Plan:
     """A plan of this seed. `mix`: how many faults of each kind to expect per ten seconds; `hold_s`: how long they last,
-    unless `holds_s` says otherwise of a kind. Each seed leaves some kinds out and doubles others, so that rare
+    unless `holds_s` says otherwise of a kind, and `amounts` how much. Each seed leaves some kinds out and doubles others, so that rare
     combinations come up (swarm testing)."""
     chance = Random(f"plan:{scenario}:{seed}")
     damaged = chance.choice(list(hosts))
@@ -252,7 +257,9 @@ def generate(
         expected = rate * duration_s / 10 * chance.choice((0.0, 0.5, 1.0, 2.0))
         count = int(expected) + (chance.random() < expected % 1)
         held_s = holds_s.get(kind, hold_s)
-        faults += [_fault(chance, kind, hosts, damaged, points, duration_s, held_s) for _ in range(count)]
+        faults += [
+            _fault(chance, kind, hosts, damaged, points, duration_s, held_s, amounts) for _ in range(count)
+        ]
     return Plan(scenario, seed, tuple(sorted(faults, key=lambda fault: fault.at_s)))
 
 
@@ -264,6 +271,7 @@ def _fault(
     points: Sequence[str],
     duration_s: float,
     hold_s: tuple[float, float],
+    amounts: Mapping[str, tuple[float, float]],
 ) -> Fault:
     at_s = round(chance.uniform(0.0, duration_s), 3)
     for_s = hold_s[0] * (hold_s[1] / hold_s[0]) ** chance.random()
@@ -277,7 +285,7 @@ def _fault(
         where = (MASTER,)
     else:
         where = _where(chance, kind, hosts, damaged)
-    return Fault(at_s, kind, where, for_s, _amount(chance, kind), point)
+    return Fault(at_s, kind, where, for_s, _amount(chance, kind, amounts), point)
 
 
 def _where(chance: Random, kind: str, hosts: Sequence[str], damaged: str) -> tuple[str, ...]:
@@ -296,7 +304,7 @@ def _where(chance: Random, kind: str, hosts: Sequence[str], damaged: str) -> tup
     return (chance.choice(list(hosts)),)
 
 
-def _amount(chance: Random, kind: str) -> float:
+def _amount(chance: Random, kind: str, amounts: Mapping[str, tuple[float, float]]) -> float:
     ranges = {
         "crash_midway": (1, 60),
         "lose": (0.01, 0.3),
@@ -309,10 +317,11 @@ def _amount(chance: Random, kind: str) -> float:
         "rot": (1, 1e9),
         "misdirect": (1, 1e9),
         "stale": (1, 1e9),
+        "hang_data": (1, 1e9),
     }
     if kind not in ranges:
         return 0.0
-    low, high = ranges[kind]
+    low, high = amounts.get(kind, ranges[kind])
     return float(int(chance.uniform(low, high))) if low == 1 else round(chance.uniform(low, high), 4)
 
 

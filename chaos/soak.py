@@ -29,19 +29,24 @@ from zlib import crc32
 import msgspec
 
 from ebla.actors.fault_points import ALL_POINTS, GROUP_POINTS, JOURNAL_POINTS, MARKS, POINTS
-from ebla.actors.journal.node import JournalNode
-from ebla.actors.master.group import GroupMaster
-from ebla.actors.master.mover import CatalogMover
+from ebla.actors.journal.node.node import JournalNode
+from ebla.actors.master.leadership.group import GroupMaster
+from ebla.actors.master.leadership.mover import CatalogMover
 from ebla.actors.master.server import Master
 from ebla.actors.tablet.server import TabletServer
 from ebla.actors.world import methods
 from ebla.chaos import plans
 from ebla.chaos.checkers.refusals import Tally
-from ebla.chaos.defect import Defect
+from ebla.chaos.defects.defect import Defect
+from ebla.chaos.defects.planted import defect, planted
 from ebla.chaos.plans import Plan
-from ebla.chaos.planted import defect, planted
-from ebla.chaos.scenarios import SCENARIOS, Scenario, scenario, scenario_of
-from ebla.chaos.simulation.runs import Report, Run, plan_of
+from ebla.chaos.ray.scenarios import scenario_of
+from ebla.chaos.runs import Report, Run, plan_of
+from ebla.chaos.scenarios.scenarios import (
+    SCENARIOS,
+    Scenario,
+    scenario,
+)
 
 T = TypeVar("T")
 

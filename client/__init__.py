@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ebla import aio, errors
     from ebla.connection import connect, local
-    from ebla.coordination import Check, Create, Delete, Set
+    from ebla.coordination.awaited import Check, Create, Delete, Set
     from ebla.errors import (
         AlreadyPresent,
         ConnectionClosed,
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
         Unavailable,
         VersionMismatch,
     )
-    from ebla.expressions import col
     from ebla.options import WriteId, Written
     from ebla.partitions import PartitionBy, hash, range
+    from ebla.storage.predicates.expressions import col
     from ebla.table import Database, Scan, Table
 
 __all__ = [
@@ -71,17 +71,17 @@ __all__ = [
 ]
 
 _HOME = {
-    "Check": "coordination",
-    "Create": "coordination",
-    "Delete": "coordination",
-    "Set": "coordination",
+    "Check": "coordination.awaited",
+    "Create": "coordination.awaited",
+    "Delete": "coordination.awaited",
+    "Set": "coordination.awaited",
     "Database": "table",
     "PartitionBy": "partitions",
     "Scan": "table",
     "Table": "table",
     "WriteId": "options",
     "Written": "options",
-    "col": "expressions",
+    "col": "storage.predicates.expressions",
     "connect": "connection",
     "hash": "partitions",
     "local": "connection",

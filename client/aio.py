@@ -20,10 +20,8 @@ from typing import Any, Self, TypeVar
 import msgspec
 import pyarrow as pa
 
-from ebla import expressions
 from ebla.actors import messages as m
 from ebla.actors.messages import DELETE, INSERT, UPDATE, UPSERT
-from ebla.alter import Alteration
 from ebla.arguments import (
     check_choice,
     check_deadline,
@@ -34,21 +32,24 @@ from ebla.arguments import (
     check_text,
     check_write_id,
 )
-from ebla.coordination import SESSION_S, Coordination
-from ebla.coordination import Session as CoordinationSession
-from ebla.locations import TableRoutes
+from ebla.coordination.awaited import Coordination
+from ebla.coordination.awaited import Session as CoordinationSession
+from ebla.coordination.changes import SESSION_S
 from ebla.options import (
     WAIT_S,
     Written,
 )
 from ebla.partitions import PartitionBy, resolve
-from ebla.reader import Reader
-from ebla.scan import Row as Row
-from ebla.scan import Scan as Scan
-from ebla.session import Session
-from ebla.storage import python_values
+from ebla.read.reader import Reader
+from ebla.read.scan import Row as Row
+from ebla.read.scan import Scan as Scan
+from ebla.storage.predicates import expressions
+from ebla.storage.rows import python_values
 from ebla.storage.schema import TableSchema
-from ebla.writer import Writer, check_rows
+from ebla.transport.routes import TableRoutes
+from ebla.transport.session import Session
+from ebla.write.alter import Alteration
+from ebla.write.writer import Writer, check_rows
 
 WriteIdLike = tuple[bytes, int]
 Reply = TypeVar("Reply")
@@ -149,7 +150,7 @@ class Database:
     async def session(
         self, timeout_s: float = SESSION_S, *, name: str = "", deadline_s: float | None = None
     ) -> CoordinationSession:
-        """For ephemeral nodes, locks, and all else in coordination.py. It lives until it is closed, or nothing was heard of
+        """For ephemeral nodes, locks, and all else in coordination/awaited.py. It lives until it is closed, or nothing was heard of
         this process for `timeout_s`."""
         return await self.coordination.session(timeout_s, name=name, deadline_s=deadline_s)
 
@@ -208,7 +209,7 @@ class Table:
         return info
 
     def alter(self) -> Alteration:
-        """Changes to be made of it, all at once: see alter.py."""
+        """Changes to be made of it, all at once: see write/alter.py."""
         return Alteration(self._session, self._routes)
 
     # -- writes
@@ -344,9 +345,9 @@ def describe(routes: TableRoutes) -> str:
 
 async def connect(name: str = "ebla", address: str | None = None) -> Database:
     """As `ebla.connect`. The connection stays on the calling event loop."""
-    from ebla import connection
+    from ebla.deployment import open_session
 
-    return Database(await connection.open_session(name, address))
+    return Database(await open_session(name, address))
 
 
 async def local(
@@ -358,7 +359,7 @@ async def local(
     dashboard: bool = False,
 ) -> Database:
     """As `ebla.local`."""
-    from ebla import connection
+    from ebla.deployment import make_session, start_local
 
-    _, end = await asyncio.to_thread(connection.start_local, hosts, data_dir, name, settings, dashboard)
-    return Database(connection.make_session(name), end)
+    _, end = await asyncio.to_thread(start_local, hosts, data_dir, name, settings, dashboard)
+    return Database(make_session(name), end)

@@ -1,5 +1,5 @@
 """What a caller gives besides rows: each check returns the value in its one form, or raises InvalidArgument that names the
-argument, what it should be, and what was given. Nothing has been sent by then. Rows themselves: given.py.
+argument, what it should be, and what was given. Nothing has been sent by then. Rows themselves: write/inputs.py.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from ebla.options import DEADLINE_S, INT_MAX, WriteId
 from ebla.storage.errors import InvalidArgument
-from ebla.storage.python_values import shown
+from ebla.storage.rows.python_values import shown
 
 
 def check_deadline(deadline_s: Any, name: str = "deadline_s") -> float:

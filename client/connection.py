@@ -1,40 +1,14 @@
-"""From a process to a deployment: the only module of the client that knows Ray.
-
-connect   inside a Ray task, actor, job or driver: through the Ray that is there. Elsewhere: to the cluster at
-          `address`, RAY_ADDRESS, the local one that `ebla up --local` started, or what runs on this machine
-local     a Ray cluster of its own on this machine, with a deployment in it; both end with the database
-shared    what pickled databases and tables use on the other side: one connection per process and deployment
-"""
+"""`ebla.connect` and `ebla.local`: databases for code that does not await."""
 
 from __future__ import annotations
 
-import atexit
-import contextlib
-import logging
 import os
-import random
-import shutil
-import tempfile
-import threading
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
-import ray
-
-from ebla import aio
-from ebla.actors.errors import Unavailable
-from ebla.actors.ray_shell import Tasks
-from ebla.actors.ray_world import RayClock, RayNetwork
-from ebla.options import MASTER, ClientWorld
-from ebla.session import Session
-from ebla.storage.errors import InvalidArgument
-from ebla.sync import Bridge
-from ebla.table import Database, Link
-
-log = logging.getLogger("ebla")
-
-ROLE = "master/"
+from ebla.deployment import reach, start_local
+from ebla.link import make_link
+from ebla.table import Database
 
 
 def connect(name: str = "ebla", address: str | None = None) -> Database:
@@ -42,14 +16,8 @@ def connect(name: str = "ebla", address: str | None = None) -> Database:
 
     Raises Unavailable, with the remedy, if there is no Ray cluster or no such deployment in it.
     """
-    reached = _reach(name, address)
-    return Database((name, reached), _link(name))
-
-
-async def open_session(name: str = "ebla", address: str | None = None) -> Session:
-    """For callers that await: a session on the running event loop. The first connection to Ray blocks it shortly."""
-    _reach(name, address)
-    return make_session(name)
+    reached = reach(name, address)
+    return Database((name, reached), make_link(name))
 
 
 def local(
@@ -70,122 +38,4 @@ def local(
     counts = {"masters": masters, "journals": journals}
     settings = {**(settings or {}), **{key: count for key, count in counts.items() if count is not None}}
     address, end = start_local(hosts, data_dir, name, settings, dashboard)
-    return Database((name, address), _link(name), end)
-
-
-def start_local(
-    hosts: int,
-    data_dir: str | os.PathLike[str] | None,
-    name: str,
-    settings: Mapping[str, Any] | None,
-    dashboard: bool,
-) -> tuple[str, Callable[[], None]]:
-    """The address of the Ray cluster, and what ends it all; it ends with the process at the latest."""
-    from ebla.placement import launch, state
-    from ebla.placement.config import configure
-    from ebla.placement.connection import connect_ray
-    from ebla.placement.local_cluster import LocalCluster
-
-    if ray.is_initialized():
-        raise InvalidArgument(
-            "this process is connected to a Ray cluster already, and ebla.local() starts one of its own: use "
-            "ebla.connect(), or call ray.shutdown() first"
-        )
-    kept = None if data_dir is None else Path(data_dir).expanduser().absolute()
-    directory = kept or Path(tempfile.mkdtemp(prefix="ebla-"))
-    with contextlib.ExitStack() as undo:
-        if kept is None:
-            undo.callback(shutil.rmtree, directory, ignore_errors=True)
-        wanted = {"name": name, **(settings or {}), "data_dir": str(directory / "data")}
-        before = state.load(wanted["data_dir"])
-        config = configure(wanted, before.config if before is not None else None)
-        cluster = LocalCluster.start(hosts, directory=directory / "cluster", dashboard=dashboard)
-        undo.callback(cluster.stop)
-        address = connect_ray(cluster.address, directory=cluster.directory)
-        undo.callback(ray.shutdown)
-        report = launch.up(config)
-        unwell = [f"{role.address} is {role.state}: {role.error}" for role in report.roles if role.error]
-        if unwell:
-            raise Unavailable("the deployment did not come up: " + "; ".join(unwell))
-        stack, owner = undo.pop_all(), os.getpid()
-
-    def end() -> None:
-        if os.getpid() == owner:  # a forked child does not end what its parent uses
-            stack.close()
-
-    atexit.register(end)
-    return address, end
-
-
-def shared(name: str, address: str | None) -> Link:
-    """One connection for all copies of handles in this process; it lives as long as the process."""
-    with _shared_gate:
-        key = (os.getpid(), name, address)
-        known = _shared.get(key)
-        if known is None or known.bridge.closed:
-            _reach(name, address)
-            known = _shared[key] = _link(name)
-        return known
-
-
-_shared: dict[tuple[int, str, str | None], Link] = {}
-_shared_gate = threading.Lock()
-
-
-# -- steps ---------------------------------------------------------------------------------------------------
-
-
-def namespace_of(name: str) -> str:
-    return f"ebla-{name}"
-
-
-def _reach(name: str, address: str | None) -> str:
-    """Connect to Ray and make sure that the deployment is there; the address of the Ray cluster."""
-    from ebla.placement.connection import connect_ray
-
-    if ray.is_initialized() and address not in (None, "auto"):
-        present = str(ray.get_runtime_context().gcs_address)
-        if address != present:
-            raise InvalidArgument(
-                f"this process is connected to the Ray cluster at {present}, not {address}; leave the address out, or "
-                "call ray.shutdown() first"
-            )
-    reached = connect_ray(address)
-    if not masters_of(name):
-        raise Unavailable(
-            f"there is no deployment {name!r} in the Ray cluster at {reached}: start it with `ebla up"
-            + ("`" if name == "ebla" else f" --name {name}`")
-        )
-    return reached
-
-
-def masters_of(name: str) -> tuple[str, ...]:
-    """The addresses of the deployment's masters that Ray knows, in order; empty if there is none."""
-    from ebla.placement.asking import named_actors
-
-    found = [address for address in named_actors(namespace_of(name)) if address.startswith(ROLE)]
-    return tuple(sorted(found, key=lambda address: int(address.removeprefix(ROLE))))
-
-
-def make_session(name: str) -> Session:
-    """On the running event loop."""
-
-    def failed(what: str, error: BaseException) -> None:
-        log.error("the connection to deployment %r failed in %s", name, what, exc_info=error)
-        session.failed(what, error)
-
-    tasks = Tasks(failed)
-    world = ClientWorld(
-        RayClock(), RayNetwork(namespace_of(name)), random.Random(os.urandom(32)), tasks.spawn
-    )
-    session = Session(world, name, masters_of(name) or (MASTER,), on_close=tasks.cancel)
-    return session
-
-
-def _link(name: str) -> Link:
-    bridge = Bridge(name)
-
-    async def start() -> aio.Database:
-        return aio.Database(make_session(name))
-
-    return Link(bridge, bridge.run(start()))
+    return Database((name, address), make_link(name), end)

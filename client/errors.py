@@ -7,15 +7,19 @@
     AlreadyPresent     the table, or the rows at `rows`, exist already
     TimedOut           the deadline passed; a write may have happened look, or send it again with the same write id
     Throttled          a stated limit is full                         wait `retry_after_s` (the client does)
-    Unavailable        no deployment, no quorum, no master            see `ebla check`
+    OutcomeUnknown     nobody can tell whether it was carried out     look, or send it again with the same write id
+    DiskFull           a disk is full; nothing was changed            free space, send it again
+    Unavailable        no deployment, no quorum, no master; a request see `ebla check`
+                       that got it was not carried out
     ScanInterrupted    a streamed tablet's snapshot was lost          scan again
     SessionExpired     a session for coordination has ended           open another one
     VersionMismatch    a node has changed since it was read           read it again, decide again
     NotEmpty, LimitReached    a node has children; a namespace is full
     ConnectionClosed   the connection was closed, or forked           ebla.connect()
 
-All derive from EblaError and carry fields; `possibly_applied` tells whether a write may have happened. The others
-are met inside the cluster and reach a user only as the reason of one of these, or in a role's log.
+All derive from EblaError and carry fields; `possibly_applied` tells whether a write may have happened, whatever the kind: a
+refusal is certain only if no earlier try was left without an answer (transport/certainty.py). The others are met inside the cluster and
+reach a user only as the reason of one of these, or in a role's log.
 """
 
 from __future__ import annotations

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ebla.actors.figures import COUNTER, DEPLOYMENT, HOST, ROLE, Definition, Sheet
-from ebla.actors.journal import measures as journal
+from ebla.actors.journal.node import measures as journal
+from ebla.actors.journal.writer import measures as channels
 from ebla.actors.master import measures as master
 from ebla.actors.ray_shell import SHELL
 from ebla.actors.tablet import measures as tablet
@@ -22,8 +23,8 @@ Sheets = Sequence[Sheet[Any]]
 GROUPS: tuple[tuple[str, Sheets], ...] = (
     ("Every role", (SHELL,)),
     ("Tablet servers", tablet.SHEETS),
-    ("Masters", tuple(sheet for sheet in master.SHEETS if sheet is not journal.LINE)),
-    ("The active master's line to each journal node", (journal.LINE,)),
+    ("Masters", tuple(sheet for sheet in master.SHEETS if sheet is not channels.LINE)),
+    ("The active master's line to each journal node", (channels.LINE,)),
     ("Journal nodes", journal.SHEETS),
 )
 BEGIN, END = "<!-- figures: python -m ebla.figure_docs docs -->", "<!-- end of figures -->"
@@ -53,7 +54,7 @@ def tables() -> str:
         lines += [
             f"**{title}**",
             "",
-            "| figure | kind | unit | tags | tells |",
+            "| figure | kind | unit | tags | meaning |",
             "| --- | --- | --- | --- | --- |",
         ]
         lines += [_row(each) for each in _of(sheets)]

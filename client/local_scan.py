@@ -19,15 +19,16 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from ebla import aio, expressions
+from ebla import aio
 from ebla.actors import messages as m
 from ebla.arguments import check_deadline
-from ebla.locations import Route, TableRoutes
-from ebla.scanner import Block, Outdated, ScanPlan, ScanRun
-from ebla.session import Session
-from ebla.storage import local_reader
+from ebla.read.scan_run import Block, Outdated, ScanPlan, ScanRun
 from ebla.storage.errors import EblaError, StorageError
+from ebla.storage.predicates import expressions
+from ebla.storage.tablets import local_reader
 from ebla.table import Scan, Table
+from ebla.transport.routes import Route, TableRoutes
+from ebla.transport.session import Session
 
 SNAPSHOT_S = 10.0  # for the replica here to catch up and flush
 FIND_MAX = 8  # tablets asked for at once: an answer takes as long as reading several thousand rows
@@ -37,7 +38,7 @@ SlotsHere = Callable[[], Sequence[str]]
 
 
 def _slots_here() -> Sequence[str]:
-    from ebla.placement.nearby import slots_here
+    from ebla.placement.deploy.nearby import slots_here
 
     return slots_here()
 

@@ -76,7 +76,7 @@ class WriteId(NamedTuple):
 
     The rows at position p of the call belong to a request numbered `sequence` + p or lower, so the next call of the
     same `client` (16 bytes) continues at `sequence` + len(rows). A repetition must bring the same rows in the same
-    order; it then changes nothing and gets the first answer.
+    order; it then changes nothing and gets the first answer, also if that was a refusal.
     """
 
     client: bytes

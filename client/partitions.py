@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ebla.storage.errors import InvalidArgument
-from ebla.storage.partition import hash_spec, range_spec
-from ebla.storage.python_values import shown
+from ebla.storage.rows.partition import hash_spec, range_spec
+from ebla.storage.rows.python_values import shown
 from ebla.storage.schema import Hash, Partitioning, TableSchema
 
 

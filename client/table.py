@@ -12,34 +12,29 @@ on the other side, once per process.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
-from ebla import aio, expressions
+from ebla import aio
 from ebla.actors import messages as m
 from ebla.aio import Row, WriteIdLike, describe
-from ebla.alter import Changes
 from ebla.arguments import check_deadline
-from ebla.coordination import SESSION_S
-from ebla.locations import Route
+from ebla.coordination.blocking import Coordination, Session
+from ebla.coordination.changes import SESSION_S
+from ebla.link import Link
 from ebla.options import WAIT_S, Written
 from ebla.partitions import PartitionBy
-from ebla.quick import MISS, QuickGets, QuickUpserts
-from ebla.sessions import Coordination, Session
-from ebla.storage import python_values
-from ebla.sync import Bridge
-from ebla.units import Ids
-from ebla.writer import send_again
+from ebla.storage.predicates import expressions
+from ebla.storage.rows import python_values
+from ebla.transport.batches import Ids
+from ebla.transport.certainty import Tries
+from ebla.transport.fast_path import MISS, QuickGets, QuickUpserts
+from ebla.transport.routes import Route
+from ebla.write.alter import Changes
+from ebla.write.writer import send_again
 
 T = TypeVar("T")
-
-
-class Link(NamedTuple):
-    """A live connection: the thread, and the awaited API on its loop."""
-
-    bridge: Bridge
-    awaited: aio.Database
 
 
 class Database:
@@ -67,9 +62,9 @@ class Database:
     def _connected(self) -> Link:
         """A copy from elsewhere connects here, not while it is unpickled: that must not wait for anything."""
         if self._link is None:
-            from ebla import connection
+            from ebla.link import shared
 
-            self._link = connection.shared(*self._reconnect)
+            self._link = shared(*self._reconnect)
         return self._link
 
     @property
@@ -257,8 +252,8 @@ class Table:
         if self._quick is None:
             awaited, world = self._awaited, self._awaited._session.world
 
-            def resend(route: Route, batch: bytes, deadline_s: float) -> Written:
-                return self._run(send_again(awaited._session, route, batch, deadline_s))
+            def resend(route: Route, batch: bytes, deadline_s: float, tries: Tries) -> Written:
+                return self._run(send_again(awaited._session, route, batch, deadline_s, tries))
 
             self._quick = (
                 QuickGets(world.network, awaited._routes),

@@ -27,21 +27,21 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 import ebla
-from ebla import health, survey
 from ebla.actors import messages as m
 from ebla.actors.world import Network
 from ebla.chaos.faults import RealFaults
+from ebla.health import survey, tablets
 from ebla.options import MASTER
 from ebla.pipelines import datasets, report
 from ebla.pipelines.feed import FeedProgress, FeedReport, feed, table_for
 from ebla.pipelines.probe import Probe
 from ebla.pipelines.session import spark
-from ebla.pipelines.steps import Steps, Told
 from ebla.pipelines.verify import verify
 from ebla.placement import java, launch
 from ebla.placement.config import configure
 from ebla.placement.connection import connect_ray
-from ebla.placement.local_cluster import START_S, LocalCluster
+from ebla.placement.local.cluster import START_S, LocalCluster
+from ebla.steps import Steps, Told
 from ebla.storage.errors import EblaError
 from ebla.table import Database, Table
 
@@ -271,7 +271,7 @@ def _await_caught_up(table: Table, told: Told) -> None:
     """Every replica runs, and has applied what its leader has committed."""
     deadline = time.monotonic() + CATCH_UP_S_MAX
     while True:
-        seen = health.judge(table._run(survey.survey(_network(table), [MASTER])))
+        seen = tablets.judge(table._run(survey.survey(_network(table), [MASTER])))
         behind = [replica.lag or 0 for tablet in seen.tablets for replica in tablet.replicas]
         if seen.healthy and not any(behind):
             return

@@ -34,7 +34,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType, StructType
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from ebla.actors.errors import ErrorFrame, NotFound, Unavailable, from_frame
+from ebla.actors.errors import ErrorFrame, NotFound, from_frame
 from ebla.partitions import PartitionBy
 from ebla.pipelines import datasets, tasks
 from ebla.pipelines.executors import executors_alive
@@ -103,8 +103,8 @@ def feed(
 ) -> FeedReport:
     """Write every row of `source` into `table`; with `mode="insert"` rows whose key exists are left as they are.
 
-    Raises InvalidArgument, naming the column, for rows that do not fit the table; FeedFailed when Spark gives up;
-    Unavailable when Spark is lost. Ctrl-C ends the Spark job.
+    Raises InvalidArgument, naming the column, for rows that do not fit the table; FeedFailed when Spark gives up, or is lost.
+    Other rows may have been written by then. Ctrl-C ends the Spark job.
     """
     if mode not in MODES:
         raise InvalidArgument(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
@@ -245,18 +245,20 @@ class _Run:
             raise self._failure(self._error)
         refused = [row.error for row in self._rows if row.error is not None]
         if refused:
-            raise from_frame(msgspec.msgpack.decode(bytes(refused[0]), type=ErrorFrame))
+            raise _among_others(msgspec.msgpack.decode(bytes(refused[0]), type=ErrorFrame))
         if tell is not None:
             tell(self._progress(total_rows, sum(row.rows + row.rejected for row in self._rows)))
         return self._rows
 
     def _raise_lost(self) -> None:
         if self._tally.fatal is not None:
-            raise from_frame(self._tally.fatal)
+            raise _among_others(self._tally.fatal)
         if time.monotonic() - self._alive_s > LOST_S_MAX:
-            raise Unavailable(
+            raise FeedFailed(
                 "Spark has lost all of its executors, probably with the node of its application master; start another "
-                "session and feed again: the table then ends equal to the source"
+                "session and feed again: the table then ends equal to the source",
+                job=self._job,
+                rows=self._tally.rows,
             )
 
     def _progress(self, total_rows: int | None, rows: int | None = None) -> FeedProgress:
@@ -327,6 +329,13 @@ def _start_counter(name: str) -> Any:
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
     options = {"name": name, "namespace": tasks.NAMESPACE, "num_cpus": 0, "scheduling_strategy": here}
     return ray.remote(tasks.Counter).options(**options).remote()
+
+
+def _among_others(frame: ErrorFrame) -> EblaError:
+    """The error of one task: rows of it, and of others, may have been written."""
+    error = from_frame(frame)
+    error.possibly_applied = True
+    return error
 
 
 def _frame(data: bytes | None) -> ErrorFrame | None:

@@ -42,7 +42,7 @@ from raydp.spark.ray_cluster_master import RAYDP_SPARK_MASTER_SUFFIX, RayDPSpark
 
 from ebla.actors.errors import Unavailable
 from ebla.placement import java
-from ebla.placement.slots import resource_of_its_own
+from ebla.placement.deploy.slots import resource_of_its_own
 from ebla.storage.errors import InvalidArgument
 
 VERSIONS = {"raydp": "1.6.", "pyspark": "3.5."}

@@ -25,10 +25,10 @@ from pyspark.sql.types import StructType
 from ray.core.generated import common_pb2
 
 from ebla import local_scan
-from ebla.expressions import Expression
 from ebla.pipelines.executors import hosts_of_executors
-from ebla.placement.nearby import address_slots
+from ebla.placement.deploy.nearby import address_slots
 from ebla.storage.errors import InvalidArgument
+from ebla.storage.predicates.expressions import Expression
 from ebla.table import Table
 
 

@@ -32,8 +32,8 @@ from ebla.actors.errors import Unavailable
 from ebla.pipelines import raydp_app
 from ebla.pipelines.executors import executors_alive
 from ebla.placement import java
+from ebla.placement.deploy.slots import NODE_ID_LABEL, SLOT_LABEL, Survey, survey
 from ebla.placement.interrupts import uninterrupted
-from ebla.placement.slots import NODE_ID_LABEL, SLOT_LABEL, Survey, survey
 from ebla.storage.errors import InvalidArgument
 
 PLACES_S_MAX = 30.0

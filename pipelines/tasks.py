@@ -101,7 +101,7 @@ class WriteTask:
                 told.rows(rows + rejected)
         except EblaError as failure:
             told.failed(failure)
-            if failure.retriable or failure.possibly_applied:
+            if failure.retriable or type(failure).possibly_applied:
                 raise  # another attempt, by Spark, may succeed
             error = msgspec.msgpack.encode(to_frame(failure))
         values: list[Any] = [partition, attempt, rows, rejected, sent, error]
@@ -174,5 +174,5 @@ class Telling:
 
     def failed(self, error: EblaError) -> None:
         if self._counter is not None:
-            fatal = not (error.retriable or error.possibly_applied)
+            fatal = not (error.retriable or type(error).possibly_applied)
             self._counter.failed.remote(msgspec.msgpack.encode(to_frame(error)), fatal)

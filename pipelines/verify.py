@@ -24,14 +24,14 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ebla import survey
 from ebla.actors.messages import ChecksumReply, TabletLocation
+from ebla.health import survey
+from ebla.health.verdicts import Digests
 from ebla.pipelines import datasets
 from ebla.pipelines.feed import arrow_schema, check_columns
 from ebla.pipelines.read import read_table, spark_schema
 from ebla.storage.errors import InvalidArgument
 from ebla.table import Table
-from ebla.verdicts import Digests
 
 SAMPLES = 10
 _UNFIT = "~unfit"

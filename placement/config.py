@@ -39,7 +39,7 @@ class DeploymentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """`data_dir` is where each host keeps its roles (`<data_dir>/<slot>/<role>`), the same path on every host;
     `data_dirs` are further disks for tablets. `slots` empty: every host. `journals` is how many journal nodes keep the
     masters' catalog, 0: a single master keeps it by itself. What of the two is not given follows from what there is
-    (placement/catalog.py). The tables (TABLES) hold what deviates from the roles' own
+    (placement/journal/catalog.py). The tables (TABLES) hold what deviates from the roles' own
     defaults: MasterOptions, GroupOptions, LeaseLimits, JournalOptions, JournalNodeOptions, TabletServerOptions."""
 
     name: str = "ebla"

@@ -10,9 +10,9 @@ from pathlib import Path
 import ray
 
 from ebla.actors.errors import Unavailable
-from ebla.placement import local_failure
-from ebla.placement.local_cluster import LocalCluster
-from ebla.placement.local_node import DEFAULTS
+from ebla.placement.local import failure
+from ebla.placement.local.cluster import LocalCluster
+from ebla.placement.local.node import DEFAULTS
 from ebla.placement.ray_private import quiet_driver, refuses, reread_environment
 
 REMEDY = "start a cluster on this machine with `ebla up --local 4`, or name one with --address or RAY_ADDRESS"
@@ -60,7 +60,7 @@ def choose(address: str | None, directory: Path) -> tuple[dict[str, str], str]:
     local = LocalCluster.find(directory)
     if local is not None and local.running and wanted in (None, local.address):
         return local.state.settings.auth.environment(), local.address
-    absent = local_failure.absence(directory) if wanted is None else None
+    absent = failure.absence(directory) if wanted is None else None
     if absent is not None:
         raise Unavailable(absent)
     return {}, wanted or "auto"

@@ -18,14 +18,16 @@ import ray.exceptions
 
 from ebla.actors.errors import Unavailable
 from ebla.actors.ray_shell import RUNNING
-from ebla.placement import asking, catalog, groups, journals, memory, slots
+from ebla.placement import asking
 from ebla.placement.asking import AWAY, MISSING, RoleStatus, find_actor, hear, named_actors
 from ebla.placement.config import DeploymentConfig
-from ebla.placement.fleet import DOWN_S, Fleet, Progress, await_gone
-from ebla.placement.groups import Group
+from ebla.placement.deploy import groups, memory, slots
+from ebla.placement.deploy.fleet import DOWN_S, Fleet, Progress, await_gone
+from ebla.placement.deploy.groups import Group
+from ebla.placement.deploy.roles import PlanRoles, RoleSpec, journal_of, plan_roles
+from ebla.placement.deploy.slots import SLOT_LABEL, Survey
+from ebla.placement.journal import catalog, journals
 from ebla.placement.ray_private import check_version
-from ebla.placement.roles import PlanRoles, RoleSpec, journal_of, plan_roles
-from ebla.placement.slots import SLOT_LABEL, Survey
 from ebla.placement.state import Deployment
 
 UP_S = 120.0

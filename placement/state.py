@@ -15,8 +15,8 @@ from pathlib import Path
 import msgspec
 
 from ebla.placement.config import DeploymentConfig
+from ebla.storage.directories.instance import make_directory, write_durably
 from ebla.storage.errors import Damaged, InvalidArgument
-from ebla.storage.instance import make_directory, write_durably
 
 FILE, LOCK = "deployment.json", "deployment.lock"
 FORMAT = 1

@@ -1,6 +1,6 @@
 """What storage asks of a disk: environments of ordered byte maps with durable, atomic, grouped commits.
 
-Two implementations answer alike (a stateful test compares them): `LmdbDisk` (storage/lmdb_disk.py) and
+Two implementations answer alike (a stateful test compares them): `LmdbDisk` (storage/lmdb/disk.py) and
 `MemoryDisk` (chaos/simulation/disk.py). The promises are LMDB's, nothing more:
 
     atomic     a commit's batch is in the environment wholly or not at all
@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from ebla.storage.outside import Outside
+from ebla.storage.space import DiskSpace
 
 T = TypeVar("T")
 
@@ -279,6 +280,15 @@ class Disk(Protocol):
 
     def size_bytes(self, path: str = "") -> int:
         """What everything under `path` occupies, or all there is."""
+
+    async def used_bytes(self) -> int:
+        """All there is, measured without holding anybody up: a disk that hangs counts as it did before."""
+
+    async def space(self) -> Sequence[DiskSpace]:
+        """What is left on the disk of the role's directory, then on each data disk that is not lost; likewise."""
+
+    def place_of(self, path: str) -> str:
+        """Which disk an environment is on, by its directory: who waits for one disk must not hold up the others."""
 
     async def close(self) -> None:
         """Close every environment and release the lock."""

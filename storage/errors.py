@@ -17,6 +17,7 @@ its message names what to do.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 
@@ -96,7 +97,7 @@ class DataDiskFailed(Corruption):
 
 
 class DiskFull(StorageError):
-    """The device has no space left. The commit changed nothing; reads go on."""
+    """The device has no space left. Nothing was changed; reads go on."""
 
     retriable = True
 
@@ -127,3 +128,11 @@ class SnapshotExpired(StorageError):
     """A snapshot was closed by the server (idle too long, or the map had to grow). Open a new one."""
 
     retriable = True
+
+
+def did_you_mean(word: str, choices: Iterable[str]) -> str:
+    """`; did you mean 'x'?`, or nothing."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(word, list(choices), n=1, cutoff=0.6)
+    return f"; did you mean {close[0]!r}?" if close else ""

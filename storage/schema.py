@@ -58,8 +58,8 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True):
     """One column. `type` is a name of _SIMPLE, `timestamp` (with `unit` and `zone`) or `decimal` (with
     `precision` 1..38 and `scale`).
 
-    Of a table that was altered (storage/altered.py): `id` tells columns apart whatever they are called; rows written in
-    versions since <= v < until have the column (`until` 0: to this day); `default`: what the others have, as storage/convert.py
+    Of a table that was altered (storage/rows/altered.py): `id` tells columns apart whatever they are called; rows written in
+    versions since <= v < until have the column (`until` 0: to this day); `default`: what the others have, as storage/rows/convert.py
     packs it.
     """
 
@@ -119,7 +119,7 @@ class Hash(msgspec.Struct, frozen=True, tag="hash"):
 
 class Range(msgspec.Struct, frozen=True, tag="range"):
     """len(splits) + 1 parts by the order of `columns` (a prefix of the key). `splits` are ascending encoded
-    prefixes (storage/partition.py encodes the user's values)."""
+    prefixes (storage/rows/partition.py encodes the user's values)."""
 
     columns: tuple[str, ...]
     splits: tuple[bytes, ...]

@@ -51,7 +51,7 @@ def test_a_wheel_brings_the_ebla_command(wheel: zipfile.ZipFile) -> None:
 
 def test_the_wheel_can_be_imported_from_anywhere(wheel: zipfile.ZipFile, tmp_path: Path) -> None:
     wheel.extractall(tmp_path)
-    code = "import ebla.actors.tablet.server, ebla.storage.rows, ebla.cli; print(ebla.__file__)"
+    code = "import ebla.actors.tablet.server, ebla.storage.rows.rows, ebla.cli; print(ebla.__file__)"
     found = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r}); sys.meta_path[:] = [f for f in "
          f"sys.meta_path if 'editable' not in getattr(f, '__module__', '') + str(f)]; {code}"],

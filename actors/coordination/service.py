@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import Protocol, TypeVar
 
 from ebla.actors.coordination import messages as m
 from ebla.actors.coordination import paths, requests
@@ -28,14 +28,24 @@ from ebla.actors.messages import Empty
 from ebla.actors.world import World, new_id
 from ebla.storage.errors import DiskFull, EblaError, InvalidArgument
 
-if TYPE_CHECKING:
-    from ebla.actors.master.scribe import Scribe
-
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
 OVERDUE_S = 5.0  # the end of a session is one edit
+
+
+class Scribe(Protocol):
+    """The one writer of the catalog, in which the namespace lies: actors/master/catalog/scribe.py."""
+
+    async def change(
+        self,
+        name: str,
+        decide: Callable[[], Sequence[CoordinationEdit]],
+        conclude: Callable[[], T],
+        *,
+        next_one: bool = False,
+    ) -> T: ...
 
 
 class Coordination:

@@ -1,6 +1,12 @@
-"""The quorum journal: an ordered log of edits on an odd number of nodes, one writer at a time, fenced by epochs.
+"""The quorum journal: an ordered log of edits on an odd number of nodes, with one writer at a time, fenced by epochs.
 
-Start with rules.py, what a node accepts, and recovery.py, how a new writer decides what the last one wrote. journal.py
-makes the decisions durable, node.py serves them; channel.py and writer.py are the writer's side, reader.py everybody
-else's, sync.py what nodes do for each other, edit_log.py the log that a master plugs in.
+docs/journal.md describes the protocol.
+
+    node/          the journal node: what it accepts, stores and promises
+    writer/        the other side: writing, reading and recovering a journal at a majority of its nodes
+    messages.py    every message of the journal
+    records.py     what a node stores, with checksums
+    quorum.py      ask all nodes and go on at a majority
+    options.py     settings of nodes, writers and readers
+    errors.py      what can go wrong, and what the caller does next
 """

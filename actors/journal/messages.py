@@ -77,7 +77,7 @@ class FormatState(msgspec.Struct, frozen=True):
 
 
 class JournalStateReply(msgspec.Struct, frozen=True):
-    """The last two are for a peer that has lost its directory: see State in records.py, and rejoin.py."""
+    """The last two are for a peer that has lost its directory: see State in records.py, and node/rejoin.py."""
 
     promised: int
     nodes: tuple[str, ...]
@@ -102,11 +102,13 @@ class Claim(msgspec.Struct, frozen=True, array_like=True):
 
 
 class NewEpochRequest(msgspec.Struct, frozen=True):
-    """With a `claim` the promise grants the lease, too."""
+    """With a `claim` the promise grants the lease, too. `after`: the sender writes in this epoch and moves on to the next; a
+    node that has promised an epoch above it refuses. 0: the sender is a new writer."""
 
     journal: JournalId
     epoch: int
     claim: Claim | None = None
+    after: int = 0
 
 
 class NewEpochReply(msgspec.Struct, frozen=True):

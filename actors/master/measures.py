@@ -1,22 +1,37 @@
 """The figures of a master, active or standby: see actors/figures.py. The journal's nodes, as the active one writes to them, are
-on the sheet of actors/journal/measures.py."""
+on the sheet of actors/journal/writer/measures.py."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol
 
 from ebla.actors.figures import Figure, Sheet, counter, gauge
-from ebla.actors.journal import measures as journal
-from ebla.actors.master.catalog import CREATING, PREPARING, RUNNING, Catalog
-from ebla.actors.master.healing import Action, Add, Evict, HandOver, Stay
-
-if TYPE_CHECKING:
-    from ebla.actors.master.group import GroupMaster
-    from ebla.actors.master.server import Master
+from ebla.actors.journal.writer import measures as journal
+from ebla.actors.journal.writer.channel import ChannelStatus
+from ebla.actors.master.catalog.catalog import CREATING, PREPARING, RUNNING, Catalog
+from ebla.actors.master.catalog.edit_log import EditLog
+from ebla.actors.master.catalog.scribe import Scribe
+from ebla.actors.master.cluster.reports import Views
+from ebla.actors.master.cluster.servers import Servers
+from ebla.actors.master.errands.messenger import Messenger
+from ebla.actors.master.rules.healing import Action, Add, Evict, HandOver, Stay
+from ebla.actors.world import World
 
 ENDING = "ending"
 ALIVE, SILENT = "alive", "silent"
+
+
+class MeasuredMaster(Protocol):
+    """A master that serves, as its figures see it."""
+
+    world: World
+    log: EditLog
+    scribe: Scribe
+    catalog: Catalog
+    views: Views
+    servers: Servers
+    messenger: Messenger
 
 
 class Place(NamedTuple):
@@ -47,26 +62,29 @@ PLACE: Sheet[Place] = Sheet(
     gauge(
         "master_last_edit",
         "",
-        "the number of the last change of the catalog that is known here",
+        "the last change of the catalog that this master knows",
         lambda s: s.edits,
     ),
     gauge(
-        "master_checkpointed_edit", "", "the last edit in the last checkpoint here", lambda s: s.checkpointed
+        "master_checkpointed_edit",
+        "",
+        "the last edit in this master's last checkpoint",
+        lambda s: s.checkpointed,
     ),
 )
 
 CATALOG: Sheet[Catalog] = Sheet(
     (),
     gauge("master_tables", "tables", "tables in the catalog", lambda c: len(c.names)),
-    gauge("master_tables_kept", "tables", "dropped, and to be recalled", lambda c: len(c.kept)),
+    gauge("master_tables_kept", "tables", "dropped tables that can still be recalled", lambda c: len(c.kept)),
     gauge(
         "master_former_replicas",
         "tablets",
-        "of which a server that is no member may hold data",
+        "tablets of which a server that is not a member may still have data",
         lambda c: len(c.formers),
     ),
-    gauge("master_servers_draining", "servers", "shall hold nothing any more", lambda c: len(c.draining)),
-    gauge("master_servers_maintained", "servers", "may be silent: maintenance", lambda c: len(c.maintained)),
+    gauge("master_servers_draining", "servers", "servers that are being drained", lambda c: len(c.draining)),
+    gauge("master_servers_maintained", "servers", "servers in maintenance", lambda c: len(c.maintained)),
     gauge("coordination_sessions", "sessions", "open sessions", lambda c: len(c.namespace.sessions)),
     gauge("coordination_nodes", "nodes", "nodes of the namespace", lambda c: len(c.namespace.nodes) - 1),
 )
@@ -79,14 +97,20 @@ TABLETS: Sheet[int] = Sheet(
 SERVERS: Sheet[int] = Sheet(
     ("state",),
     gauge(
-        "master_servers", "servers", f"tablet servers, {ALIVE} or {SILENT}; told by the active master", int
+        "master_servers",
+        "servers",
+        f"tablet servers, {ALIVE} or {SILENT}; reported by the active master",
+        int,
     ),
 )
 
 SERVING: Sheet[Serving] = Sheet(
     (),
     gauge(
-        "master_tablets_unknown", "tablets", "reported and not in the catalog", lambda s: s.tablets_unknown
+        "master_tablets_unknown",
+        "tablets",
+        "tablets that servers report and the catalog does not know",
+        lambda s: s.tablets_unknown,
     ),
     gauge(
         "master_changes_waiting", "changes", "changes that wait for the edit log", lambda s: s.changes_waiting
@@ -94,13 +118,13 @@ SERVING: Sheet[Serving] = Sheet(
     gauge(
         "master_tablets_unsettled",
         "tablets",
-        "with a member that is not well, on its way or to go, or one too few or too many",
+        "tablets with a member that is unhealthy, arriving or leaving, or with too few or too many members",
         lambda s: s.tablets_unsettled,
     ),
     counter(
         "master_leader_conflicts",
         "reports",
-        "reports of a second leader in one term, which never should be",
+        "reports of a second leader in one term; always 0 unless there is a defect",
         lambda s: s.leader_conflicts,
     ),
 )
@@ -114,37 +138,40 @@ STEPS: dict[type[Action], str] = {
 
 REPAIRS: Sheet[int] = Sheet(
     ("step",),
-    counter("master_repairs", "steps", ", ".join(STEPS.values()) + ": replicas, leaders, marks", int),
+    counter("master_repairs", "steps", ", ".join(STEPS.values()) + ": replicas, leaders, replace flags", int),
 )
 
 LEASE: Sheet[Lease] = Sheet(
     (),
-    gauge("master_epoch", "", "of the journal, while this master is active", lambda lease: lease.epoch),
-    gauge("master_lease_held", "0/1", "holds the lease at the journal nodes", lambda lease: lease.held),
+    gauge("master_epoch", "", "the journal's epoch, while this master is active", lambda lease: lease.epoch),
+    gauge(
+        "master_lease_held",
+        "0/1",
+        "this master holds the lease at the journal nodes",
+        lambda lease: lease.held,
+    ),
 )
 
 SHEETS = (PLACE, CATALOG, TABLETS, SERVING, SERVERS, REPAIRS, LEASE, journal.LINE)
 
 
-def measure_single(master: Master) -> Iterator[Figure]:
+def measure_active(master: MeasuredMaster) -> Iterator[Figure]:
+    """The figures of a master that serves."""
     yield from PLACE.read(Place(True, master.log.last_txid, master.scribe.checkpointed))
     yield from _catalog(master.catalog)
     yield from _serving(master)
 
 
-def measure_group(master: GroupMaster) -> Iterator[Figure]:
-    """What only an active master knows is told while it serves."""
-    reign, standby = master.reign, master.standby
-    if reign is None or not reign.serves():
-        yield from PLACE.read(Place(False, standby.txid, standby.checkpointed))
-        yield from _catalog(standby.catalog)
-        return
-    serving = reign.master
-    yield from PLACE.read(Place(True, serving.log.last_txid, serving.scribe.checkpointed))
-    yield from _catalog(serving.catalog)
-    yield from _serving(serving)
-    yield from LEASE.read(Lease(reign.holder.epoch, reign.holder.holds()))
-    yield from journal.measure_lines(reign.writer_status().nodes)
+def measure_lease(epoch: int, held: bool, nodes: Sequence[ChannelStatus]) -> Iterator[Figure]:
+    """What the active one of several masters knows besides: its epoch, its lease, and the nodes of its journal."""
+    yield from LEASE.read(Lease(epoch, held))
+    yield from journal.measure_lines(nodes)
+
+
+def measure_standby(catalog: Catalog, txid: int, checkpointed: int) -> Iterator[Figure]:
+    """The figures of a master that follows another one."""
+    yield from PLACE.read(Place(False, txid, checkpointed))
+    yield from _catalog(catalog)
 
 
 def _catalog(catalog: Catalog) -> Iterator[Figure]:
@@ -156,7 +183,7 @@ def _catalog(catalog: Catalog) -> Iterator[Figure]:
         yield from TABLETS.read(count, state)
 
 
-def _serving(master: Master) -> Iterator[Figure]:
+def _serving(master: MeasuredMaster) -> Iterator[Figure]:
     views = master.views
     yield from SERVING.read(
         Serving(len(views.unknown), master.scribe.waiting, views.leader_conflicts, len(views.unsettled))

@@ -1,11 +1,11 @@
-"""What masters, and whoever operates them, say to each other; see group.py and standby.py."""
+"""What masters, and whoever operates them, say to each other; see leadership/group.py and leadership/standby.py."""
 
 from __future__ import annotations
 
 import msgspec
 
-from ebla.actors.journal.channel import ChannelStatus
 from ebla.actors.journal.messages import JournalId
+from ebla.actors.journal.writer.channel import ChannelStatus
 
 
 class HandOverRequest(msgspec.Struct, frozen=True):
@@ -26,7 +26,7 @@ class CheckpointRequest(msgspec.Struct, frozen=True):
 
 class CheckpointChunk(msgspec.Struct, frozen=True):
     """The checkpoint reflects transaction `txid` and has so many chunks; `digest` is of the whole of it. All zero: this
-    master has none. The last two are its Mark (checkpoint.py)."""
+    master has none. The last two are its Mark (catalog/checkpoint.py)."""
 
     txid: int
     chunks: int

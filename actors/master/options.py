@@ -26,6 +26,9 @@ class MasterOptions(msgspec.Struct, frozen=True, kw_only=True):
     live servers; `replicas_of_server_max`: the same of all tables together (Kudu advises 1,000 and has seen 4,000).
 
     `reserve_s`: for how long a dropped table can be recalled, where the drop does not say (0: it goes at once).
+
+    `accepts`: tokens of masters whose changes this catalog may lack, as the refusal of an older copy names them. While there are
+    any no tablet is replaced because it is late, and no reserve ends.
     """
 
     bg_s: float = 0.5
@@ -47,6 +50,7 @@ class MasterOptions(msgspec.Struct, frozen=True, kw_only=True):
     forget_max_s: float = 7 * 24 * 3600.0
     coordination: Limits = Limits()
     reserve_s: float = 0.0
+    accepts: tuple[str, ...] = ()
 
     def validate(self) -> None:
         self.coordination.validate()
@@ -54,7 +58,7 @@ class MasterOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidArgument(f"reserve_s must be 0 to {RESERVE_S_MAX:g}, not {self.reserve_s}")
         for name in self.__struct_fields__:
             value = getattr(self, name)
-            if name not in ("coordination", "reserve_s") and not value > 0:
+            if name not in ("coordination", "reserve_s", "accepts") and not value > 0:
                 raise InvalidArgument(f"{name} must be greater than zero, not {value}")
 
 

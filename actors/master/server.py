@@ -9,7 +9,7 @@ Four promises:
                     it is unknown: a master that lost its catalog deletes nothing
 
 Changes go through the scribe, one after the other; reads answer from memory. What servers are asked to do
-follows from the committed catalog (errands.py) in a background task that events wake and that looks by itself
+follows from the committed catalog (errands/errands.py) in a background task that events wake and that looks by itself
 every `bg_s`.
 """
 
@@ -18,36 +18,38 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from math import inf
 from typing import TypeVar
 
 from ebla.actors import messages as m
+from ebla.actors.catalog_versions import older_catalog
 from ebla.actors.coordination.service import Coordination
 from ebla.actors.coordination.verbs import CoordinationVerbs
 from ebla.actors.errors import NotFound, NotRunning, Throttled
 from ebla.actors.figures import Figure
 from ebla.actors.incarnations import forgotten
-from ebla.actors.master import edit_log
-from ebla.actors.master import reports as tablet_reports
-from ebla.actors.master.answers import Answers
-from ebla.actors.master.assignment import Assignment, Candidate
-from ebla.actors.master.catalog import Catalog
-from ebla.actors.master.checkpoint import Checkpoints
-from ebla.actors.master.directory import Directory, open_own
-from ebla.actors.master.edits import Edit, FormerMembersGone, TabletsForgotten
-from ebla.actors.master.errands import Errands
-from ebla.actors.master.measures import measure_single
-from ebla.actors.master.members import Members
-from ebla.actors.master.messenger import Messenger
+from ebla.actors.master.catalog import edit_log
+from ebla.actors.master.catalog.catalog import Catalog
+from ebla.actors.master.catalog.checkpoint import UNMARKED, Checkpoints
+from ebla.actors.master.catalog.directory import Directory, mark_old, open_own
+from ebla.actors.master.catalog.edits import Edit, FormerMembersGone, TabletsForgotten
+from ebla.actors.master.catalog.scribe import Scribe
+from ebla.actors.master.cluster import reports as tablet_reports
+from ebla.actors.master.cluster.assignment import Assignment, Candidate
+from ebla.actors.master.cluster.servers import Marks, Server, Servers
+from ebla.actors.master.errands.errands import Errands
+from ebla.actors.master.errands.messenger import Messenger
+from ebla.actors.master.measures import measure_active
 from ebla.actors.master.options import MasterOptions
-from ebla.actors.master.repairs import Repairs, gets_new, held_at
-from ebla.actors.master.scribe import Scribe
-from ebla.actors.master.servers import Marks, Server, Servers
-from ebla.actors.master.tables import Tables
-from ebla.actors.master.verbs import MembershipVerbs
-from ebla.actors.tablet.raft.messages import Peer
+from ebla.actors.master.repair.members import Members
+from ebla.actors.master.repair.repairs import Repairs, gets_new, held_at
+from ebla.actors.master.repair.verbs import MembershipVerbs
+from ebla.actors.master.tables.answers import Answers
+from ebla.actors.master.tables.tables import Tables
+from ebla.actors.replication.configuration import Peer
 from ebla.actors.world import Role, World, rpc
-from ebla.storage.errors import DiskFull
+from ebla.storage.errors import DiskFull, OldCopy
 
 __all__ = ["Master", "MasterOptions"]
 
@@ -57,7 +59,7 @@ Answer = TypeVar("Answer")
 
 
 class Master(CoordinationVerbs, MembershipVerbs, Role):
-    """The only master of a deployment, from `start` on; or what an active one of several does, from `begin` on (reign.py),
+    """The only master of a deployment, from `start` on; or what an active one of several does, from `begin` on (leadership/active_term.py),
     with a `catalog` that was followed until then. For `grace_s` servers that were not heard yet count as alive."""
 
     def __init__(
@@ -74,7 +76,8 @@ class Master(CoordinationVerbs, MembershipVerbs, Role):
         self.servers = Servers(self.options.unresponsive_s, self._now() + grace_s if grace_s else -inf)
         self.views = tablet_reports.Views()
         self.answers = Answers(self.catalog, self.views, self.servers)
-        self.assignment = Assignment(self.options.assignment_timeout_s, world.random)
+        late_s = inf if self.options.accepts else self.options.assignment_timeout_s
+        self.assignment = Assignment(late_s, world.random)
         self.repairs = Repairs(self.options, world.random, self.views)
         self.errands = Errands(self.options, world.random, self.views, self.repairs)
         self.messenger = Messenger(
@@ -97,10 +100,12 @@ class Master(CoordinationVerbs, MembershipVerbs, Role):
     # -- life ------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        directory = await open_own(self.world)
+        accepts = bool(self.options.accepts)
+        directory = await open_own(self.world, accepts=accepts)
         log = edit_log.LocalEditLog(directory.environment)
         scribe = self.make_scribe(log, directory.checkpoints)
         await scribe.open()
+        await scribe.begin(directory.instance.start, accepts=accepts)
         # After a restart the first servers to be heard would get everything that waits to be placed.
         settle_s = 0.0 if directory.created else self.options.settle_s
         directory.heard.start()
@@ -145,7 +150,7 @@ class Master(CoordinationVerbs, MembershipVerbs, Role):
 
     def measure(self) -> Iterable[Figure]:
         self._require_running()
-        return measure_single(self)
+        return measure_active(self)
 
     def _require_running(self) -> None:
         if not self._running:
@@ -203,10 +208,11 @@ class Master(CoordinationVerbs, MembershipVerbs, Role):
         self._require_running()
         if request.instance.uuid in self.catalog.forgotten:
             raise forgotten(request.instance.uuid)
+        self._require_newest(request)
         others = self.incarnations.all() if self.incarnations.meet(request.instance) else ()
         server = self.servers.heartbeat(request, self._now())
         if server is None:
-            return m.HeartbeatReply(self.instance, True, True, others)
+            return m.HeartbeatReply(self.instance, True, True, others, self.catalog.lineage.version)
         if request.registration is not None:
             self._wake.set()
         if request.report is not None:
@@ -216,7 +222,25 @@ class Master(CoordinationVerbs, MembershipVerbs, Role):
             needs_register=not self.servers.current(server),
             needs_full_report=not server.reported_in_full,
             others=others,
+            catalog=self.catalog.lineage.version,
         )
+
+    def _require_newest(self, request: m.HeartbeatRequest) -> None:
+        """A server that has seen what this catalog does not have is not heard, so that it is asked for nothing; nor is anybody else
+        from then on."""
+        seen, lineage = request.seen, self.catalog.lineage
+        if seen is None or lineage.has(seen) or seen.start in self.options.accepts:
+            return
+        self._running = False
+        error = older_catalog(seen, lineage.version, request.instance.uuid)
+        self.world.spawn(self._end(error), "end of an older catalog")
+        raise error
+
+    async def _end(self, error: OldCopy) -> None:
+        if self.log.mark() == UNMARKED:  # the catalog is in this directory, and not in a journal
+            with suppress(DiskFull):  # the next start is refused as this one was
+                await mark_old(self.world, error.message)
+        self.world.fail(error)
 
     async def _take_report(self, server: Server, report: m.TabletReport) -> None:
         """Most reports change nothing durable and cost no write; the others cost one."""
@@ -310,7 +334,8 @@ class Master(CoordinationVerbs, MembershipVerbs, Role):
                 await self._forget()
             except (Throttled, DiskFull) as error:
                 log.warning("%s: %s; trying again", self.world.address, error)
-            self.messenger.send()
+            if self._running:
+                self.messenger.send()
 
     async def _assign(self) -> None:
         now = self._now()

@@ -1,21 +1,46 @@
 """The figures of a tablet server: see actors/figures.py. They are of the server, whatever the number of its tablets; what a
-single tablet is like, `ebla tablet describe` tells."""
+single tablet is like, `ebla tablet show` tells."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from ebla.actors.figures import Figure, Percentiles, Sheet, counter, gauge
 from ebla.actors.messages import COPYING, DELETED
-from ebla.actors.tablet.raft.events import CANDIDATE, FOLLOWER, LEADER
-from ebla.actors.tablet.replica import FAILED, RUNNING, Replica
-from ebla.actors.tablet.tally import LIMITS, Tally
-
-if TYPE_CHECKING:
-    from ebla.actors.tablet.server import TabletServer
+from ebla.actors.tablet.copy.copies import Copies
+from ebla.actors.tablet.copy.sessions import Sessions
+from ebla.actors.tablet.engine.core import (
+    CANDIDATE,
+    FOLLOWER,
+    LEADER,
+)
+from ebla.actors.tablet.engine.replica import FAILED, RUNNING, Replica
+from ebla.actors.tablet.engine.rounds import Rounds
+from ebla.actors.tablet.engine.space import Space
+from ebla.actors.tablet.engine.tally import LIMITS, Tally
+from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle
+from ebla.actors.tablet.serving.admission import Load
+from ebla.actors.tablet.serving.scans import Scans
+from ebla.actors.tablet.upkeep.scrubber import Scrubber
+from ebla.storage.logs.shared_log import SharedLog
 
 ROLES = (LEADER, FOLLOWER, CANDIDATE, FAILED, COPYING, DELETED)
+
+
+class MeasuredServer(Protocol):
+    """A tablet server, as its figures see it."""
+
+    replicas: dict[str, Replica]
+    lifecycle: Lifecycle
+    rounds: Rounds
+    load: Load
+    shared: SharedLog
+    space: Space
+    scans: Scans
+    scrubber: Scrubber
+    copies: Copies
+    sessions: Sessions
 
 
 class State(NamedTuple):
@@ -26,6 +51,7 @@ class State(NamedTuple):
     shared_log_bytes: int
     log_bytes: int
     disk_bytes: int
+    free_bytes: int
     disk_full: bool
     scans_open: int
     scrubs: int
@@ -50,26 +76,33 @@ STATE: Sheet[State] = Sheet(
     gauge(
         "tablet_memtable_bytes",
         "bytes",
-        "rows not flushed; limited, then writers wait",
+        "rows that are not flushed; at the limit, writers wait",
         lambda s: s.memtable_bytes,
     ),
     gauge(
         "tablet_unapplied_bytes",
         "bytes",
-        "writes not applied; limited, then writers wait",
+        "writes that are not applied; at the limit, writers wait",
         lambda s: s.unapplied_bytes,
     ),
     gauge("tablet_shared_log_bytes", "bytes", "entries in the shared log", lambda s: s.shared_log_bytes),
-    gauge("tablet_log_bytes", "bytes", "entries kept for flushes and for peers", lambda s: s.log_bytes),
-    gauge("tablet_disk_bytes", "bytes", "of the directory, measured now and then", lambda s: s.disk_bytes),
+    gauge(
+        "tablet_log_bytes", "bytes", "log entries retained for flushes and for peers", lambda s: s.log_bytes
+    ),
+    gauge(
+        "tablet_disk_bytes", "bytes", "size of the directory, measured periodically", lambda s: s.disk_bytes
+    ),
+    gauge(
+        "tablet_disk_free_bytes", "bytes", "free space on the fullest of the disks", lambda s: s.free_bytes
+    ),
     gauge("tablet_disk_full", "0/1", "writes are refused until there is space", lambda s: s.disk_full),
     gauge("tablet_scans_open", "scans", "snapshot scans that clients have open", lambda s: s.scans_open),
-    counter("tablet_scrubs", "replicas", "walks over a replica's rows from end to end", lambda s: s.scrubs),
-    gauge("tablet_scrubs_due", "replicas", "replicas that wait for such a walk", lambda s: s.scrubs_due),
+    counter("tablet_scrubs", "replicas", "scrubs: walks over all rows of a replica", lambda s: s.scrubs),
+    gauge("tablet_scrubs_due", "replicas", "replicas that wait for a scrub", lambda s: s.scrubs_due),
     gauge(
         "tablet_unapplied_entries_max",
         "entries",
-        "committed, not applied, of any replica",
+        "committed entries that are not applied, of the replica with most",
         lambda s: s.behind_max,
     ),
     gauge("tablet_term_max", "", "the highest term of any replica", lambda s: s.term_max),
@@ -85,31 +118,41 @@ TALLY: Sheet[Tally] = Sheet(
         "tablet_flushes", "flushes", "memtables written to the data of their tablet", lambda t: t.flushes
     ),
     counter(
-        "tablet_candidacies", "elections", "elections in which a replica here stood", lambda t: t.candidacies
+        "tablet_candidacies",
+        "elections",
+        "elections in which a replica of this server was a candidate",
+        lambda t: t.candidacies,
     ),
-    counter("tablet_leaderships", "elections", "elections that a replica here won", lambda t: t.leaderships),
+    counter(
+        "tablet_leaderships",
+        "elections",
+        "elections that a replica of this server won",
+        lambda t: t.leaderships,
+    ),
 )
 
 REFUSED: Sheet[int] = Sheet(
     ("limit",),
-    counter("tablet_writes_refused", "writes", "batches that met a limit, and are sent again", int),
+    counter("tablet_writes_refused", "writes", "batches refused at a limit; clients send them again", int),
 )
 
 COPIES: Sheet[CopyCounts] = Sheet(
     (),
-    gauge(
-        "tablet_copies_running", "copies", "tablets that are copied to this server now", lambda c: c.running
-    ),
-    gauge("tablet_copy_sessions", "sessions", "copies that others make from here now", lambda c: c.sessions),
-    counter("tablet_copies_done", "copies", "copies to here that became replicas", lambda c: c.done),
+    gauge("tablet_copies_running", "copies", "copies to this server that run now", lambda c: c.running),
+    gauge("tablet_copy_sessions", "sessions", "copies from this server that run now", lambda c: c.sessions),
+    counter("tablet_copies_done", "copies", "copies to this server that became replicas", lambda c: c.done),
     counter(
         "tablet_copies_failed",
         "copies",
-        "copies to here that ended before, or were cancelled",
+        "copies to this server that failed or were cancelled",
         lambda c: c.failed,
     ),
-    counter("tablet_copied_bytes", "bytes", "received by copies that have ended", lambda c: c.received_bytes),
-    counter("tablet_copy_sent_bytes", "bytes", "sent to copies from here", lambda c: c.sent_bytes),
+    counter(
+        "tablet_copied_bytes", "bytes", "bytes received by copies that have ended", lambda c: c.received_bytes
+    ),
+    counter(
+        "tablet_copy_sent_bytes", "bytes", "bytes sent to copies from this server", lambda c: c.sent_bytes
+    ),
 )
 
 BY_ROLE: Sheet[int] = Sheet(("state",), gauge("tablet_replicas", "replicas", ", ".join(ROLES), int))
@@ -124,14 +167,14 @@ SYNCS: Sheet[Percentiles] = Sheet(
 SHEETS = (STATE, BY_ROLE, TALLY, REFUSED, SYNCS, COPIES)
 
 
-def measure(server: TabletServer) -> Iterator[Figure]:
+def measure(server: MeasuredServer) -> Iterator[Figure]:
     running = [replica for replica in server.replicas.values() if replica.state == RUNNING]
     counts = dict.fromkeys(ROLES, 0)
     counts[FAILED] = len(server.lifecycle.broken) + sum(r.state == FAILED for r in server.replicas.values())
     for stone in server.lifecycle.stones.values():
         counts[stone.state] += 1
     for replica in running:
-        counts[replica.core.role.removeprefix("pre_")] += 1
+        counts[replica.core.shown_role] += 1
     tally = server.rounds.tally
     yield from STATE.read(_state(server, running))
     for role, count in counts.items():
@@ -154,14 +197,15 @@ def measure(server: TabletServer) -> Iterator[Figure]:
     )
 
 
-def _state(server: TabletServer, running: list[Replica]) -> State:
+def _state(server: MeasuredServer, running: list[Replica]) -> State:
     return State(
         memtable_bytes=server.load.memtable_bytes,
         unapplied_bytes=server.load.unapplied_bytes,
         shared_log_bytes=server.shared.bytes,
         log_bytes=sum(r.log.size_bytes for r in running),
-        disk_bytes=server.disk_bytes,
-        disk_full=server.rounds.disk_full,
+        disk_bytes=server.space.used_bytes,
+        free_bytes=min((disk.free_bytes for disk in server.space.disks), default=0),
+        disk_full=server.rounds.disk_full or server.space.full,
         scans_open=server.scans.open_count,
         scrubs=server.scrubber.walks,
         scrubs_due=server.scrubber.due_count(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ebla.storage.errors import InvalidArgument
+from ebla.storage.space import LOW_BYTES
 
 
 class TabletServerOptions(msgspec.Struct, frozen=True):
@@ -37,13 +38,20 @@ class TabletServerOptions(msgspec.Struct, frozen=True):
     memtable_bytes: int = 32 << 20
     unapplied_bytes_max: int = 32 << 20
 
+    # A disk on which a flush takes longer hangs: what lies there is not waited for.
+    disk_hung_s: float = 10.0
+
+    # Of every disk so much is kept for votes, flushes and deletions: with less left, writes and new replicas are refused. A
+    # disk that takes 100 MB/s does not use it up between two looks (engine/space.py).
+    disk_reserve_bytes: int = LOW_BYTES
+
     # The shared log is trimmed beyond this; entries that must live on move to private logs.
     shared_log_bytes: int = 128 << 20
     # What a tablet's log keeps for a peer that is away; past it the peer needs a new copy.
     log_retained_bytes_max: int = 1 << 30
     log_retained_entries_max: int = 200_000
 
-    # Exactly-once answers are kept this long after a client's last write.
+    # Exactly-once answers are kept this long after a client's last write, in log time (engine/log_time.py). The leader's setting counts.
     results_retention_s: float = 3600.0
     results_per_client_max: int = 100_000
 
@@ -81,8 +89,10 @@ class TabletServerOptions(msgspec.Struct, frozen=True):
             "follower_failed_s",
             "heartbeat_s",
             "seqno_s",
+            "results_retention_s",
             "memtable_bytes",
             "unapplied_bytes_max",
+            "disk_hung_s",
             "shared_log_bytes",
             "log_retained_bytes_max",
             "log_retained_entries_max",
@@ -99,6 +109,8 @@ class TabletServerOptions(msgspec.Struct, frozen=True):
                 raise InvalidArgument(f"{name} must be above 0")
         if self.quarantine_bytes_max < 0:
             raise InvalidArgument("quarantine_bytes_max must be 0 (keep nothing) or above")
+        if self.disk_reserve_bytes < 0:
+            raise InvalidArgument("disk_reserve_bytes must be 0 (keep nothing) or above")
         if self.copy_bytes_per_s < 0:
             raise InvalidArgument("copy_bytes_per_s must be 0 (no limit) or above")
         if not self.masters:

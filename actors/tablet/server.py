@@ -1,10 +1,10 @@
 """The tablet server: the role that keeps replicas of tablets, and serves them where it leads.
 
-Start here, then: replica.py (one replica's events), rounds.py (the loop that drives them all), peers.py (what servers
-say to each other), admission.py (what a request must pass), apply.py (what a committed batch does), bootstrap.py
-(start), lifecycle.py and deletion.py (how replicas come and go), copying.py and sessions.py (both ends of a copy), members.py
-(who is a member), recovery.py (what a leader does for its peers), maintenance.py (flush and trim), scrubber.py, scans.py,
-checksums.py, reporter.py.
+Start here, then: engine/replica.py (one replica's events), engine/rounds.py (the loop that drives them all), engine/links.py (what servers
+say to each other), serving/admission.py (what a request must pass), engine/apply.py (what a committed batch does), lifecycle/bootstrap.py
+(start), lifecycle/lifecycle.py and lifecycle/deletion.py (how replicas come and go), copy/copies.py and copy/sessions.py (both ends of a copy), raft/members.py
+(who is a member), copy/recovery.py (what a leader does for its peers), upkeep/maintenance.py (flush and trim), upkeep/scrubber.py, serving/scans.py,
+serving/checksums.py, upkeep/reporter.py.
 
 Promises, each checked by a test of that name:
 
@@ -21,45 +21,52 @@ import asyncio
 import contextlib
 from collections.abc import Iterable
 
-from ebla.actors import errors, incarnations
+from ebla.actors import catalog_versions, errors, incarnations
 from ebla.actors import messages as m
+from ebla.actors.catalog_versions import SeenCatalog
 from ebla.actors.figures import Figure
 from ebla.actors.incarnations import Incarnations
-from ebla.actors.tablet import bootstrap
-from ebla.actors.tablet.admission import Admission, Load, read, readable
-from ebla.actors.tablet.alterations import alter, require_served
-from ebla.actors.tablet.batches import check_readable, check_version
-from ebla.actors.tablet.checksums import Checksums
-from ebla.actors.tablet.copy_verbs import CopyVerbs
-from ebla.actors.tablet.copying import Copies
-from ebla.actors.tablet.deletion import Deletion
-from ebla.actors.tablet.identity import Identity
-from ebla.actors.tablet.lifecycle import Lifecycle
-from ebla.actors.tablet.maintenance import Maintenance
+from ebla.actors.tablet.copy.copies import Copies
+from ebla.actors.tablet.copy.recovery import Recovery
+from ebla.actors.tablet.copy.sessions import Sessions
+from ebla.actors.tablet.copy.verbs import CopyVerbs
+from ebla.actors.tablet.engine.batches import check_readable, check_version
+from ebla.actors.tablet.engine.identity import Identity
+from ebla.actors.tablet.engine.records import (
+    ConsensusState,
+    Superblock,
+)
+from ebla.actors.tablet.engine.replica import Replica
+from ebla.actors.tablet.engine.rounds import Rounds
+from ebla.actors.tablet.engine.space import Space
+from ebla.actors.tablet.lifecycle import bootstrap
+from ebla.actors.tablet.lifecycle.deletion import Deletion
+from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle
 from ebla.actors.tablet.measures import measure
-from ebla.actors.tablet.member_verbs import MemberVerbs
 from ebla.actors.tablet.options import TabletServerOptions
-from ebla.actors.tablet.peer_verbs import PeerVerbs
-from ebla.actors.tablet.raft.messages import CHECKPOINT
-from ebla.actors.tablet.recovery import Recovery
-from ebla.actors.tablet.replica import RUNNING, ConsensusState, Replica, Superblock
-from ebla.actors.tablet.reporter import Reporter
-from ebla.actors.tablet.rounds import Rounds
-from ebla.actors.tablet.scans import Scans
-from ebla.actors.tablet.scrubber import Scrubber
-from ebla.actors.tablet.sessions import Sessions
+from ebla.actors.tablet.raft.parts import Raft
+from ebla.actors.tablet.serving.admission import Admission, Load, read, readable
+from ebla.actors.tablet.serving.alterations import alter, require_served
+from ebla.actors.tablet.serving.checksums import Checksums
+from ebla.actors.tablet.serving.handing_over import hand_over, hand_over_all
+from ebla.actors.tablet.serving.member_verbs import MemberVerbs
+from ebla.actors.tablet.serving.peer_verbs import PeerVerbs
+from ebla.actors.tablet.serving.scans import Scans
+from ebla.actors.tablet.upkeep.maintenance import Maintenance
+from ebla.actors.tablet.upkeep.reporter import Reporter
+from ebla.actors.tablet.upkeep.scrubber import Scrubber
 from ebla.actors.world import Role, World, new_id, rpc
-from ebla.storage import shared_log
+from ebla.storage.directories.records import RecordStore
 from ebla.storage.environment import Environment, Instance
 from ebla.storage.errors import DiskFull, EblaError
-from ebla.storage.quarantine import Quarantine
-from ebla.storage.records import RecordStore
-from ebla.storage.results import Answer as Stored
-from ebla.storage.shared_log import SharedLog
+from ebla.storage.logs import shared_log
+from ebla.storage.logs.entries import CHECKPOINT
+from ebla.storage.logs.shared_log import SharedLog
+from ebla.storage.tablets.quarantine import Quarantine
+from ebla.storage.tablets.results import Answer as Stored
 
 RECORDS = "records"
 WRITE_TIMEOUT_S_MAX = 30.0
-DISK_MEASURE_S = 10.0
 
 
 class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
@@ -68,10 +75,10 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
         self.world = world
         self.options = options
         self.replicas: dict[str, Replica] = {}
-        self.load = Load()
+        self.load = Load(options.memtable_bytes)
         self.running = False
-        self._measure_at = 0.0
-        self.disk_bytes = 0  # when it was last measured
+        self._look_s = options.raft_heartbeat_s / 10  # between two looks whether a leadership was handed over
+        self.space = Space(world, options.disk_reserve_bytes)
 
     # -- life
 
@@ -84,13 +91,14 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
         if create:
             bootstrap.require_unused(disk, superblocks)
         consensus = await disk.open_environment(
-            "consensus-meta", [RECORDS, incarnations.DATABASE], create=create
+            "consensus-meta", [RECORDS, incarnations.DATABASE, catalog_versions.DATABASE], create=create
         )
         self.shared = await SharedLog.open(disk, create=create)
         self.consensus = RecordStore(consensus, RECORDS, ConsensusState)
         self.identity = self._identify(instance, consensus)
         quarantine = await Quarantine.open(disk, self.options.quarantine_bytes_max)
         self._compose(superblocks, quarantine)
+        await self.space.start()
         await self.lifecycle.load()
         self.running = True
         self.identity.start()
@@ -109,11 +117,12 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
         self.checksums = Checksums(self.world)
         self.rounds = Rounds(self.world, self.identity, self.shared, self.consensus, self.checksums.applied)
         self.scans = Scans(self.world, self.options)
-        self.admission = Admission(self.world, self.options, self.rounds, self.load)
+        self.admission = Admission(self.world, self.options, self.rounds, self.load, self.space)
         self.lifecycle = Lifecycle(
             self.world,
             self.options,
             self.instance.uuid,
+            Raft(self.world, self.instance.uuid, self.options),
             self.replicas,
             superblocks,
             self.consensus,
@@ -152,7 +161,8 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
                 self.identity,
                 self.lifecycle.all,
                 master,
-                self._usage,
+                self.load,
+                self.space,
             )
             for master in self.options.masters
         ]
@@ -160,7 +170,8 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
     def _identify(self, instance: Instance, environment: Environment) -> Identity:
         heard = RecordStore(environment, incarnations.DATABASE, m.ServerInstance)
         shown = m.ServerInstance(instance.uuid, instance.seqno, new_id(self.world.random))
-        return Identity(self.world, shown, Incarnations(self.world, "tablet", heard), self.options.seqno_s)
+        others, seen = Incarnations(self.world, "tablet", heard), SeenCatalog(self.world, environment)
+        return Identity(self.world, shown, others, seen, self.options.seqno_s)
 
     @property
     def instance(self) -> m.ServerInstance:
@@ -170,9 +181,7 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
         """Hand leadership over and flush, so that the next start is quick. Durability does not depend on it."""
         if not self.running:
             return
-        for replica in list(self.replicas.values()):
-            if replica.leads:
-                await self._hand_over(replica, None, 1.0)
+        await hand_over_all(self.world, self.rounds, list(self.replicas.values()), self._look_s)
         self.running = False
         await self.copies.close()
         for replica in list(self.replicas.values()):
@@ -191,8 +200,8 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
             await self.world.clock.sleep(period)
             now = self.world.clock.monotonic()
             for replica in self.replicas.values():
-                if replica.tick(now):
-                    self.rounds.touch(replica)
+                if replica.is_due(now):
+                    self.rounds.step(replica, replica.core.tick, now)
             for reporter in self.reporters:
                 reporter.look()
 
@@ -238,10 +247,11 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
     async def scan(self, request: m.ScanRequest) -> m.ScanBlock:
         replica = self._replica(request.tablet)
         replica.require_running()
-        check_readable(replica.rows.schema, request.schema_version)
-        require_served(replica, self.world.clock.monotonic())
         if request.at_leader:
             await readable(self.world, replica)
+        # The table may have been altered during the wait; behind these checks the snapshot is taken at once.
+        check_readable(replica.rows.schema, request.schema_version)
+        require_served(replica, self.world.clock.monotonic())
         return await self.scans.open(replica, request)
 
     @rpc
@@ -260,9 +270,10 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
         """The log index that a read elsewhere must have applied to be linearizable."""
         replica = self._replica(request.tablet)
         replica.require_running()
+        index = await readable(self.world, replica)
         check_version(replica.rows.schema, request.schema_version)
         require_served(replica, self.world.clock.monotonic())
-        return m.ReadIndexReply(request.tablet, await readable(self.world, replica))
+        return m.ReadIndexReply(request.tablet, index)
 
     @rpc
     async def local_snapshot(self, request: m.LocalSnapshotRequest) -> m.LocalSnapshot:
@@ -288,6 +299,8 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
     @rpc
     async def create_tablet(self, request: m.CreateTabletRequest) -> m.Empty:
         self._require(request.dest_uuid)
+        if self.lifecycle.state_of(request.tablet) == m.DOES_NOT_EXIST:
+            self.space.require_for_tablet()
         replica = await self.lifecycle.create(request)
         self._changed(replica)
         return m.Empty()
@@ -318,7 +331,9 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
             replicas=self._reports(),
             memtable_bytes=self.load.memtable_bytes,
             shared_log_bytes=self.shared.bytes,
-            disk_bytes=self.world.disk.size_bytes(),
+            disk_bytes=self.space.used_bytes,
+            disks=tuple(self.space.disks),
+            full_disks=self.space.full_disks(met=self.rounds.disk_full),
             lost_disks=self.world.disk.lost_data_dirs(),
             set_aside="" if aside is None else f"{aside.path} of server {aside.uuid}: {aside.reason}",
             pending=self.lifecycle.pending(),
@@ -341,11 +356,12 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
     async def step_down(self, request: m.StepDownRequest) -> m.StepDownReply:
         replica = self._replica(request.tablet)
         replica.require_running()
-        await self._hand_over(replica, request.successor, request.timeout_s)
+        await hand_over(self.world, self.rounds, replica, request.successor, request.timeout_s, self._look_s)
+        late = f"no successor for tablet {request.tablet} caught up within {request.timeout_s:g} s"
+        if replica.core.handing_over:
+            raise errors.OutcomeUnknown(f"{late}, and one may yet; look again")
         if replica.core.role == "leader":
-            raise errors.Unavailable(
-                f"no successor for tablet {request.tablet} caught up within {request.timeout_s:g} s; it still leads here"
-            )
+            raise errors.Unavailable(f"{late}; it still leads here")
         return m.StepDownReply(replica.leader_address(), replica.core.term)
 
     @rpc
@@ -354,9 +370,8 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
         replica.require_running()
         if replica.core.role != "leader":
             raise replica.not_leader()
-        entry = replica.propose(self.world.clock.monotonic(), CHECKPOINT, b"")
-        replica.absorb()
-        self.rounds.touch(replica)
+        now = self.world.clock.monotonic()
+        entry = self.rounds.step(replica, replica.propose, now, CHECKPOINT, b"")
         return m.ChecksumStarted(request.tablet, entry.index)
 
     @rpc
@@ -365,21 +380,6 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
         return await self.checksums.answer(replica, query)
 
     # -- helpers
-
-    async def _hand_over(self, replica: Replica, successor: str | None, timeout_s: float) -> None:
-        """Until another leader is known or the time is up."""
-        clock = self.world.clock
-        deadline = clock.monotonic() + timeout_s
-        try:
-            replica.core.step_down(clock.monotonic(), successor)
-        except errors.Unavailable:
-            return  # nobody to hand over to
-        replica.absorb()
-        self.rounds.touch(replica)
-        while replica.state == RUNNING and clock.monotonic() < deadline:
-            if replica.core.role != "leader" and replica.core.leader is not None:
-                return
-            await clock.sleep(self.options.raft_heartbeat_s / 10)
 
     def _changed(self, replica: Replica) -> None:
         self._told(replica.tablet)
@@ -426,14 +426,6 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
 
     def _reports(self) -> tuple[m.ReplicaReport, ...]:
         return tuple(held.report() for held in self.lifecycle.all().values())
-
-    def _usage(self) -> tuple[int, int]:
-        """Bytes in memory and on disk, for the heartbeat. The disk is measured now and then: it costs a walk."""
-        now = self.world.clock.monotonic()
-        if now >= self._measure_at:
-            self._measure_at = now + DISK_MEASURE_S
-            self.disk_bytes = self.world.disk.size_bytes()
-        return self.load.memtable_bytes, self.disk_bytes
 
 
 def _settle(outcome: asyncio.Future[Stored] | Stored | EblaError) -> Stored | EblaError:

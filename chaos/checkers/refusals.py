@@ -2,7 +2,8 @@
 an error keeps every other promise.
 
 Faults explain that there is no answer in time, that nobody can answer, or that a snapshot was lost (EXPLAINED), where there are
-any (`excused`). Any other error is a violation, unless the workload brings it about and says so (`explained`, by operation). What operators ask of roles
+any (`excused`). Any other error is a violation, unless the workload brings it about and says so (`explained`, by operation);
+so is an error that promises that nothing was carried out (CERTAIN) where that is open. What operators ask of roles
 (`is_order`) may be refused for many reasons, so that it is only counted: each of it must be carried out now and then.
 """
 
@@ -14,9 +15,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from ebla.chaos.checkers.verdict import LISTED_MAX, Verdict, places, told
-from ebla.chaos.history import INVOKE, OK, Event, History, is_order
+from ebla.chaos.history import INFO, INVOKE, OK, Event, History, is_order
 
-EXPLAINED = ("TimedOut", "Unavailable", "ScanInterrupted")
+EXPLAINED = ("TimedOut", "OutcomeUnknown", "Unavailable", "ScanInterrupted")
+CERTAIN = ("Unavailable", "NotDelivered")
 ASKED_MIN = 20  # times, from which on one of them must have been carried out
 
 Explained = Mapping[str, Collection[str]]
@@ -39,9 +41,11 @@ def check_refusals(
 
 
 def _explained(event: Event, explained: Explained, excused: Collection[str]) -> bool:
+    kind = (event.error or "").partition(":")[0]
+    if event.type == INFO and kind in CERTAIN:
+        return False
     if event.type in (INVOKE, OK) or is_order(event.operation):
         return True
-    kind = (event.error or "").partition(":")[0]
     return kind in excused or kind in explained.get(event.operation, ())
 
 

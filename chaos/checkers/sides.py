@@ -10,7 +10,7 @@ the log of the survivor that was kept, and until the servers that were given up 
     what a side acknowledged is in its log
     what an earlier side acknowledged is here just if the survivor had it, and then in the same place
 
-Where nothing was forced this is what check_register asks for. What servers answered is seen in front of them (simulation/sides.py), so
+Where nothing was forced this is what check_register asks for. What servers answered is seen in front of them (simulation/observers/sides.py), so
 that no answer need be guessed to be of one side; an answer that none gave is a violation, and so is one of a newer side than any that
 was seen.
 """

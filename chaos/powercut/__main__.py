@@ -23,9 +23,9 @@ from rich.console import Console
 from rich.progress import Progress
 
 from ebla.chaos.powercut import runs
-from ebla.chaos.powercut.events import Plan, load
+from ebla.chaos.powercut.recording.events import Plan, load
+from ebla.chaos.powercut.recording.slots import CannotRecord
 from ebla.chaos.powercut.report import SHOWN_MAX, Figures
-from ebla.chaos.powercut.slots import CannotRecord
 from ebla.storage.errors import EblaError, InvalidArgument
 
 SHOWN_FAILURES_MAX = 20

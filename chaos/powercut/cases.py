@@ -15,9 +15,9 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
-from ebla.chaos.powercut.cuts import Cut, replay
-from ebla.chaos.powercut.events import Recording, load
-from ebla.chaos.powercut.flips import Flip, flip, spoil
+from ebla.chaos.powercut.cuts.cuts import Cut, replay
+from ebla.chaos.powercut.damage.flips import Flip, flip, spoil
+from ebla.chaos.powercut.recording.events import Recording, load
 
 CUTS, FLIPS, SPOILS = "cuts", "flips", "spoils"
 KINDS: dict[str, Callable[[Recording, Iterable[int], Path], Iterator[Cut | Flip]]] = {

@@ -14,12 +14,14 @@ from pathlib import Path
 
 import lmdb
 
-from ebla.storage import instance, lmdb_environment, lmdb_files, shared_log
+from ebla.storage.directories import instance
 from ebla.storage.environment import Batch
 from ebla.storage.errors import InvalidArgument
-from ebla.storage.lmdb_environment import LmdbEnvironment
-from ebla.storage.lmdb_files import DATABASES_MAX, READERS_MAX
-from ebla.storage.lmdb_reads import SPARE_READS
+from ebla.storage.lmdb import environment, files
+from ebla.storage.lmdb.environment import LmdbEnvironment
+from ebla.storage.lmdb.files import DATABASES_MAX, READERS_MAX
+from ebla.storage.lmdb.reads import SPARE_READS
+from ebla.storage.logs import shared_log
 
 
 def plant(defect: str) -> None:
@@ -43,8 +45,8 @@ def _map_without(*syncs: str) -> None:
             metasync="metasync" not in syncs,
         )
 
-    setattr(lmdb_files, "map_environment", map_environment)  # noqa: B010 - a module's name
-    setattr(lmdb_environment, "map_environment", map_environment)  # noqa: B010
+    setattr(files, "map_environment", map_environment)  # noqa: B010 - a module's name
+    setattr(environment, "map_environment", map_environment)  # noqa: B010
 
 
 def _answer_early() -> None:
@@ -67,7 +69,7 @@ def _sync_files_only() -> None:
             sync_path(path)
 
     setattr(instance, "sync_path", sync_file)  # noqa: B010
-    setattr(lmdb_files, "sync_path", sync_file)  # noqa: B010
+    setattr(files, "sync_path", sync_file)  # noqa: B010
 
 
 PLANTED: dict[str, Callable[[], None]] = {

@@ -19,16 +19,16 @@ from pathlib import Path
 import msgspec
 
 from ebla.chaos.powercut import planted
-from ebla.chaos.powercut.cuts import Moments
-from ebla.chaos.powercut.events import Plan, Point, Recording, Said, load, save
-from ebla.chaos.powercut.facts import Facts
-from ebla.chaos.powercut.life import Life
-from ebla.chaos.powercut.machine import Machine
-from ebla.chaos.powercut.platter import LOCK_FILE, Image, Platter
+from ebla.chaos.powercut.cuts.cuts import Moments
+from ebla.chaos.powercut.cuts.platter import LOCK_FILE, Image, Platter
+from ebla.chaos.powercut.cuts.verify import Unborn, Verify, both
+from ebla.chaos.powercut.life.life import Life
+from ebla.chaos.powercut.life.machine import Machine
+from ebla.chaos.powercut.recording.events import Plan, Point, Recording, Said, load, save
+from ebla.chaos.powercut.recording.facts import Facts
+from ebla.chaos.powercut.recording.slots import CannotRecord
+from ebla.chaos.powercut.recording.watch import Watch
 from ebla.chaos.powercut.runs import CANNOT, UNBORN
-from ebla.chaos.powercut.slots import CannotRecord
-from ebla.chaos.powercut.verify import Unborn, Verify, both
-from ebla.chaos.powercut.watch import Watch
 
 
 def record_life(base: Path, plan: Plan) -> Recording:

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 from rich.table import Table
 
-from ebla.chaos.powercut.cuts import DIED, KEPT, LOST, UNBORN, Cut
-from ebla.chaos.powercut.damage import BIT
-from ebla.chaos.powercut.flips import FAILURES, OUTCOMES, Flip
+from ebla.chaos.powercut.cuts.cuts import DIED, KEPT, LOST, UNBORN, Cut
+from ebla.chaos.powercut.damage.damage import BIT
+from ebla.chaos.powercut.damage.flips import FAILURES, OUTCOMES, Flip
 
 SILENT = "nothing"
 SHOWN_MAX = 200  # characters of a reason

@@ -22,10 +22,10 @@ from typing import TypeVar
 
 import msgspec
 
-from ebla.chaos.powercut.cuts import Cut
-from ebla.chaos.powercut.events import Plan
-from ebla.chaos.powercut.flips import Flip
-from ebla.chaos.powercut.slots import CannotRecord
+from ebla.chaos.powercut.cuts.cuts import Cut
+from ebla.chaos.powercut.damage.flips import Flip
+from ebla.chaos.powercut.recording.events import Plan
+from ebla.chaos.powercut.recording.slots import CannotRecord
 from ebla.placement.interrupts import uninterrupted
 from ebla.storage.errors import EblaError
 
@@ -68,7 +68,7 @@ def flip(recording: Path, seeds: range, *, jobs: int = 1) -> Iterator[Flip]:
 
 
 def spoil(recording: Path, seeds: range, *, jobs: int = 1) -> Iterator[Flip]:
-    """Everything but single bits: see damage.py."""
+    """Everything but single bits: see damage/damage.py."""
     return _cases(recording, "spoils", seeds, jobs, Flip)
 
 

@@ -34,15 +34,18 @@ from ebla.actors.ray_world import RayNetwork
 from ebla.chaos.export import read_json_lines, to_json_lines
 from ebla.chaos.history import Event, History
 from ebla.chaos.ray import shared
-from ebla.chaos.ray.network_faults import sample
+from ebla.chaos.ray.faults.network import sample
 from ebla.chaos.ray.orders import ORDER_BYTES_MAX, Judged, Order, Told
 from ebla.chaos.ray.pulse import Pulse
 from ebla.chaos.ray.scenarios import scenario
 from ebla.chaos.workloads.base import Client, NoAnswer, Stage, Workload, judged
-from ebla.connection import make_session, namespace_of
+from ebla.deployment import (
+    make_session,
+    namespace_of,
+)
 from ebla.placement.connection import connect_ray, disconnect_ray
-from ebla.session import Session
 from ebla.storage.errors import EblaError
+from ebla.transport.session import Session
 
 
 class Recorded(History):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterator
 
-from ebla import survey
-from ebla.chaos.ray.stage import RayStage, address_of
-from ebla.health import judge
-from ebla.mastery import is_served
+from ebla.chaos.ray.stage.stage import RayStage, address_of
+from ebla.health import survey
+from ebla.health.masters import is_served
+from ebla.health.tablets import judge
+from ebla.health.verdicts import CHECKSUM_MISMATCH, HEALTHY, ClusterHealth, TabletHealth
 from ebla.options import MASTER
-from ebla.verdicts import CHECKSUM_MISMATCH, HEALTHY, ClusterHealth, TabletHealth
 
 AGREE_S_MAX = 90.0
 DIGEST_S_MAX = 30.0

@@ -1,4 +1,4 @@
-"""One run on real Ray: a scenario, a plan of faults, two acts, and a judgement. The shape of chaos/simulation/runs.py.
+"""One run on real Ray: a scenario, a plan of faults, two acts, and a judgement. The shape of chaos/runs.py.
 
     act one   clients ask from processes of their own, the nemesis carries out its plan
     act two   everything is made whole; what was asked must be answered, every replica of every tablet must hold equal
@@ -29,18 +29,20 @@ from ebla.chaos.checkers.refusals import tally
 from ebla.chaos.export import LINES, read_json_lines, to_json_lines, write
 from ebla.chaos.history import History
 from ebla.chaos.plans import Plan
-from ebla.chaos.ray import figures, health, probes, shared
+from ebla.chaos.ray import health, shared
 from ebla.chaos.ray.crowd import ClientsFailed, Crowd
-from ebla.chaos.ray.nemesis import Nemesis
+from ebla.chaos.ray.faults import probes
+from ebla.chaos.ray.faults.nemesis import Nemesis
 from ebla.chaos.ray.orders import Judged, Order
 from ebla.chaos.ray.orders import Told as Answer
 from ebla.chaos.ray.pulse import Pulse
-from ebla.chaos.ray.report import JSON, PLAN, VALID, VIOLATION, VOID, RunReport, observed
+from ebla.chaos.ray.report import figures
+from ebla.chaos.ray.report.report import JSON, PLAN, VALID, VIOLATION, VOID, RunReport, observed
+from ebla.chaos.ray.report.struck import SKIPPED, UNOBSERVED, VIOLATED, FaultReport
 from ebla.chaos.ray.scenarios import NO_POINTS, RayScenario, plan_of, scenario
-from ebla.chaos.ray.stage import NAME, RayStage, address_of, host_names, staged
-from ebla.chaos.ray.struck import SKIPPED, UNOBSERVED, VIOLATED, FaultReport
+from ebla.chaos.ray.stage.stage import NAME, RayStage, address_of, host_names, staged
 from ebla.options import MASTER
-from ebla.pipelines.steps import Steps, Told
+from ebla.steps import Steps, Told
 from ebla.storage.errors import InvalidArgument
 
 GROUPS = 2  # processes of clients

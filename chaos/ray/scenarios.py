@@ -1,7 +1,7 @@
 """What is run on real Ray: which workloads, and which faults to expect. Rates are lower than in simulation, because
 what Ray and processes do takes seconds here: a role is back after one or two, a node after ten.
 
-Whoever names a scenario of the simulation (chaos/scenarios.py) gets its workloads, replicas and mix of faults; the roles
+Whoever names a scenario of the simulation (chaos/scenarios/scenarios.py) gets its workloads, replicas and mix of faults; the roles
 have their own options here, which are those of production.
 """
 
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from ebla.chaos import scenarios as simulated
-from ebla.chaos.plans import EVERY_HOST, MASTER, NODES, RAY, Fault, Plan, generate
-from ebla.chaos.ray.probes import IN_SIMULATION, NETWORK
+from ebla.chaos.plans import EVERY_HOST, MASTER, NODES, RAY, SIMULATION, Fault, Plan, generate
+from ebla.chaos.ray.faults.probes import IN_SIMULATION, NETWORK
+from ebla.chaos.scenarios import scenarios as simulated
 from ebla.chaos.simulation.deployment import Shape
 from ebla.chaos.workloads.bank import Bank
 from ebla.chaos.workloads.base import Workload
@@ -24,8 +24,7 @@ from ebla.chaos.workloads.locks import Locks
 from ebla.chaos.workloads.registers import Registers
 from ebla.chaos.workloads.stamps import Stamps
 from ebla.chaos.workloads.tokens import Tokens
-from ebla.cli.problems import did_you_mean
-from ebla.storage.errors import InvalidArgument
+from ebla.storage.errors import InvalidArgument, did_you_mean
 
 HOSTS = 3
 HOSTS_PARTED = 4  # the head is not cut off: three more make a group that is parted in every way
@@ -200,3 +199,8 @@ def _faults(wanted: RayScenario, seed: int, hosts: Sequence[str], until_s: float
             where = tuple(hosts[-1] if host == MASTER else host for host in fault.where)
             faults.append(msgspec.structs.replace(fault, where=where))
     return tuple(sorted(faults, key=lambda fault: fault.at_s))
+
+
+def scenario_of(plan: Plan) -> simulated.Scenario:
+    """The scenario of a plan. The simulation plays a plan that was drawn for Ray in its simulated twin."""
+    return simulated.scenario(plan.scenario) if plan.stage == SIMULATION else simulated_twin(plan)

@@ -4,7 +4,7 @@ Whoever reads and writes from one process cannot notice that another process rea
 notes what it was told, on the clock that all processes of a machine share, and the run puts the histories together
 (`merged`) and judges them as one.
 
-A thread's lone gets and upserts stay in it (client/quick.py), which no other workload does; `get_many` is a read of every
+A thread's lone gets and upserts stay in it (client/transport/fast_path.py), which no other workload does; `get_many` is a read of every
 key that it names. Keys are taken from a new lot every LOT_S, so that judging stays cheap, and all of them are read in
 the end.
 """

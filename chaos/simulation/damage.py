@@ -10,11 +10,12 @@ from random import Random
 
 import msgspec
 
-from ebla.actors import incarnations
+from ebla.actors import catalog_versions, incarnations
+from ebla.actors.catalog_versions import CatalogVersion
 from ebla.actors.messages import ServerInstance
-from ebla.chaos.simulation.disk import DurableState
-from ebla.storage.records import unseal
-from ebla.storage.tablet_store import ROWS
+from ebla.chaos.simulation.medium import DurableState
+from ebla.storage.directories.records import unseal
+from ebla.storage.tablets.tablet_store import ROWS
 
 NEVER_STALE = (
     "consensus-meta",
@@ -66,6 +67,15 @@ def heard(state: DurableState, uuid: str) -> int:
             body = unseal(uuid.encode(), found, path)
             return msgspec.msgpack.decode(body, type=ServerInstance).seqno
     return 0
+
+
+def seen_catalog(state: DurableState) -> CatalogVersion | None:
+    """The newest version of the catalog that the server has on disk."""
+    name = catalog_versions.RECORD.encode()
+    found = state.environments.get("consensus-meta", {}).get(catalog_versions.DATABASE, {}).get(name)
+    if found is None:
+        return None
+    return msgspec.msgpack.decode(unseal(name, found, "consensus-meta"), type=CatalogVersion)
 
 
 def _tables(state: DurableState, records_min: int) -> list[tuple[str, str]]:

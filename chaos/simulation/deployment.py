@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -18,26 +18,27 @@ from typing import Any
 from ebla import aio
 from ebla.actors.errors import AlreadyPresent
 from ebla.actors.journal.messages import JournalId
-from ebla.actors.journal.node import JournalNode
+from ebla.actors.journal.node.node import JournalNode
+from ebla.actors.journal.node.rejoin import rejoin_journal
 from ebla.actors.journal.options import JournalNodeOptions, JournalOptions, LeaseLimits
-from ebla.actors.journal.rejoin import rejoin_journal
-from ebla.actors.journal.session import format_journal
-from ebla.actors.master.group import GroupMaster
+from ebla.actors.journal.writer.session import format_journal
+from ebla.actors.master.catalog.catalog import Catalog
+from ebla.actors.master.leadership.group import GroupMaster
 from ebla.actors.master.options import GroupOptions, MasterOptions
 from ebla.actors.master.server import Master
+from ebla.actors.replication.configuration import PRE_VOTER
 from ebla.actors.tablet.options import TabletServerOptions
-from ebla.actors.tablet.raft.messages import PRE_VOTER
 from ebla.actors.world import Faults, Role, World
 from ebla.chaos.plans import MASTER
-from ebla.chaos.simulation.ballots import Ballots, WatchedServer
-from ebla.chaos.simulation.disk import DurableState
-from ebla.chaos.simulation.promises import Promises, WatchedNode
-from ebla.chaos.simulation.sides import Answers, SidedServer
-from ebla.chaos.simulation.world import NodeCrashed, SimulatedCluster
+from ebla.chaos.simulation.medium import DurableState
+from ebla.chaos.simulation.observers.ballots import Ballots, WatchedServer
+from ebla.chaos.simulation.observers.promises import Promises, WatchedNode
+from ebla.chaos.simulation.observers.sides import Answers, SidedServer
+from ebla.chaos.simulation.world import NodeCrashed, SimulatedCluster, Tolerates, tolerates_nothing
 from ebla.options import MASTER as MASTER_ADDRESS
 from ebla.options import ClientWorld
-from ebla.session import Session
 from ebla.storage.errors import EblaError
+from ebla.transport.session import Session
 
 RESTART_S = (0.02, 1.5)  # Ray's is about a second; others may be faster
 LOOK_S = 0.1
@@ -54,7 +55,8 @@ class Shape:
     `masters`: with more than one they share a journal on so many `journals` nodes; a single one keeps its own log. `raised`: there
     is a single one to begin with, and an operator raises their number in act one (raising.py).
     `restart_s`: after how long a role that has ended is started again. `forced`: tables whose tablets may lose their majorities for
-    good, upon which operators force configurations."""
+    good, upon which operators force configurations. `uneven`: options of the tablet servers that have another value on each host, as
+    while an operator changes them."""
 
     hosts: int = 3
     clients: int = 2
@@ -65,6 +67,7 @@ class Shape:
     forced: tuple[str, ...] = ()
     server: Mapping[str, Any] = field(default_factory=dict)
     master: Mapping[str, Any] = field(default_factory=dict)
+    uneven: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
     def host_names(self) -> tuple[str, ...]:
         return tuple(f"host-{number}" for number in range(1, self.hosts + 1))
@@ -106,7 +109,7 @@ class Deployment:
         self,
         shape: Shape,
         faults: Callable[[str], Faults] | None = None,
-        tolerates: Callable[[str, BaseException], bool] = lambda address, error: False,
+        tolerates: Tolerates = tolerates_nothing,
     ) -> None:
         self.shape = shape
         self.cluster = SimulatedCluster(faults, tolerates)
@@ -122,6 +125,7 @@ class Deployment:
         self.ballots = Ballots()
         self.promises = Promises()
         self.answers = Answers(shape.forced)
+        self.newest_catalog: Catalog | None = None  # while the master's directory is an older copy
         self.gone: dict[str, None] = {}  # addresses of hosts that are lost for good
         self.forgotten: dict[str, None] = {}  # those that were down when an operator asked to forget them
         self._held_down: Counter[str] = Counter()
@@ -194,7 +198,9 @@ class Deployment:
         return GroupMaster(world, options)
 
     def maker(self, host: str) -> Callable[[World], Role]:
-        options = TabletServerOptions(masters=self.masters, host=host, **self.shape.server)
+        number = self.hosts.index(host)
+        own = {name: values[number % len(values)] for name, values in self.shape.uneven.items()}
+        options = TabletServerOptions(masters=self.masters, host=host, **{**self.shape.server, **own})
         if not self.shape.forced:
             return lambda world: WatchedServer(world, options, self.ballots, self._is_copy)
         now_s = self.cluster.loop.time

@@ -1,12 +1,16 @@
-"""A disk in memory that promises what LMDB promises, and no more: the simulated twin of storage/lmdb_disk.py.
+"""A disk in memory that promises what LMDB promises, and no more: the simulated twin of storage/lmdb/disk.py.
 
 `DurableState` is the medium: it outlives crashes. `MemoryDisk` is one incarnation's view of it. The faults it can
 show are those the system must live with; everything else is outside the model:
 
     crash       what `commit` returned is there; of what was in flight, a prefix by coin; snapshots are gone
     failed sync `fail_next_commit`: DiskFailed, the whole disk poisoned, also for the next incarnation
-    full        `fill` .. `free`: commits raise DiskFull and change nothing; reads go on
+    full        `fill` .. `free`: commits raise DiskFull and change nothing; reads go on, and who has been here before
+                starts, on its ballast
+    low         `free_bytes`: so much is left, as is told
     slow        `commit_s`: a sync takes that long
+    hanging     `hang`: no sync that begins meanwhile ends before
+    hung data   `hang_data` .. `unhang_data`: commits to these environments do not end meanwhile
     growing     `expire_snapshots`: a map must grow, which snapshots do not outlive
     rot         `rot`: one stored value is another value, silently
     misdirected `misdirect`: what was written to one key is found under another
@@ -25,7 +29,6 @@ import errno
 import io
 import os
 import random
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any
 
@@ -34,8 +37,10 @@ from sortedcontainers import SortedDict
 from ebla.chaos.simulation.environment import (
     ACKNOWLEDGE_S,
     MemoryEnvironment,
-    MemorySnapshot,
-    Tables,
+)
+from ebla.chaos.simulation.medium import (
+    SPACE_BYTES,
+    DurableState,
     tables_bytes,
 )
 from ebla.chaos.simulation.streams import MemoryReceiver
@@ -49,97 +54,10 @@ from ebla.storage.errors import (
     OldCopy,
     StorageError,
 )
-from ebla.storage.lmdb_disk import check_move
-
-__all__ = ["DurableState", "MemoryDisk", "MemoryEnvironment", "MemorySnapshot"]
+from ebla.storage.lmdb.disk import check_move
+from ebla.storage.space import DiskSpace
 
 INSTANCE = "instance"  # what a sync of the instance file is called, to make it fail
-COMMIT_S = (0.0001, 0.004)  # one sync of an SSD, idle to busy
-
-
-class DurableState:
-    """The medium under one role directory. Its bytes survive any crash of the process above."""
-
-    def __init__(self) -> None:
-        self.uuid: str | None = None
-        self.seqno = 0
-        self.failed: str | None = None
-        self.given_up: str | None = None
-        self.is_copy = False
-        self.full = False
-        self.commit_s = COMMIT_S
-        self.environments: dict[str, Tables] = {}
-        self.outside: dict[str, bytes] = {}  # files of the host, by path
-        self.lost_data: dict[str, str] = {}  # environments on data disks that are lost, and why
-        self.holder: MemoryDisk | None = None
-        self.seen: Counter[str] = Counter()  # syncs that were slow, commits that met a full disk
-        self._fail_next: list[str | None] = []
-
-    def fail_next_commit(self, path: str | None = None) -> None:
-        """The next sync (of environment `path`, or of any) fails as a device does: for good."""
-        self._fail_next.append(path)
-
-    def sync_s(self, random: random.Random) -> float:
-        """How long the next sync takes."""
-        least_s, most_s = self.commit_s
-        taken_s = least_s + (most_s - least_s) * random.random()
-        self.seen["slow"] += taken_s > COMMIT_S[1]
-        return taken_s
-
-    def takes_failure(self, path: str) -> bool:
-        for wanted in (path, None) if self._fail_next else ():
-            if wanted in self._fail_next:
-                self._fail_next.remove(wanted)
-                self.seen["failed"] += 1
-                return True
-        return False
-
-    def fill(self) -> None:
-        self.full = True
-
-    def free(self) -> None:
-        self.full = False
-
-    def rot(self, path: str, database: str, key: bytes) -> None:
-        """Flip one bit of a stored value, as a bad sector would."""
-        table = self.environments[path][database]
-        value = table[key]
-        middle = len(value) // 2
-        table[key] = value[:middle] + bytes([value[middle] ^ 1]) + value[middle + 1 :] if value else b"\x00"
-
-    def misdirect(self, path: str, database: str, key: bytes, other: bytes) -> None:
-        """What is stored under `key` is now what was written under `other`."""
-        table = self.environments[path][database]
-        table[key] = table[other]
-
-    def make_stale(self, path: str, database: str, key: bytes, old: DurableState) -> bool:
-        """Put back the value that an old copy has under `key`. False if there is none, or it is the same."""
-        was = old.environments.get(path, {}).get(database, {}).get(key)
-        table = self.environments[path][database]
-        if was is None or was == table[key]:
-            return False
-        table[key] = was
-        return True
-
-    def lose_environment(self, path: str) -> None:
-        del self.environments[path]
-
-    def lose_data(self, *paths: str) -> None:
-        """The data disk fails under these environments."""
-        self.lost_data.update(dict.fromkeys(paths, "Input/output error"))
-        if self.holder is not None:
-            self.holder.tell_lost(paths)
-
-    def copy(self) -> DurableState:
-        """A backup of the bytes; nobody holds it, and it has no failures armed."""
-        made = DurableState()
-        made.uuid, made.seqno, made.is_copy = self.uuid, self.seqno, True
-        made.lost_data = dict(self.lost_data)
-        made.environments = {
-            path: {name: table.copy() for name, table in tables.items()}
-            for path, tables in self.environments.items()
-        }
-        return made
 
 
 class MemoryFiles:
@@ -218,7 +136,7 @@ class MemoryDisk:
             created = state.uuid is None
             if created and state.environments:
                 raise Damaged("the directory has contents but no instance file; restore it, or set it aside")
-            if state.full:
+            if state.full and created:
                 state.seen["full"] += 1
                 raise DiskFull("no space left on the device: free space")
         except StorageError:
@@ -270,7 +188,7 @@ class MemoryDisk:
                     raise DiskFull("no space left on the device; nothing was changed: free space", path=path)
                 self.state.environments[path] = {}
         except StorageError:
-            del self._environments[path]
+            self._environments.pop(path, None)  # a stop may have closed it meanwhile
             raise
         for database in databases:
             self.state.environments[path].setdefault(database, SortedDict())
@@ -361,6 +279,18 @@ class MemoryDisk:
             if name == path or name.startswith(inside)
         )
 
+    async def used_bytes(self) -> int:
+        return self.size_bytes()
+
+    async def space(self) -> tuple[DiskSpace, ...]:
+        self.check()
+        return (DiskSpace("/", 0 if self.state.full else self.state.free_bytes, SPACE_BYTES),)
+
+    def place_of(self, path: str) -> str:
+        """Each environment under data/ has a disk of its own."""
+        self.check()
+        return path if path.startswith("data/") else "/"
+
     async def close(self) -> None:
         for environment in list(self._environments.values()):
             await environment.close()
@@ -402,11 +332,11 @@ class MemoryDisk:
             self.poison(f"sync of {path} failed: Input/output error")
             self.check()
 
-    def forget_receiver(self, receiver: MemoryReceiver) -> None:
-        self._receivers.pop(receiver.path, None)
+    def forget_receiver(self, path: str) -> None:
+        self._receivers.pop(path, None)
 
-    def forget(self, environment: MemoryEnvironment) -> None:
-        self._environments.pop(environment.path, None)
+    def forget(self, path: str) -> None:
+        self._environments.pop(path, None)
 
     def _end(self) -> None:
         self.gone = True

@@ -1,6 +1,6 @@
 """Environments in memory: tables that change by whole batches, durable one group at a time.
 
-The simulated twin of storage/lmdb_environment.py; chaos/simulation/disk.py tells the fault model.
+The simulated twin of storage/lmdb/environment.py; chaos/simulation/disk.py tells the fault model.
 """
 
 from __future__ import annotations
@@ -9,21 +9,18 @@ import abc
 import asyncio
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from ebla.chaos.simulation.medium import Keeper, Tables, tables_bytes
 from ebla.chaos.simulation.streams import MemoryStream
 from ebla.storage.environment import JOINED_LARGE, Batch, Delete, DeleteRange, Item, Put, within
 from ebla.storage.errors import DiskFull, InvalidArgument, SnapshotExpired, StorageError
 
-if TYPE_CHECKING:
-    from ebla.chaos.simulation.disk import MemoryDisk
-
 T = TypeVar("T")
+HUNG_LOOK_S = 0.05  # between two tries of a disk that hangs
 KEY_BYTES_MAX = 511  # LMDB's
 FEW_ITEMS = 8
 ACKNOWLEDGE_S = 0.0001  # durable, and the caller does not know yet
-
-Tables = dict[str, Any]  # database -> SortedDict[bytes, bytes]
 
 
 class _View(abc.ABC):
@@ -115,7 +112,7 @@ class MemorySnapshot(_View):
 class MemoryEnvironment(_View):
     """See the module. Group commit as in LMDB: what is queued when a sync ends shares the next one."""
 
-    def __init__(self, disk: MemoryDisk, path: str) -> None:
+    def __init__(self, disk: Keeper, path: str) -> None:
         self.path = path
         self.directory = f"memory:{path}"
         self._disk = disk
@@ -160,7 +157,7 @@ class MemoryEnvironment(_View):
 
     async def stream(self) -> MemoryStream:
         self.check()
-        return MemoryStream(self, self._disk.state.environments[self.path])
+        return MemoryStream(self.path, self.check, self._disk.state.environments[self.path])
 
     def expire_snapshots(self) -> int:
         """What LMDB does when the map must grow and a snapshot stays open too long. How many were open."""
@@ -185,7 +182,7 @@ class MemoryEnvironment(_View):
         if not self._closed:
             self._closed = True
             await self._idle.wait()
-            self._disk.forget(self)
+            self._disk.forget(self.path)
 
     def _begin(self) -> None:
         self._group, self._queue = self._queue, []
@@ -195,6 +192,10 @@ class MemoryEnvironment(_View):
         state, group = self._disk.state, self._group
         if state.failed is not None or not group:
             return  # it failed meanwhile; `fail` has told everybody
+        if self.path in state.hung:
+            state.seen["hung"] += 1
+            self._disk.later(HUNG_LOOK_S, self._synced)
+            return
         if state.takes_failure(self.path):
             self._disk.poison(f"sync of {self.path} failed: Input/output error")
             return
@@ -272,13 +273,6 @@ def _table_of(tables: Tables, database: str) -> Any:
     if table is None:
         raise InvalidArgument(f"there is no database {database!r} here; it has {', '.join(tables)}")
     return table
-
-
-def tables_bytes(tables: Tables) -> int:
-    """The dict's own views: those of a sorted one are a step of Python for each record."""
-    return sum(
-        sum(map(len, dict.keys(table))) + sum(map(len, dict.values(table))) for table in tables.values()
-    )
 
 
 def _settle(future: asyncio.Future[None], error: StorageError | None) -> None:

@@ -13,17 +13,17 @@ import pyarrow as pa
 from ebla import aio
 from ebla.actors import messages as m
 from ebla.chaos.simulation.deployment import Deployment, address_of
-from ebla.chaos.simulation.environment import Tables
+from ebla.chaos.simulation.medium import Tables
 from ebla.local_scan import TabletScan
-from ebla.scanner import Outdated
-from ebla.storage import alteration
-from ebla.storage.checksum import seed
-from ebla.storage.entries import Position
+from ebla.read.scan_run import Outdated
+from ebla.storage.directories.records import unseal
 from ebla.storage.errors import StorageError
-from ebla.storage.local_reader import Stale
-from ebla.storage.records import unseal
-from ebla.storage.rows import RowCodec
-from ebla.storage.tablet_store import ALTERATION, META, POSITION, ROWS
+from ebla.storage.logs.entries import Position
+from ebla.storage.rows import alteration
+from ebla.storage.rows.checksum import seed
+from ebla.storage.rows.rows import RowCodec
+from ebla.storage.tablets.local_reader import Stale
+from ebla.storage.tablets.tablet_store import ALTERATION, META, POSITION, ROWS
 
 
 class LocalScans:
@@ -71,7 +71,7 @@ class _Scan(TabletScan):
         return state.environments.get(found.path.removeprefix("memory:"))
 
     def read(self, found: m.LocalSnapshot) -> Iterator[pa.RecordBatch]:
-        """As storage/local_reader.py: as fresh as was asked for, of a schema that is known here, every row verified."""
+        """As storage/tablets/local_reader.py: as fresh as was asked for, of a schema that is known here, every row verified."""
         schema, tables = self._routes.schema, self._tables(found)
         self._plan.require_same(schema)
         if tables is None:

@@ -2,10 +2,11 @@
 
 When no callback is ready, time jumps to the next timer. Callbacks run in the order in which they became ready,
 timers of the same moment in the order in which they were set. What would let the real world in is refused:
-threads, executors, sockets, signals. Two ways to end badly are made loud instead of endless:
+threads, executors, sockets, signals. Three ways to end badly are made loud instead of endless, or a line of a log:
 
-    Deadlock    nothing is scheduled and the main coroutine is not done
-    Livelock    the run took more than `steps_max` callbacks
+    Deadlock         nothing is scheduled and the main coroutine is not done
+    Livelock         the run took more than `steps_max` callbacks
+    NeverRetrieved   a task or future failed, and was let go of before anybody looked
 
 A *domain* is what can die, or stand still, as one (a simulated node). Every task started inside a domain belongs to
 it, whoever starts it. Once the domain is dead its tasks never take another step: like SIGKILL, and unlike
@@ -41,6 +42,9 @@ class Deadlock(RuntimeError):
 
 class Livelock(RuntimeError):
     """The run did not end within its ceiling of steps."""
+
+
+class NeverRetrieved(AssertionError): ...
 
 
 class NotSimulated(RuntimeError):
@@ -114,9 +118,7 @@ _domain: contextvars.ContextVar[Domain | None] = contextvars.ContextVar("domain"
 
 
 class _Mortal(Coroutine[Any, Any, T]):
-    """A coroutine that takes no step after its domain has died. The domain holds on to it, so that no
-    clean-up code runs when nobody else does.
-
+    """A coroutine that takes no step after its domain has died. The domain holds on to it, so that no clean-up code runs then.
     `task` drives it until it has ended. `failed`, if it is set, is called with it soon after it ended in an error."""
 
     __slots__ = ("_domain", "_loop", "_next", "coroutine", "failed", "spawned", "task")
@@ -194,8 +196,7 @@ class _Nowhere:
 
 
 class _Handle(list[Any]):
-    """A callback, its arguments and its context: asyncio's Handle in the cheapest form that can be cancelled, for a run makes
-    a hundred thousand of them."""
+    """A callback, its arguments and its context: the cheapest that can be cancelled, for a run makes a hundred thousand."""
 
     __slots__ = ()
 
@@ -208,8 +209,8 @@ class _Handle(list[Any]):
 
 
 class Alarm:
-    """What a task that sleeps waits for: a future that only time makes ready, and that wakes its task by one callback where
-    asyncio's takes two. To be yielded by a coroutine at once, and by nobody else."""
+    """What a task that sleeps waits for: a future that only time makes ready, and that wakes its task by one callback, not two.
+    To be yielded by a coroutine at once, and by nobody else."""
 
     __slots__ = ("_asyncio_future_blocking", "_cancelled", "_handle", "_loop", "_when")
 
@@ -253,8 +254,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.steps = 0
         self.steps_max = steps_max
         self.domains: list[Domain] = []
-        # The tasks of no domain. asyncio's own set of all tasks is not kept up: domains hold on to theirs, and a weak
-        # reference and its callback for each of those would be a fiftieth of a run.
+        # The tasks of no domain. asyncio's own set of all tasks is not kept up: it would be a fiftieth of a run.
         self.outside: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
         self.ending = self.over = False
         self.now = 0.0
@@ -376,11 +376,19 @@ class SimulatedLoop(asyncio.BaseEventLoop):
                     self._callback_failed(error)
 
     def _callback_failed(self, error: Exception) -> None:
-        """Whatever was decided in it was left half-way, and nobody waits for it: the run is over. After the run only what is
-        left is cancelled."""
+        """What was decided in it was left half-way: the run is over. After the run only what is left is cancelled."""
         self.call_exception_handler({"message": "a callback failed", "exception": error})
         if not self.ending:
             self.abort(error)
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """What asyncio says of what is let go of. What the dead leave behind, when the run is over, concerns nobody."""
+        if not context["message"].endswith("exception was never retrieved"):
+            super().call_exception_handler(context)
+        elif not self.ending:
+            lost, error = context["future"], context["exception"]
+            name = lost.get_name() if isinstance(lost, asyncio.Task) else "a future"
+            self.abort(NeverRetrieved(f"{name} failed, and nobody looked: {error!r}"))
 
     def _process_events(self, event_list: list[Any]) -> None:
         assert not event_list
@@ -408,6 +416,7 @@ def run(main: Coroutine[Any, Any, T], seed: int = 0, *, steps_max: int = STEPS_M
     try:
         asyncio.set_event_loop(loop)
         result = loop.run_until_complete(main)
+        gc.collect(0)  # all of the run is that young; what is let go of only now may have failed, too
         loop.raise_aborted()
         return result
     except BaseException as error:

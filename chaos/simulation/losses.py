@@ -17,14 +17,17 @@ from dataclasses import dataclass, field
 import msgspec
 
 from ebla.actors.master.messages import ForgetRequest
-from ebla.actors.tablet.raft.messages import VOTER, Configuration
-from ebla.actors.tablet.replica import RUNNING, Replica
+from ebla.actors.replication.configuration import (
+    VOTER,
+    Configuration,
+)
+from ebla.actors.tablet.engine.replica import RUNNING, Replica
 from ebla.actors.tablet.server import TabletServer
 from ebla.chaos.plans import Fault
 from ebla.chaos.simulation.deployment import Deployment, address_of
 from ebla.chaos.simulation.network_faults import NetworkFaults
 from ebla.storage.errors import Corruption, OldCopy
-from ebla.storage.tablet_store import path_of
+from ebla.storage.tablets.tablet_store import path_of
 
 _forget_request = msgspec.msgpack.Decoder(ForgetRequest).decode
 

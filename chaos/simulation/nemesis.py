@@ -9,7 +9,7 @@ had an effect is counted in `effects`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from random import Random
@@ -22,11 +22,15 @@ from ebla.actors.tablet.server import TabletServer
 from ebla.chaos.plans import MASTER, OVERTIME_S, Fault, Plan
 from ebla.chaos.simulation import damage
 from ebla.chaos.simulation.deployment import MOVER, Deployment, address_of, host_of
-from ebla.chaos.simulation.disk import COMMIT_S, DurableState
-from ebla.chaos.simulation.losses import HostLosses
+from ebla.chaos.simulation.medium import (
+    COMMIT_S,
+    DurableState,
+)
 from ebla.chaos.simulation.points import Points
+from ebla.chaos.simulation.restores import Restores
 from ebla.options import MASTER as MASTER_ADDRESS
 from ebla.storage.errors import Corruption, Damaged, DirectoryLocked, DiskFailed, DiskFull, OldCopy
+from ebla.storage.tablets.tablet_store import path_of
 
 COPY_S = 3.0  # how old an old version is
 BELIEVED_DEAD_S = 2.0  # after which a paused node is superseded
@@ -35,10 +39,11 @@ ARMED_S_MAX = 8.0  # that a crash waits for its node at a fault point; it also s
 RECOGNISED_S = 5.0  # within which an old copy ends, unless something else keeps it from being heard
 MIDWAY_S_MAX = 0.5  # that a crash waits for the steps that its node is still to take
 LOOK_S = 0.1
+HANGING = 0.4  # of a server's data disks
 GROW_EVERY_S = 0.03  # between two times that a map grows
 
 
-class Nemesis(HostLosses):
+class Nemesis(Restores):
     def __init__(self, deployment: Deployment, plan: Plan, points: Points) -> None:
         super().__init__(deployment)
         self.cluster = deployment.cluster
@@ -46,23 +51,29 @@ class Nemesis(HostLosses):
         self.points = points
         self._zombies: dict[str, None] = {}
         self._damaged: dict[str, None] = {}  # addresses whose directory is not what it should be
+        self._rotten: list[DurableState] = []  # directories, also after they were replaced
         self._old_copies: dict[str, DurableState] = {}
         self._ends_s = 0.0
 
-    def tolerates(self, address: str, error: BaseException) -> bool:
-        """Whether a role may end with this error, seen what was done to it."""
+    def tolerates(self, address: str, error: BaseException, directory: DurableState) -> bool:
+        """Whether a role may end with this error, given what was done to it. A role that another one has superseded may still
+        run on a `directory` that was replaced since."""
         if isinstance(error, DirectoryLocked):
             return address in self._zombies or (address == MASTER_ADDRESS and MOVER in self._zombies)
         if isinstance(error, DiskFull):
-            # A start on a full disk; Ray tries again. Who runs must bear it.
-            return self.cluster.state(address).full and not self.cluster.came_up(address)
+            # A start on a full disk; Ray tries again. Who runs must bear it, and so must a tablet server that was there before.
+            new = self.cluster.state(address).uuid is None or address not in self.deployment.servers
+            return self.cluster.state(address).full and not self.cluster.came_up(address) and new
         if isinstance(error, DiskFailed):
-            return self.cluster.state(address).failed is not None
+            return directory.failed is not None
+        if address == MASTER_ADDRESS and self._is_old(directory, error):
+            return True
         if isinstance(error, OldCopy):
             return address in self._old_copies or self.gives_up(address, error)
         if self.lost_data(address, error):
             return True
-        return isinstance(error, Corruption | Damaged) and address in self._damaged
+        damaged = address in self._damaged or directory in self._rotten
+        return isinstance(error, Corruption | Damaged) and damaged
 
     async def run(self, duration_s: float) -> None:
         """Act one, of that length or until its last fault has ended; returns when that is undone, a little later."""
@@ -253,6 +264,12 @@ class Nemesis(HostLosses):
                 held.enter_context(self._held("slow", host, fault.amount, partial(_set_pace, state)))
             await asyncio.sleep(fault.for_s)
 
+    async def _hang_disk(self, fault: Fault) -> None:
+        state = self.cluster.state(address_of(fault.where[0]))
+        with self._seen(fault, lambda: state.seen["hanging"]):
+            state.hang(fault.for_s)
+            await asyncio.sleep(fault.for_s)
+
     async def _full_disk(self, fault: Fault) -> None:
         state = self.cluster.state(address_of(fault.where[0]))
         act = {True: state.fill, False: state.free}
@@ -271,6 +288,19 @@ class Nemesis(HostLosses):
             while self.cluster.loop.time() < until:
                 expired += 0 if state.holder is None else state.holder.expire_snapshots()
                 await asyncio.sleep(GROW_EVERY_S)
+
+    async def _hang_data(self, fault: Fault) -> None:
+        state, chance = self.cluster.state(address_of(fault.where[0])), Random(int(fault.amount))
+        rows = [path for path in state.environments if path.startswith(path_of(""))]
+        with ExitStack() as held:
+            held.enter_context(self._seen(fault, lambda: state.seen["hung"]))
+            for path in rows:
+                if chance.random() < HANGING:
+                    act = {True: state.hang_data, False: state.unhang_data}
+                    held.enter_context(
+                        self._held("hang", f"{fault.where[0]} {path}", 1.0, partial(_hang, act, path))
+                    )
+            await asyncio.sleep(fault.for_s)
 
     async def _fail_sync(self, fault: Fault) -> None:
         host = fault.where[0]
@@ -338,26 +368,27 @@ class Nemesis(HostLosses):
 
     async def _rot(self, fault: Fault) -> None:
         address, state, chance = self._victim(fault)
-        self._has_damaged(fault, address, damage.rot(state, chance))
+        self._has_damaged(fault, address, state, damage.rot(state, chance))
 
     async def _misdirect(self, fault: Fault) -> None:
         address, state, chance = self._victim(fault)
-        self._has_damaged(fault, address, damage.misdirect(state, chance))
+        self._has_damaged(fault, address, state, damage.misdirect(state, chance))
 
     async def _stale(self, fault: Fault) -> None:
         """A record is what it was a while ago; of votes and rows see the budget in docs/testing.md."""
         old = self._victim(fault)[1].copy()
         await asyncio.sleep(COPY_S)
         address, state, chance = self._victim(fault)
-        self._has_damaged(fault, address, damage.make_stale(state, old, chance))
+        self._has_damaged(fault, address, state, damage.make_stale(state, old, chance))
 
     def _victim(self, fault: Fault) -> tuple[str, DurableState, Random]:
         address = address_of(fault.where[0])
         return address, self.cluster.state(address), Random(int(fault.amount))
 
-    def _has_damaged(self, fault: Fault, address: str, path: str) -> None:
+    def _has_damaged(self, fault: Fault, address: str, state: DurableState, path: str) -> None:
         if path:
             self._damages(address)
+            self._rotten.append(state)
             self.effects[fault.kind] += 1
 
     # -- clocks
@@ -383,6 +414,10 @@ class Nemesis(HostLosses):
     def _lived_by(self, address: str, ahead_s: float) -> float:
         """How far the clock is ahead, if there is somebody to look at it."""
         return round(ahead_s, 6) if self.cluster.alive(address) else 0.0
+
+
+def _hang(act: dict[bool, Callable[..., None]], path: str, held: list[float]) -> None:
+    act[bool(held)](path)
 
 
 def _set_pace(state: DurableState, amounts: list[float]) -> None:

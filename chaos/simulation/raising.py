@@ -1,7 +1,7 @@
 """An operator raises the number of masters: the catalog of the only one moves into a journal, which several masters then share.
 
 `ebla down` and `ebla up` are bound to Ray, so the order of their steps is copied here (placement/launch.py, catalog.py); how the journal
-is made, and the mover, are those of production (placement/making.py, actors/master/mover.py):
+is made, and the mover, are those of production (placement/journal/format.py, actors/master/leadership/mover.py):
 
     down      every role ends, and is not started again
     remember  that there is a journal: before any of its nodes is told
@@ -27,12 +27,12 @@ from msgspec.structs import replace
 
 from ebla.actors import messages as m
 from ebla.actors.errors import Unavailable
-from ebla.actors.master.directory import MOVED
-from ebla.actors.master.mover import CatalogMover, Moved
+from ebla.actors.master.catalog.directory import MOVED
+from ebla.actors.master.leadership.mover import CatalogMover, Moved
 from ebla.chaos.simulation.deployment import JOURNAL, MOVER, Deployment, address_of
 from ebla.chaos.simulation.world import MakeRole, NodeCrashed
 from ebla.options import MASTER
-from ebla.placement.making import made
+from ebla.placement.journal.format import made
 from ebla.placement.state import JournalMemory
 from ebla.storage.errors import EblaError, InvalidArgument
 

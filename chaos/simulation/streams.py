@@ -1,36 +1,33 @@
-"""Environments in memory on their way to another disk: the simulated twins of storage/lmdb_stream.py."""
+"""Environments in memory on their way to another disk: the simulated twins of storage/lmdb/stream.py."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 from sortedcontainers import SortedDict
 
-from ebla.storage import checksum
+from ebla.chaos.simulation.medium import Keeper, Tables
 from ebla.storage.errors import Corruption, Damaged, SnapshotExpired, StorageError
-
-if TYPE_CHECKING:
-    from ebla.chaos.simulation.disk import MemoryDisk
-    from ebla.chaos.simulation.environment import MemoryEnvironment, Tables
+from ebla.storage.rows import checksum
 
 
 class MemoryStream:
     """The tables as they are, with whatever has become of their records."""
 
-    def __init__(self, environment: MemoryEnvironment, tables: Tables) -> None:
-        self._environment = environment
+    def __init__(self, path: str, check: Callable[[], None], tables: Tables) -> None:
+        self.path = path
+        self._check = check
         items = [(name, list(table.items())) for name, table in tables.items()]
-        self._left: memoryview | None = memoryview(msgspec.msgpack.encode((environment.path, items)))
+        self._left: memoryview | None = memoryview(msgspec.msgpack.encode((path, items)))
         self.size_bytes = len(self._left)
 
     async def read(self, size: int) -> bytes:
-        self._environment.check()
+        self._check()
         if self._left is None:
             raise SnapshotExpired(
-                f"this stream of {self._environment.path} was closed; begin a new one",
-                path=self._environment.path,
+                f"this stream of {self.path} was closed; begin a new one",
+                path=self.path,
             )
         data, self._left = bytes(self._left[:size]), self._left[size:]
         return data
@@ -40,7 +37,7 @@ class MemoryStream:
 
 
 class MemoryReceiver:
-    def __init__(self, disk: MemoryDisk, path: str, sealed: Mapping[str, int]) -> None:
+    def __init__(self, disk: Keeper, path: str, sealed: Mapping[str, int]) -> None:
         self.path = path
         self._sealed = sealed
         self._disk = disk
@@ -81,7 +78,7 @@ class MemoryReceiver:
 
     async def abort(self) -> None:
         self._arrived = None
-        self._disk.forget_receiver(self)
+        self._disk.forget_receiver(self.path)
 
     def _require_open(self) -> list[bytes]:
         self._disk.check()

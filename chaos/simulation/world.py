@@ -25,14 +25,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from ebla.actors.world import Dispatcher, Faults, NoFaults, Role, World
-from ebla.chaos.simulation.disk import DurableState, MemoryDisk
+from ebla.chaos.simulation.disk import MemoryDisk
 from ebla.chaos.simulation.loop import Alarm, Domain, SimulatedLoop
+from ebla.chaos.simulation.medium import DurableState
 from ebla.chaos.simulation.network import NodeNetwork, SimulatedNetwork
 
 MakeRole = Callable[[World], Role]
+Tolerates = Callable[
+    [str, BaseException, DurableState], bool
+]  # the last: the directory that the role runs on
 
 WALL_START_US = 1_700_000_000_000_000
 JITTER_S = 0.0001  # a timer fires a little late, each time differently
+
+
+def tolerates_nothing(address: str, error: BaseException, directory: DurableState) -> bool:
+    return False
 
 
 class RoleFailed(AssertionError):
@@ -114,7 +122,7 @@ class SimulatedCluster:
     def __init__(
         self,
         faults: Callable[[str], Faults] | None = None,
-        tolerates: Callable[[str, BaseException], bool] = lambda address, error: False,
+        tolerates: Tolerates = tolerates_nothing,
     ) -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SimulatedLoop), "a simulated cluster runs in chaos.simulation.loop.run"
@@ -301,9 +309,11 @@ class SimulatedCluster:
         started = node.starting = self.loop.create_future()
 
         def on_started(task: asyncio.Task[None]) -> None:
-            if not node.domain.alive or task.cancelled():
+            if task.cancelled():
                 return
-            error = task.exception()
+            error = task.exception()  # retrieved, also if the node died in this very step
+            if not node.domain.alive:
+                return
             if error is not None:
                 failed(node, "start", error)
             elif not started.done():  # whoever waited for it may have been cancelled
@@ -331,6 +341,7 @@ class SimulatedCluster:
             spawn=spawn,
             fail=lambda error: self._fail(node, "world.fail", error),
             faults=self._faults(address),
+            validates=True,
         )
         node = self._nodes[address] = Node(address, domain, world, disk, self.loop.create_future())
         return node
@@ -364,7 +375,7 @@ class SimulatedCluster:
             self.crash(node.address)
         else:
             self._kill(node)
-        if node.address not in self._expected and not self.tolerates(node.address, error):
+        if node.address not in self._expected and not self.tolerates(node.address, error, node.disk.state):
             failed = RoleFailed(f"{node.address} failed in {where} at {self.loop.time():.6f} s: {error!r}")
             failed.__cause__ = error
             self.loop.abort(failed)

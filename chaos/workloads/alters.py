@@ -8,11 +8,14 @@ answer was lost:
     a column shows what the row was given for it, or its default if the row was given nothing
     so nothing shows under a name that was meant for another column of that name
 
+While it alters the table it reads it, too, through a handle that hears of alterations only when it is refused.
+
 Tables that nobody recalls in time are created and dropped beside it; in the end none of them is kept.
 """
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,12 +27,15 @@ from ebla import aio
 from ebla.chaos.checkers.verdict import Verdict, nothing
 from ebla.chaos.history import History
 from ebla.chaos.workloads.base import Client, NoAnswer, Workload, persist, until_stopped
-from ebla.storage.convert import defaults
-from ebla.storage.schema import Column
+from ebla.storage.rows.convert import defaults
+from ebla.storage.schema import Column, TableSchema
+from ebla.transport.routes import TableRoutes
+from ebla.write.alter import Alteration
 
 NAMES = ("a", "b", "c", "d", "e")
 ROWS_MAX = 12  # of one insert
-KEPT_S = 3600.0
+LOOKS, LOOK_S = 8, 1.0  # reads beside an alteration, and how long each may take
+KEPT_S = 600.0  # far more than a run takes, and less than wall clocks jump
 SHORT_S = 0.3
 ENDED_S = 10  # seconds in which such a table must be gone, once nothing fails any more
 # Who waits for an alteration no longer than a moment is told that not every tablet has heard of it. Clients that begin at once take the same name for their tables, and look for another. A drop whose answer was lost is carried out under whatever comes next; after an alteration whose answer was lost a client
@@ -40,6 +46,7 @@ EXPLAINED = {
     "alter": ("TableDropped", "InvalidArgument", "TimedOut"),
     "beside-create": ("AlreadyPresent",),
     "beside-scan": ("TableDropped",),
+    "beside-get": ("TableDropped",),
     "beside-info": ("TableDropped",),
 }
 
@@ -149,12 +156,22 @@ class Alters(Workload):
             change.add_column(client.random.choice(free), pa.int64(), default=default)
         if not change.changes:
             return
-        try:
-            wait_s = client.random.choice([0.0, 0.5, 5.0])
-            await client.ask("alter", mine.table.name, len(change.changes), change.apply(wait_s=wait_s))
-        except NoAnswer:
-            await self._recalled(client, mine)
-            raise
+        await asyncio.gather(self._apply(client, mine, change), self._look_on(client, mine))
+
+    async def _apply(self, client: Client, mine: _Mine, change: Alteration) -> None:
+        call = change.apply(wait_s=client.random.choice([0.0, 0.5, 5.0]))
+        with suppress(NoAnswer):
+            await client.ask("alter", mine.table.name, len(change.changes), call)
+            return
+        await self._recalled(client, mine)
+
+    async def _look_on(self, client: Client, mine: _Mine) -> None:
+        """Through a handle of before the alteration."""
+        unaware = aio.Table(client.db._session, TableRoutes(mine.table._routes.info))
+        for _ in range(LOOKS):
+            read = client.random.choice((self._get_some, self._read_through))
+            with suppress(NoAnswer):
+                await read(client, mine, unaware, LOOK_S)
 
     async def _read_whole(self, client: Client, mine: _Mine) -> None:
         call = client.db.tables(self.name, deadline_s=client.deadline_s())
@@ -176,15 +193,16 @@ class Alters(Workload):
     async def _read(self, client: Client, mine: _Mine) -> None:
         await self._read_through(client, mine, mine.table)
 
-    async def _read_through(self, client: Client, mine: _Mine, table: aio.Table) -> None:
+    async def _read_through(
+        self, client: Client, mine: _Mine, table: aio.Table, deadline_s: float | None = None
+    ) -> None:
         sure = list(mine.sure)
-        scan = table.scan(deadline_s=10.0 + client.deadline_s())
+        scan = table.scan(deadline_s=deadline_s or 10.0 + client.deadline_s())
         try:
             found = (await client.beside("scan", table.name, scan.to_arrow())).to_pylist()
         except NoAnswer:
             await self._recalled(client, mine)
             raise
-        columns = [column for column in scan._plan.schema.columns if column.name != "k"]
         seen = {row["k"]: row for row in found}
         self.judged += 1
         missing = [key for key in sure if key not in seen]
@@ -192,6 +210,22 @@ class Alters(Workload):
             self.problems.append(
                 f"{table.name}: rows {missing[:5]} are missing, {len(found) - len(seen)} doubled"
             )
+        self._compare(mine, table, scan._plan.schema, seen)
+
+    async def _get_some(self, client: Client, mine: _Mine, table: aio.Table, deadline_s: float) -> None:
+        sure = client.random.sample(list(mine.sure), min(len(mine.sure), 4))
+        keys = [{"k": key} for key in sure]
+        call = table.get_many(keys, deadline_s=deadline_s)
+        found = await client.beside("get", table.name, call)
+        seen = {key: row for key, row in zip(sure, found, strict=True) if row is not None}
+        if len(seen) < len(sure):
+            self.problems.append(f"{table.name}: of the rows {sure} there are only {list(seen)}")
+        self._compare(mine, table, table._routes.schema, seen)
+
+    def _compare(
+        self, mine: _Mine, table: aio.Table, schema: TableSchema, seen: dict[int, dict[str, Any]]
+    ) -> None:
+        columns = [column for column in schema.columns if column.name != "k"]
         for key, row in seen.items():
             given = mine.given.get(key)
             for column in columns:

@@ -33,7 +33,8 @@ class Bank(Workload):
 
     async def prepare(self, client: Client) -> None:
         table = await make_table(client, self.name, SCHEMA, "account")
-        await table.upsert([{"account": a, "balance": b} for a, b in self.balances.items()])
+        opened = table.upsert([{"account": a, "balance": b} for a, b in self.balances.items()])
+        await client.ask("open", None, dict(self.balances), opened)
 
     async def run(self, client: Client) -> None:
         table = await client.db.table(self.name)

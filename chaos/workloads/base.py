@@ -11,7 +11,8 @@ A workload is a class with four verbs, the same in simulation and on Ray:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Protocol, TypeVar
@@ -24,7 +25,7 @@ from ebla.actors.world import Clock, Network
 from ebla.chaos.checkers.refusals import EXPLAINED, NOTHING, Explained, check_refusals
 from ebla.chaos.checkers.verdict import Verdict, together
 from ebla.chaos.history import BESIDE, FAIL, INFO, INVOKE, OK, ORDER, History
-from ebla.storage.errors import EblaError
+from ebla.storage.errors import DiskFull, EblaError
 
 T = TypeVar("T")
 
@@ -32,12 +33,18 @@ T = TypeVar("T")
 LocalScan = Callable[[aio.Table, Sequence[str], Random, float], Awaitable[pa.Table]]
 
 PREPARE_S = 60.0
-DEADLINES_S = (1.0, 5.0, 20.0)  # one is picked for each operation: users differ
+DEADLINES_S: tuple[float, ...] = (1.0, 5.0, 20.0)  # one is picked for each operation: users differ
 PAUSE_S = 0.06
 
 
 class NoAnswer(Exception):
     """The operation ended without an answer; the history says how."""
+
+
+def is_open(error: EblaError) -> bool:
+    """Whether the write may be carried out, now or later. A message that the network repeats after its answer may meet a disk that
+    has space again, so `DiskFull` is certain on Ray, whose calls are not repeated, and open here."""
+    return error.possibly_applied or isinstance(error, DiskFull)
 
 
 @dataclass
@@ -80,7 +87,7 @@ class Client:
         try:
             told = await call
         except EblaError as error:
-            unknown = error.possibly_applied and not reads
+            unknown = is_open(error) and not reads
             kind = INFO if unknown else FAIL
             self.note(process, kind, operation, key, value, f"{type(error).__name__}: {error}")
             if unknown:
@@ -105,7 +112,7 @@ class Client:
         try:
             told = await call
         except EblaError as error:
-            kind = INFO if error.possibly_applied and not reads else FAIL
+            kind = INFO if is_open(error) and not reads else FAIL
             for process, key in marks:
                 self.note(process, kind, operation, key, None, f"{type(error).__name__}: {error}")
             raise NoAnswer from error
@@ -140,7 +147,7 @@ class Client:
         self.history.note(self.now_s(), process, kind, operation, key, value, error)
 
     def deadline_s(self) -> float:
-        return self.random.choice(DEADLINES_S)
+        return self.random.choice(self.stage.deadlines_s)
 
     async def pause(self) -> None:
         await self.clock.sleep(self.random.uniform(0.0, self.stage.pause_s))
@@ -149,7 +156,8 @@ class Client:
 @dataclass
 class Stage:
     """What the clients of a run share: whether it is time to stop, how many replicas tables have, how long a client pauses
-    between two operations, at most, and how a process beside a tablet server reads its rows, where there are such. `is_down`: what
+    between two operations, at most, from which deadlines it picks one for each, and how a process beside a tablet server reads
+    its rows, where there are such. `is_down`: what
     an operator sees who stands before the machine with this address; `gone`: those that are lost for good;
     `read_file`: what lies in a file on the host of a server, if there is one. `servers` and `journals`: addresses of tablet
     servers and journal nodes, as Ray knows them."""
@@ -157,6 +165,7 @@ class Stage:
     stopping: bool = False
     replicas: int = 3
     pause_s: float = PAUSE_S
+    deadlines_s: Sequence[float] = DEADLINES_S
     local_scan: LocalScan | None = None
     is_down: Callable[[str], bool] = lambda address: False
     gone: Collection[str] = ()
@@ -226,6 +235,17 @@ async def at_once(client: Client, calls: int, ask: Callable[[Client], Awaitable[
     for told in await asyncio.gather(*asked, return_exceptions=True):
         if isinstance(told, BaseException):
             raise told
+
+
+@asynccontextmanager
+async def meanwhile(call: Awaitable[T]) -> AsyncIterator[asyncio.Future[T]]:
+    """`call` is under way while the block lasts. If the block fails, it is not waited for any more."""
+    under_way = asyncio.ensure_future(call)
+    try:
+        yield under_way
+    finally:
+        under_way.cancel()
+        await asyncio.gather(under_way, return_exceptions=True)
 
 
 def by_key(keys: Sequence[Any], values: Sequence[Any]) -> dict[Any, Any]:

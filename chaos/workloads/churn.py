@@ -22,8 +22,8 @@ from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import History
 from ebla.chaos.workloads.base import Client, Workload, persist, until_stopped
 from ebla.chaos.workloads.operators import Operators
-from ebla.survey import digests
-from ebla.verdicts import Unanswered
+from ebla.health.survey import digests
+from ebla.health.verdicts import Unanswered
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
 ROWS = 25

@@ -1,5 +1,5 @@
 """Inspections: an operator looks at masters and their journal while they fail, with what `ebla check` and `ebla journal status`
-are made of (client/cli/check.py, client/cli/journals.py).
+are made of (client/cli/nodes/check.py, client/cli/masters/journals.py).
 
 A look never ends in an error: whoever does not answer is part of the answer. Of the journal each look is compared with
 all before it:
@@ -21,10 +21,11 @@ from ebla.actors.journal.messages import JournalNodeStatus, JournalStatus
 from ebla.chaos.checkers.verdict import Verdict, nothing
 from ebla.chaos.history import History
 from ebla.chaos.workloads.base import Client, Workload, until_stopped
-from ebla.cli import check, journals
-from ebla.cli.cluster import Cluster
-from ebla.cli.ui import Progress
-from ebla.verdicts import FAILED, HEALTHY, Survey, Unanswered
+from ebla.cli.frame.cluster import Cluster
+from ebla.cli.frame.ui import Progress
+from ebla.cli.masters import journals
+from ebla.cli.nodes import check
+from ebla.health.verdicts import FAILED, HEALTHY, Survey, Unanswered
 
 LOOK_S = 0.8  # between two looks, at most
 CHECKS = 0.25  # of the looks are at everything

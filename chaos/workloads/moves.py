@@ -11,7 +11,7 @@ import msgspec
 
 from ebla.actors import messages as m
 from ebla.actors.master import messages as mm
-from ebla.actors.tablet.raft.messages import Peer
+from ebla.actors.replication.configuration import Peer
 from ebla.chaos.checkers.verdict import Verdict, nothing
 from ebla.chaos.history import History, is_order
 from ebla.chaos.workloads.base import Client, NoAnswer, Workload, until_stopped

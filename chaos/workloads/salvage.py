@@ -22,19 +22,19 @@ from ebla import aio
 from ebla.actors import messages as m
 from ebla.actors.errors import InvalidArgument
 from ebla.actors.master.messages import ForgetReply, ForgetRequest
-from ebla.actors.tablet.raft.messages import VOTER
+from ebla.actors.replication.configuration import VOTER
 from ebla.chaos.checkers.refusals import Explained
 from ebla.chaos.checkers.sides import Seen, check_sides
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import History
 from ebla.chaos.workloads.base import Client, NoAnswer, Workload, make_table, persist, until_stopped
 from ebla.chaos.workloads.operators import Operators
-from ebla.cli.forcing import Plan, planned, request_of
-from ebla.cli.problems import Refused
-from ebla.health import judge
-from ebla.storage.restore import ROWS_FILE
-from ebla.survey import survey
-from ebla.verdicts import UNAVAILABLE, Survey, TabletHealth, Unanswered
+from ebla.cli.frame.problems import Refused
+from ebla.cli.tablets.forcing import Plan, planned, request_of
+from ebla.health.survey import survey
+from ebla.health.tablets import judge
+from ebla.health.verdicts import UNAVAILABLE, Survey, TabletHealth, Unanswered
+from ebla.storage.tablets.restore import ROWS_FILE
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 REPLICAS = 3

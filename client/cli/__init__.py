@@ -8,7 +8,7 @@ from __future__ import annotations
 
 def main() -> None:
     """The entry point."""
-    from ebla.cli.quiet import end_on_sigterm
+    from ebla.cli.frame.quiet import end_on_sigterm
 
     end_on_sigterm()
 

@@ -6,43 +6,25 @@ from typing import Annotated
 
 import typer
 
-from ebla.cli import (
-    altering,
-    chaos,
-    check,
-    coord,
-    copies,
-    deployment,
-    draining,
-    feeding,
-    forcing,
-    forgetting,
-    journals,
-    maintaining,
-    masters,
-    members,
-    metrics,
-    nodes,
-    quarantine,
-    scanning,
-    tables,
-    tablets,
-)
-from ebla.cli.commands import Address, Json, Name, RootGroup, Verbose, group
-from ebla.cli.ui import Common, Ui
+from ebla.cli.chaos import chaos
+from ebla.cli.data import feeding
+from ebla.cli.frame.commands import Address, Json, Name, RootGroup, Verbose, group
+from ebla.cli.frame.ui import Common, Ui
+from ebla.cli.masters import coord, journals, masters
+from ebla.cli.nodes import check, deployment, draining, forgetting, maintaining, metrics, nodes
+from ebla.cli.tables import altering, scanning, tables
+from ebla.cli.tablets import copies, forcing, members, quarantine, tablets
 
 app = group("Durable, replicated tables inside a Ray cluster.")
 app.info.cls = RootGroup
 
 table = group("Tables: create, list, describe, scan, alter, drop and recall them.")
 tablet = group("Tablets: the parts of a table, each replicated on its own.")
-kept = group("Quarantine: what deleted replicas left behind.")
-hosts = group(
-    "Nodes: the tablet servers, alive or not; waiting for one, and taking everything off one.", alone=True
-)
-master = group("Masters: who is active, and making another one active.")
+kept = group("Quarantine: the data of deleted replicas.")
+hosts = group("Nodes: the tablet servers and their hosts; maintenance, draining and forgetting.", alone=True)
+master = group("Masters: which one is active, and making another one active.")
 journal = group("The journal that keeps the masters' catalog.")
-coordination = group("Coordination: the nodes and sessions by which processes agree.")
+coordination = group("Coordination: the nodes and sessions with which processes agree.")
 disasters = group("Chaos: whole deployments under faults, in simulation and on real Ray.")
 
 
@@ -63,12 +45,12 @@ def root(
     verbose: Verbose = 0,
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="The version, and nothing else."),
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
     """Durable, replicated tables inside a Ray cluster.
 
-    Start with `ebla up` (in a running Ray cluster, or `ebla up --local 4` on this machine), then `ebla status`.
+    Start with `ebla up` (in a running Ray cluster, or `ebla up --local 4` on this machine), then run `ebla status`.
     """
     ctx.obj = Common(address, name, json, verbose)
 

@@ -16,10 +16,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ebla.chaos import soak
-from ebla.chaos.planted import DEFECTS, defect
+from ebla.chaos.defects.planted import DEFECTS, defect
 
 ROOT = Path(__file__).parents[2]
-TABLES = sorted((ROOT / "chaos").glob("planted*.py"))
+TABLES = sorted((ROOT / "chaos" / "defects").glob("planted*.py"))
 TOLD = ROOT / "docs" / "testing.md"
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from ebla.chaos import soak
-from ebla.chaos.defect import GIVEN_UP_AND_BACK
+from ebla.chaos.defects.defect import GIVEN_UP_AND_BACK
 from ebla.chaos.plans import Fault, Plan
-from ebla.chaos.scenarios import scenario
-from ebla.chaos.simulation.runs import Report, Run
+from ebla.chaos.runs import Report, Run
+from ebla.chaos.scenarios.scenarios import scenario
 from ebla.chaos.workloads.salvage import Salvage
 
 LOST = (Fault(3.0, "lose_hosts", ("host-2",)), Fault(6.0, "lose_hosts", ("host-2",)))

@@ -16,10 +16,10 @@ from ebla.actors.journal.messages import (
 from ebla.actors.master.messages import JournalWriterStatus
 from ebla.chaos import soak
 from ebla.chaos.plans import Plan
-from ebla.chaos.scenarios import scenario
-from ebla.chaos.simulation.runs import Run
+from ebla.chaos.runs import Run
+from ebla.chaos.scenarios.scenarios import scenario
 from ebla.chaos.workloads.inspections import Seen
-from ebla.verdicts import Survey, Unanswered
+from ebla.health.verdicts import Survey, Unanswered
 
 JOURNAL = JournalId("catalog", "one")
 

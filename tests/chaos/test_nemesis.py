@@ -10,18 +10,22 @@ import pytest
 
 from ebla.chaos import soak
 from ebla.chaos.plans import Fault, Plan
-from ebla.chaos.scenarios import scenario
+from ebla.chaos.runs import Run
+from ebla.chaos.scenarios.scenarios import scenario
 from ebla.chaos.simulation import loop
 from ebla.chaos.simulation import nemesis as nemesis_module
 from ebla.chaos.simulation.deployment import Deployment, Shape, address_of
-from ebla.chaos.simulation.disk import COMMIT_S, DurableState, MemoryDisk
+from ebla.chaos.simulation.disk import MemoryDisk
+from ebla.chaos.simulation.medium import (
+    COMMIT_S,
+    DurableState,
+)
 from ebla.chaos.simulation.nemesis import Nemesis
 from ebla.chaos.simulation.network import SimulatedNetwork
 from ebla.chaos.simulation.network_faults import NetworkFaults
 from ebla.chaos.simulation.points import Points
-from ebla.chaos.simulation.runs import Run
 from ebla.chaos.simulation.world import NodeClock
-from ebla.storage.errors import Corruption
+from ebla.storage.errors import Corruption, DiskFailed
 
 HOST, OTHER = "host-1", "host-2"
 HERE, THERE = address_of(HOST), address_of(OTHER)
@@ -37,6 +41,9 @@ LOOKS: dict[str, Callable[[Deployment], object]] = {
     "delay": lambda deployment: deployment.cluster.network.slow_s > 0.25,
     "slow_disk": lambda deployment: deployment.cluster.state(HERE).commit_s != COMMIT_S,
     "slow_disks": lambda deployment: deployment.cluster.state(THERE).commit_s != COMMIT_S,
+    "hang_disk": lambda deployment: (
+        deployment.cluster.state(HERE).hangs_until > deployment.cluster.loop.time()
+    ),
     "full_disk": lambda deployment: deployment.cluster.state(HERE).full,
 }
 AMOUNTS = {"lose": (0.1, 0.2), "repeat": (0.1, 0.2), "delay": (0.3, 0.4), "slow_disk": (0.1, 0.2)}
@@ -83,6 +90,7 @@ NOTHING = {
     "fail_sync": (DurableState, "fail_next_commit"),
     "clock_rate": (NodeClock, "set_rate"),
     "slow_disk": (nemesis_module, "_set_pace"),
+    "hang_disk": (DurableState, "hang"),
     "grow_map": (MemoryDisk, "expire_snapshots"),
 }
 
@@ -120,10 +128,36 @@ def test_a_directory_that_was_replaced_is_held_to_be_sound() -> None:
         await deployment.boot()
         nemesis = Nemesis(deployment, Plan("calm", 0, (Fault(1.0, "lose_disk", (HOST,), 0.5),)), Points())
         nemesis._damages(HERE)
-        assert nemesis.tolerates(HERE, Corruption("rot"))
-        assert not nemesis.tolerates(THERE, Corruption("rot"))
+        assert nemesis.tolerates(HERE, Corruption("rot"), deployment.cluster.state(HERE))
+        assert not nemesis.tolerates(THERE, Corruption("rot"), deployment.cluster.state(THERE))
         await nemesis.run(2.0)
-        assert not nemesis.tolerates(HERE, Corruption("more"))
+        assert not nemesis.tolerates(HERE, Corruption("more"), deployment.cluster.state(HERE))
+        deployment.close()
+
+    loop.run(run(), 1)
+
+
+@pytest.mark.parametrize("host", [HOST, "journal-1", "master-1"])
+def test_a_superseded_role_may_fail_in_a_directory_that_was_replaced_since(host: str) -> None:
+    """The sync that is to fail is armed while the role stands still; the role goes on beside its successor, which has another
+    directory."""
+    faults = (Fault(2.0, "zombie", (host,), 4.0), Fault(2.5, "fail_sync", (host,), 3.0))
+    run = Run(scenario("masters"), Plan("masters", 1, faults))
+    assert soak.quiet(run.go).violation == ""
+    failures = run.nemesis.cluster.failures
+    assert any(isinstance(failure.error, DiskFailed) for failure in failures)
+
+
+def test_damage_in_a_directory_that_was_replaced_excuses_who_still_runs_there_and_nobody_else() -> None:
+    async def run() -> None:
+        deployment = Deployment(Shape())
+        await deployment.boot()
+        nemesis = Nemesis(deployment, Plan("calm", 0, (Fault(0.0, "rot", (HOST,), 0.5),)), Points())
+        directory = deployment.cluster.state(HERE)
+        nemesis._has_damaged(nemesis.plan.faults[0], HERE, directory, "data/t")
+        await nemesis._replace(HOST)
+        assert nemesis.tolerates(HERE, Corruption("rot"), directory)
+        assert not nemesis.tolerates(HERE, Corruption("rot"), deployment.cluster.state(HERE))
         deployment.close()
 
     loop.run(run(), 1)

@@ -15,10 +15,14 @@ from ebla.chaos import plans
 from ebla.chaos.plans import DESTROY, Fault, Plan
 from ebla.chaos.ray import scenarios as ray
 from ebla.chaos.ray.run import Request, run
-from ebla.chaos.scenarios import SCENARIOS, scenario, scenario_of
+from ebla.chaos.ray.scenarios import scenario_of
+from ebla.chaos.runs import plan_of
+from ebla.chaos.scenarios.scenarios import (
+    SCENARIOS,
+    scenario,
+)
 from ebla.chaos.simulation.nemesis import Nemesis
-from ebla.chaos.simulation.runs import plan_of
-from ebla.pipelines.steps import Steps
+from ebla.steps import Steps
 from ebla.storage.errors import InvalidArgument
 
 

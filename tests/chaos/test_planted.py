@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from ebla.chaos import soak
-from ebla.chaos.defect import Defect
-from ebla.chaos.planted import DEFECTS, defect, planted
+from ebla.chaos.defects.defect import Defect
+from ebla.chaos.defects.planted import DEFECTS, defect, planted
 from ebla.storage.errors import InvalidArgument
 from tests.chaos import reseed
 

@@ -7,8 +7,8 @@ import pytest
 from ebla.actors.fault_points import MOVE_POINTS
 from ebla.chaos import soak
 from ebla.chaos.plans import Fault, Plan
-from ebla.chaos.scenarios import scenario
-from ebla.chaos.simulation.runs import REFUSED, Report, Run
+from ebla.chaos.runs import REFUSED, Report, Run
+from ebla.chaos.scenarios.scenarios import scenario
 
 
 def played(seed: int, *faults: Fault) -> tuple[Run, Report]:

@@ -11,18 +11,26 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from ebla.chaos import soak
+from ebla.chaos import soak, soak_page
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import INVOKE, History
 from ebla.chaos.plans import Fault, Plan
-from ebla.chaos.ray.figures import Recovery, Second, Window
 from ebla.chaos.ray.orders import Judged
-from ebla.chaos.ray.report import VALID, VIOLATION, VOID, RunReport, recovery_rows, slow, view
-from ebla.chaos.ray.struck import MISSED, OBSERVED, FaultReport
-from ebla.chaos.report import page, soak_page
-from ebla.chaos.scenarios import scenario
-from ebla.chaos.simulation.runs import Run, plan_of
-from ebla.chaos.simulation.story import AROUND_S, replicas, story
+from ebla.chaos.ray.report import page
+from ebla.chaos.ray.report.figures import Recovery, Second, Window
+from ebla.chaos.ray.report.report import (
+    VALID,
+    VIOLATION,
+    VOID,
+    RunReport,
+    recovery_rows,
+    slow,
+    view,
+)
+from ebla.chaos.ray.report.struck import MISSED, OBSERVED, FaultReport
+from ebla.chaos.runs import Run, plan_of
+from ebla.chaos.scenarios.scenarios import scenario
+from ebla.chaos.story import AROUND_S, replicas, story
 
 FAULTS = (Fault(3.0, "crash", ("host-2",), 1.0), Fault(5.0, "pause", ("host-3",), 2.0))
 

@@ -7,8 +7,9 @@ import random
 
 import pytest
 
-from ebla.chaos.simulation.disk import DurableState, MemoryDisk
+from ebla.chaos.simulation.disk import MemoryDisk
 from ebla.chaos.simulation.loop import run
+from ebla.chaos.simulation.medium import DurableState
 from ebla.storage.environment import DeleteRange, Put
 from ebla.storage.errors import (
     Damaged,

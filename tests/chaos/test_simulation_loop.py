@@ -278,3 +278,46 @@ def test_an_error_in_a_callback_is_no_pass():
 
     with pytest.raises(ZeroDivisionError):
         run(main())
+
+
+async def fail() -> None:
+    raise ValueError("nobody looks")
+
+
+def test_a_failure_that_nobody_looks_at_is_no_pass():
+    async def main():
+        lost = asyncio.ensure_future(fail())
+        del lost
+        await asyncio.sleep(1)
+        raise AssertionError("the run has gone on")
+
+    with pytest.raises(match="nobody looks"):
+        run(main())
+
+
+def test_a_failure_that_is_let_go_of_at_the_end_only_is_no_pass_either():
+    async def main():
+        holder: list[object] = []
+        holder += [holder, asyncio.ensure_future(fail())]
+        await asyncio.sleep(1)
+
+    with pytest.raises(match="nobody looks"):
+        run(main())
+
+
+def test_what_the_dead_leave_behind_is_nobodys_business(caplog: pytest.LogCaptureFixture):
+    async def main():
+        loop = asyncio.get_running_loop()
+        domain = loop.domain("host")
+
+        async def both() -> None:
+            await asyncio.gather(fail(), asyncio.sleep(1000), return_exceptions=True)
+
+        held = loop.create_task(both(), context=domain.context.copy())
+        await asyncio.sleep(1)
+        domain.alive = False
+        await asyncio.sleep(1)
+        assert not held.done()
+
+    run(main())
+    assert "never retrieved" not in caplog.text

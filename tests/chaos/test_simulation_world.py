@@ -142,7 +142,9 @@ def test_a_stop_that_the_role_fails_in_is_its_failure_and_ends_the_node():
         assert not cluster.alive(ADDRESS) and [each.where for each in cluster.failures] == ["stop"]
 
     async def excused():
-        await main(SimulatedCluster(tolerates=lambda address, error: isinstance(error, DiskFailed)))
+        await main(
+            SimulatedCluster(tolerates=lambda address, error, directory: isinstance(error, DiskFailed))
+        )
 
     async def unexcused():
         await main(SimulatedCluster())

@@ -12,10 +12,10 @@ import pytest
 
 from ebla.actors.fault_points import ALL_POINTS, GROUP_POINTS, JOURNAL_POINTS, NAMESPACE_POINTS, POINTS
 from ebla.chaos import soak
+from ebla.chaos.defects.planted import DEFECTS
 from ebla.chaos.plans import Fault, Plan
-from ebla.chaos.planted import DEFECTS
-from ebla.chaos.scenarios import SCENARIOS
-from ebla.chaos.simulation.runs import Report
+from ebla.chaos.runs import Report
+from ebla.chaos.scenarios.scenarios import SCENARIOS
 from ebla.chaos.soak import PAIRS_EVERY, Soak, Task, paired
 from tests.chaos.test_simulated_runs import SEEDS
 

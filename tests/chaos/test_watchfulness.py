@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -10,13 +11,17 @@ import pytest
 from ebla.actors.tablet.raft.leadership import Leadership
 from ebla.actors.tablet.raft.progress import majority_least
 from ebla.chaos import soak
+from ebla.chaos.invariants import invariants
 from ebla.chaos.plans import Fault, Plan
-from ebla.chaos.scenarios import scenario
-from ebla.chaos.simulation import invariants
-from ebla.chaos.simulation.ballots import Ballots
+from ebla.chaos.runs import Run, plan_of
+from ebla.chaos.scenarios.scenarios import scenario
 from ebla.chaos.simulation.environment import MemoryEnvironment
-from ebla.chaos.simulation.runs import Run, plan_of
+from ebla.chaos.simulation.observers.ballots import Ballots
 from ebla.chaos.workloads import chains
+from ebla.chaos.workloads.base import Client
+from ebla.chaos.workloads.locks import Locks
+from ebla.coordination.awaited import Session
+from ebla.errors import TimedOut
 from ebla.storage.environment import Batch
 
 
@@ -30,6 +35,35 @@ def test_an_invariant_that_breaks_down_is_no_pass(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(invariants, "entries_can_be_read", broken)
     report = soak.quiet(Run(scenario("calm"), plan_of(scenario("calm"), 1)).go)
     assert "KeyError" in report.violation
+
+
+def test_a_watch_is_not_left_behind_when_what_it_waits_for_was_not_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would fail by itself some seconds later, when nobody looks at it any more."""
+    delete, hear, conclude = Session.delete, Locks._hear_the_end, Locks.conclude
+    refused: list[str] = []
+
+    async def refuse_once(self: Session, path: str, **more: Any) -> None:
+        if refused == ["soon"]:
+            refused.append("now")
+            raise TimedOut("nobody answered")
+        await delete(self, path, **more)
+
+    async def refused_first(self: Locks, client: Client) -> None:
+        refused.extend([] if refused else ["soon"])
+        await hear(self, client)
+
+    async def conclude_slowly(self: Locks, client: Client) -> None:
+        await conclude(self, client)
+        await client.clock.sleep(60.0)
+
+    monkeypatch.setattr(Session, "delete", refuse_once)
+    monkeypatch.setattr(Locks, "_hear_the_end", refused_first)
+    monkeypatch.setattr(Locks, "conclude", conclude_slowly)
+    plan = Plan("locks", 1, (Fault(1.0, "crash", ("master-0",), 0.5),))
+    assert soak.carry_out(soak.Task(plan)).violation == ""
+    assert refused == ["soon", "now"]
 
 
 def test_what_is_in_force_when_an_invariant_breaks_counts_by_what_was_seen_of_it(
@@ -86,7 +120,7 @@ def test_a_run_lasts_as_long_as_the_faults_of_its_plan() -> None:
     points = (Fault(9.0, "crash_point", ("host-1",), 1.0, 0.0, "tablet.log.before_commit"),)
     report = soak.quiet(Run(scenario("chains"), Plan("chains", 1, points)).go)
     assert (report.violation, report.effects["crash_point"]) == ("", 1)
-    report = soak.quiet(Run(scenario("calm"), Plan("calm", 1, (Fault(90.0, "crash", ("host-1",), 1.0),))).go)
+    report = soak.quiet(Run(scenario("calm"), Plan("calm", 1, (Fault(30.0, "crash", ("host-1",), 1.0),))).go)
     assert (report.violation, report.effects["crash"]) == ("", 1)
 
 

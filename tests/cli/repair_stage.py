@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 from ebla.actors import messages as m
 from ebla.actors.world import World, rpc
 from ebla.chaos.simulation.loop import run
-from ebla.cli import cluster as seam
 from ebla.cli.app import app
-from ebla.cli.ui import Ui
+from ebla.cli.frame import cluster as seam
+from ebla.cli.frame.ui import Ui
 from ebla.options import ClientWorld
-from ebla.session import Session
+from ebla.transport.session import Session
 from tests.cli.stage import Outcome
 from tests.master.healed import OPTIONS, opened
 from tests.master.stage import MASTER, Stage

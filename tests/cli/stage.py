@@ -22,11 +22,11 @@ from ebla.actors.tablet.server import TabletServer
 from ebla.actors.world import Role, World
 from ebla.chaos.simulation.loop import run
 from ebla.chaos.simulation.world import SimulatedCluster
-from ebla.cli import cluster as seam
 from ebla.cli.app import app
-from ebla.cli.ui import Ui
+from ebla.cli.frame import cluster as seam
+from ebla.cli.frame.ui import Ui
 from ebla.options import MASTER, ClientWorld
-from ebla.session import Session
+from ebla.transport.session import Session
 
 HOSTS = ("host-a", "host-b", "host-c")
 SERVERS = tuple(f"tablet-server/{host}" for host in HOSTS)

@@ -53,7 +53,7 @@ def test_a_description_tells_defaults_and_the_version(ebla: Cli) -> None:
     [
         ((), "there is nothing to alter", 2),
         (("--add", "delay"), "is not name:type", 2),
-        (("--add", "delay:int32=soon"), "is no value for column 'delay'", 2),
+        (("--add", "delay:int32=soon"), "is not a value for column 'delay'", 2),
         (("--add", "delay:int32"), "give a default, or make it nullable", 2),
         (("--rename", "at"), "write old=new", 2),
         (("--rename", "att=left"), "no column 'att'", 2),
@@ -79,7 +79,7 @@ def test_a_drop_can_reserve_time_and_say_how_it_is_undone(ebla: Cli) -> None:
     assert done.lines == ["dropped table flights; `ebla table recall flights` brings it back"]
     for wrong in ("soon", "-1d", "3y", "nan"):
         refused = ebla("table", "drop", "flights", "-y", "--reserve", wrong, prepare=flights)
-        assert (refused.status, "is no time; write 3d" in refused.err) == (2, True)
+        assert (refused.status, "is not a time; write 3d" in refused.err) == (2, True)
 
 
 def test_dropped_tables_are_listed_recalled_and_told_of(ebla: Cli) -> None:

@@ -13,11 +13,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from ebla.chaos import plans, soak
+from ebla.chaos.defects.planted import DEFECTS
 from ebla.chaos.export import read_json_lines
 from ebla.chaos.plans import Plan
-from ebla.chaos.planted import DEFECTS
 from ebla.chaos.ray import scenarios as real
-from ebla.chaos.scenarios import SCENARIOS
+from ebla.chaos.scenarios.scenarios import SCENARIOS
 from ebla.cli.app import app
 
 FOUND = DEFECTS["apply-twice"]

@@ -13,8 +13,8 @@ import pytest
 import typer
 from typer.main import get_command
 
-from ebla.cli import scanning
 from ebla.cli.app import app
+from ebla.cli.tables import scanning
 from tests.cli.stage import HOSTS, ROWS, Cli, Stage
 
 CREATE = ("table", "create", "t", "-c", "k:int64", "-c", "v:string:null", "-k", "k")
@@ -122,7 +122,7 @@ def test_sigterm_ends_with_status_143_and_says_so(ebla: Cli) -> None:
 
 def test_sigterm_while_a_command_waits_ends_its_tasks_and_prints_no_traceback() -> None:
     code = (
-        "import asyncio\nfrom ebla.cli import quiet\n"
+        "import asyncio\nfrom ebla.cli.frame import quiet\n"
         "async def busy():\n    while True: await asyncio.sleep(0)\n"
         "async def work():\n"
         "    asyncio.get_running_loop().create_task(busy())\n"
@@ -284,7 +284,7 @@ def test_an_interrupted_scan_leaves_no_file(
 
 def test_a_file_whose_format_cannot_be_told_is_refused(ebla: Cli, tmp_path: Path) -> None:
     outcome = ebla("table", "scan", "flights", "-o", str(tmp_path / "rows.xlsx"), prepare=flights)
-    assert (outcome.status, "which format" in outcome.err) == (2, True)
+    assert (outcome.status, "does not show its format" in outcome.err) == (2, True)
 
 
 def test_an_unknown_column_is_told_what_was_meant(ebla: Cli) -> None:

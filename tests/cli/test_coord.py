@@ -11,7 +11,7 @@ from typing import Any
 from ebla.actors.coordination.messages import OpenSessionRequest, SessionReply
 from ebla.actors.coordination.namespace import Namespace
 from ebla.actors.coordination.service import OVERDUE_S
-from ebla.coordination import Session
+from ebla.coordination.awaited import Session
 from ebla.options import MASTER
 from tests.cli.stage import Cli, Prepare, Stage
 
@@ -37,7 +37,7 @@ def test_ls_lists_children_and_whose_they_are(ebla: Cli):
 
 def test_get_shows_text_as_text_and_bytes_as_bytes(ebla: Cli):
     shown = ebla("coord", "get", "/config", prepare=some_nodes)
-    assert "limits: 7" in shown.out and "none: it stays" in shown.out
+    assert "limits: 7" in shown.out and "none: it is permanent" in shown.out
     found = ebla("coord", "get", "/config/deep/er", "--json", prepare=some_nodes).json
     assert (found["data"], base64.b64decode(found["data_base64"])) == (None, b"\xff\x00")
     assert "2 B: b'\\xff\\x00'" in ebla("coord", "get", "/config/deep/er", prepare=some_nodes).out
@@ -48,7 +48,7 @@ def test_a_missing_node_is_said_to_be_missing_with_the_next_step(ebla: Cli):
     missing = ebla("coord", "get", "/config/none", prepare=some_nodes)
     assert missing.status == 1
     assert "there is no node /config/none; see `ebla coord ls /config`" in missing.err
-    assert "--create makes it" in ebla("coord", "set", "/none", "x").err
+    assert "--create creates it" in ebla("coord", "set", "/none", "x").err
     assert ebla("coord", "ls", "nowhere").status == 2
 
 
@@ -86,7 +86,7 @@ def test_rm_of_another_version_or_of_the_root_deletes_nothing(ebla: Cli):
         held.clear()
         root = ebla("coord", "rm", *words, prepare=noted)
         assert not held or "/config/deep/er" in held[-1].nodes
-        assert root.status == 2 and "the root is always there; name a node below it" in root.err
+        assert root.status == 2 and "the root cannot be deleted; name a node below it" in root.err
     right = ebla("coord", "rm", "/config", "-r", "-y", "--version", "1", "--json", prepare=some_nodes)
     assert right.json["deleted"] == 3
 
@@ -156,7 +156,5 @@ def test_sessions_that_have_expired_and_are_still_there_are_a_finding(ebla: Cli)
     (master,) = found.json["masters"]
     assert (found.status, master["sessions"], master["sessions_overdue"]) == (1, 1, 1)
     assert found.json["status"] == "RECOVERING"
-    told = ebla("check", prepare=a_session_that_cannot_expire).lines[-1]
-    assert told.strip().startswith(
-        f"{MASTER}: 1 session has expired and is still there: no edit goes through"
-    )
+    told = " ".join(ebla("check", prepare=a_session_that_cannot_expire).out.split())
+    assert f"{MASTER}: 1 session has expired and is still there: no edit goes through" in told

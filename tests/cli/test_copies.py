@@ -10,7 +10,7 @@ from rich.console import Console
 
 from ebla.actors import messages as m
 from ebla.actors.master.messages import MoveReplicaRequest
-from ebla.cli.ui import Ui
+from ebla.cli.frame.ui import Ui
 from tests.cli.repair_stage import Repairing, RepairStage
 from tests.master.builders import configuration, replica
 from tests.master.healed import follower, hosts_of, spare
@@ -81,7 +81,7 @@ def test_the_copies_of_all_servers_are_listed(repairing: Repairing) -> None:
         ("bbbb2222", "tablet-server/d"),
     ]
     assert document["silent"] == {}
-    assert repairing("tablet", "copies").lines == ["nothing is copied"]
+    assert repairing("tablet", "copies").lines == ["no copy is running"]
 
 
 def test_a_server_that_gives_no_answer_is_named(repairing: Repairing) -> None:
@@ -90,7 +90,7 @@ def test_a_server_that_gives_no_answer_is_named(repairing: Repairing) -> None:
         stage.cluster.crash("tablet-server/d")
 
     shown = repairing("tablet", "copies", prepare=prepare)
-    assert [line for line in shown.lines if line.startswith("  d gives no answer: ")]
+    assert [line for line in shown.lines if line.startswith("  d does not answer: ")]
     assert "aaaa1111" in shown.out and "bbbb2222" not in shown.out
 
 
@@ -106,7 +106,7 @@ def test_copies_are_watched_until_none_is_left_with_lines_where_there_is_no_term
         "flights bbbb2222 a -> d: failed after 0.0 s, 0 B: no space left",
         "flights aaaa1111 a -> c: copied after 4.0 s, 40 MiB",
     ]
-    assert shown.lines[-1] == "nothing is left to copy"
+    assert shown.lines[-1] == "no replica needs a copy"
     document = repairing("tablet", "copies", "--watch", "--json", prepare=copies_that_end).json
     told = [(each["how"], each["job"]["copied_bytes"], each["why"]) for each in document["ended"]]
     assert told == [
@@ -130,7 +130,7 @@ def test_of_a_copy_that_has_ended_its_server_says_how_much_it_brought(repairing:
 def test_who_watches_waits_for_a_copy_that_has_not_begun_and_is_told_if_there_is_none(
     repairing: Repairing,
 ) -> None:
-    assert repairing("tablet", "copies", "--watch").lines == ["nothing is copied"]
+    assert repairing("tablet", "copies", "--watch").lines == ["no copy is running"]
 
     async def moving(stage: RepairStage) -> None:
         stage.fairy.copies = False
@@ -144,8 +144,8 @@ def test_who_watches_waits_for_a_copy_that_has_not_begun_and_is_told_if_there_is
         assert stage.cluster.loop.time() > 7.0 and stage.fairy.copies
 
     shown = repairing("tablet", "copies", "--watch", prepare=moving, looked=looked)
-    assert shown.lines[0].startswith("to be copied, and not yet: flights ")
-    assert (shown.status, shown.lines[-1]) == (0, "nothing is copied")
+    assert shown.lines[0].startswith("waiting for a copy: flights ")
+    assert (shown.status, shown.lines[-1]) == (0, "no copy is running")
 
 
 def test_on_a_terminal_each_copy_has_a_bar_with_its_rate_and_what_is_left(

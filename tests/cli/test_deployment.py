@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from ebla.cli import places
 from ebla.cli.app import app
-from ebla.cli.deployment import _configured, _down_parts, _up_parts
-from ebla.cli.feeding import reader_options
-from ebla.cli.problems import Usage
-from ebla.cli.ui import Common, Ui
+from ebla.cli.data.feeding import reader_options
+from ebla.cli.frame import places
+from ebla.cli.frame.problems import Usage
+from ebla.cli.frame.ui import Common, Ui
+from ebla.cli.nodes.deployment import _configured, _down_parts, _up_parts
 from ebla.placement import state
 from ebla.placement.asking import RoleStatus
 from ebla.placement.config import DeploymentConfig
 from ebla.placement.connection import choose, local_directory
 from ebla.placement.launch import DownReport, UpReport
-from ebla.placement.local_cluster import LocalCluster, LocalClusterError
+from ebla.placement.local.cluster import LocalCluster, LocalClusterError
 from ebla.placement.state import Deployment
 from ebla.storage.errors import InvalidArgument
 from tests.cli.stage import Cli
@@ -92,7 +92,7 @@ def test_an_unreadable_memory_of_places_is_no_obstacle(home: Path) -> None:
         ("a.b.c=1", "not key=value"),
         ("=1", "not key=value"),
         ("masters=[", "is not YAML"),
-        ("name.x=1", "no table of settings"),
+        ("name.x=1", "not a table of settings"),
     ],
 )
 def test_a_setting_that_cannot_be_read_is_refused(text: str, words: str) -> None:
@@ -172,7 +172,7 @@ def test_down_says_what_it_did_and_where_the_data_is() -> None:
     assert _down_parts("ebla", gone, True, [], "/data") == [
         "deployment ebla is down: 1 role stopped, tablet-server/a had to be ended",
         "the local Ray cluster has ended",
-        "the data stays in /data on every host; `ebla up` brings it back",
+        "the data stays in /data on every host; `ebla up` starts it again",
     ]
     assert _down_parts("x", None, False, [], "/data")[0] == "deployment x was not up"
     assert "`ebla up --name x`" in _down_parts("x", None, False, [], "/data")[-1]

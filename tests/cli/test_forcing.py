@@ -9,10 +9,13 @@ import pytest
 
 from ebla.actors import messages as m
 from ebla.actors.master.messages import AddReplicaRequest
-from ebla.actors.repair_messages import UNHEALTHY
-from ebla.actors.tablet.raft.messages import Configuration, Peer
-from ebla.cli.forcing import planned
-from ebla.cli.problems import Refused
+from ebla.actors.replication.configuration import (
+    Configuration,
+    Peer,
+)
+from ebla.actors.replication.health import UNHEALTHY
+from ebla.cli.frame.problems import Refused
+from ebla.cli.tablets.forcing import planned
 from tests.cli.repair_stage import Repairing, RepairStage, first_tablet
 from tests.cli.stage import HOSTS, Cli, Stage
 from tests.cli.test_commands import flights
@@ -67,7 +70,7 @@ def test_nothing_is_forced_where_a_majority_lives_or_who_is_kept_does_not_run(
 ) -> None:
     force = ("tablet", "unsafe-change-config", tablet, "--yes-i-lose-data", tablet, "--keep")
     alive = repairing(*force, "a")
-    assert (alive.status, "nothing need be forced" in alive.err) == (1, True)
+    assert (alive.status, "no configuration needs to be forced" in alive.err) == (1, True)
     for server, told in (("nowhere", "has no replica at 'nowhere'"), ("b", "cannot be kept")):
         refused = repairing(*force, server, prepare=majority_lost)
         assert (refused.status, told in " ".join(refused.err.split())) == (1, True), refused.err
@@ -122,7 +125,7 @@ def test_a_change_of_voters_that_was_under_way_counts_when_a_majority_is_looked_
     assert (plan.lost, plan.configuration.index) == ((uuid("a"),), -1)
     older = msgspec.structs.replace(holder, pending={"t1": configuration_of(("a", "b", "c", "d"), index=-2)})
     survey = msgspec.structs.replace(survey, states={**survey.states, address("b"): older})
-    with pytest.raises(Refused, match="nothing need be forced"):
+    with pytest.raises(Refused, match="no configuration needs to be forced"):
         planned(survey, judged(survey), ["b", "c"])
 
 
@@ -135,7 +138,7 @@ def test_who_is_to_lead_must_know_those_that_are_kept() -> None:
     info = table((*THREE, "d"), leader=None)
     survey = with_room(seen(GONE, GONE, report("c", leader=None, last_index=90), info=info))
     survey = msgspec.structs.replace(survey, states={**survey.states, address("d"): state("d", late)})
-    with pytest.raises(Refused, match="c is to lead, and knows of no replica at d"):
+    with pytest.raises(Refused, match="c is to lead, but its configuration lacks the replica at d"):
         planned(survey, judged(survey), ["c", "d"])
     assert planned(survey, judged(survey), ["c"]).keep == (uuid("c"),)
 
@@ -168,6 +171,9 @@ def test_a_real_survivor_leads_alone_and_the_mark_stays(ebla: Cli) -> None:
     assert (done.json["unsafe"], len(done.json["lost"])) == (1, 2)
     check = ebla("check", prepare=forced_once)
     assert check.status == 1, "the other replicas are missing"
-    assert any("forced without a majority once" in line for line in check.lines), check.out
+    assert any("forced on these tablets without a majority" in line for line in check.lines), check.out
     shown = ebla("tablet", "show", tablets[0], prepare=forced_once)
-    assert "forced on it without a majority 1 time: acknowledged writes may be missing" in shown.out
+    assert (
+        "a configuration was forced on it without a majority 1 time: acknowledged writes may be missing"
+        in shown.out
+    )

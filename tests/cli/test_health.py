@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from itertools import pairwise
 from typing import Any
 
@@ -10,15 +11,21 @@ import pyarrow as pa
 import pytest
 
 from ebla.actors import messages as m
+from ebla.actors.errors import NotActive, NotRunning
 from ebla.actors.incarnations import old_copy
-from ebla.actors.tablet.raft.marks import GIVEN_UP
-from ebla.actors.tablet.raft.messages import NON_VOTER, Configuration, Peer
-from ebla.cli import check
-from ebla.cli.render import brief
-from ebla.health import LAG_ENTRIES_MAX, judge, may_pass, worst
+from ebla.actors.replication.configuration import (
+    NON_VOTER,
+    Configuration,
+    Peer,
+)
+from ebla.actors.tablet.raft.forced import GIVEN_UP
+from ebla.cli.frame.render import brief
+from ebla.cli.nodes import check
+from ebla.health.survey import survey, unanswered
+from ebla.health.tablets import LAG_ENTRIES_MAX, judge, may_pass, worst
+from ebla.health.verdicts import STATUSES, ClusterHealth, Digests, Survey, TabletHealth, Unanswered
+from ebla.storage.errors import EblaError
 from ebla.storage.schema import TableSchema
-from ebla.survey import unanswered
-from ebla.verdicts import STATUSES, ClusterHealth, Digests, Survey, TabletHealth, Unanswered
 
 SCHEMA = TableSchema.from_arrow(pa.schema([pa.field("k", pa.int64(), False)]), ["k"])
 HOSTS = ("a", "b", "c")
@@ -358,7 +365,9 @@ def test_a_directory_that_was_set_aside_and_a_forced_tablet_are_named_in_full() 
     path = "/mnt/data-of-this-host/ebla/host-4/tablet-server.set-aside of server 82875e17: it was forgotten"
     anew = replace(state("b", report("b")), set_aside=path)
     health = judge(replace(WELL, states={**WELL.states, address("b"): anew}))
-    assert check._set_aside(health) == [f"  {address('b')} is a new server; set aside is {path}"]
+    assert check._set_aside(health) == [
+        f"  {address('b')} is a new server; the old directory was set aside as {path}"
+    ]
     forced = [replace(health.tablets[0], unsafe=1, tablet=f"{number}" * 32) for number in range(7)]
     (line,) = check._forced(replace(health, tablets=tuple(forced)))
     named = ", ".join(f"flights {f'{number}' * 8}" for number in range(5))
@@ -411,3 +420,20 @@ def test_a_non_voter_needs_no_other_host() -> None:
         seen(*reports, third, info=info), servers=(heard("a"), heard("b"), heard("c", draining=True))
     )
     assert "replica at tablet-server/c is to go: its server drains" in tablet(drains).reasons
+
+
+@pytest.mark.parametrize("error", [NotActive("a standby by now"), NotRunning("stopping", state="starting")])
+def test_a_master_that_ends_between_two_questions_of_a_look_is_told_as_one_that_does_not_answer(
+    error: EblaError,
+):
+    """A hand-over, or a stop, while somebody looks: the look still has an answer."""
+
+    class Ending:
+        async def call(self, address: str, method: str, *_: object) -> object:
+            if method == "status":
+                instance = m.ServerInstance("u", 1, "s")
+                return m.MasterStatus(instance, address, 0, 0, 0, 0, role="active")
+            raise error
+
+    found = asyncio.run(survey(Ending(), ("master/0",)))
+    assert found.masters == {"master/0": Unanswered(type(error).__name__, error.message)}

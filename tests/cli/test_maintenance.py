@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ebla.actors.master.messages import Drained, DrainReply, DrainRequest, MaintainReply, MaintainRequest
-from ebla.cli import draining
+from ebla.cli.nodes import draining
 from tests.cli.repair_stage import Repairing, RepairStage
 from tests.master.healed import hosts_of, silence
 
@@ -34,13 +34,15 @@ def test_a_host_goes_into_maintenance_and_out_of_it(repairing: Repairing) -> Non
 
     done = repairing("nodes", "maintain", "b", looked=looked)
     assert done.status == 0, done.err
-    assert done.lines[0].startswith("b is in maintenance: 1 replica there may be silent"), done.out
+    assert done.lines[0].startswith("b is in maintenance until `--off`: its 1 replica may be silent"), (
+        done.out
+    )
     (told,) = repairing("nodes", "maintain", HELD, "--json", prepare=maintained, looked=looked).json[
         "servers"
     ]
     assert told == {"address": HELD, "maintained": True, "alive": True, "replicas": 1}
     back = repairing("nodes", "maintain", "b", "--off", prepare=maintained, looked=over)
-    assert back.lines == ["b is in maintenance no more; it has 1 replica"]
+    assert back.lines == ["b is no longer in maintenance; it has 1 replica"]
     again = repairing("nodes", "maintain", "b", "--off", looked=over)
     assert (again.status, again.lines) == (0, back.lines), "it may be repeated"
     unknown = repairing("nodes", "maintain", "z")
@@ -53,7 +55,7 @@ def test_whoever_ends_it_while_the_host_is_down_is_told_what_follows(repairing: 
 
     back = repairing("nodes", "maintain", "b", "--off", prepare=maintained_and_down, looked=replaced)
     assert back.status == 0, back.err
-    assert back.lines[0].endswith("it is silent, and its 1 replica will be made anew elsewhere")
+    assert back.lines[0].endswith("it is silent, so its 1 replica will be created on other hosts")
 
 
 def test_nodes_check_and_show_tell_of_it(repairing: Repairing) -> None:
@@ -82,7 +84,7 @@ def test_a_host_may_drain_and_be_in_maintenance(repairing: Repairing) -> None:
         await stage.persist(lambda: stage.ask("drain", DrainRequest("b"), DrainReply))
 
     nodes = repairing("nodes", prepare=both)
-    assert [row.split()[0] for row in nodes.lines if row.endswith("drains, in maintenance")] == ["b"]
+    assert [row.split()[0] for row in nodes.lines if row.endswith("draining, in maintenance")] == ["b"]
 
 
 def test_a_drain_that_maintenance_keeps_from_its_end_says_so(repairing: Repairing) -> None:
@@ -92,7 +94,7 @@ def test_a_drain_that_maintenance_keeps_from_its_end_says_so(repairing: Repairin
 
     stuck = repairing("nodes", "drain", "b", "--wait", prepare=taken)
     assert stuck.status == 1
-    assert "drains or is in maintenance; add a host" in " ".join(stuck.err.split())
+    assert "is draining or is in maintenance; add a host" in " ".join(stuck.err.split())
 
 
 def test_a_drain_that_waits_for_a_silent_host_in_maintenance_names_it(
@@ -112,13 +114,10 @@ def test_a_drain_that_waits_for_a_silent_host_in_maintenance_names_it(
     alive = repairing("nodes", "drain", drained, "--json", prepare=begun).json
     assert alive["servers"][0]["waits_for"] == []
     told = repairing("nodes", "drain", drained, prepare=gone)
-    assert (
-        f"  tablets that {away} has, too, wait until it is heard: it is silent, and in maintenance"
-        in told.lines
-    )
+    assert f"  tablets that also have a replica on {away} wait: silent, and in maintenance" in told.lines
     late = repairing("nodes", "drain", drained, "--wait", "--timeout", "5", prepare=gone)
     assert late.status != 0
-    assert f"what {away} has a replica of, too, waits: in maintenance, and silent" in " ".join(
+    assert f"tablets that also have a replica on {away} wait: silent, and in maintenance" in " ".join(
         late.err.split()
     )
 
@@ -126,5 +125,5 @@ def test_a_drain_that_waits_for_a_silent_host_in_maintenance_names_it(
 def test_a_drain_tells_of_how_many_tablets_nobody_leads() -> None:
     left = DrainReply((Drained("tablet-server/b", True, 3, 0, leaderless=1),))
     said = draining._told(left, [], {})
-    assert said[1:] == ["  1 of them without a leader now, who would let it go: `ebla check` tells why"]
+    assert said[1:] == ["  1 of them have no leader now, which a move needs: `ebla check` says why"]
     assert draining._waiting(left) == "; 1 without a leader, see `ebla check`"

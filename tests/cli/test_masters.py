@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 from ebla.actors.journal import records
 from ebla.actors.journal.messages import Done, RejoinRequest
 from ebla.chaos.simulation.loop import run
-from ebla.cli import cluster as seam
 from ebla.cli.app import app
-from ebla.cli.ui import Ui
+from ebla.cli.frame import cluster as seam
+from ebla.cli.frame.ui import Ui
 from ebla.storage.environment import Put
 from tests.cli.stage import Cli, Outcome
 from tests.master.group_stage import GroupStage
@@ -122,7 +122,7 @@ def test_masters_are_listed_as_what_they_are_while_none_is_active(several: Sever
 
 def test_a_failover_says_who_serves_now_and_how_long_it_took(several: Several) -> None:
     async def looked(stage: GroupStage) -> None:
-        assert stage.served[-2] != stage.served[-1]
+        await stage.until(lambda: len(stage.served) > 1 and stage.served[-2] != stage.served[-1])
         assert len(stage.serving()) == 1
 
     document = several("master", "failover", "--json", prepare=a_table, looked=looked).json

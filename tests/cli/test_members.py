@@ -8,10 +8,15 @@ import pytest
 
 from ebla.actors import messages as m
 from ebla.actors.master.messages import AddReplicaRequest, DrainReply, DrainRequest
-from ebla.actors.repair_messages import UNHEALTHY
-from ebla.actors.tablet.raft.messages import Configuration, Peer
-from ebla.cli import draining, members, ui
-from ebla.cli.problems import Refused
+from ebla.actors.replication.configuration import (
+    Configuration,
+    Peer,
+)
+from ebla.actors.replication.health import UNHEALTHY
+from ebla.cli.frame import ui
+from ebla.cli.frame.problems import Refused
+from ebla.cli.nodes import draining
+from ebla.cli.tablets import members
 from ebla.placement import launch
 from tests.cli.repair_stage import Repairing, RepairStage, first_tablet
 from tests.master.healed import asked, configuration, hosts_of, silence, spare, well
@@ -200,7 +205,7 @@ def test_show_and_check_tell_roles_marks_health_and_draining(
     line = {row.split()[0]: row for row in shown.lines if row.startswith("  ") and row.split()}
     assert "pre-voter" in line[places["spare"]] and "MISSING" in line[places["spare"]]
     assert "silent to its leader" in line[places["follower"]]
-    assert "drains" in line[places["leader"]]
+    assert "draining" in line[places["leader"]]
     check = repairing("check", "--json", prepare=prepare)
     assert check.status == 1
     found = next(each for each in check.json["tablets"] if each["tablet"] == tablet)
@@ -208,7 +213,7 @@ def test_show_and_check_tell_roles_marks_health_and_draining(
     assert {each["member"] for each in found["replicas"]} == {"voter", "pre-voter"}
     assert f"replica at tablet-server/{places['leader']} is to go: its server drains" in found["reasons"]
     nodes = repairing("nodes", prepare=prepare)
-    assert [row.split()[0] for row in nodes.lines if "drains" in row] == [places["leader"]]
+    assert [row.split()[0] for row in nodes.lines if "draining" in row] == [places["leader"]]
 
 
 # -- draining ------------------------------------------------------------------------------------------------
@@ -234,7 +239,7 @@ def test_a_host_is_drained_and_its_server_stopped(
     assert gone["stopped"] == ["tablet-server/b"] and stopped == [["tablet-server/b"]]
     assert gone["servers"][0]["replicas"] == 0
     begun = repairing("nodes", "drain", "b", prepare=nothing)
-    assert begun.status == 0 and begun.lines[0].startswith("b drains: ")
+    assert begun.status == 0 and begun.lines[0].startswith("b is draining: ")
     back = repairing("nodes", "drain", "b", "--off")
     assert back.status == 0 and back.lines[0].startswith("b may have replicas again")
 
@@ -278,7 +283,7 @@ def test_a_drain_says_which_non_voters_are_not_made_elsewhere(
     drain = ("nodes", "drain", extra)
     done = repairing(*drain, "--wait", prepare=prepare, looked=looked)
     assert (done.status, done.lines) == (0, [f"{extra} is drained"])
-    told = f"warning: the non-voter of tablet {tablet[:8]} on {extra} will not be made elsewhere"
+    told = f"warning: the non-voter of tablet {tablet[:8]} on {extra} will not be created on another host"
     assert told in " ".join(done.err.split()), done.err
     document = repairing(*drain, "--json", prepare=prepare).json
     assert document["non_voters"] == {f"tablet-server/{extra}": [tablet]}
@@ -305,7 +310,7 @@ def test_a_drain_names_the_masters_and_journal_nodes_that_stay(
     assert asked == [["master/m"]]
     begun = repairing("nodes", "drain", "b", "--json").json
     assert begun["staying"] == {"tablet-server/b": ["master/m (active)", "journal/1"]}
-    assert repairing("nodes", "drain", "c").lines[-1].startswith("c drains: ")
+    assert repairing("nodes", "drain", "c").lines[-1].startswith("c is draining: ")
 
 
 def test_a_host_that_is_gone_for_good_is_forgotten(
@@ -330,7 +335,7 @@ def test_a_host_that_is_gone_for_good_is_forgotten(
     assert shown.status == 0, shown.out
     line = next(row for row in shown.lines if row.startswith("b "))
     assert line.split()[1:3] == ["STOPPED", "0"]
-    assert "drains; it gives no answer, and nobody needs it" in line
+    assert "draining; it gives no answer, and nobody needs it" in line
     done = repairing("nodes", "forget", "b", prepare=drained, looked=looked)
     assert (done.status, done.lines, ended) == (0, ["b is forgotten"], ["tablet-server/b"])
     document = repairing("nodes", "forget", "tablet-server/b", "--json", prepare=drained).json
@@ -350,8 +355,8 @@ def test_a_drain_that_cannot_end_says_what_is_missing(monkeypatch: pytest.Monkey
     stuck = few("nodes", "drain", "b", "--wait")
     assert stuck.status == 1
     told = " ".join(stuck.err.split())
-    assert "2 replicas on b can go nowhere" in told and "`ebla nodes drain --off`" in told
-    assert "2 of them can go nowhere now: add a host" in few("nodes", "drain", "b").out
+    assert "2 replicas on b cannot move" in told and "`ebla nodes drain --off`" in told
+    assert "2 of them cannot move now: add a host" in few("nodes", "drain", "b").out
     assert "there is no server 'z'; there are tablet-server/a" in few("nodes", "drain", "z").err
     wrong = few("nodes", "drain", "b", "--off", "--wait")
     assert (wrong.status, "there is nothing to wait for" in wrong.err) == (2, True)

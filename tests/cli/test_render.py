@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
-from ebla.cli.render import age, count, facts, listing, size, status
-from ebla.cli.scanning import rows_table
+from ebla.cli.frame.render import age, count, facts, listing, size, status
+from ebla.cli.tables.scanning import rows_table
 
 
 def printed(part: object, width: int = 100) -> list[str]:

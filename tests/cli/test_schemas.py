@@ -12,9 +12,9 @@ import pyarrow.parquet as parquet
 import pytest
 
 import ebla
-from ebla.cli.problems import Usage
-from ebla.cli.schemas import TableSpec, gather, parse_column
-from ebla.cli.values import type_name
+from ebla.cli.frame.problems import Usage
+from ebla.cli.frame.values import type_name
+from ebla.cli.tables.schemas import TableSpec, gather, parse_column
 from ebla.storage.schema import Column, TableSchema
 
 
@@ -120,7 +120,7 @@ def test_a_table_that_is_not_all_there_is_refused_before_anybody_is_asked(given:
 
 def test_a_split_that_does_not_fit_its_column_is_named() -> None:
     made = spec(["a:int32"], key="a", ranged="a=1,two")
-    with pytest.raises(Usage, match="'two' is no value for column 'a' of type int32"):
+    with pytest.raises(Usage, match="'two' is not a value for column 'a' of type int32"):
         made.partition_by()
 
 

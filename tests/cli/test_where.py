@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebla import expressions
-from ebla.cli.problems import Usage
-from ebla.cli.where import parse
-from ebla.expressions import col
+from ebla.cli.frame.problems import Usage
+from ebla.cli.frame.where import parse
+from ebla.storage.predicates import expressions
+from ebla.storage.predicates.expressions import col
 from ebla.storage.schema import TableSchema
 
 ARROW = pa.schema(
@@ -88,15 +88,15 @@ def test_a_time_without_an_offset_is_read_in_the_zone_of_its_column() -> None:
         ("origin == 5", "5", "in quotes"),
         ("distance > 1.5", "1.5", "int of 32 bits"),
         ("distance == 99999999999", "99999999999", "int of 32 bits"),
-        ("distance", "distance", "alone is no condition"),
+        ("distance", "distance", "alone is not a condition"),
         ("1 < 2", "1", "a comparison needs a column"),
         ("distance + 1 > 2", "distance + 1", "a comparison needs a column"),
         ("origin == 'a' and distance in 5", "5", "in takes a list"),
         ("5 in distance", "5", "write the column before in"),
-        ("day == 'soon'", "'soon'", "no value for column 'day'"),
+        ("day == 'soon'", "'soon'", "not a value for column 'day'"),
         ("distance < null", "null", "neither less nor greater"),
         ("distance is 5", "5", "null only"),
-        ("__import__('os').system('true')", "__import__('os').system('true')", "no condition"),
+        ("__import__('os').system('true')", "__import__('os').system('true')", "this is not a condition"),
         ("origin == open('f').read()", "open('f').read()", "a value is a number"),
         ("(lambda: origin) == 1", "lambda: origin", "a comparison needs a column"),
         ("origin.x == 'a'", "origin.x", "a comparison needs a column"),

@@ -13,10 +13,11 @@ from ebla import aio
 from ebla.actors.errors import NotDelivered, OutcomeUnknown
 from ebla.actors.ray_shell import Tasks
 from ebla.actors.world import Dispatcher, World, decode_answer, encode
+from ebla.link import Link
 from ebla.options import ClientWorld
-from ebla.session import Session
-from ebla.sync import Bridge
-from ebla.table import Database, Link
+from ebla.table import Database
+from ebla.transport.bridge import Bridge
+from ebla.transport.session import Session
 from tests.client.toy import HOSTS, MASTER, Toy, ToyMaster, ToyServer, address
 
 

@@ -13,7 +13,7 @@ import ebla
 from ebla import aio
 from ebla.errors import AlreadyPresent, InvalidArgument, NotFound, TimedOut
 from ebla.options import Written
-from ebla.session import Session
+from ebla.transport.session import Session
 from tests.client.tables import SCHEMA, arrow, row, rows
 from tests.client.test_real_roles import Stage, simulate
 from tests.client.toy import HOSTS, address, client_world
@@ -248,3 +248,46 @@ def test_every_insert_is_applied_once_while_columns_come_and_go_and_servers_die(
         await table.alter().drop_column("x").apply()
 
     simulate(under_load(alter, 4), seed)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_readers_with_an_older_handle_are_served_while_the_table_is_altered_and_its_leaders_disks_are_slow(
+    seed: int,
+) -> None:
+    async def scenario(stage: Stage) -> None:
+        table = await stage.table(buckets=2)
+        await table.insert(rows(1, 2))
+        writer, *handles = [await other_client(stage).table("t") for _ in range(7)]
+        for leader in await stage.leaders(table):
+            stage.cluster.state(leader).commit_s = (0.3, 0.3)
+        over = asyncio.Event()
+        seen: set[Any] = set()  # values of "n", a number that becomes a text
+
+        async def read(handle: aio.Table, way: int) -> None:
+            while not over.is_set():
+                if way == 0:
+                    found = await handle.get({"id": 1})
+                elif way == 1:
+                    found = (await handle.get_many([{"id": 1}, {"id": 2}]))[0]
+                else:
+                    found = (await everything(handle))[0]
+                assert found is not None
+                seen.add(found["n"])
+                await stage.session.world.clock.sleep(0.02)
+
+        async def write() -> None:
+            while not over.is_set():
+                await writer.update({"id": 1, "v": "again"})
+
+        async def change() -> None:
+            await stage.session.world.clock.sleep(0.5)
+            await table.alter().drop_column("n").add_column("n", pa.string(), default="new").apply()
+            await stage.session.world.clock.sleep(1.0)
+            over.set()
+
+        await asyncio.gather(
+            change(), write(), write(), *(read(handle, at % 3) for at, handle in enumerate(handles))
+        )
+        assert seen == {1, "new"}
+
+    simulate(scenario, seed)

@@ -15,11 +15,12 @@ import pyarrow as pa
 import pytest
 
 import ebla
-from ebla import aio, expressions
+from ebla import aio
 from ebla.actors import messages as m
 from ebla.arguments import check_deadline
 from ebla.errors import InvalidArgument
 from ebla.options import INT_MAX, WriteId, Written
+from ebla.storage.predicates import expressions
 from ebla.storage.schema import Column, TableSchema
 from tests.client import test_real_roles
 from tests.client.loopback import Loopback

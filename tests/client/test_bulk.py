@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ebla.actors import errors
-from ebla.bulk import _has_duplicates
 from ebla.errors import AlreadyPresent, InvalidArgument, NotFound, TimedOut
 from ebla.options import UNANSWERED_BYTES_MAX, UNIT_BYTES, Written
+from ebla.write.bulk import _has_duplicates
 from tests.client.tables import SCHEMA, arrow, make, row, rows
 from tests.client.toy import HOSTS, Bench, address, refuse, silence, simulate
 

@@ -16,12 +16,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ebla import conditions, expressions
-from ebla.conditions import And, Comparison, Membership, Not, Null, Or, python_value
-from ebla.expressions import bind, col, columns, decode, encode, key_bounds, mask
 from ebla.storage.errors import InvalidArgument
-from ebla.storage.partition import NOWHERE, KeyBounds, Partitioner, hash_spec
-from ebla.storage.rows import RowCodec
+from ebla.storage.predicates import conditions, expressions
+from ebla.storage.predicates.conditions import (
+    And,
+    Comparison,
+    Membership,
+    Not,
+    Null,
+    Or,
+    python_value,
+)
+from ebla.storage.predicates.expressions import bind, col, columns, decode, encode, key_bounds, mask
+from ebla.storage.rows.partition import NOWHERE, KeyBounds, Partitioner, hash_spec
+from ebla.storage.rows.rows import RowCodec
 from ebla.storage.schema import KEY_BYTES_MAX, Column, Partitioning, TableSchema
 from tests.storage.tables import raw_values
 from tests.storage.test_partition import partitioned_rows

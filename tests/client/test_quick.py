@@ -11,11 +11,12 @@ import pytest
 
 from ebla.actors.errors import NotDelivered, NotLeader, OutcomeUnknown, RequestReused
 from ebla.options import Written
-from ebla.quick import MISS, QuickGets, QuickUpserts
 from ebla.storage.errors import InvalidArgument
 from ebla.table import Table
-from ebla.units import Ids
-from ebla.writer import send_again
+from ebla.transport.batches import Ids
+from ebla.transport.certainty import Tries
+from ebla.transport.fast_path import MISS, QuickGets, QuickUpserts
+from ebla.write.writer import send_again
 from tests.client.loopback import Loopback
 from tests.client.tables import row
 from tests.client.test_sync import table_of
@@ -101,8 +102,8 @@ def test_a_key_that_cannot_be_is_told_by_the_ordinary_way(loopback: Loopback) ->
 def upserts_of(loopback: Loopback, table: Table, network: Any) -> QuickUpserts:
     session = table._awaited._session
 
-    def resend(route: Any, batch: bytes, deadline_s: float) -> Written:
-        return loopback.bridge.run(send_again(session, route, batch, deadline_s))
+    def resend(route: Any, batch: bytes, deadline_s: float, tries: Tries) -> Written:
+        return loopback.bridge.run(send_again(session, route, batch, deadline_s, tries))
 
     return QuickUpserts(network, table._awaited._routes, Ids(random.Random(1)), resend)
 

@@ -19,7 +19,7 @@ from ebla.chaos.simulation.loop import run
 from ebla.chaos.simulation.world import SimulatedCluster
 from ebla.errors import Unavailable
 from ebla.options import Written
-from ebla.session import Session
+from ebla.transport.session import Session
 from tests.client.tables import SCHEMA, arrow, row
 from tests.client.toy import HOSTS, MASTER, address, client_world
 

@@ -13,7 +13,7 @@ from ebla import aio
 from ebla.actors.errors import NotFound, OutcomeUnknown
 from ebla.actors.messages import ScanBlock
 from ebla.chaos.simulation.environment import MemoryEnvironment
-from ebla.session import Session
+from ebla.transport.session import Session
 from tests.client.tables import arrow
 from tests.client.test_real_roles import Stage, simulate
 from tests.client.toy import client_world

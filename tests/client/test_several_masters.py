@@ -7,10 +7,11 @@ import asyncio
 import pyarrow as pa
 import pytest
 
-from ebla import aio, health, survey
+from ebla import aio
 from ebla.actors import messages as m
 from ebla.actors.errors import TimedOut
-from ebla.verdicts import HEALTHY, UNAVAILABLE
+from ebla.health import survey, tablets
+from ebla.health.verdicts import HEALTHY, UNAVAILABLE
 from tests.master.group_stage import GroupStage, play
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
@@ -74,13 +75,13 @@ def test_a_survey_knows_the_active_one_from_standbys_and_says_when_there_is_none
         found = await survey.survey(stage.outside.network, stage.masters, slots)
         roles = {address: status.role for address, status in found.masters.items()}
         assert roles == {active: "active", stage.other(active): "standby"}
-        assert health.judge(found).status == HEALTHY
+        assert tablets.judge(found).status == HEALTHY
         for node in stage.journals:
             stage.cluster.crash(node)
         await stage.until(lambda: not stage.serving())
         found = await survey.survey(stage.outside.network, stage.masters, slots)
         assert {each.role for each in found.masters.values()} == {"standby"}
-        judged = health.judge(found)
+        judged = tablets.judge(found)
         assert judged.status == UNAVAILABLE
         assert any("no master is active" in reason for reason in judged.reasons)
 

@@ -16,9 +16,9 @@ import pytest
 import ebla
 from ebla import aio
 from ebla.errors import ConnectionClosed, NotFound
+from ebla.link import Link
 from ebla.options import Written
-from ebla.sync import Bridge
-from ebla.table import Link
+from ebla.transport.bridge import Bridge
 from tests.client.loopback import Loopback
 from tests.client.tables import SCHEMA, arrow, row, rows
 from tests.client.toy import address, silence
@@ -140,7 +140,7 @@ def test_a_forked_child_is_told_to_connect_by_itself(loopback: Loopback) -> None
 def test_a_pickled_table_connects_on_the_other_side_at_its_first_use(
     loopback: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ebla import connection
+    from ebla import link
 
     table = table_of(loopback)
     table.upsert(row(1))
@@ -150,7 +150,7 @@ def test_a_pickled_table_connects_on_the_other_side_at_its_first_use(
         asked.append((name, where))
         return loopback.link
 
-    monkeypatch.setattr(connection, "shared", shared)
+    monkeypatch.setattr(link, "shared", shared)
     copy, db = pickle.loads(pickle.dumps((table, loopback.db)))
     assert repr(copy) == "<ebla.Table 't'>" and asked == [], "unpickling waits for nothing"
     assert copy.get({"id": 1}) == row(1) and repr(copy) == repr(table)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import pickle
 
 import pyarrow as pa
 import pytest
@@ -91,28 +90,6 @@ def test_a_master_that_took_over_meanwhile_gets_its_time_to_hear_from_the_server
         began = bench.world.clock.monotonic()
         await make(bench)
         assert bench.world.clock.monotonic() - began > 4.0
-
-    simulate(scenario)
-
-
-@pytest.mark.parametrize(
-    "last", [errors.Unavailable("5 replicas, 3 hosts"), errors.AlreadyPresent("there is one")]
-)
-def test_a_refusal_after_a_try_that_was_lost_says_that_it_may_have_been_carried_out(
-    last: ebla.EblaError,
-) -> None:
-    """The lost one may still be on its way, and be carried out when the reason for the refusal is gone."""
-
-    async def scenario(bench: Bench) -> None:
-        refusals = [refuse(last)] * 1000
-        bench.toy.before["master/0", "create_table"] = list(refusals)
-        with pytest.raises(type(last)) as surely_not:
-            await make(bench)
-        assert not surely_not.value.possibly_applied
-        bench.toy.before["master/0", "create_table"] = [refuse(errors.OutcomeUnknown("lost")), *refusals]
-        with pytest.raises(type(last)) as perhaps:
-            await make(bench)
-        assert perhaps.value.possibly_applied and pickle.loads(pickle.dumps(perhaps.value)).possibly_applied
 
     simulate(scenario)
 

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from ebla import aio, expressions
+from ebla import aio
 from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.messages import DELETE, INSERT, UPDATE, RowBatch
@@ -23,10 +23,11 @@ from ebla.actors.world import Role, World, rpc
 from ebla.chaos.simulation.loop import run
 from ebla.chaos.simulation.world import SimulatedCluster
 from ebla.options import ClientWorld
-from ebla.session import Session
-from ebla.storage import checksum
 from ebla.storage.errors import EblaError, SnapshotExpired
-from ebla.storage.rows import RowCodec
+from ebla.storage.predicates import expressions
+from ebla.storage.rows import checksum
+from ebla.storage.rows.rows import RowCodec
+from ebla.transport.session import Session
 
 HOSTS = ("host-a", "host-b", "host-c")
 MASTER = "master/0"

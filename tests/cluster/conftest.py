@@ -1,7 +1,8 @@
 """Real Ray, on this machine: a cluster of nodes with slot labels, and what tests need to use and to hurt it.
 
-`cluster` lives for one test module and is connected to; its processes and temporary files are gone afterwards,
-whatever the tests did to it. Nothing here waits for a fixed time: `eventually` polls within a deadline.
+`cluster` is one for all modules that use it, which run last; each finds every node alive, no deployment, and this process
+connected, whatever the one before did. Its processes and temporary files are gone afterwards. Nothing here waits for a fixed
+time: `eventually` polls within a deadline.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,11 +21,15 @@ import ray
 
 from ebla.actors.errors import NetworkError, NotRunning
 from ebla.actors.ray_world import RayNetwork
+from ebla.placement import launch
 from ebla.placement.config import DeploymentConfig, configure
 from ebla.placement.connection import connect_ray
-from ebla.placement.local_cluster import LocalCluster
+from ebla.placement.local.cluster import LocalCluster
 
-REPOSITORY = Path(__file__).parent.parent.parent
+HERE = Path(__file__).parent
+REPOSITORY = HERE.parent.parent
+HOSTS = ("host-1", "host-2", "host-3", "host-4")
+THREE_HOSTS = HOSTS[:3]
 WITHIN_S = 60.0
 POLL_S = 0.05
 
@@ -79,23 +85,80 @@ def disconnect() -> None:
     ray.shutdown()
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """Three nodes, host-1 to host-3, and this process connected to them."""
+@contextmanager
+def restored_environment() -> Iterator[None]:
     before = dict(os.environ)
-    started = start_cluster(tmp_path_factory.mktemp("cluster"))
     try:
-        connect(started)
-        yield started
+        yield
     finally:
-        disconnect()
-        found = LocalCluster.find(started.directory)
-        if found is not None:
-            found.kill_everything()
         os.environ.clear()
         os.environ.update(before)
 
 
+class Shared:
+    """The cluster that modules share: started when the first needs it, and again when one has ended it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._cluster: LocalCluster | None = None
+
+    def whole(self) -> LocalCluster:
+        if self._cluster is None or LocalCluster.find(self.directory) is None:
+            self._cluster = start_cluster(self.directory, len(HOSTS))
+        for number in self._cluster.state.nodes:
+            if not self._cluster.alive(number):
+                self._cluster.start_node(number)
+        return self._cluster
+
+    def without_deployments(self) -> None:
+        for namespace in sorted(
+            {each["namespace"] for each in ray.util.list_named_actors(all_namespaces=True)}
+        ):
+            if namespace.startswith("ebla-"):
+                launch.down(namespace.removeprefix("ebla-"))
+
+    def end(self) -> None:
+        if self._cluster is not None:
+            self._cluster.kill_everything()
+
+
+@pytest.fixture(scope="package")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    made = Shared(tmp_path_factory.mktemp("cluster"))
+    yield made
+    made.end()
+
+
+@pytest.fixture(scope="module")
+def cluster(shared: Shared) -> Iterator[LocalCluster]:
+    """Four nodes, host-1 to host-4, and this process connected to them."""
+    with restored_environment():
+        found = shared.whole()
+        connect(found)
+        try:
+            yield found
+            if ray.is_initialized():
+                shared.without_deployments()
+        except BaseException:
+            shared.end()
+            raise
+        finally:
+            disconnect()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that share the cluster come after those with clusters of their own, so that there is one at a time; the module whose
+    last test ends it is the last."""
+
+    def turn(item: pytest.Item) -> tuple[bool, bool]:
+        shares = "shared" in getattr(item, "fixturenames", ())
+        return shares, shares and item.path.stem == "test_placement"
+
+    places = [place for place, item in enumerate(items) if item.path.parent == HERE]
+    for place, item in zip(places, sorted((items[place] for place in places), key=turn), strict=True):
+        items[place] = item
+
+
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> DeploymentConfig:
-    return configure({"name": "test", "data_dir": str(tmp_path_factory.mktemp("data"))})
+    return configure({"name": "test", "data_dir": str(tmp_path_factory.mktemp("data")), "slots": THREE_HOSTS})

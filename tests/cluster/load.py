@@ -12,6 +12,8 @@ from ebla.table import Table
 from tests.cluster.conftest import eventually
 
 WRITERS = 2
+# Between two rows of a writer, and two calls of another: nothing is done at full speed, for roles share the cores with all tests.
+WRITE_PAUSE_S, CALL_PAUSE_S = 0.02, 0.2
 
 
 class Load:
@@ -36,8 +38,8 @@ class Load:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        works = [(self._write, number) for number in range(WRITERS)]
-        works += [(self._call, number) for number in range(len(self._others))]
+        works = [(self._write, number, WRITE_PAUSE_S) for number in range(WRITERS)]
+        works += [(self._call, number, CALL_PAUSE_S) for number in range(len(self._others))]
         threads = [threading.Thread(target=self._run, args=work, daemon=True) for work in works]
         for thread in threads:
             thread.start()
@@ -64,9 +66,9 @@ class Load:
         """Writer and number of every row that was acknowledged."""
         return {(writer, number) for writer, rows in enumerate(self._rows) for number in range(rows)}
 
-    def _run(self, work: Callable[[int], None], number: int) -> None:
+    def _run(self, work: Callable[[int], None], number: int, pause_s: float) -> None:
         try:
-            while not self._end.is_set():
+            while not self._end.wait(pause_s):
                 work(number)
         except BaseException as error:
             self._errors.append(error)

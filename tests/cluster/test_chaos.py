@@ -15,20 +15,21 @@ import pyarrow as pa
 import pytest
 
 import ebla
-from ebla import health, survey
 from ebla.actors import messages as m
 from ebla.chaos.faults import RealFaults
+from ebla.health import survey, tablets
 from ebla.placement import launch
 from ebla.placement.config import configure
-from ebla.placement.local_cluster import LocalCluster
+from ebla.placement.local.cluster import LocalCluster
 from ebla.storage.errors import InvalidArgument
 from ebla.table import Database, Table
-from tests.cluster.conftest import eventually
+from tests.cluster.conftest import THREE_HOSTS, eventually
 
 pytestmark = pytest.mark.cluster
 
 NAME = "chaos"
 WRITERS = 4
+WRITE_PAUSE_S = 0.005
 TABLETS = 3
 SCHEMA = pa.schema([("writer", pa.int32()), ("number", pa.int64())])
 
@@ -36,7 +37,7 @@ SCHEMA = pa.schema([("writer", pa.int32()), ("number", pa.int64())])
 @pytest.fixture(scope="module")
 def db(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
     data = tmp_path_factory.mktemp("data")
-    assert launch.up(configure({"name": NAME, "data_dir": str(data)})).ready
+    assert launch.up(configure({"name": NAME, "data_dir": str(data), "slots": THREE_HOSTS})).ready
     with ebla.connect(NAME) as found:
         yield found
 
@@ -103,7 +104,7 @@ class Writers:
 
     def _write(self, writer: int) -> None:
         number = 0
-        while not self._end.is_set():
+        while not self._end.wait(WRITE_PAUSE_S):
             try:
                 self.table.insert({"writer": writer, "number": number}, deadline_s=60.0)
             except Exception as error:
@@ -123,8 +124,8 @@ def holds(table: Table) -> set[tuple[int, int]]:
 def assert_whole(db: Database, table: Table) -> None:
     """All is healthy again, and the replicas of every tablet are equal."""
 
-    def judged() -> health.ClusterHealth | None:
-        found = health.judge(db._run(survey.survey(network(db), ["master/0"])))
+    def judged() -> tablets.ClusterHealth | None:
+        found = tablets.judge(db._run(survey.survey(network(db), ["master/0"])))
         return found if found.healthy else None
 
     eventually(judged, "the deployment is healthy")

@@ -19,18 +19,20 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from ebla.chaos.plans import Fault, Plan
-from ebla.chaos.ray import __main__ as command
-from ebla.chaos.ray import figures, probes, report, stage
-from ebla.chaos.ray.__main__ import main
+from ebla.chaos.ray.faults import probes
 from ebla.chaos.ray.orders import Judged
+from ebla.chaos.ray.report import figures, page, report
+from ebla.chaos.ray.report.struck import OBSERVED, FaultReport
 from ebla.chaos.ray.run import Request
 from ebla.chaos.ray.scenarios import SCENARIOS
-from ebla.chaos.ray.struck import OBSERVED, FaultReport
-from ebla.chaos.report import page
-from ebla.chaos.report.style import STYLE
+from ebla.chaos.ray.stage import stage
+from ebla.chaos.style import STYLE
 from ebla.cli.app import app
-from ebla.placement import local_node, local_processes
-from ebla.placement.local_cluster import STATE, LocalCluster, LocalState, NodeState
+from ebla.cli.chaos import running as command
+from ebla.cli.chaos.running import main
+from ebla.placement.local import node as local_node
+from ebla.placement.local import processes
+from ebla.placement.local.cluster import STATE, LocalCluster, LocalState, NodeState
 
 LISTS = (("netns", "list"), ("-o", "link"))
 HIT = Fault(1.0, "crash", ("host-2",))
@@ -137,7 +139,7 @@ def test_a_verdict_is_an_exit_status_and_its_report_is_kept(
         (("--scenario", "partitions", "--hosts", "3"), "partitions needs 4 hosts, not 3; raise --hosts"),
         (("--plan", "PLAN"), "is not a plan of faults"),
         (("--keep", "PLAN/below"), "Not a directory: "),
-        (("--address", "here:1"), "leave --address and --name away"),
+        (("--address", "here:1"), "leave out --address and --name"),
     ],
 )
 def test_what_cannot_be_begun_is_told_with_a_status_of_its_own(
@@ -189,16 +191,16 @@ def test_namespaces_do_not_outlive_an_interrupted_run(tmp_path: Path) -> None:
 def test_a_cluster_that_nobody_knows_of_yet_is_ended_all_the_same(tmp_path: Path) -> None:
     directory = tmp_path / "cluster"
     directory.mkdir()
-    mark = {**os.environ, local_processes.MARK: local_processes.mark_of("feedbeef", 1)}
+    mark = {**os.environ, processes.MARK: processes.mark_of("feedbeef", 1)}
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=mark) as orphan:
-        launcher = local_processes.record(psutil.Process(orphan.pid))
+        launcher = processes.record(psutil.Process(orphan.pid))
         auth = local_node.choose_auth(None, directory, os.environ)
         settings = local_node.NodeSettings(1, 1 << 20, False, auth, {})
         node = NodeState(1, 1, str(tmp_path / "ray"), str(tmp_path / "log"), launcher)
         state = LocalState("feedbeef", settings, str(tmp_path / "ray"), {1: node}, 1)
         (directory / STATE).write_bytes(msgspec.json.encode(state))
-        assert local_processes.find(launcher) is not None
+        assert processes.find(launcher) is not None
         stage.end_leftovers(directory)
-        assert local_processes.find(launcher) is None
+        assert processes.find(launcher) is None
     assert LocalCluster.find(directory) is None
     stage.end_leftovers(directory)

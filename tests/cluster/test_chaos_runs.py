@@ -17,24 +17,34 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from ebla.chaos import plans
-from ebla.chaos import scenarios as simulation
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.export import read_json_lines, to_edn
 from ebla.chaos.history import INFO, INVOKE, OK, History
 from ebla.chaos.plans import EVERY_HOST, MASTER, NODES, Fault, Plan
-from ebla.chaos.ray import disk_shim, figures, namespaces, probes, report
 from ebla.chaos.ray.clients import Recorded
-from ebla.chaos.ray.nemesis import KINDS, misplaced
+from ebla.chaos.ray.faults import probes
+from ebla.chaos.ray.faults.nemesis import KINDS, misplaced
 from ebla.chaos.ray.orders import Judged
 from ebla.chaos.ray.pulse import check_pulse
+from ebla.chaos.ray.report import figures, report
+from ebla.chaos.ray.report.struck import (
+    MISSED,
+    OBSERVED,
+    SKIPPED,
+    UNOBSERVED,
+    VIOLATED,
+    FaultReport,
+)
 from ebla.chaos.ray.run import Request, Seen, run, violations, voids
 from ebla.chaos.ray.scenarios import BACK_S, GONE_S, SCENARIOS, plan_of, scenario
-from ebla.chaos.ray.stage import host_names
-from ebla.chaos.ray.struck import MISSED, OBSERVED, SKIPPED, UNOBSERVED, VIOLATED, FaultReport
-from ebla.chaos.simulation.runs import plan_of as simulated_plan_of
-from ebla.pipelines.steps import Steps
-from ebla.placement.local_cluster import LocalCluster
+from ebla.chaos.ray.stage import disk_shim, namespaces
+from ebla.chaos.ray.stage.stage import host_names
+from ebla.chaos.runs import plan_of as simulated_plan_of
+from ebla.chaos.scenarios import scenarios as simulation
+from ebla.placement.local.cluster import LocalCluster
+from ebla.steps import Steps
 from ebla.storage.errors import InvalidArgument
+from tests.cluster.conftest import restored_environment
 
 DURATION_S = 22.0
 FAULTS = (
@@ -49,10 +59,8 @@ FAULTS = (
 
 @pytest.fixture
 def environment() -> Iterator[None]:
-    before = dict(os.environ)
-    yield
-    os.environ.clear()
-    os.environ.update(before)
+    with restored_environment():
+        yield
 
 
 @pytest.mark.cluster

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from ebla.placement.local_cluster import LocalCluster
+from ebla.placement.local.cluster import LocalCluster
 from tests.cli.stage import Outcome
 from tests.cluster.conftest import eventually
 
@@ -33,7 +33,7 @@ CREATE = (
 
 @dataclass
 class Terminal:
-    """A shell with a home of its own. `exports`: what `ebla up` said to export for ray's own commands."""
+    """A shell with a home of its own. `exports`: what `ebla up` said to export for Ray's own commands."""
 
     home: Path
     exports: dict[str, str] = field(default_factory=dict)
@@ -136,10 +136,22 @@ def test_a_table_is_made_and_fed_by_a_submitted_job_with_token_authentication(te
     rows = (f"{'AA' if n % 2 else 'UA'},{n},{n * 10},2013-07-04T12:00:00Z" for n in range(ROWS))
     source.write_text("\n".join(["carrier,flight,distance,at", *rows]) + "\n")
     assert terminal.exports["RAY_AUTH_MODE"] == "token"
-    fed = terminal.job(f"ebla feed {source} flights --executors 1")
+    fed = terminal.job(f"env EBLA_LOCAL_DIR=/nowhere ebla feed {source} flights --executors 1")
     assert fed.status == 0, fed
     assert f"{ROWS} in " in fed.out
     assert count(terminal) == ROWS
+
+
+@pytest.mark.parametrize(
+    "shown", [{"RAY_AUTH_MODE": "disabled"}, {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "f" * 64}]
+)
+def test_whoever_has_no_token_or_a_wrong_one_is_refused_and_told_the_remedy(
+    terminal: Terminal, tmp_path: Path, shown: dict[str, str]
+) -> None:
+    address = terminal.exports["RAY_ADDRESS"]
+    refused = terminal.run(["ebla", "status", "--address", address], HOME=str(tmp_path), **shown)
+    assert (refused.status, refused.err.count("\n")) == (1, 1), refused
+    assert "refuses this process: set RAY_AUTH_MODE=token" in refused.err
 
 
 def test_rows_are_scanned_into_a_terminal_and_a_file(terminal: Terminal) -> None:
@@ -176,7 +188,7 @@ def test_down_ends_every_process_and_up_brings_every_row_back_without_authentica
     back = terminal.up("disabled")
     assert back["data_dir"] == outcome.json["data_dir"]
     assert count(terminal) == ROWS
-    listed = terminal.job("ebla table list")
+    listed = terminal.ebla("table list")
     assert listed.status == 0, listed
     assert any(line.split()[:2] == ["flights", "running"] for line in listed.out.splitlines())
 

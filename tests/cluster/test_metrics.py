@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import urllib.request
-from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
@@ -15,14 +14,13 @@ import ebla
 from ebla.figure_docs import definitions
 from ebla.placement import launch
 from ebla.placement.config import configure
-from ebla.placement.local_cluster import LocalCluster
-from tests.cluster.conftest import eventually
+from ebla.placement.local.cluster import LocalCluster
+from tests.cluster.conftest import THREE_HOSTS, eventually
 
 pytestmark = pytest.mark.cluster
 
 NAME = "measured"
 JOURNALS = ("journal/0", "journal/1", "journal/2")
-HOSTS = ("host-1", "host-2", "host-3")
 ROWS = 50
 SAMPLE = re.compile(r"^(ray_ebla_\w+)\{([^}]*)\} (\S+)$", re.MULTILINE)
 TAG = re.compile(r'(\w+)="([^"]*)"')
@@ -31,20 +29,17 @@ Series = tuple[str, tuple[tuple[str, str], ...]]
 
 
 @pytest.fixture(scope="module")
-def measured(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    settings = {"name": NAME, "data_dir": str(tmp_path_factory.mktemp("data")), "masters": 2, "journals": 3}
-    config = configure(settings)
-    launch.up(config, timeout_s=120.0)
-    try:
-        yield cluster
-    finally:
-        launch.down(config)
+def measured(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> LocalCluster:
+    data = str(tmp_path_factory.mktemp("data"))
+    settings = {"name": NAME, "data_dir": data, "slots": THREE_HOSTS, "masters": 2, "journals": 3}
+    launch.up(configure(settings))
+    return cluster
 
 
 def scrape() -> dict[Series, float]:
     """What every node shows of this deployment, with ebla's own tags only."""
     found: dict[Series, float] = {}
-    for node in ray.nodes():
+    for node in (each for each in ray.nodes() if each["Alive"]):
         url = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
         with urllib.request.urlopen(url, timeout=10) as answer:
             text = answer.read().decode()
@@ -68,7 +63,7 @@ def total(found: dict[Series, float], name: str, **tags: str) -> float:
 
 
 def told_by_a_majority(found: dict[Series, float]) -> bool:
-    """Each role exports at moments of its own; and one journal node may have been left out until the next segment."""
+    """One journal node may have been left out until the next segment."""
     taken = [total(found, "ray_ebla_journal_edits_total", role=node, journal="catalog") for node in JOURNALS]
     acked = [total(found, "ray_ebla_writer_acked_txid", node=node) for node in JOURNALS]
     return all(sum(value > 0 for value in each) > len(JOURNALS) // 2 for each in (taken, acked))
@@ -82,19 +77,25 @@ def test_every_figure_is_scraped_from_ray_with_its_tags(measured: LocalCluster) 
     )
     table.upsert([{"k": k, "v": "x"} for k in range(ROWS)])
 
+    memtables = [
+        series("ray_ebla_tablet_memtable_bytes", role=f"tablet-server/{host}", host=host)
+        for host in THREE_HOSTS
+    ]
+
     def settled() -> dict[Series, float] | None:
+        """Each role exports at moments of its own, and a figure at another than the next."""
         found = scrape()
-        applied = total(found, "ray_ebla_tablet_rows_applied_total")
-        whole = applied >= 3 * ROWS and total(found, "ray_ebla_master_tables") >= 1
-        whole = whole and told_by_a_majority(found)
-        return found if whole and not missing(found) else None
+        whole = (
+            total(found, "ray_ebla_tablet_rows_applied_total") >= 3 * ROWS,
+            total(found, "ray_ebla_master_tables") >= 1,
+            total(found, "ray_ebla_master_active") == 1,
+            total(found, "ray_ebla_role_running") == 2 + len(JOURNALS) + len(THREE_HOSTS),
+            all(found.get(memtable, 0) > 0 for memtable in memtables),
+            told_by_a_majority(found),
+        )
+        return found if all(whole) and not missing(found) else None
 
     found = eventually(settled, f"every figure is scraped; missing: {missing(scrape())}", within_s=120.0)
-    assert total(found, "ray_ebla_master_active") == 1
-    assert total(found, "ray_ebla_role_running") == 2 + len(JOURNALS) + len(HOSTS)
-    for host in HOSTS:
-        wanted = series("ray_ebla_tablet_memtable_bytes", role=f"tablet-server/{host}", host=host)
-        assert found[wanted] > 0
     active = next(
         dict(own) for (name, own), value in found.items() if (name, value) == ("ray_ebla_master_active", 1)
     )

@@ -6,7 +6,6 @@ One session for all tests, in token mode; they run in this order on one table, `
 from __future__ import annotations
 
 import datetime
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from decimal import Decimal
@@ -32,9 +31,9 @@ from ebla.pipelines.session import spark
 from ebla.pipelines.verify import verify
 from ebla.placement import launch
 from ebla.placement.config import configure
-from ebla.placement.local_cluster import LocalCluster
+from ebla.placement.local.cluster import LocalCluster
 from ebla.table import Database, Table
-from tests.cluster.conftest import connect, disconnect, eventually, start_cluster
+from tests.cluster.conftest import connect, disconnect, eventually, restored_environment, start_cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -88,10 +87,9 @@ class Stage(NamedTuple):
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    before = dict(os.environ)
     root = tmp_path_factory.mktemp("pipelines")
     pq.write_table(everything(), root / "source.parquet", row_group_size=ROWS // 4)
-    with ExitStack() as ending:
+    with restored_environment(), ExitStack() as ending:
         cluster = start_cluster(root / "cluster", dashboard=False, auth="token")
         ending.callback(cluster.kill_everything)
         ending.callback(disconnect)
@@ -112,8 +110,6 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         )
         source = datasets.source(session, str(root / "source.parquet"))
         yield Stage(cluster, db, session, root / "data", source, application.close)
-    os.environ.clear()
-    os.environ.update(before)
 
 
 @pytest.fixture

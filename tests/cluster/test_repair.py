@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,19 +19,19 @@ import pytest
 from typer.testing import CliRunner
 
 import ebla
-from ebla import survey
 from ebla.actors import messages as m
 from ebla.actors.errors import NetworkError, NotRunning
 from ebla.actors.master.messages import MoveReplicaRequest
 from ebla.chaos.faults import RealFaults
 from ebla.cli.app import app
+from ebla.health import survey
+from ebla.health.verdicts import Unanswered
 from ebla.placement import launch
 from ebla.placement.asking import named_actors
 from ebla.placement.config import configure
-from ebla.placement.local_cluster import LocalCluster
+from ebla.placement.local.cluster import LocalCluster
 from ebla.table import Database
-from ebla.verdicts import Unanswered
-from tests.cluster.conftest import Caller, connect, disconnect, eventually, start_cluster
+from tests.cluster.conftest import HOSTS, Caller, eventually
 from tests.cluster.load import WRITERS, Load
 
 pytestmark = pytest.mark.cluster
@@ -40,7 +39,6 @@ pytestmark = pytest.mark.cluster
 NAME = "repair"
 NAMESPACE = f"ebla-{NAME}"
 MASTER = "master/0"
-HOSTS = ("host-1", "host-2", "host-3", "host-4")
 SCHEMA = pa.schema([("writer", pa.int32()), ("number", pa.int64()), ("filling", pa.string())])
 ROWS = 30  # of each writer, that a test waits for
 FILLING = "x" * 2000
@@ -95,6 +93,11 @@ class Deployment:
     def hosts_of(self, tablet: m.TabletLocation) -> list[str]:
         return [replica.address.rpartition("/")[2] for replica in tablet.replicas]
 
+    def spare(self, tablet: m.TabletLocation) -> str:
+        """The host that has no replica of it."""
+        (found,) = [host for host in HOSTS if host not in self.hosts_of(tablet)]
+        return found
+
     def require_whole(self, without: str = "") -> None:
         """Every tablet has three replicas, which hold the same, and none on the host that is not wanted."""
 
@@ -121,54 +124,43 @@ class Deployment:
             assert len({(r.rows, r.digest) for r in known}) == 1, told
         return True
 
-    def move(self, tablet: str, source: str, target: str) -> None:
-        request = MoveReplicaRequest(tablet, source, target)
-
-        def asked() -> bool:
-            try:
-                self.ask(MASTER, "move_replica", request, m.MembersReply)
-            except ebla.EblaError as error:
-                if not error.retriable and not error.possibly_applied:
-                    raise
-                return False
-            return True
-
-        eventually(asked, "the move is begun")
+    def move(self, *moves: MoveReplicaRequest) -> None:
+        """All of them at once."""
+        for request in moves:
+            eventually(lambda request=request: self._begun(request), "the move is begun")
 
         def done() -> bool:
-            hosts = next(self.hosts_of(t) for t in self.tablets() if t.tablet == tablet)
-            return target in hosts and source not in hosts
+            hosts = {tablet.tablet: self.hosts_of(tablet) for tablet in self.tablets()}
+            return all(
+                each.target in hosts[each.tablet] and each.source not in hosts[each.tablet] for each in moves
+            )
 
-        eventually(done, f"{tablet} moves from {source} to {target}", REPAIR_S)
+        eventually(done, f"done: {moves}", REPAIR_S)
+
+    def _begun(self, request: MoveReplicaRequest) -> bool:
+        try:
+            self.ask(MASTER, "move_replica", request, m.MembersReply)
+        except ebla.EblaError as error:
+            if not error.retriable and not error.possibly_applied:
+                raise
+            return False
+        return True
 
 
 @pytest.fixture(scope="module")
-def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    before = dict(os.environ)
-    cluster = start_cluster(tmp_path_factory.mktemp("cluster"), 4)
-    try:
-        connect(cluster)
-        try:
-            made = Deployment(cluster, tmp_path_factory.mktemp("data"))
-            made.up()
-            with ebla.connect(NAME) as db:
-                table = db.create_table(
-                    "rows",
-                    schema=SCHEMA,
-                    primary_key=["writer", "number"],
-                    partition_by=ebla.hash("number", buckets=2),
-                )
-                filling = [FILLING] * 4000
-                table.upsert(pa.table([[100] * 4000, list(range(4000)), filling], schema=SCHEMA))
-            yield made
-        finally:
-            disconnect()
-    finally:
-        found = LocalCluster.find(cluster.directory)
-        if found is not None:
-            found.kill_everything()
-        os.environ.clear()
-        os.environ.update(before)
+def deployment(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Deployment:
+    made = Deployment(cluster, tmp_path_factory.mktemp("data"))
+    made.up()
+    with ebla.connect(NAME) as db:
+        table = db.create_table(
+            "rows",
+            schema=SCHEMA,
+            primary_key=["writer", "number"],
+            partition_by=ebla.hash("number", buckets=2),
+        )
+        filling = [FILLING] * 4000
+        table.upsert(pa.table([[100] * 4000, list(range(4000)), filling], schema=SCHEMA))
+    return made
 
 
 @pytest.fixture
@@ -179,11 +171,14 @@ def faults(deployment: Deployment) -> Iterator[RealFaults]:
 
 def test_every_replica_of_a_table_moves_while_rows_are_written(deployment: Deployment) -> None:
     with deployment.loaded():
-        for tablet in deployment.tablets():
-            for source in deployment.hosts_of(tablet):
-                present = next(t for t in deployment.tablets() if t.tablet == tablet.tablet)
-                (spare,) = [host for host in HOSTS if host not in deployment.hosts_of(present)]
-                deployment.move(tablet.tablet, source, spare)
+        first = {tablet.tablet: deployment.hosts_of(tablet) for tablet in deployment.tablets()}
+        for replica in range(3):
+            deployment.move(
+                *(
+                    MoveReplicaRequest(tablet.tablet, first[tablet.tablet][replica], deployment.spare(tablet))
+                    for tablet in deployment.tablets()
+                )
+            )
 
 
 def test_a_copy_whose_source_is_killed_comes_to_its_end(deployment: Deployment, faults: RealFaults) -> None:
@@ -191,7 +186,7 @@ def test_a_copy_whose_source_is_killed_comes_to_its_end(deployment: Deployment, 
         tablet = deployment.tablets()[0]
         leader = (tablet.leader or "").rpartition("/")[2]
         source = next(host for host in deployment.hosts_of(tablet) if host != leader)
-        (spare,) = [host for host in HOSTS if host not in deployment.hosts_of(tablet)]
+        spare = deployment.spare(tablet)
         request = MoveReplicaRequest(tablet.tablet, source, spare)
         deployment.ask(MASTER, "move_replica", request, m.MembersReply)
 
@@ -201,7 +196,7 @@ def test_a_copy_whose_source_is_killed_comes_to_its_end(deployment: Deployment, 
 
         job = eventually(under_way, "the copy is under way")
         faults.kill_actor(job.source)
-        deployment.move(tablet.tablet, source, spare)
+        deployment.move(request)
 
 
 def test_a_server_whose_disk_was_wiped_comes_back_as_a_new_one_and_gets_replicas(
@@ -256,7 +251,7 @@ def test_a_node_that_is_lost_for_good_is_replaced_by_the_others_and_forgotten(
 ) -> None:
     for tablet in deployment.tablets():
         if "host-4" not in deployment.hosts_of(tablet):
-            deployment.move(tablet.tablet, deployment.hosts_of(tablet)[0], "host-4")
+            deployment.move(MoveReplicaRequest(tablet.tablet, deployment.hosts_of(tablet)[0], "host-4"))
     with deployment.loaded():
         deployment.cluster.kill_node(4)
     deployment.require_whole(without="host-4")

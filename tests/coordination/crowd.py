@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ebla import aio
-from ebla.coordination import Session
+from ebla.coordination.awaited import Session
 from ebla.options import ClientWorld
-from ebla.session import Session as Connection
+from ebla.transport.session import Session as Connection
 from tests.master.group_stage import GroupStage
 
 

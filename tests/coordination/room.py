@@ -12,8 +12,8 @@ from ebla.actors.coordination.edits import NodesChanged, SessionEnded, SessionOp
 from ebla.actors.coordination.limits import Limits
 from ebla.actors.coordination.messages import ChangeRequest, Check, Create, Delete, Operation, Result, Set
 from ebla.actors.coordination.namespace import Namespace
-from ebla.actors.master import edits as e
-from ebla.actors.master.catalog import Catalog
+from ebla.actors.master.catalog import edits as e
+from ebla.actors.master.catalog.catalog import Catalog
 
 
 class Room:

@@ -9,9 +9,9 @@ import pytest
 
 from ebla.actors.coordination import messages as c
 from ebla.actors.coordination.errors import SessionExpired
-from ebla.coordination import Session
+from ebla.coordination.awaited import Session
+from ebla.coordination.locks import Lock
 from ebla.errors import InvalidArgument, NotFound, TimedOut
-from ebla.locks import Lock
 from tests.coordination.crowd import Process, session
 from tests.master.group_stage import GroupStage, play
 

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ebla import coordination, locks
 from ebla.actors.coordination import requests
 from ebla.actors.coordination.namespace import Namespace, Session
 from ebla.actors.coordination.refusals import Refusals
 from ebla.actors.coordination.service import Coordination
 from ebla.actors.coordination.timers import Timers
 from ebla.actors.coordination.watchers import Watchers
-from ebla.actors.master.scribe import Scribe
-from ebla.chaos import defects
+from ebla.actors.master.catalog.scribe import Scribe
+from ebla.chaos.defects import replication
+from ebla.coordination import awaited, changes, locks
 from tests.coordination import test_locks, test_masters, test_namespace, test_sessions
 from tests.coordination.room import Room
 from tests.mistakes import found
@@ -25,7 +25,7 @@ from tests.mistakes import found
 Mistake = Callable[[pytest.MonkeyPatch], None]
 
 
-def swapped(swaps: Callable[[], list[defects.Swap]]) -> Mistake:
+def swapped(swaps: Callable[[], list[replication.Swap]]) -> Mistake:
     def mistake(patch: pytest.MonkeyPatch) -> None:
         for where, name, instead in swaps():
             patch.setattr(where, name, instead)
@@ -139,11 +139,11 @@ def versions_count_from_one_for_each_node(patch: pytest.MonkeyPatch) -> None:
 
 
 def sure_until_the_very_end(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(coordination, "SURE_SHARE", 1.3)
+    patch.setattr(changes, "SURE_SHARE", 1.3)
 
 
 def a_lock_is_given_to_who_is_not_sure(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(coordination.Session, "is_sure", property(lambda self: True))
+    patch.setattr(awaited.Session, "is_sure", property(lambda self: True))
 
 
 def who_gives_up_stays_in_line(patch: pytest.MonkeyPatch) -> None:
@@ -173,19 +173,19 @@ def with_room(test: Callable[[Room], None]) -> Callable[[], None]:
 
 FOUND_BY: list[tuple[Mistake, Callable[[], None]]] = [
     (
-        swapped(defects.count_sequences_in_memory),
+        swapped(replication.count_sequences_in_memory),
         with_room(test_namespace.test_sequence_numbers_grow_and_sort_and_never_repeat),
     ),
     (
-        swapped(defects.expire_what_a_predecessor_heard),
+        swapped(replication.expire_what_a_predecessor_heard),
         partial(test_masters.test_every_session_gets_a_whole_timeout_from_a_new_master, 0),
     ),
     (
-        swapped(defects.let_go_of_the_session_and_not_of_its_nodes),
+        swapped(replication.let_go_of_the_session_and_not_of_its_nodes),
         with_room(test_namespace.test_a_session_takes_its_ephemeral_nodes_with_it_and_nothing_else),
     ),
     (
-        swapped(defects.take_the_turn_of_whoever_was_before),
+        swapped(replication.take_the_turn_of_whoever_was_before),
         test_locks.test_who_gives_up_is_passed_over_and_leaves_nothing_behind,
     ),
     (a_checkpoint_without_the_count, with_room(test_namespace.test_an_emptied_namespace_keeps_its_count)),

@@ -11,7 +11,7 @@ from ebla.actors.coordination.errors import LimitReached, NotEmpty, SessionExpir
 from ebla.actors.coordination.limits import Limits
 from ebla.actors.coordination.messages import Check, Create, Delete, Set
 from ebla.actors.errors import AlreadyPresent, NotFound, RequestReused, StaleRequest, Throttled
-from ebla.actors.master.catalog import Catalog, CatalogImage
+from ebla.actors.master.catalog.catalog import Catalog
 from ebla.storage.errors import InvalidArgument
 from tests.coordination.room import Room
 
@@ -331,12 +331,10 @@ def test_a_limit_of_answers_that_a_client_could_reach_by_itself_is_refused():
 # -- the catalog around it
 
 
-def test_a_catalog_of_which_nobody_uses_the_namespace_is_saved_as_it_was_before_there_was_one():
+def test_a_checkpoint_has_no_namespace_if_none_is_used():
     empty = Catalog()
     assert len(empty) == 0
-    assert set(msgspec.to_builtins(empty.image())) == {"tables", "tablets", "requests"}
-    old = msgspec.convert({"tables": (), "tablets": (), "requests": ()}, CatalogImage)
-    Catalog().load(old)
+    assert "namespace" not in msgspec.to_builtins(empty.image())
 
 
 def test_an_emptied_namespace_keeps_its_count(room: Room):

@@ -9,7 +9,7 @@ import pytest
 
 from ebla.actors.coordination.errors import NotEmpty, SessionExpired, VersionMismatch
 from ebla.actors.coordination.limits import UNDER_WAY_MAX, Limits
-from ebla.coordination import Check, Create, Delete, Set
+from ebla.coordination.awaited import Check, Create, Delete, Set
 from ebla.errors import AlreadyPresent, ConnectionClosed, InvalidArgument, NotFound, TimedOut
 from tests.coordination.crowd import Process, session
 from tests.master.group_stage import GroupStage, play

@@ -19,10 +19,11 @@ from ebla.actors.coordination.verbs import CoordinationVerbs
 from ebla.actors.ray_shell import Tasks
 from ebla.actors.world import Dispatcher, Role, World
 from ebla.errors import NotFound, SessionExpired, TimedOut, VersionMismatch
+from ebla.link import Link
 from ebla.options import MASTER, ClientWorld
-from ebla.session import Session
-from ebla.sync import Bridge
-from ebla.table import Database, Link
+from ebla.table import Database
+from ebla.transport.bridge import Bridge
+from ebla.transport.session import Session
 from tests.client.loopback import LoopNetwork, RealClock
 
 

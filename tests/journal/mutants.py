@@ -9,9 +9,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from ebla.actors.journal import messages as m
-from ebla.actors.journal import recovery, rules
+from ebla.actors.journal.node import rules
+from ebla.actors.journal.node.rules import Change, View
 from ebla.actors.journal.records import Segment, State
-from ebla.actors.journal.rules import Change, View
+from ebla.actors.journal.writer import recovery
 
 Swap = tuple[Any, str, Any]  # where, which name, what instead
 
@@ -104,11 +105,15 @@ def the_same_epoch_is_promised_twice() -> list[Swap]:
     return [(rules, "is_new", is_new)]
 
 
+def a_writer_moves_on_over_others() -> list[Swap]:
+    return [(rules, "is_overtaken", lambda state, after: False)]
+
+
 def a_promise_leaves_the_segment_open() -> list[Swap]:
     honest = rules.new_epoch
 
-    def new_epoch(view: View, epoch: int, held_ms: int = 0) -> Change:
-        change = honest(view, epoch, held_ms)
+    def new_epoch(view: View, epoch: int, held_ms: int = 0, after: int = 0) -> Change:
+        change = honest(view, epoch, held_ms, after)
         return Change(change.state, dropped=change.dropped, open=view.open)
 
     return [(rules, "new_epoch", new_epoch)]
@@ -161,6 +166,7 @@ MUTANTS: tuple[Callable[[], list[Swap]], ...] = (
     no_fence,
     gaps_are_taken,
     the_same_epoch_is_promised_twice,
+    a_writer_moves_on_over_others,
     a_promise_leaves_the_segment_open,
     whoever_has_promised_may_write,
     empty_segments_are_reported,

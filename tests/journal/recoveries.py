@@ -11,7 +11,7 @@ import asyncio
 import pytest
 
 from ebla.actors.journal.errors import JournalBroken, OutOfSync, QuorumFailed
-from ebla.actors.journal.recovery import End
+from ebla.actors.journal.writer.recovery import End
 from tests.journal.line import DROP, Line, without
 from tests.journal.raw import FIRST, Raw, digest, edits_of
 from tests.journal.stage import Hand, Stage

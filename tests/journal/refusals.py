@@ -9,7 +9,14 @@ import pytest
 
 from ebla.actors.errors import NetworkError, Unavailable
 from ebla.actors.journal import messages as m
-from ebla.actors.journal.errors import ForeignJournal, JournalBroken, NotFormatted, OutOfSync, StaleEpoch
+from ebla.actors.journal.errors import (
+    ForeignJournal,
+    JournalBroken,
+    NotFormatted,
+    OutOfSync,
+    QuorumFailed,
+    StaleEpoch,
+)
 from ebla.storage.errors import Corruption, InvalidArgument
 from tests.journal.line import without
 from tests.journal.raw import FIRST, Raw, digest, edits_of
@@ -25,6 +32,23 @@ async def the_same_epoch_is_promised_once(stage: Stage) -> None:
             await Raw(stage, epoch).promise(A)
         assert (refused.value.epoch, refused.value.promised) == (epoch, 3)
     await Raw(stage, 4).promise(A)
+
+
+async def a_writer_that_was_overtaken_does_not_move_on(stage: Stage) -> None:
+    """Its segment is finalized, and by now a majority has promised a contender, which has written. A node that has not heard
+    of the contender, and those that have, would make a majority for the epoch after the contender's."""
+    writer = stage.hand()
+    await writer.recover()
+    await writer.write(2)
+    await writer.finalize()
+    contender = Raw(stage, writer.session.epoch + 1)
+    await contender.promise(B, C)
+    await contender.start([B, C], 3, writer.end.digest)
+    for node in (B, C):
+        await contender.edits(node, 4, first=3, segment=3, before=writer.end.digest)
+    with pytest.raises(QuorumFailed):
+        await writer.session.new_epoch(contender.epoch + 1)
+    assert stage.view(B).state.promised == stage.view(C).state.promised == contender.epoch
 
 
 async def an_older_writer_is_refused_in_everything(stage: Stage) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from ebla.actors.journal import messages as m
 from ebla.actors.journal.errors import OutOfSync, QuorumFailed, Rejoining, StaleEpoch
-from ebla.actors.journal.rejoin import rejoin_journal
+from ebla.actors.journal.node.rejoin import rejoin_journal
 from tests.journal.line import without
 from tests.journal.raw import FIRST, Raw, digest, edits_of
 from tests.journal.recoveries import A, B, C, fails

@@ -9,15 +9,15 @@ from typing import Any
 from ebla.actors import messages as am
 from ebla.actors.journal import messages as m
 from ebla.actors.journal import records
-from ebla.actors.journal.channel import ChannelStatus
-from ebla.actors.journal.node import JournalNode
+from ebla.actors.journal.node.node import JournalNode
+from ebla.actors.journal.node.rules import View
 from ebla.actors.journal.options import JournalNodeOptions, JournalOptions
-from ebla.actors.journal.reader import JournalReader
 from ebla.actors.journal.records import digest_of, first_digest
-from ebla.actors.journal.recovery import End, recover
-from ebla.actors.journal.rules import View
-from ebla.actors.journal.session import Session, format_journal
-from ebla.actors.journal.writer import JournalWriter
+from ebla.actors.journal.writer.channel import ChannelStatus
+from ebla.actors.journal.writer.reader import JournalReader
+from ebla.actors.journal.writer.recovery import End, recover
+from ebla.actors.journal.writer.session import Session, format_journal
+from ebla.actors.journal.writer.writer import JournalWriter
 from ebla.actors.world import World
 from ebla.chaos.simulation import loop
 from ebla.chaos.simulation.points import Points

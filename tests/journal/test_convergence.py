@@ -10,8 +10,8 @@ import pytest
 
 from ebla.actors.errors import Unavailable
 from ebla.actors.journal.errors import QuorumFailed
-from ebla.actors.journal.reader import Position
-from ebla.actors.journal.writer import JournalWriter
+from ebla.actors.journal.writer.reader import Position
+from ebla.actors.journal.writer.writer import JournalWriter
 from tests.journal.stage import Stage, play
 
 ACT_ONE_S = 60.0

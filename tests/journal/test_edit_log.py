@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
-from ebla.actors.journal.edit_log import QuorumEditLog
 from ebla.actors.journal.errors import QuorumFailed
-from ebla.actors.master.catalog import Catalog
-from ebla.actors.master.checkpoint import DATABASE, Checkpoints
-from ebla.actors.master.edit_log import EditLog
-from ebla.actors.master.edits import Edit, TableDropped, TabletRunning, TabletsForgotten
-from ebla.actors.master.scribe import Scribe
+from ebla.actors.master.catalog.catalog import Catalog
+from ebla.actors.master.catalog.checkpoint import DATABASE, Checkpoints
+from ebla.actors.master.catalog.edit_log import EditLog
+from ebla.actors.master.catalog.edits import Edit, TableDropped, TabletRunning, TabletsForgotten
+from ebla.actors.master.catalog.quorum_edit_log import QuorumEditLog
+from ebla.actors.master.catalog.scribe import Scribe
 from ebla.storage.errors import Corruption
 from tests.journal.line import DROP, Line
 from tests.journal.stage import Stage, play

@@ -9,9 +9,9 @@ import pytest
 from ebla.actors.errors import InvalidArgument, Unavailable
 from ebla.actors.journal import messages as m
 from ebla.actors.journal.errors import LeaseHeld, QuorumFailed, StaleEpoch
-from ebla.actors.journal.holder import Holder, lease_states
 from ebla.actors.journal.options import LeaseLimits
-from ebla.actors.journal.session import Session
+from ebla.actors.journal.writer.holder import Holder, lease_states
+from ebla.actors.journal.writer.session import Session
 from tests.journal.stage import JOURNAL, Stage, play
 
 A, B, C = "journal/a", "journal/b", "journal/c"
@@ -254,6 +254,37 @@ def test_a_holder_whose_epoch_is_over_has_lost_its_lease_for_good():
         stage.cluster.network.heal()
         assert isinstance(await holder.ended(), StaleEpoch)
         assert not holder.holds()
+
+    play(scenario)
+
+
+def test_a_holder_keeps_its_lease_while_its_writer_moves_on_and_the_nodes_help_nobody_else_meanwhile():
+    async def scenario(stage: Stage) -> None:
+        session, holder = hold(stage)
+        await session.new_epoch(1)
+        held: list[bool] = []
+
+        async def look() -> None:
+            while True:
+                held.append(holder.holds())
+                await asyncio.sleep(0.01)
+
+        looking = asyncio.ensure_future(look())
+        for node in (A, B):
+            stage.cluster.state(node).commit_s = (0.5, 0.5)
+        await asyncio.sleep(1.0)
+        moving = asyncio.ensure_future(session.new_epoch(3))
+        await asyncio.sleep(0.1)
+        with pytest.raises(LeaseHeld):
+            await promise(stage, 4, OTHER)
+        await moving
+        await asyncio.sleep(2.0)
+        looking.cancel()
+        assert all(held) and (holder.epoch, holder.lost) == (3, None)
+        for node in stage.nodes:
+            assert (await state(stage, node)).epoch == 3
+            with pytest.raises(LeaseHeld):
+                await promise(stage, 4, OTHER, node)
 
     play(scenario)
 

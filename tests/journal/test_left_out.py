@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import asyncio
 
-from ebla.actors.journal import messages as m
-from ebla.actors.journal.writer import JournalWriter
-from tests.journal.stage import JOURNAL, Stage, play, status_of, writer_of
+from ebla.actors.journal.errors import QuorumFailed
+from ebla.actors.journal.writer.writer import JournalWriter
+from ebla.chaos.simulation.medium import COMMIT_S
+from tests.journal.raw import Raw
+from tests.journal.stage import Stage, play, status_of, writer_of
 
 A, B, C = "journal/a", "journal/b", "journal/c"
+
+
+async def edits_of(stage: Stage) -> list[bytes]:
+    """What the next writer finds."""
+    await writer_of(stage)
+    stage.judge_copies()
+    page = await stage.reader().read_all(stage.reader().beginning())
+    return [edit for _, edit in page.edits]
 
 
 async def until_out_of_sync(writer: JournalWriter, node: str, wanted: bool) -> None:
@@ -60,19 +70,70 @@ def test_a_node_that_was_started_again_while_nobody_writes_is_left_out_and_back_
     play(scenario, segment_s=1000.0, return_s=10.0)
 
 
-def test_a_node_that_promised_a_later_epoch_to_somebody_without_a_majority_is_told_of_with_the_remedy():
+def test_a_node_that_promised_a_later_epoch_to_a_contender_that_failed_is_back_with_an_epoch_above_it():
     async def scenario(stage: Stage) -> None:
         writer = await writer_of(stage)
-        await stage.ask(C, "new_epoch", m.NewEpochRequest(JOURNAL, writer.session.epoch + 1), m.NewEpochReply)
+        began = writer.session.epoch
+        await Raw(stage, began + 5).promise(C)
         await until_out_of_sync(writer, C, True)
-        status = status_of(writer, C)
-        assert status.superseded and status.error.startswith("StaleEpoch: ")
-        assert "back with the next epoch, which `ebla master failover` begins" in str(status)
+        assert status_of(writer, C).error.startswith("StaleEpoch: ")
         await writer.append(b"by A and B")
+        await until_out_of_sync(writer, C, False)
+        assert (writer.failed, writer.session.epoch) == (None, began + 6)
+        stage.cluster.crash(A)
+        await writer.append(b"by B and C")
         writer.close()
+        await stage.cluster.restart(A)
+        assert await edits_of(stage) == [b"by A and B", b"by B and C"]
+
+    play(scenario)
+
+
+def test_a_writer_moves_on_once_for_each_contender_and_not_for_a_node_that_is_gone():
+    async def scenario(stage: Stage) -> None:
         writer = await writer_of(stage)
-        await writer.append(b"by all")
-        assert not status_of(writer, C).out_of_sync
+        await Raw(stage, writer.session.epoch + 1).promise(C)
+        await until_out_of_sync(writer, C, True)
+        stage.cluster.crash(C)
+        await asyncio.sleep(60.0)
+        segment, epoch = writer.segment, writer.session.epoch
+        await asyncio.sleep(120.0)
+        assert (writer.segment, writer.session.epoch) == (segment, epoch), "nobody would come back with more"
+        await stage.cluster.restart(C)
+        await until_out_of_sync(writer, C, False)
+        epoch = writer.session.epoch
+        await asyncio.sleep(120.0)
+        assert writer.session.epoch == epoch, "once is enough"
+
+    play(scenario, segment_s=1000.0)
+
+
+def test_a_writer_does_not_move_on_when_a_majority_promised_a_contender():
+    async def scenario(stage: Stage) -> None:
+        writer = await writer_of(stage)
+        await writer.append(b"acknowledged")
+        contender = Raw(stage, writer.session.epoch + 1)
+        await contender.promise(C)
+        await until_out_of_sync(writer, C, True)
+        await contender.promise(B)
+        assert isinstance(await writer.ended(), QuorumFailed)
+        assert await edits_of(stage) == [b"acknowledged"]
+
+    play(scenario)
+
+
+def test_what_is_on_its_way_to_a_slow_node_arrives_in_the_epoch_that_it_was_sent_in():
+    async def scenario(stage: Stage) -> None:
+        writer = await writer_of(stage)
+        await Raw(stage, writer.session.epoch + 1).promise(C)
+        await until_out_of_sync(writer, C, True)
+        stage.cluster.state(B).commit_s = (0.3, 0.3)
+        writing = [asyncio.ensure_future(writer.append(b"x%d" % number)) for number in range(20)]
+        await asyncio.gather(*writing, writer.roll())
+        stage.cluster.state(B).commit_s = COMMIT_S
+        await asyncio.sleep(5.0)
+        assert not any(status.out_of_sync or status.error for status in writer.statuses())
+        assert [stage.view(node).last for node in (A, B, C)] == [writer.committed] * 3
 
     play(scenario)
 

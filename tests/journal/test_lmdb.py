@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from ebla.actors.journal import messages as m
-from ebla.actors.journal.node import JournalNode
+from ebla.actors.journal.node.node import JournalNode
 from ebla.actors.journal.options import JournalNodeOptions, JournalOptions
-from ebla.actors.journal.reader import JournalReader
-from ebla.actors.journal.session import format_journal
-from ebla.actors.journal.writer import JournalWriter
+from ebla.actors.journal.writer.reader import JournalReader
+from ebla.actors.journal.writer.session import format_journal
+from ebla.actors.journal.writer.writer import JournalWriter
 from ebla.actors.ray_shell import Tasks
 from ebla.actors.world import Dispatcher, World
 from ebla.storage.errors import Damaged, DirectoryLocked
-from ebla.storage.lmdb_disk import LmdbDisk
+from ebla.storage.lmdb.disk import LmdbDisk
 from tests.client.loopback import LoopNetwork, RealClock
 
 JOURNAL = m.JournalId("edits", "one")

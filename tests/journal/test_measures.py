@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from ebla.actors.figures import Figures, FiguresRequest
-from ebla.actors.journal import measures
 from ebla.actors.journal.messages import JournalId
+from ebla.actors.journal.node import measures
 from ebla.actors.journal.options import JournalOptions
 from ebla.actors.journal.records import STATE, STATE_KEY
-from ebla.actors.journal.session import format_journal
-from ebla.actors.journal.writer import JournalWriter
+from ebla.actors.journal.writer import measures as writer_measures
+from ebla.actors.journal.writer.session import format_journal
+from ebla.actors.journal.writer.writer import JournalWriter
 from ebla.storage.environment import Put
 from ebla.storage.errors import Corruption
 from tests.figures import by_series, kinds, listed, told
@@ -21,7 +22,7 @@ from tests.journal.test_writer import A, C, writer_of
 
 
 def lines(writer: JournalWriter) -> dict[str, float]:
-    return by_series(measures.measure_lines(writer.statuses()))
+    return by_series(writer_measures.measure_lines(writer.statuses()))
 
 
 def test_the_figures_of_a_node_follow_what_is_written_to_it() -> None:

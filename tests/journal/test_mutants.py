@@ -23,6 +23,7 @@ KILLERS = {
     mutants.no_fence: refusals.a_newer_epoch_overtakes_a_download,
     mutants.gaps_are_taken: refusals.edits_follow_one_another,
     mutants.the_same_epoch_is_promised_twice: refusals.the_same_epoch_is_promised_once,
+    mutants.a_writer_moves_on_over_others: refusals.a_writer_that_was_overtaken_does_not_move_on,
     mutants.a_promise_leaves_the_segment_open: refusals.a_promise_closes_the_open_segment,
     mutants.whoever_has_promised_may_write: refusals.only_who_started_a_segment_writes_into_it,
     mutants.empty_segments_are_reported: refusals.an_empty_segment_is_as_good_as_none,

@@ -9,7 +9,7 @@ import pytest
 
 from ebla.actors.errors import NotDelivered
 from ebla.actors.journal.errors import JournalBroken, QuorumFailed
-from ebla.actors.journal.reader import Position
+from ebla.actors.journal.writer.reader import Position
 from ebla.storage.errors import InvalidArgument
 from tests.journal import mutants
 from tests.journal.line import Line

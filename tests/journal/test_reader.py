@@ -8,8 +8,8 @@ import pytest
 
 from ebla.actors.errors import Unavailable
 from ebla.actors.journal.errors import EditsGone, JournalBroken, QuorumFailed
-from ebla.actors.journal.reader import JournalReader, Position
-from ebla.actors.journal.writer import JournalWriter
+from ebla.actors.journal.writer.reader import JournalReader, Position
+from ebla.actors.journal.writer.writer import JournalWriter
 from ebla.storage.errors import Corruption
 from tests.journal.line import Line
 from tests.journal.raw import digest, edits_of

@@ -6,7 +6,7 @@ import pytest
 
 from ebla.actors.journal import messages as m
 from ebla.actors.journal.errors import JournalBroken
-from ebla.actors.journal.recovery import choose
+from ebla.actors.journal.writer.recovery import choose
 from tests.journal.recoveries import SCENARIOS
 from tests.journal.stage import play
 

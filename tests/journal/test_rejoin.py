@@ -12,10 +12,10 @@ import pytest
 from msgspec.structs import replace as changed
 
 from ebla.actors.errors import AlreadyPresent, NotDelivered
-from ebla.actors.journal import journal, rejoin, rules
 from ebla.actors.journal.errors import NotFormatted, QuorumFailed
-from ebla.actors.journal.rejoin import rejoin_journal
-from ebla.actors.journal.writer import JournalWriter
+from ebla.actors.journal.node import journal, rejoin, rules
+from ebla.actors.journal.node.rejoin import rejoin_journal
+from ebla.actors.journal.writer.writer import JournalWriter
 from ebla.storage.errors import EblaError, InvalidArgument
 from tests.journal import mutants, rejoining
 from tests.journal.line import Line

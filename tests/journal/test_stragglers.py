@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from ebla.actors.journal.errors import QuorumFailed
-from ebla.actors.journal.writer import JournalWriter
+from ebla.actors.journal.writer.writer import JournalWriter
 from tests.journal.line import Line
 from tests.journal.stage import Stage, play, writer_of
 

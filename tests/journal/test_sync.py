@@ -9,7 +9,7 @@ import pytest
 from ebla.actors.errors import AlreadyPresent
 from ebla.actors.journal import messages as m
 from ebla.actors.journal.errors import NotFormatted, OutOfSync, QuorumFailed
-from ebla.actors.journal.session import format_journal, has_journal
+from ebla.actors.journal.writer.session import format_journal, has_journal
 from ebla.storage.errors import Corruption, EblaError, InvalidArgument
 from tests.journal.line import DROP, Line, without
 from tests.journal.raw import Raw, digest

@@ -9,7 +9,7 @@ import pytest
 from ebla.actors.errors import Unavailable
 from ebla.actors.journal.errors import JournalBroken, QuorumFailed
 from ebla.actors.journal.options import JournalOptions
-from ebla.actors.journal.writer import MARKER, JournalWriter
+from ebla.actors.journal.writer.writer import MARKER, JournalWriter
 from ebla.storage.errors import InvalidArgument
 from tests.journal.line import DROP, Line, without
 from tests.journal.raw import Raw

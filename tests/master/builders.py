@@ -6,9 +6,9 @@ import random
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from ebla.actors.master import requests
-from ebla.actors.master.catalog import Catalog
-from ebla.actors.master.edits import Edit, TabletAssigned, TabletRunning
+from ebla.actors.master.catalog.catalog import Catalog
+from ebla.actors.master.catalog.edits import Edit, TabletAssigned, TabletRunning
+from ebla.actors.master.tables import requests
 from ebla.actors.messages import (
     CreateTableRequest,
     HeartbeatRequest,
@@ -17,9 +17,13 @@ from ebla.actors.messages import (
     ServerInstance,
     TabletReport,
 )
-from ebla.actors.tablet.raft.messages import Configuration, Peer
+from ebla.actors.replication.configuration import (
+    Configuration,
+    Peer,
+)
 from ebla.chaos.simulation import loop
-from ebla.chaos.simulation.disk import DurableState, MemoryDisk
+from ebla.chaos.simulation.disk import MemoryDisk
+from ebla.chaos.simulation.medium import DurableState
 from ebla.storage.environment import Environment
 from ebla.storage.schema import Column, Hash, Partitioning, TableSchema
 

@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 from ebla.actors import messages as m
 from ebla.actors.errors import NetworkError, NotActive, NotFound, NotRunning, Unavailable
 from ebla.actors.journal.messages import JournalId
-from ebla.actors.journal.node import JournalNode
+from ebla.actors.journal.node.node import JournalNode
 from ebla.actors.journal.options import JournalNodeOptions, JournalOptions
-from ebla.actors.journal.session import format_journal
-from ebla.actors.master.group import GroupMaster
+from ebla.actors.journal.writer.session import format_journal
+from ebla.actors.master.leadership.group import GroupMaster
 from ebla.actors.master.options import GroupOptions, MasterOptions
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.server import TabletServer
@@ -24,8 +24,8 @@ from ebla.chaos.simulation import loop
 from ebla.chaos.simulation.points import Points
 from ebla.chaos.simulation.world import SimulatedCluster
 from ebla.options import ClientWorld
-from ebla.session import Session
-from ebla.storage.altered import Change
+from ebla.storage.rows.altered import Change
+from ebla.transport.session import Session
 from tests.master.builders import create_request
 
 T = TypeVar("T")

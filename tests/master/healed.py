@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from ebla.actors import messages as m
 from ebla.actors.master.options import MasterOptions
-from ebla.actors.repair_messages import SILENT
-from ebla.actors.tablet.raft.messages import Configuration, Peer
+from ebla.actors.replication.configuration import (
+    Configuration,
+    Peer,
+)
+from ebla.actors.replication.health import SILENT
 from tests.master.stage import MASTER, Stage
 
 OPTIONS = MasterOptions(

@@ -8,13 +8,13 @@ from typing import Any
 
 from ebla import aio
 from ebla.actors.master.server import MasterOptions
-from ebla.actors.repair_messages import MembersReply
+from ebla.actors.messages.repair import MembersReply
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.server import TabletServer
 from ebla.actors.world import World
 from ebla.options import ClientWorld
-from ebla.session import Session
 from ebla.storage.errors import EblaError
+from ebla.transport.session import Session
 from tests.master.stage import MASTER, Stage
 
 HOSTS = ("a", "b", "c", "d")

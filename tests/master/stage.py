@@ -6,13 +6,18 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from ebla.actors import messages as m
 from ebla.actors.errors import NetworkError, NotFound, NotRunning, Unavailable
+from ebla.actors.master.catalog.catalog import Catalog
+from ebla.actors.master.catalog.lineage import LineageImage
+from ebla.actors.master.catalog.records import CatalogImage
 from ebla.actors.master.server import Master, MasterOptions
 from ebla.actors.world import World
 from ebla.chaos.simulation import loop
 from ebla.chaos.simulation.world import SimulatedCluster
-from ebla.storage.altered import Change
+from ebla.storage.rows.altered import Change
 from tests.master.builders import create_request
 from tests.master.toy_tablet_server import Fairy, Script, ToyTabletServer
 
@@ -35,6 +40,11 @@ class Points:
 
     def reached(self, mark: str) -> None:
         self.passed[mark] = self.passed.get(mark, 0) + 1
+
+
+def content(catalog: Catalog) -> CatalogImage:
+    """All of it, but for which masters served from it."""
+    return replace(catalog.image(), lineage=LineageImage())
 
 
 class Stage:

@@ -17,8 +17,8 @@ from ebla.actors.errors import (
     TableDropped,
 )
 from ebla.actors.master.server import MasterOptions
-from ebla.storage.altered import AddColumn, DropColumn, RenameColumn
 from ebla.storage.errors import InvalidArgument
+from ebla.storage.rows.altered import AddColumn, DropColumn, RenameColumn
 from ebla.storage.schema import Column
 from tests.master import group_stage
 from tests.master.builders import create_request, schema

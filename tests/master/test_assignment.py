@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ebla.actors.master import catalog as c
-from ebla.actors.master import edits as e
-from ebla.actors.master.assignment import EDITS_MAX, Assignment, Candidate, Load
+from ebla.actors.master.catalog import catalog as c
+from ebla.actors.master.catalog import edits as e
+from ebla.actors.master.cluster.assignment import EDITS_MAX, Assignment, Candidate, Load
 from tests.master.builders import Story
 
 

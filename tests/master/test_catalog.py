@@ -9,11 +9,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from ebla.actors.errors import RequestReused, StaleRequest
-from ebla.actors.master import catalog as c
-from ebla.actors.master import edits as e
-from ebla.actors.master import requests
+from ebla.actors.master.catalog import catalog as c
+from ebla.actors.master.catalog import edits as e
+from ebla.actors.master.catalog.records import decode_image, encode_image
+from ebla.actors.master.tables import requests
 from ebla.actors.messages import DropTableRequest
-from ebla.actors.tablet.raft.messages import Configuration, Peer
+from ebla.actors.replication.configuration import (
+    Configuration,
+    Peer,
+)
 from tests.master.builders import Story, configuration, create_request
 
 
@@ -95,10 +99,10 @@ def test_tombstones_stay_known_until_the_server_holds_the_tablet_again_or_is_ano
 def test_an_image_from_before_there_was_maintenance_has_nobody_in_it():
     story = Story()
     story.apply(e.ServerDraining("tablet-server/a", True), e.ServerMaintained("tablet-server/b", True))
-    told = msgspec.msgpack.decode(c.encode_image(story.catalog.image()))
+    told = msgspec.msgpack.decode(encode_image(story.catalog.image()))
     assert told.pop("maintained") == ["tablet-server/b"]
     older = c.Catalog()
-    older.load(c.decode_image(msgspec.msgpack.encode(told)))
+    older.load(decode_image(msgspec.msgpack.encode(told)))
     assert (list(older.draining), list(older.maintained)) == (["tablet-server/a"], [])
 
 

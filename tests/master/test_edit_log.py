@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ebla.actors.master.catalog import Catalog
-from ebla.actors.master.checkpoint import CHUNK_BYTES, Checkpoints
-from ebla.actors.master.edit_log import LocalEditLog
-from ebla.actors.master.edits import Edit, TabletRunning
-from ebla.chaos.simulation.disk import DurableState
+from ebla.actors.master.catalog.catalog import Catalog
+from ebla.actors.master.catalog.checkpoint import CHUNK_BYTES, Checkpoints
+from ebla.actors.master.catalog.edit_log import LocalEditLog
+from ebla.actors.master.catalog.edits import Edit, TabletRunning
+from ebla.chaos.simulation.medium import DurableState
 from ebla.storage.environment import Delete, Environment, Put
 from ebla.storage.errors import Corruption, DiskFailed
 from tests.master.builders import Story, in_memory
@@ -44,7 +44,7 @@ def test_what_was_appended_comes_back_in_order_and_appending_goes_on():
 
 
 def test_a_log_longer_than_one_page_comes_back_whole(monkeypatch):
-    monkeypatch.setattr("ebla.actors.master.edit_log._PAGE", 7)
+    monkeypatch.setattr("ebla.actors.master.catalog.edit_log._PAGE", 7)
 
     async def scenario(environment: Environment, state: DurableState) -> None:
         await filled(environment, 30)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 
-from ebla.actors.master import edits as e
-from ebla.actors.master.errands import Errand, Errands
+from ebla.actors.master.catalog import edits as e
+from ebla.actors.master.cluster.servers import Servers
+from ebla.actors.master.errands.errands import Errand, Errands
 from ebla.actors.master.options import MasterOptions
-from ebla.actors.master.servers import Servers
-from ebla.actors.tablet.raft.messages import Peer
+from ebla.actors.replication.configuration import Peer
 from tests.master.builders import Story, configuration, heartbeat
 
 OPTIONS = MasterOptions(

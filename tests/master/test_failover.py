@@ -10,8 +10,10 @@ from msgspec.structs import replace
 from ebla.actors import messages as m
 from ebla.actors.errors import NotActive
 from ebla.actors.journal.errors import JournalBroken
+from ebla.actors.journal.messages import Claim, NewEpochReply, NewEpochRequest
+from ebla.actors.master.messages import JournalWriterStatus
 from tests.master.builders import create_request
-from tests.master.group_stage import GroupStage, play
+from tests.master.group_stage import JOURNAL, GroupStage, play
 from tests.master.test_standby import fill, same
 
 
@@ -59,6 +61,31 @@ def test_a_killed_master_is_followed_by_a_standby_that_knows_everything(seed: in
         assert stage.served == [first, stage.other(first), first]
 
     play(scenario, seed)
+
+
+def test_a_reign_goes_on_while_its_writer_moves_on_to_bring_back_a_journal_node():
+    async def scenario(stage: GroupStage) -> None:
+        active = await stage.ready()
+        began = (await stage.at(active, "journal_writer", m.Empty(), JournalWriterStatus)).epoch
+        contender = NewEpochRequest(JOURNAL, began + 1, Claim(stage.other(active), "gone by now", 2000))
+        # Its lease there has run out while it was cut off from the active master.
+        stage.cluster.network.cut(active, stage.journals[2])
+        await asyncio.sleep(3.0)
+        await stage.at(stage.journals[2], "new_epoch", contender, NewEpochReply)
+        stage.cluster.network.heal()
+        for _ in range(40):
+            await stage.names()
+            await asyncio.sleep(0.5)
+        told = await stage.at(active, "journal_writer", m.Empty(), JournalWriterStatus)
+        assert told.epoch > began + 1
+        assert not any(node.out_of_sync for node in told.nodes)
+        stage.cluster.crash(stage.journals[0])
+        await stage.create("flights")
+        assert stage.served == [active]
+        stage.cluster.crash(active)
+        assert await stage.names() == ["flights"]
+
+    play(scenario)
 
 
 @pytest.mark.parametrize("point", ["master.create_table.before_edit", "master.create_table.after_edit"])

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from ebla.actors.incarnations import Incarnations
-from ebla.actors.journal.edit_log import QuorumEditLog
-from ebla.actors.journal.holder import Holder
-from ebla.actors.journal.lease import Lease
-from ebla.actors.master import reign
-from ebla.actors.master.group import GroupMaster
-from ebla.actors.master.reign import Reign
-from ebla.actors.master.servers import Servers
-from ebla.actors.master.standby import Standby
-from ebla.actors.tablet.reporter import Reporter
+from ebla.actors.journal.node.lease import Lease
+from ebla.actors.journal.writer.holder import Holder
+from ebla.actors.master.catalog.quorum_edit_log import QuorumEditLog
+from ebla.actors.master.cluster.servers import Servers
+from ebla.actors.master.leadership import active_term
+from ebla.actors.master.leadership.active_term import Reign
+from ebla.actors.master.leadership.group import GroupMaster
+from ebla.actors.master.leadership.standby import Standby
+from ebla.actors.tablet.upkeep.reporter import Reporter
 from tests.journal import test_lease
 from tests.master import test_failover, test_standby, test_take_over
 from tests.mistakes import found
@@ -96,7 +96,7 @@ def answers_without_a_lease(patch: pytest.MonkeyPatch) -> None:
 
 
 def errands_without_a_lease(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(reign, "_WhileHeld", lambda network, holder: network)
+    patch.setattr(active_term, "_WhileHeld", lambda network, holder: network)
 
 
 def what_was_recovered_is_not_read(patch: pytest.MonkeyPatch) -> None:

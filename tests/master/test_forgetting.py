@@ -8,9 +8,13 @@ import pytest
 
 from ebla.actors import messages as m
 from ebla.actors.errors import NotFound, Unavailable
-from ebla.actors.master.catalog import Catalog, decode_image, encode_image
+from ebla.actors.master.catalog.catalog import Catalog
+from ebla.actors.master.catalog.records import (
+    decode_image,
+    encode_image,
+)
 from ebla.actors.master.messages import DrainReply, DrainRequest, ForgetReply, ForgetRequest
-from ebla.chaos.simulation.disk import DurableState
+from ebla.chaos.simulation.medium import DurableState
 from ebla.storage.errors import Forgotten, InvalidArgument, OldCopy
 from tests.master.healed import OPTIONS as TOYS
 from tests.master.healed import opened
@@ -73,7 +77,7 @@ def test_a_forgotten_host_is_not_told_of_and_nobody_waits_for_it() -> None:
 @pytest.mark.parametrize("master_restarts", [False, True])
 def test_the_directory_of_a_forgotten_host_is_given_up_when_it_returns(master_restarts: bool) -> None:
     async def scenario(stage: Stage) -> None:
-        stage.cluster.tolerates = lambda address, error: isinstance(error, OldCopy)
+        stage.cluster.tolerates = lambda address, error, directory: isinstance(error, OldCopy)
         tablets = await lost(stage)
         (uuid,) = (await forget(stage)).uuids
         if master_restarts:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ebla.actors.master.healing import (
+from ebla.actors.master.rules.healing import (
     Action,
     Add,
     Evict,
@@ -22,9 +22,20 @@ from ebla.actors.master.healing import (
     settled,
     stands_without,
 )
-from ebla.actors.repair_messages import HEALTHY, LOST, SILENT, UNHEALTHY, UNKNOWN
+from ebla.actors.replication.configuration import (
+    NON_VOTER,
+    VOTER,
+    Configuration,
+    Peer,
+)
+from ebla.actors.replication.health import (
+    HEALTHY,
+    LOST,
+    SILENT,
+    UNHEALTHY,
+    UNKNOWN,
+)
 from ebla.actors.tablet.raft.membership import check_change
-from ebla.actors.tablet.raft.messages import NON_VOTER, VOTER, Configuration, Peer
 
 WORDS = {".": SILENT, "!": UNHEALTHY, "x": LOST, "?": UNKNOWN}
 

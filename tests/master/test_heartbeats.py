@@ -8,7 +8,10 @@ import pytest
 
 from ebla.actors import messages as m
 from ebla.actors.errors import OldCopy, Throttled
-from ebla.actors.tablet.raft.messages import Configuration, Peer
+from ebla.actors.replication.configuration import (
+    Configuration,
+    Peer,
+)
 from tests.master.builders import configuration, heartbeat, replica, report
 from tests.master.stage import MASTER, Stage, play
 
@@ -28,7 +31,7 @@ def test_a_forgetful_master_never_deletes_data():
         assert stage.replicas() == 24
         assert not any(script.deletes for script in stage.scripts.values())
         status = await stage.status()
-        assert (status.tables, status.tablets_unknown, status.edits) == (0, 24, 0)
+        assert (status.tables, status.tablets_unknown, status.edits) == (0, 24, 1)
         await stage.create("three")
         await stage.running("three")
         await stage.drop("three")
@@ -117,7 +120,7 @@ def test_an_earlier_incarnation_is_refused_and_changes_nothing():
         await stage.open()
         beat = heartbeat("x", 2, register=True, report=report(full=True, sequence=1))
         assert await stage.ask("heartbeat", beat, m.HeartbeatReply) == m.HeartbeatReply(
-            stage.master.instance, False, False, (beat.instance,)
+            stage.master.instance, False, False, (beat.instance,), stage.master.catalog.lineage.version
         )
         for register in (True, False):
             with pytest.raises(OldCopy, match="shows number 1, and master/m has heard 2"):

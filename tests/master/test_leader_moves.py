@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from ebla.actors.master.messages import MoveReplicaRequest
-from ebla.actors.repair_messages import MembersReply
+from ebla.actors.messages.repair import MembersReply
 from ebla.actors.tablet.server import TabletServer
 from ebla.errors import Unavailable
 from tests.master.real_servers import (

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from ebla.actors.master import requests
 from ebla.actors.master.server import MasterOptions
-from ebla.storage.altered import AddColumn, RenameColumn
+from ebla.actors.master.tables import requests
 from ebla.storage.errors import InvalidArgument, OverLimit
+from ebla.storage.rows.altered import AddColumn, RenameColumn
 from ebla.storage.schema import Column, Partitioning, Range, TableSchema
 from tests.master.builders import create_request
 from tests.master.stage import MASTER, Stage, play

@@ -18,7 +18,7 @@ from ebla.actors.master.messages import (
     MaintainRequest,
     MoveReplicaRequest,
 )
-from ebla.actors.repair_messages import SILENT
+from ebla.actors.replication.health import SILENT
 from ebla.actors.tablet.server import RECORDS
 from ebla.storage.errors import Corruption, InvalidArgument
 from tests.master import group_stage, real_servers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ebla.actors.coordination import messages as c
 from ebla.actors.figures import Figures, FiguresRequest
-from ebla.actors.journal.measures import LINE
+from ebla.actors.journal.writer.measures import LINE
 from ebla.actors.master import measures
 from ebla.actors.master.messages import DrainReply, DrainRequest, HandOverReply, HandOverRequest
 from ebla.actors.messages import Empty

@@ -16,7 +16,7 @@ from ebla.actors.master.messages import (
     MoveReplicaRequest,
     RemoveReplicaRequest,
 )
-from ebla.actors.repair_messages import SILENT
+from ebla.actors.replication.health import SILENT
 from ebla.storage.errors import InvalidArgument
 from tests.master.healed import (
     OPTIONS,

@@ -12,11 +12,11 @@ from ebla.actors.errors import NetworkError, NotActive, NotRunning, Unavailable
 from ebla.actors.fault_points import MOVE_POINTS
 from ebla.actors.journal.errors import QuorumFailed
 from ebla.actors.journal.messages import JournalId
-from ebla.actors.journal.node import JournalNode
+from ebla.actors.journal.node.node import JournalNode
 from ebla.actors.journal.options import JournalNodeOptions, JournalOptions
-from ebla.actors.journal.session import format_journal
-from ebla.actors.master.group import GroupMaster
-from ebla.actors.master.mover import CatalogMover, Moved
+from ebla.actors.journal.writer.session import format_journal
+from ebla.actors.master.leadership.group import GroupMaster
+from ebla.actors.master.leadership.mover import CatalogMover, Moved
 from ebla.actors.master.options import GroupOptions, MasterOptions
 from ebla.actors.master.server import Master
 from ebla.actors.tablet.options import TabletServerOptions
@@ -26,8 +26,8 @@ from ebla.chaos.simulation import loop
 from ebla.chaos.simulation.points import Points
 from ebla.chaos.simulation.world import SimulatedCluster
 from ebla.options import ClientWorld
-from ebla.session import Session
 from ebla.storage.errors import InvalidArgument
+from ebla.transport.session import Session
 from tests.master.builders import create_request
 from tests.master.group_stage import MASTER
 

@@ -14,11 +14,18 @@ from ebla.actors.master.messages import (
     MoveReplicaRequest,
     RemoveReplicaRequest,
 )
-from ebla.actors.repair_messages import DELETED, RUNNING, MembersReply, UnsafeChangeRequest
-from ebla.actors.tablet.raft.messages import Configuration
+from ebla.actors.messages.repair import (
+    MembersReply,
+    UnsafeChangeRequest,
+)
+from ebla.actors.replication.configuration import Configuration
+from ebla.actors.replication.health import (
+    DELETED,
+    RUNNING,
+)
 from ebla.actors.tablet.server import RECORDS
-from ebla.storage.altered import AddColumn
 from ebla.storage.errors import Corruption, DiskFull, InvalidArgument
+from ebla.storage.rows.altered import AddColumn
 from ebla.storage.schema import Column
 from tests.master.real_servers import (
     HOSTS,
@@ -191,7 +198,7 @@ def test_nothing_new_comes_to_a_server_whose_data_directories_are_all_lost():
         await stage.create("flights", buckets=8)
         tablets = [tablet.tablet for tablet in (await stage.running("flights")).tablets]
         assert {tuple(voters(stage, tablet)) for tablet in tablets} == {("a", "c", "d")}
-        with pytest.raises(InvalidArgument, match="lost its data directories"):
+        with pytest.raises(InvalidArgument, match="lost its data directories; choose another"):
             await asked(stage, "move_replica", MoveReplicaRequest(tablets[0], "a", "b"))
 
     play(scenario, 0, OPTIONS)

@@ -125,6 +125,39 @@ def test_a_kept_table_goes_when_its_time_is_over_or_when_it_is_dropped_by_its_id
     play(scenario, options=MasterOptions(**OPTIONS))
 
 
+def test_a_wall_clock_that_steps_ahead_ends_no_reserve():
+    async def scenario(stage: Stage) -> None:
+        await stage.open("a", "b", "c")
+        info = await stage.create("flights")
+        await stage.running("flights")
+        await stage.drop("flights", reserve_s=3600.0)
+        stage.cluster.clock(MASTER).wall_offset_us += 7_200_000_000
+        await asyncio.sleep(60.0)
+        assert [kept.table for kept in await stage.kept()] == [info.table]
+        await stage.recall("flights")
+
+    play(scenario, options=MasterOptions(**OPTIONS))
+
+
+def test_a_reserve_counts_the_time_in_which_a_master_is_active():
+    async def scenario(stage: Stage) -> None:
+        await stage.open("a", "b", "c")
+        await stage.create("flights")
+        await stage.running("flights")
+        await asyncio.sleep(100.0)  # what passed before it was dropped does not count
+        await stage.drop("flights", reserve_s=300.0)
+        await asyncio.sleep(200.0)
+        stage.cluster.crash(MASTER)
+        await asyncio.sleep(1000.0)
+        await stage.cluster.restart(MASTER)
+        await asyncio.sleep(90.0)
+        assert len(await stage.kept()) == 1
+        await asyncio.sleep(80.0)  # a minute at most is not counted where a master ends
+        assert await stage.kept() == []
+
+    play(scenario, options=MasterOptions(**OPTIONS))
+
+
 def test_the_operator_sets_how_long_a_table_is_kept_and_a_drop_may_say_otherwise():
     async def scenario(stage: Stage) -> None:
         await stage.open("a", "b", "c")

@@ -5,14 +5,17 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from ebla.actors.master import edits as e
-from ebla.actors.master import repairs
-from ebla.actors.master.healing import Add, Stay
+from ebla.actors.master.catalog import edits as e
+from ebla.actors.master.cluster.reports import Views
+from ebla.actors.master.cluster.servers import Servers
 from ebla.actors.master.options import MasterOptions
-from ebla.actors.master.repairs import Repair, Repairs
-from ebla.actors.master.reports import Views
-from ebla.actors.master.servers import Servers
-from ebla.actors.tablet.raft.messages import Configuration, Peer
+from ebla.actors.master.repair import repairs
+from ebla.actors.master.repair.repairs import Repair, Repairs
+from ebla.actors.master.rules.healing import Add, Stay
+from ebla.actors.replication.configuration import (
+    Configuration,
+    Peer,
+)
 from tests.master.builders import Story, configuration, heartbeat, replica, report
 
 OPTIONS = MasterOptions(unresponsive_s=10.0)

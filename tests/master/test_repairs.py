@@ -8,7 +8,7 @@ import pytest
 
 from ebla.actors.errors import AlreadyInProgress
 from ebla.actors.fault_points import MEMBER_POINTS
-from ebla.actors.repair_messages import LOST
+from ebla.actors.replication.health import LOST
 from tests.master.healed import (
     OPTIONS,
     configuration,

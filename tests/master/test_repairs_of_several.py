@@ -6,9 +6,9 @@ import pytest
 
 from ebla.actors import messages as m
 from ebla.actors.errors import NotActive
-from ebla.actors.master.catalog import Catalog
+from ebla.actors.master.catalog.catalog import Catalog
 from ebla.actors.master.messages import DrainReply, DrainRequest, MoveReplicaRequest
-from ebla.actors.repair_messages import MembersReply
+from ebla.actors.messages.repair import MembersReply
 from tests.master.group_stage import GroupStage, play
 
 

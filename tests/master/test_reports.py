@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from ebla.actors.master import catalog as c
-from ebla.actors.master import edits as e
-from ebla.actors.master.reports import Views, durable_changes
+from ebla.actors.master.catalog import catalog as c
+from ebla.actors.master.catalog import edits as e
+from ebla.actors.master.cluster.reports import Views, durable_changes
 from ebla.actors.messages import TabletReport
-from ebla.actors.tablet.raft.messages import Configuration
+from ebla.actors.replication.configuration import Configuration
 from tests.master.builders import Story, configuration, replica, report
 
 ABC = configuration("a", "b", "c")
@@ -305,3 +305,22 @@ def test_a_replica_outside_the_configuration_is_a_stray_unless_its_own_is_newer_
     assert not views.strays
     take(story, views, "z", report(replica(tablet, configuration("a", "b", "c", "z", index=6), "a")))
     assert not views.strays and story.catalog.tablets[tablet].member("z") is not None
+
+
+def test_a_replica_that_came_late_is_deleted_once_the_present_leader_has_said_that_it_adds_nobody():
+    story, views = Story(), Views()
+    tablet = story.running("a", "b", "c")
+    coming = configuration("a", "b", "c", "z", index=5)
+    take(story, views, "z", report(replica(tablet, ABC)))
+    excluded = [views.excluded_in(story.catalog, tablet, "z")]
+    for uuid, said in (
+        ("b", report(replica(tablet, ABC, "a"))),
+        ("a", lead(tablet, ABC, "a", pending=coming)),
+        ("a", lead(tablet, ABC, "a")),
+        ("b", report(replica(tablet, ABC, "b", term=2))),
+        ("b", lead(tablet, ABC, "b", term=2)),
+        ("b", lead(tablet, ABC, "b", term=2, pending=coming)),
+    ):
+        take(story, views, uuid, said)
+        excluded.append(views.excluded_in(story.catalog, tablet, "z"))
+    assert excluded == [0, 0, None, 1, 0, 2, None]

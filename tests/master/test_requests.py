@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from ebla.actors.errors import Unavailable
-from ebla.actors.master import requests
 from ebla.actors.master.options import MasterOptions
+from ebla.actors.master.tables import requests
 from ebla.storage.errors import InvalidArgument
 from ebla.storage.schema import Column, TableSchema
 from tests.master.builders import create_request, schema

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ebla.actors.master.servers import Servers
+from ebla.actors.master.cluster.servers import Servers
 from ebla.storage.errors import InvalidArgument
 from tests.master.builders import heartbeat, report
 

@@ -9,12 +9,13 @@ import xxhash
 
 from ebla.actors import messages as m
 from ebla.actors.journal.errors import ForeignJournal, JournalBroken
-from ebla.actors.master.catalog import Catalog, encode_image
-from ebla.actors.master.checkpoint import Mark, image_of
+from ebla.actors.master.catalog.catalog import Catalog
+from ebla.actors.master.catalog.checkpoint import Mark, image_of
+from ebla.actors.master.catalog.records import encode_image
+from ebla.actors.master.leadership.standby import Standby
 from ebla.actors.master.messages import CheckpointChunk
 from ebla.actors.master.options import GroupOptions
 from ebla.actors.master.server import Master
-from ebla.actors.master.standby import Standby
 from ebla.storage.errors import InvalidArgument
 from tests.master.builders import create_request
 from tests.master.group_stage import JOURNAL, MASTER, GroupStage, play

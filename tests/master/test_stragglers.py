@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from ebla.actors.master.messages import MoveReplicaRequest
-from ebla.actors.repair_messages import DeleteTabletRequest
-from ebla.actors.tablet.deletion import Deletion
+from ebla.actors.messages.repair import DeleteTabletRequest
+from ebla.actors.tablet.lifecycle.deletion import Deletion
 from tests.master.real_servers import HOSTS, OPTIONS, asked, healed, open_stage, role, server, voters
 from tests.master.stage import MASTER, Stage, play
 

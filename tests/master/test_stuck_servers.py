@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from ebla.actors.repair_messages import SILENT
-from ebla.actors.tablet.copy_job import Job
-from ebla.actors.tablet.copying import Copies
+from ebla.actors.replication.health import SILENT
+from ebla.actors.tablet.copy.copies import Copies
+from ebla.actors.tablet.copy.job import Job
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.server import TabletServer
 from tests.master.real_servers import (

@@ -25,9 +25,16 @@ from ebla.actors.errors import (
     Unavailable,
     WrongServer,
 )
-from ebla.actors.repair_messages import HEALTHY, REMOVE, UNKNOWN
+from ebla.actors.messages.repair import REMOVE
+from ebla.actors.replication.configuration import (
+    Configuration,
+    Peer,
+)
+from ebla.actors.replication.health import (
+    HEALTHY,
+    UNKNOWN,
+)
 from ebla.actors.tablet.raft.membership import check_change
-from ebla.actors.tablet.raft.messages import Configuration, Peer
 from ebla.actors.world import Role, World, new_id, rpc
 from ebla.storage.environment import Delete, Put
 from ebla.storage.errors import EblaError

@@ -8,7 +8,7 @@ import pytest
 
 from ebla.actors.errors import Unavailable
 from ebla.pipelines import raydp_app, session
-from ebla.placement.slots import Host, Survey
+from ebla.placement.deploy.slots import Host, Survey
 from ebla.storage.errors import InvalidArgument
 
 LASTING = Survey(tuple(Host(f"host-{n}", f"id{n}", f"10.0.0.{n}") for n in (1, 2, 3)))

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from ebla.pipelines import steps
+from ebla import steps
 
 
 def test_what_is_told_after_a_step_has_ended_shows_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,16 +9,16 @@ import msgspec
 import pytest
 
 from ebla.actors.journal.messages import JournalId
-from ebla.actors.journal.node import JournalNode
+from ebla.actors.journal.node.node import JournalNode
 from ebla.actors.journal.options import JournalNodeOptions
-from ebla.actors.master.group import GroupMaster
+from ebla.actors.master.leadership.group import GroupMaster
 from ebla.actors.master.options import GroupOptions
 from ebla.actors.ray_shell import load
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.server import TabletServer
 from ebla.placement.config import DeploymentConfig, configure, read_file
-from ebla.placement.roles import plan_roles
-from ebla.placement.slots import Seats
+from ebla.placement.deploy.roles import plan_roles
+from ebla.placement.deploy.slots import Seats
 from ebla.storage.errors import InvalidArgument
 
 

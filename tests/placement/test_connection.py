@@ -9,9 +9,10 @@ import psutil
 import pytest
 
 from ebla.actors.errors import Unavailable
-from ebla.placement import connection, local_failure, local_processes
-from ebla.placement.local_cluster import STATE, LocalState, NodeState
-from ebla.placement.local_node import NodeSettings, choose_auth
+from ebla.placement import connection
+from ebla.placement.local import failure, processes
+from ebla.placement.local.cluster import STATE, LocalState, NodeState
+from ebla.placement.local.node import NodeSettings, choose_auth
 
 
 @pytest.fixture(autouse=True)
@@ -24,13 +25,13 @@ def chosen(directory: Path, address: str | None = None) -> str:
 
 
 def failed(directory: Path, error: BaseException) -> None:
-    with pytest.raises(type(error)), local_failure.remembered(directory, 4):
+    with pytest.raises(type(error)), failure.remembered(directory, 4):
         raise error
 
 
 def started(directory: Path, *, runs: bool) -> None:
     """What local.json says of a cluster of two nodes."""
-    own = local_processes.record(psutil.Process())
+    own = processes.record(psutil.Process())
     raylet = msgspec.structs.replace(own, name="raylet", pid=own.pid if runs else 1 << 30)
     node = NodeState(1, 1, str(directory), str(directory / "log"), raylet, (raylet,))
     settings = NodeSettings(4, 1 << 28, False, choose_auth("disabled", directory, {}), {})
@@ -64,11 +65,11 @@ def test_whoever_names_a_cluster_gets_it_also_then(tmp_path: Path, monkeypatch: 
 
 def test_an_up_that_succeeds_forgets_the_failed_one_and_so_does_a_down(tmp_path: Path) -> None:
     failed(tmp_path, RuntimeError("no"))
-    with local_failure.remembered(tmp_path, 4):
+    with failure.remembered(tmp_path, 4):
         pass
     assert chosen(tmp_path) == "auto"
     failed(tmp_path, RuntimeError("no"))
-    local_failure.forget(tmp_path)
+    failure.forget(tmp_path)
     assert chosen(tmp_path) == "auto"
 
 
@@ -84,4 +85,4 @@ def test_the_local_cluster_that_runs_is_found_whatever_failed_before_or_beside_i
     started(tmp_path, runs=True)
     failed(tmp_path, RuntimeError("a local cluster of 2 nodes runs already, not of 4"))
     assert chosen(tmp_path) == "127.0.0.1:6379"
-    assert local_failure.absence(tmp_path) is None
+    assert failure.absence(tmp_path) is None

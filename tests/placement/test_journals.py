@@ -9,10 +9,10 @@ from ebla.actors.errors import Unavailable
 from ebla.actors.journal.errors import ForeignJournal, NotFormatted
 from ebla.actors.journal.messages import FormatState, JournalId
 from ebla.actors.journal.options import JournalOptions
-from ebla.placement import catalog
 from ebla.placement.config import configure
-from ebla.placement.making import Said, to_make, verify
-from ebla.placement.slots import Host
+from ebla.placement.deploy.slots import Host
+from ebla.placement.journal import catalog
+from ebla.placement.journal.format import Said, to_make, verify
 from ebla.placement.state import Deployment, JournalMemory
 from ebla.storage.errors import InvalidArgument
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ebla.placement.config import configure
+from ebla.placement.deploy.roles import plan_roles
+from ebla.placement.deploy.slots import Host, Seats, Survey
 from ebla.placement.launch import expected
-from ebla.placement.roles import plan_roles
-from ebla.placement.slots import Host, Seats, Survey
 
 
 def test_a_server_whose_host_is_away_is_expected_unless_ray_was_told_to_forget_it() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ebla.placement.local_cluster import AGAIN_MAX, STATE, LocalCluster, LocalClusterError
+from ebla.placement.local.cluster import AGAIN_MAX, STATE, LocalCluster, LocalClusterError
 
 UP = "print(\"Ray runtime started.\\n ray start --address='127.0.0.1:6379'\", flush=True); time.sleep(60)"
 LATE = (
@@ -27,10 +27,20 @@ def toys(monkeypatch: pytest.MonkeyPatch, *of_node_2: str) -> None:
     monkeypatch.setattr(LocalCluster, "_command", command)
 
 
-def start(directory: Path, told: list[str]) -> LocalCluster:
+def start(directory: Path, told: list[str], nodes: int = 2) -> LocalCluster:
     return LocalCluster.start(
-        2, directory=directory, auth="disabled", progress=told.append, temporary_root=directory / "tmp"
+        nodes, directory=directory, auth="disabled", progress=told.append, temporary_root=directory / "tmp"
     )
+
+
+def test_the_only_node_of_a_cluster_is_its_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    toys(monkeypatch, BROKEN)
+    cluster = start(tmp_path, [], nodes=1)
+    try:
+        assert cluster.state.complete
+        assert (cluster.slots, cluster.address) == (("host-1",), "127.0.0.1:6379")
+    finally:
+        cluster.kill_everything()
 
 
 def test_a_node_that_is_too_slow_for_ray_is_started_again(

@@ -12,18 +12,18 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ebla.placement import local_node, local_processes
-from ebla.placement.local_cluster import LocalCluster, LocalClusterError
-from ebla.placement.local_node import Auth, NodeSettings, choose_auth
-from ebla.placement.local_processes import MARK, ProcessRecord
+from ebla.placement.local import node, processes
+from ebla.placement.local.cluster import LocalCluster, LocalClusterError
+from ebla.placement.local.node import Auth, NodeSettings, choose_auth
+from ebla.placement.local.processes import MARK, ProcessRecord
 from ebla.storage.errors import InvalidArgument
 
 SETTINGS = NodeSettings(num_cpus=2, object_store_bytes=1 << 27, dashboard=True, auth=Auth("disabled"))
-# Tells that it runs, starts a child of its own, and waits until it is ended.
+# Starts a child of its own, and waits until it is ended. The child tells its pid: in the middle of being started it has no
+# environment yet.
+CHILD = "import os, signal; print(os.getpid(), flush=True); signal.pause()"
 FAMILY = (
-    "import signal, subprocess, sys; "
-    "child = subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()']); "
-    "print(child.pid, flush=True); signal.pause()"
+    f"import signal, subprocess, sys; subprocess.Popen([sys.executable, '-c', {CHILD!r}]); signal.pause()"
 )
 
 
@@ -35,46 +35,44 @@ def family() -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     with subprocess.Popen([sys.executable, "-c", FAMILY], env=environment, stdin=pipe, stdout=pipe) as parent:
         assert parent.stdout is not None
         yield parent, int(parent.stdout.readline())
-        local_processes.kill(["cluster:7"])
+        processes.kill(["cluster:7"])
 
 
 def test_the_mark_finds_a_process_and_its_children(family: tuple[subprocess.Popen[bytes], int]) -> None:
     parent, child = family
-    assert [process.pid for process in local_processes.belonging(["cluster:7"])] == sorted(
-        [parent.pid, child]
-    )
-    assert local_processes.belonging(["cluster:8"]) == []
+    assert [process.pid for process in processes.belonging(["cluster:7"])] == sorted([parent.pid, child])
+    assert processes.belonging(["cluster:8"]) == []
 
 
 def test_a_child_whose_parent_is_gone_is_still_found(family: tuple[subprocess.Popen[bytes], int]) -> None:
     parent, child = family
     parent.kill()
     parent.wait()
-    assert [process.pid for process in local_processes.belonging(["cluster:7"])] == [child]
-    assert local_processes.kill(["cluster:7"]) == []
-    assert local_processes.belonging(["cluster:7"]) == []
+    assert [process.pid for process in processes.belonging(["cluster:7"])] == [child]
+    assert processes.kill(["cluster:7"]) == []
+    assert processes.belonging(["cluster:7"]) == []
 
 
 def test_a_record_is_not_taken_for_a_stranger_with_the_same_pid(
     family: tuple[subprocess.Popen[bytes], int],
 ) -> None:
     parent, child = family
-    true = local_processes.record(psutil.Process(parent.pid))
-    assert local_processes.find(true) is not None
-    assert [process.pid for process in local_processes.belonging([], [true])] == sorted([parent.pid, child])
+    true = processes.record(psutil.Process(parent.pid))
+    assert processes.find(true) is not None
+    assert [process.pid for process in processes.belonging([], [true])] == sorted([parent.pid, child])
     stale = ProcessRecord(parent.pid, true.created - 3600, true.name)
-    assert local_processes.find(stale) is None
-    assert local_processes.belonging([], [stale]) == []
+    assert processes.find(stale) is None
+    assert processes.belonging([], [stale]) == []
 
 
 def test_this_process_is_never_one_of_them() -> None:
-    me = local_processes.record(psutil.Process())
-    assert os.getpid() not in [process.pid for process in local_processes.belonging([], [me])]
+    me = processes.record(psutil.Process())
+    assert os.getpid() not in [process.pid for process in processes.belonging([], [me])]
 
 
 def test_only_the_head_opens_a_dashboard_and_every_port_is_free_to_choose(tmp_path: Path) -> None:
-    head = local_node.command(SETTINGS, 1, tmp_path, None, "127.0.1.1")
-    other = local_node.command(SETTINGS, 2, tmp_path, "127.0.1.1:999", "127.0.1.2")
+    head = node.command(SETTINGS, 1, tmp_path, None, "127.0.1.1")
+    other = node.command(SETTINGS, 2, tmp_path, "127.0.1.1:999", "127.0.1.2")
     assert "--head" in head and "--dashboard-port" in head and "--address" not in head
     assert "--head" not in other and other[-2:] == ["--address", "127.0.1.1:999"]
     assert "ebla.slot=host-2" in other and other[other.index("--node-ip-address") + 1] == "127.0.1.2"
@@ -89,13 +87,10 @@ def test_a_node_inherits_the_users_tuning_but_no_other_cluster(tmp_path: Path) -
         "RAY_health_check_period_ms": "900",
         "RAY_AUTH_TOKEN": "x",
     }
-    found = local_node.environment(SETTINGS, "c", 3, base)
+    found = node.environment(SETTINGS, "c", 3, base)
     assert found[MARK] == "c:3"
     assert found["RAY_health_check_period_ms"] == "900"
-    assert (
-        found["RAY_health_check_failure_threshold"]
-        == local_node.DEFAULTS["RAY_health_check_failure_threshold"]
-    )
+    assert found["RAY_health_check_failure_threshold"] == node.DEFAULTS["RAY_health_check_failure_threshold"]
     assert found["RAY_AUTH_MODE"] == "disabled"
     assert not {"RAY_ADDRESS", "RAY_AUTH_TOKEN"} & found.keys()
     assert found["PATH"].split(os.pathsep)[0] == str(Path(sys.executable).parent)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ebla.actors.errors import Unavailable
-from ebla.placement.slots import (
+from ebla.placement.deploy.slots import (
     NODE_ID_LABEL,
     SLOT_LABEL,
     DuplicateSlot,

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from ebla.actors.errors import Unavailable
-from ebla.placement import groups, state
+from ebla.placement import state
 from ebla.placement.config import configure
-from ebla.placement.groups import Bundle, Group
-from ebla.placement.slots import Host
+from ebla.placement.deploy import groups
+from ebla.placement.deploy.groups import Bundle, Group
+from ebla.placement.deploy.slots import Host
 from ebla.placement.state import Deployment
 from ebla.storage.errors import Damaged, InvalidArgument
 

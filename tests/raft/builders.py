@@ -6,18 +6,28 @@ from random import Random
 
 import msgspec
 
-from ebla.actors.tablet.raft.core import AppendPlan, Effects, RaftCore, RaftLimits, Sent
-from ebla.actors.tablet.raft.log_index import LogIndex
-from ebla.actors.tablet.raft.messages import (
-    CONFIG,
-    WRITE,
+from ebla.actors.messages.raft import (
     AppendReply,
     AppendRequest,
-    Configuration,
-    Entry,
     HardState,
     VoteReply,
     VoteRequest,
+)
+from ebla.actors.replication.configuration import Configuration
+from ebla.actors.tablet.engine.core import (
+    Effects,
+    Sent,
+)
+from ebla.actors.tablet.engine.log_index import LogIndex
+from ebla.actors.tablet.raft.core import RaftCore
+from ebla.actors.tablet.raft.events import (
+    AppendPlan,
+    RaftLimits,
+)
+from ebla.storage.logs.entries import (
+    CONFIG,
+    WRITE,
+    Entry,
 )
 from tests.raft.group import configuration
 

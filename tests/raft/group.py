@@ -15,17 +15,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from ebla.actors.tablet.raft.core import RaftLimits
-from ebla.actors.tablet.raft.messages import (
-    VOTER,
+from ebla.actors.messages.raft import (
     Answer,
-    Configuration,
-    Entry,
     HardState,
-    Peer,
     Request,
 )
-from ebla.actors.tablet.raft.progress import TABLET_DELETED
+from ebla.actors.replication.configuration import (
+    VOTER,
+    Configuration,
+    Peer,
+)
+from ebla.actors.replication.health import TABLET_DELETED
+from ebla.actors.tablet.raft.events import RaftLimits
+from ebla.storage.logs.entries import Entry
 from tests.raft.invariants import Oracle
 from tests.raft.node import Call, Node
 

@@ -15,7 +15,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ebla.actors.errors import NotLeader, Unavailable
-from ebla.actors.tablet.raft.messages import CONFIG, Configuration, Entry
+from ebla.actors.replication.configuration import Configuration
+from ebla.storage.logs.entries import (
+    CONFIG,
+    Entry,
+)
 
 if TYPE_CHECKING:
     from tests.raft.group import Group

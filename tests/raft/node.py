@@ -12,25 +12,31 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from ebla.actors.tablet.raft.core import AppendPlan, Pending, RaftCore, Send, Sent
-from ebla.actors.tablet.raft.log_index import LogIndex
-from ebla.actors.tablet.raft.messages import (
-    CONFIG,
-    NO_OP,
-    WRITE,
+from ebla.actors.messages.raft import (
     Answer,
     AppendReply,
     AppendRequest,
-    Configuration,
-    Entry,
     HardState,
     Request,
     VoteReply,
     VoteRequest,
 )
+from ebla.actors.replication.configuration import Configuration
+from ebla.actors.tablet.engine.core import (
+    Pending,
+    Send,
+    Sent,
+)
+from ebla.actors.tablet.engine.log_index import LogIndex
+from ebla.actors.tablet.raft.core import RaftCore
+from ebla.actors.tablet.raft.events import AppendPlan
 from ebla.actors.tablet.raft.tombstone import Tombstone
+from ebla.storage.logs.entries import (
+    CONFIG,
+    NO_OP,
+    WRITE,
+    Entry,
+)
 
 if TYPE_CHECKING:
     from tests.raft.group import Group
@@ -224,8 +230,9 @@ class Node:
         return self._create(index, term, WRITE, payload)
 
     def configure(self, wanted: Configuration) -> Entry:
-        index, term = self.running().propose_configuration(self.clock(), wanted)
-        return self._create(index, term, CONFIG, msgspec.msgpack.encode(wanted))
+        index, _ = self.running().propose_configuration(self.clock(), wanted)
+        self.absorb()
+        return self.entries[index - 1]
 
     def receive(self, source: str, request: Request, respond: Callable[[Answer], None]) -> None:
         core = self.running()

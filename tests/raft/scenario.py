@@ -31,19 +31,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ebla.actors.tablet.raft.core import Pending, RaftLimits
-from ebla.actors.tablet.raft.messages import (
+from ebla.actors.messages.raft import (
     Answer,
     AppendReply,
     AppendRequest,
-    Configuration,
-    Entry,
-    Peer,
     Request,
     VoteReply,
     VoteRequest,
 )
+from ebla.actors.replication.configuration import (
+    Configuration,
+    Peer,
+)
+from ebla.actors.tablet.engine.core import Pending
+from ebla.actors.tablet.raft.events import RaftLimits
 from ebla.storage.errors import EblaError
+from ebla.storage.logs.entries import Entry
 from tests.raft.group import Group, configuration
 from tests.raft.node import Node, shown
 

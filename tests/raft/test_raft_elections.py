@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ebla.actors.errors import InvalidArgument
-from ebla.actors.tablet.raft.core import RaftCore, RaftLimits, Sent
-from ebla.actors.tablet.raft.messages import (
+from ebla.actors.messages.raft import (
     AppendReply,
     HardState,
     TimeoutNow,
@@ -14,6 +13,9 @@ from ebla.actors.tablet.raft.messages import (
     VoteReply,
     VoteRequest,
 )
+from ebla.actors.tablet.engine.core import Sent
+from ebla.actors.tablet.raft.core import RaftCore
+from ebla.actors.tablet.raft.events import RaftLimits
 from tests.raft.builders import BEAT, MIN, append, core, leader, plans
 
 

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from ebla.actors.tablet.raft.core import Pending, RaftCore
-from ebla.actors.tablet.raft.messages import AppendReply, AppendRequest, Configuration
+from ebla.actors.messages.raft import (
+    AppendReply,
+    AppendRequest,
+)
+from ebla.actors.replication.configuration import Configuration
+from ebla.actors.tablet.engine.core import Pending
+from ebla.actors.tablet.raft.core import RaftCore
 from tests.raft.builders import (
     append,
     config_entry,

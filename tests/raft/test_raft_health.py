@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from ebla.actors.tablet.raft.core import Effects, RaftCore, Sent
-from ebla.actors.tablet.raft.messages import WRITE, AppendReply
-from ebla.actors.tablet.raft.progress import (
+from ebla.actors.messages.raft import AppendReply
+from ebla.actors.replication.health import (
     COPY_STALLED,
     NOT_RUNNING,
     REPLICA_FAILED,
-    STARTS_FOR,
     TABLET_COPYING,
     TABLET_DELETED,
     TABLET_NOT_FOUND,
     WRONG_SERVER,
 )
+from ebla.actors.tablet.engine.core import (
+    Effects,
+    Sent,
+)
+from ebla.actors.tablet.raft.core import RaftCore
+from ebla.actors.tablet.raft.progress import STARTS_FOR
+from ebla.storage.logs.entries import WRITE
 from tests.raft.builders import BEAT, MIN, agree, core, leader, next_plan, plans, replicating
 
 FAILED_S = 60.0

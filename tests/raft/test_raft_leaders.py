@@ -8,10 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ebla.actors.errors import NotLeader
-from ebla.actors.tablet.raft.core import RaftLimits, Sent
-from ebla.actors.tablet.raft.log_index import ENTRY_OVERHEAD_BYTES
-from ebla.actors.tablet.raft.messages import WRITE, Configuration, Peer
+from ebla.actors.replication.configuration import (
+    Configuration,
+    Peer,
+)
+from ebla.actors.tablet.engine.core import Sent
+from ebla.actors.tablet.engine.log_index import ENTRY_OVERHEAD_BYTES
+from ebla.actors.tablet.raft.events import RaftLimits
 from ebla.actors.tablet.raft.progress import majority_least
+from ebla.storage.logs.entries import WRITE
 from tests.raft.builders import (
     BEAT,
     MIN,

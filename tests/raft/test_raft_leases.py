@@ -5,8 +5,12 @@ from __future__ import annotations
 import pytest
 
 from ebla.actors.errors import InvalidArgument, NotLeader, Unavailable
-from ebla.actors.tablet.raft.core import Sent
-from ebla.actors.tablet.raft.messages import WRITE, AppendReply, TimeoutNow
+from ebla.actors.messages.raft import (
+    AppendReply,
+    TimeoutNow,
+)
+from ebla.actors.tablet.engine.core import Sent
+from ebla.storage.logs.entries import WRITE
 from tests.raft.builders import BEAT, MIN, agree, core, leader, plans, refuse, replicating
 
 LEASE = 0.8

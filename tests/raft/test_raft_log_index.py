@@ -7,9 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebla.actors.tablet.raft.log_index import ENTRY_OVERHEAD_BYTES, LogIndex
+from ebla.actors.replication.configuration import (
+    NON_VOTER,
+    Configuration,
+    Peer,
+)
+from ebla.actors.tablet.engine.log_index import ENTRY_OVERHEAD_BYTES, LogIndex
 from ebla.actors.tablet.raft.membership import check_change
-from ebla.actors.tablet.raft.messages import NON_VOTER, Configuration, Peer
 from ebla.storage.errors import InvalidArgument
 from tests.raft.group import configuration
 

@@ -8,15 +8,11 @@ from random import Random
 import msgspec
 import pytest
 
-from ebla.actors.tablet.members import ANY_TERM
-from ebla.actors.tablet.raft.core import RaftCore, Sent
-from ebla.actors.tablet.raft.marks import DRAWN, TERMS, forced_term
-from ebla.actors.tablet.raft.messages import (
+from ebla.actors.messages.raft import (
     FORCED,
     STRANDED,
     AppendReply,
     AppendRequest,
-    Configuration,
     HardState,
     Request,
     TimeoutNow,
@@ -24,6 +20,11 @@ from ebla.actors.tablet.raft.messages import (
     VoteReply,
     VoteRequest,
 )
+from ebla.actors.replication.configuration import Configuration
+from ebla.actors.tablet.engine.core import Sent
+from ebla.actors.tablet.raft.core import RaftCore
+from ebla.actors.tablet.raft.forced import DRAWN, TERMS, forced_term
+from ebla.actors.tablet.raft.members import ANY_TERM
 from ebla.actors.tablet.raft.progress import LAGGING
 from ebla.actors.tablet.raft.tombstone import Tombstone
 from tests.raft.builders import (
@@ -196,6 +197,7 @@ def test_one_that_was_given_up_takes_part_again_once_it_has_the_configuration() 
     made.receive(1.0, "a", brings(2, 1, forced_to("ac"), term=TERMS))
     assert not made.given_up and made.last_index == 2
     made.take()
+    made.durable(2, TERMS)
     made.tick(made.timer.deadline)
     assert made.role == "pre_candidate"
     assert [send.request.unsafe for send in made.take().sends] == [1]

@@ -6,21 +6,23 @@ import msgspec
 import pytest
 
 from ebla.actors.errors import AlreadyInProgress, InvalidArgument, Unavailable
-from ebla.actors.tablet.raft.core import AppendPlan, RaftCore, Sent
-from ebla.actors.tablet.raft.marks import TERMS
-from ebla.actors.tablet.raft.membership import check_change, forced, promoted
-from ebla.actors.tablet.raft.messages import (
+from ebla.actors.messages.raft import (
+    AppendReply,
+    HardState,
+)
+from ebla.actors.replication.configuration import (
     NON_VOTER,
     VOTER,
-    WRITE,
-    AppendReply,
     Configuration,
-    HardState,
     Peer,
 )
-from ebla.actors.tablet.raft.progress import (
-    TABLET_DELETED,
-)
+from ebla.actors.replication.health import TABLET_DELETED
+from ebla.actors.tablet.engine.core import Sent
+from ebla.actors.tablet.raft.core import RaftCore
+from ebla.actors.tablet.raft.events import AppendPlan
+from ebla.actors.tablet.raft.forced import TERMS
+from ebla.actors.tablet.raft.membership import check_change, forced, promoted
+from ebla.storage.logs.entries import WRITE
 from tests.raft.builders import (
     BEAT,
     MIN,

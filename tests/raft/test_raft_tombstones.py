@@ -6,8 +6,9 @@ from random import Random
 
 import pytest
 
-from ebla.actors.tablet.raft.messages import HardState, TimeoutNow, TimeoutNowReply, VoteReply, VoteRequest
-from ebla.actors.tablet.raft.tombstone import Tombstone, Verdict
+from ebla.actors.messages.raft import HardState, TimeoutNow, TimeoutNowReply, VoteReply, VoteRequest
+from ebla.actors.tablet.engine.core import Verdict
+from ebla.actors.tablet.raft.tombstone import Tombstone
 from tests.raft.builders import MIN, append, core
 
 LAST = (7, 3)  # index, term

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from ebla.storage.environment import Delete, Put
 from ebla.storage.errors import DiskFailed, EblaError, SnapshotExpired
-from ebla.storage.lmdb_disk import LmdbDisk
-from ebla.storage.lmdb_reader import LmdbReader
+from ebla.storage.lmdb.disk import LmdbDisk
+from ebla.storage.lmdb.reader import LmdbReader
 
 KIB = bytes(1024)
 
@@ -113,6 +113,30 @@ async def fail_data_sync(root: str, first: str, second: str, control: str) -> No
     await disk.close()
 
 
+async def hang_data_sync(root: str, first: str, second: str, control: str) -> None:
+    """With the shim loaded: syncs on the first of two data disks hang while `control` exists. Who else waits?"""
+    disk = LmdbDisk(Path(root), [Path(first), Path(second)])
+    await disk.open_instance("one")
+    paths = ("data/a", "data/b", "data/c", "meta")
+    a, b, c, meta = [await disk.open_environment(path, ["t"], create=True) for path in paths]
+    Path(control).touch()
+    good = [Put("t", [(b"k", b"v")])]
+    hung = [asyncio.ensure_future(each.commit(good)) for each in (a, c)]
+    try:
+        async with asyncio.timeout(30.0):
+            await asyncio.gather(b.commit(good), b.commit(good), meta.commit(good))
+            say("others", "accepted", not any(each.done() for each in hung))
+            made = await disk.open_environment("data/new", ["t"], create=True)  # d1 holds fewer
+            await made.commit(good)
+            await disk.remove("data/unknown")
+            say("measured", len(await disk.space()), await disk.used_bytes() > 0)
+    finally:
+        Path(control).unlink()
+    await asyncio.gather(*hung)
+    say("then", "accepted")
+    await disk.close()
+
+
 async def fill_up(root: str, limit: str) -> None:
     """Commit until there is no space; read; make space; commit again. `limit`: most bytes of a file, or 0."""
     if int(limit):
@@ -167,7 +191,10 @@ def read_along(directory: str, map_bytes: str) -> None:
     reader.close()
 
 
-VERBS = {verb.__name__: verb for verb in (commit_for_ever, hold, fail_sync, fail_data_sync, fill_up)}
+VERBS = {
+    verb.__name__: verb
+    for verb in (commit_for_ever, hold, fail_sync, fail_data_sync, hang_data_sync, fill_up)
+}
 
 if __name__ == "__main__":
     verb, *arguments = sys.argv[1:]

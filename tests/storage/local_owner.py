@@ -15,18 +15,18 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
-from ebla.storage import alteration
-from ebla.storage.alteration import Alteration
-from ebla.storage.altered import AddColumn, DropColumn, altered
-from ebla.storage.checksum import seed
-from ebla.storage.entries import START, Position
+from ebla.storage.directories.records import seal
 from ebla.storage.environment import Put
-from ebla.storage.lmdb_disk import LmdbDisk
-from ebla.storage.records import seal
-from ebla.storage.results import RESULTS, Results
-from ebla.storage.rows import RowCodec
+from ebla.storage.lmdb.disk import LmdbDisk
+from ebla.storage.logs.entries import START, Position
+from ebla.storage.rows import alteration
+from ebla.storage.rows.alteration import Alteration
+from ebla.storage.rows.altered import AddColumn, DropColumn, altered
+from ebla.storage.rows.checksum import seed
+from ebla.storage.rows.rows import RowCodec
 from ebla.storage.schema import Column, TableSchema
-from ebla.storage.tablet_store import META, POSITION, ROWS, TabletStore, path_of
+from ebla.storage.tablets.results import RESULTS, Results
+from ebla.storage.tablets.tablet_store import META, POSITION, ROWS, TabletStore, path_of
 
 TABLET = "0123456789abcdef0123456789abcdef"
 SCHEMA = TableSchema.from_arrow(pa.schema([("k", pa.int64()), ("v", pa.string()), ("n", pa.int32())]), ["k"])
@@ -55,7 +55,7 @@ class Owner:
         )
         start = seal(POSITION, msgspec.msgpack.encode(START))
         await environment.commit([Put(META, [(POSITION, start)])])
-        return Owner(disk, TabletStore(environment, Results(1), seed(TABLET)))
+        return Owner(disk, TabletStore(environment, Results(), seed(TABLET)))
 
     async def put(self, first: int, values: list[str]) -> int:
         self.store.put(*encoded(first, values, self.codec))

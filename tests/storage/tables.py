@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from ebla.storage.rows import RowCodec
+from ebla.storage.rows.rows import RowCodec
 from ebla.storage.schema import Column, TableSchema
 
 ZONES = (None, "UTC", "Europe/Berlin", "+05:30")

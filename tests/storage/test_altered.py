@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ebla.storage import checksum, convert
-from ebla.storage.altered import AddColumn, Change, DropColumn, RenameColumn, altered
 from ebla.storage.errors import Corruption, InvalidArgument
-from ebla.storage.rows import RowCodec
+from ebla.storage.rows import checksum, convert
+from ebla.storage.rows.altered import AddColumn, Change, DropColumn, RenameColumn, altered
+from ebla.storage.rows.rows import RowCodec
 from ebla.storage.schema import Column, Hash, Partitioning, Range, TableSchema
 
 SEED = checksum.seed("tablet")

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from ebla.storage.errors import InvalidArgument
-from ebla.storage.rows import RowCodec
+from ebla.storage.rows.rows import RowCodec
 from ebla.storage.schema import Column
 from tests.storage.test_rows import PLAIN, SEED, joined, schema
 

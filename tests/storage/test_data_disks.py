@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from ebla.storage.directories.instance import FAILED
 from ebla.storage.environment import Put
 from ebla.storage.errors import Corruption, DataDiskFailed, DiskFailed, EblaError
-from ebla.storage.instance import FAILED
-from ebla.storage.lmdb_disk import LmdbDisk
+from ebla.storage.lmdb.disk import LmdbDisk
 from tests.storage.test_lmdb_disk import RECORD, make, on_disk, reopen
 from tests.storage.test_lmdb_failures import Child, failing_sync
 
@@ -57,6 +57,16 @@ def test_a_failed_sync_on_a_data_disk_loses_what_lies_on_it_and_nothing_else(
             assert (await disk.open_environment(path, ["t"], create=False)).get("t", b"k") == b"v"
 
     on_disk(places[0], restarted, *places[1:])
+
+
+def test_a_data_disk_that_hangs_holds_up_nothing_that_lies_elsewhere(
+    places: tuple[Path, Path, Path], tmp_path: Path, failing_sync: Path
+) -> None:
+    """data/a and data/c lie on the disk that hangs: as many as may be committed at a time."""
+    control, d0 = tmp_path / "hang", places[1]
+    environment = {"LD_PRELOAD": str(failing_sync), "EBLA_HANG_SYNC": str(control), "EBLA_HANG_DISK": str(d0)}
+    report = Child("hang_data_sync", *places, control, **environment).finish()
+    assert report == {"others": "accepted True", "measured": "3 True", "then": "accepted"}
 
 
 def lose(disk: LmdbDisk, path: str, why: str = "it failed") -> None:
@@ -229,7 +239,7 @@ def test_a_failure_that_cannot_be_noted_anywhere_ends_the_server(
             raise OSError(5, "Input/output error")
 
         with monkeypatch.context() as patched:
-            patched.setattr("ebla.storage.instance.write_durably", refuse)
+            patched.setattr("ebla.storage.directories.instance.write_durably", refuse)
             lose(disk, "data/a")
         await asyncio.sleep(0)
         with pytest.raises(DiskFailed, match="cannot be noted"):

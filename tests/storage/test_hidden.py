@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 
-from ebla.chaos.simulation.disk import DurableState, MemoryDisk
+from ebla.chaos.simulation.disk import MemoryDisk
 from ebla.chaos.simulation.loop import SimulatedLoop, run
-from ebla.storage import checksum
-from ebla.storage.entries import START, Position, make_entry
+from ebla.chaos.simulation.medium import DurableState
+from ebla.storage.directories.records import RecordStore
 from ebla.storage.errors import Corruption, Damaged
-from ebla.storage.private_log import PrivateLog
-from ebla.storage.records import RecordStore
-from ebla.storage.shared_log import ENTRIES, SharedLog
-from ebla.storage.tablet_store import ROWS, TabletStore
+from ebla.storage.logs.entries import START, Position, make_entry
+from ebla.storage.logs.private_log import PrivateLog
+from ebla.storage.logs.shared_log import ENTRIES, SharedLog
+from ebla.storage.rows import checksum
+from ebla.storage.tablets.tablet_store import ROWS, TabletStore
 
 TABLET, OTHER = "0123456789abcdef0123456789abcdef", "f" * 32
 SEED = checksum.seed(TABLET)
@@ -64,7 +65,7 @@ async def opened(state: DurableState | None = None) -> tuple[MemoryDisk, Durable
 
 async def filled(*keys: bytes) -> TabletStore:
     disk, _ = await opened()
-    store = await TabletStore.open(disk, TABLET, create=True, retention_us=1)
+    store = await TabletStore.open(disk, TABLET, create=True)
     store.put(*rows(*keys))
     store.applied = Position(1, 1, 1)
     await store.flush()
@@ -147,7 +148,7 @@ def test_rows_ascend_by_their_keys_alone() -> None:
 
     async def main() -> None:
         disk, _ = await opened()
-        store = await TabletStore.open(disk, TABLET, create=True, retention_us=1)
+        store = await TabletStore.open(disk, TABLET, create=True)
         keys = [b"a", b"a\0"]
         store.put(keys, [checksum.seal(key, b"\xff", SEED) for key in keys])
         store.applied = Position(1, 1, 1)
@@ -189,7 +190,7 @@ async def logged(count: int) -> tuple[MemoryDisk, DurableState, SharedLog]:
     for _ in range(count):
         entry = make_entry(TABLET, previous, 1, 0, 0, b"payload")
         await log.append(log.reserve(1), [(TABLET, entry, previous)])
-        previous = Position(entry.index, entry.term, entry.chain)
+        previous = entry.position
     return disk, state, log
 
 

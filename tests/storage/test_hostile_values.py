@@ -11,9 +11,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from ebla.storage import python_values
 from ebla.storage.errors import InvalidArgument
-from ebla.storage.rows import RowCodec
+from ebla.storage.rows import python_values
+from ebla.storage.rows.rows import RowCodec
 from ebla.storage.schema import Column, TableSchema
 from tests.storage.test_rows import SEED, schema
 

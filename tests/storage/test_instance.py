@@ -8,8 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ebla.storage.errors import Damaged, DirectoryLocked, DiskFailed, OldCopy
-from ebla.storage.instance import (
+from ebla.storage.directories.instance import (
     FAILED,
     FORMAT,
     INSTANCE,
@@ -18,6 +17,7 @@ from ebla.storage.instance import (
     make_directory,
     write_durably,
 )
+from ebla.storage.errors import Damaged, DirectoryLocked, DiskFailed, OldCopy
 
 
 def start(root: Path, *data_dirs: Path, uuid: str = "one"):

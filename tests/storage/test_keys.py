@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ebla.storage import ragged
 from ebla.storage.errors import InvalidArgument
-from ebla.storage.keys import KeyCodec, successor
-from ebla.storage.rows import RowCodec
+from ebla.storage.rows import ragged
+from ebla.storage.rows.keys import KeyCodec, successor
+from ebla.storage.rows.rows import RowCodec
 from ebla.storage.schema import KEY_BYTES_MAX, Column, TableSchema
 from tests.storage.tables import plain, tables
 

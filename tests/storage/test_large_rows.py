@@ -11,18 +11,19 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ebla import expressions
 from ebla.actors.messages import ScanRequest
-from ebla.actors.tablet.scans import READ_BYTES, Scanner, digest, read_block
-from ebla.chaos.simulation.disk import DurableState, MemoryDisk
+from ebla.actors.tablet.serving.scans import READ_BYTES, Scanner, digest, read_block
+from ebla.chaos.simulation.disk import MemoryDisk
 from ebla.chaos.simulation.loop import SimulatedLoop
-from ebla.storage import checksum
-from ebla.storage.entries import Position
+from ebla.chaos.simulation.medium import DurableState
 from ebla.storage.environment import JOINED_LARGE, JOINED_STEP, Put
-from ebla.storage.lmdb_disk import LmdbDisk
-from ebla.storage.rows import RowCodec
+from ebla.storage.lmdb.disk import LmdbDisk
+from ebla.storage.logs.entries import Position
+from ebla.storage.predicates import expressions
+from ebla.storage.rows import checksum
+from ebla.storage.rows.rows import RowCodec
 from ebla.storage.schema import TableSchema
-from ebla.storage.tablet_store import TabletSnapshot, TabletStore
+from ebla.storage.tablets.tablet_store import TabletSnapshot, TabletStore
 
 TABLET = "0123456789abcdef0123456789abcdef"
 SEED = checksum.seed(TABLET)
@@ -120,7 +121,7 @@ def encode(k: int, size: int) -> tuple[bytes, bytes]:
 async def with_store(root: Path, scenario: Callable[[TabletStore], Awaitable[None]]) -> None:
     disk = LmdbDisk(root)
     await disk.open_instance("one")
-    await scenario(await TabletStore.open(disk, TABLET, create=True, retention_us=10**9))
+    await scenario(await TabletStore.open(disk, TABLET, create=True))
     await disk.close()
 
 

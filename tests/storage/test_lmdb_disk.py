@@ -10,7 +10,7 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from ebla.storage import structure
+from ebla.storage.directories.instance import FAILED
 from ebla.storage.environment import Delete, Put
 from ebla.storage.errors import (
     Corruption,
@@ -21,9 +21,9 @@ from ebla.storage.errors import (
     InvalidArgument,
     StorageError,
 )
-from ebla.storage.instance import FAILED
-from ebla.storage.lmdb_disk import LmdbDisk
-from ebla.storage.lmdb_reader import LmdbReader
+from ebla.storage.lmdb import structure
+from ebla.storage.lmdb.disk import LmdbDisk
+from ebla.storage.lmdb.reader import LmdbReader
 
 RECORD = [Put("t", [(b"k", b"v")])]
 

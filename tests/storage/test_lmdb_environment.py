@@ -13,9 +13,9 @@ import pytest
 
 from ebla.storage.environment import JOINED_STEP, Delete, DeleteRange, Put
 from ebla.storage.errors import InvalidArgument, SnapshotExpired, StorageError
-from ebla.storage.lmdb_disk import LmdbDisk
-from ebla.storage.lmdb_environment import LmdbEnvironment
-from ebla.storage.lmdb_reads import Gate
+from ebla.storage.lmdb.disk import LmdbDisk
+from ebla.storage.lmdb.environment import LmdbEnvironment
+from ebla.storage.lmdb.reads import Gate
 
 MIB = 1 << 20
 HOT, POOLED = "wals/shared", "meta"

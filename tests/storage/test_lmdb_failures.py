@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from ebla.storage.directories.instance import FAILED
 from ebla.storage.environment import Put
 from ebla.storage.errors import DiskFailed
-from ebla.storage.instance import FAILED
-from ebla.storage.lmdb_disk import LmdbDisk
+from ebla.storage.lmdb.disk import LmdbDisk
 from tests.storage.test_lmdb_disk import on_disk
 
 CHILD = Path(__file__).with_name("lmdb_child.py")
@@ -25,13 +25,25 @@ SHIM = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
-static int armed(void) { const char *path = getenv("EBLA_FAIL_SYNC"); return path && access(path, F_OK) == 0; }
+static int armed(const char *name) { const char *path = getenv(name); return path && access(path, F_OK) == 0; }
+static int hangs(int fd) {
+    char link[64], path[4096];
+    const char *disk = getenv("EBLA_HANG_DISK");
+    if (!disk) return 0;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t length = readlink(link, path, sizeof path - 1);
+    path[length < 0 ? 0 : length] = 0;
+    return strstr(path, disk) != NULL;
+}
 int fdatasync(int fd) {
     static int (*real)(int);
     if (!real) real = dlsym(RTLD_NEXT, "fdatasync");
-    if (armed()) { errno = EIO; return -1; }
+    if (armed("EBLA_FAIL_SYNC")) { errno = EIO; return -1; }
+    while (armed("EBLA_HANG_SYNC") && hangs(fd)) usleep(1000);
     return real(fd);
 }
 """
@@ -113,7 +125,7 @@ def test_a_second_incarnation_is_refused_while_the_first_lives(tmp_path):
 
 @pytest.fixture(scope="module")
 def failing_sync(tmp_path_factory) -> Path:
-    """A library that makes fdatasync fail as a device does, while a control file exists."""
+    """A library that makes fdatasync fail, or on one disk hang, as a device does, while a control file exists."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         pytest.skip("skipped: no C compiler to build the library that makes fdatasync fail")

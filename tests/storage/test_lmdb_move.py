@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from ebla.storage import instance, lmdb_files
+from ebla.storage.directories import instance
 from ebla.storage.environment import Put
 from ebla.storage.errors import Damaged, InvalidArgument, SnapshotExpired, StorageError
-from ebla.storage.lmdb_disk import LmdbDisk
+from ebla.storage.lmdb import files
+from ebla.storage.lmdb.disk import LmdbDisk
 from tests.storage.test_lmdb_disk import make, on_disk, reopen
 
 AWAY = "quarantine/q/data"
@@ -53,7 +54,7 @@ def cut_before(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
 
     for verb in ("rename", "mkdir", "unlink", "symlink"):
         monkeypatch.setattr(os, verb, counted(getattr(os, verb)))
-    for module in (instance, lmdb_files):
+    for module in (instance, files):
         monkeypatch.setattr(module, "sync_path", counted(instance.sync_path))
 
 

@@ -17,11 +17,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ebla.chaos.simulation.disk import DurableState, MemoryDisk
+from ebla.chaos.simulation.disk import MemoryDisk
 from ebla.chaos.simulation.loop import SimulatedLoop
+from ebla.chaos.simulation.medium import DurableState
 from ebla.storage.environment import Delete, DeleteRange, Put
 from ebla.storage.errors import Damaged, EblaError, OldCopy, SnapshotExpired, StorageError
-from ebla.storage.lmdb_disk import LmdbDisk
+from ebla.storage.lmdb.disk import LmdbDisk
 
 PATH, OTHER, MOVING = "wals/shared", "elsewhere/other", "data/moving"
 DATABASES = ("t", "u")

@@ -10,9 +10,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from ebla.storage import local_reader
 from ebla.storage.environment import JOINED_STEP
 from ebla.storage.errors import Corruption, Damaged
+from ebla.storage.tablets import local_reader
 from tests.storage.local_owner import ALTERED, CODEC, SCHEMA, TABLET
 
 

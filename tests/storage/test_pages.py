@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from ebla.storage import pages
 from ebla.storage.environment import Put
 from ebla.storage.errors import DiskFailed
-from ebla.storage.lmdb_disk import LmdbDisk
-from ebla.storage.lmdb_environment import RELEASE_ITEMS, RENEW_ITEMS, LmdbEnvironment
+from ebla.storage.lmdb import pages
+from ebla.storage.lmdb.disk import LmdbDisk
+from ebla.storage.lmdb.environment import RELEASE_ITEMS, RENEW_ITEMS, LmdbEnvironment
 
 VALUE = b"x" * 1000
 

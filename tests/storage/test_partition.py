@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ebla.storage.errors import InvalidArgument
-from ebla.storage.keys import KeyCodec
-from ebla.storage.partition import NOWHERE, KeyBounds, Partitioner, hash_spec, range_spec
-from ebla.storage.rows import RowCodec
+from ebla.storage.rows.keys import KeyCodec
+from ebla.storage.rows.partition import NOWHERE, KeyBounds, Partitioner, hash_spec, range_spec
+from ebla.storage.rows.rows import RowCodec
 from ebla.storage.schema import Column, Partitioning, TableSchema
 from tests.storage.tables import batches, schemas
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from ebla.actors.tablet.bootstrap import Tail, open_private
-from ebla.storage import structure
-from ebla.storage.entries import START, Position, make_entry
+from ebla.actors.tablet.lifecycle.bootstrap import Tail, open_private
 from ebla.storage.errors import StorageError
-from ebla.storage.lmdb_disk import LmdbDisk
-from ebla.storage.private_log import PrivateLog, path_of
+from ebla.storage.lmdb import structure
+from ebla.storage.lmdb.disk import LmdbDisk
+from ebla.storage.logs.entries import START, make_entry
+from ebla.storage.logs.private_log import PrivateLog, path_of
 
 TABLET = "0" * 32
 PAGE_BYTES = 4096
@@ -29,7 +29,7 @@ def test_a_damaged_private_log_can_be_removed(tmp_path: Path, monkeypatch: pytes
         for _ in range(200):
             entry = make_entry(TABLET, previous, 1, 0, 0, b"x" * 500)
             entries.append((entry, previous))
-            previous = Position(entry.index, entry.term, entry.chain)
+            previous = entry.position
         await log.extend(entries)
         file = Path(log.environment.directory) / "data.mdb"
         await disk.close()

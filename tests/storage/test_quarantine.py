@@ -13,20 +13,20 @@ import msgspec
 import pytest
 from pyarrow import parquet
 
-from ebla.actors.tablet.replica import Superblock
-from ebla.storage import quarantine as module
-from ebla.storage.alteration import Alteration
-from ebla.storage.alteration import encode as encode_alteration
-from ebla.storage.entries import START, Entry, Position, make_entry
+from ebla.actors.tablet.engine.records import Superblock
 from ebla.storage.environment import Put
 from ebla.storage.errors import InvalidArgument, StorageError
-from ebla.storage.lmdb_disk import LmdbDisk
+from ebla.storage.lmdb.disk import LmdbDisk
+from ebla.storage.logs.entries import START, Entry, Position, make_entry
+from ebla.storage.logs.private_log import ENTRIES, PrivateLog
 from ebla.storage.outside import HostFiles
-from ebla.storage.private_log import ENTRIES, PrivateLog
-from ebla.storage.quarantine import Quarantine
-from ebla.storage.restore import data_of, wals_of
-from ebla.storage.rows import RowCodec
-from ebla.storage.tablet_store import ROWS, TabletStore
+from ebla.storage.rows.alteration import Alteration
+from ebla.storage.rows.alteration import encode as encode_alteration
+from ebla.storage.rows.rows import RowCodec
+from ebla.storage.tablets import quarantine as module
+from ebla.storage.tablets.quarantine import Quarantine
+from ebla.storage.tablets.restore import data_of, wals_of
+from ebla.storage.tablets.tablet_store import ROWS, TabletStore
 from tests.storage.local_owner import ALTERED, CODEC, SCHEMA, TABLET, encoded
 from tests.storage.test_lmdb_disk import on_disk
 
@@ -36,7 +36,7 @@ LARGE = 1 << 40
 
 
 async def fill(disk: LmdbDisk, tablet: str, rows: int, *, altered: bool = False, entries: int = 0) -> None:
-    store = await TabletStore.open(disk, tablet, create=True, retention_us=1)
+    store = await TabletStore.open(disk, tablet, create=True)
     store.put(*encoded(0, [f"v-{k}" for k in range(rows)]))
     if altered:
         store.put(*encoded(rows, ["later"], RowCodec(ALTERED)))
@@ -51,7 +51,7 @@ async def fill(disk: LmdbDisk, tablet: str, rows: int, *, altered: bool = False,
         for number in range(entries):
             entry = make_entry(tablet, previous, 1, 1, 1000 + number, b"payload-%d" % number)
             written.append((entry, previous))
-            previous = Position(entry.index, entry.term, entry.chain)
+            previous = entry.position
         await log.extend(written)
         await log.environment.close()
 

@@ -8,23 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from ebla.storage import checksum
-from ebla.storage.entries import Position
 from ebla.storage.environment import Batch, Delete, Put
 from ebla.storage.errors import Corruption, Damaged, DiskFull
-from ebla.storage.lmdb_disk import LmdbDisk
-from ebla.storage.results import SWEEP_ENTRIES, Answer, Results
-from ebla.storage.tablet_store import TabletStore
+from ebla.storage.lmdb.disk import LmdbDisk
+from ebla.storage.logs.entries import Position
+from ebla.storage.rows import checksum
+from ebla.storage.tablets.results import Answer, Results
+from ebla.storage.tablets.tablet_store import TabletStore
 
 TABLET = "0123456789abcdef0123456789abcdef"
 IDLE, BUSY = b"client-that-idle", b"client-that-busy"
-RETENTION_US = 1000
 
 
 async def opened(root: Path, *, create: bool) -> tuple[LmdbDisk, TabletStore]:
     disk = LmdbDisk(root)
     await disk.open_instance("u" * 32)
-    return disk, await TabletStore.open(disk, TABLET, create=create, retention_us=RETENTION_US)
+    return disk, await TabletStore.open(disk, TABLET, create=create)
 
 
 async def fail_once(store: TabletStore, during: Sequence[tuple[bytes, int]] = ()) -> None:
@@ -79,10 +78,10 @@ def test_clients_that_a_failed_flush_was_to_drop_are_dropped_by_the_next(
         record(store.results, IDLE, 2)
         store.applied = Position(1, 1, 1)
         await store.flush()
-        store.results.sweep(SWEEP_ENTRIES, RETENTION_US + 2)
-        store.applied = Position(SWEEP_ENTRIES, 1, 2)
+        store.results.expire(2)
+        store.applied = Position(2, 1, 2)
         await fail_once(store, [(IDLE, 3)] if returns else [])
-        store.applied = Position(SWEEP_ENTRIES + 1, 1, 3)
+        store.applied = Position(3, 1, 3)
         await store.flush()
         await disk.close()
         disk, store = await opened(tmp_path, create=False)
@@ -93,16 +92,37 @@ def test_clients_that_a_failed_flush_was_to_drop_are_dropped_by_the_next(
 
 
 def test_a_client_that_is_dropped_while_its_answers_are_given_back_stays_dropped() -> None:
-    results = Results(RETENTION_US)
+    results = Results()
     record(results, IDLE, 1)
     taken = results.take()
-    results.sweep(SWEEP_ENTRIES, RETENTION_US + 2)
+    results.expire(2)
     record(results, IDLE, 5)
     results.give_back(taken)
     pending = results.take()
     assert pending.answers == {IDLE: [5]}
     assert list(pending.dropped) == [IDLE]
     assert len(results.changes(pending)) == 3  # the client's range, its floor, what came after
+
+
+def test_clients_expire_in_the_order_of_their_last_writes_also_after_a_restart(tmp_path: Path) -> None:
+    first, second, third = (name * 16 for name in (b"c", b"b", b"a"))
+
+    async def main() -> None:
+        disk, store = await opened(tmp_path, create=True)
+        for time_us, client in enumerate((first, second, third, first), 1):
+            record(store.results, client, time_us, time_us)
+        store.applied = Position(4, 1, 1)
+        await store.flush()
+        await disk.close()
+        disk, reopened = await opened(tmp_path, create=False)
+        for results in (store.results, reopened.results):
+            assert list(results.clients) == [second, third, first]
+            assert results.expired(3) and not results.expired(2)
+            results.expire(4)
+            assert list(results.clients) == [first]
+        await disk.close()
+
+    asyncio.run(main())
 
 
 def test_an_environment_that_cannot_be_opened_as_a_store_is_not_left_open(tmp_path: Path) -> None:
@@ -113,11 +133,11 @@ def test_an_environment_that_cannot_be_opened_as_a_store_is_not_left_open(tmp_pa
         await store.environment.commit([Delete("meta", [b"position"])])
         await store.close()
         with pytest.raises(Damaged):
-            await TabletStore.open(disk, TABLET, create=False, retention_us=RETENTION_US)
+            await TabletStore.open(disk, TABLET, create=False)
         environment = await disk.open_environment(f"data/{TABLET}", ["rows", "results", "meta"], create=False)
         await environment.commit([Put("meta", [(b"position", position)])])
         await environment.close()
-        store = await TabletStore.open(disk, TABLET, create=False, retention_us=RETENTION_US)
+        store = await TabletStore.open(disk, TABLET, create=False)
         await disk.close()
 
     asyncio.run(main())
@@ -133,7 +153,7 @@ def test_an_answer_that_a_damaged_page_hides_is_not_forgotten(tmp_path: Path, tw
             record(store.results, BUSY, sequence)
         store.applied = Position(1, 1, 1)
         await store.flush()
-        loaded = Results(RETENTION_US)
+        loaded = Results()
         loaded.load(store.environment, store.environment.path)
         assert answers(loaded) == {BUSY: [1, 2, 3]}
         items = store.environment.items
@@ -144,7 +164,7 @@ def test_an_answer_that_a_damaged_page_hides_is_not_forgotten(tmp_path: Path, tw
 
         store.environment.items = hiding  # type: ignore[method-assign, assignment]
         with pytest.raises(Corruption, match="has 4 answers to writes"):
-            Results(RETENTION_US).load(store.environment, store.environment.path)
+            Results().load(store.environment, store.environment.path)
         await disk.close()
 
     asyncio.run(main())
@@ -167,13 +187,11 @@ def test_a_position_that_is_older_than_the_answers_is_a_disk_that_lost_a_write(t
         with pytest.raises(
             Corruption, match="stands at 0 and has the answer to entry 1: its position is an older one"
         ):
-            await TabletStore.open(disk, TABLET, create=False, retention_us=RETENTION_US)
+            await TabletStore.open(disk, TABLET, create=False)
         environment = await disk.open_environment(f"data/{TABLET}", ["rows", "results", "meta"], create=False)
         await environment.commit([Put("meta", [(b"position", newer)])])
         await environment.close()
-        assert (
-            await TabletStore.open(disk, TABLET, create=False, retention_us=RETENTION_US)
-        ).flushed.index == 1
+        assert (await TabletStore.open(disk, TABLET, create=False)).flushed.index == 1
         await disk.close()
 
     asyncio.run(main())

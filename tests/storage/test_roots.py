@@ -13,12 +13,12 @@ from pathlib import Path
 import lmdb
 import pytest
 
+from ebla.storage.directories.instance import FAILED
 from ebla.storage.environment import Delete, Put
 from ebla.storage.errors import Corruption, Damaged, DiskFailed
-from ebla.storage.instance import FAILED
-from ebla.storage.lmdb_disk import LmdbDisk
-from ebla.storage.lmdb_environment import RENEW_ITEMS, LmdbEnvironment
-from ebla.storage.roots import (
+from ebla.storage.lmdb.disk import LmdbDisk
+from ebla.storage.lmdb.environment import RENEW_ITEMS, LmdbEnvironment
+from ebla.storage.lmdb.roots import (
     HEADER_BYTES,
     NUMBER_AT,
     ROOT_BYTES,

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ebla.storage import checksum
 from ebla.storage.errors import Corruption, InvalidArgument
-from ebla.storage.patching import FEW_ROWS
-from ebla.storage.rows import CHUNK_ROWS, RowCodec
+from ebla.storage.rows import checksum
+from ebla.storage.rows.patching import FEW_ROWS
+from ebla.storage.rows.rows import CHUNK_ROWS, RowCodec
 from ebla.storage.schema import ROW_BYTES_MAX, Column, TableSchema
 from tests.storage.tables import batches, plain, schemas, tables
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from ebla.storage import instance as module
+from ebla.storage.directories import instance as module
+from ebla.storage.directories.instance import FAILED, INSTANCE, InstanceDirectory
 from ebla.storage.environment import Instance, Put, SetAside
 from ebla.storage.errors import Damaged, DirectoryLocked, DiskFailed, OldCopy, StorageError
-from ebla.storage.instance import FAILED, INSTANCE, InstanceDirectory
-from ebla.storage.lmdb_disk import LmdbDisk
+from ebla.storage.lmdb.disk import LmdbDisk
 
 ROW = [Put("t", [(b"k", b"v")])]
 ASIDE = "role.set-aside"

@@ -10,13 +10,14 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ebla.chaos.simulation.disk import DurableState, MemoryDisk
+from ebla.chaos.simulation.disk import MemoryDisk
 from ebla.chaos.simulation.loop import run
-from ebla.storage import checksum
-from ebla.storage.entries import Position
+from ebla.chaos.simulation.medium import DurableState
 from ebla.storage.environment import Batch
-from ebla.storage.memtable import Memtable
-from ebla.storage.tablet_store import TabletSnapshot, TabletStore, _read_alteration
+from ebla.storage.logs.entries import Position
+from ebla.storage.rows import checksum
+from ebla.storage.tablets.memtable import Memtable
+from ebla.storage.tablets.tablet_store import TabletSnapshot, TabletStore, _read_alteration
 
 TABLET = "0123456789abcdef0123456789abcdef"
 SEED = checksum.seed(TABLET)
@@ -53,7 +54,7 @@ class Tablet:
     async def open(cls) -> Tablet:
         disk = MemoryDisk(DurableState(), Random(1))
         await disk.open_instance("u" * 32)
-        return cls(await TabletStore.open(disk, TABLET, create=True, retention_us=1))
+        return cls(await TabletStore.open(disk, TABLET, create=True))
 
     async def _slowly(self, batch: Batch) -> None:
         self._begun.set()

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ebla.storage import checksum, lmdb_copier
+from ebla.storage.directories.instance import BESIDE
 from ebla.storage.environment import Put
 from ebla.storage.errors import (
     Damaged,
@@ -26,9 +26,10 @@ from ebla.storage.errors import (
     SnapshotExpired,
     StorageError,
 )
-from ebla.storage.instance import BESIDE
-from ebla.storage.lmdb_disk import LmdbDisk
-from ebla.storage.tablet_store import TabletStore
+from ebla.storage.lmdb import copier
+from ebla.storage.lmdb.disk import LmdbDisk
+from ebla.storage.rows import checksum
+from ebla.storage.tablets.tablet_store import TabletStore
 
 TABLET = "a" * 32
 PATH = f"data/{TABLET}"
@@ -99,7 +100,7 @@ def test_a_sync_that_fails_beside_what_is_written_is_told_before_the_end() -> No
     reads, writes = os.pipe()  # cannot be synced
     try:
         for wait in (lambda syncs: syncs.begin(), lambda syncs: syncs.end()):
-            syncs = lmdb_copier.Syncs(writes)
+            syncs = copier.Syncs(writes)
             syncs.begin()
             with pytest.raises(OSError, match="Invalid argument"):
                 wait(syncs)
@@ -213,8 +214,8 @@ def test_a_stream_that_is_cut_off_or_goes_on_behind_its_end_is_refused(two: Two,
 def frames(data: bytes) -> list[Any]:
     found = []
     while data:
-        length = lmdb_copier.LENGTH_BYTES + int.from_bytes(data[: lmdb_copier.LENGTH_BYTES], "big")
-        found.append(msgspec.msgpack.decode(data[lmdb_copier.LENGTH_BYTES : length]))
+        length = copier.LENGTH_BYTES + int.from_bytes(data[: copier.LENGTH_BYTES], "big")
+        found.append(msgspec.msgpack.decode(data[copier.LENGTH_BYTES : length]))
         data = data[length:]
     return found
 
@@ -222,7 +223,7 @@ def frames(data: bytes) -> list[Any]:
 def bytes_of(found: list[Any]) -> bytes:
     out = io.BytesIO()
     for frame in found:
-        lmdb_copier.write(out, frame)
+        copier.write(out, frame)
     return out.getvalue()
 
 
@@ -236,7 +237,7 @@ def test_frames_in_another_order_and_items_that_are_not_all_there_are_refused(tw
         with pytest.raises(Damaged, match="should be in it"):
             await two.arrive(bytes_of([frame for frame in found if frame is not parts[1]]))
         with pytest.raises(Damaged, match="cannot be read"):
-            await two.arrive((5).to_bytes(lmdb_copier.LENGTH_BYTES, "big") + b"hello")
+            await two.arrive((5).to_bytes(copier.LENGTH_BYTES, "big") + b"hello")
         await two.arrive(bytes_of(found))
 
     copying(two, scenario)
@@ -248,10 +249,10 @@ def test_a_tree_that_hides_items_or_leads_in_a_circle_is_not_copied(two: Two) ->
         with source.lmdb.begin() as transaction:
             database = source.handle("t")
             for entries in (len(LARGE) - 1, len(LARGE) + 1, 1):
-                with pytest.raises(lmdb_copier.Broken, match="are found"):
-                    list(lmdb_copier.frames(transaction, database, entries))
+                with pytest.raises(copier.Broken, match="are found"):
+                    list(copier.frames(transaction, database, entries))
             assert [
-                item for some in lmdb_copier.frames(transaction, database, len(LARGE)) for item in some
+                item for some in copier.frames(transaction, database, len(LARGE)) for item in some
             ] == LARGE
 
     copying(two, scenario)
@@ -259,7 +260,7 @@ def test_a_tree_that_hides_items_or_leads_in_a_circle_is_not_copied(two: Two) ->
 
 def test_a_damaged_row_is_refused_at_the_end(two: Two) -> None:
     async def scenario(two: Two) -> None:
-        store = await TabletStore.open(two.source, TABLET, create=True, retention_us=1)
+        store = await TabletStore.open(two.source, TABLET, create=True)
         rows = [(key, checksum.seal(key, key * 600, store.seed)) for key, _ in LARGE]
         await store.environment.commit([Put("rows", rows)])
         data = await two.bytes_of(store.environment)
@@ -274,7 +275,7 @@ def test_a_damaged_row_is_refused_at_the_end(two: Two) -> None:
             await two.arrive(data, databases, {"rows": store.seed ^ 1})
         assert not two.target.exists(PATH)
         await two.arrive(data, databases, sealed)
-        copy = await TabletStore.open(two.target, TABLET, create=False, retention_us=1)
+        copy = await TabletStore.open(two.target, TABLET, create=False)
         assert await copy.scrub() == len(rows)
 
     copying(two, scenario)
@@ -299,12 +300,12 @@ def failing_copier(monkeypatch: pytest.MonkeyPatch, two: Two, code: int) -> None
         f"import os\n"
         f"def failing(*arguments): raise OSError({code}, os.strerror({code}))\n"
         f"os.fdatasync = failing\n"
-        + Path(lmdb_copier.__file__)
+        + Path(copier.__file__)
         .read_text()
         .replace("from __future__ import annotations\n", "")
         .replace("SYNC_BYTES = 8 << 20", "SYNC_BYTES = 1")
     )
-    monkeypatch.setattr(lmdb_copier, "__file__", str(program))
+    monkeypatch.setattr(copier, "__file__", str(program))
 
 
 def test_a_full_disk_refuses_the_rest_and_nothing_is_left(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from ebla.chaos.powercut.btree import FREE, MAIN, File
+from ebla.chaos.powercut.damage.btree import FREE, MAIN, File
 from ebla.storage.errors import Damaged
-from ebla.storage.structure import HEADER, check
+from ebla.storage.lmdb.structure import HEADER, check
 from tests.storage.test_lmdb_disk import make, reopen
 
 KEEP = 0x8000  # a flag of a page that LMDB need not write

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ebla.actors.tablet import recovery
+from ebla.actors.tablet.copy import recovery
 
 
 @pytest.fixture

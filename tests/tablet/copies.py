@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ebla.actors import messages as m
-from ebla.actors.tablet.raft.messages import Peer
+from ebla.actors.replication.configuration import Peer
 from ebla.storage.errors import EblaError
 from tests.tablet.harness import TABLET, Group, address, row
 

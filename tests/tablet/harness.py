@@ -12,16 +12,19 @@ import pyarrow as pa
 
 from ebla.actors import errors
 from ebla.actors import messages as m
+from ebla.actors.replication.configuration import (
+    Configuration,
+    Peer,
+)
+from ebla.actors.tablet.engine.replica import Replica
 from ebla.actors.tablet.options import TabletServerOptions
-from ebla.actors.tablet.raft.messages import Configuration, Peer
-from ebla.actors.tablet.replica import Replica
 from ebla.actors.tablet.server import TabletServer
 from ebla.actors.world import Faults
 from ebla.chaos.simulation import loop
 from ebla.chaos.simulation.world import SimulatedCluster
-from ebla.storage import checksum
 from ebla.storage.errors import EblaError
-from ebla.storage.rows import RowCodec
+from ebla.storage.rows import checksum
+from ebla.storage.rows.rows import RowCodec
 from ebla.storage.schema import TableSchema
 
 TABLET = "0123456789abcdef0123456789abcdef"

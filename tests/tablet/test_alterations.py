@@ -10,10 +10,10 @@ import pytest
 
 from ebla.actors import errors
 from ebla.actors import messages as m
-from ebla.storage import checksum
-from ebla.storage.alteration import Alteration, Dropped
-from ebla.storage.altered import AddColumn, DropColumn, RenameColumn, altered
-from ebla.storage.rows import RowCodec
+from ebla.storage.rows import checksum
+from ebla.storage.rows.alteration import Alteration, Dropped
+from ebla.storage.rows.altered import AddColumn, DropColumn, RenameColumn, altered
+from ebla.storage.rows.rows import RowCodec
 from ebla.storage.schema import Column, TableSchema
 from tests.tablet.harness import CLIENT, HOSTS, SCHEMA, TABLET, Group, address, row, simulate
 

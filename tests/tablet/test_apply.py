@@ -10,16 +10,16 @@ import pytest
 
 from ebla.actors import errors
 from ebla.actors import messages as m
-from ebla.actors.tablet import apply
-from ebla.actors.tablet.raft.messages import WRITE
+from ebla.actors.tablet.engine import apply
 from ebla.chaos.simulation import loop
-from ebla.chaos.simulation.disk import DurableState, MemoryDisk
-from ebla.storage import checksum, ragged
-from ebla.storage.entries import START, make_entry
-from ebla.storage.results import Answer
-from ebla.storage.rows import RowCodec
+from ebla.chaos.simulation.disk import MemoryDisk
+from ebla.chaos.simulation.medium import DurableState
+from ebla.storage.logs.entries import START, WRITE, make_entry
+from ebla.storage.rows import checksum, ragged
+from ebla.storage.rows.rows import RowCodec
 from ebla.storage.schema import ROW_BYTES_MAX
-from ebla.storage.tablet_store import TabletStore
+from ebla.storage.tablets.results import Answer
+from ebla.storage.tablets.tablet_store import TabletStore
 from tests.tablet.harness import CLIENT, CODEC, HOSTS, SCHEMA, TABLET, Group, address, row, simulate
 
 SEED = checksum.seed(TABLET)
@@ -49,19 +49,6 @@ def test_an_update_that_makes_a_row_too_large_changes_nothing_and_harms_no_serve
         await group.restart()
         assert await group.get(1, 2) == [row(1, "old"), row(2, "old")]
         await everybody_is_well(group)
-
-    simulate(scenario)
-
-
-def test_an_update_that_was_refused_runs_afresh_when_it_is_sent_again() -> None:
-    async def scenario(group: Group) -> None:
-        await group.upsert(row(1, "old"))
-        batch = group.batch(m.UPDATE, [{"k": 1, "v": TOO_LONG}], 50, columns=("v",))
-        for _ in range(2):
-            with pytest.raises(errors.InvalidArgument):
-                await group.write_bytes(batch)
-        await group.write(m.DELETE, [{"k": 1}])
-        assert (await group.write_bytes(batch)).rejected == (0,)
 
     simulate(scenario)
 
@@ -213,7 +200,7 @@ def test_batches_cut_into_many_pieces_do_what_row_after_row_would(
     async def main() -> None:
         disk = MemoryDisk(DurableState(), random.Random(1))
         await disk.open_instance("u" * 32)
-        bench = Bench(await TabletStore.open(disk, TABLET, create=True, retention_us=10**12))
+        bench = Bench(await TabletStore.open(disk, TABLET, create=True))
         model: dict[int, dict[str, Any]] = {}
         for _ in range(150):
             kind = chance.choice((m.UPSERT, m.INSERT, m.UPDATE, m.DELETE))

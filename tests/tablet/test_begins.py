@@ -8,7 +8,7 @@ from typing import Any
 
 from ebla.actors import errors
 from ebla.actors import messages as m
-from ebla.actors.tablet.replica import Replica
+from ebla.actors.tablet.engine.replica import Replica
 from ebla.storage.errors import EblaError
 from tests.tablet.copies import fill
 from tests.tablet.harness import TABLET, Group, simulate

@@ -8,8 +8,9 @@ import pytest
 
 from ebla.actors import errors
 from ebla.actors import messages as m
-from ebla.actors.tablet.raft.messages import AppendRequest, VoteReply, VoteRequest
-from ebla.actors.tablet.replica import Superblock
+from ebla.actors.messages import peers
+from ebla.actors.messages.raft import AppendRequest, VoteReply, VoteRequest
+from ebla.actors.tablet.engine.records import Superblock
 from tests.tablet.copies import copied, copying, ended, entomb, fill, request, same_rows, start, until
 from tests.tablet.harness import TABLET, Group, address, row, simulate
 from tests.tablet.test_tombstones import delete, exclude
@@ -120,12 +121,12 @@ def test_a_late_request_for_a_copy_makes_no_replica_on_a_server_that_is_no_membe
 
 async def told(
     group: Group, host: str, sender: str, *requests: AppendRequest | VoteRequest
-) -> m.EnvelopeReply:
+) -> peers.EnvelopeReply:
     source = group.server(sender)
     envelope = source.identity.envelope(
         group.server(host).instance.uuid, tuple((TABLET, each) for each in requests)
     )
-    reply: m.EnvelopeReply = await group.ask(host, "replicate", envelope, m.EnvelopeReply, 2.0)
+    reply: peers.EnvelopeReply = await group.ask(host, "replicate", envelope, peers.EnvelopeReply, 2.0)
     return reply
 
 

@@ -14,9 +14,14 @@ from random import Random
 import pytest
 
 from ebla.actors import messages as m
-from ebla.actors.repair_messages import ADD, MODIFY, REMOVE
-from ebla.actors.tablet.raft.messages import NON_VOTER, VOTER, Configuration, Peer
-from ebla.actors.tablet.replica import Replica
+from ebla.actors.messages.repair import ADD, MODIFY, REMOVE
+from ebla.actors.replication.configuration import (
+    NON_VOTER,
+    VOTER,
+    Configuration,
+    Peer,
+)
+from ebla.actors.tablet.engine.replica import Replica
 from ebla.storage.errors import Corruption, EblaError
 from tests.tablet.copies import until
 from tests.tablet.harness import HOSTS, TABLET, Group, address, row, simulate

@@ -9,9 +9,9 @@ import pytest
 from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.fault_points import REPAIR_POINTS
-from ebla.actors.tablet import sessions
-from ebla.actors.tablet.copying import CANCELLED_S
-from ebla.actors.tablet.raft.messages import HardState
+from ebla.actors.messages.raft import HardState
+from ebla.actors.tablet.copy import sessions
+from ebla.actors.tablet.copy.copies import CANCELLED_S
 from tests.tablet.copies import copied, ended, entomb, fill, left_behind, same_rows, start, until
 from tests.tablet.harness import HOSTS, TABLET, Group, address, row, simulate
 from tests.tablet.test_replicas import CrashAt

@@ -9,9 +9,9 @@ import pytest
 
 from ebla.actors import errors
 from ebla.actors import messages as m
-from ebla.actors.tablet import sessions
-from ebla.actors.tablet.copying import CANCELLED_S
-from ebla.storage.tablet_store import ROWS
+from ebla.actors.tablet.copy import sessions
+from ebla.actors.tablet.copy.copies import CANCELLED_S
+from ebla.storage.tablets.tablet_store import ROWS
 from tests.tablet.copies import copied, copying, ended, entomb, fill, same_rows, start, until
 from tests.tablet.harness import HOSTS, TABLET, Group, address, row, simulate
 

@@ -8,9 +8,12 @@ import pytest
 
 from ebla.actors import errors
 from ebla.actors import messages as m
-from ebla.actors.repair_messages import ADD, REMOVE
-from ebla.actors.tablet.copy_job import Job
-from ebla.actors.tablet.raft.messages import NON_VOTER, Peer
+from ebla.actors.messages.repair import ADD, REMOVE
+from ebla.actors.replication.configuration import (
+    NON_VOTER,
+    Peer,
+)
+from ebla.actors.tablet.copy.job import Job
 from ebla.storage.errors import DiskFull, EblaError
 from tests.tablet.copies import copied, copying, ended, entomb, fill, same_rows, start, until
 from tests.tablet.harness import CODEC, FIVE, HOSTS, SCHEMA, TABLET, Group, address, row, simulate
@@ -192,7 +195,7 @@ def test_a_server_that_left_and_came_back_while_a_write_waited_applies_it_once()
             asked = m.ChangeMembersRequest(
                 server.instance.uuid, TABLET, (m.MemberChange(kind, peer),), timeout_s=0.1
             )
-            with pytest.raises(errors.Unavailable):
+            with pytest.raises(errors.OutcomeUnknown):
                 await group.ask(leader, "change_members", asked, m.MembersReply)
             core = replica.core
             await until(group, lambda: core.committed_configuration.index > before, "it is committed")

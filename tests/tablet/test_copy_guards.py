@@ -10,10 +10,10 @@ import pytest
 
 from ebla.actors import errors
 from ebla.actors import messages as m
-from ebla.actors.tablet.copying import Copies
-from ebla.actors.tablet.raft.messages import CONFIG, Configuration
-from ebla.actors.tablet.replica import Replica
-from ebla.actors.tablet.sessions import Sessions
+from ebla.actors.replication.configuration import Configuration
+from ebla.actors.tablet.copy.copies import Copies
+from ebla.actors.tablet.copy.sessions import Sessions
+from ebla.actors.tablet.engine.replica import Replica
 from ebla.storage.errors import DiskFull
 from tests.tablet.copies import copying, ended, entomb, fill, start, until
 from tests.tablet.harness import HOSTS, TABLET, Group, address, row, simulate
@@ -173,10 +173,9 @@ def test_a_session_hands_out_the_committed_configuration_not_the_newest() -> Non
         out = group.server(other).instance.uuid
         stay = tuple(peer for peer in core.configuration.peers if peer.uuid != out)
         wanted = Configuration(stay, core.configuration.index)
-        index, term = core.propose_configuration(server.world.clock.monotonic(), wanted)
-        replica._append_own(index, term, CONFIG, msgspec.msgpack.encode(wanted))
-        replica.absorb()
-        server.rounds.touch(replica)
+        index, _ = server.rounds.step(
+            replica, core.propose_configuration, server.world.clock.monotonic(), wanted
+        )
         asking = m.BeginSessionRequest(
             server.instance.uuid, TABLET, group.server(target).instance.uuid, core.term
         )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ebla.actors import messages as m
-from ebla.actors.tablet import recovery
-from ebla.actors.tablet.raft.messages import Peer
+from ebla.actors.replication.configuration import Peer
+from ebla.actors.tablet.copy import recovery
 from tests.tablet.copies import entomb, until
 from tests.tablet.harness import TABLET, Group, simulate
 from tests.tablet.test_recovery import lead

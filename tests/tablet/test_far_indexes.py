@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from ebla.actors import messages as m
-from ebla.storage.entries import Position
-from ebla.storage.records import seal
-from ebla.storage.tablet_store import META, POSITION
+from ebla.storage.directories.records import seal
+from ebla.storage.logs.entries import Position
+from ebla.storage.tablets.tablet_store import META, POSITION
 from tests.tablet.copies import entomb, fill, same_rows, until
 from tests.tablet.harness import HOSTS, TABLET, Group, address, row, simulate
 
@@ -24,7 +24,7 @@ async def far(group: Group, index: int) -> None:
     last = group.replica(HOSTS[0]).log.last
     assert {group.replica(host).store.flushed for host in HOSTS} == {last}
     group.crash_all()
-    position = seal(POSITION, msgspec.msgpack.encode(Position(index, last.term, last.chain)))
+    position = seal(POSITION, msgspec.msgpack.encode(Position(index, last.term, last.chain, last.time_us)))
     for host in HOSTS:
         state = group.cluster.state(address(host))
         state.environments[f"data/{TABLET}"][META][POSITION] = position

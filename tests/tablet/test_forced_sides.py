@@ -8,15 +8,19 @@ import pytest
 
 from ebla.actors import errors
 from ebla.actors import messages as m
-from ebla.actors.tablet.raft.marks import GIVEN_UP, NOT_COMMITTED
-from ebla.actors.tablet.raft.messages import (
+from ebla.actors.messages.raft import (
     FORCED,
-    NON_VOTER,
-    WRITE,
     AppendReply,
     AppendRequest,
-    Entry,
+)
+from ebla.actors.replication.configuration import (
+    NON_VOTER,
     Peer,
+)
+from ebla.actors.tablet.raft.forced import GIVEN_UP, NOT_COMMITTED
+from ebla.storage.logs.entries import (
+    WRITE,
+    Entry,
 )
 from tests.tablet.copies import entomb, until
 from tests.tablet.harness import FIVE, TABLET, Group, address, row, simulate
@@ -253,7 +257,7 @@ def test_what_a_replica_says_counts_for_nothing_while_what_was_forced_on_it_is_n
         group.cluster.network.cut(address(survivor), address(other))
         await group.sleep(5.0)
         group.cluster.network.heal()
-        with pytest.raises(errors.Unavailable, match="is not committed: too few of"):
+        with pytest.raises(errors.OutcomeUnknown, match="is not committed: too few of"):
             await force(group, survivor, uuids(group, survivor, other))
         assert replica.core.configuration.unsafe == 1 and replica.report().error == NOT_COMMITTED
         await group.restart(other)

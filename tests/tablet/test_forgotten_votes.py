@@ -3,21 +3,28 @@ newcomer, on the same server."""
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from ebla.actors import errors
 from ebla.actors import messages as m
-from ebla.actors.repair_messages import ADD, LOST, MODIFY, REMOVE, MemberChange
-from ebla.actors.tablet.raft.messages import (
-    CONFIG,
+from ebla.actors.messages import peers
+from ebla.actors.messages.raft import (
+    HardState,
+    VoteRequest,
+)
+from ebla.actors.messages.repair import (
+    ADD,
+    MODIFY,
+    REMOVE,
+    MemberChange,
+)
+from ebla.actors.replication.configuration import (
     NON_VOTER,
     VOTER,
     Configuration,
-    HardState,
     Peer,
-    VoteRequest,
 )
+from ebla.actors.replication.health import LOST
 from ebla.actors.tablet.server import RECORDS
 from tests.tablet.copies import one_away, same_rows, start, until
 from tests.tablet.harness import TABLET, Group, address, row, simulate
@@ -60,7 +67,7 @@ def test_a_voter_that_forgot_its_votes_is_lost_to_its_leader_and_is_not_copied_o
         core = group.replica(other).core
         request = VoteRequest(core.term + 5, core.me, core.last_index, core.log.last_term)
         envelope = group.server(other).identity.envelope(uuid, ((TABLET, request),))
-        reply = await group.ask(target, "replicate", envelope, m.EnvelopeReply)
+        reply = await group.ask(target, "replicate", envelope, peers.EnvelopeReply)
         assert (reply.answers, reply.refusals) == ((None,), ("votes_forgotten",))
 
     simulate(scenario)
@@ -113,7 +120,7 @@ async def asked_in_vain(group: Group, by: str, whom: str, term: int, **more: boo
     core = group.replica(by).core
     request = VoteRequest(term, core.me, core.last_index, core.log.last_term, **more)
     envelope = group.server(by).identity.envelope(group.server(whom).instance.uuid, ((TABLET, request),))
-    reply = await group.ask(whom, "replicate", envelope, m.EnvelopeReply)
+    reply = await group.ask(whom, "replicate", envelope, peers.EnvelopeReply)
     assert reply.answers[0] is not None and not reply.answers[0].granted  # type: ignore[union-attr]
 
 
@@ -195,10 +202,9 @@ def test_one_whose_removal_or_return_is_not_committed_yet_is_no_newcomer(before:
             for peer in core.configuration.peers
         )
         wanted = Configuration(peers, core.configuration.index)
-        index, term = core.propose_configuration(server.world.clock.monotonic(), wanted)
-        replica._append_own(index, term, CONFIG, msgspec.msgpack.encode(wanted))
-        replica.absorb()
-        server.rounds.touch(replica)
+        index, term = server.rounds.step(
+            replica, core.propose_configuration, server.world.clock.monotonic(), wanted
+        )
         assert core.configuration.index == index > core.committed_configuration.index
         request = m.BeginSessionRequest(server.instance.uuid, TABLET, uuid, term, forgetful=True)
         with pytest.raises(errors.IllegalState, match="has forgotten its votes and is a voter"):

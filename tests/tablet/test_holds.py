@@ -9,10 +9,10 @@ import pytest
 
 from ebla.actors import errors
 from ebla.actors import messages as m
-from ebla.actors.repair_messages import REMOVE
-from ebla.actors.tablet.copy_job import CopyEnded
-from ebla.actors.tablet.copying import Copies
-from ebla.actors.tablet.holds import CATCHING_UP, SENDING
+from ebla.actors.messages.repair import REMOVE
+from ebla.actors.tablet.copy.copies import Copies
+from ebla.actors.tablet.copy.job import CopyEnded
+from ebla.actors.tablet.copy.log_retention import CATCHING_UP, SENDING
 from tests.tablet.copies import copying, entomb, fill, same_rows, until
 from tests.tablet.harness import TABLET, Group, address, row, simulate
 from tests.tablet.test_forgotten_votes import as_peer, change

@@ -9,11 +9,14 @@ import pytest
 
 from ebla.actors import errors
 from ebla.actors import messages as m
-from ebla.actors.tablet import apply
-from ebla.actors.tablet.raft.messages import Configuration, Peer
-from ebla.actors.tablet.replica import Superblock
+from ebla.actors.replication.configuration import (
+    Configuration,
+    Peer,
+)
+from ebla.actors.tablet.engine import apply
+from ebla.actors.tablet.engine.records import Superblock
+from ebla.storage.directories.records import seal
 from ebla.storage.errors import DiskFull
-from ebla.storage.records import seal
 from ebla.storage.schema import Column
 from tests.tablet.harness import HOSTS, SCHEMA, TABLET, Group, address, row, simulate
 from tests.tablet.test_replicas import CrashAt, NodeFaults

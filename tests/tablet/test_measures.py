@@ -8,7 +8,7 @@ from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.figures import Figures, FiguresRequest
 from ebla.actors.tablet import measures
-from ebla.actors.tablet.server import DISK_MEASURE_S
+from ebla.actors.tablet.engine.space import LOOK_S, USED_EVERY
 from ebla.storage.errors import Corruption, DiskFull
 from tests.figures import kinds, listed, told
 from tests.tablet.copies import copied, entomb
@@ -126,7 +126,7 @@ def test_what_moves_to_private_logs_is_counted_as_such_and_leaves_the_shared_one
         await group.restart(away)
         await group.settle()
         await group.ask(leader, "flush", m.FlushRequest(), m.FlushReply)
-        await group.sleep(DISK_MEASURE_S + 1.0)
+        await group.sleep(LOOK_S * USED_EVERY + 1.0)
         after = told(group.server(leader))
         assert after["tablet_log_bytes"] < held["tablet_log_bytes"]
         assert after["tablet_disk_bytes"] > 0

@@ -12,8 +12,9 @@ import pytest
 from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.incarnations import RAISED_BY
-from ebla.actors.tablet.raft.messages import VoteRequest
-from ebla.chaos.simulation.disk import DurableState
+from ebla.actors.messages import peers
+from ebla.actors.messages.raft import VoteRequest
+from ebla.chaos.simulation.medium import DurableState
 from ebla.storage.errors import OldCopy
 from tests.tablet.harness import HOSTS, TABLET, Group, address, row, simulate
 
@@ -96,9 +97,9 @@ def test_the_request_of_an_old_copy_is_refused_with_both_numbers_and_changes_not
         before = core.hard_state
         request = VoteRequest(core.term + 5, known.uuid, core.last_index + 9, core.term + 4, False, True)
 
-        async def ask(shown: m.ServerInstance) -> m.EnvelopeReply:
-            envelope = m.Envelope(shown, group.server(voter).instance, ((TABLET, request),))
-            return await group.ask(voter, "replicate", envelope, m.EnvelopeReply)
+        async def ask(shown: m.ServerInstance) -> peers.EnvelopeReply:
+            envelope = peers.Envelope(shown, group.server(voter).instance, ((TABLET, request),))
+            return await group.ask(voter, "replicate", envelope, peers.EnvelopeReply)
 
         for shown in (known.seqno, known.seqno - 7):
             with pytest.raises(OldCopy) as refused:
@@ -124,7 +125,7 @@ def test_the_answer_of_an_old_copy_is_no_acknowledgement() -> None:
         copy = group.cluster.state(address(HOST)).copy()
         copy.seqno = 1
         leader = group.server(OTHERS[0])
-        leader.identity.envelope = lambda dest, requests: m.Envelope(
+        leader.identity.envelope = lambda dest, requests: peers.Envelope(
             leader.instance, m.ServerInstance(dest, 0, ""), requests
         )
         group.cluster.crash(address(OTHERS[1]))
@@ -198,9 +199,9 @@ def test_a_server_that_no_longer_holds_its_directory_ends_and_leaves_the_mark_to
         state.holder = None  # what a lock is for: the directory is a successor's
         shown = server.instance
         later = m.ServerInstance(shown.uuid, shown.seqno + 1, "a successor's")
-        envelope = m.Envelope(group.server(OTHERS[0]).instance, later, ())
+        envelope = peers.Envelope(group.server(OTHERS[0]).instance, later, ())
         with pytest.raises((OldCopy, errors.OutcomeUnknown)):
-            await group.ask(HOST, "replicate", envelope, m.EnvelopeReply)
+            await group.ask(HOST, "replicate", envelope, peers.EnvelopeReply)
         await ended(group)
         assert isinstance(group.cluster.failures[-1].error, OldCopy)
         assert state.given_up is None

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from ebla.actors.tablet import bootstrap
-from ebla.actors.tablet.log import TabletLog
+from ebla.actors.tablet.engine.log import TabletLog
+from ebla.actors.tablet.lifecycle import bootstrap
 from ebla.chaos.simulation import loop
-from ebla.chaos.simulation.disk import DurableState, MemoryDisk
-from ebla.storage.entries import WRITE, Entry, Position, make_entry
+from ebla.chaos.simulation.disk import MemoryDisk
+from ebla.chaos.simulation.medium import DurableState
 from ebla.storage.environment import Disk
-from ebla.storage.lmdb_disk import LmdbDisk
-from ebla.storage.shared_log import SharedLog
+from ebla.storage.lmdb.disk import LmdbDisk
+from ebla.storage.logs.entries import WRITE, Entry, Position, make_entry
+from ebla.storage.logs.shared_log import SharedLog
 from tests.tablet.harness import TABLET
 
 
@@ -48,7 +49,7 @@ class Bench:
         tail = bootstrap.Tail(TABLET)
         private = await bootstrap.open_private(disk, tail)
         bootstrap.gather(shared.recover(), {TABLET: tail})
-        log, _, _ = bootstrap.rebuild(TABLET, disk, shared, private, tail, flushed)
+        log, _ = bootstrap.rebuild(TABLET, disk, shared, private, tail, flushed)
         return Bench(disk, shared, log, flushed)
 
     async def append(self, term: int, count: int) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ebla import expressions
 from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.storage.errors import SnapshotExpired
+from ebla.storage.predicates import expressions
 from tests.tablet.harness import CODEC, HOSTS, SCHEMA, TABLET, Group, address, row, simulate
 
 

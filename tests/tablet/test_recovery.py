@@ -11,9 +11,13 @@ import pytest
 
 from ebla.actors import errors
 from ebla.actors import messages as m
-from ebla.actors.tablet import recovery
-from ebla.actors.tablet.copying import Copies
-from ebla.actors.tablet.raft.messages import Configuration, Peer
+from ebla.actors.messages import peers
+from ebla.actors.replication.configuration import (
+    Configuration,
+    Peer,
+)
+from ebla.actors.tablet.copy import recovery
+from ebla.actors.tablet.copy.copies import Copies
 from ebla.actors.tablet.server import TabletServer
 from ebla.storage.errors import Corruption, DiskFull
 from tests.tablet.copies import entomb, fill, left_behind, same_rows, until
@@ -167,7 +171,7 @@ def test_a_copy_that_cannot_succeed_is_asked_for_ever_more_rarely(monkeypatch: p
     envelopes: Counter[str] = Counter()
     honest = TabletServer.replicate
 
-    async def replicate(self: TabletServer, envelope: m.Envelope) -> m.EnvelopeReply:
+    async def replicate(self: TabletServer, envelope: peers.Envelope) -> peers.EnvelopeReply:
         envelopes[self.options.host] += 1
         return await honest(self, envelope)
 

@@ -8,7 +8,10 @@ import pytest
 
 from ebla.actors import errors
 from ebla.actors import messages as m
-from ebla.actors.tablet.raft.messages import Configuration, Peer
+from ebla.actors.replication.configuration import (
+    Configuration,
+    Peer,
+)
 from tests.tablet.harness import CODEC, HOSTS, SCHEMA, TABLET, Group, address, row, simulate
 
 OTHER = "f" * 32

@@ -11,7 +11,7 @@ import pytest
 from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.errors import OutcomeUnknown
-from ebla.actors.tablet import admission, scans
+from ebla.actors.tablet.serving import admission, scans
 from ebla.storage.errors import InvalidArgument, SnapshotExpired
 from tests.tablet.harness import CODEC, SCHEMA, TABLET, Group, address, row, simulate
 

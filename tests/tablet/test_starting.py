@@ -9,14 +9,18 @@ import pytest
 from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.figures import FiguresRequest
-from ebla.actors.tablet.raft.messages import Configuration, Peer
+from ebla.actors.messages import peers
+from ebla.actors.replication.configuration import (
+    Configuration,
+    Peer,
+)
 from ebla.actors.tablet.server import TabletServer
 from ebla.actors.world import methods
-from ebla.storage.alteration import Alteration
+from ebla.storage.rows.alteration import Alteration
 from tests.tablet.harness import SCHEMA, TABLET, Group, address, simulate
 
 ASKED: dict[str, Any] = {
-    "replicate": m.Envelope(m.ServerInstance("a", 1, "s"), m.ServerInstance("b", 0, ""), ()),
+    "replicate": peers.Envelope(m.ServerInstance("a", 1, "s"), m.ServerInstance("b", 0, ""), ()),
     "write": m.WriteRequest((), 1.0),
     "read": m.ReadRequest(1, ()),
     "scan": m.ScanRequest(TABLET, 1, ("k",)),

@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import msgspec
 import pytest
 
 from ebla.actors import errors
 from ebla.actors import messages as m
-from ebla.actors.tablet.raft.messages import CONFIG, Configuration, HardState
-from ebla.actors.tablet.stones import Stone
+from ebla.actors.messages.raft import HardState
+from ebla.actors.replication.configuration import Configuration
+from ebla.actors.tablet.lifecycle.tombstones import Stone
 from ebla.actors.world import Faults
-from ebla.chaos.simulation.disk import DurableState
+from ebla.chaos.simulation.medium import DurableState
+from ebla.storage.directories.records import RecordStore
 from ebla.storage.errors import DiskFull, StorageError
-from ebla.storage.records import RecordStore
 from tests.tablet.copies import copied, copying, entomb, fill, start, until
 from tests.tablet.harness import HOSTS, TABLET, Group, address, row, simulate
 from tests.tablet.test_members import adds, change, spare
@@ -55,10 +55,7 @@ async def exclude(group: Group, host: str) -> int:
     stay = tuple(peer for peer in core.configuration.peers if peer.uuid != out)
     replica, now = group.replica(leader), group.server(leader).world.clock.monotonic()
     wanted = Configuration(stay, core.configuration.index)
-    index, term = core.propose_configuration(now, wanted)
-    replica._append_own(index, term, CONFIG, msgspec.msgpack.encode(wanted))
-    replica.absorb()
-    group.server(leader).rounds.touch(replica)
+    group.server(leader).rounds.step(replica, core.propose_configuration, now, wanted)
     await until(
         group,
         lambda: len(core.committed_configuration.peers) == len(stay),
@@ -420,5 +417,30 @@ def test_a_copy_that_is_complete_before_it_could_be_ended_is_judged_by_what_it_h
         with pytest.raises(errors.ConfigurationMoved):
             await delete(group, target, ahead)
         assert server.lifecycle.state_of(TABLET) == m.RUNNING
+
+    simulate(scenario)
+
+
+def test_a_replica_that_is_being_added_stays_unless_a_later_leader_says_that_it_is_not() -> None:
+    async def scenario(group: Group) -> None:
+        leader, target, other = await group.leader(), *await group.followers()
+        group.cluster.network.cut(address(leader), address(other))
+        for host in (leader, target):
+            group.cluster.state(address(host)).commit_s = (0.5, 0.5)
+        await exclude(group, other)
+        core = group.replica(target).core
+        await until(group, lambda: core.configuration != core.committed_configuration, "it is not committed")
+        pending, term = core.configuration, core.term
+        group.cluster.network.isolate(address(target))
+        assert committed(group, target) < pending.index
+        uuid = group.server(target).instance.uuid
+        for said_in in (0, term, term + 1):
+            request = m.DeleteTabletRequest(uuid, TABLET, "late", True, pending.index - 1, 0, said_in)
+            if said_in <= term:
+                with pytest.raises(errors.ConfigurationMoved):
+                    await group.server(target).deletion.delete(request)
+            else:
+                await group.server(target).deletion.delete(request)
+        assert group.server(target).lifecycle.state_of(TABLET) == m.DELETED
 
     simulate(scenario)

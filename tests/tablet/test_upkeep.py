@@ -9,8 +9,8 @@ import pytest
 
 from ebla.actors import errors
 from ebla.actors import messages as m
-from ebla.actors.tablet.scrubber import RETRY_S
 from ebla.actors.tablet.server import TabletServer
+from ebla.actors.tablet.upkeep.scrubber import RETRY_S
 from ebla.storage.environment import Batch, Snapshot
 from ebla.storage.errors import Corruption, DiskFull
 from tests.tablet.copies import until

@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 from ebla.actors import messages as m
-from ebla.actors.tablet.raft.messages import HardState, VoteReply, VoteRequest
-from ebla.actors.tablet.replica import Replica
+from ebla.actors.messages import peers
+from ebla.actors.messages.raft import HardState, VoteReply, VoteRequest
+from ebla.actors.tablet.engine.replica import Replica
 from ebla.storage.errors import Damaged, DiskFull
 from tests.tablet.copies import ended, entomb, fill, start, until
 from tests.tablet.harness import TABLET, Group, address, simulate
@@ -29,7 +30,7 @@ class Election:
             term or self.term, uuid, self.last.index, self.last.term, pre_vote=False, ignore_live_leader=True
         )
         envelope = source.identity.envelope(server.instance.uuid, ((TABLET, vote),))
-        reply = await self.group.ask(self.asked, "replicate", envelope, m.EnvelopeReply, 20.0)
+        reply = await self.group.ask(self.asked, "replicate", envelope, peers.EnvelopeReply, 20.0)
         answer = reply.answers[0]
         assert answer is None or isinstance(answer, VoteReply)
         return answer

@@ -190,6 +190,8 @@ def test_a_full_disk_refuses_writes_and_recovers_when_there_is_space() -> None:
             leader, "write", m.WriteRequest((m.TabletWrite(TABLET, second),), 0.5), m.WriteReply
         )
         assert reply.errors[0][0] == "DiskFull"
+        reply = await group.ask(leader, "write", request, m.WriteReply)
+        assert reply.errors[0][0] == "OutcomeUnknown", "it is in the log, and may be applied"
         assert await group.get(1) == [row(1, "before")]
         for host in HOSTS:
             group.cluster.state(address(host)).free()

@@ -17,31 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from ebla.actors import errors
-from ebla.actors.tablet.raft import election, marks, membership
-from ebla.actors.tablet.raft.election import Ballot
-from ebla.actors.tablet.raft.events import (
-    FOLLOWER,
-    AppendPlan,
-    Effects,
-    Pending,
-    RaftLimits,
-    Send,
-    Sent,
-)
-from ebla.actors.tablet.raft.leadership import Leadership, Transfer
-from ebla.actors.tablet.raft.matching import Agreement, Disagreement, compare
-from ebla.actors.tablet.raft.messages import (
-    CONFIG,
+from ebla.actors.messages.raft import (
     FORCED,
-    PRE_VOTER,
     STRANDED,
     Answer,
     AppendReply,
     AppendRequest,
-    Configuration,
     HardState,
     Request,
     TimeoutNow,
@@ -49,9 +31,26 @@ from ebla.actors.tablet.raft.messages import (
     VoteReply,
     VoteRequest,
 )
+from ebla.actors.replication.configuration import (
+    PRE_VOTER,
+    Configuration,
+)
+from ebla.actors.tablet.engine.core import (
+    FOLLOWER,
+    Offer,
+    Pending,
+    Send,
+    Sent,
+)
+from ebla.actors.tablet.raft import election, forced, membership
+from ebla.actors.tablet.raft.election import Ballot
+from ebla.actors.tablet.raft.events import (
+    AppendPlan,
+)
+from ebla.actors.tablet.raft.leadership import Leadership, Transfer
+from ebla.actors.tablet.raft.matching import Agreement, Disagreement, compare
 from ebla.actors.tablet.raft.state import RaftState
-
-__all__ = ["AppendPlan", "Effects", "Pending", "RaftCore", "RaftLimits", "Send", "Sent"]
+from ebla.storage.logs.entries import CONFIG
 
 
 class RaftCore(RaftState):
@@ -67,7 +66,10 @@ class RaftCore(RaftState):
             self._become_follower(f"no majority answered for {2 * self.limits.election_s_min:g} s")
         elif lead and lead.transfer and lead.transfer.deadline <= now:
             self._note(f"{lead.transfer.successor} did not catch up; leading on")
-            lead.transfer = None
+            lead.end_transfer(now)
+        elif lead and lead.gives_way_at() <= now:
+            self._note("its disk holds up what the others have committed")
+            self._begin_transfer(lead, lead.choose_successor())
         elif not lead and self.timer.deadline <= now:
             if self._ballot:
                 self.timer.election_failed(now, contested=self._ballot.contested)
@@ -89,7 +91,7 @@ class RaftCore(RaftState):
         return self.log.append(self.term, payload_bytes), self.term
 
     def propose_configuration(self, now: float, configuration: Configuration) -> tuple[int, int]:
-        """(index, term) of a CONFIG entry whose payload is `configuration`; it is in force at once.
+        """(index, term) of the CONFIG entry of `configuration`, which the next take() has; it is in force at once.
 
         `configuration.index` must be that of the configuration in force, from which this one was made. Raises
         NotLeader, AlreadyInProgress (another change is pending), Unavailable (too early in the term), InvalidArgument.
@@ -105,10 +107,8 @@ class RaftCore(RaftState):
                 tablet=self.tablet,
             )
         membership.check_change(self.configuration, configuration, self.me)
-        payload = msgspec.msgpack.encode(configuration)
-        index = self.log.append(self.term, len(payload), payload)
-        self._adopt_configuration()
-        return index, self.term
+        self._append_configuration(configuration)
+        return self.log.last_index, self.term
 
     def force_configuration(
         self, now: float, keep: Sequence[str], reason: str, *, above_term: int = 0
@@ -127,7 +127,7 @@ class RaftCore(RaftState):
         made = membership.forced(
             self.committed_configuration, self.configuration, keep, self.me, above=self.superseded_by
         )
-        term = marks.forced_term(max(self.term, above_term), self._random)
+        term = forced.forced_term(max(self.term, above_term), self._random)
         self._set_hard_state(HardState(term, self.me))
         self._note(f"an operator forces a configuration: {reason}")
         self._become_leader(forced=made)
@@ -158,9 +158,7 @@ class RaftCore(RaftState):
             raise errors.InvalidArgument(
                 f"{chosen} is not another voter of {self.configuration}; name one that is"
             )
-        lead.transfer = Transfer(chosen, now + self.limits.election_s_min)
-        self._note(f"handing over to {chosen}")
-        self._continue_transfer()
+        self._begin_transfer(lead, chosen)
         return chosen
 
     # -- messages
@@ -176,6 +174,12 @@ class RaftCore(RaftState):
         if isinstance(request, VoteRequest):
             return self._receive_vote(request)
         return self._receive_timeout_now(sender, request)
+
+    def offered(self, request: Request) -> Offer | None:
+        """The entries of an append, unless its sender does not know that a configuration was forced."""
+        if not isinstance(request, AppendRequest) or request.unsafe < self.mark:
+            return None
+        return Offer(request.previous_index, request.previous_term, request.entries)
 
     def answer(self, pending: Pending) -> AppendReply:
         """The answer to an append, once the log is durable. A newer term in the meantime makes it a refusal."""
@@ -255,7 +259,7 @@ class RaftCore(RaftState):
             self.leader = request.leader
             self._note(f"follows {request.leader}")
         self.timer.leader_heard(self._now)
-        if crossing and marks.contradicts(self.log, self.commit_index, request):
+        if crossing and forced.contradicts(self.log, self.commit_index, request):
             self._note(f"holds as committed what {request.leader} has given up, or may have")
             return self._append_reply(False, 0, 0, STRANDED)
         self._all_replicated = request.all_replicated
@@ -285,7 +289,7 @@ class RaftCore(RaftState):
         last, unsafe = self.durable_index, self.committed_mark if reason == FORCED else 0
         return AppendReply(self.term, success, match, hint, last, self.log.term_at(last), reason, unsafe)
 
-    # -- the other side of a forced configuration: see marks.py
+    # -- the other side of a forced configuration: see forced.py
 
     def _refuse_lower_mark(self, sender: str, request: Request) -> Answer:
         self._note(f"{sender} does not know that a configuration was forced")
@@ -366,6 +370,7 @@ class RaftCore(RaftState):
         index = self._lead.replicated_index(self.durable_index)
         if index > self.commit_index and self.log.term_at(index) == self.term:
             self._commit_to(index)
+        self._lead.note_durable(self._now, self.commit_index, self.durable_index)
 
     def _promote(self, peer: str, sent_at: float, committed: int) -> None:
         """Make a pre-voter that has caught up a voter: it holds what was `committed` when the message left that it answers,
@@ -382,6 +387,12 @@ class RaftCore(RaftState):
             return
         self._note(f"{peer} has caught up")
         self._append_configuration(membership.promoted(self.configuration, peer))
+
+    def _begin_transfer(self, lead: Leadership, successor: str | None) -> None:
+        assert successor is not None, (self.configuration, self.story())
+        lead.transfer = Transfer(successor, self._now + self.limits.election_s_min)
+        self._note(f"handing over to {successor}")
+        self._continue_transfer()
 
     def _continue_transfer(self) -> None:
         """Ask the successor to campaign as soon as it holds everything, and abdicate in the same step.

@@ -7,9 +7,9 @@ leases stand on that.
 
 from __future__ import annotations
 
+from ebla.actors.messages.raft import HardState, VoteRequest
+from ebla.actors.tablet.engine.log_index import LogIndex
 from ebla.actors.tablet.raft.events import RaftLimits
-from ebla.actors.tablet.raft.log_index import LogIndex
-from ebla.actors.tablet.raft.messages import HardState, VoteRequest
 from ebla.actors.world import Random
 
 GRANTED, LEADER_ALIVE, OLD_TERM, VOTED, LOG_BEHIND = (

@@ -1,28 +1,19 @@
-"""What the Raft core takes and gives: its limits, the messages it wants sent, and the effects of its events.
-
-Nothing here decides. The duties of the caller are on `Effects`, because that is where they are needed.
-"""
+"""The numbers of the Raft core, and the plan of a message with entries."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
-import msgspec
-
-from ebla.actors.tablet.raft.messages import (
+from ebla.actors.messages.raft import (
     AppendRequest,
-    Configuration,
-    Entry,
-    HardState,
-    TimeoutNow,
-    VoteRequest,
 )
+from ebla.actors.tablet.engine.core import Plan
 from ebla.storage.errors import InvalidArgument
+from ebla.storage.logs.entries import Entry
 
-FOLLOWER, PRE_CANDIDATE, CANDIDATE, LEADER = "follower", "pre_candidate", "candidate", "leader"
+PRE_CANDIDATE = "pre_candidate"
 
 
 @dataclass(frozen=True)
@@ -62,18 +53,14 @@ class RaftLimits:
         return self.lease_s / 2
 
 
-class AppendPlan(msgspec.Struct, frozen=True):
+class AppendPlan(Plan, frozen=True, kw_only=True):
     """An AppendRequest whose entries `first`..`last` (none if last < first) the caller reads from its log.
 
     `number` and `match` are the core's own notes: which message this is, and what the peer was known to hold.
     """
 
-    peer: str
-    term: int
     previous_index: int
     previous_term: int
-    first: int
-    last: int
     commit_index: int
     all_replicated: int
     number: int = 0
@@ -98,57 +85,3 @@ class AppendPlan(msgspec.Struct, frozen=True):
             all_replicated=self.all_replicated,
             unsafe=self.unsafe,
         )
-
-
-class Send(msgspec.Struct, frozen=True):
-    """One message to one peer (uuid). One `replied` or `failed` should follow; a second one does no harm."""
-
-    peer: str
-    request: AppendPlan | VoteRequest | TimeoutNow
-
-
-class Sent(NamedTuple):
-    """A message that left: when, and the very `request` of its Send.
-
-    `at` is read from the clock before the message leaves, never after: the lease counts from it. (Of a message
-    that failed it does not matter.)
-    """
-
-    at: float
-    request: AppendPlan | VoteRequest | TimeoutNow
-
-
-class Pending(msgspec.Struct, frozen=True):
-    """An append that may be answered once the log is durable up to `until`."""
-
-    term: int
-    until: int
-
-
-class Effects(msgspec.Struct, frozen=True):
-    """What one or more events led to. The caller, in this order:
-
-    1. drops its entries from `truncate_from` on and tells their waiting clients that the outcome is unknown;
-    2. takes the entries `appended` (first, last) of the append request that it just fed to the core;
-    3. creates the entries `noop` (index, term) and `configured` (index, term, payload of a CONFIG entry), as it does
-       for what it proposes;
-    4. makes `hard_state` durable; only then `sends`, and answers given since the previous take(), may leave;
-    5. makes the new entries durable and says so with `durable(index, term, log_epoch)`, where the epoch is that
-       of the take() they came from. This releases answers to the leader, and commits.
-
-    `sends` hold at most one message a peer; call take() again while `next_wake` is not in the future. They need
-    not wait for entries to be durable here: the leader's own disk is one vote among the others (thesis, 10.2.1).
-    `commit_index` may be ahead of `durable_index`, but nothing beyond the latter may be flushed, or a crash leaves
-    data without a log. take() must be called between two append requests.
-    """
-
-    hard_state: HardState | None
-    sends: tuple[Send, ...]
-    truncate_from: int | None
-    appended: tuple[int, int] | None
-    noop: tuple[int, int] | None
-    configured: tuple[int, int, bytes] | None
-    commit_index: int
-    became: str | None
-    configuration: Configuration | None
-    log_epoch: int

@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ebla.actors.repair_messages import LOST
+from ebla.actors.replication.configuration import Configuration
+from ebla.actors.replication.health import LOST, VOTES_FORGOTTEN
+from ebla.actors.tablet.engine.log_index import LogIndex
 from ebla.actors.tablet.raft.events import AppendPlan, RaftLimits
-from ebla.actors.tablet.raft.log_index import LogIndex
-from ebla.actors.tablet.raft.messages import Configuration
 from ebla.actors.tablet.raft.progress import (
     LAGGING,
     PROBE,
     REPLICATE,
-    VOTES_FORGOTTEN,
     Progress,
     majority_least,
 )
@@ -31,8 +30,17 @@ class Transfer:
     deadline: float
 
 
+@dataclass(frozen=True)
+class Lag:
+    """The others had committed `index` at `since`, and it is not durable here yet."""
+
+    index: int
+    since: float
+
+
 class Leadership:
-    """`noop` is the index of the entry that began the term; only when it is committed are reads served."""
+    """`noop` is the index of the entry that began the term; only when it is committed are reads served. `lag`: how long our
+    own disk has held up what is committed; None while it does not."""
 
     def __init__(
         self, me: str, term: int, configuration: Configuration, log: LogIndex, limits: RaftLimits, now: float
@@ -41,6 +49,7 @@ class Leadership:
         self.term = term
         self.noop = log.last_index
         self.transfer: Transfer | None = None
+        self.lag: Lag | None = None
         self.peers: dict[str, Progress] = {}  # all but ourselves, in the configuration's order
         self._log = log
         self._limits = limits
@@ -94,6 +103,20 @@ class Leadership:
     def held_by_all(self, own_durable: int) -> int:
         return min([own_durable, *[peer.match for peer in self.peers.values()]])
 
+    # -- our own disk
+
+    def note_durable(self, now: float, commit_index: int, own_durable: int) -> None:
+        """After a change of either."""
+        if self.lag is None or own_durable >= self.lag.index:
+            self.lag = Lag(commit_index, now) if own_durable < commit_index else None
+
+    def gives_way_at(self) -> float:
+        """When our disk will have held up one committed entry for an election timeout: it hangs, or is full. What is committed
+        is applied, and answered, only when it is durable here, so somebody else must lead."""
+        if self.lag is None or self.transfer is not None:
+            return float("inf")
+        return self.lag.since + self._limits.election_s_min
+
     # -- messages
 
     def plans(
@@ -134,6 +157,13 @@ class Leadership:
             made.append(plan)
         return made
 
+    def validate(self, last_index: int, known: object) -> None:
+        """What must always hold of the peers, `known` is for the message."""
+        for uuid, peer in self.peers.items():
+            assert peer.match < peer.next <= last_index + 1, (uuid, peer.match, peer.next, known)
+            assert not peer.inflight or peer.streams, (uuid, peer.state, known)
+            assert peer.inflight_bytes == sum(peer.inflight.values()), (uuid, peer.inflight, known)
+
     def silent(self, now: float) -> bool:
         """Whether there is nothing to send now: what `plans` would find out, in less time."""
         limits, last, dropped = self._limits, self._log.last_index, self._log.dropped_index
@@ -157,7 +187,7 @@ class Leadership:
             return now
         if self.transfer:
             due.append(self.transfer.deadline)
-        return max(now, min([self.quorum_lost_at(now), *due]))
+        return max(now, min([self.quorum_lost_at(now), self.gives_way_at(), *due]))
 
     def _check_dropped(self, peer: Progress) -> None:
         """A peer that needs what we dropped can only be copied."""
@@ -165,6 +195,11 @@ class Leadership:
             peer.lag()
 
     # -- transfer
+
+    def end_transfer(self, now: float) -> None:
+        """Without success. Proposals are taken again, for an election timeout at least."""
+        self.transfer = None
+        self.lag = Lag(self.lag.index, now) if self.lag else None
 
     def choose_successor(self) -> str | None:
         """The voter that holds most, then the one heard of last; the first of equals. What a tombstone or a lagging one held

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from ebla.actors.tablet.raft.log_index import LogIndex
-from ebla.actors.tablet.raft.messages import AppendRequest
+from ebla.actors.messages.raft import AppendRequest
+from ebla.actors.tablet.engine.log_index import LogIndex
 
 
 class Agreement(msgspec.Struct, frozen=True):

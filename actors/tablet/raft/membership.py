@@ -14,7 +14,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ebla.actors.tablet.raft.messages import NON_VOTER, VOTER, Configuration, Peer
+from ebla.actors.replication.configuration import (
+    NON_VOTER,
+    VOTER,
+    Configuration,
+    Peer,
+)
 from ebla.storage.errors import InvalidArgument
 
 

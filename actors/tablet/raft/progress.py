@@ -3,7 +3,7 @@
     probe       where the logs agree is not known: one message without entries at a time, until the peer agrees
     replicate   entries flow, several messages ahead of the answers
     lagging     the entries it needs are dropped from our log, or it lost entries that it had acknowledged, or it has
-                committed others (marks.py): only heartbeats, until the replica is copied anew
+                committed others (forced.py): only heartbeats, until the replica is copied anew
 
     probe -> replicate      it agreed with a predecessor
     replicate -> probe      a message failed, or was refused
@@ -25,18 +25,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ebla.actors.repair_messages import HEALTHY, LOST, SILENT, UNHEALTHY, UNKNOWN
+from ebla.actors.messages.raft import FORCED, STRANDED, AppendReply
+from ebla.actors.replication.health import (
+    COPY_STALLED,
+    DAMAGED,
+    HEALTHY,
+    LOST,
+    NOT_RUNNING,
+    REPLICA_FAILED,
+    SILENT,
+    TABLET_COPYING,
+    TABLET_DELETED,
+    TABLET_NOT_FOUND,
+    UNHEALTHY,
+    UNKNOWN,
+    VOTES_FORGOTTEN,
+    WRONG_SERVER,
+)
+from ebla.actors.tablet.engine.core import NEVER
 from ebla.actors.tablet.raft.events import AppendPlan, RaftLimits
-from ebla.actors.tablet.raft.messages import FORCED, STRANDED, AppendReply
 
 PROBE, REPLICATE, LAGGING = "probe", "replicate", "lagging"
 
-# Why a server cannot answer for a replica: the words of EnvelopeReply.refusals, and who is not the server any more.
-TABLET_NOT_FOUND, TABLET_DELETED, TABLET_COPYING = "tablet_not_found", "tablet_deleted", "tablet_copying"
-COPY_STALLED = "copy_stalled"  # for long nothing of its copy was written
-REPLICA_FAILED, DAMAGED, NOT_RUNNING = "replica_failed", "damaged", "not_running"
-VOTES_FORGOTTEN = "votes_forgotten"  # it failed, and does not know for whom it voted
-WRONG_SERVER = "wrong_server"
+HELD_BACK = "held_back"  # its disk hangs, and its memory is full: it takes heartbeats, and no entries
 UNABLE = (
     TABLET_NOT_FOUND,
     TABLET_DELETED,
@@ -50,8 +61,6 @@ UNABLE = (
 STARTS_FOR = (
     10  # times as long as a silent one is waited for: a log that is read again takes a while, never that long
 )
-
-NEVER = float("-inf")
 
 
 def majority_least(values: Sequence[float], majority: int) -> float:
@@ -164,6 +173,10 @@ class Progress:
         """Others are copied before it: that time does not count against it."""
         if self.unwell_since is not None:
             self.unwell_since = now
+
+    @property
+    def streams(self) -> bool:
+        return self.state == REPLICATE
 
     def caught_up(self, commit_index: int) -> bool:
         """It holds what is committed, and it does not only since a moment ago: first contact proves nothing yet."""

@@ -11,20 +11,29 @@ from collections import deque
 import msgspec
 
 from ebla.actors import errors
-from ebla.actors.tablet.raft import marks
-from ebla.actors.tablet.raft.election import Ballot, ElectionTimer
-from ebla.actors.tablet.raft.events import (
+from ebla.actors.messages.raft import (
+    HardState,
+    VoteRequest,
+)
+from ebla.actors.replication.configuration import (
+    VOTER,
+    Configuration,
+)
+from ebla.actors.tablet.engine.core import (
     CANDIDATE,
     FOLLOWER,
     LEADER,
-    PRE_CANDIDATE,
     Effects,
-    RaftLimits,
     Send,
 )
+from ebla.actors.tablet.engine.log_index import LogIndex
+from ebla.actors.tablet.raft import forced as marks
+from ebla.actors.tablet.raft.election import Ballot, ElectionTimer
+from ebla.actors.tablet.raft.events import (
+    PRE_CANDIDATE,
+    RaftLimits,
+)
 from ebla.actors.tablet.raft.leadership import Leadership
-from ebla.actors.tablet.raft.log_index import LogIndex
-from ebla.actors.tablet.raft.messages import VOTER, Configuration, HardState, VoteRequest
 from ebla.actors.tablet.raft.progress import LAGGING, Progress
 from ebla.actors.world import Random
 
@@ -66,7 +75,7 @@ class RaftState:
             # Entries may reach the disk before the hard state of their term, but no answer leaves before both: so
             # nobody has our vote in that term, and nobody gets it.
             self._set_hard_state(HardState(log.last_term))
-        self.superseded_by = 0  # the greatest mark that others told was committed: see marks.py
+        self.superseded_by = 0  # the greatest mark that others told was committed: see forced.py
         self._now = now
         self._random = random
         self._story: deque[tuple[float, int, str]] = deque(maxlen=STORY_EVENTS_MAX)
@@ -105,6 +114,15 @@ class RaftState:
         if self._lead:
             return min(self.commit_index, self._lead.held_by_all(self.durable_index))
         return self._all_replicated
+
+    @property
+    def handing_over(self) -> bool:
+        """It leads, and waits for its successor to catch up."""
+        return self._lead is not None and self._lead.transfer is not None
+
+    @property
+    def shown_role(self) -> str:
+        return CANDIDATE if self.role == PRE_CANDIDATE else self.role
 
     @property
     def mark(self) -> int:
@@ -151,6 +169,19 @@ class RaftState:
     def story(self) -> str:
         """What happened here lately, for error messages."""
         return "\n".join(f"{at:.3f} term {term}: {what}" for at, term, what in self._story)
+
+    def validate(self) -> None:
+        """Raise AssertionError, with the story, if what must always hold does not."""
+        log, known = self.log, (self.term, self.role, self.commit_index, self.durable_index, self.story())
+        assert self.term == self.hard_state.term >= log.last_term, known
+        assert log.dropped_index <= self.commit_index <= log.last_index, known
+        assert log.dropped_index <= self.durable_index <= log.last_index, known
+        assert self.committed_configuration.order <= self.configuration.order, known
+        assert (self._lead is not None) == (self.role == LEADER), known
+        assert (self._ballot is not None) == (self.role in (PRE_CANDIDATE, CANDIDATE)), known
+        if self._lead is not None:
+            assert self._lead.term == self.term and self.leader == self.me, known
+            self._lead.validate(log.last_index, known)
 
     # -- effects
 
@@ -306,7 +337,9 @@ class RaftState:
         self._adopt_configuration()
 
     def _may_campaign(self) -> bool:
-        return self._is_voter() and not self.given_up
+        """Not while entries wait for the disk here: while it hangs, this replica could neither apply nor answer, and would hand
+        over at once."""
+        return self._is_voter() and not self.given_up and self.durable_index == self.log.last_index
 
     def _is_voter(self) -> bool:
         own = self.configuration.peer(self.me)

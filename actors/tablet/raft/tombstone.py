@@ -3,7 +3,7 @@
 It keeps what it may never forget, term and vote, and where its log ended. So it goes on answering for the entries that it
 acknowledged: a candidate that lacks them does not get its vote, and a group of which one member was deleted and another
 one died can still elect (Kudu's tombstoned voting). It never campaigns, takes no entries and adopts nothing from a leader. To whom
-was given up by a forced configuration that it knows of it gives neither vote nor patience (marks.py).
+was given up by a forced configuration that it knows of it gives neither vote nor patience (forced.py).
 
 Duties of the caller, which stores the hard state: what `receive` gives as `save` is made durable, then `saved` is told, and
 only then may that answer leave. Saves are stored in the order in which they were given.
@@ -11,11 +11,7 @@ only then may that answer leave. Saves are stored in the order in which they wer
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-from ebla.actors.tablet.raft import election
-from ebla.actors.tablet.raft.log_index import LogIndex
-from ebla.actors.tablet.raft.messages import (
+from ebla.actors.messages.raft import (
     FORCED,
     Answer,
     AppendRequest,
@@ -25,13 +21,9 @@ from ebla.actors.tablet.raft.messages import (
     VoteReply,
     VoteRequest,
 )
-
-
-class Verdict(NamedTuple):
-    """`answer` None: an append, which is refused for what the replica is. `save`: to be durable before the answer leaves."""
-
-    answer: Answer | None
-    save: HardState | None
+from ebla.actors.tablet.engine.core import Verdict
+from ebla.actors.tablet.engine.log_index import LogIndex
+from ebla.actors.tablet.raft import election
 
 
 class Tombstone:
@@ -56,6 +48,9 @@ class Tombstone:
         self._election_s_min = election_s_min
         # It may have answered a leader just before, and a lease may stand on that.
         self._withheld_until = now + election_s_min
+
+    def asks_vote(self, request: Request) -> bool:
+        return not isinstance(request, AppendRequest)
 
     def receive(self, now: float, request: Request) -> Verdict:
         if isinstance(request, AppendRequest):

@@ -147,21 +147,6 @@ def test_an_answer_next_to_an_argument_has_a_place_of_its_own() -> None:
     ]
 
 
-def test_sets_and_banks_are_written_as_jepsens_checkers_read_them() -> None:
-    h = Script()
-    h.did(0, "add", 7, answer=True)
-    h.did(0, "read-set", answer=[7])
-    h.did(0, "transfer", value={"from": "a", "to": "b", "amount": 3})
-    h.did(0, "read-bank", answer={"a": 7, "b": 13})
-    events = words(to_edn(h.history, {"read-set": "read", "read-bank": "read"}))
-    assert [(each["f"], each["value"]) for each in events if each["type"] == Keyword("ok")] == [
-        (Keyword("add"), 7),
-        (Keyword("read"), [7]),
-        (Keyword("transfer"), {"from": "a", "to": "b", "amount": 3}),
-        (Keyword("read"), {"a": 7, "b": 13}),
-    ]
-
-
 @settings(max_examples=200, deadline=None)
 @given(PLAIN)
 def test_plain_values_come_back_from_edn(value: Any) -> None:

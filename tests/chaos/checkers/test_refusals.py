@@ -12,13 +12,13 @@ import pytest
 from ebla import aio, local_scan
 from ebla.actors.errors import TimedOut
 from ebla.actors.messages import DELETE, UPDATE
-from ebla.actors.tablet.apply import Rows
+from ebla.actors.tablet.engine.apply import Rows
 from ebla.chaos import soak
-from ebla.chaos.checkers.refusals import ASKED_MIN, EXPLAINED, check_refusals, tally
+from ebla.chaos.checkers.refusals import ASKED_MIN, CERTAIN, EXPLAINED, check_refusals, tally
 from ebla.chaos.history import FAIL, INFO, INVOKE, OK, History
 from ebla.chaos.plans import Fault, Plan
-from ebla.chaos.scenarios import scenario
-from ebla.chaos.simulation.runs import plan_of
+from ebla.chaos.runs import plan_of
+from ebla.chaos.scenarios.scenarios import scenario
 from ebla.chaos.workloads import base
 from ebla.chaos.workloads.alters import Alters
 from ebla.chaos.workloads.moves import Moves
@@ -40,13 +40,23 @@ def ended(*errors: str, kind: str = FAIL, operation: str = "update") -> History:
 @pytest.mark.parametrize("kind", [FAIL, INFO])
 def test_an_error_that_no_fault_explains_is_a_violation(kind: str) -> None:
     for name in EXPLAINED:
-        assert check_refusals(ended(f"{name}: no answer", kind=kind)).valid is True
+        assert check_refusals(ended(f"{name}: no answer", kind=kind)).valid is (
+            kind == FAIL or name not in CERTAIN
+        )
     verdict = check_refusals(ended("TimedOut: late", "InvalidArgument: not today", "Internal: x", kind=kind))
     assert verdict.valid is False
     assert verdict.problem.startswith("update 1 6 by process 2 (events 4 and 5")
     assert "no fault explains it: InvalidArgument: not today; likewise 1 more operations" in verdict.problem
     assert verdict.events == (4, 5, 6, 7)
     assert check_refusals(ended("", kind=kind)).valid is False, "an error without a name explains nothing"
+
+
+@pytest.mark.parametrize("operation", ["update", "order-move_replica"])
+def test_an_error_that_promises_that_nothing_was_done_does_so_everywhere(operation: str) -> None:
+    refused = ended("Unavailable: no master", operation=operation)
+    assert check_refusals(refused).valid is True
+    open_ = ended("Unavailable: no master", operation=operation, kind=INFO)
+    assert "(events 2 and 3, unknown) was refused" in (check_refusals(open_).problem or "")
 
 
 def test_what_a_workload_brings_about_is_explained_for_that_operation_only() -> None:

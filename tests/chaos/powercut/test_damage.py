@@ -9,11 +9,11 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from ebla.chaos.powercut.btree import FREE, MAIN, UNUSED, File, Page
-from ebla.chaos.powercut.flips import CHECK, END, REFUSAL, compare
+from ebla.chaos.powercut.damage.btree import FREE, MAIN, UNUSED, File, Page
+from ebla.chaos.powercut.damage.flips import CHECK, END, REFUSAL, compare
+from ebla.chaos.powercut.damage.survey import Ended, Refused, Wrong
 from ebla.chaos.powercut.forks import LATE
-from ebla.chaos.powercut.survey import Ended, Refused, Wrong
-from ebla.storage.entries import Position
+from ebla.storage.logs.entries import Position
 
 LARGE = 9000  # takes three pages of its own
 

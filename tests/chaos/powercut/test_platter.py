@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebla.chaos.powercut.events import (
+from ebla.chaos.powercut.cuts.platter import SECTOR_BYTES, Image, Platter
+from ebla.chaos.powercut.recording.events import (
     DIRECTORY,
     FILE,
     LINK,
@@ -22,7 +23,6 @@ from ebla.chaos.powercut.events import (
     Write,
     WriteThrough,
 )
-from ebla.chaos.powercut.platter import SECTOR_BYTES, Image, Platter
 
 CUTS = 60
 

@@ -23,10 +23,10 @@ from typer.testing import CliRunner
 
 from ebla.chaos.powercut import Cut, Flip, Plan, flip, record, record_recovery, replay, runs
 from ebla.chaos.powercut.__main__ import app
-from ebla.chaos.powercut.cuts import DIED, KEPT, LOST, UNBORN, Moments
-from ebla.chaos.powercut.events import Asked, Sync, Write, WriteThrough, load
-from ebla.chaos.powercut.flips import FAILURES
+from ebla.chaos.powercut.cuts.cuts import DIED, KEPT, LOST, UNBORN, Moments
+from ebla.chaos.powercut.damage.flips import FAILURES
 from ebla.chaos.powercut.planted import PLANTED
+from ebla.chaos.powercut.recording.events import Asked, Sync, Write, WriteThrough, load
 
 STEPS = 50
 CUTS, RECOVERY_CUTS, BITS = 80, 25, 75

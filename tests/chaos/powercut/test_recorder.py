@@ -12,10 +12,10 @@ import lmdb.cpython
 import pytest
 
 from ebla.chaos.powercut import Plan
-from ebla.chaos.powercut.events import load
 from ebla.chaos.powercut.recorder import conclude
-from ebla.chaos.powercut.slots import CannotRecord, Slots
-from ebla.chaos.powercut.watch import Watch
+from ebla.chaos.powercut.recording.events import load
+from ebla.chaos.powercut.recording.slots import CannotRecord, Slots
+from ebla.chaos.powercut.recording.watch import Watch
 from ebla.storage.errors import Damaged
 
 CHILD = Path(__file__).parent / "watched.py"

@@ -12,9 +12,10 @@ import sys
 from typing import Any
 
 from ebla.chaos.powercut import cases
-from ebla.chaos.powercut.damage import Damage
-from ebla.chaos.powercut.flips import RIGHT, Bench, Judgement
-from ebla.storage import structure, tablet_store
+from ebla.chaos.powercut.damage.damage import Damage
+from ebla.chaos.powercut.damage.flips import RIGHT, Bench, Judgement
+from ebla.storage.lmdb import structure
+from ebla.storage.tablets import tablet_store
 
 BELIEVING, LARGE = "believing", "large"
 ASTRAY = ("page header", "page pointers", "child pointer", "node header", "key")

@@ -13,12 +13,12 @@ from typing import Any
 import lmdb
 import msgspec
 
-from ebla.chaos.powercut.events import Event
-from ebla.chaos.powercut.platter import Platter
+from ebla.chaos.powercut.cuts.platter import Platter
 from ebla.chaos.powercut.recorder import differences
-from ebla.chaos.powercut.watch import Watch
-from ebla.storage.instance import remove_tree, write_durably
-from ebla.storage.lmdb_files import map_environment
+from ebla.chaos.powercut.recording.events import Event
+from ebla.chaos.powercut.recording.watch import Watch
+from ebla.storage.directories.instance import remove_tree, write_durably
+from ebla.storage.lmdb.files import map_environment
 
 
 def told(event: Event) -> list[Any]:

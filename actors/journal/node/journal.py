@@ -1,0 +1,337 @@
+"""One journal on one node: rules.py's decisions made durable, one after the other.
+
+A request is decided, committed and answered before the next is looked at; reads look at what is committed and wait for
+nobody. The two that wait for a peer, a recovery's and a catch-up's download, do so without holding anybody up, beside
+the copy that stands, and are decided again when they have it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from msgspec.structs import replace
+
+from ebla.actors.figures import Latencies
+from ebla.actors.journal import messages as m
+from ebla.actors.journal import records
+from ebla.actors.journal.errors import OutOfSync
+from ebla.actors.journal.node import rules
+from ebla.actors.journal.node.lease import Lease
+from ebla.actors.journal.node.rejoin import require_whole
+from ebla.actors.journal.node.rules import Change, View
+from ebla.actors.journal.records import EDITS, SEGMENTS, STATE, Format, Segment
+from ebla.actors.world import World
+from ebla.storage import environment as storage
+from ebla.storage.environment import Delete, DeleteRange, Environment, Put
+from ebla.storage.errors import Corruption, DiskFailed
+
+Pages = Callable[[m.SegmentState], AsyncIterator[tuple[bytes, ...]]]  # what peers have of a segment
+
+VERIFIED_BYTES = 1 << 20  # between two looks at what else there is to do
+
+
+class Journal:
+    """`load` first. A damaged record fails the segment that it is in, a damaged header the journal."""
+
+    def __init__(self, world: World, environment: Environment, form: Format) -> None:
+        self.world = world
+        self.form = form
+        self._environment = environment
+        self._lock = asyncio.Lock()
+        self.view = View(form.journal, records.State(), world.address)
+        self.lease = Lease(form.journal.name, world.clock, 0)
+        self.damaged: dict[int, str] = {}
+        self.batches = self.batches_lagging = self.edits = self.bytes = 0
+        self.served_edits = self.synced_segments = 0
+        self.sync_s = Latencies()
+
+    async def load(self) -> None:
+        """Bring memory to what is on disk; no segment is open. Raises Corruption."""
+        path = self._environment.path
+        self.view.state = records.load_state(self._environment, path)
+        for segment in records.load_segments(self._environment, path):
+            self.view.segments[segment.start] = segment
+        self.lease = Lease(self.form.journal.name, self.world.clock, self.view.state.held_ms)
+        await self._remove_orphans()
+
+    async def _remove_orphans(self) -> None:
+        """Copies that were being made when the node ended."""
+        kept = {(segment.start, segment.copy): None for segment in self.view.all()}
+        orphans = [copy for copy in records.load_copies(self._environment) if copy not in kept]
+        if orphans:
+            ranges = [DeleteRange(EDITS, *records.copy_range(*copy)) for copy in orphans]
+            await self._commit(ranges)
+
+    # -- the writer's requests -------------------------------------------------------------------------------
+
+    async def new_epoch(self, request: m.NewEpochRequest) -> m.NewEpochReply:
+        """The promise is durable when this answers."""
+        claim = request.claim
+        async with self._lock:
+            self.require_whole()
+            if not request.after:  # a writer that moves on takes the lease from nobody: see writer/writer.py
+                self.lease.require_free(claim)
+            held_ms = 0 if claim is None else claim.held_ms
+            change = rules.new_epoch(self.view, request.epoch, held_ms, request.after)
+            with self.lease.promising(request.epoch):
+                await self._make("promise", change)
+            if claim is not None:
+                self.lease.grant(request.epoch, claim, self.view.state.promised)
+            newest = self.view.newest()
+            return m.NewEpochReply(newest.state if newest else None)
+
+    async def renew(self, request: m.RenewRequest) -> m.Done:
+        """Waits for the disk only if this lease is longer than any before it."""
+        held_ms = request.claim.held_ms
+        if held_ms > self.view.state.held_ms:
+            async with self._lock:
+                await self._make(
+                    "lease", rules.longer_lease(self.view, max(held_ms, self.view.state.held_ms))
+                )
+        self.lease.grant(request.epoch, request.claim, self.view.state.promised)
+        return m.Done()
+
+    async def start_segment(self, request: m.StartSegment) -> m.Done:
+        """The writer's epoch and the empty segment are durable when this answers."""
+        async with self._lock:
+            done = await self._make("start", rules.start(self.view, request))
+            await self._catch_up()
+            return done
+
+    async def journal(self, request: m.JournalRequest) -> m.Done:
+        """The edits are durable when this answers."""
+        async with self._lock:
+            change = rules.journal(self.view, request)
+            await self._make("edits", change)
+            last = request.first + len(request.edits) - 1
+            self.batches += 1
+            self.batches_lagging += last <= request.stamp.committed
+            self.edits += len(request.edits)
+            self.bytes += sum(map(len, request.edits))
+            return m.Done()
+
+    async def finalize(self, request: m.FinalizeRequest) -> m.Done:
+        """That the segment is final is durable when this answers."""
+        async with self._lock:
+            return await self._make("finalize", rules.finalize(self.view, request))
+
+    async def heartbeat(self, request: m.Heartbeat) -> m.Heard:
+        async with self._lock:
+            await self._make("heartbeat", rules.heartbeat(self.view, request))
+            return m.Heard(self.view.state.token, self.view.open)
+
+    async def purge(self, request: m.PurgeRequest) -> m.Done:
+        """The segments are gone for good when this answers."""
+        async with self._lock:
+            return await self._make("purge", rules.purge(self.view, request))
+
+    async def prepare(self, request: m.PrepareRequest) -> m.Prepared:
+        """The promise is durable when this answers, and the segment is closed. Raises Corruption if the copy here is
+        damaged: it is no witness, neither of what there was nor of what there was not."""
+        async with self._lock:
+            self.require_whole()
+            change = rules.prepare(self.view, request)
+            await self._verify(request.start)
+            await self._make("prepare", change)
+            return rules.prepared(self.view, request.start)
+
+    async def accept(self, request: m.AcceptRequest, pages: Pages) -> m.Done:
+        """The chosen content, and that it was chosen, are durable when this answers: one commit, which is the point
+        from which every later recovery hears of it."""
+        async with self._lock:
+            self.require_whole()
+            change = rules.accept(self.view, request)
+            if change is not None and await self._is_sound(request.segment.start):
+                return await self._make("accept", change)
+        async with self._staged(request.segment, pages) as (copy, size), self._lock:
+            sound = request.segment.start not in self.damaged
+            change = rules.replace_copy(self.view, request, copy, size, sound)
+            return await self._make("accept", change)
+
+    async def learn(self, offered: m.SegmentState, peer: m.Manifest, pages: Pages) -> bool:
+        """Take a segment that a peer has final. False if there is no need to."""
+        async with self._lock:
+            if not self._wants(offered, peer):
+                return False
+            local = self.view.segment(offered.start)
+            if local is not None and local.state.same_edits(offered) and await self._is_sound(offered.start):
+                await self._make("learn", rules.learn(self.view, offered, None, 0))
+                return True
+        async with self._staged(offered, pages) as (copy, size), self._lock:
+            if not self._wants(offered, peer):
+                return False
+            await self._make("learn", rules.learn(self.view, offered, copy, size))
+            self.synced_segments += 1
+            return True
+
+    async def peer_has(self, manifest: m.Manifest) -> None:
+        """Everything of it that was wanted has been learned. If this node rejoins, that may have been the last of it."""
+        async with self._lock:
+            await self._catch_up(manifest.purged)
+
+    async def _catch_up(self, purged: int = 0) -> None:
+        change = rules.caught_up(self.view, purged)
+        if change is not None:
+            await self._make("whole", change)
+
+    def require_whole(self) -> None:
+        require_whole(self.form.journal.name, self.world.address, self.view.state)
+
+    def _wants(self, offered: m.SegmentState, peer: m.Manifest) -> bool:
+        return rules.wanted(self.view, offered, peer, damaged=offered.start in self.damaged)
+
+    # -- a copy from a peer ----------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _staged(self, wanted: m.SegmentState, pages: Pages) -> AsyncIterator[tuple[int, int]]:
+        """The content written beside what stands, as a copy of a number of its own, and its size. Gone again if nothing
+        points at it in the end. Raises Corruption if it is not the content that was wanted."""
+        async with self._lock:
+            copy = self.view.state.copies + 1
+            state = replace(self.view.state, copies=copy)
+            await self._make("copy", Change(state, open=self.view.open))
+        try:
+            yield copy, await self._download(wanted, copy, pages)
+        finally:
+            segment = self.view.segment(wanted.start)
+            if segment is None or segment.copy != copy:
+                await self._commit([DeleteRange(EDITS, *records.copy_range(wanted.start, copy))])
+
+    async def _download(self, wanted: m.SegmentState, copy: int, pages: Pages) -> int:
+        """A page per commit."""
+        txid, digest, size = wanted.start, wanted.before, 0
+        async for page in pages(wanted):
+            items = records.edit_items(wanted.start, copy, txid, digest, page)
+            digest = records.last_digest(items)
+            txid, size = txid + len(page), size + sum(map(len, page))
+            await self._commit([Put(EDITS, items, sorted_keys=True)])
+        if (txid - 1, digest) != (wanted.end, wanted.digest):
+            name = self.view.journal.name
+            raise Corruption(
+                f"what a peer sent of segment {wanted.start} of journal {name} is not what was decided",
+                path=self._environment.path,
+            )
+        return size
+
+    # -- reads -----------------------------------------------------------------------------------------------
+
+    def read(self, request: m.ReadRequest, bytes_max: int) -> m.Edits:
+        found = rules.readable(self.view, request.after, request.in_progress)
+        if found is None:
+            return m.Edits(request.after + 1, 0, ())
+        edits = self._edits(found[0], request.after + 1, found[1], min(bytes_max, request.bytes_max))
+        self.served_edits += len(edits.edits)
+        return edits
+
+    def fetch(self, request: m.FetchRequest, bytes_max: int) -> m.Edits:
+        segment = self.view.segment(request.segment.start)
+        if segment is None or not segment.state.same_edits(request.segment):
+            name = self.view.journal.name
+            raise OutOfSync(
+                f"segment {request.segment.start} of journal {name} is another one here by now", journal=name
+            )
+        return self._edits(segment, request.first, segment.end, min(bytes_max, request.bytes_max))
+
+    def _edits(self, segment: Segment, first: int, last: int, bytes_max: int) -> m.Edits:
+        path = self._environment.path
+        try:
+            before, edits = records.load_edits(self._environment, segment, first, last, bytes_max, path)
+        except Corruption as error:
+            self.damaged[segment.start] = error.message
+            raise
+        return m.Edits(first, before, edits)
+
+    def manifest(self) -> m.Manifest:
+        """Without what is known to be damaged. It is asked of a majority, and so of nobody who rejoins."""
+        self.require_whole()
+        whole = rules.manifest(self.view)
+        if not self.damaged:
+            return whole
+        return replace(whole, segments=tuple(s for s in whole.segments if s.start not in self.damaged))
+
+    async def _verify(self, start: int) -> None:
+        """Every edit of the segment against its digest, a page at a time. Recoveries are rare and segments bounded."""
+        segment = self.view.segment(start)
+        first = start
+        while segment is not None and first <= segment.end:
+            first += len(self._edits(segment, first, segment.end, VERIFIED_BYTES).edits)
+            await self.world.clock.sleep(0)
+
+    async def _is_sound(self, start: int) -> bool:
+        try:
+            await self._verify(start)
+        except Corruption:
+            return False
+        return True
+
+    # -- durability ------------------------------------------------------------------------------------------
+
+    async def _make(self, what: str, change: Change) -> m.Done:
+        """One commit, and memory after it. `what` names the change in fault points. The edits of copies that nothing
+        points at any more go last, when nobody can be reading them; a crash in between leaves orphans."""
+        await self.world.faults.here(f"journal.{what}.before_commit")
+        await self._commit(batch_of(change))
+        await self.world.faults.here(f"journal.{what}.after_commit")
+        view = self.view
+        view.state, view.open = change.state, change.open
+        gone = (*change.dropped, *change.replaced)
+        for segment in gone:
+            view.segments.pop(segment.start)
+            self.damaged.pop(segment.start, None)
+        for segment in change.put:
+            view.segments[segment.start] = segment
+        if any(segment.count for segment in gone):
+            await self._commit([DeleteRange(EDITS, *records.copy_range(s.start, s.copy)) for s in gone])
+        return m.Done()
+
+    async def _commit(self, batch: storage.Batch) -> None:
+        began = self.world.clock.monotonic()
+        try:
+            await self._environment.commit(batch)
+        except DiskFailed as error:
+            self.world.fail(error)
+            raise
+        self.sync_s.add(self.world.clock.monotonic() - began)
+
+    async def close(self) -> None:
+        await self._environment.close()
+
+
+def batch_of(change: Change) -> storage.Batch:
+    batch: list[storage.Change] = []
+    if change.dropped:
+        batch.append(Delete(SEGMENTS, [records.u64(segment.start) for segment in change.dropped]))
+    if change.edits:
+        batch.append(Put(EDITS, change.edits, sorted_keys=True))
+    if change.put:
+        batch.append(Put(SEGMENTS, [records.seal(records.u64(s.start), s) for s in change.put]))
+    batch.append(Put(STATE, [records.seal(records.STATE_KEY, change.state)]))
+    return batch
+
+
+def status(journal: Journal) -> m.JournalStatus:
+    view = journal.view
+    state = view.state
+    return m.JournalStatus(
+        journal=view.journal,
+        nodes=journal.form.nodes,
+        promised=state.promised,
+        writer=state.writer,
+        committed=state.committed,
+        last=view.last,
+        lag_txns=max(0, state.committed - view.last),
+        segments=tuple(
+            m.SegmentStatus(s.state, s.bytes, s.accepted, view.open == s.start) for s in view.all()
+        ),
+        batches=journal.batches,
+        batches_lagging=journal.batches_lagging,
+        edits=journal.edits,
+        bytes=journal.bytes,
+        served_edits=journal.served_edits,
+        synced_segments=journal.synced_segments,
+        sync_ms=journal.sync_s.percentiles(),
+        damaged=dict(journal.damaged),
+        rejoining=bool(state.token),
+    )

@@ -1,0 +1,94 @@
+"""What a journal node promises beside epochs: to whoever holds the lease, that it helps nobody else for a while.
+
+A node that has granted a lease promises no later epoch to another until so much of its own clock has passed. The holder
+counts from before it asked, and less (writer/holder.py); so by the time that a majority has promised a later epoch, the holder of
+the earlier one has stopped believing in its lease, as long as no clock runs faster than another by held_s / lease_s.
+
+Nothing rests on this but reads: writes are fenced by the epoch itself. What was granted is in memory only, for how long at
+most is on disk; a node that was started again helps nobody for as long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from ebla.actors.journal import messages as m
+from ebla.actors.journal.errors import LeaseHeld, StaleEpoch
+from ebla.actors.world import Clock
+
+
+class _Grant(NamedTuple):
+    """`successor`: it was released, and until then only this one is helped."""
+
+    claim: m.Claim
+    epoch: int
+    until: float
+    successor: str | None = None
+
+
+class Lease:
+    """Of one journal on one node. Decides; does not wait."""
+
+    def __init__(self, name: str, clock: Clock, held_ms: int) -> None:
+        self._name = name
+        self._clock = clock
+        self._grant: _Grant | None = None
+        self._quiet_until = clock.monotonic() + held_ms / 1000
+        self._promising = 0
+
+    def require_free(self, claim: m.Claim | None) -> None:
+        """Raises LeaseHeld if to promise an epoch now could make two believe that they hold the lease."""
+        left_s = self._left_s()
+        successor = None if self._grant is None else self._grant.successor
+        if left_s > 0 and (claim is None or claim.holder != successor):
+            holder = None if self._grant is None else self._grant.claim.holder
+            raise LeaseHeld(
+                f"the lease of journal {self._name} is held by {holder or 'somebody, before this node was started'} "
+                f"for {left_s:.3f} s more; ask again then",
+                journal=self._name,
+                holder=holder,
+                left_s=left_s,
+            )
+
+    @contextmanager
+    def promising(self, epoch: int) -> Iterator[None]:
+        """While the promise is on its way to the disk, nobody older is granted anything."""
+        self._promising = epoch
+        try:
+            yield
+        finally:
+            self._promising = 0
+
+    def grant(self, epoch: int, claim: m.Claim, promised: int) -> None:
+        """Raises StaleEpoch if a later epoch is promised, or about to be; or was granted the lease, which a majority of
+        others has promised then. An older holder's late renewal must not take its place: that one may release it."""
+        granted = 0 if self._grant is None else self._grant.epoch
+        promised = max(promised, self._promising, granted)
+        if epoch < promised:
+            raise StaleEpoch(
+                f"epoch {epoch} is over: this node knows of epoch {promised}; stop serving",
+                journal=self._name,
+                epoch=epoch,
+                promised=promised,
+            )
+        self._grant = _Grant(claim, epoch, self._clock.monotonic() + claim.held_ms / 1000)
+
+    def release(self, token: str, successor: str | None) -> None:
+        """By its holder, who has stopped believing in it. If it names a successor, nobody else is helped for a while."""
+        grant = self._grant
+        if grant is not None and grant.claim.token == token:
+            kept_s = 0.0 if successor is None else grant.claim.held_ms / 1000
+            self._grant = grant._replace(until=self._clock.monotonic() + kept_s, successor=successor)
+
+    def state(self) -> m.LeaseState:
+        grant = self._grant
+        if grant is None:
+            return m.LeaseState(None, 0, self._left_s())
+        return m.LeaseState(grant.claim.holder, grant.epoch, self._left_s(), grant.successor)
+
+    def _left_s(self) -> float:
+        """How long nobody is helped."""
+        until = self._quiet_until if self._grant is None else self._grant.until
+        return max(0.0, until - self._clock.monotonic())

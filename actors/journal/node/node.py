@@ -1,0 +1,324 @@
+"""The journal node: it keeps copies of journals, and the promises that make a majority of copies one journal.
+
+    durable     what it answers with "done" is synced
+    fenced      once it has promised an epoch, older writers are refused (rules.py)
+    never new   a journal that it does not have is NotFormatted, not empty: it counts for no majority
+
+One node hosts many journals, each an LMDB environment of its own. Requests of one journal are carried out one after
+the other, reads beside them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterable, Sequence
+
+from ebla.actors import messages as am
+from ebla.actors.errors import AlreadyPresent, NotRunning, Unavailable
+from ebla.actors.figures import Figure
+from ebla.actors.journal import messages as m
+from ebla.actors.journal import records
+from ebla.actors.journal.errors import ForeignJournal, NotFormatted
+from ebla.actors.journal.node import journal as journals
+from ebla.actors.journal.node import rejoin
+from ebla.actors.journal.node.journal import Journal
+from ebla.actors.journal.node.measures import measure_node
+from ebla.actors.journal.node.sync import Sync
+from ebla.actors.journal.options import JournalNodeOptions, valid_name, valid_nodes
+from ebla.actors.journal.records import DATABASES, FORMAT_KEY, LAYOUT, STATE, STATE_KEY, Format, State
+from ebla.actors.world import Role, World, new_id, rpc
+from ebla.storage.environment import Environment, Put
+from ebla.storage.errors import Corruption, Damaged, EblaError, InvalidArgument
+
+log = logging.getLogger(__name__)
+
+JOURNALS = "journals"
+MAP_BYTES = 64 << 20
+
+
+class JournalNode(Role):
+    def __init__(self, world: World, options: JournalNodeOptions | None = None) -> None:
+        self.world = world
+        self.options = options or JournalNodeOptions()
+        self.options.validate()
+        self.journals: dict[str, Journal] = {}
+        self.failed: dict[str, EblaError] = {}
+        self.instance = am.ServerInstance("", 0, "")
+        self.sync = Sync(world, self.journals, self.pages, self.options)
+        self._running = False
+        self._formatting = asyncio.Lock()
+
+    # -- life ------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        disk = self.world.disk
+        instance = await disk.open_instance(new_id(self.world.random))
+        self.instance = am.ServerInstance(instance.uuid, instance.seqno, new_id(self.world.random))
+        for name in disk.list(JOURNALS):
+            await self._open(name)
+        self._running = True
+        self.world.spawn(self.sync.run(), "sync")
+
+    async def stop(self) -> None:
+        self._running = False
+
+    def measure(self) -> Iterable[Figure]:
+        self._require_running()
+        return measure_node(self)
+
+    async def _open(self, name: str) -> None:
+        """A damaged journal is not served, and does not keep the others from being served."""
+        environment = None
+        try:
+            environment = await self._environment(name, create=False)
+            form = records.load_format(environment, environment.path)
+            if form is None:  # it was being formatted when the node ended
+                await environment.close()
+                return
+            journal = Journal(self.world, environment, form)
+            await journal.load()
+        except (Corruption, Damaged) as error:
+            log.error("%s does not serve journal %s: %s", self.world.address, name, error)
+            self.failed[name] = error
+            if environment is not None:
+                await environment.close()
+            return
+        self.journals[name] = journal
+
+    async def _environment(self, name: str, *, create: bool) -> Environment:
+        return await self.world.disk.open_environment(
+            f"{JOURNALS}/{name}", DATABASES, create=create, map_bytes=MAP_BYTES
+        )
+
+    def _require_running(self) -> None:
+        if not self._running:
+            raise NotRunning(f"{self.world.address} is starting or stopping", state="starting")
+
+    def _require_sound(self, name: str) -> None:
+        error = self.failed.get(name)
+        if error is not None:
+            raise type(error)(error.message, **error.values())
+
+    def _journal(self, wanted: m.JournalId) -> Journal:
+        self._require_running()
+        found = self.journals.get(wanted.name)
+        if found is None:
+            self._require_sound(wanted.name)
+            raise NotFormatted(
+                f"{self.world.address} has no journal {wanted.name}: if its directory was lost, let it rejoin",
+                journal=wanted.name,
+            )
+        if found.form.journal.id != wanted.id:
+            raise ForeignJournal(
+                f"journal {wanted.name} of {self.world.address} is another one: its id is "
+                f"{found.form.journal.id}, not {wanted.id}",
+                journal=wanted.name,
+                wanted=wanted.id,
+                found=found.form.journal.id,
+            )
+        return found
+
+    # -- making a journal ------------------------------------------------------------------------------------
+
+    @rpc
+    async def format(self, request: m.FormatRequest) -> m.Done:
+        """Durable when it answers. What is there is kept unless `force`; a repeated format of a journal that nobody
+        has written to is answered like the first."""
+        self._require_running()
+        valid_name(request.journal.name)
+        valid_nodes(request.nodes)
+        if self.world.address not in request.nodes:
+            raise InvalidArgument(
+                f"{self.world.address} is none of the journal's nodes: {', '.join(request.nodes)}"
+            )
+        async with self._formatting:
+            return await self._format(request)
+
+    async def _format(self, request: m.FormatRequest) -> m.Done:
+        name = request.journal.name
+        form = Format(LAYOUT, request.journal, request.nodes)
+        if (there := self.journals.get(name)) is not None:
+            if there.form == form and there.view.state == State() and not request.force:
+                return m.Done()
+            if not request.force:
+                raise AlreadyPresent(
+                    f"{self.world.address} has a journal {name} with edits up to {there.view.last}; force gives it up",
+                    what=name,
+                )
+            del self.journals[name]
+            await there.close()
+        elif not request.force:
+            self._require_sound(name)
+        await self._create("format", form, State())
+        return m.Done()
+
+    async def _create(self, how: str, form: Format, state: State) -> None:
+        """In place of whatever half-made one there is."""
+        name = form.journal.name
+        path = f"{JOURNALS}/{name}"
+        if self.world.disk.exists(path):
+            await self.world.disk.remove(path)
+        environment = await self._environment(name, create=True)
+        await self.world.faults.here(f"journal.{how}.before_commit")
+        await environment.commit(
+            [Put(STATE, [records.seal(FORMAT_KEY, form)]), Put(STATE, [records.seal(STATE_KEY, state)])]
+        )
+        await self.world.faults.here(f"journal.{how}.after_commit")
+        journal = Journal(self.world, environment, form)
+        await journal.load()
+        self.failed.pop(name, None)
+        self.journals[name] = journal
+
+    @rpc
+    async def rejoin(self, request: m.RejoinRequest) -> m.Done:
+        """What the peers know is durable here when it answers; the rest comes by itself (rejoin.py). A repeated request
+        is answered like the first. A journal that is damaged here is given up for what the peers have."""
+        self._require_running()
+        valid_name(request.journal.name)
+        valid_nodes(request.nodes)
+        form = Format(LAYOUT, request.journal, request.nodes)
+        async with self._formatting:
+            there = self.journals.get(request.journal.name)
+            if there is not None and there.form == form and there.view.state.token:
+                return m.Done()
+            if there is not None:
+                raise rejoin.present(self.world.address, request.journal.name)
+            state = await rejoin.learned(self.world, request, self.options.rpc_timeout_s)
+            await self._create("rejoin", form, state)
+        self.world.spawn(self.sync.all(), "catch up")
+        return m.Done()
+
+    @rpc
+    async def format_state(self, request: m.JournalName) -> m.FormatState:
+        """Whether there is such a journal, of any id."""
+        self._require_running()
+        self._require_sound(request.name)
+        found = self.journals.get(request.name)
+        if found is None:
+            return m.FormatState(None)
+        return m.FormatState(found.form.journal.id, found.form.nodes, used=found.view.state != State())
+
+    # -- the writer ------------------------------------------------------------------------------------------
+
+    @rpc
+    async def journal_state(self, request: m.JournalId) -> m.JournalStateReply:
+        found = self._journal(request)
+        found.require_whole()
+        state = found.view.state
+        return m.JournalStateReply(state.promised, found.form.nodes, state.purged, state.held_ms)
+
+    @rpc
+    async def new_epoch(self, request: m.NewEpochRequest) -> m.NewEpochReply:
+        """The promise is durable: older writers are refused from now on."""
+        return await self._journal(request.journal).new_epoch(request)
+
+    @rpc
+    async def lease_state(self, request: m.JournalId) -> m.LeaseState:
+        return self._journal(request).lease.state()
+
+    @rpc
+    async def renew_lease(self, request: m.RenewRequest) -> m.Done:
+        """Nobody else is promised an epoch here for as long as was claimed."""
+        return await self._journal(request.journal).renew(request)
+
+    @rpc
+    async def release_lease(self, request: m.ReleaseRequest) -> m.Done:
+        """Somebody else may be promised an epoch at once."""
+        self._journal(request.journal).lease.release(request.token, request.successor)
+        return m.Done()
+
+    @rpc
+    async def prepare_recovery(self, request: m.PrepareRequest) -> m.Prepared:
+        """What this node knows of the segment, which takes no more edits."""
+        return await self._journal(request.stamp.journal).prepare(request)
+
+    @rpc
+    async def accept_recovery(self, request: m.AcceptRequest) -> m.Done:
+        """The chosen content is durable, and told to every later recovery."""
+        sources = [source for source in request.sources if source != self.world.address]
+
+        def pages(segment: m.SegmentState) -> AsyncIterator[tuple[bytes, ...]]:
+            return self.pages(request.stamp.journal, segment, sources)
+
+        return await self._journal(request.stamp.journal).accept(request, pages)
+
+    @rpc
+    async def start_segment(self, request: m.StartSegment) -> m.Done:
+        """The empty segment and its writer's epoch are durable. A node that rejoins then lacks only what peers have."""
+        journal = self._journal(request.stamp.journal)
+        done = await journal.start_segment(request)
+        if journal.view.state.token:
+            self.world.spawn(self.sync.all(), "catch up")
+        return done
+
+    @rpc
+    async def journal(self, request: m.JournalRequest) -> m.Done:
+        """The edits are durable, every batch with a sync, also on a node that lags behind."""
+        return await self._journal(request.stamp.journal).journal(request)
+
+    @rpc
+    async def finalize(self, request: m.FinalizeRequest) -> m.Done:
+        """That the segment is final is durable."""
+        return await self._journal(request.stamp.journal).finalize(request)
+
+    @rpc
+    async def heartbeat(self, request: m.Heartbeat) -> m.Heard:
+        """The committed txid is durable."""
+        return await self._journal(request.stamp.journal).heartbeat(request)
+
+    @rpc
+    async def purge(self, request: m.PurgeRequest) -> m.Done:
+        """The segments are gone for good."""
+        return await self._journal(request.stamp.journal).purge(request)
+
+    # -- readers and peers -----------------------------------------------------------------------------------
+
+    @rpc
+    async def manifest(self, request: m.ManifestRequest) -> m.Manifest:
+        return self._journal(request.journal).manifest()
+
+    @rpc
+    async def read(self, request: m.ReadRequest) -> m.Edits:
+        """None, if the edit after `after` is not here or not yet certain to stay."""
+        return self._journal(request.journal).read(request, self.options.page_bytes)
+
+    @rpc
+    async def fetch(self, request: m.FetchRequest) -> m.Edits:
+        """For a peer that takes over this copy, after a recovery chose it or because it is final."""
+        return self._journal(request.journal).fetch(request, self.options.page_bytes)
+
+    async def pages(
+        self, journal: m.JournalId, segment: m.SegmentState, sources: Sequence[str]
+    ) -> AsyncIterator[tuple[bytes, ...]]:
+        """The edits of a segment, from the first of the sources that has them; where one fails the next goes on."""
+        first, left = segment.start, list(sources)
+        while first <= segment.end:
+            if not left:
+                raise Unavailable(
+                    f"no peer could send segment {segment.start} of journal {journal.name}: asked "
+                    f"{', '.join(sources) or 'nobody'}; it is asked for again"
+                )
+            request = m.FetchRequest(journal, segment, first, self.options.page_bytes)
+            try:
+                page = await self.world.network.call(
+                    left[0], "fetch", request, m.Edits, self.options.rpc_timeout_s
+                )
+            except EblaError as error:
+                log.warning(
+                    "%s could not fetch segment %d from %s: %s", self.world.address, first, left[0], error
+                )
+                left.pop(0)
+                continue
+            assert page.edits, "a peer that has nothing says so by an error"
+            first += len(page.edits)
+            yield page.edits
+
+    @rpc
+    async def status(self, request: am.Empty) -> m.JournalNodeStatus:
+        self._require_running()
+        found = [journals.status(self.journals[name]) for name in sorted(self.journals)]
+        failed = {name: self.failed[name].message for name in sorted(self.failed)}
+        return m.JournalNodeStatus(
+            self.instance.uuid, self.instance.seqno, self.world.address, tuple(found), failed
+        )

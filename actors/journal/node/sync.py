@@ -1,0 +1,83 @@
+"""Catching up without anybody's help: a node asks its peers, one after the other, for finalized segments that it lacks.
+
+A finalized segment was decided by a majority, so taking it over needs no epoch. It is not taken while the writer writes
+it here, nor beyond what is known to be committed; segments in progress are never taken. A segment that was found
+damaged here counts as lacking.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+
+from ebla.actors.journal import messages as m
+from ebla.actors.journal.node.journal import Journal
+from ebla.actors.journal.options import JournalNodeOptions
+from ebla.actors.world import World
+from ebla.storage.errors import DiskFailed, EblaError
+
+log = logging.getLogger(__name__)
+
+PagesFrom = Callable[[m.JournalId, m.SegmentState, Sequence[str]], AsyncIterator[tuple[bytes, ...]]]
+
+
+class Sync:
+    def __init__(
+        self, world: World, journals: dict[str, Journal], pages: PagesFrom, options: JournalNodeOptions
+    ) -> None:
+        self._world = world
+        self._journals = journals
+        self._pages = pages
+        self._options = options
+
+    async def run(self) -> None:
+        """At a start all peers, then one a turn."""
+        turn = 0
+        await self.all()
+        while True:
+            await self._world.clock.sleep(self._options.sync_s)
+            for journal in self._now():
+                peers = self._peers(journal)
+                if peers:
+                    await self.ask(journal, peers[turn % len(peers)])
+            turn += 1
+
+    async def all(self) -> None:
+        for journal in self._now():
+            for peer in self._peers(journal):
+                await self.ask(journal, peer)
+
+    async def ask(self, journal: Journal, peer: str) -> None:
+        """Take from one peer what it has final and this node has not. A peer that does not answer is asked again."""
+        try:
+            manifest = await self._world.network.call(
+                peer,
+                "manifest",
+                m.ManifestRequest(journal.form.journal),
+                m.Manifest,
+                self._options.rpc_timeout_s,
+            )
+            for offered in manifest.segments:
+                if offered.finalized and offered.end > manifest.purged:
+                    await self._take(journal, offered, manifest, peer)
+            await journal.peer_has(manifest)
+        except DiskFailed:
+            raise
+        except EblaError as error:
+            level = logging.INFO if error.retriable else logging.WARNING
+            log.log(level, "%s could not catch up from %s: %s", self._world.address, peer, error)
+
+    async def _take(self, journal: Journal, offered: m.SegmentState, manifest: m.Manifest, peer: str) -> None:
+        def pages(segment: m.SegmentState) -> AsyncIterator[tuple[bytes, ...]]:
+            return self._pages(journal.form.journal, segment, [peer])
+
+        if await journal.learn(offered, manifest, pages):
+            log.info(
+                "%s took segment %d of %s from %s", self._world.address, offered.start, journal.form, peer
+            )
+
+    def _now(self) -> list[Journal]:
+        return [self._journals[name] for name in sorted(self._journals)]
+
+    def _peers(self, journal: Journal) -> list[str]:
+        return [node for node in journal.form.nodes if node != self._world.address]

@@ -1,0 +1,404 @@
+"""The writer's line to one journal node: requests in order, one under way, the rest in a bounded queue.
+
+A node that failed to take edits is *out of sync*: it gets no more of this segment, only a heartbeat now and then, and
+is back with the next segment. A node that is slow fills its queue, is refused more when that is full, and holds up
+nobody. Every request carries the next serial, so what was given up here and arrives late is refused there.
+
+A node may lose its directory, be started again, or come back, while nobody writes, and whole segments may be nothing but a
+marker. So also a node that owes nothing is asked now and then. One that was started again takes no more of this segment, and
+is left out; so is one that has promised a later epoch. Whoever turns out to rejoin (node/rejoin.py), or was left out and answers
+again, be it with a refusal of this epoch, is a reason for the next segment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import Any, TypeVar
+
+import msgspec
+
+from ebla.actors.figures import Latencies, Percentiles
+from ebla.actors.journal import messages as m
+from ebla.actors.journal.errors import JournalBroken, OutOfSync, StaleEpoch, TooFarBehind
+from ebla.actors.journal.options import JournalOptions
+from ebla.actors.world import World
+from ebla.storage.errors import EblaError
+
+T = TypeVar("T")
+Build = Callable[[m.Stamp], msgspec.Struct]
+
+EDITS, FINALIZE, START, OTHER = "edits", "finalize", "start", "other"
+
+
+class ChannelStatus(msgspec.Struct, frozen=True):
+    """`lag_txns` and `lag_ms`: how far behind what is committed this node's last acknowledged edit is; a time in which nobody
+    wrote does not count. `error`: why it is left out."""
+
+    node: str
+    out_of_sync: bool
+    acked: int
+    lag_txns: int
+    lag_ms: float
+    queue_txns: int
+    queue_bytes: int
+    rpc_ms: Percentiles
+    end_to_end_ms: Percentiles
+    error: str = ""
+
+    def __str__(self) -> str:
+        why = f": {self.error}" if self.error else ""
+        note = f" (back with the next segment{why})" if self.out_of_sync else ""
+        return f"{self.node}: written {self.acked}, {self.lag_txns} txns / {self.lag_ms:.0f} ms behind{note}"
+
+
+class _Call:
+    """`epoch`: that of the writer when it was asked for; a later one does not change what was under way."""
+
+    __slots__ = (
+        "answer",
+        "build",
+        "bytes",
+        "epoch",
+        "kind",
+        "last",
+        "method",
+        "reply",
+        "since",
+        "timeout_s",
+        "txns",
+    )
+
+    def __init__(
+        self,
+        kind: str,
+        method: str,
+        build: Build,
+        reply: type[Any],
+        timeout_s: float,
+        since: float,
+        epoch: int,
+    ) -> None:
+        self.epoch = epoch
+        self.kind = kind
+        self.method = method
+        self.build = build
+        self.reply = reply
+        self.timeout_s = timeout_s
+        self.since = since
+        self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.bytes = self.txns = self.last = 0
+
+
+class Commits:
+    """What the writer knows to be committed, and since when; shared by its channels."""
+
+    def __init__(self) -> None:
+        self.txid = 0
+        self.at = 0.0
+
+
+class Channel:
+    def __init__(self, world: World, options: JournalOptions, node: str, commits: Commits) -> None:
+        self.node = node
+        self.epoch = 0
+        self.promised = 0  # the highest epoch in whose favour the node has refused one of ours
+        self.out_of_sync = False
+        self.broken: JournalBroken | None = None
+        self.acked = 0
+        self.queue_bytes = self.queue_txns = 0
+        self.rpc_s, self.end_to_end_s = Latencies(), Latencies()
+        self._world = world
+        self._options = options
+        self._commits = commits
+        self._serial = 0
+        self._gap = False  # edits were refused here: nothing more of this segment makes sense
+        self._left_at = -inf  # when it was left out
+        self._why = ""
+        self._token = ""  # of a node that has lost its directory: what its last answer to a heartbeat said
+        self._segment: int | None = None  # that the node has started, and not been asked to end
+        self._carried = ""  # what the last start of a segment told the node of it
+        self._joined = ""  # the same, and the node has started the segment
+        self._told = 0  # the last committed txid that the node was told
+        self._acked_since = self._heard_at = world.clock.monotonic()
+        self._heartbeat_at = -inf
+        self._closed: EblaError | None = None
+        self._queue: deque[_Call] = deque()
+        self._wake = asyncio.Event()
+        self._draining = world.spawn(self._drain(), f"journal channel to {node}")
+
+    # -- what the writer asks --------------------------------------------------------------------------------
+
+    def ask(
+        self, method: str, build: Build, reply: type[T], timeout_s: float, kind: str = OTHER
+    ) -> asyncio.Future[T]:
+        """Send when everything before has been answered. Fails with whatever the node or the network says."""
+        return self._put(_Call(kind, method, build, reply, timeout_s, self._now(), self.epoch))
+
+    def promise(self, request: m.NewEpochRequest) -> asyncio.Future[m.NewEpochReply]:
+        timeout_s = self._options.write_timeout_s
+        call = self.ask("new_epoch", lambda stamp: request, m.NewEpochReply, timeout_s)
+        call.add_done_callback(self._promised)
+        return call
+
+    def start_segment(self, start: int, before: int) -> asyncio.Future[m.Done]:
+        self._gap = False
+        token = self._carried = self._token
+        call = self.ask(
+            "start_segment",
+            lambda stamp: m.StartSegment(stamp, start, before, token),
+            m.Done,
+            self._options.write_timeout_s,
+            START,
+        )
+        call.add_done_callback(lambda call: self._started(call, start, token))
+        return call
+
+    def edits(self, segment: int, first: int, edits: Sequence[bytes], digest: int) -> asyncio.Future[m.Done]:
+        """Fails at once if the queue is full; a batch that is larger than the queue goes if it is alone."""
+        if self.acked >= self._commits.txid:  # it lacks nothing: what it is behind by then begins with these
+            self._acked_since = self._now()
+        size, options = sum(map(len, edits)), self._options
+        batch = tuple(edits)
+        call = _Call(
+            EDITS,
+            "journal",
+            lambda stamp: m.JournalRequest(stamp, segment, first, batch, digest),
+            m.Done,
+            options.write_timeout_s,
+            self._now(),
+            self.epoch,
+        )
+        call.bytes, call.txns, call.last = size, len(batch), first + len(batch) - 1
+        limit = ""
+        if self.queue_txns:
+            if self.queue_bytes + size > options.queue_bytes_max:
+                limit = "queue_bytes_max"
+            elif self.queue_txns + len(batch) > options.queue_txns_max:
+                limit = "queue_txns_max"
+        if limit or self._gap:
+            behind = self._too_far_behind(limit)
+            if not self.left_out:
+                self._leave_out(behind)
+            self._gap = True
+            call.answer.set_exception(behind)
+            return call.answer
+        if self._closed is None:
+            self.queue_bytes += size
+            self.queue_txns += len(batch)
+        return self._put(call)
+
+    def finalize(self, start: int, end: int, digest: int) -> asyncio.Future[m.Done]:
+        self._segment = None
+        return self.ask(
+            "finalize",
+            lambda stamp: m.FinalizeRequest(stamp, start, end, digest),
+            m.Done,
+            self._options.write_timeout_s,
+            FINALIZE,
+        )
+
+    def tell(self) -> None:
+        """If the node has nothing to do, and is left out, does not know what is committed, or was not heard for long: tell it."""
+        quiet = self.left_out or self._now() - self._heard_at >= self._options.quiet_s
+        if not self._queue and (self._told < self._commits.txid or quiet) and self._due():
+            self._heartbeat_at = self._now()
+            call = self.ask("heartbeat", m.Heartbeat, m.Heard, self._options.write_timeout_s)
+            call.add_done_callback(self._heard)
+
+    @property
+    def left_out(self) -> bool:
+        return self.out_of_sync or self._gap
+
+    @property
+    def is_back(self) -> bool:
+        """It is left out, and has answered since. One whose disk is full cannot answer."""
+        return self.left_out and not (self._queue or self.rejoins) and self._heard_at > self._left_at
+
+    @property
+    def rejoins(self) -> bool:
+        """The node has lost its directory, and started no segment since that this writer knows of."""
+        return self._token not in ("", self._joined)
+
+    @property
+    def lost(self) -> bool:
+        """The same, and it was not even asked to."""
+        return self._token not in ("", self._carried)
+
+    def status(self) -> ChannelStatus:
+        lag = max(0, self._commits.txid - self.acked)
+        behind_s = max(0.0, self._commits.at - self._acked_since) if lag else 0.0
+        return ChannelStatus(
+            node=self.node,
+            out_of_sync=self.left_out,
+            acked=self.acked,
+            lag_txns=lag,
+            lag_ms=behind_s * 1000,
+            queue_txns=self.queue_txns,
+            queue_bytes=self.queue_bytes,
+            rpc_ms=self.rpc_s.percentiles(),
+            end_to_end_ms=self.end_to_end_s.percentiles(),
+            error=self._why if self.left_out else "",
+        )
+
+    def close(self, error: EblaError) -> None:
+        """Nothing more is sent; what is under way may still arrive."""
+        self._closed = error
+        self._draining.cancel()
+        while self._queue:
+            self._settle(self._queue.popleft(), error)
+
+    # -- carrying it out -------------------------------------------------------------------------------------
+
+    def _put(self, call: _Call) -> asyncio.Future[Any]:
+        if self._closed is not None:
+            call.answer.set_exception(self._closed)
+            return call.answer
+        self._queue.append(call)
+        self._wake.set()
+        return call.answer
+
+    async def _drain(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._queue:
+                call = self._queue[0]
+                if self._refuses(call):
+                    while self._queue and self._refuses(self._queue[0]):
+                        self._leave(self._queue[0], self._left_out())
+                    await self._heartbeat()
+                    continue
+                try:
+                    answer = await self._send(call)
+                except EblaError as error:
+                    if isinstance(error, JournalBroken):
+                        self.broken = error
+                    if call.kind in (EDITS, START):
+                        self._leave_out(error)
+                    if call.kind == EDITS:
+                        self.out_of_sync = True
+                    self._leave(call, error)
+                else:
+                    self._took(call)
+                    self._leave(call, answer)
+
+    def _refuses(self, call: _Call) -> bool:
+        """Edits that were queued before a gap still go out; the segment can no more be finalized here."""
+        if call.kind == EDITS:
+            return self.out_of_sync
+        return call.kind == FINALIZE and self.left_out
+
+    async def _send(self, call: _Call) -> Any:
+        self._serial += 1
+        committed = self._commits.txid
+        stamp = m.Stamp(self._options.journal, call.epoch, self._serial, committed)
+        began = self._now()
+        try:
+            answer = await self._world.network.call(
+                self.node, call.method, call.build(stamp), call.reply, call.timeout_s
+            )
+        except StaleEpoch as error:
+            self.promised = max(self.promised, error.promised or 0)
+            self._heard_at = self._now()
+            raise
+        self._told = max(self._told, committed if call.epoch else 0)
+        self._heard_at = self._now()
+        if call.kind == EDITS:
+            self.rpc_s.add(self._now() - began)
+            self.end_to_end_s.add(self._now() - call.since)
+        return answer
+
+    def _took(self, call: _Call) -> None:
+        if call.kind == START:
+            self.out_of_sync = False
+            self._why = ""
+        elif call.kind == EDITS:
+            self.acked = call.last
+            self._acked_since = call.since
+
+    def _leave_out(self, error: EblaError) -> None:
+        """That it did not start the segment, or has a gap in it, follows from what was first."""
+        self._left_at = self._now()
+        if not (self._why and isinstance(error, OutOfSync)):
+            self._why = f"{type(error).__name__}: {error}"
+
+    def _leave(self, call: _Call, outcome: Any) -> None:
+        if self._queue and self._queue[0] is call:
+            self._queue.popleft()
+            self._settle(call, outcome)
+
+    def _settle(self, call: _Call, outcome: Any) -> None:
+        self.queue_bytes -= call.bytes
+        self.queue_txns -= call.txns
+        if call.answer.done():
+            return
+        if isinstance(outcome, EblaError):
+            call.answer.set_exception(outcome)
+        else:
+            call.answer.set_result(outcome)
+
+    async def _heartbeat(self) -> None:
+        """A node that is left out still hears what is committed."""
+        if not self._due():
+            return
+        self._heartbeat_at = self._now()
+        timeout_s = self._options.write_timeout_s
+        call = _Call(OTHER, "heartbeat", m.Heartbeat, m.Heard, timeout_s, self._now(), self.epoch)
+        try:
+            self._token = (await self._send(call)).token
+        except EblaError:
+            return  # it is left out already, and will be asked again
+
+    def _heard(self, call: asyncio.Future[m.Heard]) -> None:
+        if call.cancelled():
+            return
+        error = call.exception()
+        if isinstance(error, StaleEpoch) and not self.left_out:
+            self._leave_out(error)
+            self.out_of_sync = True
+        if error is not None:
+            return
+        heard = call.result()
+        self._token = heard.token
+        if not (self.left_out or self.rejoins) and self._segment not in (None, heard.segment):
+            self._leave_out(self._restarted())
+            self.out_of_sync = True
+
+    def _promised(self, call: asyncio.Future[m.NewEpochReply]) -> None:
+        if not call.cancelled() and call.exception() is None:
+            last = call.result().last
+            self.acked = last.end if last is not None else 0
+
+    def _started(self, call: asyncio.Future[m.Done], start: int, token: str) -> None:
+        if not call.cancelled() and call.exception() is None:
+            self._segment = start
+            self._joined = token
+
+    def _due(self) -> bool:
+        return self._now() - self._heartbeat_at >= self._options.heartbeat_s
+
+    def _left_out(self) -> OutOfSync:
+        name = self._options.journal.name
+        return OutOfSync(f"{self.node} is left out of journal {name} until the next segment", journal=name)
+
+    def _restarted(self) -> OutOfSync:
+        name = self._options.journal.name
+        return OutOfSync(
+            f"{self.node} was started again, and takes no more of this segment of journal {name}",
+            journal=name,
+        )
+
+    def _too_far_behind(self, limit: str) -> TooFarBehind:
+        name = self._options.journal.name
+        return TooFarBehind(
+            f"{self.node} is too far behind in journal {name}: {self.queue_txns} edits, {self.queue_bytes} bytes wait "
+            "for it; it is left out until the next segment",
+            journal=name,
+            limit=limit or None,
+        )
+
+    def _now(self) -> float:
+        return self._world.clock.monotonic()

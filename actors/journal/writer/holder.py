@@ -1,0 +1,127 @@
+"""The lease at the journal nodes, as its holder sees it: whether nobody else can have begun to write by now.
+
+It begins with the promises of a new epoch and is renewed at a majority, again and again; it counts from before the nodes
+were asked. A holder that cannot renew it in time does not believe in it any more and may get it back, unless that takes
+long, or so many nodes have promised a later epoch that the others are no majority: then it is over, for good, so that
+nobody waits for a holder that does not reach one. Nothing of it is remembered across a start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from math import ceil, inf
+
+from ebla.actors.errors import Unavailable
+from ebla.actors.journal import messages as m
+from ebla.actors.journal.errors import QuorumFailed, StaleEpoch
+from ebla.actors.journal.options import JournalOptions, LeaseLimits
+from ebla.actors.journal.quorum import each, majority
+from ebla.actors.world import World, new_id
+from ebla.storage.errors import EblaError
+
+
+class Holder:
+    """Used once, as the writer beside it is, whose epoch may grow."""
+
+    def __init__(self, world: World, options: JournalOptions, limits: LeaseLimits) -> None:
+        limits.validate()
+        self.claim = m.Claim(world.address, new_id(world.random), ceil(limits.held_s * 1000))
+        self.epoch = 0
+        self.lost: EblaError | None = None
+        self._world = world
+        self._options = options
+        self._limits = limits
+        self._until = -inf
+        self._refused: dict[str, StaleEpoch] = {}  # nodes that promised another a later epoch
+        self._sought = 0
+        self._over = asyncio.Event()
+
+    def holds(self) -> bool:
+        """Whether at this instant nobody else can be the writer. What is read now is not stale; ask again after every
+        wait."""
+        return self.lost is None and self._world.clock.monotonic() < self._until
+
+    def seek(self, epoch: int) -> None:
+        """The nodes are about to be asked for this epoch: whoever refuses an older one because of it supports this holder."""
+        self._sought = epoch
+
+    def won(self, epoch: int, asked_at: float) -> None:
+        """A majority has promised this epoch, and was asked not before `asked_at`."""
+        if self.lost is not None:
+            return
+        first, self.epoch = self.epoch == 0, epoch
+        self._until = max(self._until, asked_at + self._limits.lease_s)
+        self._refused.clear()
+        if first:
+            self._world.spawn(self._renew(), f"lease of journal {self._options.journal.name}")
+
+    async def ended(self) -> EblaError:
+        await self._over.wait()
+        assert self.lost is not None
+        return self.lost
+
+    def close(self) -> None:
+        """Believe in it no more; the nodes help nobody else until it has run out there, too."""
+        self._lose(Unavailable(f"the lease of journal {self._options.journal.name} was given up"))
+
+    async def release(self, successor: str | None = None) -> None:
+        """`close`, and tell the nodes that another may begin at once, whoever it is or the successor. Those that do not
+        hear it wait."""
+        self.close()
+        request = m.ReleaseRequest(self._options.journal, self.claim.token, successor)
+        calls = each(self._world, self._options.nodes, lambda node: self._ask(node, "release_lease", request))
+        try:
+            await majority(self._options.journal.name, "release the lease", calls, self._options.majority)
+        except QuorumFailed:
+            pass  # it runs out by itself
+
+    async def _renew(self) -> None:
+        """Rounds overlap: one that waits for a slow node does not keep the next from being asked."""
+        while self.lost is None:
+            await self._world.clock.sleep(self._limits.renew_s)
+            if self._world.clock.monotonic() > self._until + self._limits.held_s:
+                name = self._options.journal.name
+                self._lose(Unavailable(f"the lease of journal {name} could not be renewed at a majority"))
+            if self.lost is None:
+                self._world.spawn(self._round(), "renewal")
+
+    async def _round(self) -> None:
+        asked_at = self._world.clock.monotonic()
+        request = m.RenewRequest(self._options.journal, self.epoch, self.claim)
+
+        async def ask(node: str) -> m.Done:
+            try:
+                return await self._ask(node, "renew_lease", request)
+            except StaleEpoch as error:
+                if request.epoch == self.epoch and error.promised != self._sought:
+                    self._refused[node] = error
+                raise
+
+        options = self._options
+        calls = each(self._world, options.nodes, ask)
+        try:
+            await majority(options.journal.name, "renew the lease", calls, options.majority)
+        except QuorumFailed:
+            if len(options.nodes) - len(self._refused) < options.majority:
+                self._lose(next(iter(self._refused.values())))
+            return
+        self._until = max(self._until, asked_at + self._limits.lease_s)
+
+    async def _ask(self, node: str, method: str, request: m.RenewRequest | m.ReleaseRequest) -> m.Done:
+        return await self._world.network.call(node, method, request, m.Done, self._limits.lease_s)
+
+    def _lose(self, error: EblaError) -> None:
+        if self.lost is None:
+            self.lost = error
+            self._over.set()
+
+
+async def lease_states(world: World, options: JournalOptions, timeout_s: float) -> dict[str, m.LeaseState]:
+    """What a majority of the nodes says about the lease."""
+
+    async def ask(node: str) -> m.LeaseState:
+        return await world.network.call(node, "lease_state", options.journal, m.LeaseState, timeout_s)
+
+    return await majority(
+        options.journal.name, "look at the lease", each(world, options.nodes, ask), options.majority
+    )

@@ -1,0 +1,180 @@
+"""One writer's dealings with all nodes of a journal, each step at a majority. Used once: one session, one writer.
+
+The steps are those of recovery.py and of writer.py, in their order; nothing is tried twice. After an error the session
+is over, because what was asked may have been done: another one, with a higher epoch, finds out. A node's requests wait for each
+other, so a step has `write_timeout_s` as a whole, not only each request; none but the acceptance of a recovery, which may be a
+large download, gets more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from ebla.actors.errors import AlreadyPresent, Unavailable
+from ebla.actors.journal import messages as m
+from ebla.actors.journal.options import JournalOptions
+from ebla.actors.journal.quorum import each, majority
+from ebla.actors.journal.writer.channel import Channel, ChannelStatus, Commits
+from ebla.actors.journal.writer.holder import Holder
+from ebla.actors.world import World
+
+T = TypeVar("T")
+
+
+class Session:
+    """With a `holder` the new epoch takes the lease, too."""
+
+    def __init__(self, world: World, options: JournalOptions, holder: Holder | None = None) -> None:
+        options.validate()
+        self.holder = holder
+        self.world = world
+        self.options = options
+        self.epoch = 0
+        self.commits = Commits()
+        self.channels = [Channel(world, options, node, self.commits) for node in options.nodes]
+
+    # -- becoming the writer ---------------------------------------------------------------------------------
+
+    async def states(self) -> dict[str, m.JournalStateReply]:
+        journal, timeout_s = self.options.journal, self.options.write_timeout_s
+        return await self._majority(
+            "read the epochs",
+            lambda channel: channel.ask(
+                "journal_state", lambda stamp: journal, m.JournalStateReply, timeout_s
+            ),
+        )
+
+    async def new_epoch(self, epoch: int) -> dict[str, m.NewEpochReply]:
+        """The first epoch of this writer, or the next one: then only of nodes that have promised nothing to others since."""
+        asked_at = self.world.clock.monotonic()
+        claim = None
+        if self.holder is not None:
+            claim = self.holder.claim
+            self.holder.seek(epoch)
+        request = m.NewEpochRequest(self.options.journal, epoch, claim, after=self.epoch)
+        promises = await self._majority(f"begin epoch {epoch}", lambda channel: channel.promise(request))
+        self.epoch = epoch
+        if self.holder is not None:
+            self.holder.won(epoch, asked_at)
+        for channel in self.channels:
+            channel.epoch = epoch
+        return promises
+
+    async def prepare(self, start: int) -> dict[str, m.Prepared]:
+        timeout_s = self.options.write_timeout_s
+        return await self._majority(
+            f"prepare the recovery of segment {start}",
+            lambda channel: channel.ask(
+                "prepare_recovery", lambda stamp: m.PrepareRequest(stamp, start), m.Prepared, timeout_s
+            ),
+        )
+
+    async def accept(self, chosen: m.SegmentState, sources: tuple[str, ...]) -> None:
+        timeout_s = self.options.recovery_timeout_s
+        await self._majority(
+            f"recover segment {chosen.start}",
+            lambda channel: channel.ask(
+                "accept_recovery", lambda stamp: m.AcceptRequest(stamp, chosen, sources), m.Done, timeout_s
+            ),
+            timeout_s,
+        )
+
+    # -- writing ---------------------------------------------------------------------------------------------
+
+    async def move_on(self) -> None:
+        """Begin an epoch above every one that a node has promised to a contender, if there is one. Nothing is under way, and the
+        last segment is finalized."""
+        promised = max(channel.promised for channel in self.channels)
+        if promised > self.epoch:
+            await self.new_epoch(promised + 1)
+
+    async def start_segment(self, start: int, before: int) -> None:
+        await self._majority(f"start segment {start}", lambda channel: channel.start_segment(start, before))
+
+    async def send(self, segment: int, first: int, edits: Sequence[bytes], digest: int) -> None:
+        """Committed when it returns."""
+        last = first + len(edits) - 1
+        await self._majority(
+            f"write edits {first} to {last}", lambda channel: channel.edits(segment, first, edits, digest)
+        )
+        self.committed(last)
+
+    async def finalize(self, start: int, end: int, digest: int) -> None:
+        await self._majority(
+            f"finalize segment {start}", lambda channel: channel.finalize(start, end, digest)
+        )
+
+    async def purge(self, before: int) -> None:
+        timeout_s = self.options.write_timeout_s
+        await self._majority(
+            f"purge what is before edit {before}",
+            lambda channel: channel.ask(
+                "purge", lambda stamp: m.PurgeRequest(stamp, before), m.Done, timeout_s
+            ),
+        )
+
+    def committed(self, txid: int) -> None:
+        """From here on every request says so."""
+        self.commits.txid = max(self.commits.txid, txid)
+        self.commits.at = self.world.clock.monotonic()
+
+    def tell(self) -> None:
+        for channel in self.channels:
+            channel.tell()
+
+    def statuses(self) -> list[ChannelStatus]:
+        return [channel.status() for channel in self.channels]
+
+    def close(self) -> None:
+        name = self.options.journal.name
+        for channel in self.channels:
+            channel.close(Unavailable(f"the writer of journal {name} was closed before this was sent"))
+
+    async def _majority(
+        self, what: str, ask: Callable[[Channel], asyncio.Future[T]], timeout_s: float | None = None
+    ) -> dict[str, T]:
+        for channel in self.channels:
+            if channel.broken is not None:  # it said so after a majority had answered
+                raise channel.broken
+        calls = {channel.node: ask(channel) for channel in self.channels}
+        limit = self.world.clock.timeout(timeout_s or self.options.write_timeout_s)
+        return await majority(self.options.journal.name, what, calls, self.options.majority, limit)
+
+
+async def format_journal(world: World, options: JournalOptions, *, force: bool = False) -> None:
+    """Make the journal on all its nodes. Every one of them has to be there, and none may have used it: a node that lost
+    it and got an empty one in its place would have forgotten what it promised. Repeat it after an error."""
+    options.validate()
+    states = {} if force else await _format_states(world, options)
+    for node, state in states.items():
+        if state.used:
+            raise AlreadyPresent(
+                f"journal {options.journal.name} is in use on {node}; force gives it up, on all nodes",
+                what=options.journal.name,
+            )
+    request = m.FormatRequest(options.journal, options.nodes, force)
+
+    async def ask(node: str) -> m.Done:
+        return await world.network.call(node, "format", request, m.Done, options.format_timeout_s)
+
+    calls = each(world, options.nodes, ask)
+    await majority(options.journal.name, "format", calls, len(options.nodes))
+
+
+async def has_journal(world: World, options: JournalOptions) -> bool:
+    """Whether any of the nodes has a journal of this name, of whatever id. All of them are asked."""
+    options.validate()
+    return any(state.id is not None for state in (await _format_states(world, options)).values())
+
+
+async def _format_states(world: World, options: JournalOptions) -> dict[str, m.FormatState]:
+    async def ask(node: str) -> m.FormatState:
+        request = m.JournalName(options.journal.name)
+        return await world.network.call(
+            node, "format_state", request, m.FormatState, options.format_timeout_s
+        )
+
+    calls = each(world, options.nodes, ask)
+    return await majority(options.journal.name, "look for it", calls, len(options.nodes))

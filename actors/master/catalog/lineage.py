@@ -1,0 +1,70 @@
+"""How a catalog has come about: which masters served from it, one after the other, and how many changes each has found.
+
+Part of the catalog, made by its edits alone. What a tablet server has seen of a catalog is compared with it
+(actors/catalog_versions.py).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ebla.actors.catalog_versions import CatalogVersion
+from ebla.actors.master.catalog.edits import MasterBegan
+
+ACCEPTED = (
+    1 << 20
+)  # so far ahead begins a master that accepts an older catalog: beyond what servers have seen of the newest
+BEGINNINGS_MAX = 1000  # remembered; a server that was away for more starts of masters is believed
+
+
+class Beginning(msgspec.Struct, frozen=True, array_like=True):
+    number: int
+    start: str
+    changes: int
+
+
+class LineageImage(msgspec.Struct, frozen=True, array_like=True):
+    catalog: str = ""
+    beginnings: tuple[Beginning, ...] = ()
+    changes: int = 0
+
+
+class Lineage:
+    def __init__(self) -> None:
+        self.changes = 0
+        self._catalog = ""
+        self._begun: dict[int, Beginning] = {}
+
+    @property
+    def begun(self) -> int:
+        """How many masters have begun."""
+        return next(reversed(self._begun), 0)
+
+    @property
+    def version(self) -> CatalogVersion:
+        assert self._begun, "nobody is told of a catalog before a master has begun"
+        return CatalogVersion(self._catalog, self.begun, self._begun[self.begun].start, self.changes)
+
+    def begin(self, edit: MasterBegan) -> None:
+        assert edit.number > self.begun, edit
+        self._catalog = self._catalog or edit.start
+        self._begun[edit.number] = Beginning(edit.number, edit.start, self.changes)
+        if len(self._begun) > BEGINNINGS_MAX:
+            del self._begun[next(iter(self._begun))]
+
+    def has(self, seen: CatalogVersion) -> bool:
+        """Whether what a server has seen is in this catalog, or is of another one, or too old to be compared."""
+        if seen.catalog != self._catalog or seen.begun < next(iter(self._begun), 0):
+            return True
+        known = self._begun.get(seen.begun)
+        if known is None or known.start != seen.start:
+            return False
+        later = (beginning.changes for number, beginning in self._begun.items() if number > seen.begun)
+        return seen.changes <= next(later, self.changes)
+
+    def image(self) -> LineageImage:
+        return LineageImage(self._catalog, tuple(self._begun.values()), self.changes)
+
+    def load(self, image: LineageImage) -> None:
+        self._catalog, self.changes = image.catalog, image.changes
+        self._begun = {beginning.number: beginning for beginning in image.beginnings}

@@ -1,0 +1,88 @@
+"""What the catalog holds: frozen records of tables, tablets and requests, and the whole catalog as a value."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec.structs import replace
+
+from ebla.actors.coordination.namespace import NamespaceImage
+from ebla.actors.master.catalog.lineage import LineageImage
+from ebla.actors.replication.configuration import Configuration, Peer
+from ebla.storage.schema import TableSchema
+
+
+class TableRecord(msgspec.Struct, frozen=True):
+    """`tablets`: the present tablet of every partition, by its number. `first`: the schema that its tablets are created
+    with, if it is not `schema`; the version of `schema` grows whenever something must reach every tablet. `dropped_us`,
+    `until_us`: of a kept one, for people; `left_us`: for how much longer it is kept, as of the last ReservesCounted."""
+
+    table: str
+    name: str
+    state: str
+    schema: TableSchema
+    replicas: int
+    replication: str
+    properties: dict[str, str]
+    created_us: int
+    tablets: tuple[str, ...]
+    first: TableSchema | None = None
+    dropped_us: int = 0
+    until_us: int = 0
+    left_us: int = 0
+
+    @property
+    def created_schema(self) -> TableSchema:
+        return self.first or self.schema
+
+    def altered(self, schema: TableSchema | None = None) -> TableRecord:
+        following = schema or replace(self.schema, version=self.schema.version + 1)
+        assert following.version == self.schema.version + 1, (self.table, following.version)
+        return replace(self, schema=following, first=self.created_schema)
+
+
+class TabletRecord(msgspec.Struct, frozen=True):
+    """`unseen`: members that have not reported a replica yet. `former`: members that left the configuration and may still hold
+    something. `tombstones`: of these, who holds a tombstone only. `ended_us`: when it was deleted or replaced."""
+
+    tablet: str
+    table: str
+    bucket: int
+    state: str
+    configuration: Configuration | None = None
+    unseen: tuple[str, ...] = ()
+    former: tuple[Peer, ...] = ()
+    ended_us: int = 0
+    tombstones: tuple[Peer, ...] = ()
+
+    def member(self, uuid: str) -> Peer | None:
+        return self.configuration.peer(uuid) if self.configuration else None
+
+    def holders(self) -> tuple[Peer, ...]:
+        """Every server that may hold data of this tablet, or a tombstone."""
+        return (self.configuration.peers if self.configuration else ()) + self.former + self.tombstones
+
+
+class Remembered(msgspec.Struct, frozen=True):
+    """A request that was carried out. `kind`: create, alter, drop or recall."""
+
+    kind: str
+    digest: int
+    table: str
+
+
+class CatalogImage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The whole catalog as a value: what a checkpoint keeps."""
+
+    tables: tuple[TableRecord, ...]
+    tablets: tuple[TabletRecord, ...]
+    requests: tuple[tuple[str, Remembered], ...]
+    namespace: NamespaceImage | None = None
+    draining: tuple[str, ...] = ()
+    forgotten: dict[str, str] = {}
+    maintained: tuple[str, ...] = ()
+    lineage: LineageImage = LineageImage()
+
+
+encode_image = msgspec.msgpack.Encoder().encode
+
+decode_image = msgspec.msgpack.Decoder(CatalogImage).decode

@@ -1,0 +1,214 @@
+"""The one writer of the catalog: decide, make durable, apply, answer; one change after the other.
+
+A change is two functions without await. `decide` looks at the committed catalog and returns edits (or raises
+the typed error that the caller gets); `conclude` runs right after they were applied, before anything else
+does, and returns the answer. Between the two lies the only wait, the edit log's, and during it nobody else
+changes the catalog, while every reader still sees it as it was. A caller that is cancelled does not tear a
+change in two: the scribe carries it out.
+
+A log that fails leaves open whether the edits are durable. Then nothing more is believed: the master fails,
+loudly, and starts again from what the log says. A full disk is no such failure: what does not fit was not written, the
+change is refused, and a checkpoint is made later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from ebla.actors.errors import OutcomeUnknown, Throttled, Unavailable
+from ebla.actors.master.catalog.catalog import Catalog
+from ebla.actors.master.catalog.checkpoint import Checkpoints
+from ebla.actors.master.catalog.edit_log import EditLog
+from ebla.actors.master.catalog.edits import Edit, MasterBegan
+from ebla.actors.master.catalog.lineage import ACCEPTED
+from ebla.actors.world import World
+from ebla.storage.errors import DiskFull, EblaError
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+RETRY_AFTER_S = 0.1
+
+
+class _Change:
+    def __init__(
+        self,
+        name: str,
+        decide: Callable[[], Sequence[Edit]],
+        conclude: Callable[[], Any],
+        answer: asyncio.Future[Any],
+    ) -> None:
+        self.name = name
+        self.decide = decide
+        self.conclude = conclude
+        self.answer = answer
+
+
+class Scribe:
+    def __init__(
+        self,
+        world: World,
+        log: EditLog,
+        checkpoints: Checkpoints,
+        catalog: Catalog,
+        *,
+        waiting_max: int,
+        checkpoint_edits: int,
+        checkpointed: int = 0,
+    ) -> None:
+        self._world = world
+        self._log = log
+        self._checkpoints = checkpoints
+        self._catalog = catalog
+        self._waiting_max = waiting_max
+        self._checkpoint_edits = checkpoint_edits
+        self._waiting: deque[_Change] = deque()
+        self._wake = asyncio.Event()
+        self._current: _Change | None = None
+        self._failed = False
+        self._retired = False
+        self._tried = 0  # a checkpoint as of then did not fit on the disk
+        self.checkpointed = checkpointed
+
+    async def open(self) -> None:
+        """Bring the catalog to what is durable. Raises Corruption if that cannot be told for sure."""
+        saved = self._checkpoints.load()
+        if saved is not None:
+            self.checkpointed = saved.txid
+            self._catalog.load(saved.image)
+        self._catalog.apply(await self._log.open(self.checkpointed))
+        self._catalog.check()
+
+    async def begin(self, start: str, *, accepts: bool = False) -> None:
+        """Make durable that a master serves from this catalog; before, nobody is told anything. `start`: the token of its start;
+        `accepts`: although it is an older one."""
+        edit = MasterBegan(self._catalog.lineage.begun + (ACCEPTED if accepts else 1), start)
+        await self._world.faults.here("master.begin.before_edit")
+        await self._log.append([edit])
+        await self._world.faults.here("master.begin.after_edit")
+        self._catalog.apply([edit])
+
+    async def change(
+        self,
+        name: str,
+        decide: Callable[[], Sequence[Edit]],
+        conclude: Callable[[], T],
+        *,
+        next_one: bool = False,
+    ) -> T:
+        """`name` is the change's in fault points and messages. `next_one`: it goes before all that wait, and is not limited
+        with them."""
+        if self._failed:
+            raise Unavailable(f"{self._world.address} has failed and is about to start again")
+        if self._retired:
+            raise self._handed_over(name)
+        if len(self._waiting) >= self._waiting_max and not next_one:
+            raise Throttled(
+                f"{len(self._waiting)} changes of the catalog are waiting",
+                limit="changes_waiting_max",
+                retry_after_s=RETRY_AFTER_S,
+            )
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        made = _Change(name, decide, conclude, answer)
+        self._waiting.appendleft(made) if next_one else self._waiting.append(made)
+        self._wake.set()
+        return await answer
+
+    async def run(self) -> None:
+        """Carries out changes in the order in which they were asked for, until cancelled or failed."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._waiting:
+                change = self._current = self._waiting.popleft()
+                try:
+                    await self._carry_out(change)
+                    await self._checkpoint()
+                except Exception as error:
+                    self.close()
+                    self._world.fail(error)
+                    raise
+                self._current = None
+
+    async def _carry_out(self, change: _Change) -> None:
+        try:
+            edits = change.decide()
+        except EblaError as error:
+            _refuse(change, error)
+            return
+        if edits:
+            await self._world.faults.here(f"master.{change.name}.before_edit")
+            try:
+                await self._log.append(edits)
+            except DiskFull as error:
+                _refuse(change, error)
+                return
+            await self._world.faults.here(f"master.{change.name}.after_edit")
+            self._catalog.apply(edits)
+        answer = change.conclude()
+        if not change.answer.done():
+            change.answer.set_result(answer)
+
+    async def _checkpoint(self) -> None:
+        """Rare enough to cost little per edit, whatever the size of the catalog, and if the disk is full, too."""
+        since = self._log.last_txid - max(self.checkpointed, self._tried)
+        if since < max(self._checkpoint_edits, len(self._catalog)):
+            return
+        self._tried = self._log.last_txid
+        try:
+            await self._save(self._tried)
+        except DiskFull as error:
+            log.warning("%s made no checkpoint, and goes on: %s", self._world.address, error)
+
+    async def _save(self, txid: int) -> None:
+        await self._world.faults.here("master.checkpoint.before_save")
+        await self._checkpoints.save(txid, self._catalog.image(), self._log.mark())
+        self.checkpointed = txid
+        await self._world.faults.here("master.checkpoint.before_purge")
+        await self._log.purge(txid)
+        await self._world.faults.here("master.checkpoint.after_purge")
+
+    @property
+    def waiting(self) -> int:
+        """Changes that were not begun yet."""
+        return len(self._waiting)
+
+    @property
+    def idle(self) -> bool:
+        return self._current is None and not self._waiting
+
+    def retire(self) -> None:
+        """Nothing more is begun: whoever waits asks the next master."""
+        self._retired = True
+        while self._waiting:
+            waiting = self._waiting.popleft()
+            _refuse(waiting, self._handed_over(waiting.name))
+
+    def _handed_over(self, name: str) -> Throttled:
+        return Throttled(
+            f"{self._world.address} hands over and did not begin {name}",
+            limit="handing_over",
+            retry_after_s=RETRY_AFTER_S,
+        )
+
+    def close(self) -> None:
+        """No change is carried out any more. The one under way may be, or become, durable: nobody is told."""
+        self._failed = True
+        address = self._world.address
+        if self._current is not None:
+            unknown = f"{address} failed while it made {self._current.name} durable"
+            _refuse(self._current, OutcomeUnknown(unknown, address=address))
+        while self._waiting:
+            waiting = self._waiting.popleft()
+            _refuse(waiting, Unavailable(f"{address} failed before it began {waiting.name}"))
+
+
+def _refuse(change: _Change, error: EblaError) -> None:
+    if not change.answer.done():
+        change.answer.set_exception(error)
+        change.answer.exception()  # whoever waits may be gone already

@@ -1,0 +1,149 @@
+"""Which servers a tablet goes to, and when one that does not come up is given up.
+
+Await-free: `plan` looks at the catalog and returns edits. The counts that placement evens out are the
+catalog's own, so replicas that were assigned a moment ago, and that no server has reported yet, count like
+all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from ebla.actors.master.catalog.catalog import Catalog
+from ebla.actors.master.catalog.edits import Edit, TabletAssigned, TabletReplaced
+from ebla.actors.master.catalog.records import TabletRecord
+from ebla.actors.replication.configuration import (
+    Configuration,
+    Peer,
+)
+from ebla.actors.world import Random, new_id
+
+EDITS_MAX = 500  # per plan, so that one log transaction stays small; what is left is planned right after
+
+
+class Candidate(NamedTuple):
+    uuid: str
+    address: str
+    host: str
+
+
+class Plan(NamedTuple):
+    edits: list[Edit]
+    unplaced: int
+    more: bool
+
+
+class Load:
+    """Live replicas per server, of each table and of all, kept up while a plan is made."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self.total: dict[str, int] = {}
+        self._of_table: dict[str, dict[str, int]] = {}
+        for record in catalog.tablets.values():
+            if record.tablet not in catalog.ended and record.configuration is not None:
+                self.add(record.table, record.configuration.peers)
+
+    def of_table(self, table: str) -> Mapping[str, int]:
+        return self._of_table.get(table, {})
+
+    def add(self, table: str, peers: Sequence[Peer], count: int = 1) -> None:
+        of_table = self._of_table.setdefault(table, {})
+        for peer in peers:
+            self.total[peer.uuid] = self.total.get(peer.uuid, 0) + count
+            of_table[peer.uuid] = of_table.get(peer.uuid, 0) + count
+
+
+def choose(
+    replicas: int,
+    candidates: Sequence[Candidate],
+    load: Load,
+    table: str,
+    avoid: Mapping[str, float],
+    random: Random,
+) -> tuple[Peer, ...] | None:
+    """The servers with the fewest replicas of this table, then of all, on distinct hosts; ties fall at
+    random, so that every server gets to know many others. Those in `avoid` come last. None if there are not
+    enough hosts."""
+    of_table, total = load.of_table(table), load.total
+    order = list(candidates)
+    random.shuffle(order)
+    order.sort(key=lambda c: (c.uuid in avoid, of_table.get(c.uuid, 0), total.get(c.uuid, 0)))
+    chosen: dict[str, Peer] = {}
+    for candidate in order:
+        if candidate.host not in chosen:
+            chosen[candidate.host] = Peer(candidate.uuid, candidate.address)
+            if len(chosen) == replicas:
+                return tuple(chosen.values())
+    return None
+
+
+class Assignment:
+    """Remembers since when each tablet is being created. After a restart of the master that begins anew."""
+
+    def __init__(self, timeout_s: float, random: Random) -> None:
+        self._timeout_s = timeout_s
+        self._random = random
+        self._creating_since: dict[str, float] = {}
+        self._avoid: dict[str, float] = {}
+
+    def plan(self, catalog: Catalog, candidates: Sequence[Candidate], now: float, wall_us: int) -> Plan:
+        """Replace what timed out, then place what is preparing. A tablet for which there are not enough
+        servers keeps preparing and holds up nobody."""
+        edits: list[Edit] = []
+        waiting = [catalog.tablets[tablet] for tablet in catalog.preparing]
+        for record in self._timed_out(catalog, now):
+            if len(edits) >= EDITS_MAX:
+                break
+            successor = new_id(self._random)
+            edits.append(TabletReplaced(record.tablet, successor, wall_us))
+            waiting.append(TabletRecord(successor, record.table, record.bucket, "preparing"))
+            for uuid in record.unseen:
+                self._avoid[uuid] = now + 2 * self._timeout_s
+        if not waiting:
+            return Plan(edits, 0, False)
+        return self._place(catalog, candidates, waiting, edits)
+
+    def work(self, catalog: Catalog, now: float) -> bool:
+        """Whether a plan could change anything."""
+        return bool(catalog.preparing) or bool(self._timed_out(catalog, now))
+
+    def _place(
+        self,
+        catalog: Catalog,
+        candidates: Sequence[Candidate],
+        waiting: list[TabletRecord],
+        edits: list[Edit],
+    ) -> Plan:
+        load = Load(catalog)
+        for edit in edits:
+            assert isinstance(edit, TabletReplaced)
+            replaced = catalog.tablets[edit.tablet]
+            assert replaced.configuration is not None
+            load.add(replaced.table, replaced.configuration.peers, -1)
+        hosts = len({candidate.host for candidate in candidates})
+        unplaced = 0
+        for record in waiting:
+            replicas = catalog.tables[record.table].replicas
+            if replicas > hosts:
+                unplaced += 1
+                continue
+            if len(edits) >= EDITS_MAX:
+                return Plan(edits, unplaced, True)
+            peers = choose(replicas, candidates, load, record.table, self._avoid, self._random)
+            assert peers is not None, "there are as many hosts as replicas"
+            load.add(record.table, peers)
+            edits.append(TabletAssigned(record.tablet, Configuration(peers)))
+        return Plan(edits, unplaced, False)
+
+    def _timed_out(self, catalog: Catalog, now: float) -> list[TabletRecord]:
+        since = self._creating_since
+        for tablet in [tablet for tablet in since if tablet not in catalog.creating]:
+            del since[tablet]
+        for uuid in [uuid for uuid, until in self._avoid.items() if until <= now]:
+            del self._avoid[uuid]
+        late: list[TabletRecord] = []
+        for tablet in catalog.creating:
+            if now - since.setdefault(tablet, now) > self._timeout_s:
+                late.append(catalog.tablets[tablet])
+        return late

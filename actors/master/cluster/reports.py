@@ -1,0 +1,362 @@
+"""What a tablet server's report means for the catalog, and what is kept of it in memory only.
+
+Await-free, and in three steps, each a function of the committed catalog:
+
+    durable_changes(...)   the edits a report gives rise to (made durable before anything else happens)
+    Views.merge(...)       leaders, terms and replica states: known anew after any restart, hence never logged
+    Merged                 replicas of dropped or replaced tablets, that are (or are no longer) on the server
+
+What a tablet's leader says of its members is kept only from the leader of the newest term that is known, and forgotten
+when another leads.
+
+Rules, after Kudu's tablet report processing. A tablet the catalog does not know is left alone: data is
+deleted only on explicit evidence. The replica's configuration counts if it is newer than the known one; a forced one is
+newer than all before it, whatever their indexes and terms. A replica whose server is no member of the known configuration, and of
+none that is newer, is a stray: a copy that came late. A leader counts only as a member of the committed configuration, and only in
+a newer term, or where none is known in this one; if it says so itself, also in an older one that nobody is known to lead after: who
+only campaigned in a newer term may be heard by nobody but us, or be gone. A follower that knows no leader does not erase
+the one the others follow. Two leaders in one term are never believed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ebla.actors.master.catalog.catalog import (
+    CREATING,
+    PREPARING,
+    RUNNING,
+    Catalog,
+)
+from ebla.actors.master.catalog.edits import (
+    ConfigurationChanged,
+    Edit,
+    FormerMembersGone,
+    ReplicasSeen,
+    TabletRunning,
+)
+from ebla.actors.master.catalog.records import TabletRecord
+from ebla.actors.master.rules import healing
+from ebla.actors.messages import ReplicaReport, TabletReport
+from ebla.actors.replication.configuration import (
+    VOTER,
+    Configuration,
+    Order,
+)
+from ebla.actors.replication.health import (
+    DELETED,
+    FAILED,
+)
+from ebla.actors.replication.health import RUNNING as REPLICA_RUNNING
+
+log = logging.getLogger(__name__)
+
+UNKNOWN_MAX = 10_000  # remembered for the count in status; more than that is the same story
+
+
+# -- durable -------------------------------------------------------------------------------------------------
+
+
+def durable_changes(catalog: Catalog, uuid: str, report: TabletReport) -> list[Edit]:
+    """The edits that server `uuid`'s report gives rise to; most reports give none."""
+    edits: list[Edit] = []
+    reported = {replica.tablet: replica for replica in report.updated}
+    seen = tuple(
+        tablet for tablet in reported if tablet in catalog.unseen and uuid in catalog.tablets[tablet].unseen
+    )
+    if seen:
+        edits.append(ReplicasSeen(uuid, seen))
+    for replica in reported.values():
+        edits.extend(_replica_changes(catalog, uuid, replica))
+    gone = _former_gone(catalog, uuid, report, reported)
+    if gone:
+        edits.append(FormerMembersGone(uuid, gone))
+    tombstones = tuple(
+        tablet
+        for tablet, replica in reported.items()
+        if replica.state == DELETED and _is_former(catalog, uuid, tablet)
+    )
+    if tombstones:
+        edits.append(FormerMembersGone(uuid, tombstones, tombstone=True))
+    return edits
+
+
+def _replica_changes(catalog: Catalog, uuid: str, replica: ReplicaReport) -> list[Edit]:
+    record = catalog.tablets.get(replica.tablet)
+    if record is None or record.state not in (CREATING, RUNNING) or not _healthy(replica):
+        return []
+    known = record.configuration
+    assert known is not None, replica.tablet
+    edits: list[Edit] = []
+    committed = known
+    if replica.configuration.order > known.order and _acceptable(replica):
+        committed = replica.configuration
+        edits.append(ConfigurationChanged(replica.tablet, committed))
+    member = committed.peer(uuid) is not None
+    led = replica.leader is not None and committed.peer(replica.leader) is not None
+    if record.state == CREATING and replica.state == "running" and member and led:
+        edits.append(TabletRunning(replica.tablet))
+    return edits
+
+
+def _former_gone(
+    catalog: Catalog, uuid: str, report: TabletReport, reported: dict[str, ReplicaReport]
+) -> tuple[str, ...]:
+    """Tablets whose configuration this server had left, and of which it now holds nothing."""
+    absent = report.removed if report.incremental else tuple(catalog.formers)
+    return tuple(
+        tablet
+        for tablet in dict.fromkeys(absent)
+        if tablet not in reported and _is_former(catalog, uuid, tablet)
+    )
+
+
+def _is_former(catalog: Catalog, uuid: str, tablet: str) -> bool:
+    return tablet in catalog.formers and any(peer.uuid == uuid for peer in catalog.tablets[tablet].former)
+
+
+def _healthy(replica: ReplicaReport) -> bool:
+    return replica.error is None and replica.state not in (FAILED, DELETED)
+
+
+def _acceptable(replica: ReplicaReport) -> bool:
+    peers = replica.configuration.peers
+    if any(peer.member == VOTER for peer in peers) and len({peer.uuid for peer in peers}) == len(peers):
+        return True
+    log.error("tablet %s reports a configuration that cannot be: %s", replica.tablet, replica.configuration)
+    return False
+
+
+# -- in memory -----------------------------------------------------------------------------------------------
+
+
+class Told(NamedTuple):
+    """What the `leader` of `term` said of the members; `as_of`: its committed configuration; `coming`: the uuids of another one in
+    force, if there is one."""
+
+    leader: str
+    term: int
+    as_of: Order
+    health: dict[str, str]
+    coming: tuple[str, ...] = ()
+
+
+@dataclass
+class View:
+    """One tablet as its servers last described it. `states`: what each replica said of itself. `version`: the highest of
+    its table that one of them has applied, so that it is committed, and every leader to come will have it. `told`: what the
+    leader said of the members. `unsafe`: how often a configuration had been forced on it when `term` and `version` were heard;
+    a survivor's may be lower than those of whoever was lost."""
+
+    unsafe: int = 0
+    term: int = 0
+    leader: str | None = None
+    rows_bytes: int = 0
+    version: int = 0
+    states: dict[str, str] = field(default_factory=dict)
+    told: Told | None = None
+
+
+class Merged(NamedTuple):
+    """`stragglers`: replicas on the server of tablets that were dropped or replaced. `absent`: tablets it
+    says it holds nothing of; in a full report, everything that has ended and was not listed."""
+
+    stragglers: list[str]
+    absent: list[str]
+
+
+class Views:
+    def __init__(self) -> None:
+        self.tablets: dict[str, View] = {}
+        self.unknown: dict[tuple[str, str], None] = {}
+        self.behind: dict[str, None] = {}  # tablets that must be told what became of their table
+        self.unsettled: dict[str, None] = {}  # tablets whose members are not as they should be
+        self.news: dict[str, None] = {}  # of these, those that nobody has looked at since that was found
+        self.strays: dict[tuple[str, str], None] = {}  # server and tablet: no member of it
+        self.remains: dict[
+            str, tuple[str, ...]
+        ] = {}  # of ended tablets: servers that hold something, and are no holders
+        self.leader_conflicts = 0
+
+    def of(self, tablet: str) -> View:
+        return self.tablets.get(tablet) or View()
+
+    def merge(self, catalog: Catalog, uuid: str, report: TabletReport) -> Merged:
+        """Take in a report whose durable changes are already in the catalog."""
+        reported = {replica.tablet: replica for replica in report.updated}
+        stragglers: list[str] = []
+        unknown: list[str] = []
+        for tablet, replica in reported.items():
+            record = catalog.tablets.get(tablet)
+            if record is None or record.state == PREPARING:
+                unknown.append(tablet)
+            elif tablet in catalog.ended:
+                stragglers.append(tablet)
+            else:
+                self._take(record, uuid, replica)
+                self._compare(catalog, tablet)
+                self.settle(catalog, tablet)
+        self._note_unknown(uuid, unknown)
+        if report.incremental:
+            absent = [tablet for tablet in report.removed if tablet not in reported]
+        else:
+            absent = [tablet for tablet in catalog.ended if tablet not in reported]
+            absent.extend(t for t, view in self.tablets.items() if uuid in view.states and t not in reported)
+        self._clear(uuid, absent)
+        return Merged(stragglers, absent)
+
+    def drop_ended(self, catalog: Catalog) -> None:
+        """What was known of tablets that have ended is of no use."""
+        for tablet in catalog.ended:
+            view = self.tablets.pop(tablet, None)
+            if view is not None:
+                holders = [peer.uuid for peer in catalog.tablets[tablet].holders()]
+                self.remains[tablet] = tuple(uuid for uuid in view.states if uuid not in holders)
+            self.behind.pop(tablet, None)
+            self.unsettled.pop(tablet, None)
+            self.news.pop(tablet, None)
+        for replica in [replica for replica in self.strays if replica[1] in catalog.ended]:
+            del self.strays[replica]
+
+    def situation(self, catalog: Catalog, tablet: str) -> healing.Situation | None:
+        """What may be decided on: None until the present leader has told of the configuration that the catalog has."""
+        told, record = self._told(catalog, tablet), catalog.tablets.get(tablet)
+        if told is None or record is None or record.state != RUNNING:
+            return None
+        known = record.configuration
+        assert known is not None, tablet
+        replicas = catalog.tables[record.table].replicas
+        marks = catalog.draining, catalog.maintained
+        return healing.Situation(known, replicas, told.leader, told.health, *marks)
+
+    def _told(self, catalog: Catalog, tablet: str) -> Told | None:
+        """What the present leader said of the configuration that the catalog has."""
+        record, view = catalog.tablets.get(tablet), self.tablets.get(tablet)
+        if record is None or record.configuration is None or view is None or view.told is None:
+            return None
+        told = view.told
+        present = view.leader, view.term, record.configuration.order
+        return told if (told.leader, told.term, told.as_of) == present else None
+
+    def excluded_in(self, catalog: Catalog, tablet: str, uuid: str) -> int | None:
+        """The term in which the present leader said that the server, which is no member, will not be one soon; 0 if no leader
+        has said anything of the configuration that the catalog has, None if the leader is adding the server."""
+        told = self._told(catalog, tablet)
+        if told is None:
+            return 0
+        return None if uuid in told.coming else told.term
+
+    def settle(self, catalog: Catalog, tablet: str) -> None:
+        """Whether something is to be decided about it. What is not known now is heard of when a leader reports."""
+        situation = self.situation(catalog, tablet)
+        if situation is None or healing.settled(situation):
+            self.unsettled.pop(tablet, None)
+            self.news.pop(tablet, None)
+        else:
+            self.unsettled[tablet] = self.news[tablet] = None
+
+    def settle_held(self, catalog: Catalog, addresses: Sequence[str]) -> None:
+        """What has a member there: an operator marked the server, or took the mark back."""
+        for tablet in self.tablets:
+            known = catalog.tablets[tablet].configuration
+            if known is not None and any(peer.address in addresses for peer in known.peers):
+                self.settle(catalog, tablet)
+
+    def compare(self, catalog: Catalog, table: str) -> None:
+        """The table was altered: its tablets are behind, as far as they were heard of. One that was not is compared when
+        it is."""
+        for tablet in catalog.tables[table].tablets:
+            if tablet in self.tablets:
+                self._compare(catalog, tablet)
+
+    def _compare(self, catalog: Catalog, tablet: str) -> None:
+        if self.tablets[tablet].version < catalog.tables[catalog.tablets[tablet].table].schema.version:
+            self.behind[tablet] = None
+        else:
+            self.behind.pop(tablet, None)
+
+    def _take(self, record: TabletRecord, uuid: str, replica: ReplicaReport) -> None:
+        view = self.tablets.setdefault(record.tablet, View())
+        view.states[uuid] = replica.state
+        self._note_stray(record, uuid, replica)
+        if not _healthy(replica):
+            return
+        committed = record.configuration
+        assert committed is not None, record.tablet
+        if committed.unsafe > view.unsafe:
+            view.unsafe, view.term, view.leader, view.version = committed.unsafe, 0, None, 0
+        if view.leader is not None and committed.peer(view.leader) is None:
+            view.leader = None
+        if replica.configuration.unsafe < committed.unsafe:
+            return
+        self._take_leader(view, committed, uuid, replica)
+        if uuid == view.leader and replica.role == "leader" and replica.term == view.term:
+            coming = () if replica.pending is None else tuple(peer.uuid for peer in replica.pending.peers)
+            view.told = Told(uuid, replica.term, replica.configuration.order, replica.health, coming)
+        view.version = max(view.version, replica.schema_version)
+        if uuid == view.leader or view.leader is None:
+            view.rows_bytes = replica.rows_bytes
+
+    def _take_leader(self, view: View, committed: Configuration, uuid: str, replica: ReplicaReport) -> None:
+        named = replica.leader
+        if named is not None and committed.peer(named) is None:
+            named = None
+        if replica.term > view.term and (named is not None or view.leader in (None, uuid)):
+            view.term, view.leader = replica.term, named
+        elif replica.term < view.term and view.leader is None and replica.role == "leader" and named == uuid:
+            # Whoever campaigned in a newer term was elected by nobody that is known, and may be gone for good.
+            view.term, view.leader = replica.term, named
+        elif replica.term == view.term:
+            if named is None:
+                view.leader = None if view.leader == uuid else view.leader
+            elif view.leader is None:
+                view.leader = named
+            elif view.leader != named:
+                self.leader_conflicts += 1
+                log.error(
+                    "tablet %s has two leaders in term %d: %s, and %s says %s",
+                    replica.tablet,
+                    view.term,
+                    view.leader,
+                    uuid,
+                    named,
+                )
+
+    def _note_stray(self, record: TabletRecord, uuid: str, replica: ReplicaReport) -> None:
+        known = record.configuration
+        assert known is not None, record.tablet
+        holds = replica.state in (REPLICA_RUNNING, FAILED)
+        if holds and known.peer(uuid) is None and replica.configuration.order <= known.order:
+            self.strays[uuid, record.tablet] = None
+        else:
+            self.strays.pop((uuid, record.tablet), None)
+
+    def _note_unknown(self, uuid: str, tablets: list[str]) -> None:
+        fresh = [tablet for tablet in tablets if (uuid, tablet) not in self.unknown]
+        for tablet in fresh[: UNKNOWN_MAX - len(self.unknown)]:
+            self.unknown[uuid, tablet] = None
+        if fresh:
+            log.warning(
+                "server %s holds %d tablets that the catalog does not know (%s%s); they are left alone",
+                uuid,
+                len(fresh),
+                ", ".join(fresh[:3]),
+                ", ..." if len(fresh) > 3 else "",
+            )
+
+    def forget(self, uuid: str) -> None:
+        """The server is gone for good."""
+        self._clear(uuid, [*self.tablets, *(tablet for known, tablet in self.unknown if known == uuid)])
+
+    def _clear(self, uuid: str, absent: list[str]) -> None:
+        for tablet in absent:
+            self.unknown.pop((uuid, tablet), None)
+            self.strays.pop((uuid, tablet), None)
+            view = self.tablets.get(tablet)
+            if view is not None:
+                view.states.pop(uuid, None)
+                if view.leader == uuid:
+                    view.leader = None

@@ -1,0 +1,179 @@
+"""The tablet servers that this master has heard of since it started: who they are, who lives, their load.
+
+Nothing here is durable: a server that the master does not know is asked to register and to report everything,
+and one heartbeat later the master knows as much as before. An earlier incarnation than the last one that was heard does
+not come here (actors/incarnations.py). What a heartbeat must satisfy (Kudu's TSManager):
+
+    unknown uuid, no registration        asked to register
+    the same incarnation again           accepted: a retry
+    a later incarnation                  accepted once it registers: it restarted, everything is asked anew
+    a known uuid at another address      refused: a directory belongs to its host
+    another uuid at a known address      the old server is gone from there: the host lost its disk
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container
+from math import inf
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ebla.actors.messages import HeartbeatRequest, Registration, ServerInstance, ServerStatus, TabletReport
+from ebla.storage.errors import InvalidArgument
+
+
+class Server:
+    """One incarnation of a tablet server."""
+
+    def __init__(self, instance: ServerInstance, registration: Registration, now: float) -> None:
+        self.instance = instance
+        self.registration = registration
+        self.heard_at = now
+        self.reported_in_full = False
+        self.sequence = -1
+        self.report_under_way = False
+        self.load = HeartbeatRequest(instance)
+
+    @property
+    def uuid(self) -> str:
+        return self.instance.uuid
+
+    @property
+    def address(self) -> str:
+        return self.registration.address
+
+    @property
+    def host(self) -> str:
+        return self.registration.host
+
+    @property
+    def takes_data(self) -> bool:
+        return self.load.takes_data
+
+    def expects(self, report: TabletReport) -> bool:
+        """Whether the report tells something: an older one than the last says less than is known, and after a
+        restart of either side only a full one says enough. The same one again is harmless."""
+        return report.sequence >= self.sequence and (self.reported_in_full or not report.incremental)
+
+    def took(self, report: TabletReport) -> None:
+        self.sequence = report.sequence
+        self.reported_in_full = True
+
+
+class Marks(NamedTuple):
+    """Of operators, by address. `drained`: what drains and is a member of nothing any more."""
+
+    draining: Collection[str] = ()
+    drained: Collection[str] = ()
+    maintained: Collection[str] = ()
+
+    def addresses(self) -> dict[str, None]:
+        return dict.fromkeys([*self.draining, *self.maintained])
+
+    def of(self, address: str) -> dict[str, Any]:
+        return {name: address in marked for name, marked in self._asdict().items()}
+
+
+UNMARKED = Marks()
+
+
+class Servers:
+    """Until `presumed_until` a server that was not heard yet counts as alive, though nothing can be placed on it."""
+
+    def __init__(self, unresponsive_s: float, presumed_until: float = -inf) -> None:
+        self._unresponsive_s = unresponsive_s
+        self.presumed_until = presumed_until
+        self._servers: dict[str, Server] = {}
+        self._at_address: dict[str, str] = {}
+
+    def heartbeat(self, request: HeartbeatRequest, now: float) -> Server | None:
+        """The server, alive from now on; None if it has to register first. Raises if it must not be
+        served."""
+        known = self._servers.get(request.instance.uuid)
+        if request.registration is not None:
+            known = self._register(request.instance, request.registration, known, now)
+        if known is None or known.instance.start != request.instance.start:
+            return None
+        known.heard_at = now
+        known.instance = max(known.instance, request.instance, key=lambda shown: shown.seqno)
+        known.load = msgspec.structs.replace(request, registration=None, report=None)
+        return known
+
+    def _register(
+        self, instance: ServerInstance, registration: Registration, known: Server | None, now: float
+    ) -> Server:
+        if known is not None and known.address != registration.address:
+            raise InvalidArgument(
+                f"server {instance.uuid} is registered at {known.address} and cannot move to "
+                f"{registration.address}: a server's directory stays on its host"
+            )
+        if known is not None and known.instance.start == instance.start:
+            known.registration = registration
+            return known
+        before = self._at_address.get(registration.address)
+        if before is not None and before != instance.uuid:
+            del self._servers[before]
+        self._at_address[registration.address] = instance.uuid
+        server = self._servers[instance.uuid] = Server(instance, registration, now)
+        return server
+
+    def get(self, uuid: str) -> Server | None:
+        return self._servers.get(uuid)
+
+    def current(self, server: Server) -> bool:
+        """Whether this is still the known incarnation: asked again after every wait."""
+        return self._servers.get(server.uuid) is server
+
+    def is_alive(self, uuid: str, now: float) -> bool:
+        server = self._servers.get(uuid)
+        if server is None:
+            return now < self.presumed_until
+        return now - server.heard_at <= self._unresponsive_s
+
+    def answers_at(self, address: str, now: float) -> bool:
+        """Whether some server is alive at the address, be it another than before."""
+        return self.is_alive(self._at_address.get(address, ""), now)
+
+    def forget(self, uuids: Container[str]) -> None:
+        for server in [server for server in self._servers.values() if server.uuid in uuids]:
+            del self._servers[server.uuid]
+            if self._at_address.get(server.address) == server.uuid:
+                del self._at_address[server.address]
+
+    def alive(self, now: float) -> list[Server]:
+        """By uuid."""
+        return [self._servers[uuid] for uuid in sorted(self._servers) if self.is_alive(uuid, now)]
+
+    def known(self) -> list[Server]:
+        """Alive or not, by address."""
+        return sorted(self._servers.values(), key=lambda server: server.address)
+
+    def statuses(self, now: float, marks: Marks = UNMARKED, begun: float = 0.0) -> tuple[ServerStatus, ...]:
+        """By address. A marked one that was not heard since the master has `begun` is told of as well."""
+        heard = [
+            ServerStatus(
+                uuid=server.uuid,
+                seqno=server.instance.seqno,
+                address=server.address,
+                host=server.host,
+                alive=self.is_alive(server.uuid, now),
+                heartbeat_age_s=now - server.heard_at,
+                replicas=server.load.replicas,
+                leaders=server.load.leaders,
+                disk_bytes=server.load.disk_bytes,
+                memory_bytes=server.load.memory_bytes,
+                version=server.registration.version,
+                disks=server.load.disks,
+                **marks.of(server.address),
+            )
+            for server in self._servers.values()
+        ]
+        unheard = [each for each in marks.addresses() if each not in self._at_address]
+        for address in unheard:
+            host = address.rpartition("/")[2]
+            known = ServerStatus(
+                "", 0, address, host, False, now - begun, 0, 0, 0, 0, "", **marks.of(address)
+            )
+            heard.append(known)
+        return tuple(sorted(heard, key=lambda status: status.address))

@@ -1,0 +1,310 @@
+"""What the master asks of tablet servers: create this replica, alter that one, change a tablet's members, delete a replica.
+Which, when, and how often.
+
+Await-free: the role runs an errand and says how it ended. What is wanted follows from the committed catalog
+and from reports alone, so a restarted master takes up where the old one ended, and nothing is ever sent for a change
+that is not durable:
+
+    create    every member of a created tablet's first configuration that has never reported its replica
+    alter     the leader of every tablet whose replicas report an older version of its table
+    repair    the leader of every tablet whose members are not as they should be: one change (repair/repairs.py)
+    tombstone every server that left a tablet's configuration, until it holds no more of it than a tombstone; and whoever holds a
+              replica that came late, once the leader has said that it is not adding that server
+    delete    every server that may hold something of a dropped or replaced tablet, until it says it does not
+
+An errand is repeated, with growing pauses, for as long as it is wanted; a server that is not alive is not
+called. One at a time per replica, a few per server (a slow one holds up nobody), and no more than `rpcs_max`
+in all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ebla.actors.master.catalog.catalog import (
+    CREATING,
+    RUNNING,
+    Catalog,
+)
+from ebla.actors.master.catalog.records import TabletRecord
+from ebla.actors.master.cluster.reports import Views
+from ebla.actors.master.cluster.servers import Servers
+from ebla.actors.master.options import MasterOptions
+from ebla.actors.master.repair.repairs import Repairs
+from ebla.actors.replication.configuration import (
+    Order,
+    Peer,
+)
+from ebla.actors.world import Random
+
+CREATE, ALTER, REPAIR, TOMBSTONE, DELETE = "create", "alter", "repair", "tombstone", "delete"
+FORGET_MAX = 500  # tablets forgotten in one edit
+
+
+class Errand(NamedTuple):
+    """`as_of`: the configuration on which a repair or a tombstone stands. `version`: what an alteration brings; the next one
+    does not wait for the pause after it. `term`: in which a leader said that who becomes a tombstone is not being added."""
+
+    kind: str
+    tablet: str
+    uuid: str
+    address: str
+    as_of: Order = (0, -1)
+    version: int = 0
+    term: int = 0
+
+    @property
+    def replica(self) -> tuple[str, str]:
+        return self.uuid, self.tablet
+
+
+class _Pause:
+    """After an attempt: the same not again before `until`."""
+
+    def __init__(self, errand: Errand) -> None:
+        self.of = errand
+        self.failures = 0
+        self.until = 0.0
+
+
+class _Ended:
+    """A dropped or replaced tablet: who surely holds nothing of it, and since when that is everyone."""
+
+    def __init__(self) -> None:
+        self.absent: dict[str, None] = {}
+        self.stragglers: dict[str, Peer] = {}
+        self.clean_since: float | None = None
+
+    def remaining(self, record: TabletRecord) -> Iterator[Peer]:
+        yield from (peer for peer in record.holders() if peer.uuid not in self.absent)
+        yield from self.stragglers.values()
+
+
+class Errands:
+    def __init__(
+        self,
+        options: MasterOptions,
+        random: Random,
+        views: Views | None = None,
+        repairs: Repairs | None = None,
+    ) -> None:
+        self._options = options
+        self._random = random
+        self._views = Views() if views is None else views
+        self._repairs = Repairs(options, random, self._views) if repairs is None else repairs
+        # Former members that are gone, as of which configuration; True: with a tombstone.
+        self.buried: dict[tuple[str, str], tuple[Order, bool]] = {}
+        self._under_way: dict[tuple[str, str], Errand] = {}
+        self._pauses: dict[tuple[str, str], _Pause] = {}
+        self._ended: dict[str, _Ended] = {}
+
+    # -- what to do now --------------------------------------------------------------------------------------
+
+    def begin(self, catalog: Catalog, servers: Servers, now: float) -> list[Errand]:
+        """Errands to run from now on; each must be followed by `succeeded` or `failed`."""
+        per_server: dict[str, int] = {}
+        for errand in self._under_way.values():
+            per_server[errand.uuid] = per_server.get(errand.uuid, 0) + 1
+        begun: list[Errand] = []
+        for errand in self._wanted(catalog, servers, now):
+            if len(self._under_way) >= self._options.rpcs_max:
+                break
+            busy = per_server.get(errand.uuid, 0)
+            if busy >= self._options.rpcs_per_server_max or errand.replica in self._under_way:
+                continue
+            if not self._reachable(errand, servers, now) or self._pausing(errand, now):
+                continue
+            per_server[errand.uuid] = busy + 1
+            self._under_way[errand.replica] = errand
+            begun.append(errand)
+        return begun
+
+    def still_wanted(self, errand: Errand, catalog: Catalog) -> bool:
+        """Asked right before the message leaves: the catalog may have changed since the errand began."""
+        record = catalog.tablets.get(errand.tablet)
+        if record is None:
+            return False
+        if errand.kind == CREATE:
+            return record.state in (CREATING, RUNNING) and errand.uuid in record.unseen
+        if errand.kind == ALTER:
+            return errand.tablet in self._views.behind
+        if errand.kind == REPAIR:
+            leader = self._repairs.leader(catalog, errand.tablet)
+            return leader is not None and leader.uuid == errand.uuid
+        if errand.kind == TOMBSTONE:
+            excluded_in = self._views.excluded_in(catalog, errand.tablet, errand.uuid)
+            return record.state == RUNNING and record.member(errand.uuid) is None and excluded_in is not None
+        return errand.tablet in catalog.ended
+
+    def _wanted(self, catalog: Catalog, servers: Servers, now: float) -> Iterator[Errand]:
+        for tablet in catalog.unseen:
+            record = catalog.tablets[tablet]
+            for uuid in record.unseen:
+                peer = record.member(uuid)
+                assert peer is not None, (tablet, uuid)
+                yield Errand(CREATE, tablet, uuid, peer.address)
+        for tablet in self._views.behind:
+            record = catalog.tablets[tablet]
+            leader = self._views.of(tablet).leader
+            peer = record.member(leader) if leader is not None else None
+            if peer is not None:
+                version = catalog.tables[record.table].schema.version
+                yield Errand(ALTER, tablet, peer.uuid, peer.address, version=version)
+        yield from self._repairing(catalog, servers, now)
+        yield from self._burying(catalog, servers)
+        for tablet in catalog.ended:
+            ended = self._ended.setdefault(tablet, _Ended())
+            for uuid in self._views.remains.pop(tablet, ()):
+                if (server := servers.get(uuid)) is not None:
+                    self.straggler(tablet, Peer(uuid, server.address))
+            for peer in ended.remaining(catalog.tablets[tablet]):
+                yield Errand(DELETE, tablet, peer.uuid, peer.address)
+
+    def _repairing(self, catalog: Catalog, servers: Servers, now: float) -> Iterator[Errand]:
+        for tablet in self._repairs.unsettled(now):
+            leader = self._repairs.leader(catalog, tablet)
+            configuration = catalog.tablets[tablet].configuration
+            if leader is None or configuration is None:
+                continue
+            errand = Errand(REPAIR, tablet, leader.uuid, leader.address, configuration.order)
+            # What is to be done costs more to find out than whether it may be done now.
+            if errand.replica in self._under_way or self._pausing(errand, now):
+                continue
+            if self._repairs.decide(catalog, servers, tablet, now) is not None:
+                yield errand
+
+    def _burying(self, catalog: Catalog, servers: Servers) -> Iterator[Errand]:
+        for tablet in catalog.formers:
+            record = catalog.tablets[tablet]
+            if record.state == RUNNING and record.configuration is not None:
+                for peer in record.former:
+                    term = self._views.excluded_in(catalog, tablet, peer.uuid)
+                    if term is not None:
+                        as_of = record.configuration.order
+                        yield Errand(TOMBSTONE, tablet, peer.uuid, peer.address, as_of, term=term)
+        for uuid, tablet in self._views.strays:
+            known, server = catalog.tablets.get(tablet), servers.get(uuid)
+            if known is None or known.state != RUNNING or known.configuration is None or server is None:
+                continue
+            if term := self._views.excluded_in(catalog, tablet, uuid):
+                yield Errand(TOMBSTONE, tablet, uuid, server.address, known.configuration.order, term=term)
+
+    def _reachable(self, errand: Errand, servers: Servers, now: float) -> bool:
+        """Only the server itself can create or change; a new one at its address knows that the old one is gone."""
+        if errand.kind not in (TOMBSTONE, DELETE):
+            return servers.is_alive(errand.uuid, now)
+        return servers.answers_at(errand.address, now)
+
+    def _pausing(self, errand: Errand, now: float) -> bool:
+        pause = self._pauses.get(errand.replica)
+        return pause is not None and pause.of == errand and now < pause.until
+
+    # -- how it ended ----------------------------------------------------------------------------------------
+
+    def succeeded(self, errand: Errand, now: float) -> None:
+        """What was created or changed is done with when it is reported; a deleted replica is done with now."""
+        del self._under_way[errand.replica]
+        if errand.kind == DELETE:
+            self._pauses.pop(errand.replica, None)
+            self.absent(errand.tablet, errand.uuid)
+            return
+        if errand.kind == TOMBSTONE:
+            self.buried[errand.replica] = errand.as_of, True
+        pause = self._pauses[errand.replica] = _Pause(errand)
+        pause.until = now + self._options.rpc_backoff_max_s
+
+    def gone(self, errand: Errand) -> None:
+        """The server that was asked to delete holds nothing, or is another now."""
+        del self._under_way[errand.replica]
+        self._pauses.pop(errand.replica, None)
+        if errand.kind == DELETE:
+            self.absent(errand.tablet, errand.uuid)
+        else:
+            self.buried[errand.replica] = errand.as_of, False
+            self._views.strays.pop(errand.replica, None)
+
+    def failed(self, errand: Errand, now: float) -> int:
+        """How often it has failed in a row."""
+        del self._under_way[errand.replica]
+        pause = self._pauses.get(errand.replica)
+        if pause is None or pause.of != errand:
+            pause = self._pauses[errand.replica] = _Pause(errand)
+        longest = self._options.rpc_backoff_max_s
+        wait_s = min(longest, self._options.rpc_backoff_s * 2.0 ** min(pause.failures, 30))
+        pause.failures += 1
+        pause.until = now + wait_s * self._random.uniform(0.5, 1.0)
+        return pause.failures
+
+    def abandoned(self, errand: Errand) -> None:
+        """It was not wanted any more and nothing was sent."""
+        del self._under_way[errand.replica]
+
+    # -- what reports say ------------------------------------------------------------------------------------
+
+    def absent(self, tablet: str, uuid: str) -> None:
+        """The server says that it holds nothing of the tablet."""
+        ended = self._ended.setdefault(tablet, _Ended())
+        ended.absent[uuid] = None
+        ended.stragglers.pop(uuid, None)
+
+    def straggler(self, tablet: str, peer: Peer) -> None:
+        """The server reports a replica of a tablet that has ended: it is to be deleted, again if need be."""
+        ended = self._ended.setdefault(tablet, _Ended())
+        ended.absent.pop(peer.uuid, None)
+        ended.stragglers[peer.uuid] = peer
+        ended.clean_since = None
+
+    def former_gone(self, catalog: Catalog) -> dict[tuple[str, bool], tuple[str, ...]]:
+        """Former members that turned out to be gone: their tablets, by server and by whether a tombstone stays there. Whoever
+        was a member again since must be asked again, so what is of no use now is forgotten."""
+        found: dict[tuple[str, bool], tuple[str, ...]] = {}
+        for (uuid, tablet), (as_of, tombstone) in list(self.buried.items()):
+            record = catalog.tablets.get(tablet)
+            known = None if record is None else record.configuration
+            former = () if record is None or tablet not in catalog.formers else record.former
+            if known is not None and known.order == as_of and any(peer.uuid == uuid for peer in former):
+                found[uuid, tombstone] = (*found.get((uuid, tombstone), ()), tablet)
+            else:
+                del self.buried[uuid, tablet]
+        return found
+
+    # -- when to forget --------------------------------------------------------------------------------------
+
+    def forgettable(self, catalog: Catalog, now: float, wall_us: int) -> tuple[str, ...]:
+        """Ended tablets that no server holds anything of, or that were waited for long enough."""
+        for tablet in [tablet for tablet in self._ended if tablet not in catalog.ended]:
+            del self._ended[tablet]
+        self._forget_pauses(catalog)
+        found: list[str] = []
+        for tablet in catalog.ended:
+            record = catalog.tablets[tablet]
+            ended = self._ended.setdefault(tablet, _Ended())
+            if ended.clean_since is None and not any(True for _ in ended.remaining(record)):
+                ended.clean_since = now
+            clean = ended.clean_since is not None and now - ended.clean_since >= self._options.forget_min_s
+            expired = wall_us - record.ended_us >= self._options.forget_max_s * 1e6
+            if clean or expired:
+                found.append(tablet)
+                if len(found) == FORGET_MAX:
+                    break
+        return tuple(found)
+
+    def _forget_pauses(self, catalog: Catalog) -> None:
+        """Pauses of replicas that nobody wants anything of any more."""
+        useless = [
+            (uuid, tablet) for uuid, tablet in self._pauses if not self._matters(catalog, uuid, tablet)
+        ]
+        for replica in useless:
+            del self._pauses[replica]
+
+    def _matters(self, catalog: Catalog, uuid: str, tablet: str) -> bool:
+        views = self._views
+        return (
+            tablet in catalog.unseen
+            or tablet in catalog.ended
+            or tablet in catalog.formers
+            or tablet in views.behind
+            or tablet in views.unsettled
+            or (uuid, tablet) in views.strays
+        )

@@ -1,0 +1,165 @@
+"""Carries out errands: one call to a tablet server each, and what became of it. errands.py decides which, and when."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import msgspec
+
+from ebla.actors import messages as m
+from ebla.actors.errors import TabletNotFound, WrongServer
+from ebla.actors.master.catalog.catalog import Catalog
+from ebla.actors.master.catalog.records import TabletRecord
+from ebla.actors.master.cluster.servers import Servers
+from ebla.actors.master.errands import errands as kinds
+from ebla.actors.master.errands.errands import Errand, Errands
+from ebla.actors.master.options import MasterOptions
+from ebla.actors.master.repair.repairs import Repair, Repairs
+from ebla.actors.master.rules.healing import Action, Add, Evict, HandOver, Stay
+from ebla.actors.messages.repair import ADD, MODIFY, REMOVE
+from ebla.actors.world import World
+from ebla.storage.errors import DiskFull, EblaError
+
+log = logging.getLogger(__name__)
+
+LEFT = "it left the tablet's configuration"
+
+Call = tuple[str, msgspec.Struct, type[Any]]  # method, message, type of the answer
+
+
+class Messenger:
+    """`repaired`: how many steps of repairs the leaders carried out, of each kind."""
+
+    def __init__(
+        self,
+        world: World,
+        options: MasterOptions,
+        catalog: Catalog,
+        servers: Servers,
+        errands: Errands,
+        repairs: Repairs,
+    ) -> None:
+        self._world = world
+        self._options = options
+        self._catalog = catalog
+        self._servers = servers
+        self._errands = errands
+        self._repairs = repairs
+        self.repaired: dict[type[Action], int] = dict.fromkeys((Add, Evict, HandOver, Stay), 0)
+
+    def send(self) -> None:
+        """Everything that may be sent now, each in a task of its own."""
+        for errand in self._errands.begin(self._catalog, self._servers, self._now()):
+            self._world.spawn(self._run(errand), f"{errand.kind} {errand.tablet} at {errand.address}")
+
+    async def _run(self, errand: Errand) -> None:
+        """One attempt. A server that is another now holds nothing of what the one that was asked had."""
+        await self._world.faults.here(f"master.{errand.kind}_tablet.before_rpc")
+        repair = self._repair(errand)
+        if not self._errands.still_wanted(errand, self._catalog) or (
+            errand.kind == kinds.REPAIR and repair is None
+        ):
+            self._errands.abandoned(errand)
+            return
+        method, message, reply = self._call(errand, repair)
+        try:
+            await self._world.network.call(
+                errand.address, method, message, reply, self._options.rpc_timeout_s
+            )
+        except EblaError as error:
+            self._failed(errand, error)
+        else:
+            self._succeeded(errand, repair)
+        self.send()
+
+    def _failed(self, errand: Errand, error: EblaError) -> None:
+        if errand.kind in (kinds.TOMBSTONE, kinds.DELETE) and isinstance(error, TabletNotFound | WrongServer):
+            self._errands.gone(errand)
+            return
+        server = self._servers.get(errand.uuid)
+        if isinstance(error, DiskFull) and server is not None:  # its next heartbeat says so, too
+            server.load = msgspec.structs.replace(server.load, takes_data=False)
+        failures = self._errands.failed(errand, self._now())
+        level = logging.WARNING if failures == 1 else logging.DEBUG
+        log.log(level, "could not %s %s at %s: %r", errand.kind, errand.tablet, errand.address, error)
+
+    def _succeeded(self, errand: Errand, repair: Repair | None) -> None:
+        self._errands.succeeded(errand, self._now())
+        if repair is not None:
+            self.repaired[type(repair.action)] += 1
+            log.info("tablet %s: %s", errand.tablet, told(repair))
+
+    # -- what is said ----------------------------------------------------------------------------------------
+
+    def _repair(self, errand: Errand) -> Repair | None:
+        """As of now, if it is still about the configuration for which the errand began."""
+        if errand.kind != kinds.REPAIR:
+            return None
+        repair = self._repairs.decide(self._catalog, self._servers, errand.tablet, self._now())
+        return None if repair is None or repair.as_of != errand.as_of else repair
+
+    def _call(self, errand: Errand, repair: Repair | None) -> Call:
+        if repair is not None:
+            return self._change(errand, repair)
+        record = self._catalog.tablets[errand.tablet]
+        if errand.kind == kinds.DELETE:
+            return self._deletion(errand, record)
+        if errand.kind == kinds.ALTER:
+            alteration = self._catalog.alteration(record.table)
+            return "alter_tablet", m.AlterTabletRequest(errand.uuid, errand.tablet, alteration), m.Empty
+        assert record.configuration is not None
+        if errand.kind == kinds.TOMBSTONE:
+            unsafe, index = record.configuration.order
+            request = m.DeleteTabletRequest(
+                errand.uuid, errand.tablet, LEFT, True, index, unsafe, errand.term
+            )
+            return "delete_tablet", request, m.Empty
+        table = self._catalog.tables[record.table]
+        created = m.CreateTabletRequest(
+            dest_uuid=errand.uuid,
+            tablet=record.tablet,
+            table=record.table,
+            table_name=table.name,
+            schema=table.created_schema,
+            bucket=record.bucket,
+            configuration=record.configuration,
+        )
+        return "create_tablet", created, m.Empty
+
+    def _deletion(self, errand: Errand, record: TabletRecord) -> Call:
+        name = self._catalog.tables[record.table].name
+        reason = f"table {name} was dropped" if record.state == "deleted" else "the tablet was replaced"
+        return "delete_tablet", m.DeleteTabletRequest(errand.uuid, errand.tablet, reason), m.Empty
+
+    def _change(self, errand: Errand, repair: Repair) -> Call:
+        """A leader gets half of the time to commit it; then the call is over before it is repeated."""
+        timeout_s = self._options.rpc_timeout_s / 2
+        match repair.action:
+            case HandOver():
+                return "step_down", m.StepDownRequest(errand.tablet, None, timeout_s), m.StepDownReply
+            case Add(peer):
+                change = m.MemberChange(ADD, peer)
+            case Evict(peer, _):
+                change = m.MemberChange(REMOVE, peer)
+            case Stay(peer):
+                change = m.MemberChange(MODIFY, peer)
+        unsafe, index = repair.as_of
+        request = m.ChangeMembersRequest(errand.uuid, errand.tablet, (change,), index, timeout_s, unsafe)
+        return "change_members", request, m.MembersReply
+
+    def _now(self) -> float:
+        return self._world.clock.monotonic()
+
+
+def told(repair: Repair) -> str:
+    """For the log."""
+    match repair.action:
+        case Add(peer):
+            return f"{peer.address} gets a replica"
+        case Evict(peer, why):
+            return f"{peer.address} was evicted: {why}"
+        case HandOver():
+            return f"{repair.leader.address} handed over"
+        case Stay(peer):
+            return f"{peer.address} stays: no other server can take its replica"

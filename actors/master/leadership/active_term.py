@@ -1,0 +1,250 @@
+"""One time of being the active master, from the recovery of the journal until somebody else may begin.
+
+What serves is a Master (actors/master/server.py) over the journal. It ends with its lease, with its writer, or by a hand-over; then its
+tasks end with it, and nothing that it knew is used again. Whatever it says, to clients and to tablet servers, it says only
+while the lease holds: a master that was paused, or cut off, and superseded meanwhile, keeps silent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import msgspec
+
+from ebla.actors import messages as m
+from ebla.actors.errors import NotDelivered, Unavailable
+from ebla.actors.journal.errors import JournalBroken, QuorumFailed, StaleEpoch
+from ebla.actors.journal.writer.holder import Holder
+from ebla.actors.master.catalog.checkpoint import Mark
+from ebla.actors.master.catalog.directory import Directory
+from ebla.actors.master.catalog.edits import Edit
+from ebla.actors.master.catalog.quorum_edit_log import QuorumEditLog
+from ebla.actors.master.leadership.standby import Standby
+from ebla.actors.master.messages import JournalWriterStatus
+from ebla.actors.master.options import GroupOptions
+from ebla.actors.master.server import Master
+from ebla.actors.world import Network, Task, World
+from ebla.storage.errors import EblaError
+
+log = logging.getLogger(__name__)
+
+Reply = TypeVar("Reply")
+LOOK_S = 0.02  # between two looks whether what is under way has ended
+
+
+class Reign:
+    def __init__(
+        self, world: World, options: GroupOptions, holder: Holder, edits: QuorumEditLog, standby: Standby
+    ) -> None:
+        self.holder = holder
+        self.ended: EblaError | None = None
+        self._world = world
+        self._options = options
+        self._edits = edits
+        self._tasks: dict[Task, None] = {}
+        self._open = True
+        self._over = asyncio.Event()
+        self._purged = 0
+        own = replace(
+            world, network=_WhileHeld(world.network, holder), spawn=self._spawn, fail=self._failed_with
+        )
+        self.master = Master(own, options.master, standby.catalog, options.master.unresponsive_s)
+        self._checkpointed = standby.checkpointed
+
+    async def begin(self, directory: Directory) -> None:
+        """If the journal fails the reign has ended when this returns."""
+        kept = _Kept(self._edits)
+        scribe = self.master.scribe = self.master.make_scribe(kept, directory.checkpoints, self._checkpointed)
+        try:
+            accepts = bool(self._options.master.accepts)
+            await scribe.begin(directory.instance.start, accepts=accepts)
+        except (QuorumFailed, Unavailable) as error:
+            self.end(error)
+            return
+        self.master.begin(directory, kept, scribe, self._options.master.settle_s, self.serves)
+        self._spawn(self._end_with_lease(), "end with the lease")
+        self._spawn(self._end_with_writer(), "end with the writer")
+        self._spawn(self._purge(), "purge")
+
+    def serves(self) -> bool:
+        """Whether what the catalog says at this instant is the truth, and may be told."""
+        return self._open and self.ended is None and self.holder.holds()
+
+    def writer_status(self) -> JournalWriterStatus:
+        writer = self._edits.writer
+        journal, epoch = self._options.journal.journal, self.holder.epoch
+        return JournalWriterStatus(journal, epoch, writer.committed, writer.segment, tuple(writer.statuses()))
+
+    async def over(self) -> EblaError:
+        await self._over.wait()
+        assert self.ended is not None
+        return self.ended
+
+    def end(self, why: EblaError) -> None:
+        """At once: no task of it runs on, nothing more is written, nobody is answered."""
+        if self.ended is not None:
+            return
+        self.ended = why
+        self.master.coordination.close()
+        self.master.scribe.close()
+        self._edits.writer.close()
+        self.holder.close()
+        for task in self._tasks:
+            task.cancel()
+        self._over.set()
+
+    async def retire(self, successor: str | None = None) -> None:
+        """Answer nobody any more, finish the change under way and begin no other, then end and let others begin, the
+        successor first."""
+        self._open = False
+        self.master.scribe.retire()
+        clock = self._world.clock
+        until = clock.monotonic() + self._options.hand_over_s
+        while not self.master.scribe.idle and self.ended is None and clock.monotonic() < until:
+            await clock.sleep(LOOK_S)
+        await self._world.faults.here("master.hand_over.before_release")
+        self.end(Unavailable(f"{self._world.address} handed over"))
+        await self.holder.release(successor)
+        await self._world.faults.here("master.hand_over.after_release")
+
+    # -- how it ends -----------------------------------------------------------------------------------------
+
+    async def _end_with_lease(self) -> None:
+        self.end(await self.holder.ended())
+
+    async def _end_with_writer(self) -> None:
+        why = await self._edits.writer.ended()
+        if isinstance(why, JournalBroken):
+            self._world.fail(why)
+        self.end(why)
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> Task:
+        for task in [task for task in self._tasks if task.done()]:
+            del self._tasks[task]
+        task = self._world.spawn(_Guarded(work, self._takes), name)
+        self._tasks[task] = None
+        return task
+
+    def _takes(self, error: EblaError) -> bool:
+        """A log that failed ends the reign; two truths in it, or a defect, end the role."""
+        for broken in (error, self._edits.writer.failed):
+            if isinstance(broken, JournalBroken):
+                self._world.fail(broken)
+        if self._is_of_the_log(error):
+            self.end(error)
+            return True
+        return False
+
+    def _failed_with(self, error: BaseException) -> None:
+        if not (isinstance(error, EblaError) and self._takes(error)):
+            self._world.fail(error)
+
+    def _is_of_the_log(self, error: EblaError) -> bool:
+        return (
+            isinstance(error, QuorumFailed | StaleEpoch | JournalBroken)
+            or self._edits.writer.failed is not None
+        )
+
+    # -- letting go of old edits -----------------------------------------------------------------------------
+
+    async def _purge(self) -> None:
+        """Of what two masters have in a checkpoint: the loss of one directory loses nothing."""
+        while True:
+            await self._world.clock.sleep(self._options.purge_s)
+            upto = min(self.master.scribe.checkpointed, await self._checkpointed_elsewhere())
+            if upto <= self._purged:
+                continue
+            try:
+                await self._edits.purge(upto)
+            except QuorumFailed as error:
+                log.info("%s could not purge its edits up to %d: %s", self._world.address, upto, error)
+            else:
+                self._purged = upto
+
+    async def _checkpointed_elsewhere(self) -> int:
+        best = 0
+        for master in self._options.masters:
+            if master == self._world.address:
+                continue
+            try:
+                status = await self._world.network.call(
+                    master, "status", m.Empty(), m.MasterStatus, self._options.rpc_timeout_s
+                )
+            except EblaError:
+                continue
+            best = max(best, status.checkpointed)
+        return best
+
+
+class _Guarded(Coroutine[Any, Any, None]):
+    """A coroutine whose errors are asked about before they leave it. No frame of its own: a task of it that never began is
+    closed as any other."""
+
+    def __init__(self, work: Coroutine[Any, Any, None], takes: Callable[[EblaError], bool]) -> None:
+        self._work = work
+        self._takes = takes
+
+    def send(self, value: Any) -> Any:
+        return self._step(lambda: self._work.send(value))
+
+    def throw(self, kind: Any, value: Any = None, traceback: Any = None) -> Any:
+        thrown = kind if value is None else value
+        return self._step(lambda: self._work.throw(thrown))
+
+    def close(self) -> None:
+        self._work.close()
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return self._work.__await__()
+
+    def _step(self, step: Callable[[], Any]) -> Any:
+        try:
+            return step()
+        except EblaError as error:
+            if not self._takes(error):
+                raise
+            raise StopIteration from error
+
+
+class _Kept:
+    """The journal as the scribe's log. What a checkpoint holds is not let go of at once: see `_purge`."""
+
+    def __init__(self, edits: QuorumEditLog) -> None:
+        self._edits = edits
+
+    @property
+    def last_txid(self) -> int:
+        return self._edits.last_txid
+
+    def mark(self) -> Mark:
+        return self._edits.mark()
+
+    async def open(self, after: int) -> list[Edit]:
+        raise AssertionError("it was opened before the reign began")
+
+    async def append(self, edits: Sequence[Edit]) -> None:
+        await self._edits.append(edits)
+
+    async def purge(self, upto: int) -> None:
+        return None
+
+
+class _WhileHeld:
+    """The network of a reign: nothing leaves when somebody else may have begun."""
+
+    def __init__(self, network: Network, holder: Holder) -> None:
+        self._network = network
+        self._holder = holder
+
+    async def call(
+        self, address: str, method: str, message: msgspec.Struct, reply: type[Reply], timeout_s: float
+    ) -> Reply:
+        if not self._holder.holds():
+            raise NotDelivered(
+                f"{method} was not sent: the lease of the active master has run out", address=address
+            )
+        return await self._network.call(address, method, message, reply, timeout_s)

@@ -1,0 +1,155 @@
+"""A standby's catalog: it follows what the active master writes, up to what is certain to stay.
+
+It reads the journal page by page, also the segment in progress up to what its writer called committed; a recovery never
+takes that back. Now and then it checkpoints into its own directory, so that a start reads little and old edits can be let
+go of. If it was away so long that its next edits are gone, it takes another master's checkpoint.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+
+from ebla.actors.errors import Unavailable
+from ebla.actors.journal.errors import EditsGone, ForeignJournal, QuorumFailed
+from ebla.actors.journal.writer.reader import JournalReader, Page, Position
+from ebla.actors.master.catalog import edits as e
+from ebla.actors.master.catalog.catalog import Catalog
+from ebla.actors.master.catalog.checkpoint import Checkpoints, Mark, image_of
+from ebla.actors.master.messages import CheckpointChunk, CheckpointRequest
+from ebla.actors.master.options import GroupOptions
+from ebla.actors.world import World
+from ebla.storage.errors import Corruption, DiskFull, EblaError
+
+log = logging.getLogger(__name__)
+
+
+class Standby:
+    """`txid`: what the catalog reflects. `caught_up`: it was at the end of what is readable since it last tried to take
+    over. `read_error`: why the last reading did not get there; empty if it did."""
+
+    def __init__(self, world: World, options: GroupOptions, checkpoints: Checkpoints) -> None:
+        self.catalog = Catalog()
+        self.checkpointed = 0
+        self.caught_up = False
+        self.read_error = ""
+        self._tried = 0  # a checkpoint as of then did not fit on the disk
+        self._world = world
+        self._options = options
+        self._checkpoints = checkpoints
+        self._reader = JournalReader(world, options.journal)
+        self.position = self._reader.beginning()
+        self._load()
+
+    @property
+    def txid(self) -> int:
+        return self.position.txid
+
+    def _load(self) -> None:
+        """From its own checkpoint. Raises Corruption, and ForeignJournal if it is one of another journal."""
+        saved = self._checkpoints.load()
+        if saved is not None:
+            wanted = self._options.journal.journal
+            if saved.mark.journal not in ("", wanted.id):
+                raise ForeignJournal(
+                    f"the directory of {self._world.address} is another deployment's: its catalog is of the journal with the "
+                    f"id {saved.mark.journal}, not of {wanted.id}; bring back the one that belongs here, or an empty one",
+                    journal=wanted.name,
+                    wanted=wanted.id,
+                    found=saved.mark.journal,
+                )
+            self.checkpointed = saved.txid
+            self.catalog.load(saved.image)
+            self.position = Position(saved.txid, saved.mark.history or None)
+
+    async def follow(self) -> None:
+        """Until cancelled. What cannot be read now is read later; two truths, or damage, end the role."""
+        while True:
+            try:
+                await self._read_on()
+                self.read_error = ""
+            except EditsGone as error:
+                self.read_error = str(error)
+                await self._take_checkpoint()
+            except (QuorumFailed, Unavailable) as error:
+                self.read_error = str(error)
+                log.info("%s cannot follow the journal now: %s", self._world.address, error)
+            await self._world.clock.sleep(self._options.tail_s)
+
+    async def _read_on(self) -> None:
+        while True:
+            page = await self._reader.read(self.position, in_progress=True)
+            if page.position == self.position:
+                self.caught_up = True
+                return
+            self._apply(page)
+            await self._checkpoint()
+
+    def _apply(self, page: Page) -> None:
+        for txid, payload in page.edits:
+            try:
+                edits = e.decode(payload)
+            except msgspec.MsgspecError as error:
+                name = self._options.journal.journal.name
+                raise Corruption(
+                    f"journal {name} is damaged: transaction {txid} holds no edits: {error}", path=name
+                ) from error
+            self.catalog.apply(edits)
+        self.position = page.position
+
+    async def _checkpoint(self) -> None:
+        since = self.txid - max(self.checkpointed, self._tried)
+        if since >= max(self._options.master.checkpoint_edits, len(self.catalog)):
+            await self._save(self.txid)
+
+    async def _save(self, txid: int) -> None:
+        """If the disk is full it follows on, and tries again when as much has come as between two checkpoints."""
+        self._tried = txid
+        mark = Mark(self._options.journal.journal.id, self.position.digest or 0)
+        await self._world.faults.here("master.standby.before_save")
+        try:
+            await self._checkpoints.save(txid, self.catalog.image(), mark)
+        except DiskFull as error:
+            log.warning("%s made no checkpoint, and follows on: %s", self._world.address, error)
+            return
+        await self._world.faults.here("master.standby.after_save")
+        self.checkpointed = txid
+
+    # -- another master's checkpoint -------------------------------------------------------------------------
+
+    async def _take_checkpoint(self) -> None:
+        """From the first of the others that has one which is newer. Edits are let go of only when two masters have them
+        in a checkpoint, so there is one."""
+        for master in self._options.masters:
+            if master == self._world.address:
+                continue
+            try:
+                chunks = await self._fetch(master)
+            except EblaError as error:
+                log.info("%s could not fetch a checkpoint from %s: %s", self._world.address, master, error)
+                continue
+            image = image_of(chunks)
+            ours = chunks[0].journal == self._options.journal.journal.id
+            if image is not None and ours and chunks[0].txid > self.txid:
+                self.catalog = Catalog()
+                self.catalog.load(image)
+                self.position = Position(chunks[0].txid, chunks[0].history or None)
+                await self._save(chunks[0].txid)
+                return
+        log.warning("%s lacks edits after %d, and no master has them", self._world.address, self.txid)
+
+    async def _fetch(self, master: str) -> list[CheckpointChunk]:
+        chunks = [await self._chunk(master, 0)]
+        while len(chunks) < chunks[0].chunks:
+            chunks.append(await self._chunk(master, len(chunks)))
+        return chunks
+
+    async def _chunk(self, master: str, number: int) -> CheckpointChunk:
+        return await self._world.network.call(
+            master,
+            "read_checkpoint",
+            CheckpointRequest(number),
+            CheckpointChunk,
+            self._options.rpc_timeout_s,
+        )

@@ -1,0 +1,430 @@
+"""What an operator asks of a tablet's members, and of servers that shall hold nothing any more, or may be silent.
+
+Each request is one change at the tablet's leader, with a compare-and-set on the configuration that the catalog has, or one
+edit; nothing else is remembered. What is left to do follows from the configuration (a mark, a pre-voter) by the rules of
+rules/healing.py, whoever is the active master by then. So a request may be repeated at any time; one that is in force
+already, or under way, is answered with the configuration.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Container, Sequence
+
+from ebla.actors import messages as m
+from ebla.actors.errors import ConfigurationMoved, NotFound, NotLeader, Unavailable
+from ebla.actors.master.catalog.catalog import (
+    RUNNING,
+    Catalog,
+)
+from ebla.actors.master.catalog.edits import Edit, ServerDraining, ServerForgotten, ServerMaintained
+from ebla.actors.master.catalog.scribe import Scribe
+from ebla.actors.master.cluster.reports import Views
+from ebla.actors.master.cluster.servers import Server, Servers
+from ebla.actors.master.messages import (
+    AddReplicaRequest,
+    Drained,
+    DrainReply,
+    DrainRequest,
+    ForgetReply,
+    ForgetRequest,
+    Maintained,
+    MaintainReply,
+    MaintainRequest,
+    MoveReplicaRequest,
+    RemoveReplicaRequest,
+)
+from ebla.actors.master.options import MasterOptions
+from ebla.actors.master.repair.naming import (
+    addresses,
+    ambiguous,
+    has_non_voter,
+    member_named,
+    members_of,
+    names,
+)
+from ebla.actors.master.repair.repairs import Repairs, gets_new, held_at
+from ebla.actors.master.rules import healing
+from ebla.actors.messages.repair import ADD, MODIFY, REMOVE, MemberChange, MembersReply
+from ebla.actors.replication.configuration import (
+    NON_VOTER,
+    VOTER,
+    Configuration,
+    Peer,
+)
+from ebla.actors.world import World
+from ebla.storage.errors import InvalidArgument
+
+PRE_VOTER = "pre_voter"
+NOT_ALL_HEARD = "this master has just begun to serve and has not heard every server; ask again"
+TO_DO_WITH_LESS = "drain its host first, and then remove the replica at once"
+
+
+class Members:
+    """`wake` has the background look at what there is to do now."""
+
+    scribe: Scribe
+
+    def __init__(
+        self,
+        world: World,
+        options: MasterOptions,
+        catalog: Catalog,
+        views: Views,
+        servers: Servers,
+        repairs: Repairs,
+        wake: Callable[[], None],
+    ) -> None:
+        self._world = world
+        self._options = options
+        self._catalog = catalog
+        self._views = views
+        self._servers = servers
+        self._repairs = repairs
+        self._wake = wake
+
+    # -- replicas --------------------------------------------------------------------------------------------
+
+    async def add(self, request: AddReplicaRequest) -> MembersReply:
+        if request.role not in (VOTER, PRE_VOTER, NON_VOTER):
+            raise InvalidArgument(f"role is {VOTER}, {PRE_VOTER} or {NON_VOTER}, not {request.role!r}")
+        situation = self._situation(request.tablet)
+        votes = request.role != NON_VOTER
+        member = member_named(situation.configuration, request.server)
+        if member is not None:
+            return await self._keep(request.tablet, situation, member, votes)
+        server = self._free_server(situation.configuration, request.server)
+        if votes:
+            _require_need(request.tablet, situation)
+        peer = Peer(server.uuid, server.address, NON_VOTER, promote=votes)
+        return await self._change(request.tablet, situation, MemberChange(ADD, peer))
+
+    async def _keep(
+        self, tablet: str, situation: healing.Situation, member: Peer, votes: bool
+    ) -> MembersReply:
+        """The server has a replica: it shall stay, and vote or not."""
+        if member.member == VOTER and not votes:
+            raise InvalidArgument(
+                f"{member.address} has a voter of tablet {tablet}, which cannot become a non-voter; remove it, then add it "
+                "anew"
+            )
+        wanted = Peer(member.uuid, member.address, member.member, votes and member.member == NON_VOTER)
+        if wanted == member:
+            return MembersReply(tablet, situation.configuration)
+        if wanted.promote:
+            _require_need(tablet, situation)
+        return await self._change(tablet, situation, MemberChange(MODIFY, wanted))
+
+    async def remove(self, request: RemoveReplicaRequest) -> MembersReply:
+        situation = self._situation(request.tablet)
+        configuration = situation.configuration
+        member = member_named(configuration, request.server)
+        if member is None:
+            if not self._is_or_was(request.tablet, request.server):
+                raise self._unknown(request.server)
+            return MembersReply(request.tablet, configuration)
+        if member.member == VOTER and len(configuration.voters()) == 1:
+            raise InvalidArgument(
+                f"{member.address} has the only voter of tablet {request.tablet}: move it, or drop the table"
+            )
+        if not request.at_once and healing.is_needed(situation, member.uuid):
+            return await self._replace(request.tablet, situation, member)
+        leads = member.uuid == situation.leader
+        if member.member == VOTER and not leads and not healing.stands_without(situation, member.uuid):
+            raise Unavailable(
+                f"without {member.address} no majority of the voters of tablet {request.tablet} would be healthy; bring "
+                "the others back first"
+            )
+        if request.at_once and (member.member == VOTER or member.promote):
+            self._require_that_it_stays_away(request.tablet, situation, member)
+            _require_enough_without(request.tablet, situation, member)
+        if leads:
+            await self._hand_over(request.tablet, member)
+        return await self._change(request.tablet, situation, MemberChange(REMOVE, member))
+
+    async def _replace(self, tablet: str, situation: healing.Situation, member: Peer) -> MembersReply:
+        """Add before evict: with one voter less the next loss would take the majority."""
+        if member.replace:
+            return MembersReply(tablet, situation.configuration)
+        if not self._repairs.has_room(self._catalog, self._servers, tablet, self._now()):
+            raise Unavailable(
+                f"no live server could take the place of {member.address} in tablet {tablet}; start another one, or, to do with "
+                f"less, {TO_DO_WITH_LESS}"
+            )
+        marked = Peer(member.uuid, member.address, VOTER, replace=True)
+        return await self._change(tablet, situation, MemberChange(MODIFY, marked))
+
+    def _require_that_it_stays_away(self, tablet: str, situation: healing.Situation, member: Peer) -> None:
+        """Nothing is remembered: a replica that the table wants is made anew at once, and be it where it was."""
+        before, server = situation.configuration, self._servers.get(member.uuid)
+        without = Configuration(
+            tuple(peer for peer in before.peers if peer is not member), before.index, before.unsafe
+        )
+        if not healing.wants_more(situation._replace(configuration=without)):
+            return
+        if server is None or not server.takes_data or not gets_new(self._catalog, server.address):
+            return
+        now = self._now()
+        if self._servers.is_alive(server.uuid, now) and not self._repairs.has_room(
+            self._catalog, self._servers, tablet, now
+        ):
+            raise Unavailable(
+                f"the replica of tablet {tablet} would be made anew at {member.address} at once, since no other live server "
+                f"could take it; start another one, or, to do with less, {TO_DO_WITH_LESS}"
+            )
+
+    async def move(self, request: MoveReplicaRequest) -> MembersReply:
+        situation = self._situation(request.tablet)
+        configuration = situation.configuration
+        source = member_named(configuration, request.source)
+        target = member_named(configuration, request.target)
+        if source is None:
+            if target is not None and self._is_or_was(request.tablet, request.source):
+                return MembersReply(request.tablet, configuration)
+            raise NotFound(
+                f"tablet {request.tablet} has no replica at {request.source!r}; it has replicas at "
+                f"{addresses(configuration)}",
+                what=request.source,
+            )
+        if target is not None:
+            if source.replace and target.uuid != source.uuid:
+                return MembersReply(request.tablet, configuration)
+            raise InvalidArgument(f"{target.address} has a replica of tablet {request.tablet} already")
+        others = Configuration(tuple(peer for peer in configuration.peers if peer is not source))
+        server = self._free_server(others, request.target)
+        promote = source.member == VOTER or source.promote
+        arrives = MemberChange(ADD, Peer(server.uuid, server.address, NON_VOTER, promote))
+        if source.member == VOTER:
+            marked = Peer(source.uuid, source.address, VOTER, replace=True)
+            return await self._change(request.tablet, situation, MemberChange(MODIFY, marked), arrives)
+        return await self._change(request.tablet, situation, MemberChange(REMOVE, source), arrives)
+
+    # -- at the leader ---------------------------------------------------------------------------------------
+
+    def _situation(self, tablet: str) -> healing.Situation:
+        record = self._catalog.tablets.get(tablet)
+        if record is None or tablet in self._catalog.ended:
+            raise NotFound(f"there is no tablet {tablet!r}", what=tablet)
+        if record.state != RUNNING:
+            raise Unavailable(f"tablet {tablet} is {record.state}; ask again when it is running")
+        situation = self._views.situation(self._catalog, tablet)
+        if situation is None:
+            raise Unavailable(f"the leader of tablet {tablet} has not been heard yet; ask again in a moment")
+        return situation
+
+    async def _change(
+        self, tablet: str, situation: healing.Situation, *changes: MemberChange
+    ) -> MembersReply:
+        leader = situation.configuration.peer(situation.leader)
+        assert leader is not None, tablet
+        (unsafe, index), timeout_s = situation.configuration.order, self._options.rpc_timeout_s / 2
+        request = m.ChangeMembersRequest(leader.uuid, tablet, changes, index, timeout_s, unsafe)
+        try:
+            return await self._world.network.call(
+                leader.address, "change_members", request, MembersReply, self._options.rpc_timeout_s
+            )
+        except (ConfigurationMoved, NotLeader) as error:
+            raise Unavailable(
+                f"the members of tablet {tablet}, or its leader, have just changed; ask again ({error.message})"
+            ) from error
+        finally:
+            self._wake()
+
+    async def _hand_over(self, tablet: str, leader: Peer) -> None:
+        timeout_s = self._options.rpc_timeout_s / 2
+        request = m.StepDownRequest(tablet, None, timeout_s)
+        with contextlib.suppress(NotLeader):  # any more, and the master hears of it in a moment
+            await self._world.network.call(
+                leader.address, "step_down", request, m.StepDownReply, self._options.rpc_timeout_s
+            )
+        raise Unavailable(
+            f"{leader.address} led tablet {tablet} and has handed over; ask again in a moment to remove its replica"
+        )
+
+    # -- servers ---------------------------------------------------------------------------------------------
+
+    def _known(self, word: str) -> list[Server]:
+        return [server for server in self._servers.known() if names(word, server.uuid, server.address)]
+
+    def _is_or_was(self, tablet: str, word: str) -> bool:
+        """Whether a server is meant that is heard, or that left the tablet: a master that began since has perhaps never heard it."""
+        left = [(peer.uuid, peer.address) for peer in self._catalog.tablets[tablet].holders()]
+        left += self._catalog.forgotten.items()
+        return bool(self._known(word)) or any(names(word, *each) for each in left)
+
+    def _unknown(self, word: str) -> NotFound | Unavailable:
+        if self._now() < self._repairs.begins_at:
+            return Unavailable(NOT_ALL_HEARD)
+        hosts = ", ".join(server.address for server in self._servers.known())
+        return NotFound(f"there is no server {word!r}; there are {hosts or 'none'}", what=word)
+
+    def _free_server(self, configuration: Configuration, word: str) -> Server:
+        """A live one that may hold a further replica, beside these members."""
+        found = self._known(word)
+        if len(found) != 1:
+            raise self._unknown(word) if not found else ambiguous(word, [each.address for each in found])
+        server = found[0]
+        if not self._servers.is_alive(server.uuid, self._now()):
+            raise Unavailable(f"{server.address} has not been heard of late; choose another, or start it")
+        if not server.takes_data:
+            raise InvalidArgument(
+                f"{server.address} has no disk with space for a replica: it is full, or lost its data directories; choose another, "
+                "or free space there, or replace its disks"
+            )
+        if server.address in self._catalog.draining:
+            raise InvalidArgument(
+                f"{server.address} drains and gets nothing new; choose another, or `ebla nodes drain --off`"
+            )
+        if server.address in self._catalog.maintained:
+            raise InvalidArgument(
+                f"{server.address} is in maintenance and gets nothing new; choose another, or `ebla nodes maintain --off`"
+            )
+        if any(peer.address == server.address for peer in configuration.peers):
+            raise InvalidArgument(
+                f"a member of the tablet was at {server.address} before its directory was lost; it is evicted first, by "
+                "itself"
+            )
+        return server
+
+    async def drain(self, request: DrainRequest) -> DrainReply:
+        """Answers when it is durable; what is on the server goes elsewhere afterwards."""
+        addresses = self._marked(request.server)
+        await self._mark("drain", ServerDraining, addresses, self._catalog.draining, request.on)
+        return DrainReply(tuple(self._left(address) for address in addresses))
+
+    async def maintain(self, request: MaintainRequest) -> MaintainReply:
+        """Answers when it is durable. If that is the end of it, what is silent there is replaced from now on."""
+        addresses = self._marked(request.server)
+        maintained = self._catalog.maintained
+        await self._mark("maintain", ServerMaintained, addresses, maintained, request.on)
+        now = self._now()
+        return MaintainReply(
+            tuple(
+                Maintained(
+                    address,
+                    address in maintained,
+                    self._servers.answers_at(address, now),
+                    sum(True for _ in held_at(self._catalog, address)),
+                )
+                for address in addresses
+            )
+        )
+
+    async def _mark(
+        self,
+        name: str,
+        edit: type[ServerDraining] | type[ServerMaintained],
+        addresses: Sequence[str],
+        marked: Container[str],
+        on: bool | None,
+    ) -> None:
+        def decide() -> Sequence[Edit]:
+            return [edit(each, on) for each in addresses if on is not None and on != (each in marked)]
+
+        def conclude() -> None:
+            self._views.settle_held(self._catalog, addresses)
+            self._wake()
+
+        if decide():
+            await self.scribe.change(name, decide, conclude)
+
+    def _marked(self, word: str) -> list[str]:
+        """Also of servers that nobody has heard since the master started."""
+        addresses = dict.fromkeys(server.address for server in self._known(word))
+        held = (peer for record in self._catalog.tablets.values() for peer in members_of(record))
+        addresses |= dict.fromkeys(peer.address for peer in held if names(word, peer.uuid, peer.address))
+        addresses |= dict.fromkeys(self._marks_of(word))
+        if not addresses:
+            raise self._unknown(word)
+        return list(addresses)
+
+    def _marks_of(self, word: str) -> list[str]:
+        marked = (*self._catalog.draining, *self._catalog.maintained)
+        return [address for address in marked if names(word, "", address)]
+
+    def _left(self, address: str) -> Drained:
+        held = list(held_at(self._catalog, address))
+        return Drained(
+            address,
+            address in self._catalog.draining,
+            len(held),
+            self._repairs.blocked(self._catalog, self._servers, address, self._now()),
+            tuple(record.tablet for record in held if has_non_voter(record, address)),
+            self._repairs.waits_for(self._catalog, self._servers, address, self._now()),
+            self._repairs.leaderless(self._catalog, self._servers, address, self._now()),
+        )
+
+    async def forget(self, request: ForgetRequest) -> ForgetReply:
+        """A server that is gone for good: nobody waits for it any more. Answers when that is durable."""
+        catalog = self._catalog
+        address, uuids = self._forgettable(request.server)
+
+        def decide() -> Sequence[Edit]:
+            self._require_gone(address, uuids)
+            new = tuple(uuid for uuid in uuids if uuid not in catalog.forgotten)
+            return [ServerForgotten(address, new)] if new or not gets_new(catalog, address) else []
+
+        def conclude() -> None:
+            self._servers.forget(uuids)
+            for uuid in uuids:
+                self._views.forget(uuid)
+            self._wake()
+
+        if decide():
+            await self.scribe.change("drain", decide, conclude)
+        return ForgetReply(address, tuple(uuids))
+
+    def _forgettable(self, word: str) -> tuple[str, list[str]]:
+        """The address, and every uuid that is known of it."""
+        records = self._catalog.tablets.values()
+        known = [(server.uuid, server.address) for server in self._servers.known()]
+        known += [(peer.uuid, peer.address) for record in records for peer in record.holders()]
+        known += self._catalog.forgotten.items()
+        addresses = dict.fromkeys(address for uuid, address in known if names(word, uuid, address))
+        addresses |= dict.fromkeys(self._marks_of(word))
+        if not addresses:
+            raise self._unknown(word)
+        if len(addresses) > 1:
+            raise ambiguous(word, list(addresses))
+        (address,) = addresses
+        return address, list(dict.fromkeys(uuid for uuid, at in known if at == address))
+
+    def _require_gone(self, address: str, uuids: Sequence[str]) -> None:
+        now = self._now()
+        if now < self._repairs.begins_at:
+            raise Unavailable(NOT_ALL_HEARD)
+        if self._servers.answers_at(address, now) or any(
+            self._servers.is_alive(each, now) for each in uuids if each not in self._catalog.forgotten
+        ):
+            raise Unavailable(
+                f"{address} was heard of a moment ago; if it is to go for good, first run `ebla nodes drain "
+                f"{address.rpartition('/')[2]} --wait --stop`"
+            )
+        held = sum(True for _ in held_at(self._catalog, address))
+        if held:
+            raise InvalidArgument(
+                f"{address} is a member of {held} tablets yet; they get others by themselves where there is a host for them "
+                "(`ebla check`), and if a majority is lost, see `ebla tablet unsafe-change-config`"
+            )
+
+    def _now(self) -> float:
+        return self._world.clock.monotonic()
+
+
+def _require_enough_without(tablet: str, situation: healing.Situation, member: Peer) -> None:
+    """One after the other, each with a healthy majority of the rest, would end with one disk that has it all."""
+    left, least = healing.healthy_without(situation, member.uuid), healing.majority(situation.replicas)
+    if left < least and healing.is_needed(situation, member.uuid):
+        raise Unavailable(
+            f"without {member.address} tablet {tablet} would have {left} healthy {'voter' if left == 1 else 'voters'}, and a "
+            f"table of {situation.replicas} replicas keeps {least}; removed without `--at-once` it goes when another has caught "
+            "up"
+        )
+
+
+def _require_need(tablet: str, situation: healing.Situation) -> None:
+    if not healing.wants_more(situation):
+        raise InvalidArgument(
+            f"tablet {tablet} has the {situation.replicas} replicas that its table wants, at "
+            f"{addresses(situation.configuration)}; move one of them, or add a non-voter"
+        )

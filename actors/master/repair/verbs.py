@@ -1,0 +1,54 @@
+"""What an operator may ask of a master about the members of tablets: a single master carries it out, one of several if it is
+the active one."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from ebla.actors.master.messages import (
+    AddReplicaRequest,
+    DrainReply,
+    DrainRequest,
+    ForgetReply,
+    ForgetRequest,
+    MaintainReply,
+    MaintainRequest,
+    MoveReplicaRequest,
+    RemoveReplicaRequest,
+)
+from ebla.actors.master.repair.members import Members
+from ebla.actors.messages.repair import MembersReply
+from ebla.actors.world import rpc
+
+Answer = TypeVar("Answer")
+
+
+class MembershipVerbs:
+    async def _govern(self, act: Callable[[Members], Awaitable[Answer]]) -> Answer:
+        """With what the active master knows, which this one is; NotActive or NotRunning if it is not."""
+        raise AssertionError("each kind of master has its own")
+
+    @rpc
+    async def add_replica(self, request: AddReplicaRequest) -> MembersReply:
+        return await self._govern(lambda members: members.add(request))
+
+    @rpc
+    async def remove_replica(self, request: RemoveReplicaRequest) -> MembersReply:
+        return await self._govern(lambda members: members.remove(request))
+
+    @rpc
+    async def move_replica(self, request: MoveReplicaRequest) -> MembersReply:
+        return await self._govern(lambda members: members.move(request))
+
+    @rpc
+    async def drain(self, request: DrainRequest) -> DrainReply:
+        return await self._govern(lambda members: members.drain(request))
+
+    @rpc
+    async def maintain(self, request: MaintainRequest) -> MaintainReply:
+        return await self._govern(lambda members: members.maintain(request))
+
+    @rpc
+    async def forget_server(self, request: ForgetRequest) -> ForgetReply:
+        return await self._govern(lambda members: members.forget(request))

@@ -1,0 +1,101 @@
+"""What clients are told, built from the committed catalog and what servers last reported. Await-free.
+
+A tablet shows its replicas only once it is running: until then its servers may still be replaced by others,
+and a client that wrote to them would write into a tablet that will be deleted.
+"""
+
+from __future__ import annotations
+
+from ebla.actors.master.catalog.catalog import (
+    KEPT,
+    RUNNING,
+    Catalog,
+)
+from ebla.actors.master.catalog.records import (
+    TableRecord,
+    TabletRecord,
+)
+from ebla.actors.master.cluster.reports import Views
+from ebla.actors.master.cluster.servers import Servers
+from ebla.actors.messages import (
+    ReplicaLocation,
+    TableInfo,
+    TableSummary,
+    TabletLocation,
+)
+from ebla.actors.replication.configuration import VOTER
+
+DROPPED = "dropped"  # as clients call a table that is kept
+
+
+class Answers:
+    def __init__(self, catalog: Catalog, views: Views, servers: Servers) -> None:
+        self._catalog = catalog
+        self._views = views
+        self._servers = servers
+
+    def table(self, record: TableRecord, now: float) -> TableInfo:
+        tablets = self._catalog.tablets
+        return TableInfo(
+            table=record.table,
+            name=record.name,
+            state=self._state(record),
+            schema=record.schema,
+            replicas=record.replicas,
+            replication=record.replication,
+            created_us=record.created_us,
+            tablets=tuple(self.tablet(tablets[tablet], now) for tablet in record.tablets),
+            properties=record.properties,
+            applied_version=self._applied_version(record),
+        )
+
+    def _applied_version(self, record: TableRecord) -> int:
+        if record.schema.version == 0:
+            return 0
+        return min(self._views.of(tablet).version for tablet in record.tablets)
+
+    def summary(self, record: TableRecord) -> TableSummary:
+        return TableSummary(
+            table=record.table,
+            name=record.name,
+            state=self._state(record),
+            tablets=len(record.tablets),
+            replicas=record.replicas,
+            rows_bytes=sum(self._views.of(tablet).rows_bytes for tablet in record.tablets),
+            dropped_us=record.dropped_us,
+            until_us=record.until_us,
+        )
+
+    def tablet(self, record: TabletRecord, now: float) -> TabletLocation:
+        """Where it is. After a restart of the master `leader` is unknown until a replica reports: ask the
+        replicas."""
+        configuration = record.configuration
+        if record.state != RUNNING or configuration is None:
+            return TabletLocation(record.tablet, record.bucket, record.state, None, 0, ())
+        view = self._views.of(record.tablet)
+        leader = configuration.peer(view.leader) if view.leader is not None else None
+        replicas = tuple(
+            ReplicaLocation(
+                uuid=peer.uuid,
+                address=peer.address,
+                role="leader" if peer is leader else "follower" if peer.member == VOTER else "learner",
+                alive=self._servers.is_alive(peer.uuid, now),
+            )
+            for peer in configuration.peers
+        )
+        return TabletLocation(
+            tablet=record.tablet,
+            bucket=record.bucket,
+            state=record.state,
+            leader=leader.address if leader is not None else None,
+            term=view.term,
+            replicas=replicas,
+        )
+
+    def _state(self, record: TableRecord) -> str:
+        """preparing until every tablet runs, which takes a leader; a restart of the master does not undo
+        it."""
+        if record.state == KEPT:
+            return DROPPED
+        tablets = self._catalog.tablets
+        return RUNNING if all(tablets[tablet].state == RUNNING for tablet in record.tablets) else "preparing"

@@ -1,0 +1,278 @@
+"""What clients may ask of tables: create, alter, drop, recall, look up. Each change is decided and concluded by the scribe.
+
+A drop that reserves time sets the table aside: its name is free at once, its replicas stay, and refuse everybody when
+they have heard of it (a write that reaches a leader before is carried out, and is there after a recall). Until the time
+is over `recall_table` brings it back, under its name or another one.
+
+The time that is reserved is counted by the monotonic clock of the active master, and noted in the catalog every COUNT_US: a wall
+clock that steps ends no table. Time without a master does not count, nor does what a master that ended had not noted yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from ebla.actors import messages as m
+from ebla.actors.errors import AlreadyPresent, NotFound, TableDropped
+from ebla.actors.master.catalog.catalog import (
+    KEPT,
+    RUNNING,
+    Catalog,
+)
+from ebla.actors.master.catalog.edits import (
+    Edit,
+    ReserveEnded,
+    ReservesCounted,
+    TableAltered,
+    TableRecalled,
+    TableSetAside,
+)
+from ebla.actors.master.catalog.edits import TableDropped as Dropped
+from ebla.actors.master.catalog.records import TableRecord
+from ebla.actors.master.catalog.scribe import Scribe
+from ebla.actors.master.cluster.reports import Views
+from ebla.actors.master.cluster.servers import Servers
+from ebla.actors.master.options import MasterOptions
+from ebla.actors.master.repair.repairs import gets_new
+from ebla.actors.master.tables import requests
+from ebla.actors.master.tables.answers import Answers
+from ebla.actors.world import World
+from ebla.storage.errors import InvalidArgument
+from ebla.storage.rows.altered import altered
+
+COUNT_US = 60_000_000
+LEAP_US_MAX = (
+    2 * COUNT_US
+)  # of more between two looks, the rest does not count: the clock leapt, or the process stood still
+
+
+class Tables:
+    """`wake` has the background look at what there is to do now. Before `settled_from` not all servers need have been
+    heard yet."""
+
+    scribe: Scribe
+    settled_from: float
+
+    def __init__(
+        self,
+        world: World,
+        options: MasterOptions,
+        catalog: Catalog,
+        views: Views,
+        servers: Servers,
+        answers: Answers,
+        wake: Callable[[], None],
+    ) -> None:
+        self._world = world
+        self._options = options
+        self._catalog = catalog
+        self._views = views
+        self._servers = servers
+        self._answers = answers
+        self._wake = wake
+        self._counted_to: float | None = None  # as far as the catalog has counted the time of reserves
+
+    # -- changes ---------------------------------------------------------------------------------------------
+
+    async def create(self, request: m.CreateTableRequest) -> m.TableInfo:
+        requests.validate_create(request)
+
+        def decide() -> Sequence[Edit]:
+            if requests.earlier_create(self._catalog, request) is not None:
+                return ()
+            self._require_free(request.name)
+            now = self._now()
+            alive = [each for each in self._servers.alive(now) if gets_new(self._catalog, each.address)]
+            hosts = len({each.host for each in alive if each.takes_data})
+            full = sorted(each.address for each in alive if not each.takes_data)
+            requests.validate_space(request, hosts, full)
+            held = len(self._catalog.names) + len(self._catalog.kept), self._catalog.replicas
+            requests.validate_room(request, hosts, self._options, *held, settled=now >= self.settled_from)
+            return (requests.created(request, self._world.random, self._wall_us()),)
+
+        def conclude() -> m.TableInfo:
+            self._wake()
+            record = requests.earlier_create(self._catalog, request)
+            assert record is not None, "it was created just now, or before"
+            return self._answers.table(record, self._now())
+
+        return await self.scribe.change("create_table", decide, conclude)
+
+    async def alter(self, request: m.AlterTableRequest) -> m.TableInfo:
+        """Decided on the schema as it is then: who asks need not know the present one."""
+        requests.validate_alter(request)
+        changed: list[str] = []
+
+        def decide() -> Sequence[Edit]:
+            if requests.earlier_alter(self._catalog, request) is not None:
+                return ()
+            record = self._find(m.TableName(request.name, request.table))
+            name = request.rename or record.name
+            if name != record.name:
+                self._require_free(name)
+            schema = altered(record.schema, request.changes) if request.changes else record.schema
+            requests.validate_schema(schema)
+            changed.append(record.table)
+            return (TableAltered(request.request_id, requests.digest(request), record.table, name, schema),)
+
+        def conclude() -> m.TableInfo:
+            self._changed(changed)
+            record = requests.earlier_alter(self._catalog, request)
+            assert record is not None, "it was altered just now, or before"
+            return self._answers.table(record, self._now())
+
+        return await self.scribe.change("alter_table", decide, conclude)
+
+    async def drop(self, request: m.DropTableRequest) -> m.Empty:
+        requests.validate_drop(request)
+        reserve_s = self._options.reserve_s if request.reserve_s is None else request.reserve_s
+        changed: list[str] = []
+
+        def decide() -> Sequence[Edit]:
+            if requests.earlier_drop(self._catalog, request):
+                return ()
+            record = self._to_drop(request.name, reserve_s)
+            changed.append(record.table)
+            request_id, digest, now_us = request.request_id, requests.digest(request), self._wall_us()
+            if reserve_s:
+                until_us = now_us + int(reserve_s * 1e6)
+                left_us = int(reserve_s * 1e6) + self._uncounted_us()
+                return (TableSetAside(request_id, digest, record.table, now_us, until_us, left_us),)
+            return (Dropped(request_id, digest, record.table, now_us),)
+
+        def conclude() -> m.Empty:
+            self._changed(changed)
+            return m.Empty()
+
+        return await self.scribe.change("drop_table", decide, conclude)
+
+    def _to_drop(self, name: str, reserve_s: float) -> TableRecord:
+        """A table by its name; or one that is kept, by its id, if it shall go now."""
+        record = self._catalog.named(name)
+        if record is not None:
+            return record
+        kept = self._catalog.tables.get(name)
+        if kept is None or kept.state != KEPT:
+            raise self._missing(name)
+        if reserve_s:
+            raise InvalidArgument(
+                f"table {kept.name!r} (id {name}) was dropped already; recall it, or drop it with reserve_s=0 to have it "
+                "go now"
+            )
+        return kept
+
+    async def recall(self, request: m.RecallTableRequest) -> m.TableInfo:
+        requests.validate_recall(request)
+        changed: list[str] = []
+
+        def decide() -> Sequence[Edit]:
+            if requests.earlier_recall(self._catalog, request) is not None:
+                return ()
+            record = self._to_recall(request.table)
+            name = request.name or record.name
+            self._require_free(name, "; recall it under another name")
+            changed.append(record.table)
+            return (TableRecalled(request.request_id, requests.digest(request), record.table, name),)
+
+        def conclude() -> m.TableInfo:
+            self._changed(changed)
+            record = requests.earlier_recall(self._catalog, request)
+            assert record is not None, "it was recalled just now, or before"
+            return self._answers.table(record, self._now())
+
+        return await self.scribe.change("recall_table", decide, conclude)
+
+    def _to_recall(self, word: str) -> TableRecord:
+        found = self._catalog.kept_as(word)
+        if not found:
+            there = "; there is one, which was not dropped" if self._catalog.named(word) else ""
+            raise NotFound(
+                f"no table {word!r} is kept for recall{there}; see db.tables(deleted=True) or `ebla table list --deleted`",
+                what=word,
+            )
+        if len(found) > 1:
+            ids = ", ".join(record.table for record in found)
+            raise InvalidArgument(
+                f"{len(found)} dropped tables were called {word!r}; name one by its id, the last one first: {ids}"
+            )
+        return found[0]
+
+    def _changed(self, tables: list[str]) -> None:
+        self._views.drop_ended(self._catalog)
+        for table in tables:
+            if self._catalog.tables[table].state in (RUNNING, KEPT):
+                self._views.compare(self._catalog, table)
+        self._wake()
+
+    # -- in the background -----------------------------------------------------------------------------------
+
+    async def end_reserves(self) -> None:
+        """Of tables that nobody recalled in time. A catalog that is accepted although it is older may not know of a recall."""
+        if self._options.accepts:
+            return
+        if not self._catalog.kept or self._counted_to is None:
+            self._counted_to = self._now()
+        if self._uncounted_us() < COUNT_US and not any(self._over(self._uncounted_us())):
+            return
+
+        def decide() -> Sequence[Edit]:
+            passed_us, ended_us = self._uncounted_us(), self._wall_us()
+            self._counted_to = self._now()  # also if the edit is lost: then what passed does not count
+            return (
+                ReservesCounted(passed_us),
+                *(ReserveEnded(each, ended_us) for each in self._over(passed_us)),
+            )
+
+        await self.scribe.change("end_reserve", decide, lambda: self._changed([]))
+
+    def _over(self, passed_us: int) -> Iterator[str]:
+        """The kept tables whose time is over when so much more of it is counted."""
+        return (table for table in self._catalog.kept if self._catalog.tables[table].left_us <= passed_us)
+
+    def _uncounted_us(self) -> int:
+        passed_s = 0.0 if self._counted_to is None else self._now() - self._counted_to
+        return min(int(passed_s * 1e6), LEAP_US_MAX)
+
+    # -- looking up ------------------------------------------------------------------------------------------
+
+    def get(self, request: m.TableName) -> m.TableInfo:
+        return self._answers.table(self._find(request), self._now())
+
+    def list(self, request: m.ListTablesRequest) -> m.ListTablesReply:
+        tables = self._catalog.running_tables()
+        if request.deleted:
+            kept = [self._catalog.tables[table] for table in self._catalog.kept]
+            tables = sorted(kept, key=lambda table: (table.name, table.dropped_us))
+        found = [table for table in tables if table.name.startswith(request.prefix)]
+        return m.ListTablesReply(tuple(self._answers.summary(table) for table in found))
+
+    def _find(self, request: m.TableName) -> TableRecord:
+        if not request.table:
+            record = self._catalog.named(request.name)
+        else:
+            record = self._catalog.tables.get(request.table)
+            if record is not None and record.state == KEPT:
+                raise _dropped(record)
+            if record is not None and record.state != RUNNING:
+                record = None
+        if record is None:
+            raise self._missing(request.name)
+        return record
+
+    def _missing(self, name: str) -> NotFound:
+        kept = self._catalog.kept_as(name)
+        return _dropped(kept[0]) if kept else NotFound(f"there is no table {name!r}", what=name)
+
+    def _require_free(self, name: str, remedy: str = "") -> None:
+        if self._catalog.named(name) is not None:
+            raise AlreadyPresent(f"table {name!r} exists already{remedy}", what=name)
+
+    def _now(self) -> float:
+        return self._world.clock.monotonic()
+
+    def _wall_us(self) -> int:
+        return self._world.clock.wall_us()
+
+
+def _dropped(record: TableRecord) -> TableDropped:
+    return TableDropped.of(record.table, record.name, record.until_us)

@@ -1,0 +1,431 @@
+"""Every message between roles and from clients, in the order in which a cluster's life needs them.
+
+Messages are immutable msgspec structs, encoded to MessagePack at the boundary. Times are seconds (`_s`) or
+microseconds (`_us`), sizes bytes. An address is a role's stable name, such as `tablet-server/host-a`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ebla.actors.catalog_versions import CatalogVersion
+from ebla.actors.messages.repair import ADD as ADD
+from ebla.actors.messages.repair import MODIFY as MODIFY
+from ebla.actors.messages.repair import REMOVE as REMOVE
+from ebla.actors.messages.repair import BeginSessionRequest as BeginSessionRequest
+from ebla.actors.messages.repair import CancelCopyRequest as CancelCopyRequest
+from ebla.actors.messages.repair import ChangeMembersRequest as ChangeMembersRequest
+from ebla.actors.messages.repair import Chunk as Chunk
+from ebla.actors.messages.repair import CopyJob as CopyJob
+from ebla.actors.messages.repair import CopyJobs as CopyJobs
+from ebla.actors.messages.repair import DeleteTabletRequest as DeleteTabletRequest
+from ebla.actors.messages.repair import EndSessionRequest as EndSessionRequest
+from ebla.actors.messages.repair import FetchRequest as FetchRequest
+from ebla.actors.messages.repair import MemberChange as MemberChange
+from ebla.actors.messages.repair import MembersReply as MembersReply
+from ebla.actors.messages.repair import QuarantineEntries as QuarantineEntries
+from ebla.actors.messages.repair import QuarantineEntry as QuarantineEntry
+from ebla.actors.messages.repair import QuarantineRequest as QuarantineRequest
+from ebla.actors.messages.repair import SessionBegun as SessionBegun
+from ebla.actors.messages.repair import StartCopyRequest as StartCopyRequest
+from ebla.actors.messages.repair import UnsafeChangeRequest as UnsafeChangeRequest
+from ebla.actors.messages.tables import AlterTableRequest as AlterTableRequest
+from ebla.actors.messages.tables import CreateTableRequest as CreateTableRequest
+from ebla.actors.messages.tables import DropTableRequest as DropTableRequest
+from ebla.actors.messages.tables import ListTablesReply as ListTablesReply
+from ebla.actors.messages.tables import ListTablesRequest as ListTablesRequest
+from ebla.actors.messages.tables import RecallTableRequest as RecallTableRequest
+from ebla.actors.messages.tables import ReplicaLocation as ReplicaLocation
+from ebla.actors.messages.tables import TableInfo as TableInfo
+from ebla.actors.messages.tables import TableName as TableName
+from ebla.actors.messages.tables import TableSummary as TableSummary
+from ebla.actors.messages.tables import TabletLocation as TabletLocation
+from ebla.actors.replication.configuration import Configuration
+from ebla.actors.replication.health import COPYING as COPYING
+from ebla.actors.replication.health import DELETED as DELETED
+from ebla.actors.replication.health import DOES_NOT_EXIST as DOES_NOT_EXIST
+from ebla.actors.replication.health import FAILED as FAILED
+from ebla.actors.replication.health import HEALTHY as HEALTHY
+from ebla.actors.replication.health import LOST as LOST
+from ebla.actors.replication.health import RUNNING as RUNNING
+from ebla.actors.replication.health import SILENT as SILENT
+from ebla.actors.replication.health import UNHEALTHY as UNHEALTHY
+from ebla.actors.replication.health import UNKNOWN as UNKNOWN
+from ebla.storage.rows.alteration import Alteration
+from ebla.storage.schema import TableSchema
+from ebla.storage.space import DiskSpace
+
+
+class Empty(msgspec.Struct, frozen=True):
+    """Nothing to say."""
+
+
+# -- life of a server ----------------------------------------------------------------------------------------
+
+
+class ServerInstance(msgspec.Struct, frozen=True):
+    """Who a server is: the uuid on its disk, and which incarnation of it. `seqno` is on its disk before it is shown, and
+    grows; `start` is drawn anew at every start. What follows from them: actors/incarnations.py."""
+
+    uuid: str
+    seqno: int
+    start: str
+
+
+class Registration(msgspec.Struct, frozen=True):
+    address: str
+    host: str
+    version: str
+
+
+class ReplicaReport(msgspec.Struct, frozen=True):
+    """One replica as its server sees it.
+
+    `state`: running, failed, copying, deleted (a tombstone). `role`: leader, follower, candidate. `leader`: uuid or None.
+    `health`: of a leader, what it knows of each other member: healthy, unknown, silent (for long), failed (out of order for
+    long, or silent and beyond the log's help) or lost (it cannot come back: the server there is another). `pending`: the
+    configuration in force, if it is not the committed one.
+    """
+
+    tablet: str
+    state: str
+    role: str
+    term: int
+    leader: str | None
+    configuration: Configuration
+    schema_version: int
+    last_index: int
+    commit_index: int
+    applied_index: int
+    flushed_index: int
+    rows_bytes: int
+    error: str | None = None
+    health: dict[str, str] = {}
+    pending: Configuration | None = None
+
+
+class TabletReport(msgspec.Struct, frozen=True):
+    """Full, or only what changed since the last acknowledged one. `sequence` grows by one with each report."""
+
+    sequence: int
+    incremental: bool
+    updated: tuple[ReplicaReport, ...]
+    removed: tuple[str, ...] = ()
+
+
+class HeartbeatRequest(msgspec.Struct, frozen=True):
+    """`replicas`: tombstones are none. `disks`: that of its directory, then each data directory that is not lost. `seen`: the
+    newest version of the catalog that a master told this server."""
+
+    instance: ServerInstance
+    registration: Registration | None = None
+    report: TabletReport | None = None
+    replicas: int = 0
+    leaders: int = 0
+    disk_bytes: int = 0
+    memory_bytes: int = 0
+    takes_data: bool = True  # it has a disk with space for further replicas
+    disks: tuple[DiskSpace, ...] = ()
+    seen: CatalogVersion | None = None
+
+
+class HeartbeatReply(msgspec.Struct, frozen=True):
+    """`others`: every incarnation that the master has heard, told whenever the server shows a higher number."""
+
+    master: ServerInstance
+    needs_register: bool
+    needs_full_report: bool
+    others: tuple[ServerInstance, ...] = ()
+    catalog: CatalogVersion | None = None
+
+
+class CreateTabletRequest(msgspec.Struct, frozen=True):
+    """Idempotent: an existing replica with this tablet id answers ok. `schema`: as the table was created; what altered it
+    since comes through the tablet's log, so that all replicas begin alike."""
+
+    dest_uuid: str
+    tablet: str
+    table: str
+    table_name: str
+    schema: TableSchema
+    bucket: int
+    configuration: Configuration
+
+
+class AlterTabletRequest(msgspec.Struct, frozen=True):
+    """Asked of the leader. Idempotent: a version that is there already changes nothing."""
+
+    dest_uuid: str
+    tablet: str
+    alteration: Alteration
+
+
+# -- what is known of servers (tables: tables.py) ---------------------------------------------------
+
+
+class ServerStatus(msgspec.Struct, frozen=True):
+    """`alive`: a heartbeat came within the unresponsive timeout. `draining`: it shall hold nothing, `drained`: and is a member of
+    nothing any more. `maintained`: it may be silent, and gets nothing new. Of a marked one that was not heard since
+    the master began only that is known: no uuid, and how long that is."""
+
+    uuid: str
+    seqno: int
+    address: str
+    host: str
+    alive: bool
+    heartbeat_age_s: float
+    replicas: int
+    leaders: int
+    disk_bytes: int
+    memory_bytes: int
+    version: str
+    draining: bool = False
+    drained: bool = False
+    maintained: bool = False
+    disks: tuple[DiskSpace, ...] = ()
+
+
+class ListServersReply(msgspec.Struct, frozen=True):
+    servers: tuple[ServerStatus, ...]
+
+
+class MasterStatus(msgspec.Struct, frozen=True):
+    """`edits`: transactions in the edit log so far; of a standby, as far as it knows them. `tablets_ending`: dropped or replaced, and some server may
+    still hold a replica. `tablets_unknown`: replicas that servers report and the catalog does not know; they are
+    left alone. `tables_kept`: dropped, and to be recalled. `leader_conflicts`: reports of a second leader in one term, which never should be. `role`: active or
+    standby; `active`: the address of the active one, if known; `epoch`: of the journal, while this one is active;
+    `checkpointed`: the transaction that its last checkpoint reflects. `masters` and `journals` are the addresses of all
+    masters and of their journal's nodes, if they have one. `sessions`: of coordination, as far as this one is active;
+    `sessions_overdue`: those that should have expired some time ago. `caught_up`: it could take over now, as far as it
+    knows; if not, `read_error` says what it was told when it last read the journal, if that failed."""
+
+    instance: ServerInstance
+    address: str
+    tables: int
+    tablets: int
+    tablets_not_running: int
+    edits: int
+    tablets_ending: int = 0
+    tablets_unknown: int = 0
+    leader_conflicts: int = 0
+    role: str = "active"
+    active: str | None = None
+    epoch: int = 0
+    checkpointed: int = 0
+    masters: tuple[str, ...] = ()
+    journals: tuple[str, ...] = ()
+    tables_kept: int = 0
+    sessions: int = 0
+    sessions_overdue: int = 0
+    caught_up: bool = True
+    read_error: str = ""
+
+
+# -- data ----------------------------------------------------------------------------------------------------
+
+UPSERT, INSERT, UPDATE, DELETE = 0, 1, 2, 3
+
+
+class RowBatch(msgspec.Struct, frozen=True, array_like=True):
+    """The rows of one request for one tablet, and the payload of a WRITE entry, byte for byte.
+
+    `client` (16 bytes) and `sequence` are the request's id; answers below `first_incomplete` may be forgotten.
+    `keys` and `values` are as storage/rows/rows.py encodes them (values empty for DELETE; for UPDATE values are of
+    `columns` only, in that order). `digest` is xxh3-64 over the rows, so that a reused id is caught.
+    """
+
+    client: bytes
+    sequence: int
+    first_incomplete: int
+    kind: int
+    schema_version: int
+    digest: int
+    keys: list[bytes]
+    values: list[bytes]
+    columns: tuple[str, ...] = ()
+
+
+class TabletWrite(msgspec.Struct, frozen=True, array_like=True):
+    """`batch` is an encoded RowBatch; the server takes it into the log as it is."""
+
+    tablet: str
+    batch: bytes
+
+
+class WriteRequest(msgspec.Struct, frozen=True):
+    """All of a client's batches for one server, one call. `timeout_s`: how long the server may try."""
+
+    writes: tuple[TabletWrite, ...]
+    timeout_s: float
+
+
+class WriteResult(msgspec.Struct, frozen=True, array_like=True):
+    """`rejected`: positions in the batch that were refused (INSERT: present; UPDATE, DELETE: absent); all other
+    rows were applied, at log index `index`."""
+
+    index: int
+    rejected: tuple[int, ...]
+
+
+class WriteReply(msgspec.Struct, frozen=True):
+    """One per write, in order: a WriteResult, or the error as (class name, message, fields)."""
+
+    results: tuple[WriteResult | None, ...]
+    errors: tuple[tuple[str, str, dict[str, Any]] | None, ...]
+
+
+class TabletKeys(msgspec.Struct, frozen=True, array_like=True):
+    tablet: str
+    keys: list[bytes]
+
+
+class ReadRequest(msgspec.Struct, frozen=True):
+    """Linearizable gets, many tablets of one server in one call."""
+
+    schema_version: int
+    reads: tuple[TabletKeys, ...]
+
+
+class ReadReply(msgspec.Struct, frozen=True):
+    """Per read the values by key position (None: absent), or the error."""
+
+    values: tuple[list[bytes | None] | None, ...]
+    errors: tuple[tuple[str, str, dict[str, Any]] | None, ...]
+
+
+class ScanRequest(msgspec.Struct, frozen=True):
+    """Open a snapshot scan of one tablet. `start` and `stop` bound the encoded key; `predicate` is an encoded
+    expression (storage/predicates/expressions.py); `at_leader` False lets any running replica answer from what it applied."""
+
+    tablet: str
+    schema_version: int
+    columns: tuple[str, ...]
+    predicate: bytes | None = None
+    start: bytes = b""
+    stop: bytes | None = None
+    limit: int | None = None
+    block_bytes: int = 1_500_000
+    at_leader: bool = True
+
+
+class ScanContinue(msgspec.Struct, frozen=True):
+    """`block` counts from 1 (the open itself answered block 0); a repeat of the last block is answered again."""
+
+    scanner: str
+    block: int
+
+
+class ScanClose(msgspec.Struct, frozen=True):
+    scanner: str
+
+
+class ScanBlock(msgspec.Struct, frozen=True):
+    """`data` is an Arrow IPC stream of one or more record batches; `scanner` None means this was the last block.
+    `index` is the log index that the snapshot reflects."""
+
+    scanner: str | None
+    block: int
+    data: bytes
+    rows: int
+    index: int
+
+
+# -- operations ----------------------------------------------------------------------------------------------
+
+
+class TabletRequest(msgspec.Struct, frozen=True):
+    tablet: str
+    schema_version: int = 0
+
+
+class FlushRequest(msgspec.Struct, frozen=True):
+    """Flush one tablet (or all, `tablet` None), at least up to what is applied now."""
+
+    tablet: str | None = None
+
+
+class FlushReply(msgspec.Struct, frozen=True):
+    flushed: dict[str, int]
+
+
+class ReadIndexReply(msgspec.Struct, frozen=True):
+    tablet: str
+    index: int
+
+
+class LocalSnapshotRequest(msgspec.Struct, frozen=True):
+    """Asked of the replica on the reader's own host: flush, at least up to `index` (a leader's read index)."""
+
+    tablet: str
+    index: int
+    timeout_s: float = 10.0
+    schema_version: int = 0
+
+
+class LocalSnapshot(msgspec.Struct, frozen=True):
+    """Where a process on the same host may open the flushed rows read-only. `index`: what they reflect at least."""
+
+    tablet: str
+    path: str
+    host: str
+    index: int
+
+
+class StepDownRequest(msgspec.Struct, frozen=True):
+    """Hand leadership over gracefully, to `successor` (uuid) or the most caught-up voter."""
+
+    tablet: str
+    successor: str | None = None
+    timeout_s: float = 5.0
+
+
+class StepDownReply(msgspec.Struct, frozen=True):
+    leader: str | None
+    term: int
+
+
+class ChecksumStart(msgspec.Struct, frozen=True):
+    """Asked of the leader: put a checkpoint into the log; every replica digests its rows as of that index."""
+
+    tablet: str
+
+
+class ChecksumStarted(msgspec.Struct, frozen=True):
+    tablet: str
+    index: int
+
+
+class ChecksumQuery(msgspec.Struct, frozen=True):
+    """Asked of each replica. Waits up to `timeout_s` for the digest."""
+
+    tablet: str
+    index: int
+    timeout_s: float = 30.0
+
+
+class ChecksumReply(msgspec.Struct, frozen=True):
+    tablet: str
+    index: int
+    rows: int
+    digest: str
+
+
+class ServerState(msgspec.Struct, frozen=True):
+    """`lost_disks`: data directories that failed, and why. `set_aside`: the directory in whose place this server's was made, and
+    why; "" if there is none. `pending`: by tablet, the configurations that are in force at replicas here, and not known to be
+    committed. `full_disks`: those of `disks` on which there is no space for writes."""
+
+    instance: ServerInstance
+    address: str
+    host: str
+    replicas: tuple[ReplicaReport, ...]
+    memtable_bytes: int
+    shared_log_bytes: int
+    disk_bytes: int
+    lost_disks: dict[str, str] = {}
+    set_aside: str = ""
+    pending: dict[str, Configuration] = {}
+    disks: tuple[DiskSpace, ...] = ()
+    full_disks: tuple[str, ...] = ()

@@ -1,0 +1,36 @@
+"""Envelopes between tablet servers: one message to each of many tablets.
+
+`Request` and `Answer` are the messages of all replication protocols, `HardState` is what a replica of any protocol must never
+forget. Nothing else of a protocol is known here.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ebla.actors.messages import ServerInstance, raft
+
+Request = raft.Request
+Answer = raft.Answer
+HardState = raft.HardState
+
+
+class Envelope(msgspec.Struct, frozen=True):
+    """Everything that one server has to say to another now: at most one message a tablet.
+
+    `dest` is the receiver as the sender knows it: its uuid guards against a new server at an old address (WrongServer),
+    the rest against an old copy of a directory (OldCopy).
+    """
+
+    source: ServerInstance
+    dest: ServerInstance
+    requests: tuple[tuple[str, raft.Request], ...]
+
+
+class EnvelopeReply(msgspec.Struct, frozen=True):
+    """Per request, in order: the answer, or the name of the reason why this replica cannot
+    (tablet_not_found, not_running, replica_failed)."""
+
+    source: ServerInstance
+    answers: tuple[Answer | None, ...]
+    refusals: tuple[str | None, ...]

@@ -1,0 +1,101 @@
+"""What Raft peers say to each other, and what a replica keeps on disk.
+
+Source: the Raft paper and thesis (pre-vote 9.6, leadership transfer 3.10, leases 6.4.1), Kudu's consensus
+(follower answers its committed index on a mismatch; status-only first contact; votes withheld from a live
+leader's challengers), seed 000 for member types.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ebla.storage.logs.entries import Entry
+
+
+class HardState(msgspec.Struct, frozen=True):
+    """What a replica may never forget: durable before anything that follows from it leaves."""
+
+    term: int = 0
+    vote: str | None = None
+
+
+# Why a request is refused that comes from the other side of a forced configuration (raft/forced.py): it does not know of it; or
+# the receiver did not, and holds as committed what was given up.
+FORCED, STRANDED = "forced", "stranded"
+
+
+class AppendRequest(msgspec.Struct, frozen=True, tag="append"):
+    """Leader to follower; without entries it is a heartbeat or a status probe.
+
+    `all_replicated` is the greatest index that every peer holds durably: followers may drop their log up to it. `unsafe`: of the
+    sender's configuration.
+    """
+
+    term: int
+    leader: str
+    previous_index: int
+    previous_term: int
+    entries: tuple[Entry, ...]
+    commit_index: int
+    all_replicated: int = 0
+    unsafe: int = 0
+
+
+class AppendReply(msgspec.Struct, frozen=True, tag="append_reply"):
+    """`match`: with `success`, the index up to which this log surely equals the leader's and is durable.
+
+    Without success: `hint` is the index after which the leader should try next (the follower's commit index or
+    last index, whichever is lower than the refused predecessor), so that backing up takes few exchanges.
+    `last_index` and `last_term` are of the follower's last durable entry. `reason`: FORCED, STRANDED or none; if it is FORCED,
+    `unsafe` is the greatest mark that is known to be committed.
+    """
+
+    term: int
+    success: bool
+    match: int
+    hint: int
+    last_index: int
+    last_term: int
+    reason: str = ""
+    unsafe: int = 0
+
+
+class VoteRequest(msgspec.Struct, frozen=True, tag="vote"):
+    """`pre_vote`: nothing is persisted by either side; `term` is then the term that would be used.
+    `ignore_live_leader`: the leader itself asked for this election (graceful step-down). `unsafe`: of the candidate's
+    configuration."""
+
+    term: int
+    candidate: str
+    last_index: int
+    last_term: int
+    pre_vote: bool = False
+    ignore_live_leader: bool = False
+    unsafe: int = 0
+
+
+class VoteReply(msgspec.Struct, frozen=True, tag="vote_reply"):
+    """`term` is the voter's term; `reason` is one of granted, leader_alive, old_term, voted, log_behind, forced; if it is forced,
+    `unsafe` is the greatest mark that is known to be committed."""
+
+    term: int
+    granted: bool
+    pre_vote: bool
+    reason: str
+    unsafe: int = 0
+
+
+class TimeoutNow(msgspec.Struct, frozen=True, tag="timeout_now"):
+    """The leader abdicates in favour of the receiver, who starts an election at once. `unsafe`: of the leader's configuration."""
+
+    term: int
+    leader: str
+    unsafe: int = 0
+
+
+class TimeoutNowReply(msgspec.Struct, frozen=True, tag="timeout_now_reply"):
+    term: int
+
+
+Request = AppendRequest | VoteRequest | TimeoutNow
+Answer = AppendReply | VoteReply | TimeoutNowReply

@@ -1,0 +1,24 @@
+"""The states of a replica, as its server reports them, and how a leader sees a peer."""
+
+from __future__ import annotations
+
+# States of a replica, as its server reports them. Only `running` serves; `deleted` is a tombstone, which votes with the
+# last position that it had, and so does `copying`.
+RUNNING, FAILED, COPYING, DELETED = "running", "failed", "copying", "deleted"
+
+DOES_NOT_EXIST = "does_not_exist"
+
+# A peer as its leader sees it.
+HEALTHY, UNKNOWN, SILENT, UNHEALTHY, LOST = "healthy", "unknown", "silent", "failed", "lost"
+
+
+# Why a server cannot answer for a replica: the words of EnvelopeReply.refusals, and who is not the server any more.
+TABLET_NOT_FOUND, TABLET_DELETED, TABLET_COPYING = "tablet_not_found", "tablet_deleted", "tablet_copying"
+
+COPY_STALLED = "copy_stalled"  # for long nothing of its copy was written
+
+REPLICA_FAILED, DAMAGED, NOT_RUNNING = "replica_failed", "damaged", "not_running"
+
+VOTES_FORGOTTEN = "votes_forgotten"  # it failed, and does not know for whom it voted
+
+WRONG_SERVER = "wrong_server"

@@ -1,0 +1,368 @@
+"""Copies of tablets to this server: asked for by a tablet's leader, carried out beside everything else.
+
+    answered first   the request is refused, or the replica is durably "copying", before anything is copied; it votes all the
+                     time with what it had before
+    never older      the source leads in a term that is not below that of our last entry, and what comes ends at or behind it; and it
+                     knows of every forced configuration that is known here (raft/forced.py)
+    all or nothing   rows, answers, position and log are synced before the superblock says ready; from a crash, a cancellation
+                     or an error at any step before that a tombstone remains, as it was
+    alone            a copy writes nothing but its own tablet's rows and log, made new
+    votes            one that has forgotten its votes, because the record is damaged, is copied onto only while it is no voter, from a
+                     leader that holds its lease; see below
+    bounded          `copies_max` at a time, no queue: the others are Throttled, and their leaders ask again; behind copies that
+                     stand still, whose disk hangs, it is Unavailable, so that those are copied elsewhere
+    cancelled        by operators, for CANCELLED_S at least: until then it is Throttled, whoever leads
+
+The order: superblock copying; consensus metadata merged (the higher term; our vote, unless the source's term is higher; the
+source's committed configuration); answer; rows, answers, position, log; superblock ready; the replica starts.
+
+Why a voter that was removed may come back although it has forgotten its votes. The leader that it copies from, of term t, holds
+its lease: nobody was elected in a later term, so nobody has made it a voter again, or counted what it acknowledged. All that was
+committed is in that leader's log, the configuration without it included. Who holds that one asks it for no vote. Who does not
+can win no election of a later term with a vote that was forgotten: it needs all but one of a majority from the others, and too many
+of these hold the configuration; who had voted for it before would not have taken that entry. In t itself the newcomer's vote is the
+leader's, so that it cannot help a second one.
+
+Source: seed 000 (StartTabletCopy, follower tablet copy, merging); Kudu's tablet copy client (kudu.md A4, A6).
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from ebla.actors import errors
+from ebla.actors import messages as m
+from ebla.actors.tablet.copy.job import STANDS_FOR, CopyDamaged, CopyEnded, Job
+from ebla.actors.tablet.engine.records import (
+    ConsensusState,
+    Superblock,
+)
+from ebla.actors.tablet.lifecycle.deletion import Deletion
+from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle
+from ebla.actors.tablet.lifecycle.tombstones import Stone
+from ebla.actors.tablet.options import TabletServerOptions
+from ebla.actors.world import World
+from ebla.storage.errors import DiskFailed, DiskFull, EblaError, StorageError
+from ebla.storage.logs.entries import START, Position
+
+log = logging.getLogger(__name__)
+
+BEGIN_TIMEOUT_S = 10.0
+RETRY_S = 0.5
+ENDED_TOLD = 32
+CANCELLED_S = 10.0  # for who cancels to do something about it
+CANCEL_S = 15.0  # what was copied is removed first
+
+
+class Copies:
+    def __init__(
+        self,
+        world: World,
+        options: TabletServerOptions,
+        lifecycle: Lifecycle,
+        deletion: Deletion,
+        on_changed: Callable[[str], None],
+    ) -> None:
+        self.world = world
+        self.options = options
+        self.lifecycle = lifecycle
+        self.deletion = deletion
+        self.on_changed = on_changed
+        self.jobs: dict[str, Job] = {}
+        self.copied_bytes = 0
+        self.done = 0
+        self.failed = 0
+        self.ended: collections.deque[m.CopyJob] = collections.deque(maxlen=ENDED_TOLD)
+        self._starting: dict[str, float] = {}  # since when
+        self._closed = False
+        self._attempts: dict[str, int] = {}  # of copies that have not succeeded yet
+        self._cancelled: dict[str, float] = {}  # until when a copy is refused
+        deletion.end_copy = self.cancel
+
+    # -- start
+
+    async def start(self, request: m.StartCopyRequest) -> None:
+        """Idempotent: while the copy runs it is AlreadyInProgress, and after it the state is another. Durable when it
+        returns: the replica is copying, term and vote are merged."""
+        tablet, lifecycle = request.tablet, self.lifecycle
+        if lifecycle.was_removed(tablet):
+            raise errors.TabletRemoved(
+                f"tablet {tablet} was deleted for good on {self.world.address}", tablet=tablet
+            )
+        if tablet in self.jobs or tablet in self._starting or lifecycle.in_transition(tablet):
+            raise errors.AlreadyInProgress(
+                f"tablet {tablet} is being copied, made or deleted on {self.world.address}", tablet=tablet
+            )
+        self._require_not_cancelled(tablet)
+        if len(self.jobs) + len(self._starting) >= self.options.copies_max:
+            raise self._full()
+        self._starting[tablet] = self.world.clock.monotonic()
+        try:
+            async with lifecycle.transition(tablet):
+                await self._start(request)
+        finally:
+            del self._starting[tablet]
+
+    def _full(self) -> EblaError:
+        """Who waits for others to be copied first is waited for; but behind copies that all stand still there is no turn."""
+        now, stands_s = self.world.clock.monotonic(), STANDS_FOR * self.options.copy_idle_s
+        stalled = [now > job.stone.stalls_at for job in self.jobs.values()]
+        stalled += [now - began > stands_s for began in self._starting.values()]
+        if all(stalled):
+            return errors.Unavailable(
+                f"{len(stalled)} copies to {self.world.address} have stood still for long, and no other can begin: look at its disk"
+            )
+        return errors.Throttled(
+            f"{self.options.copies_max} tablets are being copied to {self.world.address}",
+            limit="copies_max",
+            retry_after_s=RETRY_S,
+        )
+
+    def _require_not_cancelled(self, tablet: str) -> None:
+        now = self.world.clock.monotonic()
+        self._cancelled = {each: until for each, until in self._cancelled.items() if until > now}
+        if tablet in self._cancelled:
+            wait_s = self._cancelled[tablet] - now
+            raise errors.Throttled(
+                f"the copy of tablet {tablet} to {self.world.address} was cancelled; it may begin anew in {wait_s:.0f} s",
+                limit="cancel_copy",
+                retry_after_s=wait_s,
+            )
+
+    async def _start(self, request: m.StartCopyRequest) -> None:
+        self._check(request)
+        begun = await self._begin(request)
+        try:
+            self._check(request)
+            stone = await self._reserve(request, begun)
+            if self._closed:
+                raise errors.NotRunning(f"{self.world.address} is stopping", tablet=request.tablet)
+        except BaseException:
+            self.world.spawn(
+                self._end_session(request, begun.session, CopyEnded("it has not begun")),
+                "end of a copy session",
+            )
+            raise
+        attempt = self._attempts[request.tablet] = self._attempts.get(request.tablet, 0) + 1
+        job = Job(self.world, self.options, self.lifecycle, stone, request, begun, attempt)
+        self.jobs[request.tablet] = job
+        self.on_changed(request.tablet)
+        self.world.spawn(self._run(job), f"copy of {request.tablet} from {request.source.address}")
+
+    def _check(self, request: m.StartCopyRequest) -> None:
+        """Whether the request stands on what is here, and its leader is not behind what was here."""
+        tablet, lifecycle = request.tablet, self.lifecycle
+        state = lifecycle.state_of(tablet)
+        if state != request.state:
+            raise self._illegal(tablet, state, f"is {state}, not {request.state}")
+        replica, stone = lifecycle.replicas.get(tablet), lifecycle.stones.get(tablet)
+        last = replica.log.last if replica else stone.superblock.last if stone else None
+        if replica is not None and replica.leads:
+            raise self._illegal(tablet, state, "leads")
+        known = replica.core.mark if replica else stone.voter.unsafe if stone else 0
+        if request.unsafe < known:
+            raise self._illegal(tablet, state, "knows of a forced configuration that its leader does not")
+        self._require_last(request, last, state)
+        if last is not None:
+            self._require_term(request, last.term)
+        elif state != m.DOES_NOT_EXIST:
+            # Where its log ended nobody knows: all of it was of this term or an older one.
+            consensus = lifecycle.consensus_of(tablet)
+            self._require_term(request, consensus.hard_state.term if consensus else 0)
+
+    def _require_last(self, request: m.StartCopyRequest, last: Position | None, state: str) -> None:
+        if request.last is None or (last is not None and request.last == (last.index, last.term)):
+            return
+        here = f"entry {last.index} of term {last.term}" if last else "none that is known"
+        index, term = request.last
+        raise self._illegal(request.tablet, state, f"ends at {here}, not at {index} of term {term}")
+
+    def _require_term(self, request: m.StartCopyRequest, term: int) -> None:
+        if request.term < term:
+            raise errors.OldTerm(
+                f"tablet {request.tablet} has an entry of term {term} here; who leads in term {request.term} may lack it",
+                tablet=request.tablet,
+                term=term,
+            )
+
+    def _is_forgetful(self, request: m.StartCopyRequest) -> bool:
+        """A replica that came up knows its votes, and so does a tombstone that knows where its log ended."""
+        lifecycle, stone = self.lifecycle, self.lifecycle.stones.get(request.tablet)
+        if request.state == m.DOES_NOT_EXIST or request.tablet in lifecycle.replicas:
+            return False
+        if stone is not None and stone.superblock.last is not None:
+            return False
+        return lifecycle.consensus_of(request.tablet) is None
+
+    async def _begin(self, request: m.StartCopyRequest) -> m.SessionBegun:
+        message = m.BeginSessionRequest(
+            request.source.uuid,
+            request.tablet,
+            self.lifecycle.me,
+            request.term,
+            forgetful=self._is_forgetful(request),
+        )
+        return await self.world.network.call(
+            request.source.address, "begin_copy_session", message, m.SessionBegun, BEGIN_TIMEOUT_S
+        )
+
+    async def _reserve(self, request: m.StartCopyRequest, begun: m.SessionBegun) -> Stone:
+        """What was here is set aside; then the superblock says copying, and term and vote are merged."""
+        tablet, lifecycle = request.tablet, self.lifecycle
+        last: Position | None = START  # a server that never held the tablet acknowledged nothing
+        unsafe = 0
+        if request.state != m.DOES_NOT_EXIST:
+            old = await self.deletion.entomb(tablet, f"a copy from {request.source.address} takes its place")
+            last, unsafe = old.superblock.last, old.voter.unsafe
+        superblock = Superblock(
+            tablet,
+            begun.table,
+            begun.table_name,
+            begun.schema,
+            begun.bucket,
+            m.COPYING,
+            last=last,
+            unsafe=unsafe,
+            private_log=True,
+        )
+        known = lifecycle.consensus_of(tablet)
+        before = msgspec.structs.replace(superblock, state=m.DELETED)
+        stone = lifecycle.stones.get(tablet) or lifecycle.stone(before, known, known)
+        async with stone.turn:
+            await self.world.faults.here("tablet.copy.before_mark")
+            await lifecycle.superblocks.save(tablet, superblock)
+            await self.world.faults.here("tablet.copy.after_mark")
+            lifecycle.stones[tablet] = stone
+            stone.durable = stone.finished = True
+            hard_state = lifecycle.replication.copied(
+                stone.hard_state, request.source.uuid, begun.term, knows_end=last is not None
+            )
+            merged = ConsensusState(hard_state, begun.configuration)
+            try:
+                await lifecycle.consensus.save(tablet, merged)
+            except DiskFull:
+                stone.error = "there was no space for a copy"  # and the start undoes the mark
+                raise
+            await self.world.faults.here("tablet.copy.after_consensus")
+            lifecycle.renew(stone, superblock, merged)
+        return stone
+
+    # -- end
+
+    async def _run(self, job: Job) -> None:
+        tablet = job.tablet
+        error: EblaError | None = None
+        try:
+            await job.copy()
+            await self._ready(job)
+            self.done += 1
+            self._attempts.pop(tablet, None)
+        except EblaError as caught:
+            error = caught
+            self.failed += 1
+            log.warning("the copy of tablet %s from %s ended: %s", tablet, job.source, error)
+            await self._undo(job, error)
+        self.copied_bytes += job.copied
+        self.ended.append(job.status(self.world.address))
+        del self.jobs[tablet]
+        job.done.set()
+        self.on_changed(tablet)
+        await self._end_session(job.request, job.begun.session, error)
+
+    async def _ready(self, job: Job) -> None:
+        """The commit point, and the start of the replica. No vote is given meanwhile: it would be by the old memory."""
+        lifecycle, stone, tablet = self.lifecycle, job.stone, job.tablet
+        async with stone.turn:
+            await stone.save(lifecycle.consensus)  # a vote that a full disk held up
+            job.require_wanted()
+            assert job.parts is not None
+            ready = msgspec.structs.replace(
+                stone.superblock, state="ready", last=None, since_seq=lifecycle.shared.next_seq
+            )
+            await self.world.faults.here("tablet.copy.before_ready")
+            await lifecycle.superblocks.save(tablet, ready)
+            await self.world.faults.here("tablet.copy.after_ready")
+            stone.ended = True
+            del lifecycle.stones[tablet]
+            consensus = ConsensusState(stone.hard_state, stone.configuration)
+            lifecycle.add(lifecycle.replica(ready, consensus, job.parts))
+
+    async def _undo(self, job: Job, error: EblaError) -> None:
+        """Back to the tombstone. What a full disk does not let us say, the next start says."""
+        stone = job.stone
+        await job.close()
+        stone.superblock = msgspec.structs.replace(stone.superblock, state=m.DELETED)
+        stone.error = str(error)
+        await self.world.faults.here("tablet.copy.before_undo")
+        with contextlib.suppress(DiskFull):
+            await self.lifecycle.superblocks.save(job.tablet, stone.superblock)
+        try:
+            await self.lifecycle.finish(stone)
+        except DiskFailed:
+            raise
+        except StorageError as failure:
+            stone.finished = False  # it is tried again (lifecycle/deletion.py)
+            log.warning("what a copy of tablet %s left is not removed yet: %s", job.tablet, failure)
+
+    async def cancel(self, tablet: str) -> None:
+        """End the copy, if there is one, and wait until a tombstone, or a replica that was ready already, is left."""
+        job = self.jobs.get(tablet)
+        if job is not None:
+            job.cancel()
+            await job.done.wait()
+
+    async def cancel_for_a_while(self, tablet: str) -> None:
+        """Raises NotFound if there is no copy, or none that could be ended any more; OutcomeUnknown if its disk has not let it end."""
+        job = self.jobs.get(tablet)
+        if job is None:
+            raise errors.NotFound(
+                f"no copy of tablet {tablet} is under way here; `ebla tablet copies` lists them", what=tablet
+            )
+        self._cancelled[tablet] = self.world.clock.monotonic() + CANCELLED_S
+        try:
+            async with self.world.clock.timeout(CANCEL_S):
+                await self.cancel(tablet)
+        except TimeoutError:
+            raise errors.OutcomeUnknown(
+                f"the copy of tablet {tablet} to {self.world.address} is to end, and has waited for its disk for {CANCEL_S:g} s; "
+                "look at that disk, or take the replica away with `ebla tablet remove-replica`"
+            ) from None
+        if self.lifecycle.state_of(tablet) == m.RUNNING:
+            self._cancelled.pop(tablet, None)
+            raise errors.NotFound(
+                f"the copy of tablet {tablet} was complete before it could be cancelled; `ebla tablet remove-replica` "
+                "takes the replica away again",
+                what=tablet,
+            )
+
+    async def close(self) -> None:
+        """Before the disk is closed: every copy ends, as when it is cancelled."""
+        self._closed = True
+        for tablet in list(self.jobs):
+            await self.cancel(tablet)
+
+    async def _end_session(self, request: m.StartCopyRequest, session: str, error: EblaError | None) -> None:
+        """Best effort: an idle session ends by itself."""
+        with contextlib.suppress(EblaError):
+            await self.world.network.call(
+                request.source.address,
+                "end_copy_session",
+                m.EndSessionRequest(session, str(error) if error else None, isinstance(error, CopyDamaged)),
+                m.Empty,
+                BEGIN_TIMEOUT_S,
+            )
+
+    # -- views
+
+    def statuses(self) -> tuple[m.CopyJob, ...]:
+        return tuple(job.status(self.world.address) for job in self.jobs.values())
+
+    def _illegal(self, tablet: str, state: str, what: str) -> errors.IllegalState:
+        return errors.IllegalState(
+            f"the replica of tablet {tablet} on {self.world.address} {what}", tablet=tablet, state=state
+        )

@@ -1,0 +1,307 @@
+"""One copy on its way: chunks are asked for a few ahead, checked, and written in their order.
+
+A lost or damaged answer is asked for again; an ended session, or a source that stays silent, ends the copy. One that waits for its
+own disk cannot be ended; it is told of as one that gets no further, and the tablet is copied elsewhere. The data has its
+name once every row of it is verified and all is synced: what was damaged at the source is never taken into service. Nothing counts before the superblock says so (copies.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from ebla.actors import errors
+from ebla.actors import messages as m
+from ebla.actors.tablet.copy.sessions import DATA, LOG, WINDOW
+from ebla.actors.tablet.lifecycle import bootstrap
+from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle, Parts
+from ebla.actors.tablet.lifecycle.tombstones import Stone
+from ebla.actors.tablet.options import TabletServerOptions
+from ebla.actors.world import World
+from ebla.storage.environment import Environment, Put, Receiver
+from ebla.storage.errors import Corruption, Damaged, DataDiskFailed, EblaError, InvalidArgument
+from ebla.storage.logs import private_log
+from ebla.storage.logs.entries import Position
+from ebla.storage.rows import checksum
+from ebla.storage.tablets import tablet_store, transfer
+from ebla.storage.tablets.results import RESULTS
+
+FETCH_TIMEOUT_S = 10.0
+ATTEMPTS_MAX = 6
+RETRY_S = 0.1
+NUMBER_MAX = 1 << 62
+DATABASES = [tablet_store.ROWS, RESULTS, tablet_store.META]
+STANDS_FOR = 5  # times copy_idle_s without a step: its disk hangs. A file is synced once so often that no step takes as long
+STALLED = "stalled"
+RATE_S = 5.0  # over which the rate is told
+
+
+class CopyEnded(EblaError):
+    """The copy did not come to its end; a tombstone is left."""
+
+
+class CopyDamaged(CopyEnded):
+    """All of it came as it was sent, and fails its checks."""
+
+
+class Job:
+    """`parts`: what the replica is put together from, once everything is here."""
+
+    def __init__(
+        self,
+        world: World,
+        options: TabletServerOptions,
+        lifecycle: Lifecycle,
+        stone: Stone,
+        request: m.StartCopyRequest,
+        begun: m.SessionBegun,
+        attempt: int,
+    ) -> None:
+        self.world = world
+        self.options = options
+        self.lifecycle = lifecycle
+        self.stone = stone
+        self.request = request
+        self.begun = begun
+        self.attempt = attempt
+        self.tablet = request.tablet
+        self.source = request.source.address
+        self.began_at = world.clock.monotonic()
+        self.phase = "metadata"
+        self.copied = 0
+        self.parts: Parts | None = None
+        self.done = asyncio.Event()
+        self._receiver: Receiver | None = None
+        self._open: dict[str, Environment] = {}
+        self._arrived: dict[int, m.Chunk] = {}
+        self._next = 0  # to be asked for
+        self._wanted = 0  # to be written
+        self._last = NUMBER_MAX  # as far as is known
+        self._over = False
+        self._error: EblaError | None = None
+        self._changed = asyncio.Event()
+        self._rated = (self.began_at, 0)
+        self._rate = 0.0
+        self._moved()
+
+    # -- what others may do to it
+
+    def cancel(self) -> None:
+        self._stop(CopyEnded(f"the copy of tablet {self.tablet} was cancelled"))
+
+    def require_wanted(self) -> None:
+        """Asked after every wait."""
+        if self._error is not None:
+            raise self._error
+
+    # -- the copy
+
+    async def copy(self) -> None:
+        """Everything that the source has, synced here and put together; nothing says yet that it counts."""
+        try:
+            await self._begin_data()
+            self.phase = DATA
+            for _ in range(WINDOW):
+                self.world.spawn(self._fetch_all(), f"chunks of {self.tablet}")
+            await self._write_all()
+        finally:
+            self._over = True
+            self._changed.set()
+        self.phase = "finishing"
+        await self._close_all()
+        self._moved()
+        self.parts = await self._put_together()
+        self.require_wanted()
+
+    async def _begin_data(self) -> None:
+        disk, tablet = self.world.disk, self.tablet
+        for path in (tablet_store.path_of(tablet), private_log.path_of(tablet)):
+            if disk.exists(path):  # left by a creation that was interrupted
+                await disk.remove(path)
+        sealed = {tablet_store.ROWS: checksum.seed(tablet)}
+        self._receiver = await disk.receive(tablet_store.path_of(tablet), sealed)
+        self.require_wanted()
+
+    async def _write_all(self) -> None:
+        while True:
+            chunk = await self._take()
+            if chunk.part == LOG and LOG not in self._open:
+                await self._finish_data()
+                await self._open_log()
+            self.phase = chunk.part
+            await self.world.faults.here("tablet.copy.before_commit")
+            if chunk.part == DATA:
+                assert self._receiver is not None
+                await self._receiver.write(chunk.data)
+            elif items := transfer.unpack(chunk.data):
+                await self._open[LOG].commit([Put(private_log.ENTRIES, items, sorted_keys=True)])
+            await self.world.faults.here("tablet.copy.after_commit")
+            self.require_wanted()
+            self._note(len(chunk.data))
+            if chunk.end:
+                return
+
+    async def _finish_data(self) -> None:
+        assert self._receiver is not None
+        try:
+            await self._receiver.finish(DATABASES)
+        except Damaged as error:
+            raise CopyDamaged(f"the copy of tablet {self.tablet} cannot be used: {error}") from error
+        self._moved()
+        await self.world.faults.here("tablet.copy.after_data")
+        self.require_wanted()
+
+    async def _open_log(self) -> None:
+        log = await private_log.PrivateLog.open(self.world.disk, self.tablet, create=True)
+        self._open[LOG] = log.environment
+        self.require_wanted()
+
+    async def _take(self) -> m.Chunk:
+        """The next chunk in order."""
+        while self._wanted not in self._arrived:
+            self.require_wanted()
+            self._changed.clear()
+            await self._changed.wait()
+        self.require_wanted()
+        chunk = self._arrived.pop(self._wanted)
+        self._wanted += 1
+        self._changed.set()
+        return chunk
+
+    async def _put_together(self) -> Parts:
+        """As at a start, from what is on disk. Raises CopyEnded unless it is all that the source had, and not older than what
+        was here."""
+        begun = self.begun
+        tail = bootstrap.Tail(self.tablet)
+        private = await bootstrap.open_private(self.world.disk, tail)
+        try:
+            parts = await self.lifecycle.put_together(self.stone.superblock, private, tail)
+        except (Corruption, Damaged, InvalidArgument) as error:
+            if private is not None:
+                await private.environment.close()
+            kind = CopyEnded if isinstance(error, DataDiskFailed) else CopyDamaged  # the disk is ours
+            raise kind(f"the copy of tablet {self.tablet} cannot be used: {error}") from error
+        self._parts_made(parts)
+        if parts.rows.store.flushed != begun.flushed or parts.log.last != begun.last:
+            raise CopyEnded(
+                f"the copy of tablet {self.tablet} ends at {parts.log.last}, its source at {begun.last}"
+            )
+        self._require_not_older(parts)
+        return parts
+
+    def _require_not_older(self, parts: Parts) -> None:
+        """Than what was here: what this server acknowledged is in it."""
+        last = self.stone.superblock.last
+        if last is not None and _newness(parts.log.last) < _newness(last):
+            raise CopyEnded(
+                f"the copy of tablet {self.tablet} ends at {parts.log.last}, before our own {last}"
+            )
+
+    def _parts_made(self, parts: Parts) -> None:
+        self._open["data"] = parts.rows.store.environment
+        if parts.log.private is not None:
+            self._open[LOG] = parts.log.private.environment
+
+    async def close(self) -> None:
+        """After a copy that failed. Its own calls end by themselves."""
+        self._stop(CopyEnded("it has ended"))
+        await self._close_all()
+
+    async def _close_all(self) -> None:
+        if self._receiver is not None:
+            await self._receiver.abort()
+        while self._open:
+            _, environment = self._open.popitem()
+            await environment.close()
+
+    # -- chunks
+
+    async def _fetch_all(self) -> None:
+        """One of WINDOW that ask for a chunk each, never further ahead than that. One behind the end may be asked for, and
+        is not missed."""
+        while not self._over and self._next <= self._last:
+            if self._next >= self._wanted + WINDOW:
+                self._changed.clear()
+                await self._changed.wait()
+                continue
+            number, self._next = self._next, self._next + 1
+            try:
+                chunk = await self._fetch(number)
+            except EblaError as error:
+                if number <= self._last:
+                    self._stop(error)
+                return
+            self._arrived[number] = chunk
+            if chunk.end:
+                self._last = min(self._last, number)
+            self._changed.set()
+
+    async def _fetch(self, number: int) -> m.Chunk:
+        """Where the source's bandwidth is taken for long, it says when to come back; that is no failed attempt."""
+        error: EblaError = CopyEnded("no attempt was made")
+        attempt = 0
+        while True:
+            if self._over or number > self._last:
+                raise error
+            try:
+                return await self._ask(number)
+            except errors.Throttled as limited:
+                error, wait_s = limited, limited.retry_after_s or RETRY_S
+                self._moved()
+            except (Corruption, errors.NetworkError, errors.NotRunning) as lost:
+                if not isinstance(lost, Corruption):
+                    self.world.faults.reached("tablet.copy.chunk_lost")
+                error, attempt = lost, attempt + 1
+                if attempt == ATTEMPTS_MAX:
+                    raise
+                wait_s = RETRY_S * attempt**2 * (1 + self.world.random.random() / 2)
+            await self.world.clock.sleep(wait_s)
+
+    async def _ask(self, number: int) -> m.Chunk:
+        session = self.begun.session
+        chunk = await self.world.network.call(
+            self.source, "fetch_chunk", m.FetchRequest(session, number), m.Chunk, FETCH_TIMEOUT_S
+        )
+        transfer.check(session, number, chunk.part, chunk.data, chunk.digest, end=chunk.end)
+        return chunk
+
+    def _stop(self, error: EblaError) -> None:
+        """The first reason stands."""
+        self._over = True
+        if self._error is None:
+            self._error = error
+        self._changed.set()
+
+    # -- views
+
+    def _moved(self) -> None:
+        self.stone.stalls_at = self.world.clock.monotonic() + STANDS_FOR * self.options.copy_idle_s
+
+    def _note(self, size: int) -> None:
+        self.copied += size
+        self._moved()
+        now, (since, before) = self.world.clock.monotonic(), self._rated
+        if now - since >= RATE_S or not self._rate:
+            self._rate = (self.copied - before) / max(now - since, 1e-3)
+        if now - since >= RATE_S:
+            self._rated = now, self.copied
+
+    def status(self, target: str) -> m.CopyJob:
+        now = self.world.clock.monotonic()
+        left = max(0, self.begun.data_bytes - self.copied)
+        return m.CopyJob(
+            tablet=self.tablet,
+            table_name=self.begun.table_name,
+            source=self.source,
+            target=target,
+            phase=STALLED if now > self.stone.stalls_at else self.phase,
+            copied_bytes=self.copied,
+            data_bytes=max(self.begun.data_bytes, self.copied),
+            elapsed_s=now - self.began_at,
+            rate=self._rate,
+            eta_s=left / self._rate if self._rate else None,
+            attempt=self.attempt,
+        )
+
+
+def _newness(position: Position) -> tuple[int, int]:
+    return position.term, position.index

@@ -1,0 +1,187 @@
+"""What a leader does for its peers: it knows how they are, and sends for a copy where the log cannot help.
+
+    tablet_not_found    the server has no such replica          it copies the tablet, and has one
+    tablet_deleted      it has a tombstone                      the copy takes its place
+    replica_failed      its replica is damaged                  the copy takes its place, the damaged data is set aside
+    votes_forgotten     so is its record of votes               the same, once it is no voter (copies.py says why)
+    lagging             it needs entries that are gone here     the same
+    tablet_copying      a copy is under way                     nothing
+    copy_stalled        and gets no further                     nothing; it has failed soon (raft/progress.py)
+
+So nobody has to create the replica of a new member, and one that is beyond the log's help is mended where it is (seed 000).
+Sending is idempotent: the request says which state it stands on, and the server looks whether it is still so.
+
+`CALLS_MAX` requests are under way at a time, `PEER_CALLS_MAX` to one server; who may be asked for longest comes first. Only a peer
+that answered a moment ago is asked: what one told that is silent by now may be true no more, and the call would take a place for all
+of its time. After each request, and the copy that it began, the next to the same peer waits, twice as long as before, until the peer
+follows again: a copy that cannot succeed costs a call in half a minute. The peer counts as failed by then (raft/progress.py), unless
+its server has told to wait because others are copied first.
+
+Sources: seed 000; Kudu's peer health and tablet copy trigger (kudu.md A4, A10).
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from ebla.actors import errors
+from ebla.actors import messages as m
+from ebla.actors.replication.configuration import Peer
+from ebla.actors.replication.health import (
+    HEALTHY,
+    LOST,
+    REPLICA_FAILED,
+    TABLET_COPYING,
+    TABLET_DELETED,
+    TABLET_NOT_FOUND,
+    VOTES_FORGOTTEN,
+)
+from ebla.actors.tablet.engine.core import NEVER, GroupCore
+from ebla.actors.tablet.engine.replica import Replica
+from ebla.actors.tablet.options import TabletServerOptions
+from ebla.actors.world import World
+from ebla.storage.errors import EblaError
+
+log = logging.getLogger(__name__)
+
+CALLS_MAX = 4
+PEER_CALLS_MAX = 2  # a server that hangs leaves places for the others
+CALL_TIMEOUT_S = 15.0  # what is there is set aside first, and a session begun at the source
+OpId = tuple[int, int]  # index and term of an entry
+
+RETRY_S_MIN, RETRY_S_MAX = 0.5, 30.0
+CREATE_GRACE_S = 10.0  # the members of a new tablet are created one after the other
+
+
+@dataclass(eq=False)
+class Attempt:
+    """Requests to one peer about one tablet, since it last followed."""
+
+    asked: int = 0
+    ended_at: float = NEVER  # the last of them, and its copy
+    wait_s: float = 0.0
+    under_way: bool = False
+
+    @property
+    def not_before(self) -> float:
+        return self.ended_at + self.wait_s
+
+
+class Recovery:
+    def __init__(self, world: World, options: TabletServerOptions, replicas: dict[str, Replica]) -> None:
+        self.world = world
+        self.options = options
+        self.replicas = replicas
+        self.calls = 0
+        self._calls_to: dict[str, int] = {}  # by the peer's uuid; those under way
+        self._attempts: dict[tuple[str, str], Attempt] = {}  # tablet, peer
+
+    def start(self) -> None:
+        self.world.spawn(self._run(), "recovery")
+
+    async def _run(self) -> None:
+        while True:
+            await self.world.clock.sleep(self.options.raft_heartbeat_s)
+            self._look(self.world.clock.monotonic())
+
+    def _look(self, now: float) -> None:
+        """Decides, and awaits nothing."""
+        kept: dict[tuple[str, str], Attempt] = {}
+        due: list[tuple[Replica, Peer, Attempt, str, OpId | None]] = []
+        for replica in self.replicas.values():
+            if not replica.leads:
+                replica.health = {}
+                continue
+            core = replica.core
+            replica.health = core.health(now, self.options.follower_failed_s)
+            for uuid, health in replica.health.items():
+                if health in (HEALTHY, LOST):
+                    continue
+                key = (replica.tablet, uuid)
+                attempt = kept[key] = self._attempts.get(key) or Attempt()
+                self._note_copying(core, uuid, attempt, now)
+                peer, wanted = core.configuration.peer(uuid), self._wanted(core, uuid, now)
+                if peer is None or wanted is None or attempt.under_way or now < attempt.not_before:
+                    continue
+                due.append((replica, peer, attempt, *wanted))
+        self._attempts = kept
+        for replica, peer, attempt, state, last in sorted(due, key=lambda each: each[2].not_before):
+            if self.calls < CALLS_MAX and self._calls_to.get(peer.uuid, 0) < PEER_CALLS_MAX:
+                self._send(replica, peer, attempt, state, last)
+
+    def _note_copying(self, core: GroupCore, uuid: str, attempt: Attempt, now: float) -> None:
+        """The pause after a copy begins when it has ended, however long it took; also one that a former leader has sent for."""
+        progress = core.progress.get(uuid)
+        if progress is not None and progress.refusal == TABLET_COPYING:
+            attempt.ended_at = now
+            attempt.wait_s = max(attempt.wait_s, RETRY_S_MIN)
+
+    def _wanted(self, core: GroupCore, uuid: str, now: float) -> tuple[str, OpId | None] | None:
+        progress = core.progress.get(uuid)
+        if progress is None or now - progress.contact_at > 2 * self.options.election_s_min:
+            return None
+        return needed(core, uuid, now)
+
+    def _send(self, replica: Replica, peer: Peer, attempt: Attempt, state: str, last: OpId | None) -> None:
+        core = replica.core
+        own = core.configuration.peer(core.me)
+        assert own is not None, (replica.tablet, core.configuration)
+        request = m.StartCopyRequest(peer.uuid, replica.tablet, own, core.term, state, last, core.mark)
+        self._count(peer, 1)
+        attempt.under_way = True
+        self.world.spawn(self._ask(replica, peer, attempt, request), f"copy to {peer.address}")
+
+    async def _ask(self, replica: Replica, peer: Peer, attempt: Attempt, request: m.StartCopyRequest) -> None:
+        wait_s = 0.0
+        try:
+            if replica.leads and replica.core.term == request.term:
+                wait_s = await self._call(peer, request)
+        finally:
+            self._count(peer, -1)
+            attempt.under_way = False
+        if wait_s and (progress := replica.core.progress.get(peer.uuid)):
+            progress.waits(self.world.clock.monotonic())
+        if wait_s == 0.0:
+            attempt.asked += 1
+            wait_s = min(RETRY_S_MIN * 2.0 ** min(attempt.asked - 1, 16), RETRY_S_MAX)
+        attempt.ended_at = self.world.clock.monotonic()
+        attempt.wait_s = wait_s * self.world.random.uniform(1.0, 1.5)
+
+    def _count(self, peer: Peer, change: int) -> None:
+        self.calls += change
+        self._calls_to[peer.uuid] = self._calls_to.get(peer.uuid, 0) + change
+        if not self._calls_to[peer.uuid]:
+            del self._calls_to[peer.uuid]
+
+    async def _call(self, peer: Peer, request: m.StartCopyRequest) -> float:
+        """How long the peer asks us to wait; 0 if it does not."""
+        try:
+            await self.world.network.call(peer.address, "start_copy", request, m.Empty, CALL_TIMEOUT_S)
+        except errors.AlreadyInProgress:
+            return 0.0
+        except errors.Throttled as throttled:
+            return max(throttled.retry_after_s or 0.0, RETRY_S_MIN)
+        except EblaError as error:
+            log.info("no copy of tablet %s to %s yet: %s", request.tablet, peer.address, error)
+            return 0.0
+        log.info("tablet %s is being copied to %s, which was %s", request.tablet, peer.address, request.state)
+        return 0.0
+
+
+def needed(core: GroupCore, uuid: str, now: float) -> tuple[str, OpId | None] | None:
+    """The state that the peer told, and of a running replica its last entry, if it needs a copy."""
+    peer = core.progress.get(uuid)
+    if peer is None:
+        return None
+    if peer.refusal == TABLET_NOT_FOUND:
+        # As created, members may not have heard of it yet; one that was added later has nobody else to hear from.
+        new = core.committed_configuration.index < 0 and now - peer.refused_since < CREATE_GRACE_S
+        return None if new else (m.DOES_NOT_EXIST, None)
+    if peer.refusal == TABLET_DELETED:
+        return m.DELETED, None
+    if peer.refusal in (REPLICA_FAILED, VOTES_FORGOTTEN):
+        return m.FAILED, None
+    if peer.refusal is None and core.needs_copy(uuid) and peer.healthy_at > NEVER:
+        return m.RUNNING, peer.last
+    return None

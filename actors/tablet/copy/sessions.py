@@ -1,0 +1,388 @@
+"""The source of tablet copies: sessions, each one snapshot of a replica, sent in numbered chunks.
+
+    one state    rows, answers and position as of the flushed position; then the log from there up to its last entry at the
+                 begin, synced here or not: whatever the server that copies may have acknowledged is among them, since only a
+                 leader serves, and it had those entries before
+    anchored     the log keeps what follows the snapshot for as long as the session lives, and what follows the copy until its
+                 replica has caught up (log_retention.py)
+    as it is     the data environment travels as bytes (storage/environment.py, Stream), which nobody looks at here. The target
+                 verifies all of it before it counts; if it finds damage, this replica is walked, and fails if it is its own
+    bounded      so many sessions, those that are just beginning included, one for a tablet and who copies it; so many chunks kept for a repeat; a session ends when it is told so, when nobody asked for
+                 `copy_idle_s`, when its replica ends, and when its log outgrows its limits (log_retention.py)
+
+The stream's snapshot is taken while the replica's upkeep is held: only a flush commits to the data, and none begins before
+that, so the position that stands there is the stream's own. The target compares. Pages that the stream shows are not used
+again meanwhile, so the file may grow: the map is made large before, for the sake of scans, which a growing map expires.
+
+Source: seed 000; Kudu's tablet copy service (kudu.md A3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from ebla.actors import errors
+from ebla.actors import messages as m
+from ebla.actors.replication.configuration import VOTER
+from ebla.actors.tablet.copy.bandwidth import Bandwidth
+from ebla.actors.tablet.copy.log_retention import CATCHING_UP, SENDING, Hold, Holds, outgrown
+from ebla.actors.tablet.engine.replica import Replica
+from ebla.actors.tablet.options import TabletServerOptions
+from ebla.actors.world import World, new_id
+from ebla.storage.environment import Item, Stream
+from ebla.storage.errors import Corruption, Damaged, DiskFailed, StorageError
+from ebla.storage.logs import private_log
+from ebla.storage.logs.entries import Position
+from ebla.storage.tablets import transfer
+from ebla.storage.tablets.tablet_store import position_of
+
+log = logging.getLogger(__name__)
+
+DATA, LOG = "data", "log"  # in the order in which they are sent
+# The fewer messages, the less Ray takes for a byte; below actors/ray_world.py's INLINE_BYTES.
+CHUNK_BYTES = 1_800_000  # with what is around it still a small allocation (storage/lmdb/pages.py)
+CHUNK_BYTES_MIN = 64 << 10
+WINDOW = 3  # chunks that one copy may have asked for at once
+KEPT = WINDOW  # who asks for a chunk again has not asked further than that
+ROOM_BYTES = 1 << 34  # address space, see above
+LOOK_S = 1.0
+
+
+@dataclass(eq=False)
+class Session:
+    """`stream` until it has come to its end; then the log behind `index`."""
+
+    id: str
+    requestor: str
+    replica: Replica
+    stream: Stream | None
+    flushed: Position
+    last: Position
+    used_at: float
+    index: int
+    number: int = 0
+    ended: bool = False
+    kept: dict[int, m.Chunk] = field(default_factory=dict)
+    due: dict[int, float] = field(default_factory=dict)  # when each of them may leave
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def anchor(self) -> int:
+        """The log keeps everything behind it."""
+        return min(self.index, self.last.index)
+
+
+class Sessions:
+    def __init__(
+        self,
+        world: World,
+        options: TabletServerOptions,
+        flush: Callable[[Replica], Awaitable[object]],
+        on_failed: Callable[[Replica], None],
+        on_doubt: Callable[[Replica], None],
+    ) -> None:
+        """`on_doubt`: the replica's data may be damaged."""
+        self.world = world
+        self.options = options
+        self.flush = flush
+        self.on_failed = on_failed
+        self.on_doubt = on_doubt
+        self.bandwidth = Bandwidth(world.clock, options.copy_bytes_per_s)
+        self.holds = Holds(options)
+        self.sent_bytes = 0
+        self._sessions: dict[str, Session] = {}
+        self._beginning: dict[tuple[str, str], None] = {}  # tablet, requestor
+
+    def start(self) -> None:
+        self.world.spawn(self._expire(), "copy sessions")
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def all(self) -> list[Session]:
+        return list(self._sessions.values())
+
+    def anchor(self, tablet: str) -> int | None:
+        """The least index that a session, or one that was copied, still holds the log of this tablet at."""
+        if not self._sessions and not self.holds:
+            return None
+        anchors = [s.anchor for s in self._sessions.values() if s.replica.tablet == tablet]
+        return min([*anchors, *self.holds.anchors(tablet)], default=None)
+
+    # -- begin
+
+    async def begin(self, replica: Replica, request: m.BeginSessionRequest) -> m.SessionBegun:
+        """Flushes first, so that there is little log to send. Nothing here outlives this process."""
+        self._require_leading(replica, request.term)
+        self._require_member(replica, request.requestor)
+        for session in list(self._sessions.values()):
+            if session.requestor == request.requestor and session.replica is replica:
+                self._end(session)
+        key = replica.tablet, request.requestor
+        self._require_room(*key)
+        self._beginning[key] = None
+        try:
+            return await self._begin(replica, request)
+        finally:
+            del self._beginning[key]
+
+    def _require_room(self, tablet: str, requestor: str) -> None:
+        if (tablet, requestor) in self._beginning:
+            why = f"a copy session of tablet {tablet} is just beginning for server {requestor}"
+        elif (count := len(self._sessions) + len(self._beginning)) >= self.options.copy_sessions_max:
+            why = f"{count} copy sessions are open on this server"
+        else:
+            return
+        raise errors.Throttled(f"{why}; try again later", limit="copy_sessions_max", retry_after_s=1.0)
+
+    async def _begin(self, replica: Replica, request: m.BeginSessionRequest) -> m.SessionBegun:
+        await self.flush(replica)
+        async with replica.upkeep:
+            replica.require_running()
+            environment = replica.store.environment
+            await environment.reserve(ROOM_BYTES)
+            stream, flushed = await self._stream(replica)
+        try:
+            self._require_leading(replica, request.term)
+            if request.forgetful:
+                self._require_newcomer(replica, request.requestor)
+        except BaseException:
+            stream.close()
+            raise
+        return self._begun(replica, request.requestor, stream, flushed)
+
+    async def _stream(self, replica: Replica) -> tuple[Stream, Position]:
+        """And the position that it shows."""
+        environment = replica.store.environment
+        try:
+            flushed = position_of(environment, environment.path)
+            return await environment.stream(), flushed
+        except (Corruption, Damaged) as error:
+            replica.fail(error)
+            self.on_failed(replica)
+            raise
+        except DiskFailed:
+            raise
+        except StorageError as error:
+            if replica.state == m.RUNNING:
+                self.on_doubt(replica)
+            raise errors.Unavailable(f"no copy can be made of tablet {replica.tablet}: {error}") from error
+
+    def _begun(self, replica: Replica, requestor: str, stream: Stream, flushed: Position) -> m.SessionBegun:
+        superblock, core = replica.superblock, replica.core
+        session = Session(
+            id=new_id(self.world.random),
+            requestor=requestor,
+            replica=replica,
+            stream=stream,
+            flushed=flushed,
+            last=replica.log.last,
+            used_at=self.world.clock.monotonic(),
+            index=flushed.index,
+        )
+        self._sessions[session.id] = session
+        return m.SessionBegun(
+            session=session.id,
+            idle_s=self.options.copy_idle_s,
+            table=superblock.table,
+            table_name=superblock.table_name,
+            schema=superblock.schema,
+            bucket=superblock.bucket,
+            flushed=flushed,
+            last=session.last,
+            term=core.term,
+            configuration=core.committed_configuration,
+            data_bytes=stream.size_bytes,
+        )
+
+    def _require_leading(self, replica: Replica, term: int) -> None:
+        replica.require_running()
+        if not replica.leads:
+            raise replica.not_leader()
+        if replica.core.term != term:
+            raise errors.OldTerm(
+                f"term {replica.core.term} has begun since term {term}",
+                tablet=replica.tablet,
+                term=replica.core.term,
+            )
+
+    def _require_member(self, replica: Replica, requestor: str) -> None:
+        """A request of the leader may have been on its way for long."""
+        if replica.core.configuration.peer(requestor) is None:
+            raise errors.IllegalState(
+                f"server {requestor} is no member of tablet {replica.tablet}; members are copied to, so add it first",
+                tablet=replica.tablet,
+                state=replica.state,
+            )
+
+    def _require_newcomer(self, replica: Replica, uuid: str) -> None:
+        """A leader that was superseded may not know that the requestor votes."""
+        core = replica.core
+        core.read_index(self.world.clock.monotonic())
+        for configuration in (core.configuration, core.committed_configuration):
+            peer = configuration.peer(uuid)
+            if peer is not None and peer.member == VOTER:
+                raise errors.IllegalState(
+                    f"{peer.address} has forgotten its votes and is a voter of tablet {replica.tablet}; it comes back once it is "
+                    "removed from the configuration and added anew",
+                    tablet=replica.tablet,
+                    state=m.FAILED,
+                )
+
+    # -- fetch
+
+    async def fetch(self, request: m.FetchRequest) -> m.Chunk:
+        session = self._session(request.session)
+        async with session.turn:
+            while request.number not in session.kept:
+                self._require(session)
+                if session.ended and request.number >= session.number:
+                    return _chunk(session, request.number, LOG, transfer.pack([]))  # asked for ahead
+                if session.ended or not session.number <= request.number < session.number + WINDOW:
+                    raise errors.InvalidArgument(
+                        f"chunk {request.number} was asked for, {session.number} is next in session {session.id}"
+                    )
+                chunk = await self._next(session)
+                self._require(session)
+                session.number += 1
+                session.kept[chunk.number] = chunk
+                session.due[chunk.number] = self.bandwidth.take(len(chunk.data))
+                session.kept.pop(chunk.number - KEPT, None)
+                session.due.pop(chunk.number - KEPT, None)
+            self._require(session)
+            chunk, due_at = session.kept[request.number], session.due[request.number]
+        await self.bandwidth.until(due_at, self.options.copy_idle_s / 3)
+        self.sent_bytes += len(chunk.data)
+        return chunk
+
+    async def _next(self, session: Session) -> m.Chunk:
+        try:
+            part, data = await self._read(session)
+        except (Corruption, Damaged) as error:
+            session.replica.fail(error)
+            self._end(session)
+            self.on_failed(session.replica)
+            raise
+        except DiskFailed:
+            raise
+        except StorageError as error:
+            self._require(session)  # else it was closed
+            self._end(session)
+            self.on_doubt(session.replica)
+            raise self._gone(session.id, str(error)) from error
+        return _chunk(session, session.number, part, data)
+
+    async def _read(self, session: Session) -> tuple[str, bytes]:
+        if session.stream is not None:
+            data = await session.stream.read(self._chunk_bytes())
+            if data:
+                return DATA, data
+            self._require(session)
+            session.stream.close()
+            session.stream = None
+        return LOG, transfer.pack(self._log_items(session))
+
+    def _chunk_bytes(self) -> int:
+        """Where the bandwidth is limited, about a second of it: who looks on sees that it goes on."""
+        limit = self.options.copy_bytes_per_s
+        return min(CHUNK_BYTES, max(limit, CHUNK_BYTES_MIN)) if limit else CHUNK_BYTES
+
+    def _log_items(self, session: Session) -> list[Item]:
+        """The next entries. Raises NoSession if a new leader has replaced some of them since."""
+        entries, last = session.replica.log, session.last.index
+        replaced = entries.last_index < last or entries.dropped.index > session.index
+        if replaced or entries.position(last) != session.last:
+            self._end(session)
+            raise self._gone(session.id)
+        items: list[Item] = []
+        size = 0
+        while session.index < last and size < CHUNK_BYTES:
+            (entry,) = entries.load(session.index + 1, session.index + 1)
+            items.append(private_log.item_of(entry, entries.position(session.index)))
+            session.index += 1
+            size += len(entry.payload)
+        session.ended = session.index == last
+        if session.ended:
+            now = self.world.clock.monotonic()
+            self.holds.add(Hold(session.id, session.replica, session.requestor, last, now))
+        return items
+
+    # -- end
+
+    def end(self, session_id: str, *, failed: bool = False, damaged: bool = False) -> None:
+        """`failed`: the copy was not taken into service; `damaged`: since what arrived failed its checks."""
+        if failed:
+            self.holds.release(session_id)
+        session = self._sessions.get(session_id)
+        if session is not None:
+            self._end(session)
+            if damaged:
+                self.on_doubt(session.replica)
+
+    def close_tablet(self, tablet: str) -> None:
+        self.holds.close_tablet(tablet)
+        for session in list(self._sessions.values()):
+            if session.replica.tablet == tablet:
+                self._end(session)
+
+    def _end(self, session: Session) -> None:
+        if self._sessions.pop(session.id, None) is None:
+            return
+        for number, due_at in session.due.items():
+            self.bandwidth.give_back(len(session.kept[number].data), due_at)
+        if session.stream is not None:
+            session.stream.close()
+
+    async def _expire(self) -> None:
+        while True:
+            await self.world.clock.sleep(LOOK_S)
+            now = self.world.clock.monotonic()
+            for session in list(self._sessions.values()):
+                idle = now - session.used_at > self.options.copy_idle_s and not session.turn.locked()
+                if idle or session.replica.state != m.RUNNING or self._outgrown(session):
+                    self.world.faults.reached("tablet.copy.session_ended")
+                    self._end(session)
+            self.holds.look(now)
+
+    def _outgrown(self, session: Session) -> bool:
+        """A copy that takes so long holds a log that grows without bound."""
+        tablet = session.replica.tablet
+        granted = self.holds.granted(tablet, session.requestor)
+        times = granted * (CATCHING_UP if session.ended else SENDING)
+        if not outgrown(session.replica.log, self.options, times):
+            return False
+        if not session.ended:
+            self.holds.outgrew(tablet, session.requestor)
+        log.warning(
+            "a copy of tablet %s ends: more than %d times what its log retains was written meanwhile; raise copy_bytes_per_s "
+            "if it is limited, or log_retained_entries_max and log_retained_bytes_max",
+            tablet,
+            times,
+        )
+        return True
+
+    def _session(self, session_id: str) -> Session:
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise self._gone(session_id)
+        session.used_at = self.world.clock.monotonic()
+        return session
+
+    def _require(self, session: Session) -> None:
+        """Asked after every wait."""
+        if session.id not in self._sessions:
+            raise self._gone(session.id)
+
+    def _gone(self, session_id: str, why: str = "") -> errors.NoSession:
+        reason = f" ({why})" if why else ""
+        return errors.NoSession(
+            f"copy session {session_id} has ended{reason}; begin a new one", session=session_id
+        )
+
+
+def _chunk(session: Session, number: int, part: str, data: bytes) -> m.Chunk:
+    digest = transfer.digest(session.id, number, part, data, end=session.ended)
+    return m.Chunk(session.id, number, part, data, digest, session.ended)

@@ -1,0 +1,100 @@
+"""What a tablet server answers about copies and quarantine: checks of who is meant, then copies.py, sessions.py, quarantine."""
+
+from __future__ import annotations
+
+from ebla.actors import messages as m
+from ebla.actors.tablet.copy.copies import Copies
+from ebla.actors.tablet.copy.sessions import Sessions
+from ebla.actors.tablet.engine.replica import Replica
+from ebla.actors.tablet.engine.space import Space
+from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle
+from ebla.actors.world import rpc
+
+
+class CopyVerbs:
+    copies: Copies
+    sessions: Sessions
+    lifecycle: Lifecycle
+    space: Space
+
+    def _replica(self, tablet: str) -> Replica:
+        raise AssertionError("the tablet server has its own")
+
+    def _require(self, uuid: str) -> None:
+        raise AssertionError("the tablet server has its own")
+
+    def _require_running(self) -> None:
+        raise AssertionError("the tablet server has its own")
+
+    # -- the target
+
+    @rpc
+    async def start_copy(self, request: m.StartCopyRequest) -> m.Empty:
+        self._require(request.dest_uuid)
+        self.space.require_for_tablet()
+        await self.copies.start(request)
+        return m.Empty()
+
+    @rpc
+    async def list_copies(self, request: m.Empty) -> m.CopyJobs:
+        self._require_running()
+        return m.CopyJobs(self.copies.statuses(), len(self.sessions), tuple(self.copies.ended))
+
+    @rpc
+    async def cancel_copy(self, request: m.CancelCopyRequest) -> m.Empty:
+        self._require(request.dest_uuid)
+        await self.copies.cancel_for_a_while(request.tablet)
+        return m.Empty()
+
+    # -- the source
+
+    @rpc
+    async def begin_copy_session(self, request: m.BeginSessionRequest) -> m.SessionBegun:
+        self._require(request.dest_uuid)
+        return await self.sessions.begin(self._replica(request.tablet), request)
+
+    @rpc
+    async def fetch_chunk(self, request: m.FetchRequest) -> m.Chunk:
+        self._require_running()
+        return await self.sessions.fetch(request)
+
+    @rpc
+    async def end_copy_session(self, request: m.EndSessionRequest) -> m.Empty:
+        self._require_running()
+        self.sessions.end(request.session, failed=request.error is not None, damaged=request.damaged)
+        return m.Empty()
+
+    # -- quarantine
+
+    @rpc
+    async def quarantine_list(self, request: m.Empty) -> m.QuarantineEntries:
+        self._require_running()
+        entries = []
+        for held in self.lifecycle.quarantine.list():
+            record = held.record
+            entries.append(
+                m.QuarantineEntry(
+                    record.name,
+                    record.tablet,
+                    record.table_name,
+                    record.reason,
+                    record.at_us,
+                    record.last_index,
+                    held.bytes,
+                )
+            )
+        return m.QuarantineEntries(tuple(entries))
+
+    @rpc
+    async def quarantine_restore(self, request: m.QuarantineRequest) -> m.Empty:
+        """Each of `names` into a directory of its name under `directory`."""
+        self._require(request.dest_uuid)
+        for name in request.names:
+            await self.lifecycle.quarantine.restore(name, f"{request.directory}/{name}")
+        return m.Empty()
+
+    @rpc
+    async def quarantine_purge(self, request: m.QuarantineRequest) -> m.Empty:
+        self._require(request.dest_uuid)
+        await self.lifecycle.quarantine.purge(request.names)
+        return m.Empty()

@@ -1,0 +1,76 @@
+"""What a batch of rows must be, whoever looks at it: the leader before it becomes an entry, and every replica again when
+the entry is applied, since what is committed cannot be sent back.
+
+A batch says in which version of the table it was encoded. An older one is carried out as what it was: rows that lack a
+column added since have its default, columns dropped since are not seen. So a client may send the same bytes again whatever
+became of the table meanwhile, and they are applied once.
+
+Raises InvalidArgument or SchemaMismatch from the batch and the schema alone, so that all replicas judge alike. Rows are
+not looked into: their checksums are verified where they arrive.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ebla.actors.errors import SchemaMismatch
+from ebla.actors.messages import DELETE, UPDATE, UPSERT, RowBatch
+from ebla.storage.errors import InvalidArgument
+from ebla.storage.schema import KEY_BYTES_MAX, TableSchema
+from ebla.storage.tablets.results import CLIENT_BYTES
+
+BATCH_ROWS_MAX = 200_000
+
+decode_batch = msgspec.msgpack.Decoder(RowBatch).decode
+
+
+def check_version(schema: TableSchema, version: int) -> None:
+    """Whoever asks may know less than this replica, but not more."""
+    if version > schema.version:
+        raise SchemaMismatch(
+            f"the tablet has version {schema.version} of its table, the request is of {version}; the tablet will hear of "
+            "that soon, ask again",
+            wanted=version,
+            found=schema.version,
+        )
+
+
+def check_readable(schema: TableSchema, version: int) -> None:
+    """Who reads must know every column that there is by now, and by which name."""
+    if version == schema.version:
+        return
+    check_version(schema, version)
+    if version < schema.renewed:
+        raise SchemaMismatch(
+            f"columns of the table changed in version {schema.renewed}, the request is of {version}; fetch the table again",
+            wanted=version,
+            found=schema.version,
+        )
+
+
+def check_batch(schema: TableSchema, batch: RowBatch) -> None:
+    check_version(schema, batch.schema_version)
+    if len(batch.client) != CLIENT_BYTES:
+        raise InvalidArgument(f"client must be {CLIENT_BYTES} bytes, not {len(batch.client)}")
+    if batch.sequence < 0:
+        raise InvalidArgument(f"a sequence is 0 or more, not {batch.sequence}")
+    if not 0 < len(batch.keys) <= BATCH_ROWS_MAX:
+        raise InvalidArgument(f"a batch has 1 to {BATCH_ROWS_MAX} rows, this one {len(batch.keys)}")
+    if not UPSERT <= batch.kind <= DELETE:
+        raise InvalidArgument(f"kind must be {UPSERT} to {DELETE}, not {batch.kind}")
+    if len(batch.values) != (0 if batch.kind == DELETE else len(batch.keys)):
+        raise InvalidArgument(f"a batch of {len(batch.keys)} keys came with {len(batch.values)} values")
+    sizes = list(map(len, batch.keys))
+    if not min(sizes) or max(sizes) > KEY_BYTES_MAX:
+        raise InvalidArgument(f"a key is 1 to {KEY_BYTES_MAX} bytes, these are {min(sizes)} to {max(sizes)}")
+    if batch.kind == UPDATE:
+        _check_columns(schema, batch.columns, batch.schema_version)
+
+
+def _check_columns(schema: TableSchema, columns: tuple[str, ...], version: int) -> None:
+    for place, name in enumerate(columns):
+        column = schema.called(name, version)
+        if not column.until and column.name in schema.key:
+            raise InvalidArgument(f"key column {name!r} cannot be updated; delete and insert", column=name)
+        if name in columns[:place]:
+            raise InvalidArgument(f"column {name!r} is to be updated twice; name it once", column=name)

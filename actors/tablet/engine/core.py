@@ -1,0 +1,281 @@
+"""What the engine needs of a replication protocol: a core that decides, without clock, disk, network or waiting.
+
+Events go in as method calls, each with the monotonic time; `take()` returns their effects (see Effects for the caller's duties).
+The same events always give the same effects. A core owns the LogIndex: it says which entries exist, the engine keeps them.
+
+`now` must be read after the event that it is passed with: after the message arrived, after the read was asked for.
+
+One room implements a protocol: `raft/`. Nothing else of the tablet server knows which protocol a tablet uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from ebla.actors.messages.peers import Answer, HardState, Request
+from ebla.actors.replication.configuration import Configuration
+from ebla.actors.tablet.engine.log_index import LogIndex
+from ebla.storage.logs.entries import Entry
+
+FOLLOWER, CANDIDATE, LEADER = "follower", "candidate", "leader"  # as reports and figures show them
+NEVER = float("-inf")
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """A message to a peer whose entries `first`..`last` (none if last < first) are read from the log when it leaves.
+
+    It is dropped if the core does not lead in `term` any more.
+    """
+
+    peer: str
+    term: int
+    first: int
+    last: int
+
+    def request(self, leader: str, entries: Sequence[Entry]) -> Request:
+        """The message, once the caller has the entries."""
+        raise AssertionError(f"{type(self).__name__} makes no message")
+
+
+class Send(msgspec.Struct, frozen=True):
+    """One message to one peer (uuid). One `replied` or `failed` should follow; a second one does no harm."""
+
+    peer: str
+    request: Plan | Request
+
+
+class Sent(NamedTuple):
+    """A message that left: when, and the very `request` of its Send.
+
+    `at` is read from the clock before the message leaves, never after: a lease counts from it. (Of a message
+    that failed it does not matter.)
+    """
+
+    at: float
+    request: Plan | Request
+
+
+class Pending(msgspec.Struct, frozen=True):
+    """A request that may be answered once the log is durable up to `until`."""
+
+    term: int
+    until: int
+
+
+class Offer(NamedTuple):
+    """The entries that a request brings, and the position of the entry before the first."""
+
+    previous_index: int
+    previous_term: int
+    entries: tuple[Entry, ...]
+
+
+class Effects(msgspec.Struct, frozen=True):
+    """What one or more events led to. The caller, in this order:
+
+    1. drops its entries from `truncate_from` on and tells their waiting clients that the outcome is unknown;
+    2. takes the entries `appended` (first, last) of the request that it just fed to the core;
+    3. creates the entries `noop` (index, term) and `configured` (index, term, payload of a CONFIG entry), as it does
+       for what it proposes;
+    4. makes `hard_state` durable; only then `sends`, and answers given since the previous take(), may leave;
+    5. makes the new entries durable and says so with `durable(index, term, log_epoch)`, where the epoch is that
+       of the take() they came from. This releases answers to the leader, and commits.
+
+    `sends` hold at most one message a peer; call take() again while `next_wake` is not in the future. They need
+    not wait for entries to be durable here: the leader's own disk is one among the others (Raft thesis, 10.2.1).
+    `commit_index` may be ahead of `durable_index`, but nothing beyond the latter may be flushed, or a crash leaves
+    data without a log. take() must be called between two requests that bring entries.
+    """
+
+    hard_state: HardState | None
+    sends: tuple[Send, ...]
+    truncate_from: int | None
+    appended: tuple[int, int] | None
+    noop: tuple[int, int] | None
+    configured: tuple[int, int, bytes] | None
+    commit_index: int
+    became: str | None
+    configuration: Configuration | None
+    log_epoch: int
+
+
+class PeerProgress(Protocol):
+    """What a leader knows of one peer. `last`: index and term of its last durable entry, as it told last. `refusal`: why its
+    server cannot answer for the replica (replication/health.py). Times are seconds of the monotonic clock, NEVER if not yet."""
+
+    match: int
+    last: tuple[int, int]
+    refusal: str | None
+    refused_since: float
+    contact_at: float
+    healthy_at: float
+
+    @property
+    def streams(self) -> bool:
+        """Whether entries flow to it: the logs agree up to `match`."""
+
+    def caught_up(self, commit_index: int) -> bool: ...
+
+    def waits(self, now: float) -> None:
+        """Others are copied before it: that time does not count against it."""
+
+
+class GroupCore(Protocol):
+    """One replica of one tablet, as its replication protocol sees it."""
+
+    tablet: str
+    me: str
+    log: LogIndex
+    term: int
+    role: str
+    leader: str | None
+    commit_index: int
+    durable_index: int
+    configuration: Configuration
+    committed_configuration: Configuration
+
+    # -- views
+
+    @property
+    def hard_state(self) -> HardState: ...
+
+    @property
+    def last_index(self) -> int: ...
+
+    @property
+    def all_replicated_index(self) -> int:
+        """Every peer holds the log durably up to here, as far as is known; it may be dropped once flushed."""
+
+    @property
+    def shown_role(self) -> str:
+        """FOLLOWER, CANDIDATE or LEADER."""
+
+    @property
+    def handing_over(self) -> bool:
+        """Whether a successor was chosen, and has not been asked to take over yet."""
+
+    @property
+    def mark(self) -> int:
+        """How often a configuration was forced, as far as is known here; lower requests are refused."""
+
+    @property
+    def committed_mark(self) -> int: ...
+
+    @property
+    def apart(self) -> str | None:
+        """Why its reports of the tablet are ignored, if they are."""
+
+    @property
+    def progress(self) -> Mapping[str, PeerProgress]:
+        """By peer; empty unless it leads."""
+
+    def needs_copy(self, peer: str) -> bool:
+        """Whether the log cannot bring this peer up to date."""
+
+    def health(self, now: float, failed_s: float) -> dict[str, str]:
+        """How a leader sees each other member; empty for others."""
+
+    def story(self) -> str:
+        """The last events in words, for error messages."""
+
+    def validate(self) -> None:
+        """Raise AssertionError, with the story, if what must always hold of the core does not."""
+
+    # -- events
+
+    def tick(self, now: float) -> None: ...
+
+    def next_wake(self, now: float) -> float: ...
+
+    def propose(self, now: float, kind: int, payload_bytes: int) -> tuple[int, int]:
+        """(index, term) of a new entry, which the caller creates. Raises NotLeader."""
+
+    def read_index(self, now: float) -> int:
+        """The index that a linearizable read must see applied. Raises NotLeader or Unavailable."""
+
+    def step_down(self, now: float, successor: str | None) -> str:
+        """Start to hand over; the successor's uuid. Raises NotLeader, InvalidArgument, Unavailable."""
+
+    def offered(self, request: Request) -> Offer | None:
+        """The entries that the request brings, if the core would look at them."""
+
+    def receive(self, now: float, sender: str, request: Request) -> Pending | Answer:
+        """A peer's request. Its answer leaves when the hard state of the next take() is durable; that of a Pending, when the log
+        is durable up to its `until` besides."""
+
+    def answer(self, pending: Pending) -> Answer: ...
+
+    def replied(self, now: float, peer: str, sent: Sent, answer: Answer) -> None: ...
+
+    def failed(
+        self, now: float, peer: str, sent: Sent, delivered: bool | None, refusal: str | None = None
+    ) -> None: ...
+
+    def durable(self, index: int, term: int, log_epoch: int | None = None) -> None:
+        """The caller's log is on disk up to `index`, whose entry has `term`."""
+
+    # -- effects
+
+    @property
+    def quiet(self) -> bool:
+        """Whether a take() without sends would tell nothing new."""
+
+    @property
+    def mute(self) -> bool:
+        """Whether a take() would bring no messages."""
+
+    def take(self, *, sends: bool = True) -> Effects: ...
+
+
+class Verdict(NamedTuple):
+    """`answer` None: only a replica could answer. `save`: to be durable before the answer leaves."""
+
+    answer: Answer | None
+    save: HardState | None
+
+
+class Voter(Protocol):
+    """What a replica without a log, deleted or being copied, still owes to its group: it remembers, and it votes."""
+
+    hard_state: HardState
+    unsafe: int
+
+    @property
+    def unsaved(self) -> HardState | None:
+        """What must be durable before any answer leaves."""
+
+    def saved(self, state: HardState) -> None: ...
+
+    def asks_vote(self, request: Request) -> bool:
+        """Whether it asks for more than a replica's attention."""
+
+    def receive(self, now: float, request: Request) -> Verdict: ...
+
+
+class Replication(Protocol):
+    """Makes the parts of one replication protocol."""
+
+    def first_hard_state(self) -> HardState:
+        """Of a replica that was just created, and promised nothing."""
+
+    def core(
+        self,
+        tablet: str,
+        hard_state: HardState,
+        configuration: Configuration,
+        log: LogIndex,
+        commit_index: int,
+    ) -> GroupCore:
+        """`configuration` is the committed one; `commit_index` an index known to be committed, such as the flushed one."""
+
+    def voter(
+        self, hard_state: HardState, durable: HardState, last: tuple[int, int] | None, unsafe: int
+    ) -> Voter:
+        """`durable`: the hard state on disk. `last`: index and term of the log's last entry, None if unknown."""
+
+    def copied(self, own: HardState, source: str, term: int, *, knows_end: bool) -> HardState:
+        """The hard state of a replica that is copied from the leader `source` of `term`. `knows_end`: whether it is known where
+        its former log ended."""

@@ -1,0 +1,130 @@
+"""Who this tablet server is among the others: what it shows of itself, and whether the others believe it.
+
+Its number is raised as soon as it was believed by anybody, and then every `seqno_s` in which it was: see
+actors/incarnations.py. One that nobody believes stays where it is, so that an old copy which was cut off for long does not
+catch up with what it lacks.
+
+Every message to another server also tells what its sender knows of the receiver. So an old copy learns what it is from
+the first message, before it answers anything; and whoever hears from it anyway checks what it shows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from ebla.actors.catalog_versions import SeenCatalog
+from ebla.actors.incarnations import RAISED_BY, Incarnations, is_old, old_copy
+from ebla.actors.messages import (
+    HeartbeatReply,
+    ServerInstance,
+)
+from ebla.actors.messages.peers import (
+    Envelope,
+    EnvelopeReply,
+    Request,
+)
+from ebla.actors.world import World
+from ebla.storage.errors import DiskFull, EblaError, OldCopy
+
+
+class Identity:
+    """`instance` is what is shown; `refused` why this server must not take part any more, if so."""
+
+    def __init__(
+        self,
+        world: World,
+        instance: ServerInstance,
+        others: Incarnations,
+        catalog: SeenCatalog,
+        seqno_s: float,
+    ) -> None:
+        self.world = world
+        self.instance = instance
+        self.others = others
+        self.catalog = catalog
+        self.seqno_s = seqno_s
+        self.refused: OldCopy | None = None
+        self._believed = asyncio.Event()
+
+    @property
+    def uuid(self) -> str:
+        return self.instance.uuid
+
+    def start(self) -> None:
+        self.others.start()
+        self.catalog.start()
+        self.world.spawn(self._raise(), "identity")
+
+    # -- what travels
+
+    def envelope(self, dest_uuid: str, requests: tuple[tuple[str, Request], ...]) -> Envelope:
+        return Envelope(self.instance, self.others.known(dest_uuid), requests)
+
+    def receive(self, envelope: Envelope) -> None:
+        """Raises OldCopy, about us or about the sender: nothing in the envelope counts."""
+        if is_old(self.instance, envelope.dest):
+            self.refuse(old_copy(self.instance, envelope.dest, envelope.source.uuid))
+        self.require_believed()
+        self.others.meet(envelope.source)
+        if envelope.dest.start == self.instance.start:
+            self.believed()
+
+    def answered(self, reply: EnvelopeReply) -> bool:
+        """Whether the answers count. The sender of the question was believed, or there would be none."""
+        try:
+            self.others.meet(reply.source)
+        except OldCopy:
+            return False
+        self.believed()
+        return True
+
+    def told(self, reply: HeartbeatReply) -> None:
+        """A master has believed us, and tells what it has heard."""
+        self.believed()
+        self.catalog.see(reply.catalog)
+        self.others.learn(tuple(other for other in reply.others if other.uuid != self.uuid))
+
+    # -- whether we are believed
+
+    def believed(self) -> None:
+        """Somebody remembers what we have shown."""
+        self._believed.set()
+
+    def failed(self, error: EblaError) -> None:
+        """A call of ours has failed: perhaps because of who we are."""
+        if isinstance(error, OldCopy) and error.server == self.uuid:
+            self.refuse(error)
+
+    def refuse(self, error: OldCopy) -> None:
+        if self.refused is None:
+            self.refused = error
+            self.world.spawn(self._end(error), "end of an old copy")
+
+    def require_believed(self) -> None:
+        if self.refused is not None:
+            raise OldCopy(self.refused.message, **self.refused.values())
+
+    async def _end(self, error: OldCopy) -> None:
+        """For good, unless the directory is a successor's by now: then only this incarnation ends."""
+        await self.world.faults.here("tablet.old_copy.before_mark")
+        try:
+            await self.world.disk.give_up(error.message)
+        except DiskFull:
+            pass  # the next start is refused as this one was
+        await self.world.faults.here("tablet.old_copy.after_mark")
+        self.world.fail(error)
+
+    async def _raise(self) -> None:
+        while True:
+            await self._believed.wait()
+            await self.world.faults.here("tablet.seqno.before_raise")
+            try:
+                seqno = await self.world.disk.raise_seqno(RAISED_BY)
+            except DiskFull:
+                seqno = self.instance.seqno
+            await self.world.faults.here("tablet.seqno.after_raise")
+            self.instance = msgspec.structs.replace(self.instance, seqno=seqno)
+            await self.world.clock.sleep(self.seqno_s)
+            self._believed.clear()

@@ -1,0 +1,182 @@
+"""The links to other tablet servers: one message per peer server for all tablets, a few under way at a time.
+
+What a core wants to send becomes bytes only when its envelope leaves, so a plan that leadership has overtaken is
+dropped instead of carrying another term's entries. No answer counts as no answer: the core is told, and probes. Where a
+server answers and the replica cannot, the core is told why: it is part of what a leader knows of its peers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple, ParamSpec, Protocol, TypeVar
+
+from ebla.actors import errors
+from ebla.actors.messages.peers import EnvelopeReply, Request
+from ebla.actors.replication.configuration import Peer
+from ebla.actors.replication.health import (
+    DAMAGED,
+    NOT_RUNNING,
+    WRONG_SERVER,
+)
+from ebla.actors.tablet.engine.core import (
+    LEADER,
+    Plan,
+    Send,
+    Sent,
+)
+from ebla.actors.tablet.engine.identity import Identity
+from ebla.actors.tablet.engine.replica import RUNNING, Replica
+from ebla.actors.world import World
+from ebla.storage.errors import Corruption, EblaError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+IN_FLIGHT_MAX = 4  # envelopes with entries per peer server
+# Envelopes of heartbeats and votes. They travel apart, because an envelope is answered when its slowest part is synced,
+# and a lease must not wait for a disk.
+QUICK_IN_FLIGHT_MAX = 2
+ENVELOPE_BYTES_MAX = 2 << 20
+OUTBOX_MAX = 10_000  # messages waiting for one peer; beyond, the oldest are reported as failed
+CALL_TIMEOUT_S = 3.0
+
+
+class Step(Protocol):
+    """Feeds an event to a replica: see Rounds.step."""
+
+    def __call__(
+        self, replica: Replica, event: Callable[P, T], *arguments: P.args, **named: P.kwargs
+    ) -> T: ...
+
+
+class Outgoing(NamedTuple):
+    replica: Replica
+    send: Send
+
+
+class Lane:
+    """Messages that may wait for each other: those without entries are answered at once, the others by a disk."""
+
+    def __init__(self, in_flight_max: int) -> None:
+        self.outbox: deque[Outgoing] = deque()
+        self.in_flight = 0
+        self.in_flight_max = in_flight_max
+
+
+class Link:
+    """Everything this server says to one other incarnation-independent server (address and uuid)."""
+
+    def __init__(self, world: World, identity: Identity, peer: Peer, step: Step) -> None:
+        self.world = world
+        self.identity = identity
+        self.peer = peer
+        self.step = step
+        self.lanes = (Lane(QUICK_IN_FLIGHT_MAX), Lane(IN_FLIGHT_MAX))
+
+    def post(self, replica: Replica, send: Send) -> None:
+        plan = send.request
+        lane = self.lanes[isinstance(plan, Plan) and plan.last >= plan.first]
+        if len(lane.outbox) >= OUTBOX_MAX:
+            self._failed(lane.outbox.popleft(), delivered=False)
+        lane.outbox.append(Outgoing(replica, send))
+
+    def pump(self) -> None:
+        """Send what waits, as far as the windows allow."""
+        for lane in self.lanes:
+            while lane.outbox and lane.in_flight < lane.in_flight_max:
+                messages, requests = self._pack(lane)
+                if messages:
+                    lane.in_flight += 1
+                    name = f"{self.identity.uuid} to {self.peer.address}"
+                    self.world.spawn(self._exchange(lane, messages, requests), name)
+
+    def _pack(self, lane: Lane) -> tuple[list[Outgoing], list[tuple[str, Request]]]:
+        messages: list[Outgoing] = []
+        requests: list[tuple[str, Request]] = []
+        size = 0
+        while lane.outbox and size < ENVELOPE_BYTES_MAX:
+            outgoing = lane.outbox.popleft()
+            made = _materialise(outgoing)
+            if made is None:
+                self._failed(outgoing, delivered=False)
+                continue
+            request, entries_bytes = made
+            size += entries_bytes
+            messages.append(outgoing)
+            requests.append((outgoing.replica.tablet, request))
+        return messages, requests
+
+    async def _exchange(
+        self, lane: Lane, messages: list[Outgoing], requests: list[tuple[str, Request]]
+    ) -> None:
+        envelope = self.identity.envelope(self.peer.uuid, tuple(requests))
+        at = self.world.clock.monotonic()  # before it leaves: the leader's lease counts from here
+        try:
+            reply = await self.world.network.call(
+                self.peer.address, "replicate", envelope, EnvelopeReply, CALL_TIMEOUT_S
+            )
+        except EblaError as error:
+            self.identity.failed(error)
+            delivered = not isinstance(error, errors.NotDelivered)
+            self._all_failed(messages, delivered=delivered, refusal=_refusal(error))
+        else:
+            if self.identity.answered(reply):
+                self._deliver(messages, reply, at)
+            else:
+                self._all_failed(messages, delivered=True)
+        finally:
+            lane.in_flight -= 1
+        self.pump()
+
+    def _deliver(self, messages: list[Outgoing], reply: EnvelopeReply, at: float) -> None:
+        now = self.world.clock.monotonic()
+        for outgoing, answer, refusal in zip(messages, reply.answers, reply.refusals, strict=True):
+            replica, send = outgoing
+            if replica.state != RUNNING:
+                continue
+            if answer is None:
+                self._failed(outgoing, delivered=True, refusal=refusal or DAMAGED)
+                continue
+            self.step(replica, replica.core.replied, now, send.peer, Sent(at, send.request), answer)
+
+    def _all_failed(self, messages: list[Outgoing], *, delivered: bool, refusal: str | None = None) -> None:
+        for outgoing in messages:
+            self._failed(outgoing, delivered=delivered, refusal=refusal)
+
+    def _failed(self, outgoing: Outgoing, *, delivered: bool, refusal: str | None = None) -> None:
+        replica, send = outgoing
+        if replica.state == RUNNING:
+            now = self.world.clock.monotonic()
+            sent = Sent(now, send.request)
+            self.step(replica, replica.core.failed, now, send.peer, sent, delivered, refusal)
+
+
+def _refusal(error: EblaError) -> str | None:
+    """What a server that answered with an error is to its peers, or None if it is as good as none."""
+    if isinstance(error, errors.WrongServer):
+        return WRONG_SERVER
+    return NOT_RUNNING if isinstance(error, errors.NotRunning) else None
+
+
+def _materialise(outgoing: Outgoing) -> tuple[Request, int] | None:
+    """The request and the bytes of its entries, or None if it is out of date by now."""
+    replica, send = outgoing
+    plan = send.request
+    if replica.state != RUNNING:
+        return None
+    if not isinstance(plan, Plan):
+        return plan, 0
+    core, log = replica.core, replica.log
+    if core.term != plan.term or core.role != LEADER:
+        return None
+    entries = []
+    if plan.last >= plan.first:
+        if plan.first < log.first_index:
+            return None  # dropped since: the core will find that the peer needs a copy
+        try:
+            entries = log.cached(plan.first, plan.last) or log.load(plan.first, plan.last)
+        except Corruption as error:
+            replica.fail(error)
+            return None
+    return plan.request(core.me, entries), sum(len(entry.payload) for entry in entries)

@@ -1,0 +1,232 @@
+"""One replica's log as its server sees it: which entries there are, where each one lies, and their payloads.
+
+An entry is born in memory, becomes durable in the shared log with its round's one sync, and moves to the private
+log only if it must outlive the shared log. `slots` says of every entry from `first_index` on where it lies; the
+payload cache holds what apply and the peers still want soon. Terms and sizes for deciding stand in the core's
+LogIndex; this class never decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from ebla.actors.world import Faults, NoFaults
+from ebla.storage.environment import Disk
+from ebla.storage.errors import Corruption
+from ebla.storage.logs.entries import START, Entry, Position, follows
+from ebla.storage.logs.private_log import PrivateLog
+from ebla.storage.logs.shared_log import SharedLog
+
+CACHE_BYTES_MAX = 8 << 20  # payloads that are applied here but not yet everywhere, per tablet
+MOVE_BYTES_MAX = 4 << 20  # per commit to the private log
+
+
+class Slot:
+    """Where one entry lies. `seq` is its place in the shared log (0: only in the private log)."""
+
+    __slots__ = ("chain", "entry", "seq", "size", "term", "time_us")
+
+    def __init__(self, entry: Entry) -> None:
+        self.seq = 0
+        self.term = entry.term
+        self.chain = entry.chain
+        self.time_us = entry.time_us
+        self.size = len(entry.payload)
+        self.entry: Entry | None = entry
+
+
+class TabletLog:
+    """Entries dropped.index + 1 .. last_index. `dropped` is the position before the first one kept."""
+
+    def __init__(self, tablet: str, disk: Disk, shared: SharedLog) -> None:
+        self.tablet = tablet
+        self.disk = disk
+        self.shared = shared
+        self.faults: Faults = NoFaults()
+        self.private: PrivateLog | None = None
+        self.on_private: Callable[[], Awaitable[None]] | None = None  # it is made, and nothing is in it yet
+        self.dropped: Position = START
+        self.slots: list[Slot] = []
+        self.private_last = 0  # entries up to this index lie in the private log as well
+        self.size_bytes = 0  # payloads of all entries here
+        self.cached_bytes = 0
+        self._cache_from = 1  # no payload below this index is cached
+
+    # -- what there is
+
+    @property
+    def last_index(self) -> int:
+        return self.dropped.index + len(self.slots)
+
+    @property
+    def first_index(self) -> int:
+        return self.dropped.index + 1
+
+    def slot(self, index: int) -> Slot:
+        at = index - self.dropped.index - 1
+        assert 0 <= at < len(self.slots), (self.tablet, index, self.dropped, self.last_index)
+        return self.slots[at]
+
+    def position(self, index: int) -> Position:
+        if index == self.dropped.index:
+            return self.dropped
+        slot = self.slot(index)
+        return Position(index, slot.term, slot.chain, slot.time_us)
+
+    @property
+    def last(self) -> Position:
+        return self.position(self.last_index)
+
+    def check_chain(self, previous: int, previous_term: int, entries: Sequence[Entry]) -> None:
+        """Refuse entries that are not what the leader chained: damaged on the way, or another history."""
+        if not entries or not self.dropped.index <= previous <= self.last_index:
+            return
+        position = self.position(previous)
+        if position.term != previous_term:
+            return  # the core refuses it, with a hint
+        for entry in entries:
+            if not follows(self.tablet, position, entry):
+                raise Corruption(f"entry {entry.index} of tablet {self.tablet} arrived damaged")
+            position = entry.position
+
+    # -- changes in memory; durability is the log writer's business
+
+    def append(self, entry: Entry) -> Slot:
+        """Take the entry after the last one."""
+        assert entry.index == self.last_index + 1, (self.tablet, entry.index, self.last_index)
+        slot = Slot(entry)
+        self.slots.append(slot)
+        self.size_bytes += slot.size
+        self.cached_bytes += slot.size
+        return slot
+
+    def truncate(self, from_index: int) -> None:
+        """Forget from_index and everything after it: a newer leader has other entries there."""
+        self._forget(from_index - self.first_index, len(self.slots))
+        self.private_last = min(self.private_last, from_index - 1)
+
+    def drop_to(self, index: int) -> None:
+        """Nothing up to `index` is needed any more: flushed here, and held by every peer."""
+        if index <= self.dropped.index:
+            return
+        position = self.position(index)
+        self._forget(0, index - self.dropped.index)
+        self.dropped = position
+
+    def excess(self, entries_max: int, bytes_max: int, until: int) -> int:
+        """The index up to which entries must be dropped to keep within both limits; `until` at most."""
+        index, entries, size = self.dropped.index, len(self.slots), self.size_bytes
+        while index < until and (entries > entries_max or size > bytes_max):
+            index += 1
+            entries -= 1
+            size -= self.slot(index).size
+        return index
+
+    def _forget(self, start: int, stop: int) -> None:
+        for slot in self.slots[start:stop]:
+            self.size_bytes -= slot.size
+            if slot.entry is not None:
+                self.cached_bytes -= slot.size
+        del self.slots[start:stop]
+
+    def uncache(self, everywhere: int, applied: int) -> None:
+        """Let payloads go that every peer holds; under pressure also those that are merely applied."""
+        index = max(self._cache_from, self.first_index)
+        while index <= applied and (index <= everywhere or self.cached_bytes > CACHE_BYTES_MAX):
+            slot = self.slot(index)
+            if slot.entry is not None and (slot.seq or index <= self.private_last):
+                slot.entry = None
+                self.cached_bytes -= slot.size
+            index += 1
+        self._cache_from = index
+
+    # -- payloads
+
+    def cached(self, first: int, last: int) -> list[Entry] | None:
+        """Entries first..last if every payload is in memory."""
+        base = self.first_index
+        found: list[Entry] = []
+        for slot in self.slots[first - base : last + 1 - base]:
+            if slot.entry is None:
+                return None
+            found.append(slot.entry)
+        return found
+
+    def load(self, first: int, last: int) -> list[Entry]:
+        """Entries first..last, from memory or disk, checked. Raises Corruption."""
+        found: list[Entry] = []
+        for index in range(first, last + 1):
+            slot = self.slot(index)
+            found.append(slot.entry if slot.entry is not None else self._read(index, slot))
+        return found
+
+    def _read(self, index: int, slot: Slot) -> Entry:
+        if self.private is not None and index <= self.private_last:
+            (record,) = self.private.read(index, index)
+        else:
+            (record,) = self.shared.read(self.tablet, [(slot.seq, index, slot.term)])
+        if record.entry.chain != slot.chain:
+            path = self.shared.environment.path
+            raise Corruption(
+                f"entry {index} of tablet {self.tablet} is not the one that was written", path=path
+            )
+        return record.entry
+
+    # -- from the shared to the private log
+
+    def oldest_shared_seq(self) -> int | None:
+        """The seq below which this tablet needs nothing of the shared log."""
+        first = max(self.first_index, self.private_last + 1)
+        for slot in self.slots[first - self.first_index :]:
+            return slot.seq if slot.seq else None  # seq 0: not yet written, so above everything
+        return None
+
+    async def move(self, below_seq: int) -> None:
+        """Copy the entries that the shared log is about to drop into the private log. Durable when it returns.
+
+        What is truncated while we write is stale in the private log, until the next `extend` or `trim_private`.
+        """
+        while batch := self._movable(max(self.first_index, self.private_last + 1), below_seq):
+            if self.private is None:
+                self.private = await self._make_private()
+            await self.faults.here("tablet.private_log.before_extend")
+            await self.private.extend(batch)
+            await self.faults.here("tablet.private_log.after_extend")
+            last = batch[-1][0]
+            kept = last.index <= self.dropped.index or (
+                last.index <= self.last_index and self.position(last.index).chain == last.chain
+            )
+            if kept:
+                self.private_last = max(self.private_last, last.index)
+
+    async def _make_private(self) -> PrivateLog:
+        made = await PrivateLog.open(self.disk, self.tablet, create=True)
+        try:
+            if self.on_private is not None:
+                await self.on_private()
+        except BaseException:
+            await made.environment.close()
+            raise
+        return made
+
+    def _movable(self, first: int, below_seq: int) -> Sequence[tuple[Entry, Position]]:
+        batch: list[tuple[Entry, Position]] = []
+        size = 0
+        for index in range(first, self.last_index + 1):
+            slot = self.slot(index)
+            if not 0 < slot.seq < below_seq or size > MOVE_BYTES_MAX:
+                break
+            entry = slot.entry if slot.entry is not None else self._read(index, slot)
+            batch.append((entry, self.position(index - 1)))
+            size += slot.size
+        return batch
+
+    async def trim_private(self) -> None:
+        """Drop from the private log what `drop_to` and `truncate` have taken from memory.
+
+        Before the shared log is trimmed: what replaced a stale tail may be flushed and dropped by then, and nothing
+        else would tell a restart that the tail is stale. What is truncated while we write was replaced by entries
+        that the shared log has just got, and does not let go in the same round.
+        """
+        if self.private is not None:
+            await self.private.trim(self.dropped.index, self.private_last)

@@ -1,0 +1,428 @@
+"""One replica of one tablet: its core, the log, the rows, and the clients that wait.
+
+The replica turns events into changes of its own memory and into work for the server's round (rounds.py): hard state
+to persist, entries to write, messages to send. It never waits. What must be durable before an answer leaves:
+
+    a vote, or an acknowledgement in a new term    the hard state
+    an acknowledgement of entries                  the entries, in the shared log
+    a client's answer                              the entry on a majority, and applied here
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+
+from ebla.actors import errors
+from ebla.actors.messages import ReplicaReport, RowBatch
+from ebla.actors.messages.raft import (
+    Answer,
+    HardState,
+    Request,
+)
+from ebla.actors.replication.configuration import Configuration
+from ebla.actors.tablet.engine.apply import Rows
+from ebla.actors.tablet.engine.batches import decode_batch
+from ebla.actors.tablet.engine.core import (
+    LEADER,
+    Effects,
+    GroupCore,
+    Offer,
+    Pending,
+    Send,
+)
+from ebla.actors.tablet.engine.log import Slot, TabletLog
+from ebla.actors.tablet.engine.log_time import LogTime
+from ebla.actors.tablet.engine.records import ConsensusState, Superblock
+from ebla.actors.tablet.engine.tally import Tally
+from ebla.actors.tablet.engine.waits import Waits, release
+from ebla.storage.errors import Corruption, EblaError, InvalidArgument
+from ebla.storage.logs.entries import (
+    ALTER,
+    CHECKPOINT,
+    CONFIG,
+    EXPIRE,
+    NO_OP,
+    WRITE,
+    Entry,
+    Position,
+    make_entry,
+)
+from ebla.storage.rows import alteration
+from ebla.storage.tablets.results import Answer as Stored
+from ebla.storage.tablets.tablet_store import TabletSnapshot
+
+T = TypeVar("T")
+
+RUNNING, FAILED, DELETED = "running", "failed", "deleted"
+SENDS_MAX = 8  # rounds of messages that one event may lead to
+APPLY_ENTRIES_MAX = 256  # per turn, so that one tablet's replay does not hold up the others
+
+_decode_configuration = msgspec.msgpack.Decoder(Configuration).decode
+_decode_time = msgspec.msgpack.Decoder(int).decode
+
+
+@dataclass(eq=False)
+class Waiter:
+    """A client's write on its way through the log."""
+
+    term: int
+    bytes: int
+    future: asyncio.Future[Stored]
+    batch: RowBatch
+
+
+class Unwritten(msgspec.Struct):
+    """An entry that the log writer has not taken yet."""
+
+    replica: Replica
+    entry: Entry
+    previous: Position
+    slot: Slot
+    epoch: int
+
+
+@dataclass
+class Work:
+    """What a replica wants of the next round."""
+
+    hard_state: HardState | None = None
+    configuration: Configuration | None = None
+
+    @property
+    def is_some(self) -> bool:
+        return self.hard_state is not None or self.configuration is not None
+
+
+class Replica:
+    def __init__(
+        self,
+        superblock: Superblock,
+        core: GroupCore,
+        log: TabletLog,
+        rows: Rows,
+        write: Callable[[Unwritten], None],
+        monotonic: Callable[[], float],
+        tally: Tally,
+    ) -> None:
+        self.superblock = superblock
+        self.tablet = superblock.tablet
+        self.core = core
+        self.log = log
+        self.rows = rows
+        self.store = rows.store
+        self._write = write
+        self._time = LogTime(monotonic)
+        self._tally = tally
+        self.state = RUNNING
+        self.error: str | None = None
+        self.work = Work()
+        self.waiters: dict[int, Waiter] = {}
+        self.unapplied_bytes = 0
+        self.checkpoints: list[TabletSnapshot] = []  # as of checkpoint entries that were applied just now
+        self.alteration_asked = (0, 0, 0)  # term, version, index of the last that was put into the log here
+        self.expiry_asked = (0, 0)  # term, index of the last that was put into the log here
+        self.health: dict[str, str] = {}  # of the other members, while this one leads: see copy/recovery.py
+        # One flush, one move of log entries at a time; a deletion waits for both. The log lies on another disk than the rows.
+        self.upkeep = asyncio.Lock()
+        self.moving = asyncio.Lock()
+        self._offer: Offer | None = None  # what the request under way brings
+        self.hard_in_flight = False  # the round is persisting a hard state of ours
+        self.configuration_saved = -1  # index of the committed one that is on disk
+        self._batches: dict[int, RowBatch] = {}  # decoded at admission, wanted again at apply
+        self._durable_waiters = Waits()
+        self._hard_waiters: list[asyncio.Future[None]] = []
+        self._applied_waiters = Waits()
+        self.readers = Waits()  # until an index is applied, or another replica is to lead
+
+    # -- events
+
+    def is_due(self, now: float) -> bool:
+        """Whether a tick of the core would change anything."""
+        return self.state == RUNNING and now >= self.core.next_wake(now)
+
+    def propose(self, now: float, kind: int, payload: bytes) -> Entry:
+        """A new entry at the end of the log. Raises NotLeader."""
+        index, term = self.core.propose(now, kind, len(payload))
+        return self._append_own(index, term, kind, payload)
+
+    def propose_write(self, now: float, payload: bytes, batch: RowBatch) -> asyncio.Future[Stored]:
+        """The answer comes when the entry is committed and applied."""
+        entry = self.propose(now, WRITE, payload)
+        future: asyncio.Future[Stored] = asyncio.get_running_loop().create_future()
+        self.waiters[entry.index] = Waiter(entry.term, len(payload), future, batch)
+        self.unapplied_bytes += len(payload)
+        self._batches[entry.index] = batch
+        return future
+
+    def receive(self, now: float, sender: str, request: Request) -> Pending | Answer:
+        """A peer's request. A Pending is answered by `answer` once durable."""
+        self._offer = self.core.offered(request)
+        if self._offer is not None:
+            self.log.check_chain(*self._offer)
+        return self.core.receive(now, sender, request)
+
+    def absorb(self) -> None:
+        """Bring log and clients in line with what the core has just decided; keep the rest for the round."""
+        offer, self._offer = self._offer, None
+        if not self.core.quiet:
+            self._realise(self.core.take(sends=False), offer)
+
+    def take_sends(self) -> list[Send]:
+        """What the core wants sent now; nothing while a hard state that it may rest on is not yet durable."""
+        found: list[Send] = []
+        for _ in range(SENDS_MAX):
+            if self.work.hard_state is not None or (self.core.mute and self.core.quiet):
+                break
+            effects = self.core.take()
+            self._realise(effects, None)
+            found.extend(effects.sends)
+            if not effects.sends:
+                break
+        return found
+
+    def _realise(self, effects: Effects, offer: Offer | None) -> None:
+        if effects.truncate_from is not None:
+            self._truncate(effects.truncate_from)
+        if effects.appended is not None:
+            assert offer is not None, (self.tablet, self.core.story())
+            first, last = effects.appended
+            for entry in offer.entries:
+                if first <= entry.index <= last:
+                    self._append(entry)
+        if effects.noop is not None:
+            index, term = effects.noop
+            self._append_own(index, term, NO_OP, b"")
+        if effects.configured is not None:
+            index, term, payload = effects.configured
+            self._append_own(index, term, CONFIG, payload)
+        if effects.became is not None:
+            self._tally.became(effects.became)
+            if effects.became != LEADER:
+                self._abandon_clients()
+        if effects.hard_state is not None:
+            self.work.hard_state = effects.hard_state
+        if effects.configuration is not None:
+            self.work.configuration = effects.configuration
+
+    def validate(self) -> None:
+        """Raise AssertionError, with the core's story, if what must always hold does not. Called between events."""
+        if self.state != RUNNING:
+            return
+        core, log, store = self.core, self.log, self.store
+        core.validate()
+        last, flushed, applied = log.last.index, store.flushed.index, store.applied.index
+        seen = (self.tablet, last, flushed, applied, core.commit_index, core.durable_index)
+        assert last == core.last_index and log.last.term == core.log.last_term, (seen, self.story())
+        assert flushed <= applied <= core.commit_index, (seen, self.story())
+        assert flushed <= core.durable_index, (seen, self.story())
+        assert core.role == LEADER or not self.waiters, (seen, self.story())
+        assert all(applied < index <= last for index in self.waiters), (seen, self.story())
+        assert self.unapplied_bytes == sum(each.bytes for each in self.waiters.values()), (seen, self.story())
+
+    def story(self) -> str:
+        """The last events of the core in words, for error messages."""
+        return self.core.story()
+
+    # -- waiting for durability
+
+    def hard_state_durable(self) -> asyncio.Future[None] | None:
+        """What an answer must wait for, if the hard state that it rests on is not yet on disk."""
+        if self.work.hard_state is None and not self.hard_in_flight:
+            return None
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._hard_waiters = [*(each for each in self._hard_waiters if not each.done()), future]
+        return future
+
+    def entries_durable(self, index: int) -> asyncio.Future[None] | None:
+        return None if index <= self.core.durable_index else self._durable_waiters.until(index)
+
+    def applied(self, index: int) -> asyncio.Future[None] | None:
+        return None if index <= self.store.applied.index else self._applied_waiters.until(index)
+
+    def take_hard_waiters(self) -> list[asyncio.Future[None]]:
+        waiters, self._hard_waiters = self._hard_waiters, []
+        return waiters
+
+    def on_durable(self, written: Unwritten) -> None:
+        """The log writer has synced this entry, and all before it."""
+        self.core.durable(written.entry.index, written.entry.term, written.epoch)
+        self._durable_waiters.come_to(self.core.durable_index)
+
+    # -- applying
+
+    def apply(self) -> bool:
+        """Apply what is committed and durable here; True if more is left for another turn."""
+        first = self.store.applied.index + 1
+        target = min(self.core.commit_index, self.core.durable_index)
+        if target < first:
+            return False
+        last = min(target, first + APPLY_ENTRIES_MAX - 1)
+        for entry in self.log.cached(first, last) or self.log.load(first, last):
+            self._apply(entry)
+        self._applied_waiters.come_to(last)
+        self.readers.come_to(last)
+        self.log.uncache(self.core.all_replicated_index, self.store.applied.index)
+        return last < target
+
+    def _apply(self, entry: Entry) -> None:
+        outcome: Stored | EblaError | None = None
+        if entry.kind == WRITE:
+            batch = self._batches.pop(entry.index, None) or self._decoded(entry, decode_batch)
+            outcome = self.rows.apply(entry, batch)
+            self._tally.rows_applied += len(batch.keys)
+        elif entry.kind == CONFIG:
+            self.work.configuration = self._decoded(entry, _decode_configuration)
+        elif entry.kind == ALTER:
+            self._alter(entry)
+        elif entry.kind == EXPIRE:
+            self.store.results.expire(self._decoded(entry, _decode_time))
+        self.store.applied = entry.position
+        if entry.kind == CHECKPOINT:
+            self.checkpoints.append(self.store.snapshot())
+        waiter = self.waiters.pop(entry.index, None)
+        if waiter is not None:
+            self._answer(waiter, entry.term, outcome)
+
+    def _alter(self, entry: Entry) -> None:
+        try:
+            self.rows.alter(self._decoded(entry, alteration.decode), entry.payload)
+        except InvalidArgument as error:
+            raise Corruption(f"tablet {self.tablet} cannot go on here: {error}") from error
+
+    def _decoded(self, entry: Entry, decode: Callable[[bytes], T]) -> T:
+        """No leader proposes what it cannot read: what it means cannot be guessed, so the replica stops."""
+        try:
+            return decode(entry.payload)
+        except msgspec.MsgspecError as error:
+            raise Corruption(
+                f"entry {entry.index} of tablet {self.tablet} cannot be read: {error}"
+            ) from error
+
+    def _answer(self, waiter: Waiter, term: int, outcome: Stored | EblaError | None) -> None:
+        self.unapplied_bytes -= waiter.bytes
+        if waiter.future.done():
+            return  # whoever asked has given up
+        if waiter.term != term or outcome is None:
+            waiter.future.set_exception(self._unknown())
+        elif isinstance(outcome, EblaError):
+            waiter.future.set_exception(outcome)
+        else:
+            waiter.future.set_result(outcome)
+            return
+        waiter.future.exception()  # looked at, so that asyncio does not complain if its time ran out meanwhile
+
+    # -- ends
+
+    def fail(self, error: EblaError) -> None:
+        """Stop serving: the data cannot be believed. The server and its other replicas go on."""
+        if self.state == RUNNING:
+            self.state, self.error = FAILED, str(error)
+        self._release_all()
+
+    def close(self) -> None:
+        self.state = DELETED
+        self._release_all()
+
+    def _release_all(self) -> None:
+        self.work = Work()
+        self._abandon_clients()
+        self._durable_waiters.end()
+        self._applied_waiters.end()
+        release(self.take_hard_waiters())
+
+    # -- views
+
+    def require_running(self) -> None:
+        if self.state == FAILED:
+            raise errors.ReplicaFailed(
+                f"the replica of tablet {self.tablet} failed here: {self.error}; another replica serves",
+                tablet=self.tablet,
+                reason=self.error,
+            )
+        if self.state != RUNNING:
+            raise errors.TabletNotFound(f"tablet {self.tablet} is not on this server", tablet=self.tablet)
+
+    @property
+    def leads(self) -> bool:
+        return self.state == RUNNING and self.core.role == LEADER
+
+    def consensus(self) -> ConsensusState:
+        return ConsensusState(self.core.hard_state, self.core.committed_configuration)
+
+    def facts(self) -> tuple[object, ...]:
+        """What the master wants to hear about at once when it changes."""
+        core = self.core
+        configuration = core.committed_configuration.order, core.configuration.order
+        version = self.rows.schema.version
+        health = tuple(self.health.items()) if self.leads else ()
+        return (self.state, core.term, core.role, core.leader, configuration, version, health, core.apart)
+
+    def leader_address(self) -> str | None:
+        leader = self.core.leader and self.core.configuration.peer(self.core.leader)
+        return leader.address if leader else None
+
+    def not_leader(self) -> errors.NotLeader:
+        leader = self.leader_address()
+        message = f"this replica of tablet {self.tablet} does not lead; " + (
+            f"{leader} does" if leader else "no leader is known, try again"
+        )
+        return errors.NotLeader(message, tablet=self.tablet, leader=leader, term=self.core.term)
+
+    def report(self) -> ReplicaReport:
+        core = self.core
+        return ReplicaReport(
+            tablet=self.tablet,
+            state=self.state,
+            role=core.shown_role,
+            term=core.term,
+            leader=core.leader,
+            configuration=core.committed_configuration,
+            schema_version=self.rows.schema.version,
+            last_index=core.last_index,
+            commit_index=core.commit_index,
+            applied_index=self.store.applied.index,
+            flushed_index=self.store.flushed.index,
+            rows_bytes=self.store.size_bytes,
+            error=self.error or core.apart,
+            health=dict(self.health) if self.leads else {},
+            pending=None if core.configuration == core.committed_configuration else core.configuration,
+        )
+
+    # -- helpers
+
+    def _append_own(self, index: int, term: int, kind: int, payload: bytes) -> Entry:
+        previous = self.log.last
+        assert index == previous.index + 1, (self.tablet, index, previous, self.core.story())
+        entry = make_entry(self.tablet, previous, term, kind, self._time.next_us(term, previous), payload)
+        self._append(entry)
+        return entry
+
+    def _append(self, entry: Entry) -> None:
+        previous = self.log.last
+        self._write(Unwritten(self, entry, previous, self.log.append(entry), self.core.log.epoch))
+
+    def _truncate(self, from_index: int) -> None:
+        self.log.truncate(from_index)
+        for index in [i for i in self.waiters if i >= from_index]:
+            self._answer(self.waiters.pop(index), -1, None)
+        for index in [i for i in self._batches if i >= from_index]:
+            del self._batches[index]
+
+    def _abandon_clients(self) -> None:
+        """No longer the leader: what waits may still be committed by the next one."""
+        waiters, self.waiters = self.waiters, {}
+        for waiter in waiters.values():
+            self._answer(waiter, -1, None)
+        self._batches.clear()
+        self.readers.end()
+
+    def _unknown(self) -> errors.OutcomeUnknown:
+        return errors.OutcomeUnknown(
+            f"leadership of tablet {self.tablet} changed while the write was under way; "
+            "send it again with the same request id"
+        )

@@ -1,0 +1,234 @@
+"""The rounds of a tablet server: one loop that drives every replica.
+
+A round takes the work of all replicas that something happened to, persists their hard states in one commit, posts
+their messages (one envelope per peer server), and applies what has become committed. Beside it the log writer syncs
+the new entries of all tablets, one shared-log commit at a time: while one is on its way to the disk, the next
+gathers. Messages with entries leave in parallel with the leader's own sync; a follower's acknowledgement waits for
+its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from ebla.actors.replication.configuration import Peer
+from ebla.actors.tablet.engine.identity import Identity
+from ebla.actors.tablet.engine.links import Link
+from ebla.actors.tablet.engine.records import ConsensusState
+from ebla.actors.tablet.engine.replica import (
+    DELETED,
+    RUNNING,
+    Replica,
+    Unwritten,
+    Work,
+)
+from ebla.actors.tablet.engine.tally import CONSENSUS, SHARED_LOG, Tally
+from ebla.actors.tablet.engine.waits import Bell, release
+from ebla.actors.world import World
+from ebla.storage.directories.records import RecordStore
+from ebla.storage.environment import Change
+from ebla.storage.errors import Corruption, DiskFull
+from ebla.storage.logs.shared_log import SharedLog
+from ebla.storage.tablets.tablet_store import TabletSnapshot
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+DISK_FULL_PAUSE_S = 0.5
+
+
+class Rounds:
+    def __init__(
+        self,
+        world: World,
+        identity: Identity,
+        shared: SharedLog,
+        consensus: RecordStore[ConsensusState],
+        on_checkpoint: Callable[[Replica, TabletSnapshot], None],
+    ) -> None:
+        self.world = world
+        self.identity = identity
+        self.shared = shared
+        self.consensus = consensus
+        self.on_checkpoint = on_checkpoint
+        self.tally = Tally()
+        self.disk_full = False
+        self.unwritten_bytes = 0
+        self.synced_seq = shared.next_seq  # everything below is on disk
+        self._links: dict[tuple[str, str], Link] = {}
+        self.touched: dict[str, Replica] = {}  # since maintenance last took them
+        self._dirty: dict[str, Replica] = {}
+        self._wake = Bell()
+        self._unwritten: list[Unwritten] = []
+        self._write_wake = Bell()
+
+    def start(self) -> None:
+        self.world.spawn(self._run(), "rounds")
+        self.world.spawn(self._write_log(), "log writer")
+
+    def step(self, replica: Replica, event: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        """Feed one event to a replica. Its log and its clients follow at once, and it takes part in the next round.
+
+        Every event of a core comes through here, so that none of the three is forgotten. An event that raises changes
+        nothing.
+        """
+        outcome = event(*arguments, **named)
+        replica.absorb()
+        if self.world.validates:
+            replica.validate()
+        self.touch(replica)
+        return outcome
+
+    def touch(self, replica: Replica) -> None:
+        """The replica takes part in the next round."""
+        self._dirty[replica.tablet] = self.touched[replica.tablet] = replica
+        self._wake.ring()
+
+    def write(self, unwritten: Unwritten) -> None:
+        """Have the log writer sync this entry: a follower's at once, a leader's when the round has sent it to the
+        followers, for they have the longer way."""
+        self._unwritten.append(unwritten)
+        self.unwritten_bytes += len(unwritten.entry.payload)
+        if unwritten.replica.leads:
+            self.touch(unwritten.replica)
+        else:
+            self._write_wake.ring()
+
+    # -- the round
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.heard()
+            replicas = [replica for replica in self._dirty.values() if replica.state == RUNNING]
+            self._dirty.clear()
+            unsaved = [replica for replica in replicas if replica.work.is_some]
+            if unsaved:
+                await self._persist(unsaved)
+            self._send(replicas)
+            if self._unwritten:
+                self._write_wake.ring()
+                await self.world.clock.sleep(0)  # the disk is at work while entries are applied
+            for replica in replicas:
+                self._apply(replica)
+
+    async def _persist(self, replicas: list[Replica]) -> None:
+        """Hard states, and configurations that were committed, durable before anything that follows from them."""
+        waiting = []
+        for replica in replicas:
+            replica.work = Work()
+            replica.hard_in_flight = True
+            waiting.append((replica, replica.take_hard_waiters()))
+        await self.world.faults.here("tablet.hard_state.before_commit")
+        await self._commit(replicas)
+        await self.world.faults.here("tablet.hard_state.after_commit")
+        for replica, waiters in waiting:
+            replica.hard_in_flight = False
+            if replica.work.hard_state is None:
+                waiters.extend(replica.take_hard_waiters())
+            release(waiters)
+
+    async def _commit(self, replicas: list[Replica]) -> None:
+        """A full disk holds up votes and terms until there is space: nothing may leave without them. What a replica is that
+        was deleted meanwhile is no longer for it to say: its tombstone may have voted since."""
+        while True:
+            states = [(each, each.consensus()) for each in replicas if each.state != DELETED]
+            batch: list[Change] = [self.consensus.put(each.tablet, state) for each, state in states]
+            if not batch:
+                return
+            began = self.world.clock.monotonic()
+            try:
+                await self.consensus.environment.commit(batch)
+            except DiskFull:
+                self.world.faults.reached("tablet.hard_state.disk_full")
+                await self.world.clock.sleep(DISK_FULL_PAUSE_S)
+                continue
+            self.tally.syncs[CONSENSUS].add(self.world.clock.monotonic() - began)
+            for replica, state in states:
+                replica.configuration_saved = state.configuration.index
+            return
+
+    def _send(self, replicas: list[Replica]) -> None:
+        links: dict[tuple[str, str], Link] = {}
+        for replica in replicas:
+            if replica.state != RUNNING:
+                continue
+            for send in replica.take_sends():
+                peer = replica.core.configuration.peer(send.peer)
+                if peer is not None:
+                    link = self._link(peer)
+                    link.post(replica, send)
+                    links[peer.address, peer.uuid] = link
+            if replica.work.hard_state is not None:
+                self.touch(replica)
+        for link in links.values():
+            link.pump()
+
+    def _link(self, peer: Peer) -> Link:
+        key = (peer.address, peer.uuid)
+        link = self._links.get(key)
+        if link is None:
+            link = self._links[key] = Link(self.world, self.identity, peer, self.step)
+        return link
+
+    def _apply(self, replica: Replica) -> None:
+        if replica.state != RUNNING:
+            return
+        try:
+            more = replica.apply()
+        except Corruption as error:
+            replica.fail(error)
+            for snapshot in replica.checkpoints:
+                snapshot.close()
+            replica.checkpoints.clear()
+            return
+        for snapshot in replica.checkpoints:
+            self.on_checkpoint(replica, snapshot)
+        replica.checkpoints.clear()
+        if more:
+            self.touch(replica)
+
+    # -- the log writer
+
+    async def _write_log(self) -> None:
+        while True:
+            await self._write_wake.heard()
+            batch = self._take_unwritten()
+            first_seq = self.shared.reserve(len(batch))
+            for seq, unwritten in enumerate(batch, first_seq):
+                unwritten.slot.seq = seq
+            await self._sync(first_seq, batch)
+            self.synced_seq = first_seq + len(batch)
+            last: dict[str, Unwritten] = {}
+            for unwritten in batch:
+                self.unwritten_bytes -= len(unwritten.entry.payload)
+                last[unwritten.replica.tablet] = unwritten
+            for unwritten in last.values():
+                if unwritten.replica.state == RUNNING:
+                    self.step(unwritten.replica, unwritten.replica.on_durable, unwritten)
+
+    def _take_unwritten(self) -> list[Unwritten]:
+        """Entries of deleted replicas are not wanted: behind the place where a copy begins they would be taken for its."""
+        taken, self._unwritten = self._unwritten, []
+        wanted = [unwritten for unwritten in taken if unwritten.replica.state != DELETED]
+        if len(wanted) < len(taken):
+            self.unwritten_bytes -= sum(len(u.entry.payload) for u in taken if u.replica.state == DELETED)
+        return wanted
+
+    async def _sync(self, first_seq: int, batch: list[Unwritten]) -> None:
+        entries = [(u.replica.tablet, u.entry, u.previous) for u in batch]
+        while True:
+            await self.world.faults.here("tablet.log.before_commit")
+            began = self.world.clock.monotonic()
+            try:
+                await self.shared.append(first_seq, entries)
+            except DiskFull:
+                # Nothing was written. The entries stay unacknowledged here; admission refuses new ones meanwhile.
+                self.disk_full = True
+                self.world.faults.reached("tablet.log.disk_full")
+                await self.world.clock.sleep(DISK_FULL_PAUSE_S)
+                continue
+            self.disk_full = False
+            self.tally.syncs[SHARED_LOG].add(self.world.clock.monotonic() - began)
+            await self.world.faults.here("tablet.log.after_commit")
+            return

@@ -1,0 +1,125 @@
+"""The space on the disks of a tablet server: measured twice a second, told to masters and operators, kept in reserve.
+
+    writes        refused (DiskFull) where less than the reserve is left on the disk of the log, or on that of the tablet's rows.
+                  Nothing of such a write is in any log, so that it is surely not applied
+    new replicas  refused likewise; masters are told that this server takes none
+    everything    else goes on: reads, votes, flushes and deletions live on the reserve
+
+Only a disk that fills faster than it is measured, or that others fill, is met by a commit (rounds.py): what waits in the log
+then may still be applied.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from ebla.actors.world import World
+from ebla.storage.errors import DiskFull
+from ebla.storage.logs import shared_log
+from ebla.storage.space import DiskSpace
+from ebla.storage.tablets import tablet_store
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 0.5
+USED_EVERY = 20  # of so many looks one is at what the files occupy: that costs a walk
+
+
+class Usage(NamedTuple):
+    """What a heartbeat tells of the disks."""
+
+    used_bytes: int
+    disks: tuple[DiskSpace, ...]
+    takes_data: bool
+
+
+class Space:
+    def __init__(self, world: World, reserve_bytes: int) -> None:
+        self.world = world
+        self.reserve_bytes = reserve_bytes
+        self.disks: Sequence[DiskSpace] = ()
+        self._low: dict[str, DiskSpace] = {}  # those of them with less than the reserve, by directory
+        self.used_bytes = 0
+
+    async def start(self) -> None:
+        await self._measure()
+        await self._measure_used()
+        self.world.spawn(self._watch(), "disk space")
+
+    async def _watch(self) -> None:
+        looks = 0
+        while True:
+            await self.world.clock.sleep(LOOK_S)
+            await self._measure()
+            looks += 1
+            if looks % USED_EVERY == 0:
+                await self._measure_used()
+
+    async def _measure(self) -> None:
+        self.disks = await self.world.disk.space()
+        self._low = {disk.path: disk for disk in self.disks if disk.free_bytes < self.reserve_bytes}
+
+    async def _measure_used(self) -> None:
+        self.used_bytes = await self.world.disk.used_bytes()
+
+    def usage(self) -> Usage:
+        return Usage(self.used_bytes, tuple(self.disks), self.takes_data)
+
+    @property
+    def takes_data(self) -> bool:
+        """Whether there is a disk with space for a further replica."""
+        return self.world.disk.takes_data() and self._short_of_tablets() is None
+
+    @property
+    def full(self) -> bool:
+        """Whether no write at all is taken."""
+        return self._low_at(shared_log.PATH) is not None
+
+    def full_disks(self, *, met: bool) -> tuple[str, ...]:
+        """Their directories. `met`: a commit to the log has met a full disk just now."""
+        found = dict.fromkeys(self._low)
+        if met:
+            found[self.world.disk.place_of(shared_log.PATH)] = None
+        return tuple(found)
+
+    def require_for_write(self, tablet: str) -> None:
+        """Raises DiskFull."""
+        disk = self._low_at(shared_log.PATH) or self._low_at(tablet_store.path_of(tablet))
+        if disk is not None:
+            raise self._refusal(disk, "the write was not applied", "send the write again")
+
+    def require_for_tablet(self) -> None:
+        """Raises DiskFull."""
+        disk = self._short_of_tablets()
+        if disk is not None:
+            raise self._refusal(disk, "no further replica can be made there", "try again")
+
+    def _refusal(self, disk: DiskSpace, what: str, then: str) -> DiskFull:
+        return DiskFull(
+            f"{self.world.address} has {disk.free_bytes >> 20} MiB left under {disk.path}, and keeps "
+            f"{self.reserve_bytes >> 20} MiB in reserve: {what}. Free space there, then {then}",
+            path=disk.path,
+        )
+
+    def _low_at(self, path: str) -> DiskSpace | None:
+        return self._low.get(self.world.disk.place_of(path)) if self._low else None
+
+    def _short_of_tablets(self) -> DiskSpace | None:
+        """The disk that keeps a new tablet away: that of the logs, or, where all data directories are short of space, one
+        of these."""
+        data = self.disks[1:]
+        full = data and all(disk.path in self._low for disk in data)
+        return self._low_at(shared_log.PATH) or (data[0] if full else None)
+
+
+@contextlib.contextmanager
+def put_off() -> Iterator[None]:
+    """Around what a start would bring to an end, and what a full disk puts off: to the next start, or until a tombstone is
+    finished (lifecycle/deletion.py). Reads do not wait for it."""
+    try:
+        yield
+    except DiskFull as error:
+        log.warning("put off: %s", error)

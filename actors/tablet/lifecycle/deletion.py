@@ -1,0 +1,250 @@
+"""How a replica goes: to a tombstone, which remembers and votes, or for good.
+
+tombstone   its server left the configuration, or a copy is about to take its place. The six steps of the seed:
+            1 the replica stops, and votes and is told of as a tombstone at once; 2, 3 the quarantine gets its superblock; 4 the superblock says deleted, where the log
+            ended, and where the data goes: from here on it is a tombstone; 5 the quarantine gets term and vote; 6 log and
+            rows move there. What a crash interrupts behind step 4 is finished at the start
+for good    its table was dropped, or its tablet replaced: superblock "deleting" first, then rows, log, term and vote,
+            superblock; a crash between any two is finished at the start. Only the master's evidence starts it
+
+Whatever fails half-way (a full disk) leaves nothing open: the same request, sent again, is carried out; of a tombstone nobody has
+to send it, what is left to do is tried again every RETRY_S.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import msgspec
+
+from ebla.actors import errors
+from ebla.actors import messages as m
+from ebla.actors.replication.configuration import Configuration
+from ebla.actors.tablet.engine.records import ConsensusState
+from ebla.actors.tablet.engine.replica import (
+    RUNNING,
+    Replica,
+)
+from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle
+from ebla.actors.tablet.lifecycle.tombstones import Stone
+from ebla.storage.errors import DiskFailed, StorageError
+from ebla.storage.logs.entries import Position
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 5.0
+WAITS_S = 5.0  # less than callers wait
+
+
+class Deletion:
+    """`end_copy` ends a copy of the tablet to here, if there is one, and waits for that."""
+
+    def __init__(self, lifecycle: Lifecycle) -> None:
+        self.lifecycle = lifecycle
+        self.end_copy: Callable[[str], Awaitable[None]] | None = None
+        self.world = lifecycle.world
+
+    def start(self) -> None:
+        self.world.spawn(self._finish_all(), "unfinished tombstones")
+
+    async def _finish_all(self) -> None:
+        while True:
+            await self.world.clock.sleep(RETRY_S)
+            for stone in list(self.lifecycle.stones.values()):
+                if not (stone.durable and stone.finished) and not self.lifecycle.in_transition(stone.tablet):
+                    await self._finish(stone)
+
+    async def _finish(self, stone: Stone) -> None:
+        """Nobody else would: it is told of as the tombstone that was asked for."""
+        async with self.lifecycle.transition(stone.tablet):
+            if self.lifecycle.stones.get(stone.tablet) is not stone:
+                return
+            try:
+                await self.entomb(stone.tablet, stone.superblock.reason)
+            except DiskFailed:
+                raise
+            except StorageError as error:
+                if str(error) != stone.trouble:  # told once, not every RETRY_S
+                    log.warning("tablet %s is not set aside yet: %s", stone.tablet, error)
+                stone.trouble = str(error)
+
+    # -- what the master asks for
+
+    async def delete(self, request: m.DeleteTabletRequest) -> None:
+        """Durable when it returns. Absent is ok, and so is what is done already. What is to go for good serves as before
+        until its mark is durable. What is to be a tombstone stops first, because its last position stands in the mark; from
+        there on it votes as one, and a start before the mark brings the replica back with these votes. What is a tombstone already
+        stays one, whatever the request stands on."""
+        lifecycle, tablet = self.lifecycle, request.tablet
+        async with self._turn(tablet):
+            if not request.tombstone:
+                await self._end_copy(tablet)
+                await self._for_good(tablet)
+            elif lifecycle.superblock(tablet) is not None:
+                self._require_excluded(request)
+                await self._end_copy(tablet)
+                self._require_excluded(request)
+                await self.entomb(tablet, request.reason, request.configuration_unsafe)
+        if tablet not in lifecycle.all():
+            lifecycle.forget_transition(tablet)
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, tablet: str) -> AsyncIterator[None]:
+        """The transition. What hangs there may hang for days; whoever asks asks again, and must not leave a call behind each time."""
+        lock = self.lifecycle.transition(tablet)
+        await self._in_time(lock.acquire(), f"tablet {tablet} is being made, copied or deleted")
+        try:
+            yield
+        finally:
+            lock.release()
+
+    async def _end_copy(self, tablet: str) -> None:
+        """One whose disk hangs ends when that answers."""
+        if self.end_copy is not None:
+            await self._in_time(self.end_copy(tablet), f"the copy of tablet {tablet} is to end")
+
+    async def _in_time(self, act: Awaitable[object], what: str) -> None:
+        try:
+            async with self.world.clock.timeout(WAITS_S):
+                await act
+        except TimeoutError:
+            raise errors.Unavailable(
+                f"{what} on {self.world.address}, and waits for its disk; ask again"
+            ) from None
+
+    def _require_excluded(self, request: m.DeleteTabletRequest) -> None:
+        """Evidence is a configuration at least as new as ours, without us. Of a tombstone none is asked."""
+        tablet, index, unsafe = request.tablet, request.configuration_index, request.configuration_unsafe
+        if self.lifecycle.state_of(tablet) == m.DELETED:
+            return
+        known, order = self._configuration(request), (unsafe, -2 if index is None else index)
+        if known.order > order or (known.order == order and known.peer(self.lifecycle.me)):
+            raise errors.ConfigurationMoved(
+                f"tablet {tablet} has configuration {known.index} here; the request stands on {index}",
+                tablet=tablet,
+                found=known.index,
+            )
+
+    def _configuration(self, request: m.DeleteTabletRequest) -> Configuration:
+        """The committed one; or, if it has us, the one that is not committed yet, unless a leader of a later term has said that it
+        is not adding us: then that leader's log does not have it, and it never will be committed."""
+        replica = self.lifecycle.replicas.get(request.tablet)
+        if replica is None:
+            state = self.lifecycle.consensus_of(request.tablet)
+            return Configuration(()) if state is None else state.configuration
+        core = replica.core
+        committed, active = core.committed_configuration, core.configuration
+        if active == committed or active.peer(self.lifecycle.me) is None:
+            return committed
+        return committed if core.log.term_at(active.index) < request.term else active
+
+    # -- tombstones
+
+    async def entomb(self, tablet: str, reason: str, unsafe: int = 0) -> Stone:
+        """The caller holds the transition. Durable when it returns: it is a tombstone, its data in quarantine. `unsafe`: how often a
+        configuration was forced, as whoever asks knows."""
+        stone = self.lifecycle.stones.get(tablet)
+        if stone is None:
+            stone = await self._stop(tablet, reason, unsafe)
+        elif unsafe > stone.superblock.unsafe:
+            await self._supersede(stone, unsafe)
+        if not stone.durable:
+            await self._mark(stone, reason)
+        if not stone.finished:
+            await self.lifecycle.finish(stone)
+        return stone
+
+    async def _supersede(self, stone: Stone, unsafe: int) -> None:
+        """A tombstone asks nobody, so what it was told it must remember."""
+        stone.superseded(unsafe)
+        told = msgspec.structs.replace(stone.superblock, unsafe=unsafe)
+        if stone.durable:
+            await self.lifecycle.superblocks.save(stone.tablet, told)
+        stone.superblock = told
+
+    async def _stop(self, tablet: str, reason: str, unsafe: int) -> Stone:
+        """Step 1. Nothing that it acknowledged lies behind the end of its log; of one that did not come up nobody knows
+        where that is."""
+        lifecycle = self.lifecycle
+        replica = lifecycle.replicas.get(tablet)
+        superblock = lifecycle.superblock(tablet)
+        assert superblock is not None, tablet
+        last: Position | None = replica.log.last if replica else None
+        durable = lifecycle.consensus_of(tablet)  # none of a damaged one: it does not vote
+        consensus = replica.consensus() if replica else durable
+        name = f"{tablet}-{self.world.clock.wall_us()}"
+        mark = max(superblock.unsafe, unsafe, replica.core.committed_mark if replica else 0)
+        marked = msgspec.structs.replace(
+            superblock, state=m.DELETED, last=last, quarantine=name, reason=reason, unsafe=mark
+        )
+        stone = lifecycle.stones[tablet] = lifecycle.stone(marked, consensus, durable)
+        lifecycle.replicas.pop(tablet, None)
+        lifecycle.broken.pop(tablet, None)
+        if replica is not None:
+            await self._close(replica, keep=replica.state == RUNNING)
+        return stone
+
+    async def _close(self, replica: Replica, *, keep: bool) -> None:
+        """Stop it and let go of its files. What is only in memory or in the shared log goes along, as far as possible:
+        nothing stands on it."""
+        replica.close()
+        self.lifecycle.on_closing(replica.tablet)
+        async with replica.upkeep, replica.moving:  # a flush or a move under way
+            if keep:
+                try:
+                    await replica.store.flush()
+                    await replica.log.move(self.lifecycle.rounds.synced_seq)
+                except DiskFailed:
+                    raise
+                except StorageError as error:
+                    log.warning("the last of tablet %s is not kept: %s", replica.tablet, error)
+            await replica.store.close()
+            if replica.log.private is not None:
+                await replica.log.private.environment.close()
+
+    async def _mark(self, stone: Stone, reason: str) -> None:
+        """Steps 2 to 4. A quarantine without a superblock that names it is dropped at the start."""
+        lifecycle, superblock = self.lifecycle, stone.superblock
+        await self.world.faults.here("tablet.entomb.before_mark")
+        consensus = ConsensusState(stone.hard_state, stone.configuration)
+        await lifecycle.quarantine.add(
+            superblock.quarantine,
+            superblock.tablet,
+            superblock.table_name,
+            msgspec.msgpack.encode(superblock),
+            msgspec.msgpack.encode(consensus),
+            reason,
+            self.world.clock.wall_us(),
+            superblock.last.index if superblock.last else 0,
+        )
+        await self.world.faults.here("tablet.entomb.after_quarantine")
+        await lifecycle.superblocks.save(stone.tablet, superblock)
+        stone.durable = True
+        await self.world.faults.here("tablet.entomb.after_mark")
+
+    # -- for good
+
+    async def _for_good(self, tablet: str) -> None:
+        lifecycle = self.lifecycle
+        replica = lifecycle.replicas.get(tablet)
+        superblock = replica.superblock if replica else lifecycle.superblock(tablet)
+        if superblock is None:
+            return
+        marked = msgspec.structs.replace(superblock, state="deleting")
+        await self.world.faults.here("tablet.delete.before_mark")
+        await lifecycle.superblocks.save(tablet, marked)
+        await self.world.faults.here("tablet.delete.after_mark")
+        lifecycle.note_removed(tablet)
+        stone = lifecycle.stones.pop(tablet, None)
+        if stone is not None:
+            async with stone.turn:  # a vote under way must not bring the record back
+                stone.ended = True
+        if replica is not None:
+            del lifecycle.replicas[tablet]
+            await self._close(replica, keep=False)
+        await lifecycle.remove(tablet)
+        lifecycle.broken.pop(tablet, None)
+        if stone is not None and not stone.finished:
+            lifecycle.quarantine.give_up(stone.superblock.quarantine)

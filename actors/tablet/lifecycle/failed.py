@@ -1,0 +1,51 @@
+"""A replica whose data could not be loaded: it is there, it says why it failed, and it does nothing else.
+
+It is kept and reported, never taken for absent: what it held may be needed, and its votes must not be forgotten.
+"""
+
+from __future__ import annotations
+
+from ebla.actors import errors
+from ebla.actors.messages import ReplicaReport
+from ebla.actors.replication.configuration import Configuration
+
+
+class Broken:
+    state = "failed"
+    leads = False
+
+    def __init__(
+        self, tablet: str, error: str, configuration: Configuration | None, *, forgetful: bool
+    ) -> None:
+        """`forgetful`: its votes are not known any more."""
+        self.tablet = tablet
+        self.error = error
+        self.forgetful = forgetful
+        self.configuration = configuration or Configuration(())
+
+    def facts(self) -> tuple[object, ...]:
+        return (self.state, self.error)
+
+    def refusal(self) -> errors.ReplicaFailed:
+        return errors.ReplicaFailed(
+            f"the replica of tablet {self.tablet} failed here: {self.error}; another replica serves",
+            tablet=self.tablet,
+            reason=self.error,
+        )
+
+    def report(self) -> ReplicaReport:
+        return ReplicaReport(
+            tablet=self.tablet,
+            state=self.state,
+            role="follower",
+            term=0,
+            leader=None,
+            configuration=self.configuration,
+            schema_version=0,
+            last_index=0,
+            commit_index=0,
+            applied_index=0,
+            flushed_index=0,
+            rows_bytes=0,
+            error=self.error,
+        )

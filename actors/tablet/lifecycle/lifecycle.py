@@ -1,0 +1,427 @@
+"""How a replica comes to be on this server, and comes back at start. How it goes: deletion.py; how it is copied: copy/copies.py.
+
+create   consensus state, then empty data, then the superblock: from that commit on the replica exists
+load     superblocks say what there is, and each is brought to an end that was interrupted:
+
+            ready      comes up on its own; a damaged one comes up failed, and so does one whose schema this version cannot use
+            deleted    a tombstone; what was to go to quarantine goes
+            copying    back to a tombstone, which votes with what the replica had before
+            deleting   is deleted to the end
+            failed     is failed
+
+       A full disk puts off what this would write: a server that starts on one serves what it has
+
+Whatever fails half-way (a full disk) leaves nothing open: the same request, sent again, is carried out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import msgspec
+
+from ebla.actors import errors
+from ebla.actors import messages as m
+from ebla.actors.replication.configuration import Configuration
+from ebla.actors.tablet.engine.apply import Rows, codec_of
+from ebla.actors.tablet.engine.core import Replication, Voter
+from ebla.actors.tablet.engine.log import TabletLog
+from ebla.actors.tablet.engine.log_index import LogIndex
+from ebla.actors.tablet.engine.records import (
+    ConsensusState,
+    Superblock,
+)
+from ebla.actors.tablet.engine.replica import (
+    FAILED,
+    Replica,
+)
+from ebla.actors.tablet.engine.rounds import Rounds
+from ebla.actors.tablet.engine.space import put_off
+from ebla.actors.tablet.lifecycle import bootstrap
+from ebla.actors.tablet.lifecycle.failed import Broken
+from ebla.actors.tablet.lifecycle.tombstones import Stone
+from ebla.actors.tablet.options import TabletServerOptions
+from ebla.actors.world import World
+from ebla.storage.directories.records import RecordStore
+from ebla.storage.errors import Corruption, Damaged, EblaError, InvalidArgument
+from ebla.storage.logs import private_log
+from ebla.storage.logs.entries import START
+from ebla.storage.logs.shared_log import SharedLog
+from ebla.storage.rows import alteration, checksum
+from ebla.storage.schema import TableSchema
+from ebla.storage.tablets import tablet_store
+from ebla.storage.tablets.quarantine import Quarantine
+from ebla.storage.tablets.tablet_store import TabletStore
+
+REMOVED_MAX = 100_000  # ids of tablets that were deleted for good, since the start
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a replica is put together from."""
+
+    rows: Rows
+    log: TabletLog
+    index: LogIndex
+
+
+class Lifecycle:
+    """`on_closing` is told before a replica's files are closed."""
+
+    def __init__(
+        self,
+        world: World,
+        options: TabletServerOptions,
+        me: str,
+        replication: Replication,
+        replicas: dict[str, Replica],
+        superblocks: RecordStore[Superblock],
+        consensus: RecordStore[ConsensusState],
+        shared: SharedLog,
+        rounds: Rounds,
+        quarantine: Quarantine,
+        on_closing: Callable[[str], None],
+    ) -> None:
+        self.world = world
+        self.options = options
+        self.me = me
+        self.replication = replication
+        self.replicas = replicas
+        self.superblocks = superblocks
+        self.consensus = consensus
+        self.shared = shared
+        self.rounds = rounds
+        self.quarantine = quarantine
+        self.on_closing = on_closing
+        self.broken: dict[str, Broken] = {}
+        self.stones: dict[str, Stone] = {}
+        self._removed: dict[str, None] = {}
+        self._transitions: dict[str, asyncio.Lock] = {}
+
+    # -- what there is
+
+    def all(self) -> dict[str, Replica | Broken | Stone]:
+        return {**self.stones, **self.broken, **self.replicas}
+
+    def state_of(self, tablet: str) -> str:
+        held = self.all().get(tablet) if tablet not in self.replicas else self.replicas[tablet]
+        return m.DOES_NOT_EXIST if held is None else held.state
+
+    def pending(self) -> dict[str, Configuration]:
+        """Of each replica whose configuration is not committed, as far as it knows."""
+        cores = [replica.core for replica in self.replicas.values()]
+        return {
+            core.tablet: core.configuration
+            for core in cores
+            if core.configuration != core.committed_configuration
+        }
+
+    def was_removed(self, tablet: str) -> bool:
+        return tablet in self._removed
+
+    def note_removed(self, tablet: str) -> None:
+        self._removed[tablet] = None
+        if len(self._removed) > REMOVED_MAX:
+            del self._removed[next(iter(self._removed))]
+
+    def consensus_of(self, tablet: str) -> ConsensusState | None:
+        """None if there is none, or if it is damaged: then its votes are forgotten."""
+        try:
+            return self.consensus.get(tablet)
+        except Corruption:
+            return None
+
+    def superblock(self, tablet: str) -> Superblock | None:
+        """What to mark as being deleted; a damaged superblock is replaced by one that says only that."""
+        try:
+            return self.superblocks.get(tablet)
+        except Corruption:
+            return Superblock(tablet, "", "", TableSchema((), ()), 0)
+
+    # -- start
+
+    async def load(self) -> None:
+        ready: list[Superblock] = []
+        for name, superblock in self.superblocks.all():
+            if isinstance(superblock, Corruption):
+                self._break(name, superblock)
+            elif superblock.state == "deleting":
+                with put_off():
+                    await self.remove(name)
+            elif superblock.state == "failed":
+                self._break(name, Damaged(superblock.reason))
+            elif superblock.state in (m.DELETED, m.COPYING):
+                await self._load_stone(superblock)
+            else:
+                ready.append(superblock)
+        with put_off():
+            await self.quarantine.keep_only(
+                {stone.superblock.quarantine: None for stone in self.stones.values()}
+            )
+        tails = {block.tablet: bootstrap.Tail(block.tablet, block.since_seq) for block in ready}
+        privates: dict[str, private_log.PrivateLog | None] = {}
+        for tablet, tail in tails.items():
+            try:
+                privates[tablet] = await bootstrap.open_private(self.world.disk, tail)
+            except (Corruption, Damaged) as error:
+                self._break(tablet, error)
+        bootstrap.gather(self.shared.recover(), tails)
+        for superblock in ready:
+            tablet = superblock.tablet
+            if tablet in self.broken:
+                continue
+            private = privates[tablet]
+            try:
+                self.add(await self._load(superblock, private, tails.pop(tablet)))
+            except (Corruption, Damaged, InvalidArgument) as error:
+                if private is not None:
+                    await private.environment.close()
+                self._break(tablet, error)
+
+    async def _load_stone(self, superblock: Superblock) -> None:
+        try:
+            consensus = self.consensus.get(superblock.tablet)
+        except Corruption as error:
+            self._break(superblock.tablet, error)
+            return
+        if superblock.state == m.COPYING:
+            superblock = msgspec.structs.replace(superblock, state=m.DELETED)
+            await self.world.faults.here("tablet.start.before_undo")
+            with put_off():
+                await self.superblocks.save(superblock.tablet, superblock)
+        stone = self.stones[superblock.tablet] = self.stone(superblock, consensus, consensus)
+        stone.durable = True
+        with put_off():
+            await self.finish(stone)
+
+    def _break(self, tablet: str, error: EblaError) -> None:
+        consensus = self.consensus_of(tablet)
+        known = consensus.configuration if consensus else None
+        self.broken[tablet] = Broken(tablet, str(error), known, forgetful=consensus is None)
+
+    async def _load(
+        self, superblock: Superblock, private: private_log.PrivateLog | None, tail: bootstrap.Tail
+    ) -> Replica:
+        tablet = superblock.tablet
+        consensus = self.consensus.get(tablet)
+        if consensus is None:
+            raise Damaged(f"the consensus metadata of tablet {tablet} is missing: its votes are forgotten")
+        superblock = await self._match(superblock, private)
+        parts = await self.put_together(superblock, private, tail)
+        return self.replica(superblock, consensus, parts)
+
+    async def put_together(
+        self,
+        superblock: Superblock,
+        private: private_log.PrivateLog | None,
+        tail: bootstrap.Tail,
+    ) -> Parts:
+        """Rows and log, checked against each other. Raises Corruption, Damaged, InvalidArgument; then the rows are closed."""
+        store = await TabletStore.open(self.world.disk, superblock.tablet, create=False)
+        try:
+            log, index = bootstrap.rebuild(
+                superblock.tablet, self.world.disk, self.shared, private, tail, store.flushed
+            )
+            return Parts(_rows(superblock, store), log, index)
+        except BaseException:
+            await store.close()
+            raise
+
+    async def _match(self, superblock: Superblock, private: private_log.PrivateLog | None) -> Superblock:
+        """Raises Damaged if there was a private log, and is none: what it held was acknowledged."""
+        if private is None and superblock.private_log:
+            raise Damaged(f"the log of tablet {superblock.tablet} is gone; rebuild the replica from a peer")
+        if private is None or superblock.private_log:
+            return superblock
+        noted = msgspec.structs.replace(superblock, private_log=True)
+        with put_off():  # its making was interrupted
+            await self.superblocks.save(superblock.tablet, noted)
+        return noted
+
+    async def _note_private_log(self, replica: Replica) -> None:
+        """Durable when it returns: a start without that log is damage. Once it is made, and before anything is in it. It stands in
+        the superblock, since the disk of the rows may hang. Raises AlreadyInProgress where the superblock is about to change."""
+        tablet = replica.tablet
+        if self.replicas.get(tablet) is not replica:
+            return  # it goes into quarantine, and nothing stands on it
+        if self.in_transition(tablet):
+            raise errors.AlreadyInProgress(f"tablet {tablet} is being copied or deleted", tablet=tablet)
+        noted = msgspec.structs.replace(replica.superblock, private_log=True)
+        await self.superblocks.save(tablet, noted)
+        replica.superblock = noted
+
+    # -- create
+
+    async def create(self, request: m.CreateTabletRequest) -> Replica:
+        """Idempotent. Durable when it returns: the replica exists, with term, vote and configuration."""
+        tablet = request.tablet
+        request.schema.validate()
+        codec_of(request.schema)
+        if request.configuration.peer(self.me) is None:
+            raise InvalidArgument(f"server {self.me} is not in the configuration of tablet {tablet}")
+        async with self.transition(tablet):
+            existing = self.replicas.get(tablet)
+            if existing is not None:
+                return existing
+            if tablet in self.broken:
+                raise self.broken[tablet].refusal()
+            if tablet in self.stones:
+                raise errors.IllegalState(
+                    f"tablet {tablet} was here before and is a tombstone; its leader copies it",
+                    tablet=tablet,
+                    state=self.stones[tablet].state,
+                )
+            consensus = ConsensusState(self.replication.first_hard_state(), request.configuration)
+            superblock = Superblock.of(request, self.shared.next_seq)
+            if self.superblock(tablet) is not None:
+                await self.remove(tablet)  # a deletion that a full disk held up
+            await self.world.faults.here("tablet.create.before_consensus")
+            await self.consensus.save(tablet, consensus)
+            await self.world.faults.here("tablet.create.before_data")
+            store = await TabletStore.open(self.world.disk, tablet, create=True)
+            try:
+                if store.flushed != START:
+                    raise Damaged(
+                        f"tablet {tablet} has data here but no superblock", path=store.environment.path
+                    )
+                await self.world.faults.here("tablet.create.before_superblock")
+                await self.superblocks.save(tablet, superblock)
+            except BaseException:
+                await store.close()
+                raise
+            await self.world.faults.here("tablet.create.after_superblock")
+            log = TabletLog(tablet, self.world.disk, self.shared)
+            parts = Parts(_rows(superblock, store), log, LogIndex(0, 0))
+            replica = self.replica(superblock, consensus, parts)
+            self.add(replica)
+            return replica
+
+    # -- failure
+
+    async def abandon(self, below_seq: int) -> None:
+        """Durable when it returns: whoever is failed and may need entries of the shared log below this stays failed.
+        Their entries would help to understand them, but must not fill the disk; and a voter that came back without
+        what it acknowledged could help to lose it."""
+        for replica in list(self.replicas.values()):
+            needed_seq = replica.log.oldest_shared_seq()
+            if replica.state == FAILED and needed_seq is not None and needed_seq < below_seq:
+                await self._abandon(replica.tablet, replica.error or "")
+        for broken in list(self.broken.values()):
+            await self._abandon(broken.tablet, broken.error)
+
+    async def _abandon(self, tablet: str, reason: str) -> None:
+        if self._as_ready(tablet) is None:  # nobody waits for a deletion that hangs with its disk
+            return
+        async with self.transition(tablet):
+            superblock = self._as_ready(tablet)
+            if superblock is not None:
+                marked = msgspec.structs.replace(superblock, state="failed", reason=reason)
+                await self.world.faults.here("tablet.abandon.before_mark")
+                await self.superblocks.save(tablet, marked)
+                await self.world.faults.here("tablet.abandon.after_mark")
+
+    def _as_ready(self, tablet: str) -> Superblock | None:
+        """The superblock of a replica that a start would bring up."""
+        try:
+            superblock = self.superblocks.get(tablet)
+        except Corruption:
+            return None
+        return superblock if superblock is not None and superblock.state == "ready" else None
+
+    # -- the ends of what was interrupted
+
+    async def remove(self, tablet: str) -> None:
+        """Everything that the mark "deleting" stands for."""
+        disk = self.world.disk
+        await disk.remove(tablet_store.path_of(tablet))
+        await self.world.faults.here("tablet.delete.after_data")
+        await disk.remove(private_log.path_of(tablet))
+        await self.world.faults.here("tablet.delete.after_log")
+        await self.consensus.environment.commit([self.consensus.delete(tablet)])
+        await self.world.faults.here("tablet.delete.after_consensus")
+        await self.superblocks.environment.commit([self.superblocks.delete(tablet)])
+        await self.world.faults.here("tablet.delete.after_superblock")
+
+    async def finish(self, stone: Stone) -> None:
+        """Set aside the data of a tombstone, or remove what an unfinished copy left. Nothing is there if it is done."""
+        tablet, quarantine = stone.tablet, stone.superblock.quarantine
+        if quarantine:
+            await self.quarantine.finish(quarantine, tablet)
+        else:
+            await self.world.disk.remove(tablet_store.path_of(tablet))
+            await self.world.disk.remove(private_log.path_of(tablet))
+        stone.finished = True
+        await self.world.faults.here("tablet.entomb.after_data")
+
+    # -- helpers
+
+    def transition(self, tablet: str) -> asyncio.Lock:
+        """Held by whoever makes, copies or deletes the replica."""
+        return self._transitions.setdefault(tablet, asyncio.Lock())
+
+    def in_transition(self, tablet: str) -> bool:
+        lock = self._transitions.get(tablet)
+        return lock is not None and lock.locked()
+
+    def forget_transition(self, tablet: str) -> None:
+        if not self.in_transition(tablet):
+            self._transitions.pop(tablet, None)
+
+    def stone(
+        self, superblock: Superblock, consensus: ConsensusState | None, durable: ConsensusState | None
+    ) -> Stone:
+        """`durable`: what is on disk of `consensus`. A replica without a record of votes never existed, so it gave none."""
+        none = ConsensusState(self.replication.first_hard_state(), Configuration(()))
+        state, saved = consensus or none, durable or none
+        made = Stone(superblock, state.configuration, self._voter(superblock, state, saved))
+        made.faults = self.world.faults
+        return made
+
+    def renew(self, stone: Stone, superblock: Superblock, state: ConsensusState) -> None:
+        """It is another by now, all of which is durable."""
+        stone.superblock, stone.configuration = superblock, state.configuration
+        stone.voter, stone.error = self._voter(superblock, state, state), None
+
+    def _voter(self, superblock: Superblock, state: ConsensusState, durable: ConsensusState) -> Voter:
+        last = superblock.last
+        return self.replication.voter(
+            state.hard_state,
+            durable.hard_state,
+            (last.index, last.term) if last else None,
+            max(state.configuration.unsafe, superblock.unsafe),
+        )
+
+    def replica(self, superblock: Superblock, consensus: ConsensusState, parts: Parts) -> Replica:
+        core = self.replication.core(
+            superblock.tablet,
+            consensus.hard_state,
+            consensus.configuration,
+            parts.index,
+            parts.rows.store.flushed.index,
+        )
+        parts.log.faults = self.world.faults
+        rounds, clock = self.rounds, self.world.clock
+        made = Replica(superblock, core, parts.log, parts.rows, rounds.write, clock.monotonic, rounds.tally)
+        made.configuration_saved = consensus.configuration.index
+        parts.log.on_private = partial(self._note_private_log, made)
+        return made
+
+    def add(self, replica: Replica) -> None:
+        self.replicas[replica.tablet] = replica
+        self.rounds.step(replica, replica.require_running)
+
+
+def _rows(superblock: Superblock, store: TabletStore) -> Rows:
+    """With the schema that the flushed rows are of. Raises InvalidArgument, Corruption."""
+    seed = checksum.seed(superblock.tablet)
+    if store.alteration is None:
+        return Rows(store, codec_of(superblock.schema), seed)
+    try:
+        altered = alteration.decode(store.alteration)
+    except msgspec.MsgspecError as error:
+        path = store.environment.path
+        raise Corruption(f"the alteration in {path} cannot be read: {error}", path=path) from error
+    return Rows(store, codec_of(altered.schema), seed, altered.dropped)

@@ -1,0 +1,123 @@
+"""What stays of a replica that was deleted, or is still being copied: it has no rows and no log, but remembers.
+
+    memory      term, vote and the last position that it had stay for ever: a server that forgot them could help to elect
+                a leader that lacks what it acknowledged
+    votes       as a replica whose log ends at that position; durable before the answer leaves. One that does not know where
+                its log ended does not vote
+    silence     it takes no entries: what it says of itself makes the leader copy the tablet here, if it should be here, and have
+                it copied elsewhere if the copy gets no further
+
+Source: seed 000 (DELETED, COPYING); Kudu's tombstoned voting (kudu.md A8).
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from ebla.actors.messages import DELETED, ReplicaReport
+from ebla.actors.messages.peers import Answer, HardState, Request
+from ebla.actors.replication.configuration import Configuration
+from ebla.actors.replication.health import (
+    COPY_STALLED,
+    TABLET_COPYING,
+    TABLET_DELETED,
+)
+from ebla.actors.tablet.engine.core import Voter
+from ebla.actors.tablet.engine.records import (
+    ConsensusState,
+    Superblock,
+)
+from ebla.actors.world import Faults, NoFaults
+from ebla.storage.directories.records import RecordStore
+from ebla.storage.errors import DiskFull
+
+
+class Stone:
+    """`durable`: its superblock is on disk. `finished`: its data has been set aside, or removed. `stalls_at`: when its copy will
+    have stood still for too long."""
+
+    leads = False
+
+    def __init__(self, superblock: Superblock, configuration: Configuration, voter: Voter) -> None:
+        self.superblock = superblock
+        self.configuration = configuration
+        self.voter = voter
+        self.faults: Faults = NoFaults()
+        self.durable = self.finished = False
+        self.stalls_at = float("inf")
+        self.ended = False  # it is a replica by now, or gone for good
+        self.error: str | None = None
+        self.trouble = ""  # why its data could not be set aside, when that was tried last
+        self.turn = asyncio.Lock()  # one vote at a time; and none while it becomes a replica
+
+    @property
+    def tablet(self) -> str:
+        return self.superblock.tablet
+
+    @property
+    def state(self) -> str:
+        return self.superblock.state
+
+    def refusal(self, now: float) -> str:
+        if self.state == DELETED:
+            return TABLET_DELETED
+        return COPY_STALLED if now > self.stalls_at else TABLET_COPYING
+
+    async def receive(
+        self, now: float, request: Request, consensus: RecordStore[ConsensusState]
+    ) -> Answer | None:
+        """Durable before it answers: term and vote. None where only a replica could answer: at once, since heartbeats of
+        other tablets travel with it."""
+        if not self.voter.asks_vote(request):
+            self.voter.receive(now, request)
+            return None
+        async with self.turn:
+            if self.ended:
+                return None
+            answer, _ = self.voter.receive(now, request)
+            try:
+                await self.save(consensus)
+            except DiskFull:
+                return None  # asked again, it answers when there is space
+            return None if self.ended else answer
+
+    async def save(self, consensus: RecordStore[ConsensusState]) -> None:
+        """Durable when it returns: what it may never forget. The caller holds the turn."""
+        state = self.voter.unsaved
+        if state is not None:
+            await self.faults.here("tablet.tombstone_vote.before_commit")
+            await consensus.save(self.tablet, ConsensusState(state, self.configuration))
+            await self.faults.here("tablet.tombstone_vote.after_commit")
+            self.voter.saved(state)
+
+    def superseded(self, unsafe: int) -> None:
+        """So often a configuration was forced, by now without this server: it helps no side that does not know."""
+        self.voter.unsafe = max(self.voter.unsafe, unsafe)
+
+    @property
+    def hard_state(self) -> HardState:
+        return self.voter.hard_state
+
+    # -- views
+
+    def facts(self) -> tuple[object, ...]:
+        return (self.state, self.configuration.index, self.error)
+
+    def report(self) -> ReplicaReport:
+        last = self.superblock.last
+        index = last.index if last else 0
+        return ReplicaReport(
+            tablet=self.tablet,
+            state=self.state,
+            role="follower",
+            term=self.hard_state.term,
+            leader=None,
+            configuration=self.configuration,
+            schema_version=0,
+            last_index=index,
+            commit_index=0,
+            applied_index=0,
+            flushed_index=0,
+            rows_bytes=0,
+            error=self.error,
+        )

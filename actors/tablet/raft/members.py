@@ -1,0 +1,264 @@
+"""The members of a tablet are changed, by its leader; or, when a majority is lost for good, by a survivor.
+
+    change    one configuration from another, compare-and-set on the committed one, answered when it is committed. What is in
+              force already is answered at once, so a request may be repeated for as long as its outcome is unknown
+    force     a voter makes itself the leader of what is kept. It asks the others that are kept first: none may hold more than
+              it does, or know of a leader. What it has forced and not yet committed it may be asked for again; or for fewer, if
+              one of those has died meanwhile
+
+The rules themselves are Raft's (raft/membership.py); here are the requests, and the waiting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ebla.actors import errors
+from ebla.actors import messages as m
+from ebla.actors.messages import peers
+from ebla.actors.messages.raft import (
+    FORCED,
+    VoteReply,
+    VoteRequest,
+)
+from ebla.actors.messages.repair import ADD, MODIFY, REMOVE
+from ebla.actors.replication.configuration import (
+    VOTER,
+    Configuration,
+    Peer,
+)
+from ebla.actors.tablet.engine.identity import Identity
+from ebla.actors.tablet.engine.replica import RUNNING, Replica
+from ebla.actors.tablet.engine.rounds import Rounds
+from ebla.actors.tablet.raft import election, membership
+from ebla.actors.tablet.raft.core import RaftCore
+from ebla.actors.world import World
+from ebla.storage.errors import EblaError, InvalidArgument
+
+TIMEOUT_S_MAX = 30.0
+FORCE_S = 10.0  # for what was forced to be committed
+ASK_S = 3.0  # for a peer to say what it holds
+ANY_TERM = 1 << 62  # asked for a pre-vote in this term, a peer compares nothing but the logs
+
+
+def raft_of(replica: Replica) -> RaftCore:
+    """Raises InvalidArgument for a tablet whose members another protocol changes."""
+    if not isinstance(replica.core, RaftCore):
+        raise InvalidArgument(
+            f"tablet {replica.tablet} does not use Raft; ask the master to change its members"
+        )
+    return replica.core
+
+
+# -- changes -------------------------------------------------------------------------------------------------
+
+
+async def change(
+    world: World, rounds: Rounds, replica: Replica, request: m.ChangeMembersRequest
+) -> m.MembersReply:
+    """Raises NotLeader, Unavailable (not yet), OutcomeUnknown (not known to be committed), ConfigurationMoved,
+    AlreadyInProgress, InvalidArgument."""
+    replica.require_running()
+    core, changes = raft_of(replica), request.changes
+    check(changes)
+    if core.role != "leader":
+        raise replica.not_leader()
+    now = world.clock.monotonic()
+    core.read_index(now)  # one that is no leader any more, or not yet, may not know what is committed
+    committed = core.committed_configuration
+    if all(in_force(committed, change) for change in changes):
+        return m.MembersReply(replica.tablet, committed)
+    require_unmoved(replica, request.configuration_index, request.configuration_unsafe)
+    wanted = changed(committed, changes)
+    index, term = rounds.step(replica, core.propose_configuration, now, wanted)
+    await _applied(world, replica, index, min(request.timeout_s, TIMEOUT_S_MAX))
+    committed = core.committed_configuration
+    if core.term != term and not all(in_force(committed, change) for change in changes):
+        raise errors.OutcomeUnknown(
+            f"another replica leads tablet {replica.tablet} since its members were to be changed: that was replaced, or undone; "
+            "look again",
+            address=world.address,
+        )
+    return m.MembersReply(replica.tablet, committed)
+
+
+def check(changes: Sequence[m.MemberChange]) -> None:
+    uuids = [change.peer.uuid for change in changes]
+    if not changes or len(dict.fromkeys(uuids)) != len(uuids):
+        raise InvalidArgument(f"name each member that changes once, and one at least; got {uuids}")
+    for change in changes:
+        if change.kind not in (ADD, REMOVE, MODIFY):
+            raise InvalidArgument(f"a change is {ADD!r}, {REMOVE!r} or {MODIFY!r}, not {change.kind!r}")
+
+
+def in_force(configuration: Configuration, change: m.MemberChange) -> bool:
+    """An added pre-voter may have been promoted since."""
+    present, wanted = configuration.peer(change.peer.uuid), change.peer
+    if change.kind == REMOVE:
+        return present is None
+    if present is None:
+        return False
+    if change.kind == MODIFY:
+        return present == wanted
+    return present.address == wanted.address and (
+        (present.member, present.promote) == (wanted.member, wanted.promote)
+        or (present.member == VOTER and wanted.promote)
+    )
+
+
+def changed(configuration: Configuration, changes: Sequence[m.MemberChange]) -> Configuration:
+    """Raises InvalidArgument for what cannot be done to it, whatever the rules are."""
+    peers = {peer.uuid: peer for peer in configuration.peers}
+    for change in changes:
+        wanted = change.peer
+        if in_force(configuration, change):
+            continue
+        if change.kind == ADD:
+            if wanted.uuid in peers:
+                raise InvalidArgument(f"{peers[wanted.uuid]} is a member already; modify it instead")
+            peers[wanted.uuid] = wanted
+        elif change.kind == REMOVE:
+            del peers[wanted.uuid]
+        elif wanted.uuid in peers:
+            peers[wanted.uuid] = wanted
+        else:
+            raise InvalidArgument(f"{wanted.uuid} is no member of {list(peers)}; add it instead")
+    return msgspec.structs.replace(configuration, peers=tuple(peers.values()))
+
+
+def require_unmoved(replica: Replica, index: int | None, unsafe: int) -> None:
+    found = replica.core.committed_configuration
+    if index is not None and (unsafe, index) != found.order:
+        raise errors.ConfigurationMoved(
+            f"the committed configuration of tablet {replica.tablet} is that of index {found.index}{_marked(found.unsafe)}, not of "
+            f"{index}{_marked(unsafe)}; look again",
+            tablet=replica.tablet,
+            found=found.index,
+        )
+
+
+def _marked(unsafe: int) -> str:
+    return f" (forced, {unsafe} so far)" if unsafe else ""
+
+
+async def _applied(world: World, replica: Replica, index: int, timeout_s: float) -> None:
+    """Raises OutcomeUnknown: the entry is in the log, and may be committed by others."""
+    what = f"the change of tablet {replica.tablet}'s members, at index {index},"
+    waiting = replica.applied(index)
+    if waiting is not None:
+        try:
+            async with world.clock.timeout(timeout_s):
+                await waiting
+        except TimeoutError:
+            raise errors.OutcomeUnknown(
+                f"{what} was not committed within {timeout_s:g} s and may be later; look again",
+                address=world.address,
+            ) from None
+    if replica.state != RUNNING:
+        raise errors.OutcomeUnknown(
+            f"the replica at {world.address} is {replica.state}; {what} may be committed by the others",
+            address=world.address,
+        )
+
+
+# -- the last resort -----------------------------------------------------------------------------------------
+
+
+async def force(
+    world: World, rounds: Rounds, identity: Identity, replica: Replica, request: m.UnsafeChangeRequest
+) -> m.MembersReply:
+    """Raises Unavailable (a leader may live, or a kept member does not answer), OutcomeUnknown (forced, and not committed),
+    ConfigurationMoved, InvalidArgument."""
+    _require_unmoved(replica, request)
+    core = raft_of(replica)
+    if not _is_pending(core, request.keep):  # or else it is asked for again, and only waited for
+        _require_forcible(replica, request)
+        kept = [peer for peer in core.committed_configuration.peers if peer.uuid in request.keep]
+        others = [peer for peer in kept if peer.uuid != core.me]
+        terms = [await _ask(world, identity, replica, peer) for peer in others]
+        _require_unmoved(replica, request)  # after the wait
+        _require_forcible(replica, request)
+        rounds.step(
+            replica,
+            core.force_configuration,
+            world.clock.monotonic(),
+            request.keep,
+            request.reason,
+            above_term=max(terms, default=0),
+        )
+    forced = core.configuration
+    try:
+        await _applied(world, replica, forced.index, FORCE_S)
+    except errors.OutcomeUnknown as error:
+        if replica.state != RUNNING:
+            raise
+        raise _uncommitted(replica, forced) from error
+    if core.committed_configuration.order < forced.order:
+        raise replica.not_leader()
+    return m.MembersReply(replica.tablet, core.committed_configuration)
+
+
+def _is_pending(core: RaftCore, keep: Sequence[str]) -> bool:
+    """Whether exactly this was forced here, and is not committed yet."""
+    forced = core.configuration.unsafe > core.committed_configuration.unsafe
+    return forced and sorted(peer.uuid for peer in core.configuration.peers) == sorted(keep)
+
+
+def _uncommitted(replica: Replica, forced: Configuration) -> EblaError:
+    """One that was to be kept has died since it was asked, for example. Nobody else may be kept in its place unasked: what only
+    it holds would be lost."""
+    others = ", ".join(peer.address for peer in forced.peers if peer.uuid != replica.core.me)
+    return errors.OutcomeUnknown(
+        f"the configuration that was forced on tablet {replica.tablet} is not committed: too few of {others} have taken it within "
+        f"{FORCE_S:g} s; it is when they do, and if they are lost, too, force one that keeps fewer"
+    )
+
+
+def _require_unmoved(replica: Replica, request: m.UnsafeChangeRequest) -> None:
+    replica.require_running()
+    require_unmoved(replica, request.configuration_index, request.configuration_unsafe)
+
+
+def _require_forcible(replica: Replica, request: m.UnsafeChangeRequest) -> None:
+    if not request.reason:
+        raise InvalidArgument("say for what reason a configuration is forced; it is kept in the server's log")
+    core = raft_of(replica)
+    membership.forced(core.committed_configuration, core.configuration, request.keep, core.me)
+
+
+async def _ask(world: World, identity: Identity, replica: Replica, peer: Peer) -> int:
+    """The peer's term, 0 if it has no replica. Raises what keeps us from leading it."""
+    log = replica.core.log
+    request = VoteRequest(
+        ANY_TERM, replica.core.me, log.last_index, log.last_term, pre_vote=True, unsafe=replica.core.mark
+    )
+    envelope = identity.envelope(peer.uuid, ((replica.tablet, request),))
+    try:
+        reply = await world.network.call(peer.address, "replicate", envelope, peers.EnvelopeReply, ASK_S)
+    except EblaError as error:
+        identity.failed(error)
+        raise errors.Unavailable(
+            f"{peer.address} is to be kept and does not answer ({error}); try again, or do not keep it"
+        ) from error
+    if not identity.answered(reply):
+        raise errors.Unavailable(f"{peer.address} runs on an old copy of its directory; do not keep it")
+    answer = reply.answers[0]
+    if not isinstance(answer, VoteReply):
+        return 0
+    if answer.reason == election.LEADER_ALIVE:
+        raise errors.Unavailable(
+            f"{peer.address} heard of a leader of tablet {replica.tablet} a moment ago; change the members there, or, if "
+            "nobody leads, try again in some seconds"
+        )
+    if answer.reason == FORCED:
+        raise InvalidArgument(
+            f"{peer.address} knows that a configuration was forced on tablet {replica.tablet}, which {world.address} does "
+            "not; ask that one to lead"
+        )
+    if answer.reason == election.LOG_BEHIND:
+        raise InvalidArgument(
+            f"{peer.address} holds more of tablet {replica.tablet} than {world.address} does; ask that one to lead"
+        )
+    return answer.term

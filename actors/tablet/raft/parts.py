@@ -1,0 +1,59 @@
+"""What the tablet server needs to make replicas that use Raft: the engine's `Replication`."""
+
+from __future__ import annotations
+
+from ebla.actors.messages.raft import HardState
+from ebla.actors.replication.configuration import Configuration
+from ebla.actors.tablet.engine.log_index import LogIndex
+from ebla.actors.tablet.options import TabletServerOptions
+from ebla.actors.tablet.raft.core import RaftCore
+from ebla.actors.tablet.raft.events import RaftLimits
+from ebla.actors.tablet.raft.tombstone import Tombstone
+from ebla.actors.world import World
+
+
+class Raft:
+    def __init__(self, world: World, me: str, options: TabletServerOptions) -> None:
+        self.world = world
+        self.me = me
+        self.limits = RaftLimits(
+            heartbeat_s=options.raft_heartbeat_s,
+            election_s_min=options.election_s_min,
+            lease_s=options.lease_s,
+            append_bytes_max=options.append_bytes_max,
+        )
+
+    def first_hard_state(self) -> HardState:
+        return HardState()
+
+    def core(
+        self,
+        tablet: str,
+        hard_state: HardState,
+        configuration: Configuration,
+        log: LogIndex,
+        commit_index: int,
+    ) -> RaftCore:
+        return RaftCore(
+            tablet,
+            self.me,
+            hard_state,
+            configuration,
+            log,
+            self.limits,
+            self.world.random,
+            self.world.clock.monotonic(),
+            commit_index=commit_index,
+        )
+
+    def voter(
+        self, hard_state: HardState, durable: HardState, last: tuple[int, int] | None, unsafe: int
+    ) -> Tombstone:
+        now = self.world.clock.monotonic()
+        return Tombstone(hard_state, last, self.limits.election_s_min, now, durable=durable, unsafe=unsafe)
+
+    def copied(self, own: HardState, source: str, term: int, *, knows_end: bool) -> HardState:
+        """The higher term; a vote of ours is forgotten only with a term that is over (seed 000). A replica that does not know
+        where its log ended may have voted for the leader of this very term."""
+        merged = HardState(term) if term > own.term else own
+        return merged if knows_end or merged != HardState(term) else HardState(term, source)

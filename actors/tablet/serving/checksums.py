@@ -1,0 +1,89 @@
+"""Digests of a replica at one log index, so that replicas can be compared under full load.
+
+The leader puts a checkpoint entry into the log. Every replica, when it applies that entry, pins a snapshot and
+digests it beside the event loop; whoever compares asks each replica for its digest of that index.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from ebla.actors import errors
+from ebla.actors.messages import ChecksumQuery, ChecksumReply
+from ebla.actors.tablet.engine.replica import Replica
+from ebla.actors.tablet.serving.scans import digest
+from ebla.actors.world import World
+from ebla.storage.errors import Corruption, DiskFailed, InvalidArgument, StorageError
+from ebla.storage.tablets.tablet_store import TabletSnapshot
+
+KEPT_MAX = 64  # digests kept a server; the oldest go first
+
+
+class Checksums:
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self._digests: dict[tuple[str, int], asyncio.Future[ChecksumReply]] = {}
+
+    def applied(self, replica: Replica, snapshot: TabletSnapshot) -> None:
+        """The replica has just applied a checkpoint; `snapshot` is its state then."""
+        index = snapshot.position.index
+        while len(self._digests) >= KEPT_MAX:
+            oldest = next(iter(self._digests))
+            future = self._digests.pop(oldest)
+            if not future.done():
+                future.cancel()
+        future = self._digests[replica.tablet, index] = asyncio.get_running_loop().create_future()
+        self.world.spawn(self._digest(replica, index, snapshot, future), f"digest of {replica.tablet}")
+
+    async def answer(self, replica: Replica, query: ChecksumQuery) -> ChecksumReply:
+        """The digest at the checkpoint `index`; waits for the replica to get there. Raises Unavailable if it does not in time,
+        AlreadyInProgress if it is still reading then."""
+        try:
+            async with self.world.clock.timeout(query.timeout_s):
+                waiting = replica.applied(query.index)
+                if waiting is not None:
+                    await waiting
+                replica.require_running()
+                future = self._digests.get((query.tablet, query.index))
+                if future is None:
+                    raise InvalidArgument(
+                        f"there is no checkpoint at index {query.index}, or its digest is gone"
+                    )
+                return await asyncio.shield(future)
+        except TimeoutError:
+            applied = replica.store.applied.index
+            if applied >= query.index:
+                raise errors.AlreadyInProgress(
+                    f"the rows of tablet {query.tablet} are still being read here; ask again",
+                    tablet=query.tablet,
+                ) from None
+            raise errors.Unavailable(
+                f"tablet {query.tablet} has applied {applied} here, not yet {query.index}"
+            ) from None
+
+    async def _digest(
+        self, replica: Replica, index: int, snapshot: TabletSnapshot, future: asyncio.Future[ChecksumReply]
+    ) -> None:
+        environment = replica.store.environment
+        try:
+            rows, value = await environment.run(
+                digest, snapshot, replica.rows.seed, environment.path, future.cancelled
+            )
+        except Corruption as error:
+            replica.fail(error)
+            _refuse(future, errors.ReplicaFailed(str(error), tablet=replica.tablet, reason=str(error)))
+        except DiskFailed:
+            raise  # the server ends
+        except StorageError as error:  # the snapshot gave way, or the tablet was deleted meanwhile
+            _refuse(future, error)
+        else:
+            if not future.done():
+                future.set_result(ChecksumReply(replica.tablet, index, rows, value))
+        finally:
+            snapshot.close()
+
+
+def _refuse(future: asyncio.Future[ChecksumReply], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)
+        future.exception()  # nobody may ever ask; that is no defect

@@ -1,0 +1,122 @@
+"""What a tablet server answers to its peers: one envelope with a message to each of many replicas.
+
+An answer is given of what is here: a replica's, once what it rests on is durable; a vote of a tombstone, once it is; and where
+neither is, the word for why not. What the words lead to is the leader's business (copy/recovery.py).
+"""
+
+from __future__ import annotations
+
+from ebla.actors import errors
+from ebla.actors import messages as m
+from ebla.actors.messages import peers
+from ebla.actors.messages.peers import Answer, Request
+from ebla.actors.replication.health import (
+    DAMAGED,
+    REPLICA_FAILED,
+    TABLET_NOT_FOUND,
+    VOTES_FORGOTTEN,
+)
+from ebla.actors.tablet.engine.core import Pending
+from ebla.actors.tablet.engine.identity import Identity
+from ebla.actors.tablet.engine.links import CALL_TIMEOUT_S
+from ebla.actors.tablet.engine.records import ConsensusState
+from ebla.actors.tablet.engine.replica import (
+    RUNNING,
+    Replica,
+)
+from ebla.actors.tablet.engine.rounds import Rounds
+from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle
+from ebla.actors.tablet.lifecycle.tombstones import Stone
+from ebla.actors.tablet.raft.progress import HELD_BACK
+from ebla.actors.tablet.serving.admission import Load
+from ebla.actors.world import World, rpc
+from ebla.storage.directories.records import RecordStore
+from ebla.storage.errors import Corruption
+
+
+class PeerVerbs:
+    world: World
+    identity: Identity
+    replicas: dict[str, Replica]
+    lifecycle: Lifecycle
+    rounds: Rounds
+    consensus: RecordStore[ConsensusState]
+    load: Load
+
+    def _require(self, uuid: str) -> None:
+        raise AssertionError("the tablet server has its own")
+
+    @rpc
+    async def replicate(self, envelope: peers.Envelope) -> peers.EnvelopeReply:
+        """What must be durable before the answer leaves: see engine/replica.py."""
+        self._require(envelope.dest.uuid)
+        self.identity.receive(envelope)
+        now = self.world.clock.monotonic()
+        outcomes: list[tuple[Replica, Pending | Answer] | tuple[Stone, Request] | str] = []
+        for tablet, request in envelope.requests:
+            replica = self.replicas.get(tablet)
+            if replica is None or replica.state != RUNNING:
+                outcomes.append(self._absent(tablet, request))
+                continue
+            if _brings_entries(replica, request) and self.load.holds_back(tablet):
+                outcomes.append(HELD_BACK)
+                continue
+            try:
+                sender = envelope.source.uuid
+                outcomes.append((replica, self.rounds.step(replica, replica.receive, now, sender, request)))
+            except Corruption:
+                outcomes.append(DAMAGED)
+        answers: list[Answer | None] = []
+        refusals: list[str | None] = []
+        try:
+            async with self.world.clock.timeout(CALL_TIMEOUT_S):
+                for outcome in outcomes:
+                    answer, refusal = await self._outcome(outcome)
+                    answers.append(answer)
+                    refusals.append(refusal)
+        except TimeoutError:
+            # Nobody waits for the answer any more; while the disk hangs, such calls would pile up.
+            raise errors.Unavailable(f"the disk of {self.world.address} takes too long; try again") from None
+        self.identity.require_believed()
+        return peers.EnvelopeReply(self.identity.instance, tuple(answers), tuple(refusals))
+
+    def _absent(self, tablet: str, request: Request) -> tuple[Stone, Request] | str:
+        """What is here instead of a running replica."""
+        stone = self.lifecycle.stones.get(tablet)
+        if stone is not None:
+            return stone, request
+        if self.lifecycle.state_of(tablet) == m.DOES_NOT_EXIST:
+            return TABLET_NOT_FOUND
+        broken = self.lifecycle.broken.get(tablet)
+        return VOTES_FORGOTTEN if broken is not None and broken.forgetful else REPLICA_FAILED
+
+    async def _outcome(
+        self, outcome: tuple[Replica, Pending | Answer] | tuple[Stone, Request] | str
+    ) -> tuple[Answer | None, str | None]:
+        """The answer, or why there is none."""
+        if isinstance(outcome, str):
+            return None, outcome
+        if isinstance(outcome[0], Stone):
+            stone, request = outcome
+            answer = await stone.receive(self.world.clock.monotonic(), request, self.consensus)
+            return answer, None if answer else stone.refusal(self.world.clock.monotonic())
+        answer = await self._durable(*outcome)
+        return answer, None if answer else REPLICA_FAILED
+
+    async def _durable(self, replica: Replica, outcome: Pending | Answer) -> Answer | None:
+        waiting = replica.hard_state_durable()
+        if waiting is not None:
+            await waiting
+        if isinstance(outcome, Pending):
+            waiting = replica.entries_durable(outcome.until)
+            if waiting is not None:
+                await waiting
+        if replica.state != RUNNING:
+            return None
+        # Checked again after the waits: a newer term in the meantime makes it a refusal.
+        return replica.core.answer(outcome) if isinstance(outcome, Pending) else outcome
+
+
+def _brings_entries(replica: Replica, request: Request) -> bool:
+    offer = replica.core.offered(request)
+    return offer is not None and bool(offer.entries)

@@ -1,0 +1,262 @@
+"""Snapshot scans of one replica, block by block, and digests of it.
+
+A scanner pins one position of a replica's rows and answers in Arrow IPC blocks. It ends with its last block, when it
+is closed, or when nobody asked for `scanner_ttl_s`. Decoding, filtering and digesting run beside the event loop.
+
+    whole      only a block that reaches the end of the range says that it is the last
+    repeated   the answer to a lost request is given again; of an ended scan as long as there is room for it
+    bounded    rows are read by number and by bytes, whatever their size, and so is what one block looks at
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+import xxhash
+
+from ebla.actors import errors
+from ebla.actors.messages import ScanBlock, ScanContinue, ScanRequest
+from ebla.actors.tablet.engine.replica import Replica
+from ebla.actors.tablet.options import TabletServerOptions
+from ebla.actors.world import World, new_id
+from ebla.storage.errors import Corruption, SnapshotExpired
+from ebla.storage.predicates import expressions
+from ebla.storage.rows import checksum
+from ebla.storage.rows.rows import RowCodec
+from ebla.storage.tablets.tablet_store import TabletSnapshot
+
+DIGEST_ROWS = 8192
+READ_BYTES = 2_000_000
+READS_PER_BLOCK_MAX = 32  # a block of a scan that finds little may be empty
+READ_GROWTH = 8  # from one read of a scan with a limit to the next: some rows are overwritten or deleted
+BUSY_RETRY_S = 0.1
+
+# Last blocks of ended scans, for requests that are repeated because the answer was lost.
+ENDED_MAX = 256
+ENDED_BYTES_MAX = 32_000_000
+
+
+@dataclass
+class Scanner:
+    id: str
+    replica: Replica
+    codec: RowCodec  # as of the snapshot: the table may be altered while it is read
+    request: ScanRequest
+    snapshot: TabletSnapshot
+    predicate: expressions.Expression | None
+    read_columns: list[str]
+    start: bytes
+    left: int | None
+    used_at: float
+    read_rows: int
+    block_bytes: int
+    block: int = 0
+    last: ScanBlock | None = None
+    busy: bool = False
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The last block of a scan that has ended, and when."""
+
+    last: ScanBlock
+    at: float
+
+
+class Scans:
+    def __init__(self, world: World, options: TabletServerOptions) -> None:
+        self.world = world
+        self.options = options
+        self._open: dict[str, Scanner] = {}
+        self._ended: dict[str, Ended] = {}  # oldest first
+        self._ended_bytes = 0
+
+    @property
+    def open_count(self) -> int:
+        return len(self._open)
+
+    async def open(self, replica: Replica, request: ScanRequest) -> ScanBlock:
+        """The first block; the rest by `more`."""
+        if len(self._open) >= self.options.scanners_max:
+            raise errors.Throttled(
+                f"{self.options.scanners_max} scans are open on this server",
+                limit="scanners_max",
+                retry_after_s=0.2,
+            )
+        codec = replica.rows.codec
+        predicate = None
+        if request.predicate is not None:
+            predicate = expressions.bind(expressions.decode(request.predicate), codec.schema)
+        wanted = list(request.columns)
+        extra = [] if predicate is None else [c for c in expressions.columns(predicate) if c not in wanted]
+        scanner = Scanner(
+            id=new_id(self.world.random),
+            replica=replica,
+            codec=codec,
+            request=request,
+            snapshot=replica.store.snapshot(),
+            predicate=predicate,
+            read_columns=(wanted + extra)
+            or [codec.schema.key[0]],  # a batch without columns has no row count
+            start=request.start,
+            left=request.limit,
+            used_at=self.world.clock.monotonic(),
+            read_rows=self.options.scan_read_rows,
+            block_bytes=min(request.block_bytes, self.options.scan_block_bytes_max),
+        )
+        self._open[scanner.id] = scanner
+        return await self._next(scanner)
+
+    async def more(self, request: ScanContinue) -> ScanBlock:
+        scanner = self._open.get(request.scanner)
+        if scanner is None:
+            ended = self._ended.get(request.scanner)
+            if ended is not None and ended.last.block == request.block:
+                return ended.last
+            raise _gone()
+        if scanner.last is not None and request.block == scanner.last.block:
+            return scanner.last
+        if scanner.busy:
+            raise errors.Throttled(
+                "this scan's next block is still being read",
+                limit="one block at a time",
+                retry_after_s=BUSY_RETRY_S,
+            )
+        if request.block != scanner.block:
+            raise errors.InvalidArgument(f"block {request.block} was asked for, {scanner.block} is next")
+        return await self._next(scanner)
+
+    def close(self, scanner_id: str) -> None:
+        self._forget(scanner_id)
+        scanner = self._open.pop(scanner_id, None)
+        if scanner is not None and not scanner.busy:
+            scanner.snapshot.close()
+
+    def close_tablet(self, tablet: str) -> None:
+        for scanner in list(self._open.values()):
+            if scanner.replica.tablet == tablet:
+                self.close(scanner.id)
+
+    def expire(self) -> None:
+        """End what nobody has asked for lately."""
+        if not self._open and not self._ended:
+            return
+        now = self.world.clock.monotonic()
+        for scanner in list(self._open.values()):
+            if not scanner.busy and now - scanner.used_at > self.options.scanner_ttl_s:
+                self.close(scanner.id)
+        for scanner_id, ended in list(self._ended.items()):
+            if now - ended.at > self.options.scanner_ttl_s:
+                self._forget(scanner_id)
+
+    async def _next(self, scanner: Scanner) -> ScanBlock:
+        replica = scanner.replica
+        scanner.busy = True
+        try:
+            data, rows, following = await replica.store.environment.run(
+                read_block, scanner, replica.rows.seed
+            )
+        except Corruption as error:
+            replica.fail(error)
+            self._finish(scanner)
+            replica.require_running()
+            raise
+        except BaseException:
+            self._finish(scanner)
+            raise
+        scanner.busy = False
+        scanner.used_at = self.world.clock.monotonic()
+        block = scanner.block
+        index = scanner.snapshot.position.index
+        if following is None:
+            self._finish(scanner)
+            last = ScanBlock(None, block, data, rows, index)
+            self._remember(scanner, last)
+            return last
+        if scanner.id not in self._open:  # closed meanwhile, with rows left to read
+            self._finish(scanner)
+            replica.require_running()
+            raise _gone()
+        scanner.start = following
+        scanner.block += 1
+        scanner.last = ScanBlock(scanner.id, block, data, rows, index)
+        return scanner.last
+
+    def _finish(self, scanner: Scanner) -> None:
+        scanner.busy = False
+        self._open.pop(scanner.id, None)
+        scanner.snapshot.close()
+
+    def _remember(self, scanner: Scanner, last: ScanBlock) -> None:
+        """Nobody can ask again for the first block: the scanner's name came with it."""
+        if last.block == 0:
+            return
+        self._ended[scanner.id] = Ended(last, scanner.used_at)
+        self._ended_bytes += len(last.data)
+        while len(self._ended) > ENDED_MAX or self._ended_bytes > ENDED_BYTES_MAX:
+            self._forget(next(iter(self._ended)))
+
+    def _forget(self, scanner_id: str) -> None:
+        ended = self._ended.pop(scanner_id, None)
+        if ended is not None:
+            self._ended_bytes -= len(ended.last.data)
+
+
+def _gone() -> SnapshotExpired:
+    return SnapshotExpired("the scan is no longer open on this server; scan again")
+
+
+def read_block(scanner: Scanner, seed: int) -> tuple[bytes, int, bytes | None]:
+    """Arrow IPC bytes of about `block_bytes`, their row count, and the key to go on from (None: done)."""
+    request, codec = scanner.request, scanner.codec
+    batches: list[pa.RecordBatch] = []
+    size = rows = reads = 0
+    start: bytes | None = scanner.start
+    step = scanner.read_rows
+    if scanner.left is not None and scanner.predicate is None:
+        step = min(max(1, scanner.left), scanner.read_rows)
+    while (
+        start is not None and size < scanner.block_bytes and scanner.left != 0 and reads < READS_PER_BLOCK_MAX
+    ):
+        joined, start = scanner.snapshot.block(start, request.stop, step, READ_BYTES)
+        step = min(step * READ_GROWTH, scanner.read_rows)
+        reads += 1
+        if not joined:
+            continue
+        batch = codec.decode(joined, seed, scanner.read_columns)
+        if scanner.predicate is not None:
+            batch = batch.filter(expressions.mask(scanner.predicate, batch))
+        if scanner.left is not None:
+            batch = batch.slice(0, scanner.left)
+            scanner.left -= batch.num_rows
+        if batch.num_rows:
+            batch = batch.select(list(request.columns))
+            batches.append(batch)
+            size += batch.nbytes
+            rows += batch.num_rows
+    if scanner.left == 0:
+        start = None
+    return _to_ipc(batches, codec, request.columns), rows, start
+
+
+def _to_ipc(batches: list[pa.RecordBatch], codec: RowCodec, columns: tuple[str, ...]) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, codec.schema.arrow(columns)) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def digest(snapshot: TabletSnapshot, seed: int, path: str, cancelled: Callable[[], bool]) -> tuple[int, str]:
+    """Row count and xxh3-128 of all rows in key order: equal on replicas that hold equal rows."""
+    state = xxhash.xxh3_128()
+    rows = 0
+    start: bytes | None = b""
+    while start is not None and not cancelled():
+        joined, start = snapshot.block(start, None, DIGEST_ROWS, READ_BYTES)
+        checksum.verify(joined, seed, path)
+        rows += len(joined)
+        state.update(b"".join(joined))
+    return rows, state.hexdigest()

@@ -1,0 +1,146 @@
+"""Heartbeats to the masters: who this server is, and which of its replicas changed.
+
+Each master has its own dirty map: a report carries what changed since the last acknowledged one, and entries that
+change while it is on its way are sent again (kudu.md A13). Leadership and state changes go out at once. A master that is
+a standby is only told who this server is, until it asks for more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from ebla.actors.errors import NotActive
+from ebla.actors.messages import (
+    DELETED,
+    HeartbeatReply,
+    HeartbeatRequest,
+    Registration,
+    ReplicaReport,
+    TabletReport,
+)
+from ebla.actors.tablet.engine.identity import Identity
+from ebla.actors.tablet.engine.replica import Replica
+from ebla.actors.tablet.engine.space import Space
+from ebla.actors.tablet.lifecycle.failed import Broken
+from ebla.actors.tablet.lifecycle.tombstones import Stone
+from ebla.actors.tablet.options import TabletServerOptions
+from ebla.actors.tablet.serving.admission import Load
+from ebla.actors.world import World
+from ebla.storage.errors import EblaError
+
+CALL_TIMEOUT_S = 5.0
+
+
+class Reporter:
+    """The conversation with one master."""
+
+    def __init__(
+        self,
+        world: World,
+        options: TabletServerOptions,
+        identity: Identity,
+        held: Callable[[], Mapping[str, Replica | Broken | Stone]],
+        master: str,
+        load: Load,
+        space: Space,
+    ) -> None:
+        self.world = world
+        self.options = options
+        self.identity = identity
+        self.held = held
+        self.master = master
+        self.load = load
+        self.space = space
+        self._register = True
+        self._full = True
+        self._brief = False  # it is a standby, as far as is known
+        self._sequence = 0
+        self._changed: dict[str, int] = {}  # tablet: the sequence current when it changed
+        self._seen: dict[str, tuple[object, ...]] = {}
+        self._took_data = True
+        self._wake = asyncio.Event()
+
+    def start(self) -> None:
+        self.world.spawn(self._run(), f"heartbeats to {self.master}")
+
+    def changed(self, tablet: str) -> None:
+        """The replica's state, leader or configuration changed, or it is gone: tell the master at once."""
+        self._changed[tablet] = self._sequence
+        self._wake.set()
+
+    def look(self) -> None:
+        """Find replicas whose reportable facts changed since they were last looked at; and whether there is space for others has
+        changed, for a table may be about to be placed here."""
+        if self.space.takes_data != self._took_data:
+            self._took_data = self.space.takes_data
+            self._wake.set()
+        for tablet, replica in self.held().items():
+            facts = replica.facts()
+            if self._seen.get(tablet) != facts:
+                self._seen[tablet] = facts
+                self.changed(tablet)
+
+    async def _run(self) -> None:
+        while True:
+            self.look()
+            self._wake.clear()
+            try:
+                again = await self._beat()
+            except EblaError as error:
+                self.identity.failed(error)
+                self._brief = isinstance(error, NotActive)
+                # The master is away, or refused; the next beat says everything again.
+                self.world.faults.reached("tablet.heartbeat.failed")
+                await self.world.clock.sleep(self.options.heartbeat_s)
+                continue
+            if again:
+                continue
+            try:
+                async with self.world.clock.timeout(self.options.heartbeat_s):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+
+    async def _beat(self) -> bool:
+        """One heartbeat; True if the master wants another at once (registration or full report)."""
+        full, brief = self._full, self._brief
+        sequence = self._sequence
+        report = None if brief else self._report(full, sequence)
+        self._sequence += 1
+        held, usage = self.held().values(), self.space.usage()
+        request = HeartbeatRequest(
+            instance=self.identity.instance,
+            registration=self._registration() if self._register and not brief else None,
+            report=report,
+            replicas=sum(replica.state != DELETED for replica in held),
+            leaders=sum(replica.leads for replica in held),
+            disk_bytes=usage.used_bytes,
+            memory_bytes=self.load.memtable_bytes,
+            takes_data=usage.takes_data,
+            disks=usage.disks,
+            seen=self.identity.catalog.version,
+        )
+        reply = await self.world.network.call(
+            self.master, "heartbeat", request, HeartbeatReply, CALL_TIMEOUT_S
+        )
+        self.identity.told(reply)
+        if brief:
+            self._brief = False
+            return True
+        for tablet in [t for t, changed in self._changed.items() if changed <= sequence]:
+            del self._changed[tablet]
+        wanted = (reply.needs_register and not self._register) or (reply.needs_full_report and not full)
+        self._register = reply.needs_register
+        self._full = reply.needs_full_report
+        return wanted
+
+    def _registration(self) -> Registration:
+        return Registration(self.world.address, self.options.host, self.options.version)
+
+    def _report(self, full: bool, sequence: int) -> TabletReport:
+        held = self.held()
+        names = list(held) if full else list(self._changed)
+        updated: list[ReplicaReport] = [held[name].report() for name in names if name in held]
+        removed = tuple(name for name in names if name not in held)
+        return TabletReport(sequence, not full, tuple(updated), removed)

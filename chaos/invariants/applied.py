@@ -1,0 +1,117 @@
+"""What the replicated log says of a table's writes, seen from outside of every node: hints for a checker.
+
+Clients learn too little to judge an unknown write quickly, and too little to notice that two answers which look
+well were given in another order than the log's. The simulation reads every committed entry once, when an invariant
+first sees it committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+
+from ebla.actors.messages import DELETE, UPDATE, RowBatch
+from ebla.actors.tablet.engine.apply import codec_of
+from ebla.actors.tablet.engine.batches import decode_batch
+from ebla.actors.tablet.engine.replica import Replica
+from ebla.chaos.checkers.sides import Side
+from ebla.chaos.workloads.registers import Applied
+from ebla.storage.errors import StorageError
+from ebla.storage.logs.entries import WRITE
+from ebla.storage.rows.rows import RowCodec
+from ebla.storage.tablets.results import Answer
+
+Answers = dict[bytes, tuple[int, dict[int, Answer]]]
+
+
+@dataclass
+class _Tablet:
+    codec: RowCodec
+    seen: dict[int, None] = field(default_factory=dict)  # indexes that were read
+    last: int = 0  # the highest index that any replica has committed
+    values: dict[Hashable, int] = field(default_factory=dict)
+
+    def up_to(self, index: int) -> _Tablet:
+        values = {value: at for value, at in self.values.items() if at <= index}
+        return _Tablet(self.codec, {at: None for at in self.seen if at <= index}, index, values)
+
+    def codec_of(self, batch: RowBatch) -> RowCodec:
+        return (
+            self.codec if batch.kind != UPDATE else self.codec.of_patch(batch.columns, batch.schema_version)
+        )
+
+
+class AppliedLog:
+    """Collects for the tables that are named; `column` is the one whose values tell writes apart."""
+
+    def __init__(self, tables: tuple[str, ...], column: str = "v") -> None:
+        self.tables = tables
+        self.column = column
+        self.columns = (column,)
+        self._tablets: dict[
+            str, dict[tuple[str, int], _Tablet]
+        ] = {}  # by table, by tablet and mark (observers/sides.py)
+
+    def begin(self, tablet: str, mark: int, shared: int) -> None:
+        """A new side of it: up to index `shared` it is as the one before."""
+        for of_table in self._tablets.values():
+            before = max((each for of, each in of_table if of == tablet and each < mark), default=None)
+            if before is not None:
+                of_table[tablet, mark] = of_table[tablet, before].up_to(shared)
+
+    def take(self, replica: Replica, first: int, last: int) -> None:
+        """Entries first..last are committed."""
+        block = replica.superblock
+        if block.table_name not in self.tables:
+            return
+        of_table = self._tablets.setdefault(block.table_name, {})
+        side = replica.tablet, replica.core.committed_configuration.unsafe
+        if side not in of_table:
+            of_table[side] = _Tablet(codec_of(block.schema))
+        tablet = of_table[side]
+        tablet.last = max(tablet.last, replica.core.commit_index)
+        for index in range(first, last + 1):
+            batch = None if index in tablet.seen else self._read(replica, tablet, index)
+            if batch is None:
+                continue
+            codec = tablet.codec_of(batch)
+            for key, row in zip(batch.keys, batch.values, strict=True):
+                value = codec.decode_row(key, row, None, self.columns)[self.column]
+                tablet.values.setdefault(value, index)
+                tablet.values[value] = min(index, tablet.values[value])  # a retry is a second entry
+
+    def _read(self, replica: Replica, tablet: _Tablet, index: int) -> RowBatch | None:
+        """The rows that the entry sets, if it sets any."""
+        try:
+            (entry,) = replica.log.load(index, index)
+        except StorageError:
+            return None  # the disk is gone, or the record is damaged: another replica may show it
+        tablet.seen[index] = None
+        batch = decode_batch(entry.payload) if entry.kind == WRITE else None
+        return None if batch is None or batch.kind == DELETE else batch
+
+    def of(self, table: str) -> Applied:
+        """Of one on which nothing was ever forced."""
+        tablets = self._tablets.get(table, {}).values()
+        indexes = {value: index for tablet in tablets for value, index in tablet.values.items()}
+        return Applied(indexes, all(len(tablet.seen) == tablet.last for tablet in tablets))
+
+    def sides(self, table: str) -> dict[str, dict[int, Side]]:
+        """By tablet and mark."""
+        found: dict[str, dict[int, Side]] = {}
+        for (tablet, mark), told in self._tablets.get(table, {}).items():
+            found.setdefault(tablet, {})[mark] = Side(told.values, len(told.seen) == told.last)
+        return found
+
+
+def answers_match(group: Iterable[tuple[object, Replica]]) -> None:
+    """Two replicas that applied the same entries would give the same answers to all that clients may still ask for again."""
+    first: dict[int, tuple[object, Answers]] = {}
+    for who, replica in group:
+        store = replica.store
+        answers = {
+            client: (known.floor, {n: each for n, each in known.answers.items() if n >= known.floor})
+            for client, known in store.results.clients.items()
+        }
+        other, theirs = first.setdefault(store.applied.index, (who, answers))
+        assert answers == theirs, f"{who} and {other} would not answer retries alike: {answers}, {theirs}"

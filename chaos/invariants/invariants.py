@@ -1,0 +1,449 @@
+"""What must hold in a deployment at every moment, one function each, and the memory that some of them need.
+
+now      one state of everything, looked at once
+since    what was seen before must still be so; the memory is outside of every node, so no fault touches it
+
+What is a function of one state alone, a replica's or the catalog's, is looked at when it has changed since the last look.
+
+    one_leader_per_term            a term of a tablet has one leader, ever
+    leaders_have_what_is_committed a leader's log holds every entry that was committed before its term
+    entries_can_be_read            an entry that a replica says it has lies in a log that has not let go of it
+    leaders_commit_their_own_term  a leader's commit index only moves to entries of its term (the rest follows from it)
+    answers_match                  two replicas that applied the same entries would answer retries alike, see applied.py
+    logs_match                     two logs with one entry in common are equal up to it (entries chain their history)
+    committed_never_changes        an entry once seen committed is the one at its index, in every replica, for ever; where a
+                                   configuration was forced, on each side of it, see observers/sides.py
+    log_time_keeps_its_pace        it never goes back, and never runs ahead of the clocks, see log_times.py
+    survivors_keep_what_they_had   whose log a forced configuration stands on, and all of it
+    who_was_given_up_serves_no_more  once it was told, see observers/sides.py
+    terms_and_votes_only_grow      on disk: the term never falls, and a vote in a term is never changed (they do on an old
+                                   copy of a directory, and nobody may count what its server says: see the next)
+    votes_are_given_once           what a server answers: one vote in a term, over all its starts, see observers/ballots.py
+    old_copies_are_not_believed    no role takes what runs on an old copy for the server whose copy it is
+    indexes_are_in_order           flushed <= applied <= committed <= last, and durable <= last
+    durable_is_on_disk             what a replica calls durable lies in a log on its disk
+    one_reader_at_a_time           no two replicas of a tablet believe at one instant that they may serve reads
+    one_master_serves              no two masters believe at one instant that they may answer
+    catalog_is_well_formed         the master's maps agree with each other
+    nothing_is_deleted_unasked     a tablet's data leaves a disk only if the catalog has ended the tablet, or a tombstone stays
+    what_was_promised_is_remembered  a server never goes behind a vote or an entry of its own, see remembering.py
+    tombstones_remember            nor do its tombstones, and nothing is damaged that nobody damaged
+    members_change_by_the_rules    majorities are of voters, promotions and other changes as they must be, see membership.py
+    others_are_flushed             a data disk that hangs holds up the replicas on it and no others, see hanging.py
+    sessions_keep_their_log        what a copy is still to get stays in the log
+    lost_disks_are_told            a server that has lost a data disk can still tell how its replicas are
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from ebla.actors.errors import NotLeader, Unavailable
+from ebla.actors.master.catalog.catalog import LIVE, Catalog
+from ebla.actors.master.server import Master
+from ebla.actors.tablet.engine.core import LEADER
+from ebla.actors.tablet.engine.replica import RUNNING, Replica
+from ebla.actors.tablet.server import RECORDS, TabletServer
+from ebla.chaos.invariants.applied import AppliedLog, answers_match
+from ebla.chaos.invariants.hanging import Unflushed, others_are_flushed
+from ebla.chaos.invariants.log_times import LogTimes
+from ebla.chaos.invariants.membership import (
+    Membership,
+    Newcomers,
+    anchors_hold,
+    elections_have_a_majority,
+)
+from ebla.chaos.invariants.remembering import Remembered
+from ebla.chaos.invariants.seen import Facts, Groups, Seen, by_side, facts_of
+from ebla.chaos.simulation.deployment import Deployment
+from ebla.chaos.simulation.medium import DurableState
+from ebla.chaos.simulation.observers.sides import Committed, Entry, newest_mark
+from ebla.storage.errors import Corruption, StorageError
+from ebla.storage.logs.shared_log import ENTRIES, SEQ_BYTES
+
+A_DAMAGED_RECORD = Corruption("a record")
+
+
+@dataclass
+class Memory:
+    applied: AppliedLog
+    leaders: dict[tuple[str, int], str] = field(default_factory=dict)
+    led_from: dict[tuple[str, int], int] = field(default_factory=dict)  # its commit index when first seen
+    committed: Committed = field(default_factory=Committed)
+    looked_at: dict[int, int] = field(default_factory=dict)  # id of a replica object -> commit index
+    old_copies: dict[str, str] = field(default_factory=dict)  # start -> address of who runs on an old copy
+    log_times: LogTimes = field(default_factory=LogTimes)
+    remembered: Remembered = field(default_factory=Remembered)
+    membership: Membership = field(default_factory=Membership)
+    unflushed: Unflushed = field(default_factory=Unflushed)
+    newcomers: Newcomers = field(default_factory=Newcomers)
+    data: dict[tuple[str, str], None] = field(default_factory=dict)  # (uuid, tablet) seen on a disk
+    ended: dict[str, None] = field(default_factory=dict)  # tablets that were dropped or replaced
+    catalog: Facts = ()  # at the last look
+    paths: list[tuple[str, list[str]]] = field(default_factory=list)  # by disk, what was last on it
+
+
+class Watch:
+    """Looks at a deployment whenever it is asked to. `looks` counts."""
+
+    def __init__(self, deployment: Deployment, applied: AppliedLog) -> None:
+        self.deployment = deployment
+        self.memory = Memory(applied)
+        self.looks = 0
+        self._known: dict[Replica, Seen] = {}  # keeps them, so that an id stays the id of one object
+        self.memory.membership.listen(deployment.cluster.network)
+        self.memory.committed.listen(deployment)
+
+    def look(self) -> None:
+        """Raises AssertionError with the first thing that is not as it must be."""
+        self.looks += 1
+        servers, master = list(self._servers()), self._master()
+        old_copies_are_not_believed(self.deployment, servers, master, self.memory)
+        votes_are_given_once(self.deployment, servers)
+        journal_nodes_keep_their_promises(self.deployment)
+        who_was_given_up_serves_no_more(self.deployment)
+        one_master_serves(self.deployment)
+        changed, leaders = self._replicas(servers)
+        for tablet, those in changed.items():
+            for seen in those:
+                indexes_are_in_order(seen)
+                durable_is_on_disk(seen)
+                entries_can_be_read(seen)
+                if seen.record_changed:
+                    terms_and_votes_only_grow(seen, self.memory)
+                what_was_promised_is_remembered(seen, self.memory)
+                one_leader_per_term(seen, self.memory, servers)
+                members_change_by_the_rules(seen, self.deployment, self.memory)
+                leaders_commit_their_own_term(seen, self.memory)
+                committed_never_changes(seen, self.memory)
+                log_time_keeps_its_pace(seen, self.deployment, self.memory)
+            group = self._group(servers, tablet)
+            logs_match(group)
+            for side in by_side(group).values():
+                answers_match([(seen, seen.replica) for seen in side])
+        for group in leaders.values():
+            for side in by_side(group).values():
+                one_reader_at_a_time(side)
+        tombstones_remember(self.deployment, servers, self.memory)
+        self.memory.newcomers.look_at(servers)
+        sessions_keep_their_log(servers)
+        others_are_flushed(self.deployment.cluster, servers, self.memory.unflushed)
+        lost_disks_are_told(self.deployment, servers)
+        if master is not None:
+            if self._catalog_has_changed(master):
+                catalog_is_well_formed(master)
+                remember_what_ended(self.deployment.newest_catalog or master.catalog, self.memory)
+            nothing_is_deleted_unasked(self.deployment, self.memory)
+
+    def _replicas(self, servers: list[TabletServer]) -> tuple[Groups, Groups]:
+        """By tablet: the running replicas that have changed, and those that lead and do not stand still."""
+        changed: Groups = {}
+        leaders: Groups = {}
+        for server in servers:
+            paused = self.deployment.cluster.paused(server.world.address)
+            for tablet, replica in server.replicas.items():
+                if replica.state != RUNNING:
+                    continue
+                seen = self._known.get(replica)
+                if seen is None:
+                    seen = self._known[replica] = Seen(server, replica)
+                facts = facts_of(seen)
+                if facts != seen.facts:
+                    seen.record_changed = not seen.facts or facts[-1] != seen.facts[-1]
+                    seen.facts = facts
+                    changed.setdefault(tablet, []).append(seen)
+                if replica.core.role == LEADER and not paused:
+                    leaders.setdefault(tablet, []).append(seen)
+        return changed, leaders
+
+    def _group(self, servers: list[TabletServer], tablet: str) -> list[Seen]:
+        """All replicas of the tablet that run."""
+        there = [server.replicas.get(tablet) for server in servers]
+        return [self._known[replica] for replica in there if replica and replica.state == RUNNING]
+
+    def _catalog_has_changed(self, master: Master) -> bool:
+        """Its records are replaced and never changed, so that maps of the same records are the same catalog."""
+        c = master.catalog
+        maps: tuple[dict[str, Any], ...] = (
+            c.tables,
+            c.names,
+            c.tablets,
+            c.kept,
+            c.namespace.nodes,
+            c.namespace.sessions,
+        )
+        if (master, c.replicas, *maps) == self.memory.catalog:
+            return False
+        self.memory.catalog = (master, c.replicas, *(each.copy() for each in maps))
+        return True
+
+    def _servers(self) -> Iterator[TabletServer]:
+        cluster = self.deployment.cluster
+        for address in self.deployment.servers:
+            server = cluster.role(address) if cluster.alive(address) else None
+            if isinstance(server, TabletServer) and server.running:
+                yield server
+
+    def _master(self) -> Master | None:
+        """Of several the one that serves: its catalog is the latest there is."""
+        only = self.deployment.masters if len(self.deployment.masters) == 1 else self.deployment.serving()
+        role = self.deployment.reigning(only[0]) if only else None
+        return role if role is not None and role._running else None
+
+
+# -- now -----------------------------------------------------------------------------------------------------
+
+
+def indexes_are_in_order(seen: Seen) -> None:
+    core, store = seen.replica.core, seen.replica.store
+    order = store.flushed.index, store.applied.index, core.commit_index, core.last_index
+    assert list(order) == sorted(order), f"{seen}: flushed, applied, committed, last are {order}"
+    assert core.durable_index <= core.last_index, (
+        f"{seen}: {core.durable_index} entries durable of {order[3]}"
+    )
+
+
+def durable_is_on_disk(seen: Seen) -> None:
+    log, index = seen.replica.log, seen.replica.core.durable_index
+    if index < log.first_index or index <= log.private_last:
+        return
+    seq = log.slot(index).seq
+    try:
+        found = seen.server.shared.environment.items(ENTRIES, seq.to_bytes(SEQ_BYTES, "big"), limit=1)
+    except StorageError:
+        return  # the disk is gone: nothing is served from it
+    there = bool(found) and int.from_bytes(found[0][0][:SEQ_BYTES], "big") == seq
+    assert there and seq < seen.server.rounds.synced_seq, (
+        f"{seen} calls entry {index} durable, which is not on its disk"
+    )
+
+
+def entries_can_be_read(seen: Seen) -> None:
+    log = seen.replica.log
+    first = max(log.first_index, log.private_last + 1)
+    if first <= log.last_index and 0 < log.slot(first).seq < seen.server.shared.first_seq:
+        raise AssertionError(f"{seen} needs entry {first}, which the shared log has let go of")
+
+
+def logs_match(group: list[Seen]) -> None:
+    for number, one in enumerate(group):
+        for other in group[:number]:
+            a, b = one.replica.log, other.replica.log
+            for index in range(min(a.last_index, b.last_index), max(a.dropped.index, b.dropped.index), -1):
+                mine, theirs = a.position(index), b.position(index)
+                if mine.term == theirs.term:
+                    assert mine.chain == theirs.chain, f"{one} and {other} differ before {index}"
+                    break
+
+
+def one_reader_at_a_time(leaders: list[Seen]) -> None:
+    if len(leaders) < 2:
+        return
+    readers = []
+    for seen in leaders:
+        try:
+            seen.replica.core.read_index(seen.server.world.clock.monotonic())
+        except (NotLeader, Unavailable):
+            continue
+        readers.append(str(seen))
+    assert len(readers) <= 1, f"two serve reads at once: {readers}"
+
+
+def one_master_serves(deployment: Deployment) -> None:
+    serving = deployment.serving()
+    assert len(serving) <= 1, f"two masters serve at once: {serving}"
+
+
+def catalog_is_well_formed(master: Master) -> None:
+    master.catalog.check()
+
+
+# -- since ---------------------------------------------------------------------------------------------------
+
+
+def sessions_keep_their_log(servers: list[TabletServer]) -> None:
+    for server in servers:
+        anchors_hold(server, server.world.address)
+
+
+def lost_disks_are_told(deployment: Deployment, servers: list[TabletServer]) -> None:
+    for server in servers:
+        state = deployment.cluster.state(server.world.address)
+        if not state.lost_data or state.failed is not None:
+            continue
+        for held in server.lifecycle.all().values():
+            try:
+                held.report()
+            except StorageError as error:
+                raise AssertionError(
+                    f"{server.world.address} cannot tell how its replicas are: {error}"
+                ) from error
+
+
+def members_change_by_the_rules(seen: Seen, deployment: Deployment, memory: Memory) -> None:
+    memory.membership.look_at(seen.replica, deployment.cluster.loop.time(), str(seen))
+
+
+def one_leader_per_term(seen: Seen, memory: Memory, servers: list[TabletServer]) -> None:
+    core = seen.replica.core
+    if core.role != "leader":
+        return
+    known = memory.leaders.get((seen.tablet, core.term))
+    if known is None:
+        memory.leaders[seen.tablet, core.term] = seen.uuid
+        leaders_have_what_is_committed(seen, memory)
+        elections_have_a_majority(seen.replica, servers, str(seen))
+    else:
+        assert known == seen.uuid, f"term {core.term} of {seen.tablet} has two leaders: {known}, {seen.uuid}"
+
+
+def leaders_commit_their_own_term(seen: Seen, memory: Memory) -> None:
+    core, log = seen.replica.core, seen.replica.log
+    if core.role != "leader":
+        return
+    before = memory.led_from.setdefault((seen.tablet, core.term), core.commit_index)
+    if core.commit_index > max(before, log.dropped.index):
+        term = log.position(core.commit_index).term
+        assert term == core.term, f"{seen} leads term {core.term} and committed up to an entry of term {term}"
+
+
+def leaders_have_what_is_committed(seen: Seen, memory: Memory) -> None:
+    log, term = seen.replica.log, seen.replica.core.term
+    for index, entry in memory.committed.of(seen.tablet, newest_mark(seen.replica)).items():
+        if index <= log.dropped.index or entry.seen_in >= term:
+            continue
+        assert index <= log.last_index, f"{seen} leads term {term} without the committed entry {index}"
+        assert log.position(index).chain == entry.chain, (
+            f"{seen} leads term {term} with another entry {index}"
+        )
+
+
+def committed_never_changes(seen: Seen, memory: Memory) -> None:
+    replica, log = seen.replica, seen.replica.log
+    before = memory.looked_at.get(id(replica), 0)
+    mark = replica.core.committed_configuration.unsafe
+    if memory.committed.begins(seen.tablet, mark):
+        survivors_keep_what_they_had(seen, memory)
+        shared = max(before, log.dropped.index)
+        memory.committed.begin(seen.tablet, mark, shared)
+        memory.applied.begin(seen.tablet, mark, shared)
+    known = memory.committed.of(seen.tablet, mark)
+    last = min(replica.core.commit_index, log.last_index)
+    assert last >= before, f"{seen} had committed {before} entries and has {last}"
+    if before > log.dropped.index:  # its chain stands for everything before it
+        position = log.position(before)
+        entry = known[before]
+        assert (position.term, position.chain) == (entry.term, entry.chain), (
+            f"{seen} has exchanged entry {before}"
+        )
+    first, term = max(before, log.dropped.index) + 1, replica.core.term
+    for index in range(first, last + 1):
+        slot = log.slot(index)
+        there = known.setdefault(index, Entry(slot.term, slot.chain, term))
+        elsewhere, here = (there.term, there.chain), (slot.term, slot.chain)
+        assert elsewhere == here, f"{seen}: entry {index} was committed as {elsewhere}, here it is {here}"
+    memory.applied.take(replica, first, last)
+    memory.looked_at[id(replica)] = last
+
+
+def log_time_keeps_its_pace(seen: Seen, deployment: Deployment, memory: Memory) -> None:
+    memory.log_times.look_at(seen.replica, deployment.cluster.loop.time(), str(seen))
+
+
+def survivors_keep_what_they_had(seen: Seen, memory: Memory) -> None:
+    """As of the request upon which one of them made itself the leader."""
+    log = seen.replica.log
+    had = memory.committed.had_when_forced(seen.replica)
+    if had is not None and had.index > log.dropped.index:
+        assert had.index <= log.last_index and log.position(had.index).chain == had.chain, (
+            f"{seen} was forced to lead, and has not kept the {had.index} entries that it had"
+        )
+
+
+def terms_and_votes_only_grow(seen: Seen, memory: Memory) -> None:
+    if seen.server.instance.start not in memory.old_copies:
+        memory.remembered.votes(seen.server, seen.tablet, str(seen))
+
+
+def votes_are_given_once(deployment: Deployment, servers: list[TabletServer]) -> None:
+    for server in servers:
+        deployment.ballots.forget(server)
+    assert not deployment.ballots.twice, deployment.ballots.twice
+
+
+def journal_nodes_keep_their_promises(deployment: Deployment) -> None:
+    assert not deployment.promises.broken, deployment.promises.broken
+
+
+def who_was_given_up_serves_no_more(deployment: Deployment) -> None:
+    assert not deployment.answers.broken, deployment.answers.broken
+
+
+def what_was_promised_is_remembered(seen: Seen, memory: Memory) -> None:
+    if seen.server.instance.start not in memory.old_copies:
+        memory.remembered.look_at(seen.server, seen.replica, str(seen))
+
+
+def tombstones_remember(deployment: Deployment, servers: list[TabletServer], memory: Memory) -> None:
+    for server in servers:
+        if server.instance.start not in memory.old_copies:
+            address = server.world.address
+            directory = deployment.cluster.state(address)
+            damaged = partial(deployment.cluster.tolerates, address, A_DAMAGED_RECORD, directory)
+            memory.remembered.look_at_stones(server, damaged)
+
+
+def old_copies_are_not_believed(
+    deployment: Deployment, servers: list[TabletServer], master: Master | None, memory: Memory
+) -> None:
+    for server in servers:
+        if deployment.cluster.state(server.world.address).is_copy:
+            memory.old_copies[server.instance.start] = server.world.address
+    if not memory.old_copies:
+        return
+    heard = {server.world.address: server.identity.others for server in servers}
+    if master is not None:
+        heard[master.world.address] = master.incarnations
+    for address, incarnations in heard.items():
+        for known in incarnations.all():
+            old = memory.old_copies.get(known.start)
+            assert old is None, f"{address} takes {old}, which runs on an old copy, for server {known.uuid}"
+
+
+def remember_what_ended(catalog: Catalog, memory: Memory) -> None:
+    for tablet, ended in catalog.tablets.items():
+        if ended.state not in LIVE:
+            memory.ended[tablet] = None
+
+
+def nothing_is_deleted_unasked(deployment: Deployment, memory: Memory) -> None:
+    """Not knowing a tablet is no reason: the catalog must have been seen to end it."""
+    states = [deployment.cluster.state(address) for address in deployment.servers]
+    paths = [(s.uuid, list(s.environments)) for s in states if s.uuid is not None and not s.is_copy]
+    if paths == memory.paths:
+        return
+    memory.paths = paths
+    present: dict[tuple[str, str], None] = {}
+    for uuid, there in paths:
+        for path in there:
+            if path.startswith("data/"):
+                present[uuid, path.removeprefix("data/")] = None
+    uuids = dict(paths)
+    for uuid, tablet in memory.data:
+        gone = uuid in uuids and (uuid, tablet) not in present
+        assert not gone or tablet in memory.ended or _has_superblock(states, uuid, tablet), (
+            f"the data of tablet {tablet} has left server {uuid}, and nobody ended it"
+        )
+    memory.data = present
+
+
+def _has_superblock(states: list[DurableState], uuid: str, tablet: str) -> bool:
+    """It knows that it had the tablet: what it promised is remembered, and its data is in quarantine."""
+    return any(
+        tablet.encode() in state.environments.get("tablet-meta", {}).get(RECORDS, {})
+        for state in states
+        if state.uuid == uuid
+    )

@@ -1,0 +1,123 @@
+"""Checks that storage does not make today: which of them would have found a damage that a read did not notice?
+
+    neighbours  for each row that was silently absent: the rows on both sides of where it should stand are verified,
+                and stand on those sides. Two rows more for a read that finds nothing
+    count       every database is walked from end to end: keys ascend, and there are as many as its root says
+    checksums   every record met in that walk passes the check of its layout
+    digest      the records, as a set, are those that were written. Needs a digest that is kept with every commit,
+                such as a sum of hashes, to which a commit adds what it writes and from which it takes what it
+                replaces; and kept elsewhere, or a file that goes back as a whole takes its digest with it
+    structure   `lmdb.verify`: pages, pointers, counters and the free list agree. Has alarms of its own on healthy files
+
+All but the first read the file as a whole. Nothing keeps the digest today; the others need nothing that is not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import lmdb
+import lmdb.verify
+import xxhash
+
+from ebla.actors import incarnations
+from ebla.storage.directories.records import unseal
+from ebla.storage.errors import Corruption, Damaged
+from ebla.storage.lmdb.files import DATABASES_MAX, IDENTITY_DATABASE
+from ebla.storage.logs import entries, private_log, shared_log
+from ebla.storage.rows import checksum
+from ebla.storage.tablets import results, tablet_store
+
+NEIGHBOURS, COUNT, CHECKSUMS, DIGEST, STRUCTURE = ("neighbours", "count", "checksums", "digest", "structure")
+_SEALED = (tablet_store.META, results.RESULTS, "records", incarnations.DATABASE)
+_SEQ_BYTES, _TABLET_BYTES, _INDEX_BYTES = 8, 16, 8
+
+_verify: Callable[..., list[str]] = lmdb.verify.verify
+
+Records = dict[str, list[tuple[bytes, bytes]]]
+
+
+def findings(
+    file: Path, healthy: bytes, *, tablet: str, absent: Sequence[bytes], scratch: Path
+) -> Iterator[str]:
+    """The checks that find something; `absent` are the keys of rows that were not found. May end the process: the
+    file is damaged."""
+    if _verify(str(file), subdir=False):
+        yield STRUCTURE
+    if absent and all(_beside(file, tablet, key) for key in absent):
+        yield NEIGHBOURS
+    whole = scratch / "healthy.mdb"
+    whole.write_bytes(healthy)
+    wanted, _ = _walk(whole)
+    try:
+        found, counted = _walk(file)
+    except lmdb.Error:
+        yield COUNT
+        return
+    if not counted:
+        yield COUNT
+    if _digest(found) != _digest(wanted):
+        yield DIGEST
+    if not all(_passes(name, key, value, tablet) for name, items in found.items() for key, value in items):
+        yield CHECKSUMS
+
+
+def _beside(file: Path, tablet: str, key: bytes) -> bool:
+    """Whether a look at the rows beside the place of this key would tell that something is wrong."""
+    environment = lmdb.open(str(file), subdir=False, readonly=True, lock=False, max_dbs=DATABASES_MAX)
+    try:
+        with environment, environment.begin() as transaction:
+            rows = environment.open_db(tablet_store.ROWS.encode(), txn=transaction, create=False)
+            cursor = transaction.cursor(rows)
+            after = cursor.item() if cursor.set_range(key) else None
+            before = cursor.item() if (cursor.prev() if after else cursor.last()) else None
+            beside = [item for item in (before, after) if item is not None]
+            if (before and before[0] >= key) or (after and after[0] <= key):
+                return True
+            return not all(_passes(tablet_store.ROWS, *item, tablet) for item in beside)
+    except lmdb.Error:
+        return True
+
+
+def _walk(file: Path) -> tuple[Records, bool]:
+    """Every record by database, and whether they ascend and are as many as they should be."""
+    found: Records = {}
+    counted = True
+    environment = lmdb.open(str(file), subdir=False, readonly=True, lock=False, max_dbs=DATABASES_MAX)
+    with environment, environment.begin() as transaction:
+        names = [bytes(name) for name, _ in transaction.cursor()]
+        for name in names:
+            database = environment.open_db(name, txn=transaction, create=False)
+            items = [(bytes(key), bytes(value)) for key, value in transaction.cursor(database)]
+            keys = [key for key, _ in items]
+            counted &= keys == sorted(set(keys)) and len(keys) == transaction.stat(database)["entries"]
+            found[name.decode()] = items
+    return found, counted
+
+
+def _digest(found: Records) -> int:
+    """Of a set: the order does not matter, so a commit can bring it forward."""
+    parts = (
+        xxhash.xxh3_128_intdigest(name.encode() + b"/" + key + value)
+        for name, items in found.items()
+        for key, value in items
+    )
+    return sum(parts) % (1 << 128)
+
+
+def _passes(name: str, key: bytes, value: bytes, tablet: str) -> bool:
+    try:
+        if name == tablet_store.ROWS:
+            checksum.verify_row(key, value, checksum.seed(tablet))
+        elif name == shared_log.ENTRIES and len(key) == _INDEX_BYTES:
+            entries.from_item(tablet, int.from_bytes(key, "big"), key, value, name)
+        elif name == private_log.ENTRIES:
+            owner = key[_SEQ_BYTES : _SEQ_BYTES + _TABLET_BYTES].hex()
+            index = key[_SEQ_BYTES + _TABLET_BYTES :][:_INDEX_BYTES]
+            entries.from_item(owner, int.from_bytes(index, "big"), key, value, name)
+        elif name in _SEALED and name.encode() != IDENTITY_DATABASE:
+            unseal(key, value, name)
+    except (Corruption, Damaged):
+        return False
+    return True

@@ -1,0 +1,115 @@
+"""Faults of one server's disk: slow, full, failing (through chaos/ray/stage/disk_shim.py), or gone."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ebla.actors.ray_shell import FAILED, RUNNING
+from ebla.chaos.plans import Fault
+from ebla.chaos.ray.faults.processes import SIGNAL_S
+from ebla.chaos.ray.report.struck import Missed, Struck, Unobserved, Violated
+from ebla.chaos.ray.stage import victims
+from ebla.chaos.ray.stage.disk_shim import DiskShim
+from ebla.chaos.ray.stage.stage import RayStage, address_of
+from ebla.storage.directories.instance import SET_ASIDE, beside
+
+SYNC_S_MAX = 10.0  # a server that takes part in writes syncs many times a second
+RETURN_S_MAX = 30.0
+
+
+async def slow_disk(stage: RayStage, fault: Fault, struck: Struck) -> None:
+    """Every sync takes `amount` seconds longer."""
+    await _tampered(stage, fault, struck, "slow_disk", round(fault.amount * 1e6), "syncs were slow")
+
+
+async def slow_disks(stage: RayStage, fault: Fault, struck: Struck) -> None:
+    """The same on every host at once; missed if one of them is away."""
+    shim, pids = _shim(stage), [(await stage.victim(host)).pid for host in stage.hosts]
+    struck.now(*pids)
+    before = {pid: shim.hits(pid) for pid in pids}
+    try:
+        for pid in before:
+            shim.arm(pid, "slow_disk", round(fault.amount * 1e6))
+        await asyncio.sleep(fault.for_s)
+        hits = {pid: shim.hits(pid) - count for pid, count in before.items()}
+    finally:
+        for pid in before:
+            shim.disarm(pid)
+    slowed = sum(count > 0 for count in hits.values())
+    if not slowed:
+        raise Unobserved(f"no server touched its disk for {fault.for_s:g} s")
+    struck.saw(f"{sum(hits.values())} syncs were slow in {slowed} of {len(hits)} processes")
+    for host in stage.hosts:
+        await stage.back(struck, None, host)
+
+
+async def full_disk(stage: RayStage, fault: Fault, struck: Struck) -> None:
+    await _tampered(stage, fault, struck, "full_disk", 0, "writes found no space")
+
+
+async def _tampered(stage: RayStage, fault: Fault, struck: Struck, kind: str, amount: int, what: str) -> None:
+    shim, process = _shim(stage), await stage.victim(struck.host)
+    struck.now(process.pid)
+    before = shim.hits(process.pid)
+    shim.arm(process.pid, kind, amount)
+    try:
+        await asyncio.sleep(fault.for_s)
+        hits = shim.hits(process.pid) - before
+    finally:
+        shim.disarm(process.pid)
+    if not hits:
+        raise Unobserved(f"process {process.pid} did not touch its disk for {fault.for_s:g} s")
+    struck.saw(f"{hits} {what} in process {process.pid} of {address_of(struck.host)}")
+    await stage.back(struck, None)
+
+
+async def fail_sync(stage: RayStage, fault: Fault, struck: Struck) -> None:
+    """One sync fails. The server ends, and returns at once as a new one, beside the directory that is not believed any more:
+    `for_s` does not count. That is put out of the way, as its operator is told to do, or a second failure would be final."""
+    shim, process = _shim(stage), await stage.victim(struck.host)
+    struck.now(process.pid)
+    before = shim.hits(process.pid)
+    shim.arm(process.pid, "fail_sync", 1)
+    try:
+        if not await victims.until(lambda: shim.hits(process.pid) > before, SYNC_S_MAX):
+            raise Unobserved(f"process {process.pid} synced nothing for {SYNC_S_MAX:g} s")
+        struck.saw(f"a sync of process {process.pid} failed with EIO")
+    finally:
+        shim.disarm(process.pid)
+    if not await victims.until_gone(process, SIGNAL_S):
+        raise Unobserved(f"process {process.pid} goes on after a sync that failed")
+    struck.saw(f"process {process.pid} of {address_of(struck.host)} is gone")
+    stage.destroyed[struck.host] = None
+    again = await stage.heard(struck.host, process.pid, RETURN_S_MAX, (FAILED, RUNNING))
+    if again is None:
+        raise Unobserved(f"{address_of(struck.host)} gives no answer after {RETURN_S_MAX:g} s")
+    if again.state == FAILED:
+        told = again.error.message if again.error else "no reason"
+        raise Violated(f"{address_of(struck.host)} does not return after a sync that failed: {told}")
+    failed = beside(stage.directory(struck.host), SET_ASIDE)
+    if not failed.exists():
+        raise Violated(f"{address_of(struck.host)} serves again from a disk whose sync has failed")
+    struck.saw(f"it is a new server, what it had is {stage.put_away(struck.host, failed).name}")
+    struck.undone()
+
+
+async def lose_disk(stage: RayStage, fault: Fault, struck: Struck) -> None:
+    """The directory goes with the process that held it. Ray starts the role again at once: `for_s` does not count."""
+    process = await stage.victim(struck.host)
+    struck.now(process.pid)
+    process.suspend()  # so that it writes nothing more, and nobody else starts meanwhile
+    try:
+        if not await victims.until_still(process, SIGNAL_S):
+            raise Unobserved(f"process {process.pid} goes on in spite of its SIGSTOP")
+        lost = stage.put_away(struck.host, stage.directory(struck.host))
+    finally:
+        process.kill()
+    await victims.until_gone(process, SIGNAL_S)
+    struck.saw(f"process {process.pid} is gone, its directory is {lost.name}")
+    await stage.back(struck, process.pid)
+
+
+def _shim(stage: RayStage) -> DiskShim:
+    if stage.needs.shim is None:
+        raise Missed("the processes of this cluster were started without the means to fail a disk")
+    return stage.needs.shim

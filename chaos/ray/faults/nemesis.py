@@ -1,0 +1,152 @@
+"""Carries out a plan of faults on a real Ray cluster, and undoes every one of them.
+
+The kinds are those of chaos/plans.py; one function each, here in `KINDS`. What cannot be done here is skipped with the
+reason, what finds nobody to hit is missed, and what was done has an effect that was seen, or the run is void
+(chaos/ray/report/struck.py). One host bears one fault at a time: a second one waits for the end of the first, and is missed
+if the act is over by then. Different hosts bear theirs at the same time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import psutil
+
+from ebla.chaos.plans import EVERY_HOST, MASTER, Fault, Plan, misplaced
+from ebla.chaos.ray.faults import disks, network, nodes, processes
+from ebla.chaos.ray.faults.probes import CALLS
+from ebla.chaos.ray.report.struck import OBSERVED, FaultReport, Missed, Struck, Unobserved, Violated
+from ebla.chaos.ray.stage import victims
+from ebla.chaos.ray.stage.stage import HEAD, RayStage
+from ebla.storage.errors import EblaError
+
+FAULT_S_MAX = 180.0  # for one fault from its beginning to its end
+
+Strike = Callable[[RayStage, Fault, Struck], Awaitable[None]]
+Told = Callable[[str], None]
+
+KINDS: dict[str, Strike] = {
+    "crash": processes.crash,
+    "stop": processes.stop,
+    "pause": processes.pause,
+    "zombie": processes.zombie,
+    "blackout": processes.blackout,
+    "client_crash": processes.client_crash,
+    "node_loss": nodes.node_loss,
+    "node_pause": nodes.node_pause,
+    "isolate": network.isolate,
+    "split": network.split,
+    "cut": network.cut,
+    "cut_one_way": network.cut_one_way,
+    "slow_disk": disks.slow_disk,
+    "slow_disks": disks.slow_disks,
+    "full_disk": disks.full_disk,
+    "fail_sync": disks.fail_sync,
+    "lose_disk": disks.lose_disk,
+}
+
+
+class Nemesis:
+    """`reasons`: by kind, why faults of it are skipped. `tablets`: those that are looked at, and their numbers."""
+
+    def __init__(
+        self,
+        stage: RayStage,
+        plan: Plan,
+        reasons: Mapping[str, str],
+        tablets: Mapping[str, int],
+        told: Told = lambda text: None,
+    ) -> None:
+        self.stage = stage
+        self.struck = [Struck(number, fault, stage.now_s) for number, fault in enumerate(plan.faults)]
+        self._reasons = reasons
+        self._tablets = tablets
+        self._told = told
+        self._began_s: float | None = None  # act one
+        self._busy = {host: asyncio.Lock() for host in (*stage.hosts, MASTER)}
+
+    def reports(self) -> list[FaultReport]:
+        return [struck.report() for struck in self.struck]
+
+    def measured(self, calls: Sequence[float | None]) -> None:
+        """Faults of calls are in force as long as the cluster runs; what is seen of them is seen once, before act one."""
+        for struck in self.struck:
+            if struck.fault.kind in CALLS:
+                try:
+                    network.measure(struck, calls)
+                except Unobserved as error:
+                    struck.failed(str(error))
+                self._tell(struck)
+
+    async def run(self, duration_s: float) -> None:
+        """Act one. Returns when the last fault was undone."""
+        began_s = self._began_s = self.stage.now_s()
+        await asyncio.gather(*(self._at(began_s, duration_s, struck) for struck in self.struck))
+
+    async def _at(self, began_s: float, duration_s: float, struck: Struck) -> None:
+        fault = struck.fault
+        if fault.kind in CALLS:
+            return
+        if fault.kind in self._reasons:
+            struck.skipped(self._reasons[fault.kind])
+            self._tell(struck)
+            return
+        assert not misplaced(fault, tuple(self._busy)), "a plan is checked before anything is started"
+        await asyncio.sleep(max(0.0, began_s + fault.at_s - self.stage.now_s()))
+        async with contextlib.AsyncExitStack() as held:
+            for host in sorted(self._hit(fault)):
+                await held.enter_async_context(self._busy[host])
+            if self.stage.now_s() > began_s + max(duration_s, fault.at_s + 1.0):
+                struck.missed("the act was over when the host had got over its last fault")
+                self._tell(struck)
+                return
+            await self._strike(struck)
+            self._tell(struck)
+
+    def _hit(self, fault: Fault) -> tuple[str, ...]:
+        return tuple(self._busy) if fault.kind in EVERY_HOST else fault.where
+
+    async def _strike(self, struck: Struck) -> None:
+        led = [tablet for host in self._hit(struck.fault) for tablet in await self.stage.leads(host)]
+        struck.led = tuple(sorted(self._tablets[tablet] for tablet in led if tablet in self._tablets))
+        try:
+            async with asyncio.timeout(FAULT_S_MAX):
+                await KINDS[struck.fault.kind](self.stage, struck.fault, struck)
+        except Missed as error:
+            struck.missed(str(error))
+        except Unobserved as error:
+            struck.failed(str(error))
+        except Violated as error:
+            struck.violated(str(error))
+        except TimeoutError:
+            struck.failed(f"it was not over after {FAULT_S_MAX:g} s")
+        except psutil.NoSuchProcess as error:
+            if not struck.effects:
+                struck.missed(f"process {error.pid} ended by itself")
+        except (EblaError, OSError, psutil.Error) as error:
+            struck.failed(f"{type(error).__name__}: {error}")
+
+    def _tell(self, struck: Struck) -> None:
+        when = ""
+        if struck.at_s is not None and self._began_s is not None:
+            when = f"at {struck.at_s - self._began_s:.1f} s: "
+        what = struck.effects[0] if struck.outcome == OBSERVED else f"{struck.outcome}: {struck.reason}"
+        self._told(f"{when}{' '.join((struck.fault.kind, *struck.fault.where))}: {what}")
+
+    async def heal(self) -> None:
+        """Before act two: what a fault left behind because it failed half-way is made whole."""
+        stage = self.stage
+        for number in sorted(stage.cluster.state.nodes):
+            for process in await stage.processes(number):
+                if victims.stands_still(process):
+                    victims.resume(process)
+                if stage.needs.shim is not None:
+                    stage.needs.shim.disarm(process.pid)
+            if stage.needs.namespaces is not None and number != HEAD:
+                stage.needs.namespaces.rejoin(number)
+            if number != HEAD and not stage.cluster.alive(number):
+                await stage.start_node(number)
+        if any(struck.fault.kind == "stop" and struck.undone_s is None for struck in self.struck):
+            await stage.relaunch()

@@ -1,0 +1,153 @@
+"""Faults of the network between nodes that have namespaces of their own, and Ray's own failing calls."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Sequence
+
+from ebla.actors.errors import NetworkError
+from ebla.actors.ray_world import RayNetwork
+from ebla.chaos.plans import Fault
+from ebla.chaos.ray.report.struck import Missed, Struck, Unobserved
+from ebla.chaos.ray.stage import victims
+from ebla.chaos.ray.stage.namespaces import Namespaces
+from ebla.chaos.ray.stage.stage import RayStage
+
+FAILING, LATE = "RAY_testing_rpc_failure", "RAY_testing_asio_delay_us"
+CALLS = "CoreWorkerService.grpc_{}.PushTask"  # every call of an actor
+LOST_MAX = 0.1  # Ray's own calls to start actors are lost, too: with more, clusters do not hold together
+LATE_S_MAX = 0.05  # of every call, there is no way to pick some
+SILENT_S = 1.0
+PROBES = 150
+PROBE_S = 2.0
+
+
+# -- between two nodes ---------------------------------------------------------------------------------------
+
+
+async def isolate(stage: RayStage, fault: Fault, struck: Struck) -> None:
+    """The node's cable is pulled: no peer, no master, no client, no GCS."""
+    network, number = _network(stage), stage.number(struck.host)
+    await stage.victim(struck.host)
+    struck.now()
+    network.isolate(number)
+    try:
+        if not await victims.until(lambda: network.isolated(number), 1.0):
+            raise Unobserved(f"the cable of node {number} is still up")
+        struck.saw(f"the cable of node {number} is down")
+        heals_s = stage.now_s() + fault.for_s
+        if await stage.silent(struck.host, min(SILENT_S, fault.for_s)):
+            struck.saw("it gives no answer")
+        await asyncio.sleep(max(0.0, heals_s - stage.now_s()))
+    finally:
+        network.rejoin(number)
+    await _whole(stage, struck)
+
+
+async def split(stage: RayStage, fault: Fault, struck: Struck) -> None:
+    """These nodes on one side, the others on the other side; the head hears both."""
+    inside = [stage.number(host) for host in fault.where]
+    outside = [stage.number(host) for host in stage.hosts[1:] if host not in fault.where]
+    if not outside:
+        raise Missed("there is nobody on the other side")
+    ways = [(a, b) for a in inside for b in outside]
+    await _silenced(stage, fault, struck, [*ways, *((b, a) for a, b in ways)])
+
+
+async def cut(stage: RayStage, fault: Fault, struck: Struck) -> None:
+    """Neither hears the other, everybody else hears both."""
+    first, second = (stage.number(host) for host in fault.where)
+    await _silenced(stage, fault, struck, [(first, second), (second, first)])
+
+
+async def cut_one_way(stage: RayStage, fault: Fault, struck: Struck) -> None:
+    first, second = (stage.number(host) for host in fault.where)
+    await _silenced(stage, fault, struck, [(first, second)])
+
+
+async def _silenced(stage: RayStage, fault: Fault, struck: Struck, ways: Sequence[tuple[int, int]]) -> None:
+    network = _network(stage)
+    struck.now()
+    try:
+        for speaker, listener in ways:
+            network.silence(speaker, listener)
+            if not network.silenced(speaker, listener):
+                raise Unobserved(f"node {speaker} has no blackhole route to node {listener}")
+            struck.saw(f"node {speaker} has a blackhole route to node {listener}")
+        await asyncio.sleep(fault.for_s)
+    finally:
+        for speaker, listener in ways:
+            network.unsilence(speaker, listener)
+    await _whole(stage, struck)
+
+
+def _network(stage: RayStage) -> Namespaces:
+    if stage.needs.namespaces is None:
+        raise Missed("the nodes of this cluster share one network")
+    return stage.needs.namespaces
+
+
+async def _whole(stage: RayStage, struck: Struck) -> None:
+    """A node that was cut off from the head for too long has been given up by Ray, and returns as a lost one."""
+    for host in struck.fault.where:
+        number = stage.number(host)
+        if not stage.cluster.alive(number):
+            struck.saw(f"Ray had given node {number} up")
+            await stage.start_node(number)
+    await stage.back(struck, None)
+
+
+# -- all calls of a run --------------------------------------------------------------------------------------
+
+
+def environment(faults: Sequence[Fault]) -> dict[str, str]:
+    """What processes must be started with so that the worst of these faults (`lose`, `delay`) is in force as long as
+    they run: Ray reads it once."""
+    found: dict[str, str] = {}
+    if lost := lost_share(faults):
+        half = max(1, round(lost * 100 / 2))
+        told = {"num_failures": -1, "req_failure_prob": half, "resp_failure_prob": half}
+        found[FAILING] = json.dumps({CALLS.format("client"): told})
+    if late := late_s(faults):
+        found[LATE] = f"{CALLS.format('server')}=0:{round(late * 1e6)}"
+    return found
+
+
+def lost_share(faults: Sequence[Fault]) -> float:
+    return min(LOST_MAX, max((fault.amount for fault in faults if fault.kind == "lose"), default=0.0))
+
+
+def late_s(faults: Sequence[Fault]) -> float:
+    return min(LATE_S_MAX, max((fault.amount for fault in faults if fault.kind == "delay"), default=0.0))
+
+
+def measure(struck: Struck, calls: Sequence[float | None]) -> None:
+    """Whether calls are lost or late in this run: `calls` is what `sample` found in a process of clients."""
+    struck.now()
+    took = sorted(seconds for seconds in calls if seconds is not None)
+    if struck.fault.kind == "lose":
+        lost = len(calls) - len(took)
+        if not lost:
+            raise Unobserved(f"none of {len(calls)} calls was lost")
+        struck.saw(f"{lost} of {len(calls)} calls were lost, throughout the run")
+        return
+    median_s = took[len(took) // 2] if took else 0.0
+    if median_s < late_s([struck.fault]) / 4:  # it is half of that on average
+        raise Unobserved(f"calls took {median_s * 1e3:.1f} ms")
+    struck.saw(f"calls took {median_s * 1e3:.1f} ms, throughout the run")
+
+
+async def sample(network: RayNetwork, addresses: Sequence[str]) -> list[float | None]:
+    """Ping the roles in turn: how long each call took, None for one that was lost."""
+    took: list[float | None] = []
+    for number in range(PROBES):
+        began = time.monotonic()
+        try:
+            await victims.ask(network, addresses[number % len(addresses)], PROBE_S)
+        except NetworkError:
+            took.append(None)
+        else:
+            took.append(time.monotonic() - began)
+    return took

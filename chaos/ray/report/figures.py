@@ -1,0 +1,167 @@
+"""What a run came to in numbers, read off its histories: rates, windows without an acknowledged write, recoveries."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+
+import msgspec
+
+from ebla.chaos.history import FAIL, INFO, INVOKE, OK, Event, History, is_data
+from ebla.chaos.plans import DESTROY
+from ebla.chaos.ray.report.struck import OBSERVED, FaultReport
+
+WINDOW_S = 1.0  # what is shorter is no window without writes
+AROUND_S = 1.0  # a gap that begins so long after a fault is still its own
+TO_THE_END = math.inf
+P99_MIN = 100  # with fewer values the 99th percentile is the greatest of them
+
+Times = Sequence[float]
+
+
+class Second(msgspec.Struct, frozen=True, array_like=True):
+    """How many operations of one second of the run were acknowledged, failed, or had an unknown outcome."""
+
+    acknowledged: int
+    failed: int
+    unknown: int
+
+
+class Window(msgspec.Struct, frozen=True, array_like=True):
+    """A time without an acknowledged write."""
+
+    began_s: float
+    length_s: float
+
+
+class Recovery(msgspec.Struct, frozen=True):
+    """From faults of one kind that came alone to the first acknowledged write in each tablet that had to be led anew."""
+
+    faults: int
+    median_s: float
+    p99_s: float
+    max_s: float
+
+
+def writes(event: Event) -> bool:
+    operation = event.operation
+    return is_data(operation) and operation != "count" and not operation.startswith("read")
+
+
+def per_second(histories: Iterable[History], until_s: float) -> tuple[Second, ...]:
+    counts = [[0, 0, 0] for _ in range(max(0, math.ceil(until_s)))]
+    kinds = {OK: 0, FAIL: 1, INFO: 2}
+    for history in histories:
+        for event in history.events:
+            second = event.time_us // 1_000_000
+            if event.type != INVOKE and is_data(event.operation) and 0 <= second < len(counts):
+                counts[second][kinds[event.type]] += 1
+    return tuple(Second(*each) for each in counts)
+
+
+def acknowledged(history: History) -> list[float]:
+    """When writes were acknowledged, in order."""
+    return sorted(event.time_us / 1e6 for event in history.events if event.type == OK and writes(event))
+
+
+def acknowledged_by_key(history: History) -> dict[int, list[float]]:
+    found: dict[int, list[float]] = {}
+    for event in history.events:
+        if event.type == OK and writes(event):
+            found.setdefault(event.key, []).append(event.time_us / 1e6)
+    return found
+
+
+def windows(times: Times, began_s: float, ended_s: float) -> tuple[Window, ...]:
+    """Of WINDOW_S and more, between `began_s` and `ended_s`."""
+    inside = [began_s, *(time_s for time_s in times if began_s < time_s < ended_s), ended_s]
+    return tuple(
+        Window(round(earlier, 3), round(later - earlier, 3))
+        for earlier, later in pairwise(inside)
+        if later - earlier >= WINDOW_S
+    )
+
+
+def longest_gap(times: Times, at_s: float, until_s: float) -> tuple[float, float] | None:
+    """The longest time between two acknowledgements that touches [at_s, until_s]; None without any around."""
+    first = max(0, bisect_right(times, at_s) - 1)
+    gaps = []
+    for earlier, later in pairwise(times[first:]):
+        if earlier > until_s:
+            break
+        gaps.append((later - earlier, earlier, later))
+    if not gaps:
+        return None
+    _, earlier, later = max(gaps)
+    return earlier, later
+
+
+def recovery_s(
+    pulse: Mapping[int, Times], led: Iterable[int], at_s: float, seen_s: float | None = None
+) -> float | None:
+    """From the fault to the first acknowledged write in the last of the tablets; None if nothing was led there. The
+    outage may begin as late as `seen_s`: a role goes on for a second or two after its raylet was killed."""
+    until_s = max(at_s, seen_s or at_s) + AROUND_S
+    ends = []
+    for tablet in led:
+        gap = longest_gap(pulse.get(tablet, ()), at_s, until_s)
+        if gap is None:
+            return None
+        ends.append(gap[1] - at_s)
+    return round(max(ends), 3) if ends else None
+
+
+def with_figures(
+    faults: Sequence[FaultReport], pulse: Mapping[int, Times], tables: Mapping[str, Times]
+) -> tuple[FaultReport, ...]:
+    """The reports with what the histories tell of each fault that was observed."""
+    told = []
+    for fault in faults:
+        if fault.outcome == OBSERVED and fault.at_s is not None:
+            until_s = max(fault.undone_s or 0.0, fault.at_s + AROUND_S)
+            gaps = {name: longest_gap(times, fault.at_s, until_s) for name, times in tables.items()}
+            fault = msgspec.structs.replace(
+                fault,
+                recovery_s=recovery_s(pulse, fault.led, fault.at_s, fault.seen_s),
+                windows={name: round(gap[1] - gap[0], 3) for name, gap in gaps.items() if gap is not None},
+                alone=_alone(fault, faults),
+            )
+        told.append(fault)
+    return tuple(told)
+
+
+def _alone(fault: FaultReport, faults: Sequence[FaultReport]) -> bool:
+    began, ended = _in_force(fault)
+    for other in faults:
+        if other.number != fault.number and other.at_s is not None:
+            other_began, other_ended = _in_force(other)
+            if other_began <= ended and began <= other_ended:
+                return False
+    return True
+
+
+def _in_force(fault: FaultReport) -> tuple[float, float]:
+    assert fault.at_s is not None
+    if fault.fault.kind in DESTROY or fault.undone_s is None:
+        return fault.at_s, TO_THE_END  # a replica fewer for the rest of the run
+    return fault.at_s, fault.undone_s
+
+
+def recoveries(faults: Iterable[FaultReport]) -> dict[str, Recovery]:
+    """By kind, of the faults that came alone."""
+    by_kind: dict[str, list[float]] = {}
+    for fault in faults:
+        if fault.alone and fault.recovery_s is not None:
+            by_kind.setdefault(fault.fault.kind, []).append(fault.recovery_s)
+    return {
+        kind: Recovery(len(found), quantile(found, 0.5), quantile(found, 0.99), max(found))
+        for kind, found in sorted(by_kind.items())
+    }
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The smallest value that so large a share of them does not exceed."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]

@@ -1,0 +1,161 @@
+"""What a run on real Ray came to: a value, and how it is shown to people."""
+
+from __future__ import annotations
+
+import msgspec
+from rich.console import Group
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from ebla.chaos.plans import Plan
+from ebla.chaos.ray.orders import Judged
+from ebla.chaos.ray.report.figures import P99_MIN, Recovery, Second, Window
+from ebla.chaos.ray.report.struck import OBSERVED, FaultReport
+
+VALID, VIOLATION, VOID = "valid", "violation", "void"
+PLAN, JSON = "plan.json", "report.json"  # beside the page, the picture and the histories
+SLOW_S = (
+    15.0  # from a fault that came alone to the first acknowledged write: the aim after the loss of a node
+)
+STATUS = {VALID: 0, VIOLATION: 1, VOID: 2}  # of the command
+
+
+class RunReport(msgspec.Struct, frozen=True, kw_only=True):
+    """`verdict`: valid, violation, or void (too little happened to judge); `reasons` say why not valid. Times are of the
+    run's clock; `act_s` is when act one began and ended, `healed_s` how much later everything was answered and all
+    replicas were equal. `unavailable`: per table, the windows without an acknowledged write. `skipped`: by kind, why
+    its faults were not carried out. `histories` are files of chaos/history.py's events, in all the forms of chaos/export.py.
+    """
+
+    scenario: str
+    seed: int
+    hosts: int
+    duration_s: float
+    plan: Plan
+    verdict: str
+    reasons: tuple[str, ...]
+    faults: tuple[FaultReport, ...]
+    skipped: dict[str, str]
+    judged: tuple[Judged, ...]
+    acknowledged: int
+    failed: int
+    unknown: int
+    per_second: tuple[Second, ...]
+    act_s: tuple[float, float]
+    healed_s: float | None
+    unavailable: dict[str, tuple[Window, ...]]
+    recoveries: dict[str, Recovery]
+    histories: tuple[str, ...]
+    results: str
+    phases: dict[str, float]
+
+    @property
+    def status(self) -> int:
+        return STATUS[self.verdict]
+
+
+def view(report: RunReport) -> Group:
+    """For a terminal."""
+    parts: list[object] = [_faults(report), _judged(report)]
+    if report.recoveries:
+        parts.append(_recoveries(report))
+    whole = "not whole again" if report.healed_s is None else f"whole {report.healed_s:.1f} s after act one"
+    parts.append(
+        f"{report.acknowledged:,} operations acknowledged ({rate(report):,.0f}/s), "
+        f"{report.failed:,} failed, {report.unknown:,} unknown; {whole}"
+    )
+    if longest := longest_window(report):
+        parts.append(f"longest time without an acknowledged write in a table: {longest:.1f} s")
+    parts += [f"[yellow]slow[/yellow] {escape(text)}" for text in slow(report)]
+    parts += [f"[yellow]skipped[/yellow] {kind}: {escape(why)}" for kind, why in report.skipped.items()]
+    colour = {VALID: "green", VIOLATION: "red", VOID: "yellow"}[report.verdict]
+    parts.append(f"[bold {colour}]{report.verdict}[/]")
+    parts += [Text(f"  {reason}") for reason in report.reasons]
+    return Group(*parts)  # type: ignore[arg-type]
+
+
+def _faults(report: RunReport) -> Table:
+    table = Table(
+        title=f"{report.scenario}, seed {report.seed}: {len(report.faults)} faults", title_justify="left"
+    )
+    for column in ("at", "fault", "where", "outcome", "recovered", "what was seen"):
+        table.add_column(column, overflow="fold")
+    for each in report.faults:
+        table.add_row(
+            when(report, each),
+            each.fault.kind,
+            " ".join(each.fault.where),
+            each.outcome,
+            f"{each.recovery_s:.2f} s" if each.recovery_s is not None else "",
+            Text("; ".join(told(each))),
+        )
+    return table
+
+
+def _judged(report: RunReport) -> Table:
+    table = Table(title="judged", title_justify="left")
+    for column in ("history", "operations", "verdict"):
+        table.add_column(column, overflow="fold")
+    words = {True: "valid", False: "VIOLATION", None: "undecided"}
+    for each in report.judged:
+        problem = f": {each.problem}" if each.problem else ""
+        table.add_row(each.workload, f"{each.judged:,}", Text(words[each.valid] + problem))
+    return table
+
+
+def _recoveries(report: RunReport) -> Table:
+    table = Table(title="from a fault that came alone to the next acknowledged write", title_justify="left")
+    titles, rows = recovery_rows(report)
+    for column in titles:
+        table.add_column(column)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def recovery_rows(report: RunReport) -> tuple[list[str], list[list[str]]]:
+    """Titles and rows; a 99th percentile is told of kinds with so many faults that it is not the longest."""
+    many = any(found.faults >= P99_MIN for found in report.recoveries.values())
+    rows = []
+    for kind, found in report.recoveries.items():
+        p99 = [f"{found.p99_s:.2f} s" if found.faults >= P99_MIN else ""] if many else []
+        rows.append([kind, str(found.faults), f"{found.median_s:.2f} s", *p99, f"{found.max_s:.2f} s"])
+    return ["fault", "count", "median", *(["p99"] if many else []), "longest"], rows
+
+
+def slow(report: RunReport) -> list[str]:
+    """Warnings, which are no part of the verdict: nothing is promised of how soon."""
+    return [
+        f"{each.fault.kind} {' '.join(each.fault.where)}".rstrip()
+        + f" at {when(report, each)}: {each.recovery_s:.1f} s until writes were acknowledged again, more than {SLOW_S:g} s"
+        for each in report.faults
+        if each.alone and each.recovery_s is not None and each.recovery_s > SLOW_S
+    ]
+
+
+def when(report: RunReport, fault: FaultReport) -> str:
+    """In act one. What came before it is in force as long as the run lasts."""
+    if fault.at_s is None:
+        return ""
+    at_s = fault.at_s - report.act_s[0]
+    return f"{at_s:.1f} s" if at_s >= 0 else "all along"
+
+
+def told(fault: FaultReport) -> list[str]:
+    """What was seen of a fault, and why that was not all."""
+    return [*fault.effects, *([fault.reason] if fault.reason else [])]
+
+
+def rate(report: RunReport) -> float:
+    """Acknowledged operations each second of act one."""
+    return report.acknowledged / max(1e-9, report.act_s[1] - report.act_s[0])
+
+
+def longest_window(report: RunReport) -> float:
+    """Seconds without an acknowledged write, in the table that had to wait longest."""
+    return max((each.length_s for found in report.unavailable.values() for each in found), default=0.0)
+
+
+def observed(faults: tuple[FaultReport, ...]) -> int:
+    return sum(each.outcome == OBSERVED for each in faults)

@@ -1,0 +1,283 @@
+"""The stage of a run: a local Ray cluster of several nodes with a deployment on it, in a directory of its own.
+
+    with staged(4, directory, needs) as stage: ...
+
+Everything that blocks runs beside the event loop. What changes the cluster itself goes one at a time (`gate`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psutil
+import ray
+
+from ebla.actors import messages as m
+from ebla.actors.errors import Unavailable
+from ebla.actors.ray_shell import FAILED, RUNNING, STARTING, STOPPING, Pong
+from ebla.actors.ray_world import RayNetwork
+from ebla.chaos.plans import MASTER
+from ebla.chaos.ray.crowd import Crowd
+from ebla.chaos.ray.report.struck import Missed, Struck
+from ebla.chaos.ray.stage import victims
+from ebla.chaos.ray.stage.disk_shim import DiskShim
+from ebla.chaos.ray.stage.namespaces import VARIABLE, NamespacedCluster, Namespaces
+from ebla.options import MASTER as MASTER_ADDRESS
+from ebla.placement import launch
+from ebla.placement.asking import find_actor
+from ebla.placement.config import DeploymentConfig, configure
+from ebla.placement.connection import connect_ray, disconnect_ray
+from ebla.placement.deploy.slots import SLOT_LABEL
+from ebla.placement.local import processes as local_processes
+from ebla.storage.errors import EblaError, InvalidArgument
+
+NAME = "chaos"
+HEAD = 1
+# Flushes and trims of the logs that production sees every few minutes come every few seconds.
+SERVER = {"memtable_bytes": 1 << 20, "shared_log_bytes": 2 << 20}
+PING_S = 2.0
+ASK_S = 2.0
+BACK_S_MAX = 60.0  # Ray starts an actor again after 1 to 2 s, and after 4 s more if its node was lost
+UP_S = 30.0
+START_S = 60.0
+POLL_S = 0.05
+
+ANY_STATE = (STARTING, RUNNING, FAILED, STOPPING)
+
+Told = Callable[[str], None]
+
+
+def address_of(host: str) -> str:
+    return MASTER_ADDRESS if host == MASTER else f"tablet-server/{host}"
+
+
+def host_names(hosts: int) -> tuple[str, ...]:
+    return tuple(f"host-{number}" for number in range(1, hosts + 1))
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a plan asks of the cluster, which must be there before its processes start."""
+
+    namespaces: Namespaces | None = None
+    shim: DiskShim | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def variables(self) -> dict[str, str]:
+        found = dict(self.environment)
+        if self.namespaces is not None:
+            found[VARIABLE] = self.namespaces.text
+        if self.shim is not None:
+            found.update(self.shim.environment)
+        return found
+
+
+@contextlib.contextmanager
+def staged(hosts: int, directory: Path, needs: Needs, told: Told = lambda text: None) -> Iterator[RayStage]:
+    """A deployment that is up, and this process connected to it. Nothing of it runs when the block has ended."""
+    with contextlib.ExitStack() as ending:
+        told(f"starting a Ray cluster of {hosts} nodes")
+        ending.callback(end_leftovers, directory / "cluster")
+        cluster = NamespacedCluster.start(
+            hosts,
+            directory=directory / "cluster",
+            dashboard=False,
+            environment=needs.variables(),
+            progress=told,
+        )
+        assert isinstance(cluster, NamespacedCluster)
+        ending.callback(cluster.kill_everything)
+        with _own_sigterm():
+            connect_ray(cluster.address, directory=cluster.directory)
+        ending.callback(disconnect_ray)
+        only_master = {"masters": 1, "journals": 0}  # plans of faults know of no other
+        data_dir = str(directory / "data")
+        config = configure({"name": NAME, "data_dir": data_dir, "tablet_server": SERVER, **only_master})
+        report = launch.up(config, progress=told)
+        if not report.ready:
+            raise Unavailable(f"the deployment did not come up: {'; '.join(report.warnings)}")
+        yield RayStage(cluster, config, needs)
+
+
+def end_leftovers(directory: Path) -> None:
+    """For an interruption between the start of the cluster and the moment at which this process knows of it."""
+    left = NamespacedCluster.find(directory)
+    if left is not None:
+        left.kill_everything()
+
+
+@contextlib.contextmanager
+def _own_sigterm() -> Iterator[None]:
+    """A process that connects to Ray has its SIGTERM taken away; whoever runs this has decided what it means."""
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGTERM) if main else None
+    yield
+    if before is not None:
+        signal.signal(signal.SIGTERM, before)
+
+
+class RayStage:
+    """See the module. `destroyed`: hosts that lost what they had on disk. `crowd`: the clients, once there are some."""
+
+    def __init__(self, cluster: NamespacedCluster, config: DeploymentConfig, needs: Needs) -> None:
+        self.cluster = cluster
+        self.config = config
+        self.needs = needs
+        self.network = RayNetwork(config.namespace)
+        self.epoch = time.monotonic()
+        self.gate = asyncio.Lock()
+        self.destroyed: dict[str, None] = {}
+        self.crowd: Crowd | None = None
+        self._relaunching = asyncio.Lock()
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        return self.cluster.slots
+
+    def now_s(self) -> float:
+        """The run's clock: CLOCK_MONOTONIC, which all processes of this machine share."""
+        return time.monotonic() - self.epoch
+
+    # -- roles
+
+    async def victim(self, host: str) -> psutil.Process:
+        """The process of the host's role, which serves at this moment. Raises Missed."""
+        address = address_of(host)
+        try:
+            pong = await victims.ask(self.network, address, PING_S)
+        except EblaError as error:
+            raise Missed(f"{address} gives no answer: {error}") from error
+        if pong.state != RUNNING:
+            raise Missed(f"{address} is {pong.state}")
+        try:
+            return victims.process_of(pong)
+        except InvalidArgument as error:
+            raise Missed(str(error)) from error
+
+    async def silent(self, host: str, for_s: float) -> bool:
+        """Whether the host's role gives no answer within that time."""
+        try:
+            await victims.ask(self.network, address_of(host), for_s)
+        except EblaError:
+            return True
+        return False
+
+    async def heard(
+        self, host: str, other_than: int | None, within_s: float, states: Collection[str] = ANY_STATE
+    ) -> Pong | None:
+        """What a process other than that one says at the host's address, once it is in one of these states."""
+        deadline = time.monotonic() + within_s
+        while time.monotonic() < deadline:
+            try:
+                pong = await victims.ask(self.network, address_of(host), PING_S)
+            except EblaError:
+                pass
+            else:
+                if pong.pid != other_than and pong.state in states:
+                    return pong
+            await asyncio.sleep(POLL_S)
+        return None
+
+    async def back(self, struck: Struck, other_than: int | None, host: str | None = None) -> None:
+        """Until the host's role serves again, in a process other than that one. Act two tells if it never does."""
+        if await self.heard(host or struck.host, other_than, BACK_S_MAX, (RUNNING,)) is not None:
+            struck.undone()
+
+    async def leads(self, host: str) -> tuple[str, ...]:
+        """The tablets that the host's server leads, as it says itself; none if it does not answer."""
+        if host == MASTER:
+            return ()
+        try:
+            state = await self.network.call(address_of(host), "status", m.Empty(), m.ServerState, ASK_S)
+        except EblaError:
+            return ()
+        running = (replica for replica in state.replicas if replica.state == "running")
+        return tuple(replica.tablet for replica in running if replica.role == "leader")
+
+    async def shut_down(self, host: str) -> None:
+        """As `ebla down` asks a role to end. It answers by ending."""
+        handle = await asyncio.to_thread(find_actor, self.config.namespace, address_of(host))
+        if handle is None:
+            raise Missed(f"{address_of(host)} is not there")
+        handle.shutdown.remote()
+
+    async def relaunch(self) -> None:
+        """`ebla up`: what is missing is launched, what is there is adopted."""
+        async with self._relaunching:
+            await asyncio.to_thread(partial(launch.up, self.config, timeout_s=UP_S))
+
+    # -- nodes
+
+    def number(self, host: str) -> int:
+        """The host's node. The head is refused: its loss is the Ray cluster's."""
+        number = self.cluster.slot_number(host)
+        if number is None or number == HEAD:
+            raise Missed(f"the node of {host} is the head of the Ray cluster, whose loss is the cluster's")
+        return number
+
+    async def node_id(self, host: str) -> str:
+        found = [node for node in await self._nodes() if node["Alive"] and _slot(node) == host]
+        if not found:
+            raise Missed(f"{host} has no alive Ray node")
+        return str(found[0]["NodeID"])
+
+    async def until_dead(self, node_id: str, within_s: float) -> bool:
+        """Whether Ray declares the node dead in time."""
+        deadline = time.monotonic() + within_s
+        while not await self.dead(node_id):
+            if time.monotonic() > deadline:
+                return False
+            await asyncio.sleep(POLL_S)
+        return True
+
+    async def dead(self, node_id: str) -> bool:
+        return not any(node["Alive"] for node in await self._nodes() if node["NodeID"] == node_id)
+
+    async def _nodes(self) -> list[dict[str, Any]]:
+        return list(await asyncio.to_thread(ray.nodes))
+
+    def raylet(self, number: int) -> psutil.Process:
+        record = self.cluster.state.nodes[number].named("raylet")
+        process = None if record is None else local_processes.find(record)
+        if process is None:
+            raise Missed(f"node {number} does not run")
+        return process
+
+    async def kill_node(self, number: int) -> None:
+        async with self.gate:
+            await asyncio.to_thread(self.cluster.kill_node, number)
+
+    async def start_node(self, number: int) -> None:
+        async with self.gate:
+            await asyncio.to_thread(self.cluster.start_node, number, START_S)
+
+    async def supersede_node(self, number: int) -> None:
+        async with self.gate:
+            await asyncio.to_thread(self.cluster.supersede_node, number, START_S)
+
+    async def processes(self, number: int) -> list[psutil.Process]:
+        return await asyncio.to_thread(self.cluster.processes, number)
+
+    # -- directories
+
+    def directory(self, host: str) -> Path:
+        return Path(self.config.data_dir) / host / "tablet-server"
+
+    def put_away(self, host: str, directory: Path) -> Path:
+        """Rename the server's directory, or what it was set aside to: whoever starts there is a new server."""
+        turn = sum(1 for _ in directory.parent.glob("tablet-server.lost-*")) + 1
+        self.destroyed[host] = None
+        return directory.rename(directory.with_name(f"tablet-server.lost-{turn}"))
+
+
+def _slot(node: Mapping[str, Any]) -> str:
+    return str((node.get("Labels") or {}).get(SLOT_LABEL, ""))

@@ -1,0 +1,127 @@
+"""What a scenario is, and what several of them have in common: small limits, and mixes of faults. Their list is scenarios.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+from ebla.actors.fault_points import POINTS
+from ebla.chaos.checkers.refusals import EXPLAINED
+from ebla.chaos.plans import HOLD_S
+from ebla.chaos.simulation.deployment import Shape
+from ebla.chaos.workloads.base import DEADLINES_S, PAUSE_S, Workload
+
+# Small limits, so that what happens every few gigabytes in production happens every few seconds here.
+SMALL = {
+    "memtable_bytes": 20_000,
+    "shared_log_bytes": 30_000,
+    "log_retained_entries_max": 4_000,  # a replica that lags past it is copied anew
+    "seqno_s": 1.0,
+    "follower_failed_s": 4.0,
+    "copy_idle_s": 5.0,
+}
+SMALL_MASTER = {"checkpoint_edits": 12, "forget_min_s": 2.0}
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """`mix`: faults to expect per ten seconds, by kind (chaos/plans.py). `duration_s`: of act one. `operations_min`:
+    with fewer answered ones a run is void. `victims`: whom faults hit, by default the hosts of tablet servers. `deadlines_s`: one
+    is picked for each operation; `excused`: errors that faults explain."""
+
+    name: str
+    mix: Mapping[str, float]
+    workloads: Callable[[], list[Workload]]
+    shape: Shape = field(default_factory=lambda: Shape(server=SMALL, master=SMALL_MASTER))
+    duration_s: float = 8.0
+    replicas: int = 3
+    hold_s: tuple[float, float] = HOLD_S  # how long a fault lasts
+    holds_s: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # the same, of some kinds
+    amounts: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # of some kinds: from, to
+    pause_s: float = PAUSE_S  # of a client between two operations, at most
+    deadlines_s: tuple[float, ...] = DEADLINES_S  # of its operations
+    look_s: float = 0.1  # between two looks at the invariants
+    operations_min: int = 10
+    points: tuple[str, ...] = POINTS
+    victims: tuple[str, ...] = ()
+    excused: Collection[str] = EXPLAINED
+
+    def host_names(self) -> tuple[str, ...]:
+        """Those that its plans name."""
+        return self.victims or self.shape.host_names()
+
+
+PROCESSES = {
+    "crash": 2.0,
+    "crash_point": 6.0,
+    "stop": 1.0,
+    "pause": 2.0,
+    "zombie": 1.0,
+    "blackout": 0.5,
+    "client_crash": 0.5,
+}
+NETWORK = {
+    "isolate": 2.0,
+    "split": 1.0,
+    "cut": 2.0,
+    "cut_one_way": 2.0,
+    "lose": 1.0,
+    "repeat": 1.0,
+    "delay": 1.0,
+}
+CLOCKS = {"clock_rate": 2.0, "clock_jump": 1.0}
+DISKS = {
+    "rot": 2.0,
+    "misdirect": 1.0,
+    "stale": 0.5,
+    "fail_sync": 0.5,
+    "full_disk": 1.0,
+    "slow_disk": 1.0,
+    "lose_disk": 0.3,
+    "old_copy": 0.5,
+}
+ELECTIONS = {
+    "crash": 4.0,
+    "crash_point": 6.0,
+    "blackout": 2.0,
+    "isolate": 4.0,
+    "split": 4.0,
+    "slow_disk": 6.0,
+    "lose": 1.0,
+}
+LEASES = {"pause": 10.0, "delay": 8.0, "cut_one_way": 6.0, "clock_rate": 2.0}
+# Requests come so late that what they were to change was dropped and recalled meanwhile.
+LATE = {"delay": 10.0, "lose": 1.0, "crash": 0.5, "isolate": 0.5, "cut_clients": 1.0}
+
+# Tables heal while their members are changed: more hosts than replicas, logs that are soon too short.
+MOVES = Shape(
+    hosts=5,
+    clients=2,
+    server={
+        **SMALL,
+        "follower_failed_s": 1.5,
+        "log_retained_entries_max": 25,
+        "copy_idle_s": 2.0,
+        "copy_bytes_per_s": 20_000,  # slow, so that there is time to vote meanwhile
+    },
+    master={**SMALL_MASTER, "rpc_backoff_max_s": 1.0},
+)
+RAISING = {
+    "crash": 3.0,
+    "crash_point": 8.0,
+    "crash_midway": 2.0,
+    "stop": 0.5,
+    "pause": 1.0,
+    "zombie": 1.0,
+    "blackout": 0.3,
+    "isolate": 2.0,
+    "cut": 1.0,
+    "cut_one_way": 1.0,
+    "lose": 0.5,
+    "repeat": 0.5,
+    "delay": 0.5,
+    "slow_disk": 2.0,
+    "full_disk": 0.5,
+    "fail_sync": 1.0,
+    "lose_disk": 1.0,
+}

@@ -1,0 +1,424 @@
+"""Scenarios: how large a deployment is, what its clients do, and what goes wrong. The list that every run picks from.
+
+A scenario is data and a list of workloads. Whoever adds one adds a function here: see docs/testing.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ebla.actors.fault_points import (
+    ALTER_POINTS,
+    GROUP_POINTS,
+    JOURNAL_POINTS,
+    MASTER_POINTS,
+    MEMBER_POINTS,
+    MOVE_POINTS,
+    NAMESPACE_POINTS,
+    POINTS,
+    REPAIR_POINTS,
+    STEP_POINTS,
+)
+from ebla.chaos.scenarios.answers import ANSWERS
+from ebla.chaos.scenarios.disks import DISK_SCENARIOS
+from ebla.chaos.scenarios.scenario import (
+    CLOCKS,
+    DISKS,
+    ELECTIONS,
+    LATE,
+    LEASES,
+    MOVES,
+    NETWORK,
+    PROCESSES,
+    RAISING,
+    SMALL,
+    SMALL_MASTER,
+    Scenario,
+)
+from ebla.chaos.simulation.deployment import Shape
+from ebla.chaos.workloads.alters import Alters
+from ebla.chaos.workloads.bank import Bank
+from ebla.chaos.workloads.base import Workload
+from ebla.chaos.workloads.chains import Chains
+from ebla.chaos.workloads.churn import HAND_OVERS, TABLES, Churn
+from ebla.chaos.workloads.inspections import Inspections
+from ebla.chaos.workloads.locks import Locks
+from ebla.chaos.workloads.moves import COPIES, Moves
+from ebla.chaos.workloads.recalls import Recalls
+from ebla.chaos.workloads.registers import Registers
+from ebla.chaos.workloads.salvage import Salvage
+from ebla.chaos.workloads.stamps import Stamps
+from ebla.chaos.workloads.tokens import Tokens
+from ebla.storage.errors import InvalidArgument
+
+__all__ = ["SCENARIOS", "SMALL", "SMALL_MASTER", "Scenario", "scenario"]
+
+
+def _everything() -> list[Workload]:
+    return [Registers(), Tokens(local=True), Bank(), Chains(), Stamps(), Churn()]
+
+
+_MASTERS = Shape(masters=2, journals=3, server=SMALL, master=SMALL_MASTER)
+_RAISED = replace(_MASTERS, raised=True, clients=4)
+_MANY = Shape(clients=6, server=SMALL, master=SMALL_MASTER)
+_LOCKS = Shape(hosts=1, clients=4, masters=2, journals=3, server=SMALL, master=SMALL_MASTER)
+
+# Hosts are lost for good: two of five, so that tables of three replicas heal.
+_LOSSES = Shape(
+    hosts=5,
+    forced=(Salvage.name,),
+    server={**SMALL, "follower_failed_s": 1.5, "copy_idle_s": 2.0},
+    master={**SMALL_MASTER, "rpc_backoff_max_s": 1.0, "unresponsive_s": 2.0},
+)
+
+_ALL = (
+    Scenario("calm", {}, _everything, duration_s=1.0, pause_s=0.2),
+    Scenario("registers", {**PROCESSES, **NETWORK, **CLOCKS, "slow_disk": 1.0}, lambda: [Registers()]),
+    Scenario("tokens", {**PROCESSES, **NETWORK, "crash_midway": 4.0}, lambda: [Tokens(local=True)]),
+    Scenario(
+        "bank",
+        {**PROCESSES, **NETWORK},
+        lambda: [Bank(), Stamps()],
+        Shape(
+            server={**SMALL, "scan_read_rows": 5, "scan_block_bytes_max": 64, "memtable_bytes": 1500},
+            master=SMALL_MASTER,
+        ),
+        pause_s=0.15,
+    ),
+    Scenario("chains", {**PROCESSES, "slow_disk": 1.0, "full_disk": 1.0}, lambda: [Chains()]),
+    Scenario(
+        "logs",
+        {**PROCESSES, "crash_midway": 4.0, "slow_disk": 1.0},
+        lambda: [Chains(tablets=2), Registers(keys=2, tablets=6)],
+        pause_s=0.15,
+        points=(*POINTS, *STEP_POINTS),
+    ),
+    Scenario(
+        "churn",
+        {**PROCESSES, **NETWORK, "slow_disk": 4.0},
+        lambda: [Churn(), Registers()],
+        Shape(
+            server={**SMALL, "scan_read_rows": 5, "scan_block_bytes_max": 300},
+            master=SMALL_MASTER,
+        ),
+        look_s=0.05,
+    ),
+    Scenario(
+        "handovers",
+        {"cut": 3.0, "lose": 3.0, "delay": 3.0, "isolate": 2.0},
+        lambda: [Churn(HAND_OVERS), Registers(keys=2, tablets=6)],
+        duration_s=6.0,
+        look_s=0.02,
+    ),
+    Scenario("elections", ELECTIONS, lambda: [Chains(tablets=2), Registers(keys=2, tablets=3)], pause_s=0.1),
+    Scenario(
+        "leases",
+        LEASES,
+        lambda: [Registers(keys=2, tablets=8)],
+        Shape(clients=4, server=SMALL, master=SMALL_MASTER),
+        duration_s=6.0,
+        holds_s={"pause": (1.3, 2.8)},
+        look_s=0.02,
+    ),
+    Scenario(
+        "drift",
+        {"clock_rate": 16.0, "split": 8.0, "isolate": 4.0},
+        lambda: [Registers(keys=2, tablets=8)],
+        Shape(clients=4, server=SMALL, master=SMALL_MASTER),
+        duration_s=6.0,
+        holds_s={"clock_rate": (3.0, 6.0), "split": (1.2, 3.0), "isolate": (1.2, 3.0)},
+        look_s=0.02,
+    ),
+    Scenario(
+        "restarts",
+        {"cut": 4.0, "crash": 24.0},
+        lambda: [Registers(keys=2, tablets=12)],
+        Shape(restart_s=(0.0, 0.03), server=SMALL, master=SMALL_MASTER),
+        duration_s=6.0,
+        holds_s={"cut": (2.0, 6.0), "crash": (0.02, 0.4)},
+        pause_s=0.1,
+        look_s=0.02,
+    ),
+    Scenario(
+        "truncations",
+        {"split": 12.0, "slow_disk": 16.0},
+        lambda: [Chains(tablets=3, reads=0.0), Registers(keys=3, tablets=3)],
+        Shape(clients=6, server=SMALL, master=SMALL_MASTER),
+        holds_s={"split": (1.2, 2.6), "slow_disk": (3.0, 8.0)},
+        look_s=0.05,
+    ),
+    *ANSWERS,
+    Scenario(
+        "reads",
+        {"crash": 6.0, "slow_disks": 6.0, "isolate": 2.0, "cut": 2.0},
+        lambda: [Registers(keys=6, tablets=6)],
+    ),
+    Scenario(
+        "votes",
+        {"crash_point": 12.0, "crash": 3.0, "isolate": 6.0, "split": 6.0, "slow_disk": 4.0},
+        lambda: [Registers(keys=2, tablets=12)],
+        Shape(restart_s=(0.0, 0.03), server=SMALL, master=SMALL_MASTER),
+        holds_s={"crash_point": (0.02, 0.4)},  # back while the other candidate still asks
+        points=("tablet.hard_state.before_commit", "tablet.hard_state.after_commit"),
+    ),
+    Scenario(
+        "five",
+        ELECTIONS,
+        lambda: [Chains(tablets=4), Registers(keys=2)],
+        Shape(hosts=5, server={**SMALL, "append_bytes_max": 1}, master=SMALL_MASTER),
+        replicas=5,
+        duration_s=6.0,
+        pause_s=0.1,
+    ),
+    Scenario(
+        "scans",
+        {
+            "grow_map": 8.0,
+            "crash": 3.0,
+            "pause": 2.0,
+            "isolate": 2.0,
+            "cut_master": 2.0,
+            "cut_clients": 2.0,
+            "lose": 1.0,
+            "repeat": 4.0,
+            "slow_disk": 2.0,
+            "full_disk": 1.0,
+        },
+        lambda: [Bank(clients=10, slow=0.6), Registers(keys=6, tablets=3, many=0.6, scanned=0.3), Stamps()],
+        Shape(
+            server={
+                **SMALL,
+                "scan_read_rows": 2,
+                "scan_block_bytes_max": 24,
+                "scanner_ttl_s": 0.5,
+                "memtable_bytes": 1500,
+            },
+            master=SMALL_MASTER,
+        ),
+        pause_s=0.15,
+    ),
+    Scenario(  # one disk alone hangs: whoever leads there hands over, and nobody waits for long
+        "hangs",
+        {"hang_disk": 2.0},
+        lambda: [Registers(keys=6, tablets=3), Chains(tablets=3)],
+        duration_s=16.0,
+        holds_s={"hang_disk": (8.0, 16.0)},
+        pause_s=0.4,
+        victims=("host-1",),
+        deadlines_s=(7.0,),
+        excused=(),
+    ),
+    *DISK_SCENARIOS,
+    Scenario(
+        "everything",
+        {**PROCESSES, **NETWORK, **CLOCKS, **DISKS, "cut_master": 1.0, "cut_clients": 1.0},
+        _everything,
+        duration_s=5.0,
+        pause_s=0.3,
+    ),
+    Scenario(
+        "copies",
+        {"old_copy": 5.0, "crash": 4.0, "isolate": 3.0, "split": 2.0},
+        lambda: [Chains(tablets=3), Registers(keys=2, tablets=6)],
+        Shape(server={**SMALL, "seqno_s": 0.5}, master=SMALL_MASTER),
+        hold_s=(0.5, 4.0),
+        pause_s=0.15,
+    ),
+    Scenario(
+        "masters",
+        {
+            "crash": 4.0,
+            "crash_point": 4.0,
+            "stop": 1.0,
+            "pause": 3.0,
+            "zombie": 1.0,
+            "blackout": 0.3,
+            "isolate": 5.0,
+            "cut": 3.0,
+            "cut_one_way": 3.0,
+            "lose": 0.5,
+            "repeat": 0.5,
+            "delay": 0.5,
+            "slow_disk": 2.0,
+            "full_disk": 0.5,
+            "fail_sync": 0.4,
+            "lose_disk": 0.8,
+            "clock_rate": 3.0,
+        },
+        lambda: [Churn(TABLES), Registers(keys=2), Inspections()],
+        _MASTERS,
+        duration_s=12.0,
+        holds_s={"isolate": (1.0, 6.0), "pause": (1.0, 6.0), "crash": (0.5, 4.0)},
+        pause_s=0.3,
+        look_s=0.02,
+        points=(*MASTER_POINTS, *GROUP_POINTS, *JOURNAL_POINTS),
+        victims=(*_MASTERS.master_hosts(), *_MASTERS.journal_hosts()),
+    ),
+    Scenario(
+        "locks",
+        {
+            "crash": 5.0,
+            "crash_point": 8.0,
+            "stop": 1.0,
+            "pause": 4.0,
+            "zombie": 1.0,
+            "client_crash": 4.0,
+            "isolate": 3.0,
+            "cut": 2.0,
+            "cut_one_way": 2.0,
+            "lose": 1.0,
+            "repeat": 1.0,
+            "delay": 1.0,
+            "slow_disk": 1.0,
+            "clock_rate": 3.0,
+        },
+        lambda: [Locks()],
+        _LOCKS,
+        duration_s=12.0,
+        replicas=1,
+        holds_s={"isolate": (0.5, 4.0), "pause": (0.5, 4.0), "crash": (0.2, 3.0)},
+        pause_s=0.15,
+        look_s=0.05,
+        points=(*NAMESPACE_POINTS, *GROUP_POINTS),
+        victims=(*_LOCKS.master_hosts(), *_LOCKS.journal_hosts()),
+    ),
+    Scenario(
+        "members",
+        {
+            "crash": 5.0,
+            "crash_point": 8.0,
+            "crash_midway": 2.0,
+            "stop": 1.0,
+            "pause": 2.0,
+            "isolate": 4.0,
+            "split": 2.0,
+            "cut": 2.0,
+            "lose": 1.0,
+            "repeat": 1.0,
+            "delay": 1.0,
+            "slow_disk": 1.0,
+            "full_disk": 1.0,
+            "lose_disk": 1.0,
+            "fail_sync": 0.5,
+            "rot": 1.0,
+            "grow_map": 1.0,
+        },
+        lambda: [Moves(), Registers(keys=2, tablets=4), Chains(tablets=2), Tokens(), Churn(TABLES)],
+        MOVES,
+        duration_s=8.0,
+        holds_s={"crash": (0.3, 5.0), "isolate": (0.5, 5.0)},
+        pause_s=0.25,
+        points=(*REPAIR_POINTS, *REPAIR_POINTS, *STEP_POINTS, *STEP_POINTS, *MEMBER_POINTS, *POINTS),
+    ),
+    Scenario(
+        "mending",
+        {"isolate": 8.0, "crash": 8.0, "split": 6.0, "pause": 2.0, "slow_disk": 1.0, "crash_point": 2.0},
+        lambda: [Moves(COPIES), Chains(tablets=4), Registers(keys=3, tablets=3), Tokens()],
+        Shape(
+            server={
+                **SMALL,
+                "memtable_bytes": 2_000,
+                "copy_bytes_per_s": 5_000,
+                "copies_max": 8,
+            },
+            master=SMALL_MASTER,
+        ),
+        holds_s={"isolate": (0.5, 3.0), "crash": (0.2, 4.0)},
+        pause_s=0.1,
+        points=REPAIR_POINTS,
+    ),
+    Scenario(
+        "alters",
+        {**PROCESSES, **NETWORK, "crash": 3.0, "crash_point": 10.0, "slow_disk": 4.0, "full_disk": 0.5},
+        lambda: [Alters(), Churn(TABLES)],
+        Shape(clients=3, server=SMALL, master=SMALL_MASTER),
+        duration_s=10.0,
+        pause_s=0.1,
+        points=(*ALTER_POINTS, *ALTER_POINTS, *POINTS),
+    ),
+    Scenario("recalls", LATE, lambda: [Recalls()], _MANY, hold_s=(1.0, 8.0), amounts={"delay": (0.5, 4.0)}),
+    Scenario(
+        "restores",
+        {"old_catalog": 8.0, "crash": 2.0, "isolate": 1.0, "pause": 1.0, "slow_disk": 2.0},
+        lambda: [Churn(TABLES), Alters(), Chains(tablets=2)],
+        Shape(clients=3, server=SMALL, master={**SMALL_MASTER, "assignment_timeout_s": 1.0}),
+        duration_s=14.0,
+        holds_s={"old_catalog": (0.3, 3.0)},
+        pause_s=0.2,
+    ),
+    Scenario(  # several requests of each connection under way, rows of it coalesced, and flushes that take long
+        "crowds",
+        {"lose": 4.0, "repeat": 3.0, "slow_disks": 10.0, "crash": 2.0, "crash_point": 8.0, "isolate": 1.0},
+        lambda: [Registers(keys=3, calls=5), Tokens(calls=2), Stamps(rows=6, calls=3), Locks(several=30)],
+        Shape(server={**SMALL, "scan_read_rows": 5, "memtable_bytes": 3000}, master=SMALL_MASTER),
+        duration_s=5.0,
+        holds_s={
+            "lose": (0.5, 3.0),
+            "slow_disks": (1.0, 4.0),
+            "repeat": (1.0, 4.0),
+            "crash_point": (0.05, 1.0),
+        },
+        pause_s=0.3,
+        points=("master.change_nodes.after_edit", "tablet.flush.before_commit", "tablet.flush.after_commit"),
+    ),
+    Scenario(
+        "disasters",
+        {
+            "away": 3.0,
+            "lose_hosts": 1.5,
+            "lose_data": 0.7,
+            "crash": 1.5,
+            "crash_point": 2.0,
+            "isolate": 4.0,
+            "cut": 3.0,
+            "lose": 0.5,
+            "delay": 0.5,
+            "slow_disk": 2.0,
+        },
+        lambda: [Salvage(), Registers(keys=2, tablets=2)],
+        _LOSSES,
+        duration_s=12.0,
+        holds_s={"away": (3.0, 10.0), "crash": (0.3, 4.0), "isolate": (1.0, 5.0), "cut": (1.0, 5.0)},
+        pause_s=0.12,
+        points=(*MEMBER_POINTS, *REPAIR_POINTS),
+    ),
+    Scenario(  # the same of masters that fail over
+        "takeovers",
+        {
+            "crash": 2.0,
+            "pause": 1.0,
+            "isolate": 1.5,
+            "cut": 1.0,
+            "cut_one_way": 1.0,
+            "lose": 0.5,
+            "lose_disk": 1.0,
+            "clock_jump": 2.0,
+        },
+        lambda: [Alters(), Churn(TABLES), Inspections()],
+        _MASTERS,
+        duration_s=15.0,
+        holds_s={"isolate": (1.0, 3.0), "pause": (1.0, 3.0), "crash": (0.5, 3.0), "cut": (1.0, 3.0)},
+        pause_s=0.1,
+        victims=(*_MASTERS.master_hosts(), *_MASTERS.journal_hosts()),
+    ),
+    Scenario(  # an only master's catalog moves into a journal, which several then share
+        "raised",
+        RAISING,
+        lambda: [Churn(TABLES), Alters()],
+        _RAISED,
+        duration_s=12.0,
+        replicas=1,  # it is about the catalog
+        holds_s={"isolate": (0.3, 3.0), "pause": (0.3, 3.0), "crash": (0.2, 2.0), "crash_point": (0.05, 2.0)},
+        pause_s=0.15,
+        points=(*MOVE_POINTS, *MOVE_POINTS, *MOVE_POINTS, *JOURNAL_POINTS, *GROUP_POINTS),
+        victims=(*_RAISED.master_hosts(), *_RAISED.journal_hosts()),
+    ),
+)
+
+SCENARIOS = {scenario.name: scenario for scenario in _ALL}
+
+
+def scenario(name: str) -> Scenario:
+    if name not in SCENARIOS:
+        raise InvalidArgument(f"there is no scenario {name!r}; there are {', '.join(SCENARIOS)}")
+    return SCENARIOS[name]

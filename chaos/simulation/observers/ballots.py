@@ -1,0 +1,62 @@
+"""Which votes have left the servers: one of a server in a tablet's term, whatever becomes of the server in between.
+
+What lies on disks is looked at by invariants/remembering.py. A vote that was answered and is not there, or not yet, shows only here: in
+what its server answers the next candidate, perhaps after a restart, perhaps as a tombstone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ebla.actors import messages as m
+from ebla.actors.messages import peers
+from ebla.actors.messages.raft import VoteReply, VoteRequest
+from ebla.actors.tablet.options import TabletServerOptions
+from ebla.actors.tablet.server import TabletServer
+from ebla.actors.world import World, rpc
+
+
+@dataclass
+class Ballots:
+    """By uuid of a server and tablet: whom it has voted for, by term. `twice` says who broke its word."""
+
+    given: dict[tuple[str, str], dict[int, str]] = field(default_factory=dict)
+    twice: str = ""
+
+    def note(self, uuid: str, tablet: str, term: int, candidate: str) -> None:
+        before = self.given.setdefault((uuid, tablet), {}).setdefault(term, candidate)
+        if before != candidate and not self.twice:
+            self.twice = f"{uuid} voted in term {term} of {tablet} for {before}, and for {candidate}"
+
+    def forget(self, server: TabletServer) -> None:
+        """What it cannot know any more because a record is damaged: it counts for nothing until it comes back as another."""
+        for tablet, broken in server.lifecycle.broken.items():
+            if broken.forgetful:
+                self.given.pop((server.instance.uuid, tablet), None)
+
+
+class WatchedServer(TabletServer):
+    """A tablet server whose votes are noted as they leave; those of an old copy of a directory are nobody's."""
+
+    def __init__(
+        self, world: World, options: TabletServerOptions, ballots: Ballots, is_copy: Callable[[str], bool]
+    ) -> None:
+        super().__init__(world, options)
+        self.ballots = ballots
+        self.is_copy = is_copy
+
+    @rpc
+    async def replicate(self, envelope: peers.Envelope) -> peers.EnvelopeReply:
+        reply = await super().replicate(envelope)
+        for (tablet, request), answer in zip(envelope.requests, reply.answers, strict=True):
+            if isinstance(request, VoteRequest) and not request.pre_vote:
+                self._note(envelope.source, tablet, request, answer)
+        return reply
+
+    def _note(self, source: m.ServerInstance, tablet: str, request: VoteRequest, answer: object) -> None:
+        """Who asks has voted for itself before."""
+        if not self.is_copy(source.uuid):
+            self.ballots.note(source.uuid, tablet, request.term, request.candidate)
+        if isinstance(answer, VoteReply) and answer.granted and not self.is_copy(self.instance.uuid):
+            self.ballots.note(self.instance.uuid, tablet, request.term, request.candidate)

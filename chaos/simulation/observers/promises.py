@@ -1,0 +1,124 @@
+"""What journal nodes have promised to writers, and whether they keep it: once the promise of an epoch, or the answer to a request
+of it, has left, no request of a lower one is carried out, and that epoch is promised to nobody else, whatever became of the node in
+between.
+
+A node whose directory was lost, or is an old copy, is another one here; how it may count again is rejoin.py's matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from ebla.actors.journal import messages as m
+from ebla.actors.journal.node.node import JournalNode
+from ebla.actors.journal.options import JournalNodeOptions
+from ebla.actors.world import World, rpc
+
+Reply = TypeVar("Reply")
+
+
+class Stamped(Protocol):
+    @property
+    def stamp(self) -> m.Stamp: ...
+
+
+@dataclass
+class Promises:
+    """By uuid of a node and journal: the highest epoch that has left it, and every one that it was asked to promise and did.
+    `broken` says who broke its word."""
+
+    epochs: dict[tuple[str, str], int] = field(default_factory=dict)
+    given: dict[tuple[str, str], dict[int, None]] = field(default_factory=dict)
+    broken: str = ""
+
+    def of(self, uuid: str, journal: str) -> int:
+        return self.epochs.get((uuid, journal), 0)
+
+    def note(self, uuid: str, journal: str, epoch: int) -> None:
+        self.epochs[uuid, journal] = max(epoch, self.of(uuid, journal))
+
+    def give(self, uuid: str, journal: str, epoch: int) -> bool:
+        """Whether nobody was given this one before. The answer to one who was may have left in between."""
+        given = self.given.setdefault((uuid, journal), {})
+        if epoch in given:
+            return False
+        given[epoch] = None
+        return True
+
+    def break_by(self, node: str, request: object, epoch: int, promised: int) -> None:
+        if not self.broken:
+            what = f"{type(request).__name__} of epoch {epoch}"
+            self.broken = f"{node} carried out {what} after it had promised epoch {promised}"
+
+
+class WatchedNode(JournalNode):
+    def __init__(
+        self,
+        world: World,
+        options: JournalNodeOptions,
+        promises: Promises,
+        is_copy: Callable[[str], bool],
+    ) -> None:
+        super().__init__(world, options)
+        self.promises = promises
+        self.is_copy = is_copy
+
+    @rpc
+    async def new_epoch(self, request: m.NewEpochRequest) -> m.NewEpochReply:
+        """Who wants one that is promised already is refused, also if it is the one who has it."""
+        name = request.journal.name
+        promised = self.promises.of(self.instance.uuid, name)
+        reply = await super().new_epoch(request)
+        uuid = self.instance.uuid
+        if not self.is_copy(uuid):
+            mine = self.promises.give(uuid, name, request.epoch)
+            if not mine or request.epoch <= promised:
+                self.promises.break_by(
+                    self.world.address, request, request.epoch, max(promised, request.epoch)
+                )
+        self._note(name, request.epoch)
+        return reply
+
+    @rpc
+    async def prepare_recovery(self, request: m.PrepareRequest) -> m.Prepared:
+        return await self._watched(super().prepare_recovery, request)
+
+    @rpc
+    async def accept_recovery(self, request: m.AcceptRequest) -> m.Done:
+        return await self._watched(super().accept_recovery, request)
+
+    @rpc
+    async def start_segment(self, request: m.StartSegment) -> m.Done:
+        return await self._watched(super().start_segment, request)
+
+    @rpc
+    async def journal(self, request: m.JournalRequest) -> m.Done:
+        return await self._watched(super().journal, request)
+
+    @rpc
+    async def finalize(self, request: m.FinalizeRequest) -> m.Done:
+        return await self._watched(super().finalize, request)
+
+    @rpc
+    async def heartbeat(self, request: m.Heartbeat) -> m.Heard:
+        return await self._watched(super().heartbeat, request)
+
+    @rpc
+    async def purge(self, request: m.PurgeRequest) -> m.Done:
+        return await self._watched(super().purge, request)
+
+    async def _watched(self, carry_out: Callable[..., Awaitable[Reply]], request: Stamped) -> Reply:
+        """What counts is what had been promised when the request came; a promise may be made while it is carried out."""
+        name = request.stamp.journal.name
+        promised = self.promises.of(self.instance.uuid, name)
+        reply = await carry_out(request)
+        if request.stamp.epoch < promised and not self.is_copy(self.instance.uuid):
+            self.promises.break_by(self.world.address, request, request.stamp.epoch, promised)
+        self._note(name, request.stamp.epoch)
+        return reply
+
+    def _note(self, journal: str, epoch: int) -> None:
+        if not self.is_copy(self.instance.uuid):
+            self.promises.note(self.instance.uuid, journal, epoch)

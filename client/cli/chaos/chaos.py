@@ -1,0 +1,301 @@
+"""`ebla chaos scenarios | simulate | replay | planted | run`: deployments under faults, from the command line.
+
+All but `run` is the deterministic simulation: nothing of it needs Ray, and a run is a value of its scenario and seed,
+the same everywhere. `run` carries a plan out on a real Ray cluster of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from ebla.cli.chaos.replaying import (
+    PROVED_NOTHING,
+    VIOLATED,
+    make_directory,
+    replay,
+    scenario_named,
+    shrink,
+)
+from ebla.cli.frame.commands import command
+from ebla.cli.frame.problems import Usage
+from ebla.cli.frame.render import listing
+from ebla.cli.frame.ui import Ui
+
+if TYPE_CHECKING:
+    from ebla.chaos.soak import Soak, Task
+    from ebla.chaos.soak_page import Figures
+
+MINUTES_MIN = 0.1
+SHRUNK_MAX = 10  # failing plans of a soak; each takes up to a minute
+
+Scenarios = Annotated[
+    list[str] | None, typer.Option("--scenario", "-s", help="A scenario (repeatable; default: all of them).")
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        "--workers", metavar="N", min=1, help="Processes (default: one per core).", show_default=False
+    ),
+]
+
+
+def scenarios(ui: Ui) -> None:
+    """List the scenarios: their workloads and their faults."""
+    from ebla.chaos.scenarios.scenarios import SCENARIOS
+
+    rows, document = [], []
+    for each in SCENARIOS.values():
+        shape, workloads = each.shape, [workload.name for workload in each.workloads()]
+        journals = len(shape.journal_hosts())
+        masters = f"{shape.masters}, {journals} journal nodes" if journals else f"{shape.masters}"
+        hosts = f"{shape.hosts} x {each.replicas}"
+        rows.append((each.name, hosts, masters, ", ".join(workloads), ", ".join(each.mix) or "nothing"))
+        document.append(
+            {
+                "name": each.name,
+                "hosts": shape.hosts,
+                "replicas": each.replicas,
+                "masters": shape.masters,
+                "journals": journals,
+                "workloads": workloads,
+                "faults": dict(each.mix),  # expected per ten seconds, by kind
+            }
+        )
+    titles = ("scenario", "hosts x replicas", "masters", "workloads", "faults")
+    ui.show({"scenarios": document}, listing(titles, rows))
+
+
+def simulate(
+    ui: Ui,
+    scenario: Scenarios = None,
+    seeds: Annotated[
+        int, typer.Option("--seeds", "-n", metavar="N", min=1, help="Number of seeds in each scenario.")
+    ] = 1000,
+    first: Annotated[int, typer.Option("--first", metavar="N", min=0, help="The first seed.")] = 0,
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            "--minutes",
+            metavar="MINUTES",
+            min=MINUTES_MIN,
+            help="Run for this long instead of a number of seeds.",
+            show_default=False,
+        ),
+    ] = None,
+    workers: Workers = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option(
+            "--keep", metavar="DIR", help="Write a report to DIR, and the shrunk plans of failing runs."
+        ),
+    ] = None,
+) -> None:
+    """Run whole deployments in virtual time under faults, one history per seed, and judge every one of them.
+
+    Exit status 0: no run failed, at most 2 % were void, and seeds that were run twice gave the same history. With one
+    worker no seed is run twice. 1: a run failed, or two histories came from one seed, or 1,000 runs of all scenarios
+    left a fault point out. 2: the runs prove nothing.
+    """
+    from ebla.chaos import soak, soak_page
+    from ebla.chaos.scenarios.scenarios import SCENARIOS
+
+    names = list(dict.fromkeys(scenario_named(name).name for name in scenario or SCENARIOS))
+    if keep is not None:
+        make_directory(keep, "--keep")
+    told = soak.Soak()
+    began_s = time.monotonic()
+    limit = None if minutes is None else began_s + 60 * minutes
+    numbers = range(first, first + seeds) if limit is None else _until(limit, first)
+    tasks, total = soak.tasks(names, numbers), len(names) * seeds if limit is None else None
+
+    def figures() -> Figures:
+        return soak_page.figures(told, time.monotonic() - began_s, everything=not scenario)
+
+    try:
+        _make_runs(ui, tasks, workers or os.cpu_count() or 1, told, total)
+    except KeyboardInterrupt:
+        if keep is not None and told.runs:  # what failed is not lost, though nothing of it is shrunk
+            ui.note(f"the report of what was run is {soak_page.write(figures(), keep)}")
+        raise
+    found = figures()
+    if keep is not None:
+        found = _shrunk(ui, found, keep)
+    ui.show(msgspec.to_builtins(found), *_table(found))
+    for why in found.voids:
+        ui.warn(f"this is not a pass: {why}")
+    if not found.good:
+        raise typer.Exit(PROVED_NOTHING if found.verdict == soak_page.VOID else VIOLATED)
+
+
+def _make_runs(ui: Ui, tasks: Iterator[Task], workers: int, told: Soak, total: int | None) -> None:
+    from ebla.chaos import soak
+
+    with ui.working("simulating") as progress, soak.workers(workers) as pools:
+        for plan, report in soak.runs(tasks, pools, told):
+            if report.violation:
+                ui.warn(f"{plan.scenario} seed {plan.seed}: {report.violation.splitlines()[0][:400]}")
+                ui.note(f"see it with: ebla chaos replay -s {plan.scenario} --seed {plan.seed} --story")
+            progress.step(f"{told.answered:,} operations", told.runs, total)
+
+
+def _shrunk(ui: Ui, found: Figures, keep: Path) -> Figures:
+    """Writes the report before the first failures are shrunk, and again afterwards, Ctrl-C or not."""
+    from ebla.chaos import soak, soak_page
+
+    soak_page.write(found, keep)
+    failed = list(found.failed)
+    try:
+        for number, (plan, why) in enumerate(failed[:SHRUNK_MAX]):
+            shrunk = shrink(ui, soak.Task(plan))
+            failed[number] = shrunk.plan, shrunk.why or f"in one of two runs only: {why}"
+    finally:
+        found = msgspec.structs.replace(found, failed=tuple(failed))
+        ui.note(f"the report is {soak_page.write(found, keep)}")
+    if len(failed) > SHRUNK_MAX:
+        ui.note(
+            f"the first {SHRUNK_MAX} plans are shrunk, the other {len(failed) - SHRUNK_MAX} as they were drawn"
+        )
+    return found
+
+
+def _until(limit: float, first: int) -> Any:
+    seed = first
+    while time.monotonic() < limit:
+        yield seed
+        seed += 1
+
+
+def _table(found: Figures) -> list[Any]:
+    seconds = max(found.seconds, 0.001)
+    crashes = f"{sum(found.crashed.values()):,} at {len(found.crashed)} of {len(found.points)}"
+    rows = [
+        ("runs", f"{found.runs:,} in {seconds:,.0f} s, {found.runs / seconds:.1f} a second"),
+        ("of virtual time", f"{found.virtual_s / 3600:.2f} h, {found.virtual_s / seconds:,.0f} x real time"),
+        ("operations answered", f"{found.answered:,}, and {found.unknown:,} with an unknown outcome"),
+        ("faults that had an effect", f"{sum(found.faults.values()):,} of {len(found.faults)} kinds"),
+        ("crashes at fault points", crashes),
+        ("run twice, equal", found.compared),
+        ("void", f"{found.void:,}"),
+        ("failed", f"{len(found.failed):,}"),
+    ]
+    if found.never:
+        rows.append(("never came to", ", ".join(found.never)))
+    return [listing(("", ""), rows)]
+
+
+def planted(
+    ui: Ui,
+    defect: Annotated[
+        list[str] | None,
+        typer.Option("--defect", "-d", help="A defect (repeatable; default: all of them)."),
+    ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            "--seeds",
+            "-n",
+            metavar="N",
+            min=1,
+            help="Most seeds to try (default: the number within which the defect must be found).",
+        ),
+    ] = None,
+    workers: Workers = None,
+) -> None:
+    """Plant known defects, one at a time, and check that the simulation finds them.
+
+    Exit status 0: every defect was found.
+    """
+    from ebla.chaos import soak
+    from ebla.chaos.defects.planted import DEFECTS
+    from ebla.chaos.defects.planted import defect as named
+
+    chosen = [named(name) for name in defect or DEFECTS]
+    found: list[dict[str, Any]] = []
+    with ui.working("hunting") as progress, soak.workers(workers or os.cpu_count() or 1) as pools:
+        for hunt in soak.hunts(chosen, pools, seeds):
+            found.append(msgspec.to_builtins(hunt))
+            progress.step(
+                f"{hunt.defect}: {'not found' if hunt.seed is None else 'found'}", len(found), len(chosen)
+            )
+    rows = [
+        (
+            each["defect"],
+            each["scenario"],
+            "not found" if each["seed"] is None else f"seed {each['seed']}",
+            f"{each['seconds']:.1f} s",
+            each["violation"].splitlines()[0][:100] if each["violation"] else "",
+        )
+        for each in found
+    ]
+    ui.show({"defects": found}, listing(("defect", "scenario", "found by", "in", "violation"), rows))
+    if any(each["seed"] is None for each in found):
+        raise typer.Exit(1)
+
+
+def run_on_ray(
+    ui: Ui,
+    scenario: Annotated[
+        str | None, typer.Option("--scenario", "-s", help="The scenario (default: crashes).")
+    ] = None,
+    duration: Annotated[
+        float, typer.Option("--duration", metavar="S", help="Length of act one, in seconds.")
+    ] = 60.0,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            "--seed", metavar="N", min=0, help="Determines the plan and the clients' requests (default: 0)."
+        ),
+    ] = None,
+    plan: Annotated[
+        Path | None,
+        typer.Option("--plan", exists=True, dir_okay=False, help="A saved plan, instead of a scenario."),
+    ] = None,
+    hosts: Annotated[
+        int | None,
+        typer.Option("--hosts", help="Number of Ray nodes (default: the scenario's).", show_default=False),
+    ] = None,
+    groups: Annotated[int, typer.Option("--groups", help="Number of client processes.")] = 2,
+    clients: Annotated[int, typer.Option("--clients", help="Number of clients in each process.")] = 2,
+    keep: Annotated[
+        Path | None,
+        typer.Option(
+            "--keep",
+            metavar="DIR",
+            help="Write the report, histories and logs to DIR (default: a new directory, which the last line names).",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Kill, pause and cut off nodes of a real Ray cluster while clients use it, and judge the clients' answers.
+
+    The run starts a cluster on this machine and removes it afterwards, also after Ctrl-C. Faults that this machine cannot carry out
+    are skipped, and the report says why. Scenarios are those of `ebla chaos scenarios`, and calm, crashes, kills, losses,
+    stops, blackouts, pauses, nodes, zombies, partitions, calls, disks, everything.
+
+    Exit status 0: judged and valid. 1: a promise was broken. 2: void, too little happened to judge, or it
+    could not be begun. 130: interrupted.
+    """
+    if ui.common.address is not None or ui.common.name is not None:
+        raise Usage("chaos run starts its own cluster; leave out --address and --name")
+    from ebla.cli.chaos.running import main
+
+    words = ["--duration", str(duration), "--groups", str(groups), "--clients", str(clients)]
+    given = {"--scenario": scenario, "--seed": seed, "--plan": plan, "--hosts": hosts, "--keep": keep}
+    for option, value in given.items():
+        words += [option, str(value)] if value is not None else []
+    raise typer.Exit(main([*words, *(["--json"] if ui.json else [])]))
+
+
+def register(app: typer.Typer) -> None:
+    command(app)(scenarios)
+    command(app)(simulate)
+    command(app)(replay)
+    command(app)(planted)
+    command(app, "run")(run_on_ray)

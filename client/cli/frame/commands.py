@@ -1,0 +1,246 @@
+"""The frame around every command: its common options, its place in the help, and how it fails.
+
+A command is a function `(ui, ...)`. Here it gets `--address`, `--name`, `--json` and `--verbose`, which may stand
+before or after the command's name, and whatever it raises becomes one message and an exit status.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, NoReturn
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from ebla.cli.frame.problems import (
+    FAILED,
+    INTERRUPTED,
+    TERMINATED,
+    USAGE,
+    Refused,
+    document,
+    exit_status,
+    next_step,
+)
+from ebla.cli.frame.ui import Common, Ui, write_json
+from ebla.storage.errors import EblaError
+
+EVERYWHERE = "Options of every command"
+BROKEN_PIPE = 141
+
+Address = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        "-a",
+        metavar="HOST:PORT",
+        help="The Ray cluster (default: RAY_ADDRESS, else the one on this machine).",
+        rich_help_panel=EVERYWHERE,
+        show_default=False,
+    ),
+]
+Name = Annotated[
+    str | None,
+    typer.Option(
+        "--name",
+        metavar="NAME",
+        help="The deployment's name (default: ebla).",
+        rich_help_panel=EVERYWHERE,
+        show_default=False,
+    ),
+]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document to stdout.", rich_help_panel=EVERYWHERE)
+]
+Verbose = Annotated[
+    int,
+    typer.Option(
+        "--verbose",
+        "-v",
+        count=True,
+        help="Print more to stderr.",
+        rich_help_panel=EVERYWHERE,
+        show_default=False,
+    ),
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+
+_COMMON = (
+    ("common_address", Address, None),
+    ("common_name", Name, None),
+    ("common_json", Json, False),
+    ("common_verbose", Verbose, 0),
+)
+
+
+def group(help: str, alone: bool = False) -> typer.Typer:
+    """A set of commands, such as `ebla table ...`. `alone`: it does something without a command, too."""
+    return typer.Typer(
+        cls=Group,
+        help=help,
+        no_args_is_help=not alone,
+        rich_markup_mode="rich",
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+
+
+def _plain_flags(params: list[Any]) -> list[Any]:
+    """Help that does not call every flag a <bool>."""
+    for param in params:
+        if getattr(param, "is_flag", False) or getattr(param, "count", False):
+            param.metavar = ""
+    return params
+
+
+class Group(TyperGroup):
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _plain_flags(super().get_params(ctx))
+
+
+class Command(TyperCommand):
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _plain_flags(super().get_params(ctx))
+
+
+def command(
+    app: typer.Typer, name: str | None = None, **settings: Any
+) -> Callable[[Callable[..., None]], Any]:
+    """Register `function(ui, ...)` as a command with the common options."""
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        run = _framed(function)
+        app.command(name, cls=Command, help=_paragraphs(function.__doc__ or ""), **settings)(run)
+        return function
+
+    return register
+
+
+def alone(app: typer.Typer) -> Callable[[Callable[..., None]], Any]:
+    """Register `function(ui, ...)` as what a group of that kind does without a command."""
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        run = _framed(function)
+        app.callback(cls=Group, invoke_without_command=True, help=_paragraphs(function.__doc__ or ""))(run)
+        return function
+
+    return register
+
+
+def _framed(function: Callable[..., None]) -> Callable[..., None]:
+    ui, *own = inspect.signature(function, eval_str=True).parameters.values()
+    assert ui.name == "ui", function
+
+    def run(ctx: typer.Context, **given: Any) -> None:
+        said = Common(*(given.pop(name) for name, _, _ in _COMMON))
+        common = said.over(ctx.find_object(Common) or Common())
+        if ctx.invoked_subcommand is not None:
+            ctx.obj = common
+            return
+        function(Ui(common), **given)
+
+    run.__name__, run.__doc__, run.__module__ = function.__name__, function.__doc__, function.__module__
+    run.__annotations__ = {}
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [_parameter("ctx", typer.Context), *(p.replace(kind=p.KEYWORD_ONLY) for p in own), *_common()]
+    )
+    return run
+
+
+def _paragraphs(text: str) -> str:
+    """Each paragraph on one line: the help is broken where the terminal ends."""
+    return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
+
+
+def _common() -> list[inspect.Parameter]:
+    return [
+        _parameter(name, annotation).replace(kind=inspect.Parameter.KEYWORD_ONLY, default=default)
+        for name, annotation, default in _COMMON
+    ]
+
+
+def _parameter(name: str, annotation: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=annotation)
+
+
+class RootGroup(Group):
+    """The `ebla` command itself: turns whatever a command raises into a message and an exit status."""
+
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **settings: Any) -> NoReturn:
+        given = list(sys.argv[1:] if args is None else args)
+        as_json, verbose = "--json" in given, any(word in ("-v", "-vv", "--verbose") for word in given)
+        settings["standalone_mode"] = False
+        settings["prog_name"] = "ebla"
+        try:
+            status = super().main(given, *rest, **settings)
+        except (KeyboardInterrupt, typer.Abort):
+            status = INTERRUPTED
+        except SystemExit as end:
+            status = end.code
+        except EblaError as error:
+            status = _tell(error, as_json, verbose)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            status = BROKEN_PIPE
+        except Exception as error:
+            status = _tell_usage(error, as_json)
+        if status in (INTERRUPTED, TERMINATED):
+            _tell_interrupted(as_json, status)
+        sys.exit(status if isinstance(status, int) else 0)
+
+
+def _tell(error: EblaError, as_json: bool, verbose: bool) -> int:
+    if verbose:
+        traceback.print_exc()
+    if as_json:
+        write_json(document(error))
+        return exit_status(error)
+    lines = [f"ebla: {error.message}" if not isinstance(error, Refused) else error.message]
+    step = next_step(error)
+    if step:
+        lines.append(f"  next: {step}")
+    print("\n".join(lines), file=sys.stderr)
+    return exit_status(error)
+
+
+def _tell_usage(error: Exception, as_json: bool) -> int:
+    """A command line that typer refuses. Anything else is a defect, and raised again for its traceback."""
+    message = getattr(error, "format_message", None)
+    if message is None or not hasattr(error, "exit_code"):
+        if as_json:
+            write_json(_plain("Internal", f"a defect in ebla: {error!r}", FAILED))
+        raise error
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(error.format_message(), file=sys.stderr)  # type: ignore[attr-defined]
+        return USAGE
+    if as_json:
+        write_json(_plain("Usage", message(), USAGE))
+        return USAGE
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "ebla"
+    print(f"ebla: {message()}\n  next: `{path} --help` shows its options", file=sys.stderr)
+    return USAGE
+
+
+def _tell_interrupted(as_json: bool, status: int) -> None:
+    if as_json:
+        write_json(_plain("Interrupted", "interrupted", status))
+    else:
+        print("\nebla: interrupted", file=sys.stderr)
+
+
+def _plain(kind: str, message: str, status: int) -> dict[str, Any]:
+    return {
+        "error": {
+            "kind": kind,
+            "message": message,
+            "hint": None,
+            "possibly_applied": False,
+            "exit_status": status,
+            "fields": {},
+        }
+    }

@@ -1,0 +1,69 @@
+"""How a command fails: one message that says what happened and what to do next, and an exit status.
+
+0    done; for `check` and `verify`: all is well
+1    it could not be done, or all is not well
+2    the command line is wrong; nothing was begun
+    130  interrupted with Ctrl-C; 143 with SIGTERM
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ebla.storage.errors import EblaError, InvalidArgument
+
+FAILED, USAGE, INTERRUPTED, TERMINATED = 1, 2, 130, 143
+
+NEXT_STEPS = {
+    "TimedOut": "`ebla check` shows what is missing; a longer `--timeout` waits longer",
+    "NotDelivered": "is the deployment up? See `ebla status`",
+    "OutcomeUnknown": "see `ebla check`, then run the command again: it is safe to repeat",
+    "DirectoryLocked": "another deployment uses this directory: `ebla down` ends it, `--data-dir` names another",
+    "DiskFull": "free some space, then run the command again",
+    "NotLeader": "the leader has just changed; run the command again",
+    "NotEmpty": "`--recursive` deletes what is below, too",
+    "Throttled": "the cluster is at a stated limit; run the command again in a moment",
+}
+
+
+class Usage(InvalidArgument):
+    """The command line cannot be understood. `option` names the part, `hint` the remedy."""
+
+    fields: ClassVar[tuple[str, ...]] = ("column", "row", "option", "hint")
+    option: str | None
+    hint: str | None
+
+
+class Refused(EblaError):
+    """The command stopped before it changed anything. `hint` is the next step."""
+
+    fields = ("hint",)
+    hint: str | None
+
+
+def exit_status(error: EblaError) -> int:
+    return USAGE if isinstance(error, InvalidArgument) else FAILED
+
+
+def next_step(error: EblaError) -> str | None:
+    """What to try, unless the message says it already."""
+    given: str | None = getattr(error, "hint", None)
+    if given is not None:
+        return given
+    step = NEXT_STEPS.get(type(error).__name__)
+    return None if step is None or "`ebla" in error.message else step
+
+
+def document(error: EblaError) -> dict[str, Any]:
+    """The error as `--json` prints it."""
+    fields = {name: value for name, value in error.values().items() if value is not None and name != "hint"}
+    return {
+        "error": {
+            "kind": type(error).__name__,
+            "message": error.message,
+            "hint": next_step(error),
+            "possibly_applied": error.possibly_applied,
+            "exit_status": exit_status(error),
+            "fields": fields,
+        }
+    }

@@ -1,0 +1,209 @@
+"""What a command speaks through: results on stdout, everything else on stderr, or one JSON document on stdout.
+
+On a terminal long work shows a bar; elsewhere a line every few seconds. Nothing is coloured or cut where the output
+is not a terminal.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ebla.cli.frame.problems import Refused
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+PIPED_WIDTH = 2000
+LINE_EVERY_S = 5.0
+
+
+@dataclass(frozen=True)
+class Common:
+    """The options that every command takes."""
+
+    address: str | None = None
+    name: str | None = None
+    json: bool = False
+    verbose: int = 0
+
+    def over(self, outer: Common) -> Common:
+        """These, and where they say nothing the ones given before the command."""
+        return Common(
+            self.address or outer.address,
+            self.name or outer.name,
+            self.json or outer.json,
+            max(self.verbose, outer.verbose),
+        )
+
+
+class Progress:
+    """How far some work has come. `step` may be called as often as one likes."""
+
+    def __init__(self, show: Callable[[str, float, float | None], None]) -> None:
+        self._show = show
+        self.done = 0.0
+        self.total: float | None = None
+
+    def step(self, text: str, done: float | None = None, total: float | None = None) -> None:
+        if done is not None:
+            self.done = done
+        if total is not None:
+            self.total = total
+        self._show(text, self.done, self.total)
+
+
+class Ui:
+    def __init__(self, common: Common) -> None:
+        self.common = common
+        self.json = common.json
+        self.verbose = common.verbose
+        self._out: Console | None = None
+        self._err: Console | None = None
+
+    # -- results
+
+    @property
+    def out(self) -> Console:
+        if self._out is None:
+            self._out = _console(sys.stdout)
+        return self._out
+
+    @property
+    def err(self) -> Console:
+        if self._err is None:
+            self._err = _console(sys.stderr)
+        return self._err
+
+    @property
+    def interactive(self) -> bool:
+        return sys.stdin.isatty() and sys.stderr.isatty()
+
+    def show(self, document: Any, *parts: Any) -> None:
+        """The result: the document with --json, else its parts one after the other."""
+        if self.json:
+            write_json(document)
+            return
+        for part in parts:
+            if part is not None:
+                self.print(part)
+
+    def print(self, part: Any) -> None:
+        """One part of the result; without the blanks that fill a table where nobody sees the table."""
+        if self.out.is_terminal:
+            self.out.print(part, highlight=False, markup=False)
+            return
+        with self.out.capture() as captured:
+            self.out.print(part, highlight=False, markup=False)
+        sys.stdout.writelines(line.rstrip() + "\n" for line in captured.get().splitlines() or [""])
+
+    # -- on the side
+
+    def note(self, text: str) -> None:
+        """Something worth knowing that is not the result."""
+        if not self.json:
+            self.err.print(text, highlight=False, markup=False, style="dim")
+
+    def warn(self, text: str) -> None:
+        self.err.print(f"warning: {text}", highlight=False, markup=False, style="yellow")
+
+    def confirm(self, question: str, yes: bool) -> None:
+        """Before something is destroyed. Raises Refused unless the answer is yes."""
+        if yes:
+            return
+        if self.json or not self.interactive:
+            raise Refused(f"{question} There is no terminal for a confirmation.", hint="add -y to confirm")
+        self.err.print(f"{question} [y/N] ", end="", highlight=False, markup=False)
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            raise Refused("nothing was changed")
+
+    @contextmanager
+    def working(self, title: str) -> Iterator[Progress]:
+        """A bar on a terminal, lines elsewhere; always on stderr."""
+        if self.json and not self.verbose:
+            yield Progress(lambda text, done, total: None)
+        elif self.err.is_terminal:
+            with _bar(self.err, title) as show:
+                yield Progress(show)
+        else:
+            yield Progress(_lines(self.err, title))
+
+    @contextmanager
+    def kept_stdout(self) -> Iterator[None]:
+        """What libraries and their child processes print goes to stderr meanwhile: stdout is for the result."""
+        sys.stdout.flush()
+        try:
+            kept = os.dup(1)
+        except OSError:
+            yield
+            return
+        os.dup2(2, 1)
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+            os.dup2(kept, 1)
+            os.close(kept)
+
+
+def write_json(document: Any) -> None:
+    """One document; times as ISO 8601, bytes as base64, decimals as text."""
+    data = msgspec.json.format(msgspec.json.encode(document), indent=2)
+    sys.stdout.write(data.decode() + "\n")
+    sys.stdout.flush()
+
+
+def _console(file: Any) -> Console:
+    from rich.console import Console
+
+    console = Console(file=file, soft_wrap=False)
+    return console if console.is_terminal else Console(file=file, width=PIPED_WIDTH, color_system=None)
+
+
+@contextmanager
+def _bar(console: Console, title: str) -> Iterator[Callable[[str, float, float | None], None]]:
+    from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
+    from rich.text import Text
+
+    class KnownBar(BarColumn):
+        """Nothing while it is not known how much there is to do."""
+
+        def render(self, task: Task) -> Any:
+            return super().render(task) if task.total else Text("")
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        KnownBar(bar_width=24),
+        TextColumn("{task.fields[text]}", style="dim", markup=False),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task(title, total=None, text="")
+
+        def show(text: str, done: float, total: float | None) -> None:
+            progress.update(task, completed=done, total=total, text=text)
+
+        yield show
+
+
+def _lines(console: Console, title: str) -> Callable[[str, float, float | None], None]:
+    """A line when the text is new and some seconds have passed: quick work says nothing."""
+    told_at, told = time.monotonic(), ""
+
+    def show(text: str, done: float, total: float | None) -> None:
+        nonlocal told_at, told
+        now = time.monotonic()
+        if text == told or now - told_at < LINE_EVERY_S:
+            return
+        told_at, told = now, text
+        console.print(f"{title}: {text}" if text else title, highlight=False, markup=False)
+
+    return show

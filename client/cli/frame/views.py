@@ -1,0 +1,234 @@
+"""Verdicts as tables: what `status`, `nodes`, `check` and `tablet list` print."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
+
+from ebla.cli.frame.render import age, brief, count, host_of, listing, number, short, size, status
+from ebla.health.masters import is_served
+from ebla.health.verdicts import OUT_OF_ORDER, Unanswered
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+    from ebla.actors.messages import ServerState, ServerStatus
+    from ebla.health.verdicts import ClusterHealth, ReplicaHealth, ServerHealth, TabletHealth
+
+REASONS_MAX = 20
+REASON_MAX = 180  # characters: what to do stands at the end
+LINE_MAX = 98
+
+
+def health_line(health: ClusterHealth) -> Text:
+    """One line that says it all: `HEALTHY: 2 tables, 16 tablets, 4 of 4 servers up`, and masters and journal nodes if there
+    are several, and sessions if there are some."""
+    up = sum(server.status in ("HEALTHY", "DISK_FULL") for server in health.servers)
+    others = [
+        ([master.status for master in health.masters], "master"),
+        ([node.status for node in health.journals], "journal node"),
+    ]
+    line = status(health.status)
+    line.append(": ", style="default")
+    line.append(
+        f"{_tables_known(health)}, {up} of {count(len(health.servers), 'server')} up",
+        style="default",
+    )
+    for statuses, noun in others if health.journals else ():
+        line.append(f", {statuses.count('HEALTHY')} of {count(len(statuses), noun)}", style="default")
+    if sessions := sum(master.sessions for master in health.masters):
+        line.append(f", {count(sessions, 'session')}", style="default")
+    return line
+
+
+def _tables_known(health: ClusterHealth) -> str:
+    if not is_served(health.masters):
+        return "tables not known"
+    return f"{count(len(health.tables), 'table')}, {count(len(health.tablets), 'tablet')}"
+
+
+def reasons(health: ClusterHealth) -> list[str]:
+    shown = [line for reason in health.reasons[:REASONS_MAX] for line in _wrapped(reason)]
+    if len(health.reasons) > REASONS_MAX:
+        shown.append(f"  and {len(health.reasons) - REASONS_MAX} more")
+    return shown
+
+
+def warnings(health: ClusterHealth) -> list[str]:
+    """Of what is no reason yet not to be healthy."""
+    low = [f"warning: {server.address} has {server.low}" for server in health.servers if server.low]
+    return [line for warning in low[:REASONS_MAX] for line in _wrapped(warning)]
+
+
+def servers(health: ClusterHealth) -> Table:
+    rows = (
+        (
+            host_of(server.address),
+            server.status,
+            server.replicas,
+            server.leaders,
+            server.failed,
+            age(server.heartbeat_age_s),
+            brief("; ".join(word for word in (_marks(server), server.error) if word), 60),
+        )
+        for server in health.servers
+    )
+    return listing(("HOST", "STATUS", "REPLICAS>", "LEADERS>", "FAILED>", "HEARTBEAT>", "REASON"), rows)
+
+
+def tables(health: ClusterHealth) -> Table:
+    rows = (
+        (
+            table.name,
+            table.status,
+            sum(table.tablets.values()),
+            table.wanted,
+            size(table.bytes),
+            ", ".join(f"{amount} {word}" for word, amount in table.tablets.items() if word != "HEALTHY"),
+        )
+        for table in health.tables
+    )
+    return listing(("TABLE", "STATUS", "TABLETS>", "REPLICAS>", "SIZE>", "NOT HEALTHY"), rows)
+
+
+def tablets(health: Iterable[TabletHealth], with_table: bool = True) -> Table:
+    rows = []
+    for tablet in health:
+        leader = next((r for r in tablet.replicas if r.uuid == tablet.leader), None)
+        row: list[Any] = [tablet.table] if with_table else []
+        row += [
+            short(tablet.tablet),
+            tablet.bucket,
+            tablet.status,
+            f"{tablet.healthy}/{tablet.wanted}",
+            host_of(leader.address) if leader else "-",
+            tablet.term,
+            leader.commit_index if leader else None,
+            size(leader.bytes) if leader else "-",
+        ]
+        rows.append(row)
+    headers = ("TABLET", "PART>", "STATUS", "OK>", "LEADER", "TERM>", "INDEX>", "SIZE>")
+    return listing((("TABLE",) if with_table else ()) + headers, rows)
+
+
+def replicas(tablet: TabletHealth) -> Table:
+    """Each replica in its own words; with digests fewer log positions, so that it fits."""
+    addresses = {replica.uuid: host_of(replica.address) for replica in tablet.replicas}
+    digested = any(replica.digest for replica in tablet.replicas)
+    headers = ("APPLIED>", "ROWS>", "DIGEST") if digested else ("LAST>", "APPLIED>", "FLUSHED>", "LAG>")
+    rows = []
+    for replica in tablet.replicas:
+        follows = "-" if replica.leader is None else addresses.get(replica.leader, short(replica.leader))
+        row: list[Any] = [f"  {host_of(replica.address)}", replica.status, _role(replica), follows]
+        positions = _digest(replica) if digested else _positions(replica)
+        rows.append([*row, number(replica.term), *positions, _remark(replica)])
+    return listing(("  HOST", "STATUS", "ROLE", "FOLLOWS", "TERM>", *headers, "REMARK"), rows)
+
+
+def _role(replica: ReplicaHealth) -> str:
+    """Of a voter what it says itself: leader, follower or candidate."""
+    if replica.member in (None, "voter"):
+        return replica.role or "-"
+    return str(replica.member)
+
+
+def _remark(replica: ReplicaHealth) -> str:
+    """What its leader, or the master, knows of it and it does not."""
+    told = [f"{replica.health} to its leader"] if replica.health in OUT_OF_ORDER else []
+    if replica.replace:
+        told.append("to be replaced")
+    if marks := _marks(replica):
+        told.append(marks)
+    return ", ".join(told)
+
+
+def _marks(marked: ServerHealth | ReplicaHealth) -> str:
+    """Of operators, upon a server."""
+    marks = (marked.draining, "draining"), (marked.maintained, "in maintenance")
+    return ", ".join(word for on, word in marks if on)
+
+
+def _positions(replica: ReplicaHealth) -> list[str]:
+    positions = (replica.last_index, replica.applied_index, replica.flushed_index, replica.lag)
+    return [number(position) for position in positions]
+
+
+def _digest(replica: ReplicaHealth) -> list[str]:
+    return [number(replica.applied_index), number(replica.rows), (replica.digest or "-")[:16]]
+
+
+def tablet(judged: TabletHealth) -> list[Any]:
+    """One tablet: its status, what is wrong, and each replica's view."""
+    forced = []
+    if judged.unsafe:
+        times = count(judged.unsafe, "time")
+        forced = [
+            f"  a configuration was forced on it without a majority {times}: acknowledged writes may be missing since then"
+        ]
+    reasons = [line for reason in judged.reasons for line in _wrapped(reason)]
+    return [tablet_title(judged), *reasons, *forced, replicas(judged)]
+
+
+def _wrapped(reason: str) -> list[str]:
+    """In lines that go on further in."""
+    return wrap(
+        brief(reason, REASON_MAX),
+        LINE_MAX,
+        initial_indent="  ",
+        subsequent_indent="    ",
+        break_on_hyphens=False,
+    )
+
+
+def tablet_title(tablet: TabletHealth) -> Text:
+    line = status(tablet.status)
+    line.append(
+        f"  {tablet.table} tablet {short(tablet.tablet)} (part {tablet.bucket})", style="bold default"
+    )
+    return line
+
+
+def nodes(
+    servers: Iterable[ServerHealth],
+    heard: dict[str, ServerStatus],
+    states: dict[str, ServerState | Unanswered],
+) -> Table:
+    """Servers with what they use. `states`: what each said of itself."""
+    rows = []
+    for server in servers:
+        state = states.get(server.address)
+        said = None if isinstance(state, Unanswered) else state
+        listed = heard.get(server.address)
+        rows.append(
+            (
+                host_of(server.address),
+                server.status,
+                short(server.uuid),
+                said.instance.seqno if said else listed.seqno if listed else None,
+                server.replicas,
+                server.leaders,
+                size(said.disk_bytes if said else listed.disk_bytes if listed else None),
+                size(server.free_bytes),
+                size(said.memtable_bytes if said else None),
+                size(said.shared_log_bytes if said else None),
+                age(server.heartbeat_age_s),
+                _marks(server),
+            )
+        )
+    headers = (
+        "HOST",
+        "STATUS",
+        "UUID",
+        "SEQNO>",
+        "REPLICAS>",
+        "LEADERS>",
+        "DISK>",
+        "FREE>",
+        "MEMTABLE>",
+        "LOG>",
+        "SEEN>",
+        "REMARK",
+    )
+    return listing(headers, rows)

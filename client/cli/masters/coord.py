@@ -1,0 +1,277 @@
+"""`ebla coord ls | get | set | rm | sessions`: read and change the coordination namespace by hand."""
+
+from __future__ import annotations
+
+import base64
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from ebla.cli.frame.cluster import Cluster, within
+from ebla.cli.frame.commands import Yes, command
+from ebla.cli.frame.render import age, brief, count, facts, listing, short, size
+from ebla.cli.frame.ui import Ui
+
+if TYPE_CHECKING:
+    from ebla.coordination.awaited import Session
+    from ebla.coordination.nodes import Node
+
+TOGETHER = 64  # nodes that are read at one time
+SESSION_S = 10.0
+ROOT = "/"
+DELETED_TOGETHER = 99  # a change has 100 operations at most, and one of them compares the version
+LOOKS_MAX = 20
+
+Path = Annotated[
+    str, typer.Argument(metavar="PATH", help="The node, such as /jobs/report.", show_default=False)
+]
+Version = Annotated[
+    int | None, typer.Option("--version", metavar="N", min=1, help="Only if the node still has this version.")
+]
+
+
+def ls(
+    ui: Ui, path: Annotated[str, typer.Argument(metavar="[PATH]", help="The node (default: the root).")] = "/"
+) -> None:
+    """List the children of a node: version, number of children, size, and the session whose end deletes them."""
+    found = within(ui, lambda cluster: _children(cluster, path))
+    rows = (
+        (
+            _name(node),
+            node.version,
+            node.children,
+            size(len(node.data)),
+            short(node.owner) if node.owner else "",
+        )
+        for node in found
+    )
+    ui.show(
+        {"path": path, "nodes": [_document(node) for node in found]},
+        listing(("NAME", "VERSION>", "CHILDREN>", "SIZE>", "SESSION"), rows)
+        if found
+        else f"{path} has no children",
+    )
+
+
+async def _children(cluster: Cluster, path: str) -> list[Node]:
+    from ebla.health.survey import gathered
+
+    nodes = cluster.database.coordination
+    names = await nodes.children(path)
+    found: list[Node] = []
+    for at in range(0, len(names), TOGETHER):
+        asked = [nodes.get(_below(path, name)) for name in names[at : at + TOGETHER]]
+        found += [node for node in await gathered(asked, TOGETHER) if node is not None]
+    return found
+
+
+def get(
+    ui: Ui,
+    path: Path,
+    raw: Annotated[bool, typer.Option("--raw", help="Print its data only, unchanged.")] = False,
+) -> None:
+    """Show a node: its data, version, children and session."""
+    node = within(ui, lambda cluster: _node(cluster, path))
+    if raw and not ui.json:
+        sys.stdout.buffer.write(node.data)
+        return
+    parts = (
+        ("path", node.path),
+        ("data", _shown(node.data)),
+        ("version", str(node.version)),
+        ("created at", str(node.created)),
+        ("children", node.children),
+        ("session", node.owner or "none: it is permanent"),
+    )
+    ui.show(_document(node), facts(parts))
+
+
+async def _node(cluster: Cluster, path: str) -> Node:
+    from ebla.errors import NotFound
+
+    node = await cluster.database.coordination.get(path)
+    if node is None:
+        raise NotFound(f"there is no node {path}; see `ebla coord ls {_above(path)}`", what=path)
+    return node
+
+
+def put(
+    ui: Ui,
+    path: Path,
+    data: Annotated[str, typer.Argument(metavar="DATA", help="The new data, as text.", show_default=False)],
+    version: Version = None,
+    create: Annotated[
+        bool, typer.Option("--create", help="Create the node, and the nodes above it, if it is missing.")
+    ] = False,
+) -> None:
+    """Set the data of a node."""
+
+    async def work(cluster: Cluster) -> tuple[bool, int]:
+        async with await _session(cluster) as session:
+            return await _put(session, path, data.encode(), version, create)
+
+    made, new = within(ui, work)
+    ui.show(
+        {"path": path, "created": made, "version": new},
+        f"{'created' if made else 'set'} {path}: version {new}",
+    )
+
+
+async def _put(
+    session: Session, path: str, data: bytes, version: int | None, create: bool
+) -> tuple[bool, int]:
+    from ebla.errors import AlreadyPresent, NotFound
+
+    while True:
+        try:
+            return False, await session.set(path, data, version=version)
+        except NotFound as error:
+            if not create:
+                raise NotFound(f"there is no node {path}; --create creates it", what=path) from error
+        try:
+            return True, (await session.create(path, data, parents=True)).version
+        except AlreadyPresent:
+            continue  # somebody was faster
+
+
+def rm(
+    ui: Ui,
+    path: Path,
+    version: Version = None,
+    recursive: Annotated[
+        bool, typer.Option("--recursive", "-r", help="Also delete every node below it, deepest first.")
+    ] = False,
+    yes: Yes = False,
+) -> None:
+    """Delete a node. This may release a lock or end a membership.
+
+    With -r up to 99 nodes are deleted in one change, more nodes in several. With --version the command stops at the first
+    change that finds another version of the node.
+    """
+    from ebla.errors import InvalidArgument
+
+    if path == ROOT:
+        raise InvalidArgument("the root cannot be deleted; name a node below it, see `ebla coord ls`")
+
+    async def work(cluster: Cluster) -> int:
+        node = await _node(cluster, path)
+        if recursive and node.children:
+            ui.confirm(f"Delete {path} and everything below it?", yes)
+        async with await _session(cluster) as session:
+            if recursive:
+                return await _delete_tree(session, path, version)
+            await session.delete(path, version=version)
+            return 1
+
+    deleted = within(ui, work)
+    ui.show({"path": path, "deleted": deleted}, f"deleted {count(deleted, 'node')}")
+
+
+async def _delete_tree(session: Session, path: str, version: int | None) -> int:
+    """What others make or delete meanwhile is met by looking again."""
+    from ebla.coordination.awaited import Check, Delete
+    from ebla.errors import NotEmpty, NotFound, VersionMismatch
+
+    deleted = looks = 0
+    while True:
+        looks += 1
+        tree = [*await _below_all(session, path), path]
+        try:
+            for at in range(0, len(tree), DELETED_TOGETHER):
+                doomed = tree[at : at + DELETED_TOGETHER]
+                await session.change(Check(path, version), *map(Delete, doomed))
+                deleted += len(doomed)
+        except (NotFound, NotEmpty):
+            if looks == LOOKS_MAX:
+                raise
+        except VersionMismatch as error:
+            if not deleted:
+                raise
+            told = f"{error.message}; {count(deleted, 'node')} below it had been deleted by then"
+            raise VersionMismatch(told, **error.values()) from error
+        else:
+            return deleted
+
+
+async def _below_all(session: Session, path: str) -> list[str]:
+    """Children before their parents. Raises NotFound if there is no such node."""
+    from ebla.errors import NotFound
+
+    found: list[str] = []
+    for name in await session.children(path):
+        child = _below(path, name)
+        try:
+            found += [*await _below_all(session, child), child]
+        except NotFound:
+            continue
+    return found
+
+
+def sessions(ui: Ui) -> None:
+    """List the sessions: owner, timeout, time of silence, number of ephemeral nodes."""
+
+    async def work(cluster: Cluster) -> Any:
+        return await cluster.database.coordination.sessions()
+
+    found = within(ui, work)
+    rows = (
+        (each.session, brief(each.name, 40), age(each.timeout_ms / 1000), age(each.silent_s), each.nodes)
+        for each in found
+    )
+    ui.show(
+        {"sessions": msgspec.to_builtins(found)},
+        listing(("SESSION", "NAME", "TIMEOUT>", "SILENT>", "NODES>"), rows) if found else "no sessions",
+    )
+
+
+async def _session(cluster: Cluster) -> Session:
+    return await cluster.database.session(SESSION_S, name="ebla coord")
+
+
+def _document(node: Node) -> dict[str, Any]:
+    """`data` where it is text, `data_base64` always."""
+    return {
+        "path": node.path,
+        "data": _text(node.data),
+        "data_base64": base64.b64encode(node.data).decode(),
+        "version": node.version,
+        "created": node.created,
+        "children": node.children,
+        "session": node.owner,
+    }
+
+
+def _text(data: bytes) -> str | None:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _shown(data: bytes) -> str:
+    text = _text(data)
+    if not data:
+        return "(empty)"
+    return text if text is not None and text.isprintable() else f"{size(len(data))}: {data[:40]!r}"
+
+
+def _name(node: Node) -> str:
+    return node.path.rpartition("/")[2]
+
+
+def _above(path: str) -> str:
+    return path.rpartition("/")[0] or "/"
+
+
+def _below(path: str, name: str) -> str:
+    return f"/{name}" if path == "/" else f"{path}/{name}"
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "ls")(ls)
+    command(app, "get")(get)
+    command(app, "set")(put)
+    command(app, "rm")(rm)
+    command(app, "sessions")(sessions)

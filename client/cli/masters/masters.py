@@ -1,0 +1,185 @@
+"""`ebla master list | failover`: which master is active, how far the standbys have followed, and making another active."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from ebla.cli.frame.cluster import Cluster, within
+from ebla.cli.frame.commands import command
+from ebla.cli.frame.problems import Refused
+from ebla.cli.frame.render import brief, listing
+from ebla.cli.frame.ui import Progress, Ui
+from ebla.errors import Unavailable
+
+if TYPE_CHECKING:
+    from ebla.health.verdicts import Survey
+
+HAND_OVER_S = 40.0  # a master looks for a successor, waits 10 s for what is under way, and as long for it
+PING_S = 2.0
+
+
+class MasterLine(msgspec.Struct, frozen=True):
+    """`lag`: transactions that a standby has not read yet. What a silent master would have said is None. `error`: why it is
+    silent, or what is wrong with it."""
+
+    address: str
+    host: str | None
+    role: str | None
+    epoch: int | None = None
+    txid: int | None = None
+    lag: int | None = None
+    checkpoint: int | None = None
+    error: str | None = None
+
+
+# -- list ----------------------------------------------------------------------------------------------------
+
+
+def listed(ui: Ui) -> None:
+    """List the masters: which one is active, and how far each has read and checkpointed the catalog."""
+
+    async def work(cluster: Cluster) -> list[MasterLine]:
+        seen = await cluster.survey(tables=())
+        return lines(seen, await hosts(cluster, list(seen.masters)))
+
+    found = within(ui, work)
+    headers = ("MASTER", "HOST", "ROLE", "EPOCH>", "TXID>", "LAG>", "CHECKPOINT>", "REMARK")
+    rows = [
+        (
+            each.address,
+            each.host or "-",
+            each.role or "UNREACHABLE",
+            each.epoch or "",
+            each.txid,
+            each.lag,
+            each.checkpoint,
+            brief(each.error or ""),
+        )
+        for each in found
+    ]
+    ui.show({"masters": msgspec.to_builtins(found)}, listing(headers, rows))
+
+
+def lines(seen: Survey, hosts: dict[str, str | None]) -> list[MasterLine]:
+    from ebla.health.masters import judge_masters
+    from ebla.health.verdicts import Unanswered
+
+    judged = {each.address: each for each in judge_masters(seen)}
+    newest = max(
+        (each.edits for each in seen.masters.values() if not isinstance(each, Unanswered)), default=0
+    )
+    found = []
+    for address, said in sorted(seen.masters.items(), key=lambda item: _number(item[0])):
+        if isinstance(said, Unanswered):
+            found.append(MasterLine(address, hosts.get(address), None, error=said.message))
+            continue
+        found.append(
+            MasterLine(
+                address=address,
+                host=hosts.get(address),
+                role=said.role,
+                epoch=said.epoch or None,
+                txid=said.edits,
+                lag=newest - said.edits,
+                checkpoint=said.checkpointed,
+                error=judged[address].error,
+            )
+        )
+    return found
+
+
+async def hosts(cluster: Cluster, addresses: list[str]) -> dict[str, str | None]:
+    """The slots of actors, as they say themselves."""
+    from ebla.actors.messages import Empty
+    from ebla.actors.ray_shell import Pong
+    from ebla.health.survey import ask, gathered
+    from ebla.health.verdicts import Unanswered
+
+    pongs = await gathered([ask(cluster.network, each, "ping", Empty(), Pong, PING_S) for each in addresses])
+    slots = [None if isinstance(pong, Unanswered) else pong.slot for pong in pongs]
+    return dict(zip(addresses, slots, strict=True))
+
+
+def _number(address: str) -> int:
+    number = address.rpartition("/")[2]
+    return int(number) if number.isdigit() else 0
+
+
+# -- failover ------------------------------------------------------------------------------------------------
+
+
+class HandedOver(msgspec.Struct, frozen=True):
+    before: str
+    active: str
+    seconds: float
+
+
+def failover(
+    ui: Ui,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", metavar="ADDRESS", help="The standby that takes over, such as master/1."),
+    ] = None,
+) -> None:
+    """Make a standby the active master: the named one, or the one that has read most.
+
+    The active master first finishes the change that is under way. Reads and writes of tables continue.
+    """
+    with ui.working("master failover") as progress:
+        done = within(ui, lambda cluster: hand_over(cluster, to, progress))
+    said = f"{done.active} is the active master now, after {done.seconds:.1f} s; it was {done.before}"
+    ui.show(msgspec.to_builtins(done), said)
+
+
+async def hand_over(cluster: Cluster, to: str | None, progress: Progress) -> HandedOver:
+    from ebla.actors.errors import NetworkError, NotActive
+    from ebla.actors.master.messages import HandOverReply, HandOverRequest
+
+    active = await _active_of_several(cluster, to)
+    progress.step(f"{active} hands over to {to or 'the standby that has read most'}")
+    began = time.monotonic()
+    try:
+        reply = await cluster.call(active, "hand_over", HandOverRequest(to), HandOverReply, HAND_OVER_S)
+    except (NetworkError, NotActive, Unavailable) as error:
+        now = _active(await cluster.survey(tables=()))
+        if now in (None, active):
+            raise
+        if to not in (None, now):
+            raise Unavailable(f"{now} became the active master, not {to}: {error.message}") from error
+        return HandedOver(active, str(now), time.monotonic() - began)
+    return HandedOver(active, reply.active, time.monotonic() - began)
+
+
+async def _active_of_several(cluster: Cluster, to: str | None) -> str:
+    seen = await cluster.survey(tables=())
+    active, masters = _active(seen), sorted(seen.masters)
+    if to is not None and to not in masters:
+        raise Refused(f"there is no master {to!r}", hint=f"the masters are {', '.join(masters)}")
+    if len(masters) < 2:
+        raise Refused(
+            f"{masters[0]} is the only master, no standby could take over",
+            hint="`ebla down`, then `ebla up --masters 2 --journals 3`",
+        )
+    if active is None:
+        raise Refused("no master is active now", hint="`ebla check` says why; a standby takes over by itself")
+    if to == active:
+        raise Refused(f"{to} is the active master already; nothing was changed")
+    return active
+
+
+def _active(seen: Survey) -> str | None:
+    from ebla.health.verdicts import Unanswered
+
+    leading = (
+        a for a, said in seen.masters.items() if not isinstance(said, Unanswered) and said.role == "active"
+    )
+    return next(leading, None)
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "list")(listed)
+    command(app, "failover")(failover)

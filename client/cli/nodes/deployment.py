@@ -1,0 +1,366 @@
+"""`ebla up | down | status`: the deployment as a whole, and the local Ray cluster that may carry it."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from ebla.cli.frame import quiet, views
+from ebla.cli.frame.cluster import NoCluster, reach, within
+from ebla.cli.frame.commands import Yes, command
+from ebla.cli.frame.problems import FAILED, Usage
+from ebla.cli.frame.render import age, count, facts, host_of, listing
+from ebla.cli.frame.ui import Progress, Ui
+from ebla.cli.nodes.local import document as document_of
+from ebla.cli.nodes.local import failure_remembered, local_cluster, require_room, undone_on_failure
+
+if TYPE_CHECKING:
+    from ebla.health.verdicts import ClusterHealth
+    from ebla.placement.asking import RoleStatus
+    from ebla.placement.config import DeploymentConfig
+    from ebla.placement.launch import DownReport, StatusReport, UpReport
+    from ebla.placement.local.cluster import LocalCluster
+
+NAME = "ebla"
+
+
+# -- up ------------------------------------------------------------------------------------------------------
+
+
+UpConfig = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", help="Settings in YAML; flags override the file.")
+]
+UpLocal = Annotated[
+    int | None,
+    typer.Option("--local", metavar="N", min=1, help="Start a Ray cluster of N nodes on this machine first."),
+]
+UpDataDir = Annotated[
+    str | None,
+    typer.Option("--data-dir", metavar="DIR", help="Data directory of each host (default: ~/.ebla/NAME)"),
+]
+UpSlot = Annotated[
+    list[str] | None, typer.Option("--slot", metavar="SLOT", help="Use these hosts only; repeatable.")
+]
+UpSet = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="A setting, such as master.tables_max=20000."),
+]
+UpMasters = Annotated[
+    int | None, typer.Option("--masters", metavar="N", help="Number of masters; several need --journals.")
+]
+UpJournals = Annotated[
+    int | None,
+    typer.Option(
+        "--journals", metavar="N", help="Number of journal nodes that keep the catalog; an odd number."
+    ),
+]
+UpCpus = Annotated[
+    int, typer.Option("--cpus", metavar="N", min=1, help="Number of CPUs that each local node offers to Ray.")
+]
+UpAuth = Annotated[
+    str | None,
+    typer.Option("--auth", metavar="MODE", help="Authentication of the local cluster: token or disabled."),
+]
+UpDashboard = Annotated[bool, typer.Option(help="Start Ray's dashboard on the local cluster; jobs need it.")]
+UpTimeout = Annotated[float, typer.Option("--timeout", metavar="SECONDS", min=1, help="Longest wait.")]
+
+
+def up(
+    ui: Ui,
+    config: UpConfig = None,
+    local: UpLocal = None,
+    data_dir: UpDataDir = None,
+    slot: UpSlot = None,
+    masters: UpMasters = None,
+    journals: UpJournals = None,
+    set_: UpSet = None,
+    cpus: UpCpus = 4,
+    auth: UpAuth = None,
+    dashboard: UpDashboard = True,
+    timeout: UpTimeout = 120.0,
+) -> None:
+    """Start ebla, or the part of it that does not run.
+
+    Launches the roles that are missing and adopts the others: in the running Ray cluster, or with --local N in a cluster
+    of N nodes that it starts on this machine. Data in the directory is kept. Doing it twice changes nothing.
+    """
+    quiet.before_ray(ui.verbose)
+    from ebla.cli.frame import places
+    from ebla.placement import launch
+
+    flags = {"data_dir": data_dir, "slots": slot or None, "masters": masters, "journals": journals}
+    settings = _configured(ui, config, flags, set_)
+    require_room(settings, local)
+    with failure_remembered(local), ui.working(f"up {settings.name}") as progress:
+        cluster, started = local_cluster(ui, local, cpus, auth, dashboard, timeout, progress)
+        with undone_on_failure(cluster, started):
+            progress.step("connecting to Ray")
+            address = reach(ui)
+            report = launch.up(settings, progress=progress.step, timeout_s=timeout)
+    places.remember(settings.name, settings.data_dir)
+    document = {
+        **msgspec.to_builtins(report),
+        "ready": report.ready,
+        "changed": bool(report.launched or started),
+        "ray_address": address,
+        "local": document_of(cluster, started),
+    }
+    ui.show(document, *_up_parts(report, address, cluster, started))
+    if not ui.json:
+        for warning in report.warnings:
+            ui.warn(warning)
+    if not report.ready:
+        raise typer.Exit(FAILED)
+
+
+def _configured(
+    ui: Ui, file: Path | None, flags: dict[str, Any], assigned: list[str] | None
+) -> DeploymentConfig:
+    """Flags over the file over what the deployment was told before over the defaults."""
+    from ebla.cli.frame import places
+    from ebla.placement import state
+    from ebla.placement.config import configure, read_file
+
+    settings = read_file(file) if file is not None else {}
+    for text in assigned or ():
+        _assign(settings, text)
+    settings.update({key: value for key, value in flags.items() if value is not None})
+    settings["name"] = ui.common.name or settings.get("name", NAME)
+    settings.setdefault("data_dir", places.data_dir(str(settings["name"])))
+    configured = configure(settings)
+    before = state.load(configured.data_dir)
+    return configure(settings, before.config) if before is not None else configured
+
+
+def _assign(settings: dict[str, Any], text: str) -> None:
+    """`tablet_server.memtable_bytes=1000000`, the value as YAML has it."""
+    import yaml
+
+    path, equals, value = text.partition("=")
+    keys = path.strip().split(".")
+    if not equals or not all(keys) or len(keys) > 2:
+        raise Usage(f"--set {text!r} is not key=value or table.key=value", option="--set")
+    try:
+        read = yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise Usage(f"--set {text!r}: the value is not YAML: {error}", option="--set") from None
+    if len(keys) == 1:
+        settings[keys[0]] = read
+        return
+    table = settings.setdefault(keys[0], {})
+    if not isinstance(table, dict):
+        raise Usage(f"--set {text!r}: {keys[0]} is not a table of settings", option="--set")
+    table[keys[1]] = read
+
+
+def _up_parts(report: UpReport, address: str, cluster: LocalCluster | None, started: list[str]) -> list[Any]:
+    roles = _role_count(list(report.roles))
+    fresh = len(started) == len(cluster.slots) if cluster is not None else False
+    if not report.launched and not started:
+        head = f"nothing changed: deployment {report.name} is up already ({roles})"
+    elif not report.ready:
+        head = f"deployment {report.name} is up only in part ({roles})"
+    else:
+        head = f"deployment {report.name} is up: {roles}"
+        if report.launched and report.adopted:
+            head += f"; launched {', '.join(report.launched)}"
+    if started and not fresh:
+        head += f"; started again: {', '.join(started)}"
+    told: list[tuple[str, Any]] = [("ray", address), ("data", f"{report.data_dir} on every host")]
+    if cluster is not None:
+        told.append(("nodes", f"{count(len(cluster.slots), 'local node')}: {', '.join(cluster.slots)}"))
+        if cluster.state.dashboard_url:
+            told.append(("dashboard", cluster.state.dashboard_url))
+    parts: list[Any] = [head, facts(told)]
+    if fresh and cluster is not None:
+        exports = " ".join(f"{name}={value}" for name, value in cluster.environment().items())
+        parts += ["", "for Ray's own commands (ray status, ray job submit):", f"  export {exports}"]
+    if not report.ready:
+        parts += ["", _roles(list(report.roles))]
+    return parts
+
+
+def _up_command(name: str) -> str:
+    return "ebla up" if name == NAME else f"ebla up --name {name}"
+
+
+def _role_count(roles: list[RoleStatus]) -> str:
+    kinds = [role.address.partition("/")[0] for role in roles]
+    told = [
+        count(kinds.count(kind), noun)
+        for kind, noun in (
+            ("master", "master"),
+            ("journal", "journal node"),
+            ("tablet-server", "tablet server"),
+        )
+        if kinds.count(kind)
+    ]
+    return ", ".join(told)
+
+
+# -- down ----------------------------------------------------------------------------------------------------
+
+
+def down(
+    ui: Ui,
+    yes: Yes = False,
+    timeout: Annotated[
+        float,
+        typer.Option(
+            "--timeout", metavar="SECONDS", min=1, help="Longest wait; then the other roles are killed."
+        ),
+    ] = 60.0,
+) -> None:
+    """Stop ebla and the local Ray cluster, if there is one. The data stays."""
+    quiet.before_ray(ui.verbose)
+    from ebla.cli.frame import places
+    from ebla.placement.connection import local_directory
+    from ebla.placement.local import failure
+    from ebla.placement.local.cluster import LocalCluster
+
+    name = ui.common.name or NAME
+    found = None if ui.common.address else LocalCluster.find(local_directory())
+    what = f"Stop deployment {name}" + (" and the local Ray cluster" if found is not None else "")
+    ui.confirm(f"{what}? The data stays.", yes)
+    with ui.working(f"down {name}") as progress:
+        report = None
+        if found is None or found.running:
+            report = _down(ui, name, timeout, progress, found is None)
+        others = _others(ui, name) if report is not None and found is not None else []
+        if found is not None and not others:
+            _disconnect()
+            progress.step("ending the local Ray cluster")
+            found.stop()
+    if ui.common.address is None:
+        failure.forget(local_directory())
+    ended = found is not None and not others
+    data = places.data_dir(name)
+    document = {
+        "name": name,
+        "changed": bool(ended or (report and (report.stopped or report.killed))),
+        "stopped": list(report.stopped) if report else [],
+        "killed": list(report.killed) if report else [],
+        "local_cluster_ended": ended,
+        "others_running": others,
+        "data_dir": data,
+    }
+    ui.show(document, *_down_parts(name, report, ended, others, data))
+
+
+def _down(ui: Ui, name: str, timeout_s: float, progress: Progress, anywhere: bool) -> DownReport | None:
+    """None if no Ray cluster is there, and none was named: then nothing can be up."""
+    progress.step("connecting to Ray")
+    try:
+        reach(ui)
+    except NoCluster:
+        if anywhere and ui.common.address is None and "RAY_ADDRESS" not in os.environ:
+            return None
+        raise
+    from ebla.placement import launch
+
+    return launch.down(name, progress=progress.step, timeout_s=timeout_s)
+
+
+def _others(ui: Ui, name: str) -> list[str]:
+    """Further deployments that live in the same Ray cluster."""
+    from ebla.cli.frame import places
+    from ebla.placement import launch
+
+    return [other for other in places.known() if other != name and launch.status(other).roles]
+
+
+def _disconnect() -> None:
+    from ebla.placement.connection import disconnect_ray
+
+    disconnect_ray()
+
+
+def _down_parts(name: str, report: DownReport | None, ended: bool, others: list[str], data: str) -> list[Any]:
+    stopped, killed = (report.stopped, report.killed) if report else ((), ())
+    if not stopped and not killed:
+        head = f"deployment {name} was not up"
+    elif killed:
+        head = f"deployment {name} is down: {count(len(stopped), 'role')} stopped, {', '.join(killed)} had to be ended"
+    else:
+        head = f"deployment {name} is down: {count(len(stopped), 'role')} stopped"
+    parts: list[Any] = [head]
+    if ended:
+        parts.append("the local Ray cluster has ended")
+    if others:
+        parts.append(f"the local Ray cluster continues: {', '.join(others)} still runs in it")
+    parts.append(f"the data stays in {data} on every host; `{_up_command(name)}` starts it again")
+    return parts
+
+
+# -- status --------------------------------------------------------------------------------------------------
+
+
+def status(ui: Ui) -> None:
+    """Show masters, servers and tables, and one line about their health."""
+    name = ui.common.name or NAME
+    address = reach(ui)
+    from ebla.placement import launch
+
+    report = launch.status(name)
+    health = _health(ui, report) if report.roles else None
+    document = {
+        **msgspec.to_builtins(report),
+        "hosts": msgspec.to_builtins(report.hosts.hosts),
+        "up": bool(report.roles),
+        "ray_address": address,
+        "health": msgspec.to_builtins(health) if health else None,
+    }
+    if health is None:
+        ui.show(
+            document,
+            f"deployment {name} is not up in the Ray cluster at {address}; `{_up_command(name)}` starts it",
+        )
+        raise typer.Exit(FAILED)
+    ui.show(document, *_status_parts(report, health, address))
+
+
+def _health(ui: Ui, report: StatusReport) -> ClusterHealth:
+    from ebla.cli.nodes.check import look
+
+    with ui.working("status") as progress:
+        return within(ui, lambda cluster: look(cluster, None, 0.0, progress))
+
+
+def _status_parts(report: StatusReport, health: ClusterHealth, address: str) -> list[Any]:
+    hosts = report.hosts.hosts
+    parts: list[Any] = [
+        f"deployment {report.name} in the Ray cluster at {address}, {count(len(hosts), 'host')}",
+        "",
+        _roles(list(report.roles)),
+        "",
+    ]
+    if health.tables:
+        parts += [views.tables(health), ""]
+    return [*parts, views.health_line(health), *views.reasons(health), *views.warnings(health)]
+
+
+def _roles(roles: list[RoleStatus]) -> Any:
+    now = datetime.now(UTC).timestamp()
+    rows = (
+        (
+            role.address.partition("/")[0] if role.address.startswith("tablet-server/") else role.address,
+            role.slot or host_of(role.address),
+            role.state,
+            str(role.pid) if role.pid else "-",
+            age(now - role.started_us / 1e6) if role.started_us else "-",
+            role.error or ("restarted by Ray" if role.restarted else ""),
+        )
+        for role in roles
+    )
+    return listing(("ROLE", "HOST", "STATE", "PID>", "UP FOR>", "REMARK"), rows)
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "up")(up)
+    command(app, "down")(down)
+    command(app, "status")(status)

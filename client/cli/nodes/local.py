@@ -1,0 +1,124 @@
+"""The Ray cluster of several nodes on this machine that `ebla up --local N` starts, and adopts the next time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ebla.cli.frame.problems import Refused, Usage
+from ebla.cli.frame.render import count
+from ebla.cli.frame.ui import Progress, Ui
+
+if TYPE_CHECKING:
+    from ebla.placement.config import DeploymentConfig
+    from ebla.placement.local.cluster import LocalCluster
+
+LOOPBACK = "127.0.0.1"
+
+
+def local_cluster(
+    ui: Ui,
+    nodes: int | None,
+    cpus: int,
+    auth: str | None,
+    dashboard: bool,
+    timeout_s: float,
+    progress: Progress,
+) -> tuple[LocalCluster | None, list[str]]:
+    """The local cluster, if there is one or shall be one, and the nodes that were started for it now."""
+    from ebla.placement.connection import local_directory
+    from ebla.placement.local.cluster import LocalCluster
+
+    directory = local_directory()
+    found = LocalCluster.find(directory, progress.step)
+    running = found if found is not None and found.running else None
+    if nodes is None:
+        return running, []
+    if ui.common.address is not None:
+        raise Usage("--local starts its own cluster; leave out --address", option="--local")
+    if running is None:
+        started = LocalCluster.start(
+            nodes,
+            directory=directory,
+            dashboard=dashboard,
+            num_cpus=cpus,
+            auth=auth,
+            environment=_java(ui),
+            progress=progress.step,
+            timeout_s=timeout_s,
+        )
+        return started, list(started.slots)
+    if len(running.slots) != nodes:
+        raise Refused(
+            f"a local cluster of {count(len(running.slots), 'node')} runs already, not of {nodes}",
+            hint=f"`ebla up --local {len(running.slots)}` uses it, `ebla down` ends it; the data stays",
+        )
+    back = [number for number in sorted(running.state.nodes) if not running.alive(number)]
+    for number in back:
+        progress.step(f"starting node {number} again")
+        running.start_node(number, timeout_s)
+    return running, [running.slots[number - 1] for number in back]
+
+
+def require_room(config: DeploymentConfig, nodes: int | None) -> None:
+    """Refuses what `nodes` local nodes cannot carry, before they are started."""
+    if nodes is None:
+        return
+    from ebla.placement import state
+    from ebla.placement.deploy.slots import Host
+    from ebla.placement.journal import catalog
+    from ebla.placement.local import node
+
+    hosts = [Host(node.slot_of(number), "", LOOPBACK) for number in range(1, nodes + 1)]
+    catalog.require_room(config, state.load(config.data_dir), hosts)
+
+
+@contextmanager
+def failure_remembered(nodes: int | None) -> Iterator[None]:
+    """If the local cluster of so many nodes does not come up, later commands say so, instead of taking another one for it."""
+    if nodes is None:
+        yield
+        return
+    from ebla.placement.connection import local_directory
+    from ebla.placement.local import failure
+
+    with failure.remembered(local_directory(), nodes):
+        yield
+
+
+@contextmanager
+def undone_on_failure(cluster: LocalCluster | None, started: list[str]) -> Iterator[None]:
+    """A cluster that this command started does not outlive its failure or a Ctrl-C."""
+    try:
+        yield
+    except BaseException:
+        if cluster is not None and len(started) == len(cluster.slots):
+            from ebla.placement.connection import disconnect_ray
+
+            disconnect_ray()
+            cluster.stop()
+        raise
+
+
+def _java(ui: Ui) -> dict[str, str]:
+    """What Ray's nodes need to run Spark; without a Java everything but feed and verify works."""
+    from ebla.placement import java
+
+    try:
+        return java.environment()
+    except java.NoJava as error:
+        ui.warn(f"`ebla feed` and `ebla verify` will not work here: {error}")
+        return {}
+
+
+def document(cluster: LocalCluster | None, started: list[str]) -> dict[str, Any] | None:
+    if cluster is None:
+        return None
+    return {
+        "directory": str(cluster.directory),
+        "nodes": list(cluster.slots),
+        "started": started,
+        "dashboard_url": cluster.state.dashboard_url,
+        "environment": cluster.environment(),
+    }

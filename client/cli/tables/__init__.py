@@ -1,0 +1,7 @@
+"""`ebla table`.
+
+tables.py      create, list, describe, drop, recall
+altering.py    alter
+scanning.py    scan
+schemas.py     the schema of a new table, from flags, YAML or a data file
+"""

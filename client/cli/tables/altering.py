@@ -1,0 +1,118 @@
+"""`ebla table alter`: add, drop and rename columns while clients read and write the table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ebla.cli.frame.cluster import Cluster, within
+from ebla.cli.frame.commands import Yes, command
+from ebla.cli.frame.problems import Usage
+from ebla.cli.frame.render import count
+from ebla.cli.frame.ui import Ui
+
+if TYPE_CHECKING:
+    from ebla.actors.messages import TableInfo
+    from ebla.write.alter import Alteration
+
+TableName = Annotated[str, typer.Argument(metavar="NAME", help="The table.", show_default=False)]
+
+
+def alter(
+    ui: Ui,
+    name: TableName,
+    add: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--add",
+            metavar="NAME:TYPE[:null][=DEFAULT]",
+            help="A new column; existing rows get DEFAULT, or null. Repeatable.",
+        ),
+    ] = None,
+    rename: Annotated[
+        list[str] | None, typer.Option("--rename", "-r", metavar="OLD=NEW", help="Repeatable.")
+    ] = None,
+    drop: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--drop", "-d", metavar="COLUMN", help="Drop a column and its values, for good. Repeatable."
+        ),
+    ] = None,
+    as_name: Annotated[
+        str | None, typer.Option("--as", metavar="NAME", help="The new name of the table.")
+    ] = None,
+    wait: Annotated[
+        float,
+        typer.Option(
+            "--wait", metavar="SECONDS", min=0, help="Longest wait for every tablet to have the new schema."
+        ),
+    ] = 60.0,
+    yes: Yes = False,
+) -> None:
+    """Add, rename and drop columns of a table, or rename the table: all of it or nothing.
+
+    First columns are dropped, then renamed, then added. No row is rewritten, and readers and writers continue meanwhile. A
+    column of the key can be renamed, not dropped.
+
+    ebla table alter flights --add delay:int32=0 --rename dep=departure --drop tailnum
+    """
+    if not (add or rename or drop or as_name):
+        raise Usage("there is nothing to alter; give --add, --rename, --drop or --as")
+    if drop:
+        ui.confirm(f"Drop {', '.join(drop)} of table {name}, with all values, for good?", yes)
+
+    async def work(cluster: Cluster) -> TableInfo:
+        await cluster.table_info(name)  # or say which table may have been meant
+        table = await cluster.database.table(name)
+        changes = _collect(table.alter(), add or [], rename or [], drop or [], as_name)
+        return await changes.apply(wait_s=wait)
+
+    from ebla.cli.tables.tables import table_document
+
+    with ui.working(f"alter {name}") as progress:
+        progress.step("waiting for its tablets" if wait else "")
+        info = within(ui, work)
+    everywhere = info.applied_version >= info.schema.version
+    ui.show(
+        {"altered": True, "in_force": everywhere, "table": table_document(info)},
+        f"altered table {info.name}: {count(len(info.schema.columns), 'column')}, version {info.schema.version}"
+        + ("" if everywhere else "; not every tablet has the new schema yet"),
+    )
+
+
+def _collect(
+    changes: Alteration, add: list[str], rename: list[str], drop: list[str], as_name: str | None
+) -> Alteration:
+    from ebla.cli.frame.values import from_text
+    from ebla.cli.tables.schemas import parse_column
+
+    for text in drop:
+        changes.drop_column(text)
+    for text in rename:
+        old, equals, new = text.partition("=")
+        if not (old and equals and new):
+            raise Usage(f"{text!r} is not a renaming; write old=new", option="--rename")
+        changes.rename_column(old, new)
+    for text in add:
+        at = _default_at(text)
+        column = parse_column(text[:at])
+        value = from_text(column, text[at + 1 :]) if at < len(text) else None
+        changes.add_column(column.name, column.arrow_type(), nullable=column.nullable, default=value)
+    if as_name:
+        changes.rename(as_name)
+    return changes
+
+
+def _default_at(text: str) -> int:
+    """Where the default begins: at the first = that stands in no brackets (timestamp[us,tz=UTC]), or at the end."""
+    depth = 0
+    for place, character in enumerate(text):
+        depth += (character in "[(") - (character in "])")
+        if character == "=" and depth <= 0:
+            return place
+    return len(text)
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "alter")(alter)

@@ -1,0 +1,295 @@
+"""`ebla table scan`: rows on the terminal, or into a csv, json or parquet file.
+
+A file is written beside its final name and renamed when it is whole, so that an interrupted scan leaves none.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from contextlib import aclosing
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+
+import msgspec
+import typer
+
+from ebla.cli.frame.cluster import Cluster, within
+from ebla.cli.frame.commands import command
+from ebla.cli.frame.problems import (
+    Refused,
+    Usage,
+)
+from ebla.cli.frame.render import count, size
+from ebla.cli.frame.ui import Progress, Ui, write_json
+from ebla.cli.tables.tables import TableName
+from ebla.errors import NotFound
+from ebla.storage.errors import did_you_mean
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ebla.aio import Scan, Table
+    from ebla.storage.schema import TableSchema
+
+TABLE_ROWS = 50  # shown as a table unless --limit says otherwise
+CELL_MAX = 40
+
+
+class Format(StrEnum):
+    table = "table"
+    csv = "csv"
+    json = "json"
+    parquet = "parquet"
+
+
+ScanColumns = Annotated[
+    str | None, typer.Option("--columns", "-c", metavar="A,B", help="The columns to read, in this order.")
+]
+ScanWhere = Annotated[
+    str | None,
+    typer.Option(
+        "--where",
+        "-w",
+        metavar="CONDITION",
+        help="A condition, such as \"origin == 'JFK' and distance > 500\".",
+    ),
+]
+ScanLimit = Annotated[
+    int | None,
+    typer.Option(
+        "--limit",
+        "-l",
+        metavar="N",
+        min=0,
+        help=f"Most rows to read (default: {TABLE_ROWS} as a table, else all)",
+    ),
+]
+ScanFormat = Annotated[
+    Format | None,
+    typer.Option("--format", "-f", help="json: one row per line (default: by the file's name, else table)"),
+]
+ScanOutput = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to a file instead.")
+]
+ScanCountOnly = Annotated[bool, typer.Option("--count", help="Print the number of rows only.")]
+
+
+def scan(
+    ui: Ui,
+    name: TableName,
+    columns: ScanColumns = None,
+    where: ScanWhere = None,
+    limit: ScanLimit = None,
+    format: ScanFormat = None,
+    output: ScanOutput = None,
+    count_only: ScanCountOnly = False,
+) -> None:
+    """Read the rows that meet a condition.
+
+    Conditions compare columns with values: == != < <= > >=, in (..), is null, joined with and, or, not. Write
+    dates, timestamps and decimals in quotes: time_hour >= '2013-07-04T12:00'. The rows of one tablet are of one moment;
+    tablets are read one after the other.
+    """
+    chosen = _format(format, output, ui.json)
+    rows_max = limit
+    if limit is None and chosen is Format.table and not count_only and output is None:
+        rows_max = TABLE_ROWS
+
+    async def work(cluster: Cluster) -> None:
+        try:
+            table = await cluster.database.table(name)
+        except NotFound as error:
+            raise await cluster.unknown_table(name) from error
+        scanned = _plan(table, (await table.info()).schema, columns, where, rows_max)
+        if count_only:
+            found = await scanned.count()
+            ui.show({"table": name, "count": found}, f"{found:,}")
+        elif output is not None:
+            await _to_file(ui, scanned, name, chosen, output)
+        elif chosen is Format.table:
+            await _as_table(ui, scanned, name, limited=limit is None)
+        else:
+            with ui.working(f"scan {name}") as progress:
+                await _write(scanned, chosen, sys.stdout.buffer, progress)
+            sys.stdout.flush()
+
+    within(ui, work)
+
+
+def _format(given: Format | None, output: Path | None, as_json: bool) -> Format:
+    by_name = {".csv": Format.csv, ".json": Format.json, ".jsonl": Format.json, ".ndjson": Format.json}
+    by_name |= {".parquet": Format.parquet, ".pq": Format.parquet}
+    if output is None:
+        if given is Format.parquet:
+            raise Usage("parquet goes into a file: add -o rows.parquet", option="--output")
+        if as_json and given not in (None, Format.json):
+            raise Usage(
+                "--json prints rows as one JSON document; leave out --format, or add -o", option="--format"
+            )
+        return Format.table if as_json else given or Format.table
+    chosen = given or by_name.get(output.suffix.lower())
+    if chosen is None or chosen is Format.table:
+        raise Usage(
+            f"the name {output} does not show its format; add --format csv, json or parquet",
+            option="--format",
+        )
+    return chosen
+
+
+def _plan(
+    table: Table, schema: TableSchema, columns: str | None, where: str | None, limit: int | None
+) -> Scan:
+    from ebla.cli.frame import where as conditions
+
+    names = [column.name for column in schema.columns]
+    wanted = [name.strip() for name in columns.split(",")] if columns else None
+    for name in wanted or ():
+        if name not in names:
+            hint = did_you_mean(name, names) or f"; the columns are {', '.join(names)}"
+            raise Usage(f"there is no column {name!r}{hint}", option="--columns", column=name)
+    return table.scan(wanted, conditions.parse(where, schema) if where is not None else None, limit)
+
+
+# -- on the terminal -----------------------------------------------------------------------------------------
+
+
+async def _as_table(ui: Ui, scanned: Scan, name: str, limited: bool) -> None:
+    from ebla.storage.rows import python_values
+
+    found = await scanned.to_arrow()
+    if ui.json:
+        document = {"table": name, "columns": found.schema.names, "count": len(found)}
+        write_json({**document, "rows": python_values.rows(found)})
+        return
+    rendered, left_out = rows_table(found, ui.out.width)
+    ui.print(rendered)
+    cut = limited and len(found) == TABLE_ROWS
+    notes = [
+        f"{TABLE_ROWS} rows, perhaps not all; --limit N shows more, --count counts"
+        if cut
+        else count(len(found), "row")
+    ]
+    if left_out:
+        notes.append(f"{count(len(left_out), 'more column')}: {', '.join(left_out)}; --columns chooses")
+    ui.note("; ".join(notes))
+
+
+def rows_table(found: pa.Table, width: int) -> tuple[Any, list[str]]:
+    """The rows, with as many columns as fit; and the names of the others."""
+    import pyarrow as pa
+
+    from ebla.cli.frame.render import listing
+    from ebla.storage.rows import python_values
+
+    values = python_values.rows(found)
+    texts = {name: [_text(row[name]) for row in values] for name in found.schema.names}
+    shown: list[str] = []
+    used = 0
+    for name, cells in texts.items():
+        needed = max([len(name), *map(len, cells)]) + 2
+        if shown and used + needed > width:
+            break
+        shown.append(name)
+        used += needed
+    numeric = [pa.types.is_integer(f.type) or pa.types.is_floating(f.type) for f in found.schema]
+    headers = [name + ">" if numeric[place] else name for place, name in enumerate(shown)]
+    rows = zip(*(texts[name] for name in shown), strict=True)
+    return listing(headers, rows, keep_empty=True), list(texts)[len(shown) :]
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bytes):
+        value = "0x" + value.hex()
+    text = str(value).replace("\n", "\\n")
+    return text if len(text) <= CELL_MAX else text[: CELL_MAX - 3] + "..."
+
+
+# -- into files ----------------------------------------------------------------------------------------------
+
+
+async def _to_file(ui: Ui, scanned: Scan, name: str, chosen: Format, output: Path) -> None:
+    if output.is_dir() or not output.absolute().parent.is_dir():
+        raise Refused(f"{output} cannot be written: it is a directory, or its directory is missing")
+    partial = output.with_name(f".{output.name}.{os.getpid()}.partial")
+    try:
+        with ui.working(f"scan {name}") as progress, open(partial, "wb") as file:
+            rows = await _write(scanned, chosen, file, progress)
+        os.replace(partial, output)
+    finally:
+        partial.unlink(missing_ok=True)
+    written = output.stat().st_size
+    document = {"table": name, "file": str(output), "format": chosen.value, "count": rows, "bytes": written}
+    ui.show(document, f"wrote {count(rows, 'row')} to {output} ({size(written)})")
+
+
+async def _write(scanned: Scan, chosen: Format, file: BinaryIO, progress: Progress) -> int:
+    """The rows as they arrive; returns how many."""
+    rows = 0
+    write, finish = _WRITERS[chosen](scanned.schema, file)
+    try:
+        async with aclosing(scanned.batches()) as batches:
+            async for batch in batches:
+                write(batch)
+                rows += len(batch)
+                progress.step(count(rows, "row"))
+    finally:
+        finish()
+    return rows
+
+
+Writer = tuple[Callable[[Any], object], Callable[[], object]]
+
+
+def _csv(schema: pa.Schema, file: BinaryIO) -> Writer:
+    import pyarrow as pa
+    import pyarrow.csv as csv
+
+    # Arrow's CSV knows no binary: it goes as hex, as the terminal shows it.
+    binary = [place for place, field in enumerate(schema) if pa.types.is_binary(field.type)]
+    texts = schema
+    for place in binary:
+        texts = texts.set(place, pa.field(schema.field(place).name, pa.string()))
+    writer = csv.CSVWriter(file, texts)
+
+    def write(batch: pa.RecordBatch) -> None:
+        arrays = list(batch.columns)
+        for place in binary:
+            values = [None if value is None else "0x" + value.hex() for value in arrays[place].to_pylist()]
+            arrays[place] = pa.array(values, pa.string())
+        writer.write(pa.RecordBatch.from_arrays(arrays, schema=texts))
+
+    return write, writer.close
+
+
+def _json(schema: pa.Schema, file: BinaryIO) -> Writer:
+    from ebla.storage.rows import python_values
+
+    encoder = msgspec.json.Encoder()
+
+    def write(batch: pa.RecordBatch) -> None:
+        file.write(encoder.encode_lines(python_values.rows(batch)))
+
+    return write, file.flush
+
+
+def _parquet(schema: pa.Schema, file: BinaryIO) -> Writer:
+    import pyarrow.parquet as parquet
+
+    writer = parquet.ParquetWriter(file, schema)
+    return writer.write_batch, writer.close
+
+
+_WRITERS: dict[Format, Callable[[Any, BinaryIO], Writer]] = {
+    Format.csv: _csv,
+    Format.json: _json,
+    Format.parquet: _parquet,
+}
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "scan")(scan)

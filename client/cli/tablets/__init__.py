@@ -1,0 +1,8 @@
+"""`ebla tablet`.
+
+tablets.py       list, show, flush, step-down
+members.py       add-replica, remove-replica, move-replica
+copies.py        copies, cancel-copy
+forcing.py       unsafe-change-config
+quarantine.py    quarantine list, restore-to, purge
+"""

@@ -1,0 +1,276 @@
+"""A session that changes nodes: it stays alive by itself, and each of its changes is made once.
+
+A session lives as long as its process says so at least once within its timeout, which it does by itself. When it has expired,
+its ephemeral nodes are gone, and every later call of it raises SessionExpired.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from math import inf
+from typing import Any, Self
+
+from ebla.actors.coordination import messages as m
+from ebla.actors.coordination.errors import SessionExpired
+from ebla.actors.coordination.limits import UNDER_WAY_MAX
+from ebla.actors.coordination.messages import Create, Delete, Operation, Result, Set
+from ebla.actors.messages import Empty
+from ebla.arguments import check_deadline, check_text
+from ebla.coordination.nodes import Nodes
+from ebla.errors import ConnectionClosed, TimedOut
+from ebla.options import BACKOFF_MAX_S
+from ebla.storage.errors import EblaError, InvalidArgument
+from ebla.storage.rows.python_values import shown
+from ebla.transport.certainty import Tries
+from ebla.transport.routes import retriable, same
+from ebla.transport.session import Session as Connection
+
+log = logging.getLogger("ebla")
+
+SESSION_S = 10.0
+SIGNS_PER_TIMEOUT = 3
+SURE_SHARE = 0.8  # of the timeout: clocks of masters and clients may run apart by a fifth
+CLOSE_S = 5.0
+
+
+class ChangingSession(Nodes):
+    """See the module. An async context manager: at its end the session is closed, and its ephemeral nodes are gone."""
+
+    def __init__(self, connection: Connection, opened: m.SessionReply, asked_at: float) -> None:
+        super().__init__(connection)
+        self.id = opened.session
+        self.timeout_s = opened.timeout_ms / 1000
+        self._ended: EblaError | None = None
+        self._next = 0
+        self._outstanding: dict[int, None] = {}  # requests whose answer is not known, ascending
+        self._held_back: dict[int, asyncio.Future[None]] = {}  # those too far above the lowest one
+        self._sure_until = 0.0
+        self._heard(asked_at)
+        self._keeping = self._connection.world.spawn(self._keep(), f"keep session {self.id}")
+
+    # -- its life
+
+    @property
+    def expired(self) -> bool:
+        """Whether it is known to have ended."""
+        return self._ended is not None
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether it cannot have expired yet, by this process's clock."""
+        return self._ended is None and self._connection.world.clock.monotonic() < self._sure_until
+
+    async def keep(self, *, deadline_s: float | None = None) -> None:
+        """A sign of life; one is given by itself, several times within each timeout. Raises SessionExpired."""
+        self._check()
+        asked_at = self._connection.world.clock.monotonic()
+        try:
+            await self._connection.ask_master(
+                "keep_session",
+                m.SessionRequest(self.id),
+                m.SessionReply,
+                deadline_s=check_deadline(deadline_s),
+            )
+        except SessionExpired as error:
+            self._end(error)
+            raise
+        self._heard(asked_at)
+
+    async def close(self) -> None:
+        """Its ephemeral nodes go at once; or, if no master can be reached, when its timeout has passed."""
+        if self._ended is not None:
+            return
+        self._end(SessionExpired(f"session {self.id} was closed; open another session", session=self.id))
+        self._keeping.cancel()
+        try:
+            await self._connection.ask_master(
+                "close_session", m.SessionRequest(self.id), Empty, deadline_s=CLOSE_S
+            )
+        except EblaError as error:
+            log.info("session %s was not closed, it will expire: %s", self.id, error)
+
+    async def _keep(self) -> None:
+        clock = self._connection.world.clock
+        pause_s = self.timeout_s / SIGNS_PER_TIMEOUT
+        while self._ended is None:
+            await clock.sleep(pause_s)
+            try:
+                await self.keep(deadline_s=self.timeout_s)
+            except (SessionExpired, ConnectionClosed):
+                return
+            except EblaError as error:
+                log.info("session %s is not sure to live on: %s", self.id, error)
+                pause_s = BACKOFF_MAX_S
+            else:
+                pause_s = self.timeout_s / SIGNS_PER_TIMEOUT
+
+    def _heard(self, asked_at: float) -> None:
+        """By a master, at `asked_at` or later."""
+        self._sure_until = max(self._sure_until, asked_at + SURE_SHARE * self.timeout_s)
+
+    def _end(self, why: EblaError) -> None:
+        if self._ended is None:
+            self._ended = why
+            for number in list(self._held_back):
+                self._let_go(number)
+
+    def _check(self) -> None:
+        if self._ended is not None:
+            raise same(self._ended)
+
+    # -- changes
+
+    @property
+    def _lowest(self) -> int:
+        return next(iter(self._outstanding), self._next)
+
+    async def _room(self, number: int, deadline_s: float) -> None:
+        """Wait until so few changes are under way that the masters need not refuse this one."""
+        if number < self._lowest + UNDER_WAY_MAX:
+            return
+        future = self._held_back[number] = asyncio.get_running_loop().create_future()
+        try:
+            if deadline_s == inf:
+                await future
+            else:
+                async with self._connection.world.clock.timeout(deadline_s):
+                    await future
+        except TimeoutError:
+            late = TimedOut(
+                f"a change of session {self.id} was not sent within {deadline_s:g} s: {UNDER_WAY_MAX} others are under way",
+                deadline_s=deadline_s,
+            )
+            late.possibly_applied = False
+            raise late from None
+        finally:
+            self._held_back.pop(number, None)
+
+    def _let_go(self, number: int) -> None:
+        future = self._held_back.pop(number, None)
+        if future is not None and not future.done():
+            future.set_result(None)
+
+    def _over(self, number: int) -> None:
+        """The request is not asked again; those that it held back are."""
+        before = self._lowest
+        self._outstanding.pop(number, None)
+        for freed in range(before, self._lowest):
+            self._let_go(freed + UNDER_WAY_MAX)
+
+    async def create(
+        self,
+        path: str,
+        data: bytes = b"",
+        *,
+        ephemeral: bool = False,
+        sequential: bool = False,
+        parents: bool = False,
+        deadline_s: float | None = None,
+    ) -> Result:
+        """The path and version of the new node. `ephemeral`: it goes with this session. `sequential`: a number is added to
+        its name that is greater than all before and was never used. `parents`: missing nodes above it are made.
+
+        Raises AlreadyPresent, NotFound (a node above it), LimitReached.
+        """
+        operation = Create(path, check_data(data), bool(ephemeral), bool(sequential), bool(parents))
+        (result,) = await self.change(operation, deadline_s=deadline_s)
+        return result
+
+    async def set(
+        self, path: str, data: bytes, *, version: int | None = None, deadline_s: float | None = None
+    ) -> int:
+        """The node's new version. Raises NotFound, and VersionMismatch if it does not have `version` any more."""
+        (result,) = await self.change(Set(path, check_data(data), version), deadline_s=deadline_s)
+        return result.version
+
+    async def delete(self, path: str, *, version: int | None = None, deadline_s: float | None = None) -> None:
+        """Raises NotFound, NotEmpty, VersionMismatch."""
+        await self.change(Delete(path, version), deadline_s=deadline_s)
+
+    async def change(self, *operations: Operation, deadline_s: float | None = None) -> tuple[Result, ...]:
+        """All of these operations (Create, Set, Delete, Check) as one change, or none of them."""
+        request = self._request(*operations)
+        try:
+            return await request.ask(check_deadline(deadline_s))
+        finally:
+            request.give_up()
+
+    def _request(self, *operations: Operation) -> Request:
+        for operation in operations:
+            if not isinstance(operation, Operation):
+                raise InvalidArgument(
+                    f"an operation is a Create, Set, Delete or Check, not {shown(operation)}"
+                )
+            check_text("path", operation.path)
+        number, self._next = self._next, self._next + 1
+        self._outstanding[number] = None
+        return Request(self, number, operations)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<ebla.aio.Session {self.id}{', expired' if self.expired else ''}>"
+
+
+class Request:
+    """One change of a session. As long as it is not given up it may be asked again, and is carried out once."""
+
+    def __init__(self, session: ChangingSession, number: int, operations: tuple[Operation, ...]) -> None:
+        self._session = session
+        self._number = number
+        self._operations = operations
+        self._tries = Tries()
+        self._answer: tuple[Result, ...] | EblaError | None = None
+
+    async def ask(self, deadline_s: float) -> tuple[Result, ...]:
+        """Once there is an answer, every call gets it."""
+        if self._answer is None:
+            await self._ask(deadline_s)
+        if isinstance(self._answer, EblaError):
+            raise same(self._answer)
+        assert self._answer is not None
+        return self._answer
+
+    async def _ask(self, deadline_s: float) -> None:
+        session = self._session
+        session._check()
+        connection = session._connection
+        began = connection.world.clock.monotonic()
+        await session._room(self._number, deadline_s)
+        session._check()
+        message = m.ChangeRequest(session.id, self._number, session._lowest, self._operations)
+        asked_at = connection.world.clock.monotonic()
+        left_s = max(0.01, deadline_s - (asked_at - began))
+        try:
+            reply = await connection.ask_master(
+                "change_nodes", message, m.ChangeReply, deadline_s=left_s, tries=self._tries
+            )
+        except SessionExpired as error:
+            session._end(error)
+            raise
+        except ConnectionClosed:
+            self.give_up()
+            raise
+        except EblaError as error:
+            if error.retriable or retriable(error) or type(error).possibly_applied:
+                raise
+            self._answer = error
+        else:
+            self._answer = reply.results
+            session._heard(asked_at)
+        self.give_up()
+
+    def give_up(self) -> None:
+        """It is not sent again. A copy that is still on its way is not carried out after the session's next change."""
+        self._session._over(self._number)
+
+
+def check_data(data: Any) -> bytes:
+    if isinstance(data, bytes | bytearray | memoryview):
+        return bytes(data)
+    raise InvalidArgument(f"a node's data is bytes, not {shown(data)}; encode it first")

@@ -1,0 +1,184 @@
+"""A fair lock: whoever asked first gets it first, and its holder gets a token that grows from holder to holder.
+
+Each that wants the lock makes an ephemeral, sequential node below the lock's path. The one with the lowest number holds it; each
+other one watches only the one before it, so that a release wakes one of them, not all.
+
+A holder may stand still so long that its session expires, and somebody else holds the lock when it goes on. It cannot know;
+whatever the lock protects can: give it the token, and let it refuse tokens lower than the highest it has seen. Without that,
+look at `held` before each step: it is true only while, by this process's clock, nobody else can have the lock.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Coroutine
+from typing import Any, Self
+
+from ebla.actors.coordination import paths
+from ebla.actors.coordination.errors import SessionExpired
+from ebla.actors.coordination.messages import Create, Delete, Result
+from ebla.arguments import check_deadline
+from ebla.coordination.changes import ChangingSession, Request
+from ebla.errors import ConnectionClosed, NotFound, TimedOut
+from ebla.options import BACKOFF_MAX_S, DEADLINE_S
+from ebla.storage.errors import EblaError, InvalidArgument
+from ebla.transport.routes import retriable
+
+log = logging.getLogger("ebla")
+
+WAITER = "waiter-"
+
+
+class Lock:
+    """Made by `session.lock(path)`; an async context manager. Not reentrant: one handle holds it once."""
+
+    def __init__(self, session: ChangingSession, path: str) -> None:
+        paths.validate(paths.join(path, WAITER), sequential=True)
+        self.path = path
+        self._session = session
+        self._made: Result | None = None
+        self._busy = False
+
+    @property
+    def held(self) -> bool:
+        """Whether this holds the lock and, by this process's clock, nobody else can."""
+        return self._made is not None and self._session.is_sure
+
+    @property
+    def token(self) -> int:
+        """Greater than those of all holders before. Raises InvalidArgument if it is not held."""
+        if self._made is None:
+            raise InvalidArgument(f"the lock {self.path} is not held; acquire it first")
+        return self._made.version
+
+    async def acquire(self, timeout_s: float | None = None) -> int:
+        """Wait for the lock and return its token; TimedOut if it does not come within `timeout_s` (None: wait for ever),
+        SessionExpired if the session did not last until then."""
+        limit_s = float("inf") if timeout_s is None else check_deadline(timeout_s, "timeout_s")
+        if self._busy:
+            raise InvalidArgument(
+                f"this handle of the lock {self.path} holds it, or waits for it: make another one for another user"
+            )
+        self._busy = True
+        waiter = Create(paths.join(self.path, WAITER), ephemeral=True, sequential=True, parents=True)
+        request = self._session._request(waiter)
+        try:
+            self._made = await self._turn(request, limit_s)
+        finally:
+            if self._made is None:
+                self._busy = False
+                self._spawn(self._undo(request))
+        return self._made.version
+
+    async def release(self) -> None:
+        """Raises SessionExpired if the lock was not held until now, because the session has expired."""
+        made, self._made = self._made, None
+        if made is None:
+            raise InvalidArgument(f"the lock {self.path} is not held")
+        self._busy = False
+        request = self._session._request(Delete(made.path))
+        try:
+            await request.ask(self._session.timeout_s)
+        except NotFound as error:
+            raise NotFound(
+                f"the lock {self.path} was not held to the end: somebody deleted {made.path}", what=made.path
+            ) from error
+        except SessionExpired:
+            raise
+        except BaseException as error:  # a cancelled caller, too, wants to be rid of it
+            self._spawn(self._finish(request))
+            if not isinstance(error, EblaError):
+                raise
+            log.info("the lock %s will be released later: %s", self.path, error)
+
+    # -- waiting
+
+    async def _turn(self, request: Request, limit_s: float) -> Result:
+        """The own node, when it is the first."""
+        session = self._session
+        clock = session._connection.world.clock
+        until = clock.monotonic() + limit_s
+        (made,) = await request.ask(limit_s)
+        while True:
+            reply = await session._read(self.path, True, _left(until, clock.monotonic()))
+            if paths.name(made.path) not in reply.children:
+                await session.keep(deadline_s=_left(until, clock.monotonic()))  # it may have expired
+                raise NotFound(
+                    f"somebody deleted {made.path}, which waited for the lock {self.path}", what=made.path
+                )
+            before = _before(reply.children, made)
+            if before is None:
+                while not session.is_sure:  # it may have expired since
+                    await session.keep(deadline_s=_left(until, clock.monotonic()))
+                return made
+            await self._until_gone(paths.join(self.path, before), reply.revision, until, limit_s)
+
+    async def _until_gone(self, path: str, seen: int, until: float, limit_s: float) -> None:
+        session = self._session
+        clock = session._connection.world.clock
+        while True:
+            left_s = until - clock.monotonic()
+            reply = await session._poll(path, seen, False, left_s)
+            session._check()
+            if reply.node is None:
+                return
+            if left_s <= 0:
+                raise TimedOut(f"the lock {self.path} was not free within {limit_s:g} s", deadline_s=limit_s)
+            seen = reply.revision
+
+    # -- leaving nothing behind
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        self._session._connection.world.spawn(work, f"leave the lock {self.path}")
+
+    async def _finish(self, request: Request) -> None:
+        await self._persist(request)
+
+    async def _undo(self, request: Request) -> None:
+        """Find out whether the own node was made, and delete it."""
+        made = await self._persist(request)
+        if made is not None:
+            await self._persist(self._session._request(Delete(made.path)))
+
+    async def _persist(self, request: Request) -> Result | None:
+        """Its answer, however long that takes; None if it was refused, or the session has ended."""
+        session = self._session
+        while True:
+            try:
+                (result,) = await request.ask(DEADLINE_S)
+                return result
+            except (SessionExpired, ConnectionClosed):
+                return None
+            except EblaError as error:
+                if not (error.retriable or retriable(error) or type(error).possibly_applied):
+                    return None
+                log.info("the lock %s: %s", self.path, error)
+            await session._connection.world.clock.sleep(BACKOFF_MAX_S)
+
+    async def __aenter__(self) -> Self:
+        await self.acquire()
+        return self
+
+    async def __aexit__(self, kind: object, error: object, traceback: object) -> None:
+        """An error of the block goes before one of the release."""
+        try:
+            await self.release()
+        except EblaError as failed:
+            if error is None:
+                raise
+            log.info("the lock %s: %s", self.path, failed)
+
+    def __repr__(self) -> str:
+        state = f"held, token {self._made.version}" if self._made else "not held"
+        return f"<ebla.aio.Lock {self.path!r}, {state}>"
+
+
+def _before(names: tuple[str, ...], made: Result) -> str | None:
+    """Who is next to the own node, towards the holder."""
+    numbers = {paths.number(name): name for name in names if name.startswith(WAITER)}
+    ahead = [number for number in numbers if number is not None and number < made.version]
+    return numbers[max(ahead)] if ahead else None
+
+
+def _left(until: float, now: float) -> float:
+    return max(0.01, until - now)

@@ -1,0 +1,115 @@
+"""Nodes for coordination, read and watched by code that awaits. docs/coordination.md states what they promise."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ebla.actors.coordination import messages as m
+from ebla.actors.messages import Empty
+from ebla.arguments import check_deadline, check_text
+from ebla.errors import NotFound, TimedOut
+from ebla.options import MASTER_ATTEMPT_S
+from ebla.transport.session import Session as Connection
+
+POLL_S = 5.0
+
+
+class Node(NamedTuple):
+    """A node as of `revision`. `version` changes with the data only and never comes twice; `children` counts them; `owner`
+    is the session whose end it goes with."""
+
+    path: str
+    data: bytes
+    version: int
+    created: int
+    children: int
+    owner: str | None
+    revision: int
+
+
+class Nodes:
+    """Reads nodes. Needs no session."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def get(self, path: str, *, deadline_s: float | None = None) -> Node | None:
+        """The node, or None. Sees every change that was acknowledged before the call."""
+        return _node(path, await self._read(path, False, deadline_s))
+
+    async def exists(self, path: str, *, deadline_s: float | None = None) -> bool:
+        return (await self._read(path, False, deadline_s)).node is not None
+
+    async def children(self, path: str, *, deadline_s: float | None = None) -> list[str]:
+        """The names of the node's children, sorted; raises NotFound."""
+        reply = await self._read(path, True, deadline_s)
+        if reply.node is None:
+            raise NotFound(f"there is no node {path}", what=path)
+        return list(reply.children)
+
+    async def watch(self, path: str, *, children: bool = False, deadline_s: float | None = None) -> Watch:
+        """Read the node and go on to tell its changes; with `children`, those of its list of children."""
+        return Watch(self, path, children, await self._read(path, children, deadline_s))
+
+    async def sessions(self, *, deadline_s: float | None = None) -> list[m.SessionInfo]:
+        reply = await self._connection.ask_master(
+            "list_sessions", Empty(), m.ListSessionsReply, deadline_s=check_deadline(deadline_s)
+        )
+        return list(reply.sessions)
+
+    async def _read(self, path: str, children: bool, deadline_s: float | None) -> m.NodeReply:
+        request = m.NodeRequest(check_text("path", path), children)
+        return await self._connection.ask_master(
+            "read_node", request, m.NodeReply, deadline_s=check_deadline(deadline_s)
+        )
+
+    async def _poll(self, path: str, seen: int, children: bool, left_s: float) -> m.NodeReply:
+        """Waits for a change a little while. If nobody answers it is asked for all of `left_s`, then comes TimedOut."""
+        poll_s = max(0.0, min(left_s, POLL_S))
+        request = m.WaitRequest(path, seen, int(poll_s * 1000), children)
+        return await self._connection.ask_master(
+            "wait_node", request, m.NodeReply, deadline_s=max(left_s, MASTER_ATTEMPT_S), patience_s=poll_s
+        )
+
+
+class Watch:
+    """A node as it was when last looked at: `node` (None: there is none) and, if asked for, its `children`. No change is
+    missed: what happened while nobody waited, or while a master failed over, is told by the next `change`."""
+
+    def __init__(self, nodes: Nodes, path: str, children: bool, reply: m.NodeReply) -> None:
+        self.path = path
+        self._nodes = nodes
+        self._of_children = children
+        self._took(reply)
+
+    def _took(self, reply: m.NodeReply) -> None:
+        self.node = _node(self.path, reply)
+        self.children = list(reply.children)
+        self._seen = reply.revision
+
+    async def change(self, timeout_s: float | None = None) -> Node | None:
+        """The node as it is after the next change; changes that came close together are one. TimedOut if there is none
+        within `timeout_s` (None: wait for ever)."""
+        limit_s = float("inf") if timeout_s is None else check_deadline(timeout_s, "timeout_s")
+        clock = self._nodes._connection.world.clock
+        until = clock.monotonic() + limit_s
+        while True:
+            left_s = until - clock.monotonic()
+            reply = await self._nodes._poll(self.path, self._seen, self._of_children, left_s)
+            self._took(reply)
+            if reply.changed:
+                return self.node
+            if left_s <= 0:
+                raise TimedOut(f"{self.path} did not change within {limit_s:g} s", deadline_s=limit_s)
+
+    def __repr__(self) -> str:
+        return f"<ebla.aio.Watch {self.path!r}>"
+
+
+def _node(path: str, reply: m.NodeReply) -> Node | None:
+    info = reply.node
+    if info is None:
+        return None
+    return Node(
+        path, reply.data, info.version, info.created, info.children, info.owner or None, reply.revision
+    )

@@ -1,0 +1,130 @@
+"""From a process to a deployment: the only module of the client that knows Ray.
+
+reach          inside a Ray task, actor, job or driver: through the Ray that is there. Elsewhere: to the cluster at
+               `address`, RAY_ADDRESS, the local one that `ebla up --local` started, or what runs on this machine
+make_session   a session with the deployment, on the running event loop
+start_local    a Ray cluster of its own on this machine, with a deployment in it
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import random
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from ebla.actors.errors import Unavailable
+from ebla.actors.ray_shell import Tasks
+from ebla.actors.ray_world import RayClock, RayNetwork
+from ebla.options import MASTER, ClientWorld
+from ebla.storage.errors import InvalidArgument
+from ebla.transport.session import Session
+
+log = logging.getLogger("ebla")
+
+ROLE = "master/"
+
+
+async def open_session(name: str = "ebla", address: str | None = None) -> Session:
+    """For callers that await: a session on the running event loop. The first connection to Ray blocks it shortly."""
+    reach(name, address)
+    return make_session(name)
+
+
+def start_local(
+    hosts: int,
+    data_dir: str | os.PathLike[str] | None,
+    name: str,
+    settings: Mapping[str, Any] | None,
+    dashboard: bool,
+) -> tuple[str, Callable[[], None]]:
+    """The address of the Ray cluster, and what ends it all; it ends with the process at the latest."""
+    from ebla.placement import launch, state
+    from ebla.placement.config import configure
+    from ebla.placement.connection import connect_ray
+    from ebla.placement.local.cluster import LocalCluster
+
+    if ray.is_initialized():
+        raise InvalidArgument(
+            "this process is connected to a Ray cluster already, and ebla.local() starts one of its own: use "
+            "ebla.connect(), or call ray.shutdown() first"
+        )
+    kept = None if data_dir is None else Path(data_dir).expanduser().absolute()
+    directory = kept or Path(tempfile.mkdtemp(prefix="ebla-"))
+    with contextlib.ExitStack() as undo:
+        if kept is None:
+            undo.callback(shutil.rmtree, directory, ignore_errors=True)
+        wanted = {"name": name, **(settings or {}), "data_dir": str(directory / "data")}
+        before = state.load(wanted["data_dir"])
+        config = configure(wanted, before.config if before is not None else None)
+        cluster = LocalCluster.start(hosts, directory=directory / "cluster", dashboard=dashboard)
+        undo.callback(cluster.stop)
+        address = connect_ray(cluster.address, directory=cluster.directory)
+        undo.callback(ray.shutdown)
+        report = launch.up(config)
+        unwell = [f"{role.address} is {role.state}: {role.error}" for role in report.roles if role.error]
+        if unwell:
+            raise Unavailable("the deployment did not come up: " + "; ".join(unwell))
+        stack, owner = undo.pop_all(), os.getpid()
+
+    def end() -> None:
+        if os.getpid() == owner:  # a forked child does not end what its parent uses
+            stack.close()
+
+    atexit.register(end)
+    return address, end
+
+
+def namespace_of(name: str) -> str:
+    return f"ebla-{name}"
+
+
+def reach(name: str, address: str | None) -> str:
+    """Connect to Ray and make sure that the deployment is there; the address of the Ray cluster."""
+    from ebla.placement.connection import connect_ray
+
+    if ray.is_initialized() and address not in (None, "auto"):
+        present = str(ray.get_runtime_context().gcs_address)
+        if address != present:
+            raise InvalidArgument(
+                f"this process is connected to the Ray cluster at {present}, not {address}; leave the address out, or "
+                "call ray.shutdown() first"
+            )
+    reached = connect_ray(address)
+    if not masters_of(name):
+        raise Unavailable(
+            f"there is no deployment {name!r} in the Ray cluster at {reached}: start it with `ebla up"
+            + ("`" if name == "ebla" else f" --name {name}`")
+        )
+    return reached
+
+
+def masters_of(name: str) -> tuple[str, ...]:
+    """The addresses of the deployment's masters that Ray knows, in order; empty if there is none."""
+    from ebla.placement.asking import named_actors
+
+    found = [address for address in named_actors(namespace_of(name)) if address.startswith(ROLE)]
+    return tuple(sorted(found, key=lambda address: int(address.removeprefix(ROLE))))
+
+
+def make_session(name: str) -> Session:
+    """On the running event loop."""
+
+    def failed(what: str, error: BaseException) -> None:
+        log.error("the connection to deployment %r failed in %s", name, what, exc_info=error)
+        session.failed(what, error)
+
+    tasks = Tasks(failed)
+    world = ClientWorld(
+        RayClock(), RayNetwork(namespace_of(name)), random.Random(os.urandom(32)), tasks.spawn
+    )
+    session = Session(world, name, masters_of(name) or (MASTER,), on_close=tasks.cancel)
+    return session

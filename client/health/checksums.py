@@ -1,0 +1,42 @@
+"""What the digests of a tablet's replicas say: whether all have the same rows, as of one log index. Await-free."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ebla.health.verdicts import (
+    CHECKSUM_MISMATCH,
+    HEALTHY,
+    UNAVAILABLE,
+    UNDER_REPLICATED,
+    Digests,
+    ReplicaHealth,
+    Unanswered,
+)
+
+
+def with_digest(replica: ReplicaHealth, digests: Digests) -> ReplicaHealth:
+    said = digests.replicas.get(replica.uuid)
+    if said is None:
+        return replica
+    if isinstance(said, Unanswered):
+        return msgspec.structs.replace(replica, error=replica.error or f"no digest: {said.message}")
+    return msgspec.structs.replace(replica, rows=said.rows, digest=said.digest)
+
+
+def different_rows(replicas: tuple[ReplicaHealth, ...], digests: Digests | None) -> list[tuple[str, str]]:
+    if digests is None:
+        return []
+    if digests.error is not None:
+        return [(UNAVAILABLE, f"no checksum could be made: {digests.error.message}")]
+    found: list[tuple[str, str]] = []
+    for replica in replicas:
+        if replica.digest is None and replica.status == HEALTHY:
+            found.append((UNDER_REPLICATED, f"replica at {replica.address}: {replica.error or 'no digest'}"))
+    different = {replica.digest for replica in replicas if replica.digest is not None}
+    if len(different) > 1:
+        said = ", ".join(
+            f"{r.address} {r.digest} ({r.rows:,} rows)" for r in replicas if r.digest is not None
+        )
+        found.append((CHECKSUM_MISMATCH, f"different rows as of index {digests.index}: {said}"))
+    return found

@@ -1,0 +1,38 @@
+"""What is said of the disks of a server: one that is full refuses writes, and is no healthy one; one that is low is warned of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ebla.actors.messages import ServerState
+    from ebla.storage.space import DiskSpace
+
+LOW_SHARE = 0.05  # of a disk
+LOW_BYTES = 256 << 20
+
+
+def full_disks(said: ServerState) -> str | None:
+    """Why writes are refused, and what to do; None if they are not."""
+    full = [disk for disk in said.disks if disk.path in said.full_disks]
+    return f"writes are refused: {_left(full)}; free space there" if full else None
+
+
+def low_disks(said: ServerState) -> str:
+    """A warning, or ""."""
+    low = [disk for disk in said.disks if disk.free_bytes < max(LOW_BYTES, LOW_SHARE * disk.total_bytes)]
+    return "" if said.full_disks or not low else f"{_left(low)}; free space before writes are refused"
+
+
+def free_bytes(disks: Sequence[DiskSpace]) -> int | None:
+    """Of the fullest one."""
+    return min((disk.free_bytes for disk in disks), default=None)
+
+
+def _left(disks: list[DiskSpace]) -> str:
+    return ", ".join(
+        f"{disk.free_bytes >> 20:,} of {disk.total_bytes >> 20:,} MiB left under {disk.path}"
+        for disk in disks
+    )

@@ -1,0 +1,165 @@
+"""The verdict on the masters and on the nodes of their journal, from what each of them says itself. Await-free.
+
+A deployment serves as long as one master is active and a majority of the journal nodes takes its edits. A standby that is
+not there, or could not take over, or a journal node that is not there is a finding all the same: the next loss may be
+the one too many.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ebla.health.verdicts import (
+    FAILED,
+    HEALTHY,
+    LAGGING,
+    MISSING,
+    RECOVERING,
+    REJOINING,
+    UNAVAILABLE,
+    UNDER_REPLICATED,
+    UNREACHABLE,
+    JournalHealth,
+    MasterHealth,
+    Survey,
+    Unanswered,
+)
+
+if TYPE_CHECKING:
+    from ebla.actors.journal.messages import JournalNodeStatus
+    from ebla.actors.journal.writer.channel import ChannelStatus
+    from ebla.actors.messages import MasterStatus
+
+LAG_EDITS_MAX = (
+    1000  # edits that a standby or a journal node may be behind; they are asked at slightly different moments
+)
+LAG_MS_MAX = 120_000.0  # by then a node that is as slow has been left out, or the segment has ended
+ACTIVE = "active"
+
+
+def judge_masters(survey: Survey) -> tuple[MasterHealth, ...]:
+    heard = [each for each in survey.masters.values() if not isinstance(each, Unanswered)]
+    newest = max((each.edits for each in heard), default=0)
+    return tuple(_master(address, said, newest) for address, said in survey.masters.items())
+
+
+def judge_journals(survey: Survey) -> tuple[JournalHealth, ...]:
+    said = [each for each in survey.journals.values() if not isinstance(each, Unanswered)]
+    id = journal_id(survey)
+    statuses = [status for node in said for status in node.journals if id in ("", status.journal.id)]
+    writer = max((status.writer for status in statuses), default=0)
+    committed = max((status.committed for status in statuses), default=0)
+    lines: dict[str, ChannelStatus] = {}
+    if survey.writer is not None and not isinstance(survey.writer, Unanswered):
+        lines = {line.node: line for line in survey.writer.nodes}
+    return tuple(
+        _node(address, each, id, writer, committed, lines.get(address))
+        for address, each in survey.journals.items()
+    )
+
+
+def journal_id(survey: Survey) -> str:
+    """Of this deployment's journal: the one that is written, or else that a majority of the nodes has; "": not known."""
+    if survey.writer is not None and not isinstance(survey.writer, Unanswered):
+        return survey.writer.journal.id
+    held: dict[str, int] = {}
+    for said in survey.journals.values():
+        for status in () if isinstance(said, Unanswered) else said.journals:
+            held[status.journal.id] = held.get(status.journal.id, 0) + 1
+    return next((id for id, count in held.items() if 2 * count > len(survey.journals)), "")
+
+
+def status_of(masters: tuple[MasterHealth, ...], journals: tuple[JournalHealth, ...]) -> str:
+    """What they mean for the deployment as a whole."""
+    able = sum(node.status in (HEALTHY, LAGGING) for node in journals)
+    if (masters and not is_served(masters)) or (journals and 2 * able <= len(journals)):
+        return UNAVAILABLE
+    statuses = [*(master.status for master in masters), *(node.status for node in journals)]
+    if _stands_alone(masters) or any(status not in (HEALTHY, LAGGING) for status in statuses):
+        return UNDER_REPLICATED
+    return RECOVERING if LAGGING in statuses else HEALTHY
+
+
+def reasons_of(masters: tuple[MasterHealth, ...], journals: tuple[JournalHealth, ...]) -> list[str]:
+    found = [f"{master.address}: {master.error}" for master in masters if master.status != HEALTHY]
+    if not masters:
+        found.append("no master is known")
+    elif not is_served(masters) and any(master.role for master in masters):
+        found.append("no master is active: tables are not known, and none can be created, altered or dropped")
+    elif is_served(masters) and _stands_alone(masters):
+        found.append("no standby could take over from the active master")
+    found += [f"{node.address} is {node.status}: {node.error}" for node in journals if node.status != HEALTHY]
+    able = sum(node.status in (HEALTHY, LAGGING) for node in journals)
+    if journals and 2 * able <= len(journals):
+        found.append(
+            f"{able} of {len(journals)} journal nodes take edits, no majority: no table can be created, altered or dropped"
+        )
+    return found
+
+
+def is_served(masters: tuple[MasterHealth, ...]) -> bool:
+    return any(master.role == ACTIVE for master in masters)
+
+
+def _stands_alone(masters: tuple[MasterHealth, ...]) -> bool:
+    """Whether there are standbys, and none of them could take over."""
+    standbys = [master for master in masters if master.role != ACTIVE]
+    return bool(standbys) and not any(master.status == HEALTHY for master in standbys)
+
+
+def _master(address: str, said: MasterStatus | Unanswered, newest: int) -> MasterHealth:
+    """`newest`: the last edit that any master knows of."""
+    if isinstance(said, Unanswered):
+        return MasterHealth(address, UNREACHABLE, said.message)
+    sessions, overdue = said.sessions, said.sessions_overdue
+    if overdue:
+        late = "session has expired and is" if overdue == 1 else "sessions have expired and are"
+        error = f"{overdue} {late} still there: no edit goes through; see its log and `ebla journal status`"
+        return MasterHealth(address, LAGGING, error, said.role, sessions, overdue)
+    if not said.caught_up:
+        why = said.read_error or "it has not read all of the journal yet"
+        return MasterHealth(address, LAGGING, f"it could not take over: {why}", said.role)
+    if (lag := newest - said.edits) > LAG_EDITS_MAX:
+        return MasterHealth(address, LAGGING, f"it is {lag:,} edits behind", said.role)
+    return MasterHealth(address, HEALTHY, role=said.role, sessions=sessions)
+
+
+def _node(
+    address: str,
+    said: JournalNodeStatus | Unanswered,
+    id: str,
+    writer: int,
+    committed: int,
+    line: ChannelStatus | None,
+) -> JournalHealth:
+    """`id`, `writer` and `committed` are the journal's; `line`: what the active master says of the node."""
+    if isinstance(said, Unanswered):
+        return JournalHealth(address, UNREACHABLE, said.message)
+    if said.failed:
+        return JournalHealth(address, FAILED, "; ".join(said.failed.values()))
+    if not said.journals:
+        lost = f"its directory was lost; `ebla journal rejoin {address}`"
+        return JournalHealth(address, MISSING, lost)
+    for status in said.journals:
+        if id not in ("", status.journal.id):
+            foreign = (
+                f"it holds the journal of another deployment (id {status.journal.id}, not {id}); stop it, put its own "
+                f"directory back or an empty one in its place, then `ebla journal rejoin {address}`"
+            )
+            return JournalHealth(address, FAILED, foreign)
+        if status.rejoining:
+            return JournalHealth(
+                address, REJOINING, "it lost its directory, and counts when it has caught up"
+            )
+        if line is not None and line.out_of_sync:
+            why = f": {line.error}" if line.error else ""
+            return JournalHealth(address, LAGGING, f"it is left out, and back with the next segment{why}")
+        if status.writer < writer:
+            return JournalHealth(address, LAGGING, "it is left out, and back with the next segment")
+        if status.damaged:
+            return JournalHealth(address, LAGGING, f"it fetches {len(status.damaged)} damaged segments anew")
+        if (lag := committed - status.last) > LAG_EDITS_MAX:
+            return JournalHealth(address, LAGGING, f"it is {lag:,} edits behind")
+    if line is not None and line.lag_ms > LAG_MS_MAX:
+        return JournalHealth(address, LAGGING, f"it is {line.lag_ms / 1000:.0f} s behind")
+    return JournalHealth(address, HEALTHY)

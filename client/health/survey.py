@@ -1,0 +1,245 @@
+"""Asks everybody how things are: the masters, the nodes of their journal, and every server directly. tablets.py judges the
+answers.
+
+A role that gives no answer is part of the answer (`Unanswered`), never a reason to stop asking the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from ebla.actors import messages as m
+from ebla.actors.errors import (
+    AlreadyInProgress,
+    NetworkError,
+    NotActive,
+    NotFound,
+    NotLeader,
+    NotRunning,
+    Unavailable,
+)
+from ebla.actors.journal.messages import JournalNodeStatus
+from ebla.actors.master.messages import JournalWriterStatus
+from ebla.actors.world import Network
+from ebla.health.verdicts import Digests, Survey, Unanswered
+from ebla.storage.errors import EblaError
+
+T = TypeVar("T")
+
+CALLS_MAX = 32  # under way at the same time
+MASTER_S = 5.0
+SERVER_S = 3.0
+DIGEST_S_MAX = 600.0  # of all tablets together
+DIGEST_TABLETS_MAX = 4  # digested at the same time: each reads a whole tablet on every replica
+CHECKPOINT_S = 10.0  # for the leader to begin it, and again for a replica to apply it
+DIGEST_ASK_S = 5.0  # one question; a replica that still reads is asked again
+
+Told = Callable[[int, int], None]
+
+
+def unanswered(error: EblaError) -> Unanswered:
+    return Unanswered(type(error).__name__, error.message)
+
+
+async def ask(
+    network: Network, address: str, method: str, message: msgspec.Struct, reply: type[T], timeout_s: float
+) -> T | Unanswered:
+    try:
+        return await network.call(address, method, message, reply, timeout_s)
+    except EblaError as error:
+        return unanswered(error)
+
+
+async def survey(
+    network: Network,
+    masters: Sequence[str],
+    slots: Iterable[str] = (),
+    tables: Sequence[str] | None = None,
+    timeout_s: float = SERVER_S,
+    journals: Sequence[str] = (),
+) -> Survey:
+    """One look at all of it, or at the tables named. `slots` are the addresses of servers that ought to be there, `journals`
+    those of journal nodes; masters name further ones."""
+    heard = await _ask_masters(network, masters)
+    others = _named(heard, lambda told: told.masters)
+    heard |= await _ask_masters(network, [each for each in others if each not in heard])
+    nodes = dict.fromkeys([*journals, *_named(heard, lambda told: told.journals)])
+    leading = next((each for each, told in heard.items() if _leads(told)), None)
+    servers: tuple[m.ServerStatus, ...] = ()
+    infos: list[m.TableInfo] = []
+    if leading is not None:
+        try:
+            servers = (
+                await network.call(leading, "list_servers", m.Empty(), m.ListServersReply, MASTER_S)
+            ).servers
+            infos = await table_infos(network, leading, tables)
+        except (NetworkError, NotActive, NotRunning) as error:
+            heard[leading] = unanswered(error)
+    addresses = dict.fromkeys([*slots, *(server.address for server in servers)])
+    for info in infos:
+        for tablet in info.tablets:
+            addresses.update(dict.fromkeys(replica.address for replica in tablet.replicas))
+    states = await gathered(
+        [ask(network, each, "status", m.Empty(), m.ServerState, timeout_s) for each in addresses]
+    )
+    kept = await gathered(
+        [ask(network, each, "status", m.Empty(), JournalNodeStatus, timeout_s) for each in nodes]
+    )
+    writer: JournalWriterStatus | Unanswered | None = None
+    if leading is not None and nodes:
+        writer = await ask(network, leading, "journal_writer", m.Empty(), JournalWriterStatus, MASTER_S)
+    return Survey(
+        heard,
+        servers,
+        tuple(infos),
+        dict(zip(addresses, states, strict=True)),
+        tuple(slots),
+        dict(zip(nodes, kept, strict=True)),
+        writer,
+    )
+
+
+async def _ask_masters(network: Network, masters: Sequence[str]) -> dict[str, m.MasterStatus | Unanswered]:
+    said = await gathered(
+        [ask(network, each, "status", m.Empty(), m.MasterStatus, MASTER_S) for each in masters]
+    )
+    return dict(zip(masters, said, strict=True))
+
+
+def _named(
+    heard: dict[str, m.MasterStatus | Unanswered], role: Callable[[m.MasterStatus], tuple[str, ...]]
+) -> list[str]:
+    """Whom any of them names, also those that Ray does not know any more."""
+    return sorted(
+        {each for told in heard.values() if isinstance(told, m.MasterStatus) for each in role(told)}
+    )
+
+
+def _leads(told: m.MasterStatus | Unanswered) -> bool:
+    return isinstance(told, m.MasterStatus) and told.role == "active"
+
+
+async def table_infos(network: Network, master: str, names: Sequence[str] | None = None) -> list[m.TableInfo]:
+    """What the master knows of the tables; one that is dropped meanwhile is left out, a named one must be there."""
+    if names is None:
+        listed = await network.call(master, "list_tables", m.ListTablesRequest(), m.ListTablesReply, MASTER_S)
+        wanted = [summary.name for summary in listed.tables]
+    else:
+        wanted = list(names)
+
+    async def one(name: str) -> m.TableInfo | None:
+        try:
+            return await network.call(master, "get_table", m.TableName(name), m.TableInfo, MASTER_S)
+        except NotFound:
+            if names is not None:
+                raise
+            return None
+
+    return [info for info in await gathered([one(name) for name in wanted]) if info is not None]
+
+
+async def gathered(calls: Sequence[Awaitable[T]], at_once: int = CALLS_MAX) -> list[T]:
+    """The answers in order, `at_once` calls under way at a time."""
+    room = asyncio.Semaphore(at_once)
+
+    async def one(call: Awaitable[T]) -> T:
+        async with room:
+            return await call
+
+    return await asyncio.gather(*(one(call) for call in calls))
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+# -- checksums -----------------------------------------------------------------------------------------------
+
+
+async def digests(
+    network: Network,
+    infos: Sequence[m.TableInfo],
+    told: Told = lambda done, total: None,
+    timeout_s: float = DIGEST_S_MAX,
+) -> dict[str, Digests]:
+    """Every replica's digest of every running tablet, as of one index per tablet; what has none within `timeout_s` in all
+    says so. `told(done, total)` as it goes. A tablet without a majority, or a server without an answer, takes some seconds."""
+    deadline = _now() + timeout_s
+    tablets = [tablet for info in infos for tablet in info.tablets if tablet.replicas]
+    done = 0
+
+    async def one(location: m.TabletLocation) -> Digests:
+        nonlocal done
+        found = await _tablet_digests(network, location, deadline, timeout_s)
+        done += 1
+        told(done, len(tablets))
+        return found
+
+    told(0, len(tablets))
+    found = await gathered([one(tablet) for tablet in tablets], DIGEST_TABLETS_MAX)
+    return {tablet.tablet: digest for tablet, digest in zip(tablets, found, strict=True)}
+
+
+async def _tablet_digests(
+    network: Network, location: m.TabletLocation, deadline: float, timeout_s: float
+) -> Digests:
+    """A checkpoint in the tablet's log, then the digest of each replica there. Replicas that cannot answer say so."""
+    if _now() >= deadline:
+        return Digests(0, {}, Unanswered("TimedOut", f"its turn did not come within {timeout_s:g} s"))
+    started = await _start(network, location, min(deadline, _now() + CHECKPOINT_S))
+    if isinstance(started, Unanswered):
+        return Digests(0, {}, started)
+    answers = await gathered(
+        [_digest(network, replica.address, started, deadline) for replica in location.replicas]
+    )
+    if all(isinstance(said, Unanswered) and said.kind == Unavailable.__name__ for said in answers):
+        nowhere = f"the checkpoint at index {started.index} was applied nowhere within {CHECKPOINT_S:g} s"
+        return Digests(0, {}, Unanswered(Unavailable.__name__, nowhere))
+    uuids = [replica.uuid for replica in location.replicas]
+    return Digests(started.index, dict(zip(uuids, answers, strict=True)))
+
+
+async def _digest(
+    network: Network, address: str, started: m.ChecksumStarted, deadline: float
+) -> m.ChecksumReply | Unanswered:
+    """For as long as the replica reads; not for long if it does not apply the checkpoint, or says nothing."""
+    applied_by = min(deadline, _now() + CHECKPOINT_S)
+    while True:
+        wait_s = max(0.0, min(DIGEST_ASK_S, deadline - _now()))
+        query = m.ChecksumQuery(started.tablet, started.index, wait_s)
+        said = await ask(network, address, "checksum", query, m.ChecksumReply, wait_s + SERVER_S)
+        until = {AlreadyInProgress.__name__: deadline, Unavailable.__name__: applied_by}
+        if not isinstance(said, Unanswered) or _now() >= until.get(said.kind, 0.0):
+            return said
+
+
+async def _start(
+    network: Network, location: m.TabletLocation, deadline: float
+) -> m.ChecksumStarted | Unanswered:
+    """At the leader: where the master believes it, then where the replicas point."""
+    order = [replica.address for replica in location.replicas]
+    candidates = [location.leader, *order] if location.leader else order
+    last: EblaError | None = None
+    for _ in range(2 * len(order)):
+        left_s = deadline - _now()
+        if not candidates or left_s <= 0:
+            break
+        address = candidates.pop(0)
+        try:
+            request = m.ChecksumStart(location.tablet)
+            return await network.call(
+                address, "checksum_start", request, m.ChecksumStarted, min(SERVER_S, left_s)
+            )
+        except NotLeader as error:
+            last = error
+            if error.leader and error.leader != address:
+                candidates.insert(0, error.leader)
+        except (NetworkError, NotRunning) as error:
+            last = error
+        except EblaError as error:
+            return unanswered(error)
+    return unanswered(last) if last else Unanswered("Unavailable", "the tablet has no replica")

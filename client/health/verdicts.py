@@ -1,0 +1,189 @@
+"""What is seen of a deployment, and what tablets.py concludes from it: values only.
+
+The words for a tablet, from good to bad, are STATUSES; what each of them means stands in tablets.py.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from ebla.actors.journal.messages import JournalNodeStatus
+    from ebla.actors.master.messages import JournalWriterStatus
+    from ebla.actors.messages import ChecksumReply, MasterStatus, ServerState, ServerStatus, TableInfo
+
+HEALTHY = "HEALTHY"
+RECOVERING = "RECOVERING"
+REJOINING = "REJOINING"
+UNDER_REPLICATED = "UNDER_REPLICATED"
+CONSENSUS_MISMATCH = "CONSENSUS_MISMATCH"
+CHECKSUM_MISMATCH = "CHECKSUM_MISMATCH"
+UNAVAILABLE = "UNAVAILABLE"
+DISK_FULL = "DISK_FULL"  # a server refuses writes, and makes no replica, until there is space
+STATUSES = (
+    HEALTHY,
+    RECOVERING,
+    UNDER_REPLICATED,
+    DISK_FULL,
+    CONSENSUS_MISMATCH,
+    CHECKSUM_MISMATCH,
+    UNAVAILABLE,
+)
+
+LAGGING, BOOTSTRAPPING, COPYING, FAILED = "LAGGING", "BOOTSTRAPPING", "COPYING", "FAILED"
+MISSING, UNREACHABLE, WRONG_SERVER = "MISSING", "UNREACHABLE", "WRONG_SERVER"
+TOMBSTONE = "TOMBSTONE"  # of a member: its data is gone, or its copy ended early; the leader has it copied
+DISK_LOST = "DISK_LOST"  # a data directory of the server failed; its replicas there are made anew
+STOPPED = "STOPPED"  # a server that was drained and does not answer: nobody needs it
+SILENT = "SILENT"  # a server that answers us, but whose heartbeats do not reach the master
+OUT_OF_ORDER = ("silent", "failed", "lost")  # a replica, as its leader tells
+
+
+# -- what was seen -------------------------------------------------------------------------------------------
+
+
+class Unanswered(msgspec.Struct, frozen=True):
+    """A role that gave no answer, and why."""
+
+    kind: str
+    message: str
+
+
+class Survey(msgspec.Struct, frozen=True):
+    """One look at everything. `states` is by server address; `masters` by master address, `journals` by the addresses of
+    their journal's nodes; `writer` is what the active one says of these.
+
+    `slots` are the server addresses that the deployment is made of, also those nobody has heard of since the master
+    started.
+    """
+
+    masters: dict[str, MasterStatus | Unanswered]
+    servers: tuple[ServerStatus, ...]
+    tables: tuple[TableInfo, ...]
+    states: dict[str, ServerState | Unanswered]
+    slots: tuple[str, ...] = ()
+    journals: dict[str, JournalNodeStatus | Unanswered] = {}
+    writer: JournalWriterStatus | Unanswered | None = None
+
+
+class Digests(msgspec.Struct, frozen=True):
+    """The digests of one tablet's replicas at log index `index`, by server uuid; `error`: why there is no index."""
+
+    index: int
+    replicas: dict[str, ChecksumReply | Unanswered]
+    error: Unanswered | None = None
+
+
+# -- what follows --------------------------------------------------------------------------------------------
+
+
+class ReplicaHealth(msgspec.Struct, frozen=True):
+    """`leader` and `members` are what this replica itself believes (uuids); `lag` counts committed entries that it
+    has not applied. Positions are None if it gave no answer. By the leader's configuration: `member` is voter, pre-voter or
+    non-voter, `replace`: it goes as soon as another has caught up; `health`: what the leader says of it (healthy, unknown, silent,
+    failed, lost). `draining`: its server shall hold nothing; `maintained`: it may be silent."""
+
+    uuid: str
+    address: str
+    status: str
+    role: str | None = None
+    term: int | None = None
+    leader: str | None = None
+    members: tuple[str, ...] | None = None
+    configuration_index: int | None = None
+    last_index: int | None = None
+    commit_index: int | None = None
+    applied_index: int | None = None
+    flushed_index: int | None = None
+    lag: int | None = None
+    bytes: int | None = None
+    rows: int | None = None
+    digest: str | None = None
+    error: str | None = None
+    member: str | None = None
+    replace: bool = False
+    health: str | None = None
+    draining: bool = False
+    maintained: bool = False
+
+
+class TabletHealth(msgspec.Struct, frozen=True):
+    """`unsafe`: how often a configuration was forced on it without a majority."""
+
+    tablet: str
+    table: str
+    bucket: int
+    status: str
+    leader: str | None
+    term: int
+    wanted: int
+    healthy: int
+    replicas: tuple[ReplicaHealth, ...]
+    reasons: tuple[str, ...]
+    checksum_index: int | None = None
+    unsafe: int = 0
+
+
+class TableHealth(msgspec.Struct, frozen=True):
+    """`tablets` counts the tablets by status."""
+
+    name: str
+    status: str
+    wanted: int
+    tablets: dict[str, int]
+    bytes: int
+
+
+class ServerHealth(msgspec.Struct, frozen=True):
+    """HEALTHY, STOPPED, UNREACHABLE, WRONG_SERVER, SILENT, DISK_LOST or DISK_FULL. `free_bytes`: on the fullest of its disks; `low`:
+    a warning that one of them is nearly full. `set_aside`: the directory that was given up before the
+    server came back as a new one, and why; it may be looked into, and deleted."""
+
+    address: str
+    status: str
+    uuid: str | None
+    host: str | None
+    replicas: int
+    leaders: int
+    failed: int
+    heartbeat_age_s: float | None = None
+    error: str | None = None
+    draining: bool = False
+    set_aside: str = ""
+    maintained: bool = False
+    free_bytes: int | None = None
+    low: str = ""
+
+
+class MasterHealth(msgspec.Struct, frozen=True):
+    """HEALTHY, LAGGING (sessions of coordination should have expired some time ago; a standby could not take over now, or is
+    far behind) or UNREACHABLE; `role` is active or standby, None if it did not say. `sessions`: of coordination, at the active one; `sessions_overdue` of them are late."""
+
+    address: str
+    status: str
+    error: str | None = None
+    role: str | None = None
+    sessions: int = 0
+    sessions_overdue: int = 0
+
+
+class JournalHealth(msgspec.Struct, frozen=True):
+    """HEALTHY, LAGGING (the writer has left it out until the next segment, or it fetches what it lacks), FAILED (what it has
+    is damaged, or another deployment's), MISSING (it does not have the journal any more), REJOINING (it lost it, and counts for no majority yet) or UNREACHABLE."""
+
+    address: str
+    status: str
+    error: str | None = None
+
+
+class ClusterHealth(msgspec.Struct, frozen=True):
+    status: str
+    healthy: bool
+    reasons: tuple[str, ...]
+    masters: tuple[MasterHealth, ...]
+    servers: tuple[ServerHealth, ...]
+    tables: tuple[TableHealth, ...]
+    tablets: tuple[TabletHealth, ...]
+    journals: tuple[JournalHealth, ...] = ()

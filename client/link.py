@@ -1,0 +1,45 @@
+"""Live connections of code that does not await: a thread with an event loop, and the awaited API on it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import NamedTuple
+
+from ebla import aio
+from ebla.transport.bridge import Bridge
+
+
+class Link(NamedTuple):
+    """A live connection: the thread, and the awaited API on its loop."""
+
+    bridge: Bridge
+    awaited: aio.Database
+
+
+def shared(name: str, address: str | None) -> Link:
+    """One connection for all copies of handles in this process; it lives as long as the process."""
+    from ebla.deployment import reach
+
+    with _shared_gate:
+        key = (os.getpid(), name, address)
+        known = _shared.get(key)
+        if known is None or known.bridge.closed:
+            reach(name, address)
+            known = _shared[key] = make_link(name)
+        return known
+
+
+_shared: dict[tuple[int, str, str | None], Link] = {}
+_shared_gate = threading.Lock()
+
+
+def make_link(name: str) -> Link:
+    from ebla.deployment import make_session
+
+    bridge = Bridge(name)
+
+    async def start() -> aio.Database:
+        return aio.Database(make_session(name))
+
+    return Link(bridge, bridge.run(start()))

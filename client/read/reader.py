@@ -1,0 +1,95 @@
+"""Gets: linearizable reads of rows by their whole key.
+
+Single gets of concurrent callers leave in one call per server; `get_many` encodes and routes all its keys by columns
+and sends them along with everything else that queues. A row is decoded here, checksum and all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ebla.options import KEYS_MAX
+from ebla.storage.rows.ragged import Array
+from ebla.transport.batches import GetUnit
+from ebla.transport.routes import READ, Route, TableRoutes
+from ebla.transport.session import Session
+from ebla.write import inputs
+
+Row = dict[str, Any]
+
+
+class Reader:
+    """Of one table."""
+
+    def __init__(self, session: Session, table: TableRoutes) -> None:
+        self.session = session
+        self.table = table
+
+    async def get(self, key: Mapping[str, Any], deadline_s: float) -> Row | None:
+        """Every tablet must be running (session.running)."""
+        self.session.check_open()
+        shape = self.table.shape
+        encoded = shape.keys_only.encode_key(key)
+        route = self.table.routes[shape.partitioner.assign_row(key, encoded)]
+        (value,) = await self._enqueue(route, [encoded], deadline_s)
+        # Decoded by what is known of the table now: the value may be of a layout that is newer than the call.
+        return None if value is None else self.table.shape.codec.decode_row(encoded, value, route.seed)
+
+    async def get_many(self, keys: Any, deadline_s: float) -> tuple[pa.RecordBatch, Array]:
+        """The rows that exist, and for each key the position of its row among them, -1 if absent."""
+        self.session.check_open()
+        shape = self.table.shape
+        keys = inputs.select(inputs.listed(keys), shape.schema.key)
+        batch = shape.keys_only.arrow(keys)
+        encoded = shape.keys_only.encode_keys(batch)
+        buckets = shape.partitioner.assign(batch, encoded)
+        order = np.argsort(buckets, kind="stable")
+        sorted_keys = encoded.take(pa.array(order)).to_pylist()
+        counts = np.bincount(buckets, minlength=len(self.table.routes))
+        asked: list[tuple[Route, Array, list[bytes], asyncio.Future[list[bytes | None]]]] = []
+        at = 0
+        for bucket in np.flatnonzero(counts).tolist():
+            stop = at + int(counts[bucket])
+            route = self.table.routes[bucket]
+            for start in range(at, stop, KEYS_MAX):
+                end = min(start + KEYS_MAX, stop)
+                part = sorted_keys[start:end]
+                asked.append((route, order[start:end], part, self._enqueue(route, part, deadline_s)))
+            at = stop
+        try:
+            await asyncio.gather(*(future for _, _, _, future in asked))
+        finally:
+            for _, _, _, future in asked:
+                future.cancel()  # after a failure nobody wants the others
+        return self._collect(len(encoded), asked)
+
+    def _enqueue(
+        self, route: Route, keys: list[bytes], deadline_s: float
+    ) -> asyncio.Future[list[bytes | None]]:
+        future: asyncio.Future[list[bytes | None]] = asyncio.get_running_loop().create_future()
+        deadline = self.session.world.clock.monotonic() + deadline_s
+        self.session.router.enqueue(READ, GetUnit(route, keys, future, deadline, deadline_s))
+        return future
+
+    def _collect(self, wanted: int, asked: list[Any]) -> tuple[pa.RecordBatch, Array]:
+        shape = self.table.shape
+        places = np.full(wanted, -1, np.int64)
+        batches: list[pa.RecordBatch] = []
+        rows = 0
+        for route, positions, keys, future in asked:
+            values = future.result()
+            found = [at for at, value in enumerate(values) if value is not None]
+            if not found:
+                continue
+            joined = [keys[at] + values[at] for at in found]
+            batches.append(shape.codec.decode(joined, route.seed))
+            places[positions[found]] = np.arange(rows, rows + len(found))
+            rows += len(found)
+        table = pa.Table.from_batches(batches, schema=shape.arrow).combine_chunks()
+        one = table.to_batches()[0] if table.num_rows else pa.RecordBatch.from_pylist([], schema=shape.arrow)
+        return one, places

@@ -1,0 +1,131 @@
+"""A scan as its caller holds it: what to read, and the forms in which rows come out. scan_run.py reads them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import pyarrow as pa
+
+from ebla.arguments import check_int, check_names
+from ebla.read.scan_run import Block, Outdated, ScanPlan, ScanRun
+from ebla.storage.errors import InvalidArgument
+from ebla.storage.predicates import expressions
+from ebla.storage.rows import python_values
+from ebla.transport.routes import TableRoutes
+from ebla.transport.session import Session
+
+Row = dict[str, Any]
+
+
+class Scan:
+    """What to read; each result runs it anew. `indexes`: per tablet the log index that the last run showed."""
+
+    def __init__(
+        self,
+        session: Session,
+        routes: TableRoutes,
+        columns: Sequence[str] | None,
+        where: expressions.Expression | None,
+        limit: int | None,
+        deadline_s: float,
+    ) -> None:
+        self._session = session
+        self._routes = routes
+        self._columns = None if columns is None else check_names("columns", columns)
+        self._where = where
+        self._limit = None if limit is None else check_int("limit", limit, 0)
+        self._deadline_s = deadline_s
+        self._plan = self._planned()
+        self._run: ScanRun | None = None
+
+    def _planned(self) -> ScanPlan:
+        schema = self._routes.schema
+        columns = [c.name for c in schema.columns] if self._columns is None else self._columns
+        names = tuple(schema.column(name).name for name in columns)
+        if not names or len(set(names)) != len(names):
+            raise InvalidArgument(f"columns must name one column at least, and each once, not {list(names)}")
+        predicate = None if self._where is None else expressions.bind(self._where, schema)
+        if predicate is not None:
+            expressions.encode(predicate)  # what cannot be sent is refused here
+        return ScanPlan(schema, names, predicate, self._limit)
+
+    def _plan_anew(self, error: Outdated) -> None:
+        """A scan of all columns is one of those that there are by now; other scans end in the error."""
+        if self._columns is not None:
+            raise error
+        self._plan = self._planned()
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._plan.schema.arrow(self._plan.columns)
+
+    @property
+    def indexes(self) -> dict[str, int]:
+        return {} if self._run is None else dict(self._run.indexes)
+
+    async def to_arrow(self) -> pa.Table:
+        """All rows; tablets in their order, each in key order."""
+        while True:
+            try:
+                found = await self._collect()
+                break
+            except Outdated as error:
+                self._plan_anew(error)
+        ordered = [batch for bucket in sorted(found) for batch in found[bucket]]
+        return pa.Table.from_batches(ordered, schema=self.schema)
+
+    async def _collect(self) -> dict[int, list[pa.RecordBatch]]:
+        found: dict[int, list[pa.RecordBatch]] = {}
+        async with aclosing(self._start(self._plan, hold=True)) as blocks:
+            async for block in blocks:
+                found.setdefault(block.route.bucket, []).extend(block.batches())
+        return found
+
+    async def to_pandas(self) -> Any:
+        return (await self.to_arrow()).to_pandas()
+
+    async def batches(self) -> AsyncGenerator[pa.RecordBatch, None]:
+        """Batches as they arrive, a bounded number ahead. May end in ScanInterrupted (see scan_run.py)."""
+        begun = False
+        while True:
+            try:
+                async with aclosing(self._start(self._plan, hold=False)) as blocks:
+                    async for block in blocks:
+                        for batch in block.batches():
+                            begun = True
+                            yield batch
+                return
+            except Outdated as error:
+                if begun:
+                    raise
+                self._plan_anew(error)
+
+    async def __aiter__(self) -> AsyncGenerator[Row, None]:
+        async with aclosing(self.batches()) as batches:
+            async for batch in batches:
+                for row in python_values.rows(batch):
+                    yield row
+
+    async def count(self) -> int:
+        """How many rows there are; only the first key column is read."""
+        schema = self._plan.schema
+        plan = ScanPlan(schema, schema.key[:1], self._plan.predicate, self._plan.limit)
+        rows = 0
+        async with aclosing(self._start(plan, hold=True)) as blocks:
+            async for block in blocks:
+                rows += block.rows
+        return rows
+
+    async def _start(self, plan: ScanPlan, hold: bool) -> AsyncGenerator[Block, None]:
+        await self._session.running(self._routes, self._deadline_s)
+        run = self._run = ScanRun(self._session, self._routes, plan, self._deadline_s, hold)
+        async with aclosing(run.blocks()) as blocks:
+            async for block in blocks:
+                yield block
+
+    def __repr__(self) -> str:
+        where = "" if self._plan.predicate is None else f" where {self._plan.predicate!r}"
+        limit = "" if self._plan.limit is None else f" limit {self._plan.limit}"
+        return f"<ebla.aio.Scan of {self._routes.name!r}: {', '.join(self._plan.columns)}{where}{limit}>"

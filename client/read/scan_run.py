@@ -1,0 +1,264 @@
+"""Scans: a snapshot of each tablet, several tablets at a time, a bounded number of blocks ahead of the caller.
+
+    per tablet   what a scan shows of one tablet is one moment of it; `indexes` tells the log index
+    in between   tablets are read one by one, so two tablets may show different moments
+    order        within a tablet by key; blocks of different tablets in the order in which they arrive
+    trouble      a tablet of which nothing was handed out yet is simply read again elsewhere; once rows of it were
+                 handed out the snapshot cannot be found again, and the scan ends in ScanInterrupted. `collect`
+                 (to_arrow, to_pandas, count) keeps each tablet's rows back until they are whole, so it never does.
+                 If the table was dropped meanwhile, the scan ends in NotFound; if a column that is read was dropped or
+                 renamed, in InvalidArgument. Other alterations pass unnoticed
+
+Whatever happens, scanners that were opened are closed. The deadline is for each block, not for the whole scan.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+from itertools import count
+
+import pyarrow as pa
+
+from ebla.actors.errors import NetworkError, NotFound, TabletNotFound, Throttled, TimedOut
+from ebla.actors.messages import Empty, ScanBlock, ScanClose, ScanContinue, ScanRequest
+from ebla.errors import ConnectionClosed, ScanInterrupted
+from ebla.options import (
+    ASK_ATTEMPT_S,
+    SCAN_BLOCKS_AHEAD,
+    SCAN_TABLETS_MAX,
+    SCAN_TRIES_MAX,
+)
+from ebla.storage.errors import EblaError, InvalidArgument, StorageError
+from ebla.storage.predicates import expressions
+from ebla.storage.schema import TableSchema
+from ebla.transport.routes import Route, TableRoutes, backoff_s, retriable, throttle_s
+from ebla.transport.session import Session
+
+
+class Outdated(InvalidArgument):
+    """The table was altered since the scan was planned, and what it asks for is not there any more, or not under that name."""
+
+
+@dataclass(frozen=True)
+class ScanPlan:
+    """What to read. `columns` are those of the result, in that order; `schema` is the one that names were taken from."""
+
+    schema: TableSchema
+    columns: tuple[str, ...]
+    predicate: expressions.Expression | None = None
+    limit: int | None = None
+
+    def require_same(self, now: TableSchema) -> None:
+        """Raise Outdated unless the columns are still there, and called so."""
+        asked = [] if self.predicate is None else expressions.columns(self.predicate)
+        for name in (*self.columns, *asked):
+            column = now.called(name, self.schema.version)
+            if column.until or column.name != name:
+                what = "dropped" if column.until else f"renamed to {column.name!r}"
+                raise Outdated(
+                    f"column {name!r} was {what} since this scan was made; make the scan anew", column=name
+                )
+
+
+@dataclass
+class Block:
+    """Rows of one tablet on their way to the caller. `whole`: the tablet's last. `rows` may be cut at the limit."""
+
+    route: Route
+    rows: int
+    data: bytes
+    index: int
+    whole: bool
+
+    def batches(self) -> list[pa.RecordBatch]:
+        left = self.rows
+        found: list[pa.RecordBatch] = []
+        with pa.ipc.open_stream(self.data) as stream:
+            for batch in stream:
+                if left > 0 and batch.num_rows:
+                    found.append(batch.slice(0, left))
+                    left -= batch.num_rows
+        return found
+
+
+@dataclass
+class TabletRead:
+    """How far the reading of one tablet has come. `delivered`: rows that the caller has seen or will surely see."""
+
+    route: Route
+    delivered: int = 0
+    held: list[Block] = field(default_factory=list)
+
+
+class ScanRun:
+    """One run over the tablets; closing its iterator ends it."""
+
+    def __init__(
+        self, session: Session, table: TableRoutes, plan: ScanPlan, deadline_s: float, hold: bool
+    ) -> None:
+        self.session = session
+        self.table = table
+        self.plan = plan
+        self.deadline_s = deadline_s
+        self.hold = hold
+        self.indexes: dict[str, int] = {}
+        bounds = None if plan.predicate is None else expressions.key_bounds(plan.predicate, table.schema)
+        self._start = b"" if bounds is None else bounds.start
+        self._stop = None if bounds is None else bounds.stop
+        buckets = range(len(table.routes)) if bounds is None else table.partitioner.prune(bounds)
+        self._left = [table.routes[bucket] for bucket in buckets]
+        self._left.reverse()
+        self._ready: asyncio.Queue[Block | EblaError | None] = asyncio.Queue()
+        self._room = asyncio.Semaphore(SCAN_BLOCKS_AHEAD)
+        self._ended = False
+
+    async def blocks(self) -> AsyncGenerator[Block, None]:
+        """Blocks as they arrive, cut at the limit."""
+        left = self.plan.limit
+        running = min(SCAN_TABLETS_MAX, len(self._left))
+        for _ in range(running):
+            self.session.world.spawn(self._read_tablets(), f"scan {self.table.name}")
+        try:
+            while running and left != 0:
+                block = await self._ready.get()
+                if block is None:
+                    running -= 1
+                    continue
+                if isinstance(block, EblaError):
+                    raise block
+                self._room.release()
+                self.indexes[block.route.tablet] = block.index
+                if left is not None:
+                    block.rows = min(block.rows, left)
+                    left -= block.rows
+                yield block
+        finally:
+            # Readers are not cancelled: each comes to its end by itself, and closes the scanner it holds or awaits.
+            self._ended = True
+            for _ in range(SCAN_TABLETS_MAX):
+                self._room.release()
+
+    # -- reading
+
+    async def _read_tablets(self) -> None:
+        """One of a few readers: takes the next tablet until none is left. Its last word always reaches the caller."""
+        outcome: EblaError | None = ConnectionClosed("the connection was closed during the scan")
+        try:
+            while self._left and not self._ended:
+                await self._read_tablet(TabletRead(self._left.pop()))
+            outcome = None
+        except EblaError as error:
+            outcome = error
+        finally:
+            self._ready.put_nowait(outcome)
+
+    async def _read_tablet(self, read: TabletRead) -> None:
+        """From the beginning, again after trouble, as long as nothing of it was handed out."""
+        clock = self.session.world.clock
+        route = read.route
+        deadline = clock.monotonic() + self.deadline_s
+        for failures in count(1):
+            try:
+                await self._read_snapshot(read)
+                return
+            except EblaError as error:
+                if self._ended or not retriable(error):
+                    raise
+                if isinstance(error, (TabletNotFound, StorageError)):
+                    await self._require_table()
+                if read.delivered:
+                    raise ScanInterrupted(
+                        f"scan of {self.table.name!r}: the snapshot of tablet {route.tablet} was lost after "
+                        f"{read.delivered} of its rows were read ({type(error).__name__}: {error}); scan again, or use "
+                        "to_arrow()",
+                        tablet=route.tablet,
+                        rows=read.delivered,
+                    ) from error
+                if isinstance(error, TimedOut):
+                    raise
+                pause_s = backoff_s(failures, self.session.world.random)
+                if clock.monotonic() + pause_s >= deadline:
+                    route.last = f"{type(error).__name__}: {error}"
+                    raise route.timed_out("scan", self.deadline_s) from error
+            read.held.clear()
+            await clock.sleep(pause_s)
+
+    async def _require_table(self) -> None:
+        """A tablet is lost on a server for good when its table was dropped: then say so. Raises NotFound."""
+        try:
+            await self.session.refresh(self.table)
+        except NotFound:
+            raise
+        except EblaError:
+            return  # the master cannot tell now; the tablet's servers may
+
+    async def _read_snapshot(self, read: TabletRead) -> None:
+        route, router = read.route, self.session.router
+        plan, shape = self.plan, self.table.shape
+        plan.require_same(shape.schema)
+        request = ScanRequest(
+            tablet=route.tablet,
+            schema_version=shape.version,
+            columns=plan.columns,
+            predicate=None if plan.predicate is None else expressions.encode(plan.predicate),
+            start=self._start,
+            stop=self._stop,
+            limit=plan.limit,
+        )
+        address, block = await router.ask(
+            route, "scan", request, ScanBlock, what="scan", deadline_s=self.deadline_s
+        )
+        try:
+            while True:
+                following = block.scanner
+                await self._deliver(read, block)
+                if following is None or self._ended:
+                    return
+                block = await self._more(route, address, following, block.block + 1)
+        finally:
+            if block.scanner is not None:
+                self.session.world.spawn(self._close(address, block.scanner), "close scanner")
+
+    async def _more(self, route: Route, address: str, scanner: str, number: int) -> ScanBlock:
+        """The next block, from the server that holds the snapshot; asking again is harmless."""
+        world = self.session.world
+        request = ScanContinue(scanner, number)
+        tries = 0
+        deadline = world.clock.monotonic() + self.deadline_s
+        while True:
+            try:
+                return await world.network.call(address, "scan_more", request, ScanBlock, ASK_ATTEMPT_S)
+            except (NetworkError, Throttled) as error:
+                tries += 1
+                route.last = f"{address}: {type(error).__name__}: {error}"
+                if tries >= SCAN_TRIES_MAX or world.clock.monotonic() >= deadline:
+                    raise
+                pause_s = throttle_s(error, world.random) if isinstance(error, Throttled) else 0.0
+            await world.clock.sleep(pause_s)
+
+    async def _deliver(self, read: TabletRead, block: ScanBlock) -> None:
+        """Hand the rows out, or keep them until the tablet is whole."""
+        arrived = Block(read.route, block.rows, block.data, block.index, block.scanner is None)
+        if self.hold:
+            read.held.append(arrived)
+            if not arrived.whole:
+                return
+            for held in read.held:
+                await self._hand_out(held)
+        elif block.rows or arrived.whole:
+            read.delivered += block.rows
+            await self._hand_out(arrived)
+
+    async def _hand_out(self, block: Block) -> None:
+        if not self._ended:
+            await self._room.acquire()
+            self._ready.put_nowait(block)
+
+    async def _close(self, address: str, scanner: str) -> None:
+        """Best effort: a scanner that nobody asks ends by itself on the server."""
+        try:
+            await self.session.world.network.call(address, "scan_close", ScanClose(scanner), Empty, 2.0)
+        except EblaError:
+            return

@@ -1,0 +1,257 @@
+"""Where each tablet of a table is served, and where to turn when the answer was a refusal.
+
+A route is the client's belief about one tablet: whom to ask now. It is corrected by what servers answer (`NotLeader`
+names the leader), and by the master only when the servers cannot help. `react` decides; router.py carries it out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from ebla.actors.errors import (
+    NetworkError,
+    NotFound,
+    NotLeader,
+    SchemaMismatch,
+    TabletNotFound,
+    Throttled,
+    TimedOut,
+    WrongServer,
+)
+from ebla.actors.messages import TableInfo, TabletLocation
+from ebla.actors.world import Random
+from ebla.options import BACKOFF_FIRST_S, BACKOFF_MAX_S, HOPS_MAX, THROTTLE_MAX_S, Written
+from ebla.storage.errors import DiskFull, EblaError, StorageError
+from ebla.storage.rows.checksum import seed
+from ebla.storage.rows.partition import Partitioner
+from ebla.storage.schema import TableSchema
+from ebla.table_codec import Shape
+
+# Kinds of work that queue at a route; each has its own calls.
+READ, WRITE, BULK = 0, 1, 2
+KINDS = (READ, WRITE, BULK)
+
+# Whether a move asks the master: not at all, while going on, or before going on.
+NOBODY, BESIDE, FIRST = "nobody", "beside", "first"
+
+
+class Move(NamedTuple):
+    """What to do after a refusal: ask `target` next, after `delay_s`."""
+
+    target: str
+    delay_s: float
+    master: str = NOBODY
+
+
+class Route:
+    """One tablet, as far as this client knows. `target` is whom to ask now."""
+
+    def __init__(self, table: TableRoutes, location: TabletLocation) -> None:
+        self.table = table
+        self.bucket = location.bucket
+        self.tablet = location.tablet
+        self.seed = seed(location.tablet)
+        self.running = False
+        self.replicas: list[str] = []
+        self.target = ""
+        self.failures = 0
+        self.last = "nobody yet"
+        self.moved: asyncio.Future[EblaError | None] | None = None  # set while on the way to another target
+        self.paused: dict[int, None] = {}  # kinds of work that a server asked us to hold back
+        self.queues: tuple[deque[Unit], ...] = (deque(), deque(), deque())
+        self.ops: deque[WriteOp] = deque()  # single rows, not yet made into a batch
+        self.outstanding: dict[int, None] = {}  # our sequences that the tablet has not answered, ascending
+        self.locate(location)
+
+    def locate(self, location: TabletLocation) -> None:
+        """Believe the master. A target that works is kept."""
+        if location.tablet != self.tablet:
+            assert not self.running, "a running tablet is never replaced"
+            self.tablet, self.seed = location.tablet, seed(location.tablet)
+        self.running = self.running or location.state == "running"
+        self.replicas = [r.address for r in sorted(location.replicas, key=lambda r: not r.alive)]
+        if not self.target or self.failures or self.target not in self.replicas:
+            self.target = location.leader or (self.replicas[0] if self.replicas else "")
+
+    @property
+    def version(self) -> int:
+        return self.table.shape.version
+
+    def next_to(self, address: str, suspect: Callable[[str], bool]) -> str:
+        """The replica after `address`, passing over those that fell silent just now."""
+        if not self.replicas:
+            return address
+        at = self.replicas.index(address) + 1 if address in self.replicas else 0
+        ring = self.replicas[at:] + self.replicas[:at]
+        return next((replica for replica in ring if not suspect(replica)), ring[0])
+
+    def busy(self, kind: int) -> bool:
+        return bool(self.queues[kind]) or (kind == WRITE and bool(self.ops))
+
+    def sequence(self, number: int) -> int:
+        """Note a new request number of ours; returns the lowest one that this tablet has not answered.
+
+        Each tablet keeps its own answers, and a number is only ever sent to one tablet, so counting per tablet is
+        safe whatever finishes first elsewhere, and lets each tablet forget as early as it can. A request that
+        ended in TimedOut is never sent again and may be passed: then a copy of it that is still on its way is
+        refused instead of applied late.
+        """
+        self.outstanding[number] = None
+        return next(iter(self.outstanding))
+
+    def timed_out(self, what: str, deadline_s: float) -> TimedOut:
+        outcome = "" if what == "get" or what == "scan" else "; it may have been applied or not"
+        return TimedOut(
+            f"{what} on table {self.table.name!r}, tablet {self.tablet}: no answer within {deadline_s:g} s"
+            f"{outcome}; last tried {self.last}",
+            deadline_s=deadline_s,
+        )
+
+
+class TableRoutes:
+    """A table as the master described it, and a route for each of its tablets. `shape` is replaced as a whole when the table
+    was altered."""
+
+    def __init__(self, info: TableInfo) -> None:
+        self.info = info
+        self.shape = Shape(info.schema)
+        self.routes = [Route(self, location) for location in _by_bucket(info)]
+        self.all_running = all(route.running for route in self.routes)
+
+    @property
+    def name(self) -> str:
+        return self.info.name
+
+    @property
+    def schema(self) -> TableSchema:
+        return self.shape.schema
+
+    @property
+    def arrow(self) -> pa.Schema:
+        return self.shape.arrow
+
+    @property
+    def partitioner(self) -> Partitioner:
+        return self.shape.partitioner
+
+    def update(self, info: TableInfo) -> None:
+        """Word from the master. Raises NotFound if the name now belongs to another table. An answer that comes late tells
+        nothing of a schema that is older than the one that is known."""
+        if info.table != self.info.table:
+            raise self.dropped()
+        if info.schema.version < self.schema.version:
+            return
+        locations = _by_bucket(info)
+        for route, location in zip(self.routes, locations, strict=True):
+            if route.running and location.tablet != route.tablet:
+                raise self.dropped()
+        self.info = info
+        if info.schema.version > self.schema.version:
+            self.shape = Shape(info.schema)
+        for route, location in zip(self.routes, locations, strict=True):
+            route.locate(location)
+        self.all_running = all(route.running for route in self.routes)
+
+    def dropped(self) -> NotFound:
+        return NotFound(
+            f"table {self.name!r} was dropped; if there is a new one of that name, open it with "
+            f"db.table({self.name!r})",
+            what="table",
+        )
+
+
+def _by_bucket(info: TableInfo) -> list[TabletLocation]:
+    found = sorted(info.tablets, key=lambda tablet: tablet.bucket)
+    assert [t.bucket for t in found] == list(range(info.schema.partitioning.tablets)), info.name
+    return found
+
+
+def retriable(error: EblaError) -> bool:
+    """Whether the same request, sent again or elsewhere, may succeed while its caller waits. A full disk waits for an operator."""
+    if isinstance(error, DiskFull):
+        return False
+    return error.retriable or isinstance(error, (WrongServer, TimedOut, StorageError))
+
+
+def same(error: EblaError) -> EblaError:
+    """An equal error for another caller: a raised one carries the traceback of who raised it."""
+    equal = type(error)(error.message, **error.values())
+    equal.possibly_applied = error.possibly_applied
+    for note in getattr(error, "__notes__", ()):
+        equal.add_note(note)
+    return equal
+
+
+def backoff_s(failures: int, random: Random) -> float:
+    """Doubling from BACKOFF_FIRST_S to BACKOFF_MAX_S, with jitter so that clients do not move in step."""
+    grown = BACKOFF_FIRST_S * (1 << min(failures - 1, 16))
+    return min(grown, BACKOFF_MAX_S) * random.uniform(0.5, 1.5)
+
+
+def throttle_s(error: Throttled, random: Random) -> float:
+    """How long to hold back: what the server asked for, and a little more so that clients do not return in step."""
+    return min(error.retry_after_s or BACKOFF_MAX_S, THROTTLE_MAX_S) * random.uniform(1.0, 1.25)
+
+
+def react(
+    route: Route, address: str, error: EblaError, suspect: Callable[[str], bool], random: Random
+) -> Move:
+    """Where to turn after `address` refused with `error`; `route.failures` counts it already."""
+    pause_s = backoff_s(route.failures, random)
+    following = route.next_to(address, suspect)
+    if isinstance(error, (TabletNotFound, WrongServer)):
+        return Move(following, pause_s, FIRST)
+    if isinstance(error, SchemaMismatch):  # one of both is behind, and will hear of it
+        return Move(address, pause_s, FIRST)
+    if isinstance(error, NotLeader) and error.leader not in (None, address) and not suspect(error.leader):
+        return Move(error.leader, 0.0 if route.failures <= HOPS_MAX else pause_s)
+    if isinstance(error, NetworkError) and route.failures == 1 and following != address:
+        return Move(following, 0.0)
+    round_done = route.failures % max(1, len(route.replicas)) == 0
+    return Move(following, pause_s, BESIDE if round_done else NOBODY)
+
+
+class Unit(Protocol):
+    route: Route
+    bytes: int
+
+    def succeed(self, result: Any) -> None: ...
+
+    def again(self, error: EblaError) -> None:
+        """A try ended in this error, and the unit is sent again."""
+
+    def fail(self, error: EblaError) -> None: ...
+
+    def expire(self, now: float) -> bool:
+        """Whether nobody waits any more; operations past their deadline end in TimedOut here."""
+
+
+class WriteOp:
+    """One row of one caller, encoded in this version of the table."""
+
+    __slots__ = ("columns", "deadline", "deadline_s", "future", "key", "kind", "value", "version")
+
+    def __init__(
+        self,
+        kind: int,
+        columns: tuple[str, ...],
+        key: bytes,
+        value: bytes,
+        future: asyncio.Future[Written],
+        deadline: float,
+        deadline_s: float,
+        version: int,
+    ) -> None:
+        self.kind = kind
+        self.version = version
+        self.columns = columns
+        self.key = key
+        self.value = value
+        self.future = future
+        self.deadline = deadline
+        self.deadline_s = deadline_s

@@ -1,0 +1,90 @@
+"""Changes of a table that are made together, while it is read and written.
+
+    await table.alter().add_column("delay", pa.int32(), default=0).rename_column("dep", "departure").apply()
+
+Rows that are there are not touched: they have the default of a column that was added, and keep what a dropped one held to
+themselves, for good. Handles on the table learn of the change by themselves.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import msgspec
+import pyarrow as pa
+
+from ebla.actors import messages as m
+from ebla.arguments import check_deadline, check_text
+from ebla.options import WAIT_S
+from ebla.storage.errors import InvalidArgument
+from ebla.storage.rows.altered import AddColumn, Change, DropColumn, RenameColumn
+from ebla.storage.rows.convert import pack_default
+from ebla.storage.rows.python_values import shown
+from ebla.storage.schema import Column
+from ebla.transport.routes import TableRoutes
+from ebla.transport.session import Session
+
+
+class Changes:
+    """Collects changes; each method returns this object. They are carried out in their order, all or none."""
+
+    def __init__(self) -> None:
+        self.changes: list[Change] = []
+        self.name = ""
+
+    def add_column(self, name: str, type: pa.DataType, *, nullable: bool = True, default: Any = None) -> Self:
+        """At the end of the columns. `default`: what rows have that are there, and new ones that do not name the column; a
+        column that may not be null needs one."""
+        check_text("name", name)
+        if not isinstance(type, pa.DataType):
+            raise InvalidArgument(
+                f"type is a type of Arrow, such as pa.int64(), not {shown(type)}", column=name
+            )
+        column = Column.from_arrow(pa.field(name, type, nullable))
+        packed = pack_default(column, default)
+        self.changes.append(AddColumn(msgspec.structs.replace(column, default=packed)))
+        return self
+
+    def rename_column(self, name: str, to: str) -> Self:
+        self.changes.append(RenameColumn(check_text("name", name), check_text("to", to)))
+        return self
+
+    def drop_column(self, name: str) -> Self:
+        """Its values are gone, also for a column of this name that is added later."""
+        self.changes.append(DropColumn(check_text("name", name)))
+        return self
+
+    def rename(self, name: str) -> Self:
+        """The table itself."""
+        self.name = check_text("name", name)
+        return self
+
+
+class Alteration(Changes):
+    """Of one table. Nothing happens before `apply`."""
+
+    def __init__(self, session: Session, routes: TableRoutes) -> None:
+        super().__init__()
+        self._session = session
+        self._routes = routes
+
+    async def apply(self, *, wait_s: float = WAIT_S) -> m.TableInfo:
+        """Carried out, for good, when this returns; by then every tablet has heard of it, or `wait_s` is over (0: do not
+        wait; TimedOut otherwise, and the tablets will still hear of it).
+
+        Raises InvalidArgument for what cannot be, AlreadyPresent if a table has the new name.
+        """
+        if not self.changes and not self.name:
+            raise InvalidArgument(
+                "there is nothing to alter: add, rename or drop columns, or rename the table"
+            )
+        deadline_s = check_deadline(wait_s or None, "wait_s")
+        table = self._routes.info
+        request = m.AlterTableRequest(
+            self._session.new_request_id(), table.name, table.table, tuple(self.changes), self.name
+        )
+        info = await self._session.ask_master("alter_table", request, m.TableInfo, deadline_s=deadline_s)
+        self._routes.update(info)
+        if wait_s:
+            await self._session.altered(self._routes, info.schema.version, deadline_s)
+        return self._routes.info

@@ -1,0 +1,374 @@
+"""One call with many rows: encoded by columns, cut into batches per tablet, sent in full calls, bounded in memory.
+
+    1. check      every slice is brought to the schema and its keys are encoded before anything is sent
+    2. encode     slice by slice, while earlier calls are in flight; rows are sorted by tablet, never looped over
+    3. cut        a tablet's rows, in the caller's order, into batches of UNIT_BYTES; the cuts depend on the rows
+                  alone, so a repeated call with the same write id makes the same batches
+    4. gather     a server's batches into calls of about CALL_LARGE_BYTES; a rest that is too small for that goes in
+                  calls below CALL_SMALL_BYTES
+
+Batches of one tablet travel side by side, unless a key occurs twice in the call: then each waits for the one before,
+so that the later row wins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from ebla.actors.messages import DELETE, WriteResult
+from ebla.options import (
+    CALL_LARGE_MIN_BYTES,
+    SLICE_BYTES,
+    SLICE_ROWS_MAX,
+    UNANSWERED_BYTES_MAX,
+    UNIT_BYTES,
+    WriteId,
+    Written,
+)
+from ebla.storage.errors import EblaError, InvalidArgument
+from ebla.storage.rows.ragged import Array
+from ebla.storage.rows.rows import RowCodec
+from ebla.transport.batches import (
+    ROW_OVERHEAD_BYTES,
+    VERBS,
+    BatchUnit,
+    encode_batch,
+    rejected_positions,
+)
+from ebla.transport.certainty import Tries
+from ebla.transport.routes import BULK, WRITE, Route, TableRoutes, same
+from ebla.transport.session import Session
+
+T = TypeVar("T")
+
+
+@dataclass
+class Slice:
+    """Rows of the call from position `start` on, checked, with their encoded keys."""
+
+    start: int
+    batch: pa.RecordBatch
+    keys: pa.BinaryArray
+
+
+@dataclass
+class Cutting:
+    """The batch of one tablet that is being filled."""
+
+    route: Route
+    keys: list[bytes] = field(default_factory=list)
+    values: list[bytes] = field(default_factory=list)
+    positions: list[Array] = field(default_factory=list)
+    bytes: int = 0
+
+
+@dataclass
+class Encoded:
+    """A slice sorted by tablet. `ends[i]` is the size of the first i rows together."""
+
+    keys: list[bytes]
+    values: list[bytes]
+    positions: Array
+    ends: Array
+
+
+class BulkWrite:
+    """See the module. Made for one call."""
+
+    def __init__(
+        self,
+        session: Session,
+        table: TableRoutes,
+        kind: int,
+        codec: RowCodec,
+        columns: tuple[str, ...],
+        write_id: WriteId | None,
+        deadline_s: float,
+    ) -> None:
+        self.session = session
+        self.table = table
+        self.partitioner = table.partitioner  # of the codec's schema, whatever becomes of the table meanwhile
+        self.kind = kind
+        self.codec = codec
+        self.columns = columns
+        self.write_id = write_id
+        self.deadline_s = deadline_s
+        self.applied = 0
+        self.rejected: list[int] = []
+        self.error: EblaError | None = None
+        self._tries = Tries()
+        self._ordered = False
+        self._cuttings: dict[int, Cutting] = {}
+        self._held: dict[str, list[BatchUnit]] = {}  # by the server they will go to, until there is enough
+        self._groups: dict[Route, str] = {}  # ordered: one group for a tablet, whoever leads it later
+        self._chains: dict[Route, deque[BatchUnit]] = {}  # ordered: what waits for the one in flight
+        self._sent: dict[BatchUnit, None] = {}
+        self._unanswered_bytes = 0
+        self._progress: asyncio.Future[None] | None = None
+
+    async def run(self, rows: Any) -> Written:
+        """Raises the first error after every batch that was sent has been answered."""
+        slices = await self._check(rows)
+        self._ordered = _has_duplicates([part.keys for part in slices])
+        try:
+            while slices and self.error is None:
+                await self._room()
+                self._cut(slices.pop(0))
+                await self.session.world.clock.sleep(0)
+            for cutting in list(self._cuttings.values()):
+                self._close(cutting)
+            self._release_rest()
+            while self._sent:
+                await self._wait()
+        finally:
+            self._abandon()
+        if self.error is not None:
+            self.error.add_note(f"{self.applied} rows of the call were applied")
+            raise self._tries.told(self.error)
+        return Written(self.applied, tuple(sorted(self.rejected)))
+
+    # -- 1. check
+
+    async def _check(self, rows: Any) -> list[Slice]:
+        slices: list[Slice] = []
+        start = 0
+        for part in _parts(rows):
+            batch = _located(start, self.codec.arrow, part)
+            for at, stop in _spans(batch):
+                piece = batch.slice(at, stop - at)
+                keys = _located(start + at, self.codec.encode_keys, piece)
+                if self.kind != DELETE:
+                    _located(start + at, self.codec.check_sizes, piece, keys)
+                slices.append(Slice(start + at, piece, keys))
+                await self.session.world.clock.sleep(0)
+            start += batch.num_rows
+        return slices
+
+    # -- 2. encode
+
+    def _encode(self, part: Slice, buckets: Array, counts: Array) -> Encoded:
+        batch, keys = part.batch, part.keys
+        positions = np.arange(part.start, part.start + batch.num_rows)
+        if np.count_nonzero(counts) > 1:
+            order = np.argsort(buckets, kind="stable")
+            positions = positions[order]
+            batch, keys = batch.take(pa.array(order)), keys.take(pa.array(order))
+        encoded: tuple[list[bytes], list[bytes]]
+        if self.kind == DELETE:
+            encoded = (keys.to_pylist(), [])
+        else:
+            seeds = np.repeat(np.array([route.seed for route in self.table.routes], np.uint32), counts)
+            encoded = _located(positions, self.codec.encode, batch, seeds, keys)
+        sizes = np.full(len(positions), ROW_OVERHEAD_BYTES, np.int64)
+        for column in encoded:
+            if column:
+                sizes += np.fromiter(map(len, column), np.int64, len(column))
+        ends = np.concatenate(([0], np.cumsum(sizes)))
+        return Encoded(*encoded, positions, ends)
+
+    # -- 3. cut
+
+    def _cut(self, part: Slice) -> None:
+        buckets = self.partitioner.assign(part.batch, part.keys)
+        counts = np.bincount(buckets, minlength=len(self.table.routes))
+        try:
+            encoded = self._encode(part, buckets, counts)
+        except EblaError as error:
+            self.error = error
+            return
+        at = 0
+        for bucket in np.flatnonzero(counts).tolist():
+            stop = at + int(counts[bucket])
+            cutting = self._cuttings.get(bucket)
+            if cutting is None:
+                cutting = self._cuttings[bucket] = Cutting(self.table.routes[bucket])
+            self._fill(cutting, encoded, at, stop)
+            at = stop
+
+    def _fill(self, cutting: Cutting, encoded: Encoded, at: int, stop: int) -> None:
+        """Rows at..stop, as many as fit into each batch; a row larger than a batch is one alone."""
+        ends = encoded.ends
+        while at < stop:
+            room = UNIT_BYTES - cutting.bytes
+            until = min(stop, int(np.searchsorted(ends, ends[at] + room, side="right")) - 1)
+            if until == at and not cutting.keys:
+                until = at + 1
+            if until > at:
+                cutting.keys += encoded.keys[at:until]
+                cutting.values += encoded.values[at:until]
+                cutting.positions.append(encoded.positions[at:until])
+                cutting.bytes += int(ends[until] - ends[at])
+                at = until
+            if at < stop:
+                self._close(cutting)
+
+    def _close(self, cutting: Cutting) -> None:
+        """The batch is full, or the last of its tablet: give it its id and its final bytes."""
+        if not cutting.keys or self.error is not None:
+            return
+        route, ids = cutting.route, self.session.router.ids
+        positions = np.concatenate(cutting.positions)
+        if self.write_id is None:
+            request = WriteId(ids.client, ids.take())
+            first_incomplete = route.sequence(request.sequence)
+        else:
+            request = WriteId(self.write_id.client, self.write_id.sequence + int(positions[0]))
+            first_incomplete = 0
+        version = self.codec.schema.version
+        batch = encode_batch(
+            version, request, first_incomplete, self.kind, self.columns, cutting.keys, cutting.values
+        )
+        own = request.sequence if self.write_id is None else None
+        unit = BatchUnit(route, self, VERBS[self.kind], batch, positions, own)
+        self._unanswered_bytes += unit.bytes
+        self._hold(unit)
+        cutting.keys, cutting.values, cutting.positions, cutting.bytes = [], [], [], 0
+
+    # -- 4. gather and send
+
+    def _hold(self, unit: BatchUnit) -> None:
+        target = unit.route.target
+        if self._ordered:
+            target = self._groups.setdefault(unit.route, target)
+        held = self._held.setdefault(target, [])
+        held.append(unit)
+        if sum(one.bytes for one in held) >= CALL_LARGE_MIN_BYTES:
+            self._release(target, BULK)
+
+    def _release(self, target: str, kind: int) -> None:
+        for unit in self._held.pop(target):
+            self._sent[unit] = None
+            unit.kind = kind
+            if not self._ordered:
+                self._enqueue(unit)
+            elif unit.route in self._chains:
+                self._chains[unit.route].append(unit)
+            else:
+                self._chains[unit.route] = deque()
+                self._enqueue(unit)
+
+    def _release_rest(self) -> None:
+        for target in list(self._held):
+            self._release(target, WRITE)
+
+    def _enqueue(self, unit: BatchUnit) -> None:
+        unit.deadline = (self.session.world.clock.monotonic() + self.deadline_s, self.deadline_s)
+        self.session.router.enqueue(unit.kind, unit)
+
+    async def _room(self) -> None:
+        """Hold back encoding while too much is unanswered."""
+        most = max(UNANSWERED_BYTES_MAX, 3 * CALL_LARGE_MIN_BYTES * len(self._held))
+        while self._unanswered_bytes > most and self.error is None:
+            if not self._sent:
+                for target in list(self._held):
+                    self._release(target, BULK)
+            await self._wait()
+
+    async def _wait(self) -> None:
+        self.session.check_open()
+        self._progress = asyncio.get_running_loop().create_future()
+        await self._progress
+
+    # -- answers
+
+    def answered(self, unit: BatchUnit, result: WriteResult) -> None:
+        self.applied += len(unit.positions) - len(result.rejected)
+        self._tries.carried_out()
+        self.rejected += rejected_positions(unit.positions, result.rejected)
+        self._finished(unit)
+
+    def failed(self, unit: BatchUnit, error: EblaError) -> None:
+        self._tries.failed(error)
+        self.error = self.error or same(error)  # a note is added to it, and others may hold the same one
+        self._finished(unit)
+
+    def _finished(self, unit: BatchUnit) -> None:
+        self._sent.pop(unit, None)
+        self._unanswered_bytes -= unit.bytes
+        chain = self._chains.get(unit.route)
+        if chain is not None:
+            if chain and self.error is None:
+                self._enqueue(chain.popleft())
+            else:
+                self._drop(chain)
+                del self._chains[unit.route]
+        if self._progress is not None and not self._progress.done():
+            self._progress.set_result(None)
+
+    def _drop(self, units: Sequence[BatchUnit]) -> None:
+        for unit in units:
+            self._sent.pop(unit, None)
+            unit.forget()
+
+    def _abandon(self) -> None:
+        """Nobody waits any more: what is still queued is not sent, what is in flight may be applied."""
+        for held in self._held.values():
+            self._drop(held)
+        self._drop(list(self._sent))
+
+
+def _parts(rows: Any) -> Sequence[Any]:
+    """A table comes in chunks, so that it is never copied into one; everything else in one piece."""
+    return rows.to_batches() if isinstance(rows, pa.Table) else [rows]
+
+
+def _spans(batch: pa.RecordBatch) -> list[tuple[int, int]]:
+    """Slices small enough that encoding one leaves the event loop responsive."""
+    rows = batch.num_rows
+    if rows == 0:
+        return []
+    per_row = max(1, batch.nbytes // rows)
+    step = max(1, min(SLICE_ROWS_MAX, SLICE_BYTES // per_row))
+    return [(at, min(at + step, rows)) for at in range(0, rows, step)]
+
+
+def _located(positions: int | Array, act: Callable[..., T], *arguments: Any) -> T:
+    """The codec counts rows from the beginning of what it is given; the caller wants the position in the call:
+    `positions` of each row, or of the first."""
+    try:
+        return act(*arguments)
+    except InvalidArgument as error:
+        if error.row is None:
+            raise
+        row = positions + error.row if isinstance(positions, int) else int(positions[error.row])
+        message = re.sub(rf"\brow {error.row}\b", f"row {row}", error.message, count=1)
+        raise InvalidArgument(message, column=error.column, row=row) from None
+
+
+def _has_duplicates(arrays: Sequence[pa.BinaryArray]) -> bool:
+    """Whether a key occurs twice. May say yes wrongly, never no: that only costs order."""
+    if not arrays:
+        return False
+    offsets = [
+        np.frombuffer(keys.buffers()[1], np.int32)[keys.offset : keys.offset + len(keys) + 1]
+        for keys in arrays
+    ]
+    width = int(offsets[0][1] - offsets[0][0])
+    if width > 0 and all((np.diff(some) == width).all() for some in offsets):
+        parts = [_digests(keys, some, width) for keys, some in zip(arrays, offsets, strict=True)]
+    else:
+        parts = [np.fromiter(map(hash, keys.to_pylist()), np.int64, len(keys)) for keys in arrays]
+    digests = np.concatenate(parts)
+    digests.sort()
+    return bool((digests[1:] == digests[:-1]).any())
+
+
+def _digests(keys: pa.BinaryArray, offsets: Array, width: int) -> Array:
+    """64 bits for each of many keys of one length, by columns of 8 bytes."""
+    words = -(-width // 8)
+    data = np.frombuffer(keys.buffers()[2], np.uint8)[offsets[0] : offsets[-1]]
+    padded = np.zeros((len(keys), words * 8), np.uint8)
+    padded[:, :width] = data.reshape(-1, width)
+    mixed = np.zeros(len(keys), np.uint64)
+    for word in padded.view(np.uint64).T:
+        mixed = (mixed ^ word) * np.uint64(0x9E3779B97F4A7C15)
+        mixed ^= mixed >> np.uint64(32)
+    return mixed

@@ -1,0 +1,112 @@
+"""The actors of a deployment as `ebla up` makes them: each launched once on its bundle, or adopted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import ray
+
+from ebla.actors.errors import Unavailable
+from ebla.actors.ray_shell import STOPPING, Pong, load
+from ebla.actors.ray_world import remote_class
+from ebla.placement import asking
+from ebla.placement.asking import Told, find_actor, hear, named_actors
+from ebla.placement.config import DeploymentConfig
+from ebla.placement.deploy import groups
+from ebla.placement.deploy.groups import Group
+from ebla.placement.deploy.roles import RoleSpec
+from ebla.placement.deploy.slots import Survey
+from ebla.placement.state import Deployment
+
+ASK_S = 3.0
+DOWN_S = 60.0
+POLL_S = 0.05
+
+Progress = Callable[[str], None]
+
+
+class Fleet:
+    """Finds or makes the actor of each role, and counts which."""
+
+    def __init__(
+        self,
+        config: DeploymentConfig,
+        placed: dict[str, Group],
+        state: Deployment,
+        available: Survey,
+        tell: Progress,
+    ) -> None:
+        self.launched: list[str] = []
+        self.adopted: list[str] = []
+        self._config = config
+        self._placed = placed
+        self._bundles = groups.bundles(state.groups)
+        self._available = available
+        self._tell = tell
+        self._handles: dict[str, Any] = {}
+
+    def bring(self, specs: Sequence[RoleSpec], deadline_s: float) -> dict[str, Told]:
+        """What each of the roles says once it is there; those whose host is away say nothing."""
+        for spec in specs:
+            if spec.address not in self._handles and self._available.host(spec.slot):
+                self._handles[spec.address] = self._adopt_or_launch(spec)
+        wanted = {
+            spec.address: self._handles[spec.address] for spec in specs if spec.address in self._handles
+        }
+        return hear(wanted, deadline_s, self._settled)
+
+    def dismiss(self, address: str) -> None:
+        """An actor that was only needed for one step of `up`."""
+        handle = self._handles.pop(address, None)
+        if handle is None:
+            return
+        for known in (self.launched, self.adopted):
+            if address in known:
+                known.remove(address)
+        ray.wait([handle.shutdown.remote()], timeout=DOWN_S)
+        ray.kill(handle, no_restart=True)
+        await_gone(self._config.namespace, [address], time.monotonic() + DOWN_S)
+
+    def _adopt_or_launch(self, spec: RoleSpec) -> Any:
+        handle = find_actor(self._config.namespace, spec.address)
+        if handle is not None and _stopped_half_way(handle):
+            ray.kill(handle, no_restart=True)
+            await_gone(self._config.namespace, [spec.address], time.monotonic() + DOWN_S)
+            handle = None
+        if handle is not None:
+            self.adopted.append(spec.address)
+            return handle
+        self.launched.append(spec.address)
+        self._tell(f"launching {spec.address} on {spec.slot}")
+        bundle = self._bundles[spec.slot]
+        options = remote_class(load(spec.role)).options(
+            name=spec.address,
+            namespace=self._config.namespace,
+            get_if_exists=True,
+            scheduling_strategy=groups.strategy(self._placed[bundle.group], bundle.index),
+        )
+        return options.remote(msgspec.msgpack.encode(spec.assignment(self._config)))
+
+    def _settled(self, address: str, pong: Pong) -> bool:
+        done = asking.settled(pong)
+        if done:
+            self._tell(f"{address} is {pong.state}")
+        return done
+
+
+def _stopped_half_way(handle: Any) -> bool:
+    """An earlier `down` that was interrupted: the role has said goodbye and its actor is still there."""
+    told = hear({"": handle}, time.monotonic() + ASK_S)[""]
+    return isinstance(told, Pong) and told.state == STOPPING
+
+
+def await_gone(namespace: str, addresses: Sequence[str], deadline_s: float) -> None:
+    while left := set(named_actors(namespace)) & set(addresses):
+        if time.monotonic() > deadline_s:
+            raise Unavailable(
+                f"Ray does not end the actors {', '.join(sorted(left))}; see the dashboard, then try again"
+            )
+        time.sleep(POLL_S)

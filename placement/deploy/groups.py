@@ -1,0 +1,119 @@
+"""Placement groups: what pins roles to hosts, and brings them back when a host returns.
+
+One detached STRICT_SPREAD group `ebla-<deployment>-<n>` per generation of slots, one bundle per slot, each with a
+selector for the slot's label. When a node dies its bundle waits for a node with that label. Slots that come later get
+a further group: a group cannot grow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import ray
+from ray.util.placement_group import (
+    PlacementGroup,
+    placement_group,
+    placement_group_table,
+    remove_placement_group,
+)
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from ebla.actors.errors import Unavailable
+from ebla.placement.deploy.slots import BUNDLE_CPU, Host
+
+
+class Group(msgspec.Struct, frozen=True):
+    """`state` as Ray has it: PENDING, PREPARED, CREATED, RESCHEDULING. `nodes`: node id per bundle, "" if none."""
+
+    name: str
+    id: str
+    state: str
+    nodes: tuple[str, ...]
+
+
+class Bundle(msgspec.Struct, frozen=True):
+    group: str
+    index: int
+
+
+def group_name(deployment: str, number: int) -> str:
+    return f"ebla-{deployment}-{number}"
+
+
+# -- decisions -----------------------------------------------------------------------------------------------
+
+
+def recognise(
+    present: Sequence[Group], known: Mapping[str, tuple[str, ...]], hosts: Sequence[Host]
+) -> dict[str, tuple[str, ...]]:
+    """The slots of each present group, as remembered, or (where the memory was lost) by the nodes of its bundles."""
+    slot_of = {host.node_id: host.slot for host in hosts}
+    found: dict[str, tuple[str, ...]] = {}
+    for group in present:
+        slots = known.get(group.name)
+        if slots is None:
+            unknown = [node for node in group.nodes if node not in slot_of]
+            if unknown:
+                raise Unavailable(
+                    f"placement group {group.name} is not in deployment.json, and the hosts of {len(unknown)} of its "
+                    "bundles are away; bring them back, or run `ebla down` and `ebla up`"
+                )
+            slots = tuple(slot_of[node] for node in group.nodes)
+        found[group.name] = slots
+    return found
+
+
+def uncovered(hosts: Sequence[Host], covered: Mapping[str, tuple[str, ...]]) -> list[Host]:
+    """The hosts that need a further group."""
+    slots = [slot for group in covered.values() for slot in group]
+    return [host for host in hosts if host.slot not in slots]
+
+
+def bundles(groups: Mapping[str, tuple[str, ...]]) -> dict[str, Bundle]:
+    """Where each slot's roles go."""
+    return {slot: Bundle(name, index) for name, slots in groups.items() for index, slot in enumerate(slots)}
+
+
+# -- Ray -----------------------------------------------------------------------------------------------------
+
+
+def present(deployment: str) -> list[Group]:
+    """The deployment's groups in this Ray cluster, by number."""
+    prefix = group_name(deployment, 0)[:-1]
+    found = []
+    for entry in placement_group_table().values():
+        name = entry["name"]
+        if name.startswith(prefix) and name[len(prefix) :].isdigit() and entry["state"] != "REMOVED":
+            nodes = tuple(entry["bundles_to_node_id"][index] for index in sorted(entry["bundles_to_node_id"]))
+            found.append(Group(name, entry["placement_group_id"], entry["state"], nodes))
+    return sorted(found, key=lambda group: int(group.name[len(prefix) :]))
+
+
+def create(name: str, hosts: Sequence[Host]) -> None:
+    """Ask Ray for the group; it is there when its state is CREATED."""
+    assert hosts, "a group has bundles"
+    placement_group(
+        [{"CPU": BUNDLE_CPU} for _ in hosts],
+        strategy="STRICT_SPREAD",
+        name=name,
+        lifetime="detached",
+        bundle_label_selector=[host.selector for host in hosts],
+    )
+
+
+def strategy(group: Group, index: int) -> PlacementGroupSchedulingStrategy:
+    return PlacementGroupSchedulingStrategy(_handle(group), placement_group_bundle_index=index)
+
+
+def remove(group: Group) -> None:
+    remove_placement_group(_handle(group))
+
+
+def _handle(group: Group) -> PlacementGroup:
+    # By id, not by name: names are looked up in the caller's own namespace.
+    return PlacementGroup(ray.PlacementGroupID(bytes.fromhex(group.id)))
+
+
+def slots_text(hosts: Sequence[Host]) -> str:
+    return ", ".join(host.slot for host in hosts)

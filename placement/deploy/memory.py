@@ -1,0 +1,81 @@
+"""Keep a deployment's memory (placement/state.py) on this host and on every slot, and find it again.
+
+The copy on this host is trusted where there is one. Where there is none (the first `up`, or another head than last
+time) the slots are asked, with a Ray task on each.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import ray
+import ray.exceptions
+
+from ebla.actors.errors import Unavailable
+from ebla.placement import state
+from ebla.placement.asking import first_line
+from ebla.placement.config import DeploymentConfig
+from ebla.placement.deploy.slots import Host
+from ebla.placement.state import Deployment
+from ebla.storage.errors import InvalidArgument
+
+TASKS_S = 60.0
+
+
+def recall(config: DeploymentConfig, hosts: Sequence[Host]) -> Deployment:
+    """What is remembered; a fresh memory of this configuration if nothing is."""
+    found = state.newest([state.load(config.data_dir)], config.name)
+    if found is None:
+        answers = _on_each(hosts, _read, config.data_dir)
+        where = f"{config.data_dir}/{state.FILE}"
+        copies = [
+            state.decode(data, f"{host.slot}:{where}")
+            for host, (data, _) in zip(hosts, answers, strict=True)
+            if data
+        ]
+        found = state.newest(copies, config.name)
+        if found is None:
+            _require_journals(config, sorted({slot for _, slots in answers for slot in slots}))
+    return found or Deployment(uuid=secrets.token_hex(16), revision=0, config=config)
+
+
+def _require_journals(config: DeploymentConfig, slots: Sequence[str]) -> None:
+    """What was remembered is lost, the directories are not: a master beside their journal would begin an empty catalog."""
+    if slots and config.journals != len(slots):
+        raise InvalidArgument(
+            f"journals is {config.journals or 'not set'}, but {config.data_dir} has journal nodes of {', '.join(slots)}; set journals "
+            f"to {len(slots)}"
+        )
+
+
+def keep(deployment: Deployment, before: Deployment, hosts: Sequence[Host]) -> None:
+    """Durable on every host when it returns. Nothing happens if nothing changed."""
+    if deployment.revision == before.revision and deployment.revision > 0:
+        return
+    data_dir = deployment.config.data_dir
+    data = state.encode(deployment)
+    state.save(data_dir, data)
+    _on_each(hosts, state.save, data_dir, data)
+
+
+def _read(data_dir: str) -> tuple[bytes | None, list[str]]:
+    """What is remembered there, and the slots of the journal nodes that have a directory there."""
+    path = Path(data_dir) / state.FILE
+    nodes = [found.parent.parent.name for found in Path(data_dir).glob("*/journal/instance")]
+    return path.read_bytes() if path.exists() else None, nodes
+
+
+def _on_each(hosts: Sequence[Host], work: Callable[..., Any], *arguments: Any) -> list[Any]:
+    """Run it on every host; the answers in their order."""
+    task = ray.remote(num_cpus=0, max_retries=1)(work)
+    references = [task.options(label_selector=host.selector).remote(*arguments) for host in hosts]
+    try:
+        return list(ray.get(references, timeout=TASKS_S))
+    except ray.exceptions.RayError as error:
+        raise Unavailable(
+            f"cannot reach the data directory on every host: {first_line(error)}; is it writable, and is ebla "
+            "installed on all nodes?"
+        ) from error

@@ -1,0 +1,105 @@
+"""Which roles a deployment consists of, and what each is told. The role classes are named, not imported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import cast
+
+import msgspec
+
+from ebla.actors.journal.messages import JournalId
+from ebla.actors.journal.options import JournalOptions
+from ebla.actors.ray_shell import Assignment, dotted
+from ebla.placement.config import DeploymentConfig, addresses
+from ebla.placement.deploy.slots import Seats
+
+MASTER_ROLE = "ebla.actors.master.server:Master"
+GROUP_MASTER_ROLE = "ebla.actors.master.leadership.group:GroupMaster"
+MOVER_ROLE = "ebla.actors.master.leadership.mover:CatalogMover"
+JOURNAL_NODE_ROLE = "ebla.actors.journal.node.node:JournalNode"
+TABLET_SERVER_ROLE = "ebla.actors.tablet.server:TabletServer"
+CATALOG = "catalog"  # the journal's name
+
+
+@dataclass(frozen=True)
+class RoleSpec:
+    """One role to be there: its address, its slot, its class as `package.module:Class`, its options, and the name
+    of its directory under `<data_dir>/<slot>/`. `sets_aside`: its peers fill it anew, so it may come back empty."""
+
+    address: str
+    slot: str
+    role: str
+    options: msgspec.Struct
+    directory: str
+    on_data_dirs: bool = False
+    sets_aside: bool = False
+
+    def assignment(self, config: DeploymentConfig) -> Assignment:
+        under = Path(self.slot) / self.directory
+        spread = config.data_dirs if self.on_data_dirs else ()
+        return Assignment(
+            address=self.address,
+            slot=self.slot,
+            namespace=config.namespace,
+            role=self.role,
+            options_type=dotted(type(self.options)),
+            options=msgspec.msgpack.encode(self.options),
+            root=str(Path(config.data_dir) / under),
+            data_dirs=tuple(str(Path(path) / under) for path in spread),
+            sets_aside=self.sets_aside,
+        )
+
+
+PlanRoles = Callable[[DeploymentConfig, Seats, str], Sequence[RoleSpec]]
+
+
+def plan_roles(config: DeploymentConfig, seats: Seats, journal: str) -> list[RoleSpec]:
+    """ebla's own roles: journal nodes and masters on their seats, a tablet server on every slot. `journal` is the id of
+    the masters' journal, if they have one."""
+    nodes = zip(addresses("journal", len(seats.journals)), seats.journals, strict=True)
+    node_options = config.journal_node_options()
+    specs = [RoleSpec(address, slot, JOURNAL_NODE_ROLE, node_options, "journal") for address, slot in nodes]
+    masters = addresses("master", len(seats.masters))
+    role, told = MASTER_ROLE, cast(msgspec.Struct, config.master_options())
+    if seats.journals:
+        role, told = GROUP_MASTER_ROLE, config.group_options(masters, journal_of(config, seats, journal))
+    specs += [
+        RoleSpec(address, slot, role, told, "master")
+        for address, slot in zip(masters, seats.masters, strict=True)
+    ]
+    release = installed_version()
+    for slot in seats.tablet_servers:
+        options = config.tablet_server_options(masters, slot, release)
+        address = f"tablet-server/{slot}"
+        specs.append(
+            RoleSpec(
+                address,
+                slot,
+                TABLET_SERVER_ROLE,
+                options,
+                "tablet-server",
+                on_data_dirs=True,
+                sets_aside=True,
+            )
+        )
+    return specs
+
+
+def mover(slot: str, journal: JournalOptions) -> RoleSpec:
+    """Takes the place of the only master for as long as its catalog moves into the journal."""
+    return RoleSpec("catalog-mover", slot, MOVER_ROLE, journal, "master")
+
+
+def journal_of(config: DeploymentConfig, seats: Seats, journal: str) -> JournalOptions:
+    """The masters' journal."""
+    return config.journal_options(JournalId(CATALOG, journal), addresses("journal", len(seats.journals)))
+
+
+def installed_version() -> str:
+    try:
+        return version("ebla")
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,6 @@
+"""The masters' journal.
+
+journals.py    the journal as `ebla up` finds it: formatted exactly once
+format.py      how it is formatted, and what its nodes say of it
+catalog.py     where the catalog lies, and how it moves
+"""

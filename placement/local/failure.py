@@ -1,0 +1,78 @@
+"""That `ebla up --local` failed, remembered beside where its cluster would be: `<directory>/failed.json`.
+
+Nothing runs then, and whoever asks for the local cluster means that one: without this, the next command would take whatever Ray
+cluster runs on the machine for it, be it somebody else's. The next `up --local` that succeeds forgets it, and so does `down`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from ebla.placement.local.cluster import LocalCluster
+from ebla.storage.directories.instance import write_durably
+
+FILE = "failed.json"
+WORDS_MAX = 300
+INTERRUPTED = "it was interrupted"
+ELSEWHERE = "to use another Ray cluster, name it with --address or RAY_ADDRESS (`auto`: the one that runs on this machine)"
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """`nodes`: how many there were to be."""
+
+    nodes: int
+    why: str
+
+
+@contextlib.contextmanager
+def remembered(directory: Path, nodes: int) -> Iterator[None]:
+    """What starts the local cluster, and what is done on it first."""
+    try:
+        yield
+    except BaseException as error:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        why = first if isinstance(error, Exception) else INTERRUPTED
+        found = LocalCluster.find(directory)
+        if found is None or not found.running:  # or else there is one to be found
+            _remember(directory, Failure(nodes, why[:WORDS_MAX]))
+        raise
+    forget(directory)
+
+
+def forget(directory: Path) -> None:
+    (directory / FILE).unlink(missing_ok=True)
+
+
+def absence(directory: Path) -> str | None:
+    """Why the local cluster that was asked for is not there, and what to do; None if none was, or it was ended in order."""
+    failure = _recall(directory)
+    if failure is not None:
+        return (
+            f"the local Ray cluster of {failure.nodes} nodes did not come up ({failure.why.rstrip('.:')}): `ebla up --local "
+            f"{failure.nodes}` tries again, `ebla down` forgets it; {ELSEWHERE}"
+        )
+    found = LocalCluster.find(directory)
+    if found is None or found.running:
+        return None
+    nodes = max(found.state.size, len(found.state.nodes), 1)
+    return (
+        f"the local Ray cluster of {nodes} nodes has ended, and nobody ended it: `ebla up --local {nodes}` brings it back, `ebla "
+        f"down` forgets it, the data stays; {ELSEWHERE}"
+    )
+
+
+def _remember(directory: Path, failure: Failure) -> None:
+    with contextlib.suppress(OSError):  # what failed before is what is told
+        directory.mkdir(parents=True, exist_ok=True)
+        write_durably(directory / FILE, msgspec.json.encode(failure))
+
+
+def _recall(directory: Path) -> Failure | None:
+    try:
+        return msgspec.json.decode((directory / FILE).read_bytes(), type=Failure)
+    except (OSError, msgspec.MsgspecError):
+        return None

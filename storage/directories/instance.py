@@ -1,0 +1,416 @@
+"""Who owns a role directory: the `instance` file, the lock held for life, and the marker of one that was given up.
+
+    instance    JSON: format version, uuid, seqno (it only grows), when and for which data directories
+    lock        flock, exclusive, held until the process ends; its content is the holder's pid
+    FAILED      nothing in this directory is believed any more: a sync failed here, or it is an old copy of itself
+
+A directory that bears this mark is never used again. Of a role that others can fill anew it is set aside at the next start,
+as <name>.set-aside, and the role comes back with a new uuid. One lies there at most: who fails twice stays down.
+
+A directory is formatted only when it is absent or empty. One that has contents and no readable `instance` is
+Damaged: taking it for new would forget promises. Everything here blocks; LmdbDisk calls it beside the loop.
+A process that forks hands the lock on to its child, so the owner of a directory never forks, unless to become another program
+at once (lmdb/stream.py), which closes the lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import threading
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from ebla.storage.environment import QUARANTINE, Instance, SetAside
+from ebla.storage.errors import Damaged, DirectoryLocked, DiskFailed, OldCopy
+
+FORMAT = 2  # 2: the roots of data.mdb files have seals
+INSTANCE, LOCK, FAILED = "instance", "lock", "FAILED"
+SET_ASIDE = ".set-aside"
+PID_CHARACTERS = 10
+BESIDE, REMOVED = ".new", ".removed"  # suffixes of what is half made and half removed
+
+
+class InstanceFile(msgspec.Struct, frozen=True):
+    """`lost`: the data directories in which a sync failed, and what was told of it. `set_aside`: in whose place it was made."""
+
+    format: int
+    uuid: str
+    seqno: int
+    created: str
+    data_dirs: tuple[str, ...] = ()
+    lost: dict[str, str] = {}
+    set_aside: SetAside | None = None
+
+
+class FailedFile(msgspec.Struct, frozen=True):
+    reason: str
+    at: str
+    old_copy: bool = False
+
+
+class InstanceDirectory:
+    """One role directory, with the further `data_dirs` that it spreads its data over. A data directory is
+
+    formatted    when it is named for the first time: it bears the instance's uuid
+    lost         if we know it and it is not there, empty, unreadable, or if a sync failed in it
+    replaced     a lost one that is empty by now, and to which no tablet leads any more, is formatted again
+    forgotten    when it is not named any more, and no tablet leads to it
+    """
+
+    def __init__(self, root: Path, data_dirs: Sequence[Path] = (), *, sets_aside: bool = False) -> None:
+        self.root = root
+        self.data_dirs = tuple(data_dirs)
+        self.sets_aside = sets_aside
+        self.lost: dict[Path, str] = {}  # and why
+        self._lock: int | None = None
+        self._file: InstanceFile | None = None
+        self._writing = threading.Lock()  # the instance file
+
+    def open(self, new_uuid: str) -> Instance:
+        """Lock, format if there is nothing at all, clear what was left half done, count this incarnation."""
+        assert self._lock is None, "open it once"
+        make_directory(self.root)
+        self._acquire()
+        try:
+            self._leave_given_up()
+            held = self._read(self.root)
+            if held is None:
+                held = self._fresh(new_uuid)
+                self._write(held)  # before anything else bears its uuid
+            file = self._join_data_dirs(held)
+            for directory in map(Path, file.data_dirs):
+                if directory not in self.lost:
+                    self._clear_data_dir(directory)
+            clear_leftovers(self.root, self.lost)
+            clear_empty(self.root / QUARANTINE)
+            self._file = file
+            self.raise_seqno(1)
+        except BaseException:
+            self.close()
+            raise
+        return Instance(self._file.uuid, self._file.seqno, created=held.seqno == 0)
+
+    def raise_seqno(self, by: int) -> int:
+        assert self._file is not None, "open it first"
+        if not self.holds():
+            raise Damaged(
+                f"{self.root} is no longer the directory that this server has locked; move a directory only while "
+                "its server is down",
+                path=str(self.root),
+            )
+        with self._writing:
+            self._write(msgspec.structs.replace(self._file, seqno=self._file.seqno + by))
+            return self._file.seqno
+
+    def lose(self, directory: Path, reason: str) -> None:
+        """A sync failed in a data directory. It is remembered there and here; raises OSError if it is neither."""
+        assert self._file is not None, "open it first"
+        marked = False
+        with contextlib.suppress(OSError):
+            _mark(directory, reason, old_copy=False)
+            marked = True
+        try:
+            with self._writing:
+                if self.holds():
+                    lost = self._file.lost | {str(directory): reason}
+                    self._write(msgspec.structs.replace(self._file, lost=lost))
+        except OSError:
+            if not marked:
+                raise
+        self.lost[directory] = reason
+
+    def set_aside(self) -> SetAside | None:
+        found = self._file.set_aside if self._file else None
+        return found if found is not None and os.path.lexists(found.path) else None
+
+    def known_data_dirs(self) -> list[Path]:
+        assert self._file is not None, "open it first"
+        return list(map(Path, self._file.data_dirs))
+
+    def _write(self, file: InstanceFile) -> None:
+        write_durably(self.root / INSTANCE, msgspec.json.encode(file))
+        self._file = file
+
+    def holds(self) -> bool:
+        """Whether the directory of this name is the one that was locked, and not another in its place."""
+        if self._lock is None:
+            return False
+        try:
+            return os.path.samestat(os.fstat(self._lock), os.stat(self.root / LOCK))
+        except FileNotFoundError:
+            return False
+
+    def close(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def mark_failed(self, reason: str) -> None:
+        """As durable as a failing disk allows: what cannot be written is not worth another error."""
+        with contextlib.suppress(OSError):
+            _mark(self.root, reason, old_copy=False)
+
+    def give_up(self, reason: str) -> bool:
+        """False if the directory is another's by now."""
+        if not self.holds():
+            return False
+        _mark(self.root, reason, old_copy=True)
+        return True
+
+    def _acquire(self) -> None:
+        path = self.root / LOCK
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(lock, 32, 0).decode(errors="replace").strip() or "unknown"
+            os.close(lock)
+            raise DirectoryLocked(
+                f"{self.root} is held by process {holder}; wait until it has ended, never run two",
+                path=str(self.root),
+            ) from None
+        self._lock = lock
+        if not self.holds():
+            self.close()
+            raise DirectoryLocked(f"{self.root} was set aside meanwhile; start again", path=str(self.root))
+        os.pwrite(
+            lock, f"{os.getpid():<{PID_CHARACTERS}}\n".encode(), 0
+        )  # always as long: it needs no new block
+
+    def _leave_given_up(self) -> None:
+        """Go on beside what was given up, or not at all."""
+        marker = _marked(self.root)
+        if marker is None:
+            return
+        aside = beside(self.root, SET_ASIDE)
+        if not self.sets_aside:
+            remedy = "move the directory aside and start again: the server comes back as a new one and is filled from its peers"
+        elif os.path.lexists(aside):
+            remedy = f"and since an earlier one still lies in {aside}, move both away and start again"
+        else:
+            try:
+                self._set_aside(aside)
+                return
+            except OSError as error:
+                remedy = f"and since it cannot be set aside ({error}), move it away and start again"
+        if marker.old_copy:
+            why = f": {remedy}" if self.sets_aside else ""
+            raise OldCopy(f"{marker.reason} ({self.root} was given up{why})", path=str(self.root))
+        raise DiskFailed(
+            f"{self.root} was given up: {marker.reason}. Check the device, {remedy}", path=str(self.root)
+        )
+
+    def _set_aside(self, aside: Path) -> None:
+        """The lock goes along; whoever makes the new directory first has that one's."""
+        os.rename(self.root, aside)
+        sync_path(self.root.parent)
+        self.close()
+        make_directory(self.root)
+        self._acquire()
+
+    def _found_aside(self) -> tuple[SetAside, dict[str, str]] | None:
+        """What lies aside where a new directory is being made, and the data directories that had failed it."""
+        aside = beside(self.root, SET_ASIDE)
+        if not self.sets_aside or not aside.is_dir():
+            return None
+        marker = _marked(aside)
+        try:
+            before = self._read(aside)
+        except Damaged:
+            before = None
+        found = SetAside(str(aside), marker.reason if marker else "", before.uuid if before else "")
+        return found, before.lost if before else {}
+
+    def _read(self, directory: Path) -> InstanceFile | None:
+        """None only where nothing was ever kept."""
+        path = directory / INSTANCE
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            kept = sorted(set(os.listdir(directory)) - {LOCK, INSTANCE + BESIDE, "lost+found"})
+            if kept:
+                raise Damaged(
+                    f"{directory} has contents ({', '.join(kept[:5])}) and no {INSTANCE} file; restore it, or "
+                    "move the directory aside to come back as a new server",
+                    path=str(path),
+                ) from None
+            return None
+        try:
+            file = msgspec.json.decode(data, type=InstanceFile)
+        except msgspec.MsgspecError as error:
+            raise Damaged(
+                f"{path} is unreadable ({error}); restore it, or move the directory aside to come back as a "
+                "new server",
+                path=str(path),
+            ) from error
+        if file.format != FORMAT:
+            raise Damaged(
+                f"{path} has format {file.format}, this version reads {FORMAT}; use the version that wrote it",
+                path=str(path),
+            )
+        return file
+
+    def _fresh(self, new_uuid: str) -> InstanceFile:
+        set_aside, lost = self._found_aside() or (None, {})
+        now = datetime.now(UTC).isoformat()
+        return InstanceFile(FORMAT, new_uuid, 0, now, lost=lost, set_aside=set_aside)
+
+    def _join_data_dirs(self, file: InstanceFile) -> InstanceFile:
+        known = dict.fromkeys((*map(Path, file.data_dirs), *self.data_dirs))
+        kept = [directory for directory in known if directory in self.data_dirs or self._leads_to(directory)]
+        for directory in kept:
+            why = self._why_lost(directory, file)
+            if why is not None:
+                self.lost[directory] = why
+        marked = {str(path): why for path, why in self.lost.items() if str(path) in file.lost}
+        return msgspec.structs.replace(file, data_dirs=tuple(map(str, kept)), lost=marked)
+
+    def _why_lost(self, directory: Path, file: InstanceFile) -> str | None:
+        """None if it is there, or was made. What is wrong with one that we do not know yet is raised."""
+        known = str(directory) in file.data_dirs
+        try:
+            found = self._read(directory) if directory.is_dir() else None
+            marker = _marked(directory) if found else None
+            if found is None and not (known and self._leads_to(directory)):
+                _format_data_dir(directory, file)
+                return None
+        except (OSError, Damaged) as error:
+            if not known:
+                raise
+            return str(error)
+        if found is None:
+            return "it is empty or not there; mount it"
+        failed = file.lost.get(str(directory)) or (marker.reason if marker else None)
+        if found.uuid == file.uuid or failed:
+            return failed
+        if file.set_aside is not None and found.uuid == file.set_aside.uuid:
+            return _set_aside_data_dir(directory, file)
+        raise Damaged(
+            f"{directory} does not hold the data of {file.uuid}, it belongs to {found.uuid}; mount the right disk",
+            path=str(directory),
+        )
+
+    def _leads_to(self, directory: Path) -> bool:
+        """Whether a tablet is there, or was when the disk was lost."""
+        places = self.root / "data"
+        links = [entry.path for entry in os.scandir(places) if entry.is_symlink()] if places.is_dir() else []
+        return any(Path(os.readlink(link)).is_relative_to(directory) for link in links)
+
+    def _clear_data_dir(self, directory: Path) -> None:
+        try:
+            clear_leftovers(directory)
+            clear_empty(directory / QUARANTINE)
+        except OSError as error:
+            self.lost[directory] = str(error)
+
+
+def _format_data_dir(directory: Path, file: InstanceFile) -> None:
+    make_directory(directory)
+    write_durably(directory / INSTANCE, msgspec.json.encode(file))
+
+
+def _set_aside_data_dir(directory: Path, file: InstanceFile) -> str | None:
+    """What the role's directory had there, before it was set aside itself. Why that is not possible, or None."""
+    aside = beside(directory, SET_ASIDE)
+    if os.path.lexists(aside):
+        return (
+            f"it holds data from before the server was set aside, and {aside} is in the way; move both away"
+        )
+    try:
+        os.rename(directory, aside)
+        sync_path(directory.parent)
+        _format_data_dir(directory, file)
+    except OSError as error:
+        return f"it holds data from before the server was set aside, and cannot be set aside: {error}"
+    return None
+
+
+def _mark(directory: Path, reason: str, *, old_copy: bool) -> None:
+    marker = FailedFile(reason, datetime.now(UTC).isoformat(), old_copy)
+    write_durably(directory / FAILED, msgspec.json.encode(marker))
+
+
+def _marked(directory: Path) -> FailedFile | None:
+    path = directory / FAILED
+    if not path.exists():
+        return None
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=FailedFile)
+    except (msgspec.MsgspecError, OSError):
+        return FailedFile("a sync failed", "")
+
+
+# -- files that survive a power cut --------------------------------------------------------------------------
+
+
+def beside(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)
+
+
+def sync_path(path: Path) -> None:
+    """fsync a file or a directory."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory and its missing parents, each durably named in its parent."""
+    if not path.is_dir():
+        make_directory(path.parent)
+        with contextlib.suppress(FileExistsError):
+            path.mkdir()
+        sync_path(path.parent)
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Replace the file: its old content or the new one, never a mixture, whenever the power goes."""
+    made = beside(path, BESIDE)
+    with open(made, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.rename(made, path)
+    sync_path(path.parent)
+
+
+def remove_tree(path: Path, lost: Collection[Path] = ()) -> None:
+    """Delete a directory, or a link and the directory it points at, unless that is on a disk that is lost."""
+    if path.is_symlink():
+        target = Path(os.readlink(path))
+        if not any(map(target.is_relative_to, lost)) and target.exists():
+            shutil.rmtree(target)
+            sync_path(target.parent)
+        path.unlink()
+    elif path.is_dir():
+        shutil.rmtree(path)
+    elif path.exists():
+        path.unlink()
+    sync_path(path.parent)
+
+
+def clear_leftovers(directory: Path, lost: Collection[Path] = ()) -> None:
+    """Undo what was half made, finish what was half removed. Where a half made link leads to stays: that may have been
+    there before it."""
+    for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
+        if entry.name.endswith(BESIDE) and entry.is_symlink():
+            os.unlink(entry.path)
+        elif entry.name.endswith((BESIDE, REMOVED)):
+            remove_tree(Path(entry.path), lost)
+        elif entry.is_dir(follow_symlinks=False):
+            clear_leftovers(Path(entry.path), lost)
+
+
+def clear_empty(directory: Path) -> None:
+    """Remove the empty directories in it."""
+    for entry in os.scandir(directory) if directory.is_dir() else ():
+        if entry.is_dir(follow_symlinks=False) and not os.listdir(entry.path):
+            os.rmdir(entry.path)

@@ -1,0 +1,209 @@
+"""One group of batches, one LMDB transaction, one sync; and what every way of failing means.
+
+bad in itself     a key too long, a database that is not there: that batch alone gets InvalidArgument,
+                  the others are committed without it
+map full          MapFull is raised to the writer, who makes the map larger and commits the group again
+no space          DiskFull: LMDB writes to fresh pages and turns the root last, so nothing was changed
+tree damaged      Corruption, met while changing pages, or in the roots before that; nothing was changed
+anything else     DiskFailed. A failed sync looks survivable, and the next commit would even succeed; but the
+                  kernel has marked pages clean that are on no disk. Nothing is believed any more
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+from collections import deque
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import lmdb
+
+from ebla.storage.environment import Batch, Delete, DeleteRange, Item, Put
+from ebla.storage.errors import (
+    Corruption,
+    Damaged,
+    DiskFailed,
+    DiskFull,
+    EblaError,
+    InvalidArgument,
+    StorageError,
+)
+from ebla.storage.lmdb.reads import DAMAGE, Database, LmdbMapping, Transaction
+from ebla.storage.lmdb.roots import Roots
+
+KEY_BYTES_MAX = 511  # LMDB's compiled-in limit
+FULL_BYTES = 1 << 20  # less than this is free after a write was cut short: that was the reason
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_BAD_IN_ITSELF = (lmdb.BadValsizeError, TypeError, ValueError, KeyError, AttributeError)
+
+
+class MapFull(Exception):
+    """The group does not fit into the map; nothing was changed."""
+
+
+def commit_group(mapping: LmdbMapping, roots: Roots, batches: Sequence[Batch]) -> list[EblaError | None]:
+    """Commit the batches in order. Per batch None (durable) or its error. Raises MapFull."""
+    errors: list[EblaError | None] = [None] * len(batches)
+    left = list(range(len(batches)))
+    while left:  # each round but the last takes at least one batch out
+        try:
+            refused = _commit(mapping, roots, [batches[position] for position in left])
+        except _TooLarge as error:
+            if len(left) == 1:
+                errors[left[0]] = InvalidArgument(
+                    f"the batch is too large for one commit: {error}; divide it"
+                )
+            else:
+                for position in left:
+                    errors[position] = commit_group(mapping, roots, [batches[position]])[0]
+            return errors
+        except StorageError as error:
+            for position in left:
+                errors[position] = type(error)(error.message, **error.values())
+            return errors
+        if refused is None:
+            return errors
+        position, reason = refused
+        errors[left.pop(position)] = reason
+    return errors
+
+
+class _TooLarge(Exception):
+    pass
+
+
+def _commit(
+    mapping: LmdbMapping, roots: Roots, batches: Sequence[Batch]
+) -> tuple[int, InvalidArgument] | None:
+    """None when all of it is durable; otherwise nothing was changed, because of the batch at this position."""
+    path, databases = mapping.path, mapping.databases
+    try:
+        roots.check()
+        transaction = mapping.lmdb.begin(write=True)
+    except Damaged as error:
+        raise Corruption(error.message, path=path) from error
+    except (lmdb.Error, OSError) as error:
+        raise DiskFailed(f"cannot begin a commit in {path}: {error}", path=path) from error
+    committing = False
+    try:
+        for position, batch in enumerate(batches):
+            try:
+                for change in batch:
+                    _apply(transaction, databases, change)
+            except _BAD_IN_ITSELF as error:
+                return position, _refusal(path, databases, batch, error)
+        committing = True
+        number = transaction.id()
+        transaction.commit()
+        roots.seal(number)
+        return None
+    except lmdb.MapFullError as error:
+        raise MapFull(path) from error
+    except lmdb.TxnFullError as error:
+        raise _TooLarge(str(error)) from error
+    except lmdb.Error as error:
+        raise _classify(mapping.lmdb, path, error, committing) from error
+    finally:
+        if not committing:
+            _abort(mapping, transaction)
+
+
+def _abort(mapping: LmdbMapping, transaction: Transaction) -> None:
+    """With nobody reading: py-lmdb waits here for a moment at which no thread is inside LMDB, and two threads
+    that read without a pause never leave it one."""
+    with mapping.gate.closed():
+        transaction.abort()
+
+
+def _classify(environment: lmdb.Environment, path: str, error: lmdb.Error, committing: bool) -> StorageError:
+    if for_want_of_space(error.code, environment.path()):
+        return _no_space(environment, path, error)
+    if not committing and isinstance(error, DAMAGE):
+        return Corruption(f"{path} is damaged inside: {error}; rebuild it from a peer", path=path)
+    if not committing and isinstance(error, lmdb.MemoryError):
+        return StorageError(f"no memory for a commit in {path}; nothing was changed", path=path)
+    return DiskFailed(f"a commit in {path} failed: {error}; nothing on this disk is believed", path=path)
+
+
+def for_want_of_space(code: int | None, directory: str | Path) -> bool:
+    """Whether what LMDB could not write there is the fault of a full disk: it calls a write that was cut short EIO."""
+    return code in NO_SPACE or (code == errno.EIO and _is_full(Path(directory)))
+
+
+def _is_full(directory: Path) -> bool:
+    """Whether the file system, or the file by its limit, has no room for as much as one write."""
+    try:
+        space = os.statvfs(directory)
+    except OSError:
+        return False
+    limit_bytes, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    data_file = directory / "data.mdb"
+    file_bytes = data_file.stat().st_size if data_file.exists() else 0
+    at_limit = limit_bytes != resource.RLIM_INFINITY and file_bytes + FULL_BYTES > limit_bytes
+    return at_limit or space.f_bavail * space.f_frsize < FULL_BYTES
+
+
+def _no_space(environment: lmdb.Environment, path: str, error: lmdb.Error) -> StorageError:
+    """Nothing was changed, unless it was the root that could not be written: then LMDB refuses all further use."""
+    try:
+        environment.begin().abort()
+    except lmdb.Error as panic:
+        return DiskFailed(f"a commit in {path} failed in its last step: {error}, then {panic}", path=path)
+    return DiskFull(f"no space left for {path}: {error}; nothing was changed: free space", path=path)
+
+
+def _apply(
+    transaction: Transaction, databases: Mapping[str, Database], change: Put | Delete | DeleteRange
+) -> None:
+    database = databases[change.database]
+    if isinstance(change, Put):
+        _put(transaction.cursor(database), change.items, change.sorted_keys)
+    elif isinstance(change, Delete):
+        delete = partial(transaction.delete, db=database)
+        deque(map(delete, filter(None, change.keys)), maxlen=0)
+    elif not change.start and change.stop is None:
+        transaction.drop(database, delete=False)
+    else:
+        _delete_range(transaction.cursor(database), change.start, change.stop)
+
+
+def _put(cursor: lmdb.Cursor[bytes], items: Sequence[Item], sorted_keys: bool) -> None:
+    if not items:
+        return
+    if sorted_keys and (not cursor.last() or items[0][0] > cursor.key()):
+        consumed, added = cursor.putmulti(items, append=True)
+        if added == consumed:
+            return  # otherwise the promise of ascending keys was broken: LMDB left some out
+    cursor.putmulti(items)
+
+
+def _delete_range(cursor: lmdb.Cursor[bytes], start: bytes, stop: bytes | None) -> None:
+    found = cursor.set_range(start) if start else cursor.first()
+    while found and (stop is None or cursor.key() < stop):
+        cursor.delete()
+        found = bool(cursor.key())  # empty past the end; no key is empty
+
+
+def _refusal(path: str, databases: Mapping[str, Database], batch: Batch, error: Exception) -> InvalidArgument:
+    """Say which change of the batch is at fault."""
+    for change in batch:
+        if isinstance(change, Put | Delete | DeleteRange) and change.database not in databases:
+            known = ", ".join(databases)
+            return InvalidArgument(f"there is no database {change.database!r} in {path}; it has {known}")
+        for item in change.items if isinstance(change, Put) else ():
+            key = item[0] if isinstance(item, tuple) and len(item) == 2 else None
+            if not isinstance(key, bytes) or not 0 < len(key) <= KEY_BYTES_MAX:
+                return InvalidArgument(
+                    f"{change.database} in {path}: an item is (key, value) with a key of 1 to {KEY_BYTES_MAX} "
+                    f"bytes, not {str(item)[:80]}"
+                )
+    return InvalidArgument(f"{path} cannot take this batch: {error!r}")
+
+
+def batch_bytes(batches: Sequence[Batch]) -> int:
+    """About how much the batches may add to the file."""
+    puts = (change for batch in batches for change in batch if isinstance(change, Put))
+    return sum(len(key) + len(value) + 64 for put in puts for key, value in put.items)

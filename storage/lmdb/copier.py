@@ -1,0 +1,236 @@
+"""Both ends of a stream of an environment (stream.py), each in a process of its own, started by the path of this file, so
+that little but LMDB is loaded.
+
+What lies between them are frames: a length, then a database's name and some of its items, in order. The last frame has no
+name; it says how many items each database has. Pages stay where they are: what travels is half as many bytes as the pages of
+a tablet whose rows came in no order, and a damaged page does not travel.
+
+Either end that fails says why in one line, behind the number of the operating system's error, or DAMAGE.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections.abc import Iterator
+from itertools import chain, islice, repeat
+from threading import Thread
+from typing import BinaryIO, TypeAlias
+
+if __name__ == "__main__":
+    sys.path += sys.argv[2:]
+
+import crc32c
+import lmdb
+import msgspec
+
+LENGTH_BYTES = 4
+SIZE_BYTES = 8  # in front of the first frame: about how many bytes will come
+FRAME_BYTES = 1 << 20
+FRAME_MAX = 1 << 28
+STEP = 16  # items between two looks at the size of a frame
+SAMPLED = 64  # items at either end of a database
+SYNC_BYTES = 4 << 20  # written from one sync to the next: others, who sync a record, may have to wait for it
+ROOM_BYTES = 1 << 26
+NICE = 10  # whoever waits for an answer goes first
+DAMAGE = 0
+
+Item = tuple[bytes, bytes]
+Transaction: TypeAlias = "lmdb.Transaction[bytes]"
+Frame = tuple[bytes, list[Item] | dict[bytes, int]]
+FRAMES = msgspec.msgpack.Decoder(Frame)
+
+
+class Work(msgspec.Struct, frozen=True):
+    """`sealed`: the databases whose items carry a checksum, each with the seed of these; `residues`: what a good item's comes to
+    with the checksum itself (storage/rows/checksum.py)."""
+
+    verb: str
+    directory: str
+    databases_max: int
+    sealed: dict[str, int]
+    residues: list[int]
+
+
+class Broken(Exception):
+    """What is read is not all, or not what it should be."""
+
+
+def send(work: Work) -> None:
+    environment = lmdb.open(work.directory, readonly=True, create=False, max_dbs=work.databases_max)
+    out = sys.stdout.buffer
+    with environment.begin() as transaction:
+        names = list(transaction.cursor().iternext(values=False))
+        databases = {name: environment.open_db(name, txn=transaction, create=False) for name in names}
+        entries = {name: transaction.stat(database)["entries"] for name, database in databases.items()}
+        size = sum(_estimate(transaction, database, entries[name]) for name, database in databases.items())
+        out.write(size.to_bytes(SIZE_BYTES, "big"))
+        out.flush()
+        for name, database in databases.items():
+            for items in frames(transaction, database, entries[name]):
+                write(out, (name, items))
+        write(out, (b"", entries))
+        out.flush()
+
+
+def write(out: BinaryIO, frame: Frame) -> None:
+    body = msgspec.msgpack.encode(frame)
+    out.write(len(body).to_bytes(LENGTH_BYTES, "big"))
+    out.write(body)
+
+
+def frames(transaction: Transaction, database: lmdb._Database, entries: int) -> Iterator[list[Item]]:
+    """All items, or Broken: a damaged page may hide some, or lead in a circle."""
+    found = transaction.cursor(db=database).iternext()
+    sent, more = 0, True
+    while more and sent <= entries:
+        items: list[Item] = []
+        size = 0
+        while size < FRAME_BYTES and (some := list(islice(found, STEP))):
+            items += some
+            size += _size(some)
+        sent += len(items)
+        more = size >= FRAME_BYTES
+        if items:
+            yield items
+    if sent != entries:
+        raise Broken(f"{entries} items should be in it, {sent} are found")
+
+
+def _estimate(transaction: Transaction, database: lmdb._Database, entries: int) -> int:
+    ends = [*islice(transaction.cursor(db=database).iternext(), SAMPLED)]
+    ends += islice(transaction.cursor(db=database).iterprev(), SAMPLED)
+    return entries * _size(ends) // len(ends) if ends else 0
+
+
+def _size(items: list[Item]) -> int:
+    return sum(map(len, chain.from_iterable(items)))
+
+
+def receive(work: Work) -> None:
+    data_file = os.path.join(work.directory, "data.mdb")
+    environment = lmdb.open(
+        work.directory,
+        map_size=ROOM_BYTES,
+        sync=False,
+        metasync=False,
+        meminit=False,
+        max_dbs=work.databases_max,
+        lock=False,  # nobody else knows of it; and a lock file is written through a map, which a full disk would not bear
+    )
+    syncs = Syncs(os.open(data_file, os.O_RDWR | os.O_CLOEXEC))
+    arrived: dict[bytes, int] = {}
+    unsynced = 0
+    while True:
+        name, items = _read(sys.stdin.buffer)
+        if isinstance(items, dict):
+            break
+        if name.decode(errors="replace") in work.sealed:
+            _verify(items, work.sealed[name.decode()], set(work.residues))
+        _room(environment, items)
+        with environment.begin(write=True) as transaction:
+            database = environment.open_db(name, txn=transaction)
+            _, added = transaction.cursor(db=database).putmulti(items, append=True)
+        if added != len(items):
+            raise Broken("its keys do not ascend")
+        arrived[name] = arrived.get(name, 0) + len(items)
+        unsynced += _size(items)
+        if unsynced >= SYNC_BYTES:
+            unsynced = 0
+            syncs.begin()
+    if sys.stdin.buffer.read(1):
+        raise Broken("there is more behind its end")
+    syncs.end()
+    _finish(environment, arrived, items)
+
+
+class Syncs:
+    """Of a file, one at a time, beside what is written next: the disk and the processor both have something to do."""
+
+    def __init__(self, file: int) -> None:
+        self._file = file
+        self._thread: Thread | None = None
+        self._error: OSError | None = None
+
+    def begin(self) -> None:
+        """When the one before has ended. Raises OSError if that one failed."""
+        self.end()
+        self._thread = Thread(target=self._sync, daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def _sync(self) -> None:
+        try:
+            os.fdatasync(self._file)
+        except OSError as error:
+            self._error = error
+
+
+def _verify(items: list[Item], seed: int, residues: set[int]) -> None:
+    keys, values = zip(*items, strict=True)
+    found = set(map(crc32c.crc32c, values, map(crc32c.crc32c, keys, repeat(seed))))
+    if not found <= residues:
+        raise Broken("some of its rows fail their checksum")
+
+
+def _finish(environment: lmdb.Environment, arrived: dict[bytes, int], expected: dict[bytes, int]) -> None:
+    """Databases without an item are made; all is synced."""
+    with environment.begin(write=True) as transaction:
+        for name in expected:
+            environment.open_db(name, txn=transaction)
+    if arrived != {name: count for name, count in expected.items() if count}:
+        raise Broken(f"{expected} items should be in it, {arrived} arrived")
+    environment.sync(True)
+    environment.close()
+
+
+def _read(stdin: BinaryIO) -> Frame:
+    head = stdin.read(LENGTH_BYTES)
+    length = int.from_bytes(head, "big")
+    if length > FRAME_MAX:
+        raise Broken("the length of a frame is broken")
+    body = stdin.read(length)
+    if len(head) + len(body) < LENGTH_BYTES + length:
+        raise Broken("its end is missing")
+    try:
+        frame: Frame = FRAMES.decode(body)
+        return frame
+    except msgspec.MsgspecError as error:
+        raise Broken(f"a frame cannot be read: {error}") from error
+
+
+def _room(environment: lmdb.Environment, items: list[Item]) -> None:
+    """Before each transaction, so that none ends for want of it. Pages are at worst half full."""
+    used = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
+    wanted = used + 4 * _size(items) + ROOM_BYTES // 2
+    if wanted > environment.info()["map_size"]:
+        environment.set_mapsize(2 * wanted)
+
+
+def main(told: str) -> None:
+    os.nice(NICE)
+    gc.disable()  # items make no circles
+    try:
+        work = msgspec.json.decode(told, type=Work)
+        {"send": send, "receive": receive}[work.verb](work)
+    except Broken as error:
+        sys.exit(f"{DAMAGE} {error}")
+    except lmdb.Error as error:
+        sys.exit(f"{_code(error)} {error}")
+    except OSError as error:
+        sys.exit(f"{error.errno or DAMAGE} {error}")
+
+
+def _code(error: lmdb.Error) -> int:
+    """LMDB's own errors have negative numbers, or none."""
+    return max(getattr(error, "code", 0) or 0, DAMAGE)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,340 @@
+"""A role's directory on a real disk: LMDB environments that are made, found, given up and removed durably.
+
+    <root>/instance  lock  FAILED       whose it is, and whether it is believed (storage/directories/instance.py)
+    <root>/<path>/data.mdb  lock.mdb    an environment
+    <root>/data/<name> -> <data dir>    a link, when several data directories share the tablets
+
+Environments under `data/` go to the data directory that holds the fewest; the link remembers where. A data directory may be
+lost alone (storage/lmdb/data_dirs.py); a failure anywhere else is the end of the whole disk. The lifetime
+of an environment is made of single renames: made beside (`.new`) and committed with an identity record before it
+gets its name, renamed away (`.removed`) before it is deleted; a start finishes or undoes what was interrupted.
+
+This module and its neighbours are where threads live: a writer for each environment in `hot`; and on each disk, so that one
+that hangs holds up nobody else, two for the other environments, two for `run`, one that measures. The owner of a disk shares
+its interpreter with those threads, so the disk shortens the interpreter's switch interval: a writer that comes back from a sync
+waits that long for a busy event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ebla.storage.directories.instance import (
+    BESIDE,
+    FAILED,
+    INSTANCE,
+    LOCK,
+    REMOVED,
+    InstanceDirectory,
+)
+from ebla.storage.environment import QUARANTINE, Instance, SetAside
+from ebla.storage.errors import DiskFailed, DiskFull, InvalidArgument, StorageError
+from ebla.storage.lmdb import pages
+from ebla.storage.lmdb.commit import for_want_of_space
+from ebla.storage.lmdb.data_dirs import DataDisks
+from ebla.storage.lmdb.environment import LmdbEnvironment
+from ebla.storage.lmdb.files import EnvironmentFiles, directory_bytes
+from ebla.storage.lmdb.stream import LmdbReceiver
+from ebla.storage.outside import HostFiles
+from ebla.storage.space import Ballast, DiskSpace, space_of
+
+T = TypeVar("T")
+
+HOT = ("wals/shared",)
+GROWTH_GRACE_S = 5.0
+MARK_S_MAX = 5.0  # a disk that does not even take its mark within this time is left as it is
+SWITCH_INTERVAL_S = 0.0005  # Python's 5 ms made a 0.2 ms commit take 10 ms beside a busy loop
+MEASURE_S_MAX = 1.0  # a disk that takes longer is told of as it was
+
+
+class Threads:
+    """Of one disk. None of them is there before it is needed."""
+
+    def __init__(self) -> None:
+        self.commits = ThreadPoolExecutor(2, "ebla-commit")
+        self.work = ThreadPoolExecutor(2, "ebla-work")
+        self.measures = ThreadPoolExecutor(1, "ebla-measure")
+
+    def end(self) -> None:
+        for each in (self.commits, self.work, self.measures):
+            each.shutdown()
+
+
+class LmdbDisk:
+    """See the module. Belongs to the event loop that runs when `open_instance` is called."""
+
+    def __init__(
+        self,
+        root: Path,
+        data_dirs: Sequence[Path] = (),
+        *,
+        hot: Collection[str] = HOT,
+        growth_grace_s: float = GROWTH_GRACE_S,
+        on_failed: Callable[[DiskFailed], None] | None = None,
+        sets_aside: bool = False,
+        ballast_bytes: int = 0,
+    ) -> None:
+        """`sets_aside`: what was given up is replaced by a new directory at the start (storage/directories/instance.py). `ballast_bytes`:
+        kept free for a start on a full disk (storage/space.py)."""
+        self.root = Path(root).absolute()
+        self.outside = HostFiles()
+        self.growth_grace_s = growth_grace_s
+        places = [Path(path).absolute() for path in data_dirs]
+        self._directory = InstanceDirectory(self.root, places, sets_aside=sets_aside)
+        self._hot = frozenset(hot)
+        self._on_failed = on_failed
+        self._instance: Instance | None = None
+        self.failed: DiskFailed | None = None
+        self._marked = threading.Event()  # what `failed` says is on disk, as far as it can be
+        self._environments: dict[str, LmdbEnvironment] = {}
+        self._opening: dict[str, None] = {}
+        self._receivers: dict[str, LmdbReceiver] = {}
+        self._ballast = Ballast(self.root, ballast_bytes)
+        self._threads: dict[str, Threads] = {}  # by the directory of their disk
+        self._measuring: dict[tuple[str, str], asyncio.Future[Any]] = {}  # by kind and disk
+        self._measured: dict[tuple[str, str], Any] = {}
+
+    async def open_instance(self, new_uuid: str) -> Instance:
+        assert self._instance is None, "an instance is opened once"
+        sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL_S))
+        pages.keep_small_allocations()
+        self._loop = asyncio.get_running_loop()
+        self._instance = await self.beside(self._open_directory, new_uuid)
+        self._data_disks = DataDisks(self, self._directory)
+        self._files = EnvironmentFiles(self.root, self._data_disks, self._instance.uuid)
+        return self._instance
+
+    def _open_directory(self, new_uuid: str) -> Instance:
+        if (self.root / INSTANCE).exists():
+            self._ballast.trim()
+        instance = self._directory.open(new_uuid)
+        self._ballast.trim()
+        return instance
+
+    async def raise_seqno(self, by: int) -> int:
+        self.check()
+        return await self.beside(self._directory.raise_seqno, by)
+
+    async def give_up(self, reason: str) -> bool:
+        self.check()
+        return await self.beside(self._directory.give_up, reason)
+
+    async def open_environment(
+        self, path: str, databases: Sequence[str], *, create: bool, map_bytes: int = 1 << 30
+    ) -> LmdbEnvironment:
+        self._check_free(path)
+        threads = self._threads_at(self._files.target_place(path))
+        self._opening[path] = None
+        try:
+            opened, handles, roots = await self.beside(
+                partial(self._files.open, path, tuple(databases), create=create, map_bytes=map_bytes),
+                thread=threads.commits,
+            )
+        finally:
+            del self._opening[path]
+        environment = self._environments[path] = LmdbEnvironment(
+            path,
+            opened,
+            handles,
+            roots,
+            self._data_disks.of(self.root / path) or self,
+            own_thread=path in self._hot,
+            commits=threads.commits,
+            work=threads.work,
+        )
+        return environment
+
+    async def receive(self, path: str, sealed: Mapping[str, int] | None = None) -> LmdbReceiver:
+        self._check_free(path)
+        if self._files.exists(path):
+            raise StorageError(f"environment {path} is there; remove it before it is received", path=path)
+        receiver = self._receivers[path] = LmdbReceiver(path, sealed or {}, self._files, self)
+        await receiver.begin()
+        return receiver
+
+    def exists(self, path: str) -> bool:
+        self.check()
+        check_path(path)
+        return self._files.exists(path)
+
+    def directories(self, path: str) -> list[str]:
+        self.check()
+        check_path(path)
+        return self._files.directories(path)
+
+    def list(self, path: str) -> list[str]:
+        self.check()
+        check_path(path)
+        return self._files.list(path)
+
+    async def remove(self, path: str) -> None:
+        self.check()
+        check_path(path)
+        self._check_closed(path, "removing")
+        await self.beside(self._files.remove, path, thread=self._threads_of(path).commits)
+
+    async def move(self, path: str, to: str) -> None:
+        self.check()
+        check_move(path, to)
+        for each in (path, to):
+            self._check_closed(each, "moving")
+        await self.beside(self._files.move, path, to, thread=self._threads_of(path).commits)
+
+    def size_bytes(self, path: str = "") -> int:
+        """Bytes that the files occupy on the disks."""
+        self.check()
+        if path:
+            check_path(path)
+            return self._files.size_bytes(path)
+        return sum(map(directory_bytes, self._directories()))
+
+    def place_of(self, path: str) -> str:
+        self.check()
+        return str(self._files.place(path))
+
+    async def space(self) -> tuple[DiskSpace, ...]:
+        found = await self._measure("space", lambda place: partial(self._space, place))
+        for each in found:
+            self._files.free_bytes[each.path] = each.free_bytes
+        return found
+
+    def _space(self, place: Path) -> DiskSpace:
+        if place == self.root:
+            self._ballast.trim()
+        return space_of(place)
+
+    async def used_bytes(self) -> int:
+        return sum(await self._measure("used", lambda place: partial(directory_bytes, place)))
+
+    async def _measure(self, what: str, how: Callable[[Path], Callable[[], T]]) -> tuple[T, ...]:
+        """Of every disk that works, beside the loop. One that does not answer is not asked again meanwhile, and counts as it
+        did before."""
+        self.check()
+        keys = [(what, str(place)) for place in self._directories()]
+        for key, place in zip(keys, self._directories(), strict=True):
+            if key not in self._measuring:
+                thread = self._threads_at(place).measures
+                self._measuring[key] = self._loop.run_in_executor(thread, how(place))
+        await asyncio.wait([self._measuring[key] for key in keys], timeout=MEASURE_S_MAX)
+        for key in keys:
+            future = self._measuring.get(key)
+            if future is not None and future.done():
+                del self._measuring[key]
+                if future.exception() is None:
+                    self._measured[key] = future.result()
+        return tuple(self._measured[key] for key in keys if key in self._measured)
+
+    def _directories(self) -> tuple[Path, ...]:
+        """The role's, and those of its data disks that are not lost."""
+        lost = self._directory.lost
+        return (self.root, *(each for each in self._directory.known_data_dirs() if each not in lost))
+
+    def set_aside(self) -> SetAside | None:
+        return self._directory.set_aside()
+
+    def lost_data_dirs(self) -> dict[str, str]:
+        return {str(path): why for path, why in self._directory.lost.items()}
+
+    def takes_data(self) -> bool:
+        return not self._data_disks.all_lost
+
+    async def close(self) -> None:
+        """Also the way to let go of a failed disk: what was acknowledged stays, nothing else is written."""
+        for environment in list(self._environments.values()):
+            await environment.close()
+        for receiver in list(self._receivers.values()):
+            await receiver.abort()
+        self._instance = None
+        await asyncio.get_running_loop().run_in_executor(None, self._end_threads)
+        self._directory.close()
+
+    def check(self) -> None:
+        """Whoever learns that the disk failed may end the process, so nobody does before the next one would find out."""
+        if self.failed is not None:
+            self._marked.wait(MARK_S_MAX)
+            raise DiskFailed(self.failed.message, path=self.failed.path)
+        if self._instance is None:
+            raise StorageError(f"{self.root} is not open: call open_instance first, and not after close")
+
+    def poison(self, error: DiskFailed) -> DiskFailed:
+        """From any thread: nothing on this disk is believed any more. The first reason stands."""
+        if self.failed is not None:
+            self._marked.wait(MARK_S_MAX)
+        else:
+            self.failed = error
+            try:
+                self._directory.mark_failed(error.message)
+            finally:
+                self._marked.set()
+            if self._on_failed is not None and not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self._on_failed, error)
+        return error
+
+    def _check_free(self, path: str) -> None:
+        self.check()
+        check_path(path)
+        if path in self._environments or path in self._opening or path in self._receivers:
+            raise StorageError(f"environment {path} is open already", path=path)
+
+    def _check_closed(self, path: str, act: str) -> None:
+        if path in self._environments or path in self._opening or path in self._receivers:
+            raise StorageError(f"environment {path} is open; close it before {act} it", path=path)
+
+    def forget_receiver(self, receiver: LmdbReceiver) -> None:
+        self._receivers.pop(receiver.path, None)
+
+    def forget(self, path: str) -> None:
+        self._environments.pop(path, None)
+
+    async def beside(self, work: Callable[..., T], *arguments: object, thread: Executor | None = None) -> T:
+        """Do file work on a thread; what the operating system refuses is one of our errors."""
+        try:
+            executor = thread or self._threads_at(self.root).commits
+            return await self._loop.run_in_executor(executor, work, *arguments)
+        except DiskFailed as error:
+            if self._instance is not None:
+                self.poison(error)
+            raise
+        except OSError as error:
+            if for_want_of_space(error.errno, self.root):
+                raise DiskFull(f"no space left under {self.root}: {error}; free space") from error
+            failed = DiskFailed(f"cannot use {self.root}: {error}", path=str(self.root))
+            if self._instance is not None:
+                self.poison(failed)
+            raise failed from error
+
+    def _threads_of(self, path: str) -> Threads:
+        return self._threads_at(self._files.place(path))
+
+    def _threads_at(self, place: Path) -> Threads:
+        return self._threads.setdefault(str(place), Threads())
+
+    def _end_threads(self) -> None:
+        for threads in self._threads.values():
+            threads.end()
+
+
+def check_path(path: str) -> None:
+    parts = path.split("/")
+    if (
+        any(part in ("", ".", "..") or part.endswith((BESIDE, REMOVED)) for part in parts)
+        or parts[0] in (INSTANCE, LOCK, FAILED)
+        or os.sep != "/"
+    ):
+        raise InvalidArgument(f"{path!r} does not name an environment: use plain parts divided by /")
+
+
+def check_move(path: str, to: str) -> None:
+    """Only there is an environment believed under another name than its own."""
+    check_path(path)
+    check_path(to)
+    if not to.startswith(f"{QUARANTINE}/") or path.startswith(f"{QUARANTINE}/"):
+        raise InvalidArgument(f"{path} cannot become {to}: environments are moved to {QUARANTINE}/ only")

@@ -1,0 +1,408 @@
+"""The files of LMDB environments: made, opened, listed and removed so that no power cut leaves half of one.
+
+An environment that has its name was committed and synced under that name, with an identity record inside. One that
+is missing, truncated, unreadable or somebody else's is therefore Damaged, never new. Everything here blocks.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
+
+import lmdb
+import msgspec
+
+from ebla.storage.directories.instance import (
+    BESIDE,
+    FORMAT,
+    REMOVED,
+    clear_empty,
+    make_directory,
+    remove_tree,
+    sync_path,
+)
+from ebla.storage.environment import QUARANTINE
+from ebla.storage.errors import Damaged, DataDiskFailed, DiskFailed, DiskFull, InvalidArgument, StorageError
+from ebla.storage.lmdb import structure
+from ebla.storage.lmdb.commit import for_want_of_space
+from ebla.storage.lmdb.data_dirs import DataDisks
+from ebla.storage.lmdb.reads import DAMAGE, SPARE_READS, Database
+from ebla.storage.lmdb.roots import Roots
+from ebla.storage.space import LOW_BYTES, extend
+
+DATA_FILE, LOCK_FILE = "data.mdb", "lock.mdb"
+READERS_MAX = 510
+LOCK_BYTES = 64 * (READERS_MAX + 2)  # LMDB: a cache line for each reader, and what the others share
+DATABASES_MAX = 32
+RESERVED_MAX = 8  # ours, and those of versions to come
+ROOM_BYTES = 1 << 20  # for the one record that is changed in what was received
+IDENTITY_DATABASE, IDENTITY_KEY = b"~ebla", b"identity"
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """What an environment says about itself, and which databases it must have."""
+
+    format: int
+    instance: str
+    path: str
+    databases: tuple[str, ...]
+
+
+class EnvironmentFiles:
+    """The environments of one role directory; `uuid` is its instance's."""
+
+    def __init__(self, root: Path, disks: DataDisks, uuid: str) -> None:
+        self.root = root
+        self.disks = disks
+        self.uuid = uuid
+        self.free_bytes: dict[str, int] = {}  # of data directories, when they were last measured
+
+    def open(
+        self, path: str, databases: Sequence[str], *, create: bool, map_bytes: int
+    ) -> tuple[lmdb.Environment, dict[str, Database], Roots]:
+        if len(databases) > DATABASES_MAX - RESERVED_MAX:
+            raise InvalidArgument(
+                f"{path} may have {DATABASES_MAX - RESERVED_MAX} databases, not {len(databases)}"
+            )
+        if not os.path.lexists(self.root / path):
+            if not create:
+                raise Damaged(f"environment {path} must exist and does not; restore it", path=path)
+            try:
+                self._create(path, databases, map_bytes)
+            except (lmdb.Error, OSError) as error:
+                raise create_error(path, self.root, error) from error
+        disk = self.disks.of(self.root / path)
+        if disk is not None:
+            disk.check()
+        try:
+            return self._open(path, databases, map_bytes)
+        except (lmdb.Error, OSError, msgspec.MsgspecError) as error:
+            raise _open_error(path, self.root / path, error) from error
+
+    def exists(self, path: str) -> bool:
+        return _is_environment(self.root / path)
+
+    def directories(self, path: str) -> list[str]:
+        directory = self.root / path
+        inside = os.listdir(directory) if directory.is_dir() else []
+        return sorted(name for name in inside if self.list(f"{path}/{name}"))
+
+    def list(self, path: str) -> list[str]:
+        directory = self.root / path
+        if not directory.is_dir():
+            return []
+        return sorted(name for name in os.listdir(directory) if _is_environment(directory / name))
+
+    def remove(self, path: str) -> None:
+        place = self.root / path
+        if os.path.lexists(place):
+            away = place.with_name(place.name + REMOVED)
+            os.rename(place, away)
+            sync_path(place.parent)
+            self._remove_tree(away)
+        if path.startswith(f"{QUARANTINE}/"):
+            for directory in (self.root, *self.disks.there()):
+                with suppress(DataDiskFailed), self.disks.touching(directory / QUARANTINE):
+                    clear_empty(directory / QUARANTINE)
+
+    def move(self, path: str, to: str) -> None:
+        place, moved = self.root / path, self.root / to
+        if os.path.lexists(moved) and os.path.lexists(place) and not _is_half_moved(place, moved, to):
+            raise StorageError(f"{path} and {to} are both there; purge one of them", path=path)
+        if place.is_symlink():
+            self._move_target(place, moved, to)
+        elif place.exists():
+            _rename(place, moved)
+        elif not os.path.lexists(moved):
+            raise Damaged(f"environment {path} must exist and does not; restore it", path=path)
+        for each in (
+            moved.parent,
+            place.parent,
+        ):  # also when it was done: who did it may not have come so far
+            if each.is_dir():
+                sync_path(each)
+
+    def size_bytes(self, path: str) -> int:
+        return sum(map(directory_bytes, _behind_links(self.root / path)))
+
+    def _remove_tree(self, place: Path) -> None:
+        """Also a link to a disk that is lost, or turns out to be: then the files there stay as they are."""
+        with suppress(DataDiskFailed), self.disks.touching(place) as there:
+            if there:
+                remove_tree(place)
+        if os.path.lexists(place):
+            place.unlink()
+            sync_path(place.parent)
+
+    def _move_target(self, place: Path, moved: Path, to: str) -> None:
+        """The data first, then the new link, and the old link last: the old name leads to its own data or to nothing."""
+        target, target_moved = _targets(place, to)
+        with suppress(DataDiskFailed), self.disks.touching(place) as there:
+            if there and target.exists():
+                _rename(target, target_moved)
+            for each in (target_moved.parent, target.parent):
+                if there and each.is_dir():
+                    sync_path(each)
+        make_directory(moved.parent)
+        _link(moved, target_moved)
+        place.unlink()
+
+    def begin(self, path: str) -> Path:
+        """The empty directory in which an environment is made that is not there yet."""
+        place = self.root / path
+        target = self.target_place(path) / path
+        make_directory(place.parent)
+        with self.disks.touching(target):
+            make_directory(target.parent)
+            if target != place and target.exists():
+                remove_tree(
+                    target
+                )  # nothing leads there: half made, or of an earlier one, on a disk that was lost then
+            beside = target.with_name(target.name + BESIDE)
+            if os.path.lexists(beside):
+                remove_tree(beside)
+            beside.mkdir()
+        return beside
+
+    def finish(self, path: str, beside: Path) -> None:
+        """What was made, and committed, is sealed and gets its name."""
+        place, target = self.root / path, beside.with_name(beside.name.removesuffix(BESIDE))
+        with self.disks.touching(target):
+            with closing(Roots(beside / DATA_FILE, path)) as roots:
+                roots.seal_new()
+            sync_path(beside / DATA_FILE)
+            sync_path(beside)
+            os.rename(beside, target)
+            sync_path(target.parent)
+        if target != place:
+            _link(place, target)
+
+    def _create(self, path: str, databases: Sequence[str], map_bytes: int) -> None:
+        beside = self.begin(path)
+        with self.disks.touching(beside):
+            made = map_environment(beside, map_bytes, synced=False)  # `finish` syncs it, before it has a name
+            try:
+                with made.begin(write=True) as transaction:
+                    identity = made.open_db(IDENTITY_DATABASE, txn=transaction)
+                    for name in databases:
+                        made.open_db(name.encode(), txn=transaction)
+                    record = Identity(FORMAT, self.uuid, path, tuple(databases))
+                    transaction.put(IDENTITY_KEY, msgspec.json.encode(record), db=identity)
+            finally:
+                made.close()
+        self.finish(path, beside)
+
+    def adopt(self, path: str, beside: Path, databases: Sequence[str]) -> None:
+        """What was received becomes ours, synced. Raises Damaged unless it is all of an environment that had this path."""
+        with self.disks.touching(beside):
+            try:
+                self._rename_inside(path, beside, databases)
+            except (*DAMAGE, msgspec.MsgspecError) as error:
+                raise Damaged(f"environment {path} arrived unreadable: {error}", path=path) from error
+
+    def _rename_inside(self, path: str, beside: Path, databases: Sequence[str]) -> None:
+        opened = map_environment(beside, (beside / DATA_FILE).stat().st_size + ROOM_BYTES)
+        try:
+            identity = opened.open_db(IDENTITY_DATABASE, create=False)
+            with opened.begin(write=True) as transaction:
+                record = transaction.get(IDENTITY_KEY, db=identity)
+                found = msgspec.json.decode(record or b"", type=Identity)
+                if found.path != path or not set(databases) <= set(found.databases):
+                    raise Damaged(
+                        f"{found.path} with {', '.join(found.databases)} arrived as {path}", path=path
+                    )
+                ours = msgspec.structs.replace(found, instance=self.uuid)
+                transaction.put(IDENTITY_KEY, msgspec.json.encode(ours), db=identity)
+        finally:
+            opened.close()
+
+    def _open(
+        self, path: str, databases: Sequence[str], map_bytes: int
+    ) -> tuple[lmdb.Environment, dict[str, Database], Roots]:
+        place = self.root / path
+        data = place / DATA_FILE
+        if not data.is_file() or data.stat().st_size == 0:
+            raise Damaged(f"environment {path} has lost its {DATA_FILE}; rebuild it from a peer", path=path)
+        with ExitStack() as undo:
+            roots = Roots(data, path)
+            undo.callback(roots.close)
+            unsealed = roots.check()  # before LMDB goes by what they say
+            if data.stat().st_size <= structure.BYTES_MAX:
+                structure.check(data.read_bytes(), path)
+            opened = map_environment(place, max(map_bytes, data.stat().st_size))
+            undo.callback(opened.close)
+            identity = self._identify(opened, path, data)
+            if unsealed is not None:
+                roots.seal(unsealed)
+            opened.reader_check()
+            handles = _databases(opened, identity, databases, roots)
+            undo.pop_all()
+        return opened, handles, roots
+
+    def _identify(self, opened: lmdb.Environment, path: str, data: Path) -> Identity:
+        """Before anything else is read, see that every page is there: one beyond the end would be a SIGBUS."""
+        _make_whole(data, opened.info()["last_pgno"] + 1, opened.stat()["psize"])
+        identity = opened.open_db(IDENTITY_DATABASE, create=False)
+        with opened.begin() as transaction:
+            record = transaction.get(IDENTITY_KEY, db=identity)
+        found = msgspec.json.decode(record or b"", type=Identity)
+        named_so = found.path == path or path.startswith(f"{QUARANTINE}/")
+        if found.instance != self.uuid or not named_so:
+            raise Damaged(
+                f"environment {path} is {found.path} of instance {found.instance}, not of {self.uuid}; "
+                "put it back where it belongs",
+                path=path,
+            )
+        return found
+
+    def place(self, path: str) -> Path:
+        """The data directory in which it lies; the role's own for what does not lie in one."""
+        disk = self.disks.of(self.root / path)
+        return self.root if disk is None else disk.path
+
+    def target_place(self, path: str) -> Path:
+        """The same of one that may be still to be made."""
+        spread = self.disks.any and path.startswith("data/") and not os.path.lexists(self.root / path)
+        return self._roomiest() if spread else self.place(path)
+
+    def _roomiest(self) -> Path:
+        """For a new environment: where there is space, the data directory that holds the fewest. No disk but the role's is
+        asked."""
+        held: dict[Path, int] = {}
+        with suppress(FileNotFoundError):
+            for entry in os.scandir(self.root / "data"):
+                if entry.is_symlink():
+                    place = Path(os.readlink(entry.path)).parent.parent
+                    held[place] = held.get(place, 0) + 1
+
+        def preference(place: Path) -> tuple[bool, int]:
+            return self.free_bytes.get(str(place), LOW_BYTES) < LOW_BYTES, held.get(place, 0)
+
+        return min(self.disks.sound(), key=preference)
+
+
+def _make_whole(data: Path, pages: int, page_bytes: int) -> None:
+    """Make the file as long as LMDB thinks it is. It may be short in good health (its last pages were used and
+    freed within one commit, or a write to a full disk was cut short), or because it was cut off: what is missing
+    then reads as zeros, which LMDB reports as corrupted. A page that is there in part counts as missing."""
+    size = data.stat().st_size
+    if size < pages * page_bytes:
+        os.truncate(data, size - size % page_bytes)
+        os.truncate(data, pages * page_bytes)
+
+
+def _databases(
+    opened: lmdb.Environment, identity: Identity, wanted: Sequence[str], roots: Roots
+) -> dict[str, Database]:
+    """Those that the identity names must be there: one that rot has hidden is not made anew."""
+    known = {name: opened.open_db(name.encode(), create=False) for name in identity.databases}
+    added = [name for name in wanted if name not in known]
+    if added:
+        with opened.begin(write=True) as transaction:
+            made = {name: opened.open_db(name.encode(), txn=transaction) for name in added}
+            named = msgspec.structs.replace(identity, databases=(*identity.databases, *added))
+            database = opened.open_db(IDENTITY_DATABASE, txn=transaction, create=False)
+            transaction.put(IDENTITY_KEY, msgspec.json.encode(named), db=database)
+            number = transaction.id()
+        roots.seal(number)
+        known |= made
+    return {name: known[name] for name in wanted}
+
+
+def map_environment(directory: Path, map_bytes: int, *, synced: bool = True) -> lmdb.Environment:
+    """With every sync, if there is anything to lose: `nosync` may break the tree at a power cut, `nometasync` loses the last
+    commit. LMDB writes its lock file, and no other, through a map."""
+    extend(directory / LOCK_FILE, LOCK_BYTES)
+    return lmdb.open(
+        str(directory),
+        map_size=map_bytes,
+        subdir=True,
+        meminit=False,
+        max_dbs=DATABASES_MAX,
+        max_readers=READERS_MAX,
+        max_spare_txns=SPARE_READS,
+        sync=synced,
+    )
+
+
+def create_error(path: str, place: Path, error: Exception) -> StorageError:
+    if for_want_of_space(_code(error), place):
+        return DiskFull(f"no space left to make {path}: {error}; nothing was changed: free space", path=path)
+    return DiskFailed(f"cannot make environment {path}: {error}", path=path)
+
+
+def _open_error(path: str, place: Path, error: Exception) -> StorageError:
+    if for_want_of_space(_code(error), place):
+        return DiskFull(f"no space left to open {path}: {error}; free space", path=path)
+    return Damaged(f"environment {path} is unreadable: {error}; rebuild it from a peer", path=path)
+
+
+def _code(error: Exception) -> int | None:
+    return error.code if isinstance(error, lmdb.Error) else getattr(error, "errno", None)
+
+
+def _is_environment(place: Path) -> bool:
+    """Also one whose files are lost; but not a directory that only leads to environments."""
+    if place.name.endswith((BESIDE, REMOVED)):
+        return False
+    if place.is_symlink():
+        return True
+    return place.is_dir() and not any(entry.is_dir() or entry.is_symlink() for entry in os.scandir(place))
+
+
+def _is_half_moved(place: Path, moved: Path, to: str) -> bool:
+    """Whether both names are there because a move was interrupted: the old one leads to nothing any more."""
+    if not (place.is_symlink() and moved.is_symlink()) or place.exists():
+        return False
+    return Path(os.readlink(moved)) == _targets(place, to)[1]
+
+
+def _targets(place: Path, to: str) -> tuple[Path, Path]:
+    """Where a link leads, <data dir>/data/<name>, and where `to` is on the same data directory."""
+    target = Path(os.readlink(place))
+    return target, target.parent.parent / to
+
+
+def _rename(place: Path, moved: Path) -> None:
+    make_directory(moved.parent)
+    try:
+        os.rename(place, moved)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        raise StorageError(
+            f"{place} and {moved} are on two file systems; give tablets another one with data_dirs, not a mount",
+            path=str(place),
+        ) from error
+
+
+def _link(place: Path, target: Path) -> None:
+    beside = place.with_name(place.name + BESIDE)
+    if os.path.lexists(beside):
+        beside.unlink()
+    beside.symlink_to(target)
+    os.rename(beside, place)
+    sync_path(place.parent)
+
+
+def _behind_links(place: Path) -> list[Path]:
+    """The place itself, or where it and what lies in it lead to."""
+    if place.is_symlink():
+        return [Path(os.readlink(place))]
+    inside = [Path(entry.path) for entry in os.scandir(place)] if place.is_dir() else []
+    return [place, *(Path(os.readlink(each)) for each in inside if each.is_symlink())]
+
+
+def directory_bytes(directory: Path) -> int:
+    """What the files under it occupy; links are counted where they point, by whoever owns that."""
+    total = 0
+    for at, _, names in os.walk(directory):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(at, name)).st_blocks * 512
+            except OSError:
+                continue  # removed meanwhile, or on a disk that is failing: others find that out
+    return total

@@ -1,0 +1,286 @@
+"""Conditions on rows as immutable values: what `col("origin") == "JFK"` and & | ~ make.
+
+Only the tree and the user's verbs are here; ebla.storage.predicates.expressions binds, evaluates and sends it. Values keep their type on
+the wire, so that 1, 1.0, True, "1" and Decimal("1") stay apart.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Iterable
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from itertools import islice
+from typing import Any, NoReturn
+
+import msgspec
+import numpy as np
+
+from ebla.storage.errors import InvalidArgument
+from ebla.storage.rows.python_values import shown
+
+ISIN_MAX = 10_000
+BITS_MAX = 1024  # of an int: more than any column holds
+DEPTH_MAX = 100  # of nested & | ~; a chain of one operator counts once
+_EPOCH = date(1970, 1, 1)
+_INT64 = range(-(1 << 63), 1 << 63)
+
+_KINDS: dict[str, type] = {
+    "bool": bool,
+    "int": int,
+    "bigint": str,
+    "float": float,
+    "str": str,
+    "bytes": bytes,
+    "decimal": str,
+    "date": int,
+    "datetime": str,
+    "instant_ns": int,
+    "local_ns": int,
+    "timestamp": int,
+}
+
+Relation = typing.Literal["==", "!=", "<", "<=", ">", ">="]
+
+
+class Value(msgspec.Struct, frozen=True, array_like=True):
+    """A typed value. `kind`: bool, int, bigint (as text), float, str, bytes, decimal (as text), date (days since
+    1970), datetime (ISO 8601), instant_ns and local_ns (nanoseconds since 1970, with and without a zone), or
+    timestamp (bound: the column's own units since 1970)."""
+
+    kind: str
+    data: Any
+
+    def __post_init__(self) -> None:
+        if type(self.data) is not _KINDS.get(self.kind):
+            raise ValueError(f"no value of kind {self.kind!r}: {self.data!r}")
+
+
+class Expression(msgspec.Struct, frozen=True, tag_field="is"):
+    """A condition on a row."""
+
+    def __and__(self, other: Expression) -> And:
+        return And(_parts(And, condition(self)) + _parts(And, condition(other)))
+
+    def __or__(self, other: Expression) -> Or:
+        return Or(_parts(Or, condition(self)) + _parts(Or, condition(other)))
+
+    def __invert__(self) -> Not:
+        return Not(condition(self))
+
+    def __rand__(self, other: Any) -> NoReturn:
+        _refuse_operand(other)
+
+    __ror__ = __rand__
+
+    def __bool__(self) -> NoReturn:
+        raise InvalidArgument(
+            "a condition on rows is neither true nor false by itself: join conditions with & | ~ (not and, or, not), "
+            'each in parentheses, and write ranges as two: (col("x") > 1) & (col("x") < 5)'
+        )
+
+
+class Comparison(Expression, frozen=True, tag="comparison"):
+    column: str
+    relation: Relation
+    value: Value
+
+
+class Membership(Expression, frozen=True, tag="isin"):
+    column: str
+    values: tuple[Value, ...]
+
+
+class Null(Expression, frozen=True, tag="null"):
+    column: str
+
+
+class And(Expression, frozen=True, tag="and"):
+    parts: tuple[Node, ...]
+
+
+class Or(Expression, frozen=True, tag="or"):
+    parts: tuple[Node, ...]
+
+
+class Not(Expression, frozen=True, tag="not"):
+    part: Node
+
+
+Node = Comparison | Membership | Null | And | Or | Not
+
+
+class Reference:
+    """A column, by name: comparing it makes a condition."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        if not isinstance(name, str):
+            raise InvalidArgument(f"a column is named by a str, not {shown(name)}")
+        self.name = name
+
+    def __eq__(self, value: object) -> Comparison:  # type: ignore[override]
+        return self._compare("==", value)
+
+    def __ne__(self, value: object) -> Comparison:  # type: ignore[override]
+        return self._compare("!=", value)
+
+    def __lt__(self, value: object) -> Comparison:
+        return self._compare("<", value)
+
+    def __le__(self, value: object) -> Comparison:
+        return self._compare("<=", value)
+
+    def __gt__(self, value: object) -> Comparison:
+        return self._compare(">", value)
+
+    def __ge__(self, value: object) -> Comparison:
+        return self._compare(">=", value)
+
+    def isin(self, values: Iterable[Any]) -> Membership:
+        if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+            raise InvalidArgument(
+                f"isin takes a list of values, such as [1, 2], not {shown(values)}", column=self.name
+            )
+        given = tuple(_value(value, self.name) for value in islice(values, ISIN_MAX + 1))
+        if len(given) > ISIN_MAX:
+            raise InvalidArgument(
+                f"isin takes up to {ISIN_MAX} values, not more; scan in several goes, or get the rows by key",
+                column=self.name,
+            )
+        return Membership(self.name, given)
+
+    def is_null(self) -> Null:
+        return Null(self.name)
+
+    def is_not_null(self) -> Not:
+        return Not(Null(self.name))
+
+    def _compare(self, relation: Relation, value: object) -> Comparison:
+        return Comparison(self.name, relation, _value(value, self.name))
+
+    def _refuse(self, *_: Any) -> NoReturn:
+        raise InvalidArgument(
+            f"column {self.name!r} alone is no condition: compare it, and put comparisons into parentheses, as in "
+            f'(col("{self.name}") == 1) & (col("b") == 2)',
+            column=self.name,
+        )
+
+    __bool__ = __and__ = __rand__ = __or__ = __ror__ = __invert__ = _refuse
+
+    def __repr__(self) -> str:
+        return f"col({self.name!r})"
+
+
+def col(name: str) -> Reference:
+    """The column `name`, to be compared: `col("origin") == "JFK"`."""
+    return Reference(name)
+
+
+# -- values --------------------------------------------------------------------------------------------------
+
+
+def _value(given: Any, column: str) -> Value:
+    if isinstance(given, (np.bool_, np.integer, np.floating)):
+        given = given.item()
+    if isinstance(given, bool):
+        return Value("bool", given)
+    if isinstance(given, int):
+        if given.bit_length() > BITS_MAX:
+            raise InvalidArgument(
+                f"column {column!r} cannot be compared with {shown(given)}: no column holds so large a number",
+                column=column,
+            )
+        return Value("int", int(given)) if given in _INT64 else Value("bigint", str(given))
+    if isinstance(given, float):
+        return Value("float", float(given))
+    if isinstance(given, str):
+        return Value("str", str(given))
+    if isinstance(given, (bytes, bytearray, memoryview)):
+        return Value("bytes", bytes(given))
+    if isinstance(given, Decimal):
+        return Value("decimal", str(given))
+    if isinstance(given, datetime) and type(given).__name__ != "NaTType":
+        return _time(given)
+    if isinstance(given, date) and not isinstance(given, datetime):
+        return Value("date", (given - _EPOCH).days)
+    if given is None:
+        raise InvalidArgument(
+            f"nothing equals null: ask col({column!r}).is_null() or .is_not_null()", column=column
+        )
+    if isinstance(given, Reference):
+        raise InvalidArgument(
+            f"columns {column!r} and {given.name!r} cannot be compared with each other, only with values",
+            column=column,
+        )
+    raise InvalidArgument(
+        f"column {column!r} cannot be compared with {shown(given)} ({type(given).__name__}); give a bool, int, float, "
+        "str, bytes, date, datetime or Decimal",
+        column=column,
+    )
+
+
+def _time(given: Any) -> Value:
+    if getattr(given, "nanosecond", 0):  # a pandas Timestamp, finer than ISO 8601 as Python reads it
+        return Value("local_ns" if given.tzinfo is None else "instant_ns", given.value)
+    return Value("datetime", given.isoformat())
+
+
+def python_value(value: Value) -> Any:
+    """What the user gave. (A bound timestamp is an int.)"""
+    data: Any = value.data
+    match value.kind:
+        case "bigint":
+            return int(data)
+        case "decimal":
+            return Decimal(data)
+        case "date":
+            return _EPOCH + timedelta(days=data)
+        case "datetime":
+            return datetime.fromisoformat(data)
+        case "instant_ns" | "local_ns":
+            import pandas  # slow to import, and only nanoseconds need it
+
+            return pandas.Timestamp(data, unit="ns", tz="UTC" if value.kind == "instant_ns" else None)
+    return data
+
+
+# -- operands ------------------------------------------------------------------------------------------------
+
+
+def condition(given: Any) -> Node:
+    """`given`, if it is a condition."""
+    if isinstance(given, Node):
+        return given
+    return _refuse_operand(given)
+
+
+def _parts(kind: type[And] | type[Or], node: Any) -> tuple[Node, ...]:
+    """A chain of one operator is kept flat."""
+    return node.parts if isinstance(node, kind) else (node,)
+
+
+def _refuse_operand(given: Any) -> NoReturn:
+    raise InvalidArgument(
+        f"{shown(given)} is no condition; make one with col(name), and put comparisons into parentheses around & | ~, as "
+        'in (col("a") == 1) & (col("b") == 2)'
+    )
+
+
+def check_depth(node: Node) -> None:
+    """Refuse conditions nested beyond DEPTH_MAX (walked without recursion)."""
+    level: list[Node] = [node]
+    for _ in range(DEPTH_MAX):
+        level = [part for each in level for part in inner(each)]
+        if not level:
+            return
+    raise InvalidArgument(
+        f"the condition nests deeper than {DEPTH_MAX}; simplify it, or use isin for long lists"
+    )
+
+
+def inner(node: Node) -> tuple[Node, ...]:
+    if isinstance(node, (And, Or)):
+        return node.parts
+    return (node.part,) if isinstance(node, Not) else ()

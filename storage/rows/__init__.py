@@ -1,0 +1,17 @@
+"""Rows and keys as bytes, a batch at a time or one by one.
+
+rows.py             Arrow batches to keys and values and back, with no Python code per row
+single.py           one row in plain Python: the same bytes
+patching.py         an update of a few rows in plain Python
+keys.py             primary keys as bytes whose order is the key's order
+header.py           the fixed-size end of every value
+checksum.py         the checksum that ends every row; a block is verified in one pass
+fixed.py            fixed-width columns
+ragged.py           variable-width columns
+scalars.py          one value at a time
+convert.py          rows as users have them, turned into one Arrow batch
+python_values.py    which Python values a column takes
+altered.py          what an alteration makes of a schema
+alteration.py       the last alteration, as every replica keeps it
+partition.py        which tablet a row is in, and which tablets a predicate needs
+"""

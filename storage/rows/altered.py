@@ -1,0 +1,155 @@
+"""What an alteration makes of a schema: columns are added, renamed and dropped; the key's are never dropped.
+
+Rows that are stored already are never rewritten. A row keeps the layout that it was written in, and says so
+(storage/rows/checksum.py); the schema knows every layout that there was, because a dropped column stays in it as a former one.
+A column is what its number says, not its name: a name that is used again belongs to another column, and no old value comes
+back under it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from ebla.storage.errors import InvalidArgument
+from ebla.storage.rows import convert
+from ebla.storage.schema import Column, FormerName, Hash, Partitioning, Range, TableSchema, require_within
+
+VERSIONS_MAX = 60_000  # a row has two bytes for the number of its layout
+COLUMNS_EVER_MAX = 600  # those that were dropped count: rows that hold them must be read
+NAMES_EVER_MAX = 100  # of one column
+
+replace = msgspec.structs.replace
+
+
+class AddColumn(msgspec.Struct, frozen=True, tag="add"):
+    """Rows that are there already, and new ones that do not say otherwise, have the column's default (null if none)."""
+
+    column: Column
+
+
+class RenameColumn(msgspec.Struct, frozen=True, tag="rename"):
+    name: str
+    to: str
+
+
+class DropColumn(msgspec.Struct, frozen=True, tag="drop"):
+    name: str
+
+
+Change = AddColumn | RenameColumn | DropColumn
+
+
+def altered(schema: TableSchema, changes: Sequence[Change]) -> TableSchema:
+    """The schema after all of the changes, in their order, one version later. Raises InvalidArgument, which names the
+    column."""
+    version = schema.version + 1
+    require_within(
+        "VERSIONS_MAX",
+        version,
+        VERSIONS_MAX,
+        f"the table was altered {schema.version} times; copy it into a new one",
+    )
+    made = replace(schema, columns=_numbered(schema), version=version)
+    for change in changes:
+        made = _CARRY_OUT[type(change)](made, change)
+    ever = len(made.columns) + len(made.former)
+    require_within(
+        "COLUMNS_EVER_MAX",
+        ever,
+        COLUMNS_EVER_MAX,
+        f"the table would have had {ever} columns by now, and {COLUMNS_EVER_MAX} are the limit, dropped ones included; copy "
+        "it into a new table",
+    )
+    made.validate()
+    for column in made.columns:
+        convert.defaults(column, 1)
+    return made
+
+
+def plain(schema: TableSchema) -> TableSchema:
+    """With nothing of an alteration: how a table begins."""
+    columns = tuple(
+        Column(c.name, c.type, c.nullable, c.unit, c.zone, c.precision, c.scale) for c in schema.columns
+    )
+    return TableSchema(columns, schema.key, schema.partitioning)
+
+
+def _numbered(schema: TableSchema) -> tuple[Column, ...]:
+    """A table that was never altered has no numbers: its columns' are their places."""
+    if all(column.id for column in schema.columns):
+        return schema.columns
+    return tuple(replace(column, id=place) for place, column in enumerate(schema.columns, 1))
+
+
+def _add(schema: TableSchema, change: AddColumn) -> TableSchema:
+    given = change.column
+    if any(column.name == given.name for column in schema.columns):
+        raise InvalidArgument(
+            f"there is a column {given.name!r} already; choose another name, or drop or rename that one first",
+            column=given.name,
+        )
+    if not given.nullable and given.default is None:
+        raise InvalidArgument(
+            f"column {given.name!r} may not be null, and the rows that are there have no value for it; give a default, or "
+            "make it nullable",
+            column=given.name,
+        )
+    number = 1 + max(column.id for column in (*schema.columns, *schema.former))
+    column = replace(given, id=number, since=schema.version, until=0, names=())
+    return replace(schema, columns=(*schema.columns, column))
+
+
+def _rename(schema: TableSchema, change: RenameColumn) -> TableSchema:
+    column = schema.column(change.name)
+    if change.to == change.name:
+        return schema
+    if any(other.name == change.to for other in schema.columns):
+        raise InvalidArgument(
+            f"there is a column {change.to!r} already; rename or drop that one first", column=change.to
+        )
+    renamed = replace(column, name=change.to)
+    if column.since < schema.version and not any(each.until == schema.version for each in column.names):
+        renamed = replace(renamed, names=(*column.names, FormerName(schema.version, column.name)))
+    told = f"column {change.name!r} was renamed {NAMES_EVER_MAX} times; keep this name"
+    require_within("NAMES_EVER_MAX", len(renamed.names), NAMES_EVER_MAX, told, change.name)
+
+    def new(name: str) -> str:
+        return change.to if name == change.name else name
+
+    return replace(
+        schema,
+        columns=tuple(renamed if each is column else each for each in schema.columns),
+        key=tuple(map(new, schema.key)),
+        partitioning=_with_names(schema.partitioning, new),
+    )
+
+
+def _with_names(partitioning: Partitioning, new: Callable[[str], str]) -> Partitioning:
+    hashed, ranged = partitioning.hash, partitioning.range
+    return Partitioning(
+        Hash(tuple(map(new, hashed.columns)), hashed.buckets) if hashed else None,
+        Range(tuple(map(new, ranged.columns)), ranged.splits) if ranged else None,
+    )
+
+
+def _drop(schema: TableSchema, change: DropColumn) -> TableSchema:
+    column = schema.column(change.name)
+    if column.name in schema.key:
+        raise InvalidArgument(
+            f"column {column.name!r} is part of the key, and rows are found by it; a key column can be renamed, not dropped",
+            column=column.name,
+        )
+    left = tuple(each for each in schema.columns if each is not column)
+    if column.since == schema.version:  # it was added just now: no row has it
+        return replace(schema, columns=left)
+    return replace(schema, columns=left, former=(*schema.former, replace(column, until=schema.version)))
+
+
+_CARRY_OUT: dict[type[Any], Callable[[TableSchema, Any], TableSchema]] = {
+    AddColumn: _add,
+    RenameColumn: _rename,
+    DropColumn: _drop,
+}

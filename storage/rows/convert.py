@@ -1,0 +1,321 @@
+"""Rows as users have them, turned into one Arrow batch of exactly a table's columns.
+
+Taken: a pa.Table or RecordBatch, a pandas DataFrame, a dict of columns, a list of dicts. Conversions lose nothing: an
+int that does not fit, a float with a fraction for an integer column, a time that is finer than the column's unit, a
+datetime without a zone for a column with one (or the other way round) are refused. Only a double for a float column
+is rounded. A missing nullable column is null. Every refusal is an InvalidArgument that names column, row and remedy.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from ebla.storage.errors import InvalidArgument
+from ebla.storage.rows import python_values
+from ebla.storage.rows.fixed import Fixed, nulls
+from ebla.storage.schema import Column
+
+_REFUSALS = (pa.ArrowException, ValueError, TypeError, OverflowError)
+
+
+class Columns:
+    """User rows seen as named columns: `names`, `rows` of them, and `get(name)`: an Arrow array or a list. `each`: rows
+    that are dicts, of which some may say nothing of a column that others have."""
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        rows: int,
+        get: Callable[[str], Any],
+        remedy: str,
+        each: Sequence[Mapping[str, Any]] | None = None,
+    ) -> None:
+        self.names, self.rows, self.get, self.remedy, self.each = list(names), rows, get, remedy, each
+
+
+def to_batch(rows: Any, columns: Sequence[Column], schema: pa.Schema) -> pa.RecordBatch:
+    """One record batch of `schema`, whose fields are those of `columns`."""
+    given = columns_of(rows)
+    _check_names(rows, given, {column.name for column in columns})
+    present = set(given.names)
+    arrays = []
+    for column in columns:
+        if column.name in present and column.default is not None and given.each is not None:
+            default = defaults(column, 1)[0].as_py()
+            array = to_array(column, [row.get(column.name, default) for row in given.each])
+        elif column.name in present:
+            array = to_array(column, given.get(column.name))
+        elif column.default is not None:
+            array = defaults(column, given.rows)
+        elif column.nullable or not given.rows:
+            array = pa.nulls(given.rows, column.arrow_type())
+        else:
+            raise InvalidArgument(
+                f"column {column.name!r} may not be null and is missing; {given.remedy}", column=column.name
+            )
+        if len(array) != given.rows:
+            raise InvalidArgument(
+                f"column {column.name!r} has {len(array)} values and the first column {given.rows}; "
+                "give all columns the same number",
+                column=column.name,
+            )
+        refuse_nulls(column, array)
+        arrays.append(array)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def pack_default(column: Column, value: Any) -> bytes | None:
+    """The value in the form in which a schema keeps it: text as bytes, all else as the slot of a row (storage/rows/fixed.py)."""
+    if value is None:
+        return None
+    array = to_array(column, [value])
+    if column.variable:
+        packed: bytes = array.cast(pa.binary())[0].as_py()
+        return packed
+    return Fixed(column).values(array).tobytes()
+
+
+def defaults(column: Column, rows: int) -> pa.Array:
+    """What rows have that say nothing of the column. Raises InvalidArgument if its default is none."""
+    kind, packed = column.arrow_type(), column.default
+    if packed is None:
+        return pa.nulls(rows, kind)
+    try:
+        if column.variable:
+            return pa.repeat(pa.scalar(packed, pa.binary()), rows).cast(kind)
+        fixed = Fixed(column)
+        return fixed.array(np.frombuffer(packed * rows, fixed.slot), None)
+    except (ValueError, pa.ArrowException) as error:
+        raise InvalidArgument(
+            f"column {column.name!r}: {packed[:40]!r} is no default of type {kind}", column=column.name
+        ) from error
+
+
+def refuse_nulls(column: Column, array: pa.Array) -> None:
+    if not column.nullable and array.null_count:
+        row = int(np.argmax(nulls(array)))
+        raise InvalidArgument(
+            f"column {column.name!r} may not be null, but row {row} has no value for it; give it one",
+            column=column.name,
+            row=row,
+        )
+
+
+def columns_of(rows: Any) -> Columns:
+    add = "add it to the rows"
+    if isinstance(rows, (pa.RecordBatch, pa.Table)):
+        return Columns(rows.schema.names, rows.num_rows, rows.column, add)
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and isinstance(rows, pandas.DataFrame):
+        if any(name is not None for name in rows.index.names):
+            add = f"add it (the index {list(rows.index.names)} is not a column: call reset_index() first)"
+        return Columns(list(rows.columns), len(rows), rows.__getitem__, add)
+    if isinstance(rows, Mapping):
+        for name, values in rows.items():
+            if isinstance(values, (str, bytes)) or not hasattr(values, "__len__"):
+                raise InvalidArgument(
+                    f"column {name!r} is not a list of values; for a single row give [{{...}}]",
+                    column=str(name),
+                )
+        count = len(next(iter(rows.values()))) if rows else 0
+        return Columns(list(rows), count, rows.__getitem__, add)
+    if isinstance(rows, Sequence) and not isinstance(rows, (str, bytes)):
+        if not all(issubclass(kind, Mapping) for kind in set(map(type, rows))):
+            place = next(place for place, row in enumerate(rows) if not isinstance(row, Mapping))
+            raise InvalidArgument(
+                f"row {place} is {type(rows[place]).__name__}; give rows as dicts of column to value",
+                row=place,
+            )
+        names = dict.fromkeys(chain.from_iterable(rows))
+        return Columns(list(names), len(rows), lambda name: [row.get(name) for row in rows], add, rows)
+    raise InvalidArgument(
+        f"rows are {type(rows).__name__}; give a pyarrow Table or RecordBatch, a pandas DataFrame, a dict of lists "
+        "or a list of dicts"
+    )
+
+
+def _check_names(rows: Any, given: Columns, known: set[str]) -> None:
+    if len(set(given.names)) != len(given.names):
+        twice = next(name for name in given.names if given.names.count(name) > 1)
+        raise InvalidArgument(
+            f"column {twice!r} appears twice in the rows; rename or drop one", column=str(twice)
+        )
+    unknown = [name for name in given.names if name not in known]
+    if not unknown:
+        return
+    row = None
+    if not isinstance(rows, Mapping) and isinstance(rows, Sequence):
+        row = next(place for place, each in enumerate(rows) if unknown[0] in each)
+    raise InvalidArgument(
+        f"there is no column {unknown[0]!r} here; drop it, the columns are {', '.join(sorted(known))}",
+        column=str(unknown[0]),
+        row=row,
+    )
+
+
+# -- one column ----------------------------------------------------------------------------------------------
+
+
+def to_array(column: Column, values: Any) -> pa.Array:
+    """The values as one array of the column's type, without loss. Nulls are not judged here."""
+    if isinstance(values, (pa.Array, pa.ChunkedArray)):
+        return _cast(column, values)
+    if isinstance(values, np.ndarray) and values.dtype == object:
+        values = values.tolist()
+    elif hasattr(values, "dtype"):
+        wild = python_values.wild_objects(values)
+        values = values if wild is None else wild
+    if not hasattr(values, "dtype"):
+        return _from_python(column, values if isinstance(values, list) else list(values))
+    try:
+        array = pa.array(values, from_pandas=not isinstance(values, np.ndarray))
+    except _REFUSALS as error:
+        raise InvalidArgument(
+            f"column {column.name!r}: {error}; give values of type {column.arrow_type()}", column=column.name
+        ) from error
+    return _cast(column, array)
+
+
+def raw(column: Column, value: Any) -> Any:
+    """One value in the form in which storage/rows/scalars.py keeps it: the exact, slow way."""
+    if value is None:
+        raise InvalidArgument(f"column {column.name!r} needs a value here; give it one", column=column.name)
+    return python_values.raws(column, to_array(column, [value]))[0]
+
+
+def _from_python(column: Column, values: list[Any]) -> pa.Array:
+    fits = python_values.fits(column)
+    wrong = {kind for kind in set(map(type, values)) if kind is not type(None) and not fits(kind)}
+    if wrong:
+        _refuse(column, values, next(place for place, value in enumerate(values) if type(value) in wrong))
+    if column.type == "timestamp":
+        misplaced = python_values.first_unfit_time(column, values)
+        if misplaced is not None:
+            _refuse(column, values, misplaced)
+    elif column.type == "decimal":
+        exact, misplaced = python_values.exact_decimals(column, values)
+        if misplaced is not None:
+            _refuse(column, values, misplaced)
+        values = exact
+    kind = python_values.exact_type(column)
+    try:
+        array = pa.array(values, kind)
+    except _REFUSALS as error:
+        bad = _first_bad(len(values), lambda start, stop: pa.array(values[start:stop], kind))
+        _refuse(column, values, bad, error)
+    return _cast(column, array, values)
+
+
+def _cast(column: Column, array: Any, given: list[Any] | None = None) -> pa.Array:
+    """`given`: the Python values that the array was made of, for messages."""
+    kind = column.arrow_type()
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+        if isinstance(array, pa.ChunkedArray):
+            raise InvalidArgument(
+                f"column {column.name!r} holds over 2 GiB in one call; send it in smaller batches",
+                column=column.name,
+            )
+    if pt.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if array.type != kind:
+        if not _related(column, array.type):
+            raise InvalidArgument(
+                f"column {column.name!r} holds {kind}, not {array.type}; {_remedy(column, array.type)}",
+                column=column.name,
+            )
+        try:
+            array = _exact_cast(array, kind)
+        except _REFUSALS as error:
+            bad = _first_bad(len(array), lambda start, stop: _exact_cast(array[start:stop], kind))
+            _refuse(column, array if given is None else given, bad, error)
+    if column.variable:
+        try:
+            array.validate(full=True)
+        except pa.ArrowInvalid as error:
+            bad = _first_bad(len(array), lambda start, stop: array[start:stop].validate(full=True))
+            raise InvalidArgument(
+                f"column {column.name!r}, row {bad}: {error}; strings must be UTF-8",
+                column=column.name,
+                row=bad,
+            ) from error
+    return array
+
+
+def _exact_cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pt.is_decimal(kind) and pt.is_integer(array.type):
+        array = array.cast(pa.decimal128(20, 0))
+    made = array.cast(kind)
+    if pt.is_float32(kind) and pt.is_float64(array.type) and len(array):
+        infinite = pc.and_(pc.is_inf(made), pc.invert(pc.is_inf(array)))
+        if pc.any(infinite).as_py():
+            raise InvalidArgument("the value is too large for a float")
+    return made
+
+
+def _related(column: Column, given: pa.DataType) -> bool:
+    """May values of type `given` be cast to the column's type, if each one fits?"""
+    kind = column.type
+    if pt.is_null(given):
+        return True
+    if kind.startswith("int"):
+        return bool(pt.is_integer(given) or pt.is_floating(given))
+    if kind in ("float", "double"):
+        return bool(pt.is_integer(given) or pt.is_floating(given))
+    if kind == "string":
+        return bool(pt.is_large_string(given) or pt.is_string_view(given))
+    if kind == "binary":
+        return bool(pt.is_large_binary(given) or pt.is_binary_view(given) or pt.is_fixed_size_binary(given))
+    if kind == "date":
+        return bool(pt.is_date(given))
+    if kind == "timestamp":
+        return bool(pt.is_timestamp(given) and (given.tz is None) == (column.zone is None))
+    if kind == "decimal":
+        return bool(pt.is_decimal(given) or pt.is_integer(given))
+    return False
+
+
+def _remedy(column: Column, given: pa.DataType) -> str:
+    if column.type == "timestamp" and pt.is_timestamp(given):
+        return "give times a zone" if column.zone else "give times without a zone"
+    return f"cast it to {column.arrow_type()} first"
+
+
+def _refuse(column: Column, values: Any, row: int, error: Exception | None = None) -> None:
+    reason = f" ({error})" if error else ""
+    raise InvalidArgument(
+        f"column {column.name!r}, row {row}: {_shown(values, row)} is not {python_values.expected(column)}{reason}; "
+        f"{python_values.remedy(column)}",
+        column=column.name,
+        row=row,
+    ) from error
+
+
+def _shown(values: Any, row: int) -> str:
+    if not isinstance(values, pa.Array):
+        return python_values.shown(values[row])
+    try:
+        return python_values.shown(values[row].as_py())
+    except python_values.UNREADABLE:  # Arrow holds what Python cannot
+        return f"a {values.type} that Python cannot express"
+
+
+def _first_bad(count: int, attempt: Callable[[int, int], Any]) -> int:
+    """The first of `count` rows on which `attempt(start, stop)` fails, given that it fails on all together."""
+    start, stop = 0, count
+    while stop - start > 1:
+        middle = (start + stop) // 2
+        try:
+            attempt(start, middle)
+            start = middle
+        except _REFUSALS:
+            stop = middle
+    return start

@@ -1,0 +1,239 @@
+"""One value at a time, in plain Python: what single-row reads and writes use instead of Arrow.
+
+A value has three forms. The *Python* value is what users give and get (equal to what Arrow's to_pylist gives). The
+*raw* value is an int (also for bool, dates, timestamps in the column's unit, unscaled decimals), a float, or bytes.
+The *slot* is what struct packs into a record's header. Values of exactly the expected type take a short path;
+anything else goes through storage/rows/convert.py, so that both paths take and refuse the same.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Context, Decimal, Inexact, InvalidOperation, Overflow
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from ebla.storage.errors import InvalidArgument
+from ebla.storage.rows import convert
+from ebla.storage.schema import Column, known_zone
+
+Convert = Callable[[Any], Any]
+
+_SLOTS = {
+    "int8": "b",
+    "int16": "h",
+    "int32": "i",
+    "int64": "q",
+    "float": "f",
+    "double": "d",
+    "bool": "B",
+    "date": "i",
+    "timestamp": "q",
+    "decimal": "16s",
+}
+_EPOCH_DAY = date(1970, 1, 1).toordinal()
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - columns without a zone hold times without one
+_EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
+_EXACT = Context(prec=120, traps=[Inexact, InvalidOperation, Overflow])
+
+
+class Scalar(NamedTuple):
+    """The conversions of one column. `to_slot` and `from_slot` are None where the raw value is the slot."""
+
+    to_raw: Convert
+    from_raw: Convert
+    format: str
+    to_slot: Convert | None = None
+    from_slot: Convert | None = None
+
+
+def scalar(column: Column) -> Scalar:
+    def slow(value: Any) -> Any:
+        return convert.raw(column, value)
+
+    kind = column.type
+    form = _SLOTS.get(kind, "")
+    if kind == "string":
+        return Scalar(_text(slow), bytes.decode, form)
+    if kind == "binary":
+        return Scalar(_exactly(bytes, slow), _same, form)
+    if kind == "bool":
+        return Scalar(_flag(slow), bool, form)
+    if kind == "date":
+        return Scalar(_day(slow), _from_day(column), form)
+    if kind == "timestamp":
+        return Scalar(_time(column, slow), _from_time(column), form)
+    if kind == "decimal":
+        return Scalar(_decimal(column, slow), _from_decimal(column), form, _to_16, _from_16)
+    if kind == "float":
+        return Scalar(_float32(slow), _same, form)
+    return Scalar(_exactly(float if kind == "double" else int, slow), _same, form)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _to_16(raw: int) -> bytes:
+    return raw.to_bytes(16, "little", signed=True)
+
+
+def _from_16(slot: bytes) -> int:
+    return int.from_bytes(slot, "little", signed=True)
+
+
+# -- Python to raw: an exact type, or the slow way ----------------------------------------------------------------
+
+
+def _exactly(kind: type, slow: Convert) -> Convert:
+    return lambda value: value if type(value) is kind else slow(value)
+
+
+def _flag(slow: Convert) -> Convert:
+    return lambda value: (1 if value else 0) if type(value) is bool else slow(value)
+
+
+def _float32(slow: Convert) -> Convert:
+    packed = struct.Struct("<f")
+
+    def to_raw(value: Any) -> Any:
+        try:
+            return packed.unpack(packed.pack(value))[0] if type(value) is float else slow(value)
+        except OverflowError:
+            return slow(value)
+
+    return to_raw
+
+
+def _text(slow: Convert) -> Convert:
+    def to_raw(value: Any) -> Any:
+        try:
+            return value.encode() if type(value) is str else slow(value)
+        except UnicodeEncodeError:
+            return slow(value)
+
+    return to_raw
+
+
+def _day(slow: Convert) -> Convert:
+    return lambda value: value.toordinal() - _EPOCH_DAY if type(value) is date else slow(value)
+
+
+def _time(column: Column, slow: Convert) -> Convert:
+    zoned = column.zone is not None
+    epoch = _EPOCH_UTC if zoned else _EPOCH
+    # whole column units in a second, microseconds in a column unit (ns: the reverse)
+    second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[str(column.unit)]
+    step = max(1, 10**6 // second)
+    multiple = max(1, second // 10**6)
+
+    def to_raw(value: Any) -> Any:
+        if type(value) is not datetime or (value.tzinfo is not None) != zoned:
+            return slow(value)
+        try:
+            since = value - epoch
+        except TypeError:  # its zone gives no offset
+            return slow(value)
+        micros = since.microseconds
+        if micros % step:
+            return slow(value)
+        return (since.days * 86400 + since.seconds) * second + micros // step * multiple
+
+    return to_raw
+
+
+def _decimal(column: Column, slow: Convert) -> Convert:
+    scale, limit = column.scale or 0, 10 ** (column.precision or 0)
+
+    def to_raw(value: Any) -> Any:
+        if type(value) is Decimal:
+            try:
+                scaled = value.scaleb(scale, _EXACT)
+                if scaled.adjusted() > 38:  # int() of a huge exponent would take for ever
+                    return slow(value)
+                raw = int(scaled)
+            except (ArithmeticError, ValueError):
+                return slow(value)
+            if raw == scaled and -limit < raw < limit:
+                return raw
+        return slow(value)
+
+    return to_raw
+
+
+# -- raw to Python ---------------------------------------------------------------------------------------------
+
+
+def _from_day(column: Column) -> Convert:
+    def from_raw(raw: int) -> date:
+        try:
+            return date.fromordinal(raw + _EPOCH_DAY)
+        except (OverflowError, ValueError) as error:
+            raise _beyond(column, raw) from error
+
+    return from_raw
+
+
+def _from_time(column: Column) -> Convert:
+    if column.zone and not known_zone(column.zone):
+        return _from_unknown_zone(column)
+    if column.unit == "ns":
+        return _from_nanoseconds(column)
+    epoch = _EPOCH_UTC if column.zone else _EPOCH
+    zone = pa.lib.string_to_tzinfo(column.zone) if column.zone else None
+    if zone is not None and (column.zone == "UTC" or isinstance(zone, timezone)):
+        epoch, zone = epoch.astimezone(zone), None  # its offset never changes: adding to the epoch is enough
+    seconds = 1 if column.unit == "s" else 0
+    micros = {"s": 0, "ms": 1000, "us": 1}[str(column.unit)]
+
+    def from_raw(raw: int) -> datetime:
+        try:
+            time: datetime = epoch + timedelta(0, raw * seconds, raw * micros)
+            return time.astimezone(zone) if zone else time
+        except (OverflowError, ValueError) as error:
+            raise _beyond(column, raw) from error
+
+    return from_raw
+
+
+def _from_unknown_zone(column: Column) -> Convert:
+    """Bytes and Arrow need no rules of the zone: whoever only stores, copies and scans rows can do without them."""
+
+    def from_raw(raw: int) -> Any:
+        raise InvalidArgument(
+            f"column {column.name!r} holds times of the zone {column.zone!r}, which is not known here; install tzdata, "
+            "or read it as Arrow",
+            column=column.name,
+        )
+
+    return from_raw
+
+
+def _from_nanoseconds(column: Column) -> Convert:
+    zone = pa.lib.string_to_tzinfo(column.zone) if column.zone else None
+
+    def from_raw(raw: int) -> Any:
+        import pandas  # only nanoseconds need it, and it is slow to import
+
+        try:
+            return pandas.Timestamp(raw, unit="ns", tz=zone)
+        except (OverflowError, ValueError) as error:
+            raise _beyond(column, raw) from error
+
+    return from_raw
+
+
+def _from_decimal(column: Column) -> Convert:
+    scale = column.scale or 0
+    return lambda raw: Decimal(raw).scaleb(-scale, _EXACT)
+
+
+def _beyond(column: Column, raw: int) -> InvalidArgument:
+    return InvalidArgument(
+        f"column {column.name!r} holds {raw} ({column.arrow_type()}), which Python's datetime cannot express; "
+        "read it as Arrow",
+        column=column.name,
+    )

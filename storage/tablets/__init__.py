@@ -1,0 +1,11 @@
+"""The rows of one replica.
+
+tablet_store.py    memtables over one environment, flushed with answers, position and alteration
+memtable.py        applied rows that are not yet flushed
+results.py         the answers of writes, so that a retry gets the first one
+scrub.py           a walk over all rows, to find damage
+local_reader.py    scan a replica's rows from another process of the host
+transfer.py        a chunk of a tablet on its way to another server, with its digest
+quarantine.py      data that was set aside when replicas were deleted or copied over
+restore.py         writes data in quarantine out as Parquet
+"""

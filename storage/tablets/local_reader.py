@@ -1,0 +1,151 @@
+"""Scan a tablet's flushed rows in place, from another process on the same host, at the speed of memory.
+
+    one moment   everything that one scan yields is of one pinned snapshot, whatever the owner writes meanwhile
+    fresh        the snapshot reflects at least the log index that was asked for, else it is refused as Stale
+    verified     every row has passed its checksum before it is yielded; a bad one is Corruption
+
+The roots of the file are believed (storage/lmdb/roots.py): their seals follow them, so a reader beside the owner would race
+with it. The owner looks at them when it starts and before it commits.
+
+The owner (the tablet server) is asked first to flush up to an index; client/local_scan.py does that. Pages of a
+snapshot are not reused while it is open, so a scan is ended when its iterator is closed or used up.
+"""
+
+from __future__ import annotations
+
+import os
+import threading  # noqa: TID251 - readers may be threads, of whatever process
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+
+from ebla.storage.directories.records import unseal
+from ebla.storage.errors import StorageError
+from ebla.storage.lmdb.neighbours import require_edges, require_order
+from ebla.storage.lmdb.reader import LmdbReader
+from ebla.storage.lmdb.reads import LmdbSnapshot
+from ebla.storage.logs.entries import Position
+from ebla.storage.rows import alteration
+from ebla.storage.rows.checksum import seed
+from ebla.storage.rows.rows import RowCodec
+from ebla.storage.schema import TableSchema
+from ebla.storage.tablets.tablet_store import ALTERATION, META, POSITION, ROWS
+
+BLOCK_ROWS = 4096  # what decoding makes of them stays in the cache of a core
+BLOCK_BYTES = 2_000_000
+
+
+class Stale(StorageError):
+    """What is on the disk is older than the index that was asked for: its owner has not flushed so far. Or it is newer than
+    the schema that was given."""
+
+    retriable = True
+
+
+def scan(
+    directory: Path,
+    tablet: str,
+    schema: TableSchema,
+    *,
+    index: int = 0,
+    columns: Sequence[str] | None = None,
+    start: bytes = b"",
+    stop: bytes | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The rows with start <= encoded key < stop, by key, as batches of `columns` (all if None).
+
+    `directory` is the tablet's environment. Raises Damaged if there is none, Stale, Corruption.
+    """
+    codec, begin = RowCodec(schema), seed(tablet)
+    with _shared(directory) as reader:
+        snapshot = reader.snapshot()
+        try:
+            _require(snapshot, directory, index)
+            _require_known(snapshot, directory, schema)
+            for joined in _blocks(snapshot, start, stop, begin, str(directory)):
+                yield codec.decode(joined, begin, columns, str(directory))
+        finally:
+            snapshot.close()
+
+
+def position(directory: Path) -> Position:
+    """The position in the tablet's history that its flushed rows reflect."""
+    with _shared(directory) as reader:
+        snapshot = reader.snapshot()
+        try:
+            return _position(snapshot, directory)
+        finally:
+            snapshot.close()
+
+
+# -- helpers -------------------------------------------------------------------------------------------------
+
+
+def _require(snapshot: LmdbSnapshot, directory: Path, wanted: int) -> None:
+    found = _position(snapshot, directory).index
+    if found < wanted:
+        raise Stale(
+            f"the rows in {directory} are as of index {found}, not yet {wanted}; ask their owner to flush",
+            path=str(directory),
+        )
+
+
+def _require_known(snapshot: LmdbSnapshot, directory: Path, schema: TableSchema) -> None:
+    """That the table has no columns by now which whoever asks has not heard of."""
+    data = snapshot.get(META, ALTERATION)
+    if data is not None:
+        found = alteration.decode(unseal(ALTERATION, data, str(directory))).schema
+        if schema.version < found.renewed:
+            raise Stale(
+                f"the rows in {directory} are of version {found.version} of their table, the reader knows {schema.version}; "
+                "open the table again",
+                path=str(directory),
+            )
+
+
+def _position(snapshot: LmdbSnapshot, directory: Path) -> Position:
+    data = snapshot.get(META, POSITION)
+    if data is None:
+        raise StorageError(
+            f"{directory} holds no rows of a tablet; is it another environment?", path=str(directory)
+        )
+    return msgspec.msgpack.decode(unseal(POSITION, data, str(directory)), type=Position)
+
+
+def _blocks(
+    snapshot: LmdbSnapshot, start: bytes, stop: bytes | None, seed: int, path: str
+) -> Iterator[list[bytes]]:
+    """Rows (key and value joined), up to BLOCK_ROWS or about BLOCK_BYTES at a time."""
+    following: bytes | None = start
+    while following is not None:
+        begin = following
+        rows, following = snapshot.joined(ROWS, begin, stop, limit=BLOCK_ROWS, bytes_max=BLOCK_BYTES)
+        require_edges(snapshot, ROWS, begin, stop, rows, seed, path, to_the_end=following is None)
+        require_order(snapshot, ROWS, begin, stop, rows, path)
+        if rows:
+            yield rows
+
+
+# LMDB allows an environment to be open once in a process, so scans of one tablet share it.
+_gate = threading.Lock()
+_open: dict[tuple[int, str], tuple[LmdbReader, int]] = {}
+
+
+@contextmanager
+def _shared(directory: Path) -> Iterator[LmdbReader]:
+    key = os.getpid(), os.path.realpath(directory)
+    with _gate:
+        reader, users = _open.get(key) or (LmdbReader(directory, [ROWS, META]), 0)
+        _open[key] = reader, users + 1
+    try:
+        yield reader
+    finally:
+        with _gate:
+            reader, users = _open.pop(key)
+            if users > 1:
+                _open[key] = reader, users - 1
+            else:
+                reader.close()

@@ -1,0 +1,277 @@
+"""What lies in quarantine is written out for people to look at, or to load again:
+
+    rows.parquet   every row that passes its checksum, with the table's schema as of the data
+    log.jsonl      the entries of the private log, one a line: index, term, kind, time_us, bytes, payload (base64)
+    about.json     whose it was, and what of it could not be read
+
+Damaged rows and entries are left out and counted; where nothing more can be read, `problems` says so.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import islice
+from typing import IO, Any
+
+import msgspec
+import pyarrow as pa
+
+from ebla.storage.directories.records import unseal
+from ebla.storage.environment import QUARANTINE, Disk, Environment, Snapshot
+from ebla.storage.errors import Corruption, DiskFailed, DiskFull, EblaError, InvalidArgument, StorageError
+from ebla.storage.logs.entries import Position, Record
+from ebla.storage.logs.private_log import ENTRIES, PrivateLog
+from ebla.storage.outside import Outside
+from ebla.storage.rows import alteration, checksum
+from ebla.storage.rows.rows import RowCodec
+from ebla.storage.schema import TableSchema
+from ebla.storage.tablets.tablet_store import ALTERATION, META, POSITION, ROWS
+
+ROWS_FILE, LOG_FILE, ABOUT_FILE = "rows.parquet", "log.jsonl", "about.json"
+PIECE_ROWS, PIECE_BYTES = 16_384, 4_000_000  # between two pieces others have their turn
+PIECE_ENTRIES = 256
+
+
+class Quarantined(msgspec.Struct, frozen=True):
+    """The record of what is in quarantine. `superblock` and `consensus` are what the replica's records were, encoded; of the
+    first only the schema is looked at here."""
+
+    name: str
+    tablet: str = ""
+    table_name: str = ""
+    reason: str = ""
+    at_us: int = 0
+    last_index: int = 0
+    superblock: bytes = b""
+    consensus: bytes = b""
+
+
+class Restored(msgspec.Struct):
+    """about.json. `flushed`: what the rows reflect; `last_index`: where the log ended when it was set aside."""
+
+    name: str
+    tablet: str
+    table_name: str
+    reason: str
+    at: str
+    last_index: int
+    superblock: Any
+    consensus: Any
+    flushed: Position | None = None
+    schema_version: int | None = None
+    rows: int = 0
+    rows_damaged: int = 0
+    entries: int = 0
+    entries_damaged: int = 0
+    problems: list[str] = msgspec.field(default_factory=list)
+
+
+class _Schema(msgspec.Struct):
+    """What of a superblock is looked at."""
+
+    schema: TableSchema
+
+
+def data_of(name: str) -> str:
+    return f"{QUARANTINE}/{name}/data"
+
+
+def wals_of(name: str) -> str:
+    return f"{QUARANTINE}/{name}/wals"
+
+
+async def restore(disk: Disk, environment: Environment, record: Quarantined, directory: str) -> Restored:
+    """`environment` is open, for its threads. Raises InvalidArgument for a directory that cannot be used, DiskFull; then
+    nothing is left there. What cannot be read of the data is told by the answer."""
+    if not os.path.isabs(directory):
+        raise InvalidArgument(f"{directory!r} is no absolute path; name one on the server's host")
+    outside = disk.outside
+    await environment.run(_make_empty, outside, directory)
+    at = datetime.fromtimestamp(record.at_us / 1e6, UTC).isoformat()
+    about = Restored(
+        record.name,
+        record.tablet,
+        record.table_name,
+        record.reason,
+        at,
+        record.last_index,
+        _readable(record.superblock),
+        _readable(record.consensus),
+    )
+    try:
+        await _write_rows(disk, record, about, f"{directory}/{ROWS_FILE}")
+        await _write_log(disk, record, about, f"{directory}/{LOG_FILE}")
+        text = msgspec.json.format(msgspec.json.encode(about))
+        await environment.run(_write, outside, f"{directory}/{ABOUT_FILE}", text)
+    except BaseException as error:
+        for name in (ROWS_FILE, LOG_FILE, ABOUT_FILE):
+            outside.remove(f"{directory}/{name}")
+        if isinstance(error, OSError):
+            raise _refusal(directory, error) from error
+        raise
+    return about
+
+
+def _write(outside: Outside, path: str, data: bytes) -> None:
+    with outside.create(path) as file:
+        file.write(data)
+
+
+def _make_empty(outside: Outside, directory: str) -> None:
+    try:
+        kept = outside.make(directory)
+    except OSError as error:
+        raise _refusal(directory, error) from error
+    if kept:
+        raise InvalidArgument(
+            f"{directory} has contents ({', '.join(kept[:3])}); name an empty or a new directory"
+        )
+
+
+def _refusal(place: str, error: OSError) -> EblaError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return DiskFull(f"no space left to restore to {place}: {error}; free space", path=place)
+    return InvalidArgument(f"cannot restore to {place}: {error}; name a directory that the server may write")
+
+
+def _readable(data: bytes) -> Any:
+    try:
+        return msgspec.msgpack.decode(data)
+    except msgspec.MsgspecError:
+        return data
+
+
+# -- rows ----------------------------------------------------------------------------------------------------
+
+
+async def _write_rows(disk: Disk, record: Quarantined, about: Restored, file: str) -> None:
+    if not disk.exists(data_of(record.name)):
+        about.problems.append("there are no rows")
+        return
+    try:
+        environment = await disk.open_environment(data_of(record.name), [ROWS, META], create=False)
+    except DiskFailed:
+        raise
+    except StorageError as error:
+        about.problems.append(f"the rows cannot be read: {error}")
+        return
+    try:
+        schema = _schema(environment, record, about)
+        if schema is not None:
+            about.schema_version = schema.version
+            with disk.outside.create(file) as sink:
+                await _write_pieces(environment, RowCodec(schema), record.tablet, about, sink)
+    except (Corruption, InvalidArgument) as error:
+        about.problems.append(f"not all rows can be read: {error}")
+    finally:
+        await environment.close()
+
+
+def _schema(environment: Environment, record: Quarantined, about: Restored) -> TableSchema | None:
+    """What the data is of: what its last alteration made of the table, or as the table was created."""
+    path = environment.path
+    try:
+        data = environment.get(META, POSITION)
+        if data is not None:
+            about.flushed = msgspec.msgpack.decode(unseal(POSITION, data, path), type=Position)
+        data = environment.get(META, ALTERATION)
+        if data is not None:
+            return alteration.decode(unseal(ALTERATION, data, path)).schema
+    except (Corruption, msgspec.MsgspecError) as error:
+        about.problems.append(f"position or schema of the rows cannot be read: {error}")
+    try:
+        return msgspec.msgpack.decode(record.superblock, type=_Schema).schema
+    except msgspec.MsgspecError as error:
+        about.problems.append(f"the rows cannot be read, for their schema is not known: {error}")
+        return None
+
+
+async def _write_pieces(
+    environment: Environment, codec: RowCodec, tablet: str, about: Restored, sink: IO[bytes]
+) -> None:
+    from pyarrow import parquet  # large, and rarely needed
+
+    seed = checksum.seed(tablet)
+    snapshot = environment.snapshot()
+    writer = parquet.ParquetWriter(sink, codec.arrow_schema)
+    try:
+        following: bytes | None = b""
+        while following is not None:
+            following = await environment.run(_piece, snapshot, codec, seed, writer, about, following)
+    finally:
+        snapshot.close()
+        writer.close()
+
+
+def _piece(
+    snapshot: Snapshot, codec: RowCodec, seed: int, writer: Any, about: Restored, start: bytes
+) -> bytes | None:
+    """Write the rows from `start` on, and return where the next piece begins."""
+    joined, following = snapshot.joined(ROWS, start, limit=PIECE_ROWS, bytes_max=PIECE_BYTES)
+    try:
+        good = [codec.decode(joined, seed)]
+    except Corruption:
+        good = [batch for row in joined if (batch := _good(codec, row, seed)) is not None]
+    rows = sum(batch.num_rows for batch in good)
+    about.rows += rows
+    about.rows_damaged += len(joined) - rows
+    if rows:
+        writer.write_table(pa.Table.from_batches(good))
+    return following
+
+
+def _good(codec: RowCodec, row: bytes, seed: int) -> pa.RecordBatch | None:
+    try:
+        return codec.decode([row], seed)
+    except Corruption:
+        return None
+
+
+# -- log -----------------------------------------------------------------------------------------------------
+
+
+async def _write_log(disk: Disk, record: Quarantined, about: Restored, file: str) -> None:
+    if not disk.exists(wals_of(record.name)):
+        return  # most tablets have none
+    try:
+        environment = await disk.open_environment(wals_of(record.name), [ENTRIES], create=False)
+    except DiskFailed:
+        raise
+    except StorageError as error:
+        about.problems.append(f"the log cannot be read: {error}")
+        return
+    try:
+        found = PrivateLog(record.tablet, environment).recover()
+        with disk.outside.create(file) as lines:
+            while await environment.run(_some_lines, found, lines, about):
+                pass
+    except DiskFailed:
+        raise
+    except StorageError as error:
+        about.problems.append(f"not all of the log can be read: {error}")
+    finally:
+        await environment.close()
+
+
+def _some_lines(found: Iterator[tuple[int, Record | Corruption]], lines: IO[bytes], about: Restored) -> bool:
+    """Whether there may be more."""
+    some = list(islice(found, PIECE_ENTRIES))
+    for _, outcome in some:
+        if isinstance(outcome, Corruption):
+            about.entries_damaged += 1
+            continue
+        entry = outcome.entry
+        line = {
+            "index": entry.index,
+            "term": entry.term,
+            "kind": entry.kind,
+            "time_us": entry.time_us,
+            "bytes": len(entry.payload),
+            "payload": entry.payload,
+        }
+        lines.write(msgspec.json.encode(line) + b"\n")
+        about.entries += 1
+    return bool(some)

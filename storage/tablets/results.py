@@ -1,0 +1,175 @@
+"""The answers of a tablet's writes, so that a retry after any fault returns the first answer.
+
+Part of the replicated state: what stands here is a function of the log alone, so every replica agrees. An answer
+is kept until its client says that it will not ask again (`first_incomplete`), or until an entry of the log says that
+clients are forgotten that have not written since a given log time: the leader puts it there, and its setting alone counts.
+Answers are flushed in the same transaction as the rows they belong to.
+
+Source: RIFL, and Kudu's result tracker (kudu.md A16), made durable.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+
+from ebla.storage.directories.records import seal, unseal
+from ebla.storage.environment import Change, DeleteRange, Put, Reader
+from ebla.storage.errors import Corruption
+
+RESULTS = "results"
+CLIENT_BYTES = 16
+_SEQUENCE = struct.Struct(">Q")
+
+
+class Answer(msgspec.Struct, frozen=True, array_like=True):
+    """`digest` is of the request's rows; `index` its log index; `rejected` positions of refused rows. `refusal`: kind, message and
+    fields of the error if all of it was refused."""
+
+    digest: int
+    index: int
+    rejected: tuple[int, ...]
+    refusal: tuple[str, str, dict[str, Any]] | None = None
+
+
+class ClientHead(msgspec.Struct, frozen=True, array_like=True):
+    """Answers below `floor` are gone; `time_us` is the log time of the client's last write."""
+
+    floor: int
+    time_us: int
+
+
+@dataclass
+class Client:
+    floor: int = 0
+    time_us: int = 0
+    answers: dict[int, Answer] = field(default_factory=dict)
+
+
+@dataclass
+class Pending:
+    """What the next flush must write of the changes since the last one."""
+
+    answers: dict[bytes, list[int]] = field(default_factory=dict)
+    dropped: dict[bytes, None] = field(default_factory=dict)
+
+
+class Results:
+    def __init__(self) -> None:
+        self.clients: OrderedDict[bytes, Client] = OrderedDict()  # who wrote last stands last
+        self._pending = Pending()
+
+    def find(self, client: bytes, sequence: int) -> Answer | None:
+        known = self.clients.get(client)
+        return known.answers.get(sequence) if known else None
+
+    def forgotten(self, client: bytes, sequence: int) -> bool:
+        """Whether the answer once stood here, or may have, and was dropped at the client's word."""
+        known = self.clients.get(client)
+        return known is not None and sequence < known.floor and sequence not in known.answers
+
+    def last_index(self) -> int:
+        """Of the entries that are answered."""
+        return max(
+            (each.index for known in self.clients.values() for each in known.answers.values()), default=0
+        )
+
+    def count(self, client: bytes) -> int:
+        known = self.clients.get(client)
+        return len(known.answers) if known else 0
+
+    def record(
+        self, client: bytes, sequence: int, first_incomplete: int, time_us: int, answer: Answer
+    ) -> None:
+        """Called at apply, in log order."""
+        known = self.clients.get(client)
+        if known is None:
+            known = self.clients[client] = Client()
+        self.clients.move_to_end(client)
+        known.answers[sequence] = answer
+        known.time_us = time_us
+        self._pending.answers.setdefault(client, []).append(sequence)
+        if first_incomplete > known.floor:
+            known.floor = first_incomplete
+            for old in [s for s in known.answers if s < first_incomplete and s != sequence]:
+                del known.answers[old]
+
+    def expired(self, before_us: int) -> bool:
+        """Whether a client has not written since then."""
+        return bool(self.clients) and next(iter(self.clients.values())).time_us < before_us
+
+    def expire(self, before_us: int) -> None:
+        """Called in log order: forget the clients that have not written since then."""
+        while self.expired(before_us):
+            client, _ = self.clients.popitem(last=False)
+            self._pending.answers.pop(client, None)
+            self._pending.dropped[client] = None
+
+    def take(self) -> Pending:
+        """What changed since the last flush, for the next one to write. A flush that fails gives it back."""
+        taken, self._pending = self._pending, Pending()
+        return taken
+
+    def give_back(self, taken: Pending) -> None:
+        """Whether it was written is not known, so the next flush writes it (again). What changed meanwhile is newer:
+        of a client that was dropped since, only what came after that counts."""
+        newer, self._pending = self._pending, taken
+        for client in newer.dropped:
+            taken.answers.pop(client, None)
+            taken.dropped[client] = None
+        for client, sequences in newer.answers.items():
+            taken.answers.setdefault(client, []).extend(sequences)
+
+    def changes(self, pending: Pending) -> list[Change]:
+        """`pending` as changes of the environment, to be written with the rows of the same position."""
+        changes: list[Change] = [DeleteRange(RESULTS, client, _after(client)) for client in pending.dropped]
+        items = []
+        for client, sequences in pending.answers.items():
+            known = self.clients[client]
+            changes.append(
+                DeleteRange(RESULTS, client + _SEQUENCE.pack(0), client + _SEQUENCE.pack(known.floor))
+            )
+            head = ClientHead(known.floor, known.time_us)
+            items.append((client, seal(client, msgspec.msgpack.encode(head))))
+            for sequence in sequences:
+                answer = known.answers.get(sequence)
+                if answer is not None:
+                    key = client + _SEQUENCE.pack(sequence)
+                    items.append((key, seal(key, msgspec.msgpack.encode(answer))))
+        if items:
+            changes.append(Put(RESULTS, items))
+        return changes
+
+    def load(self, reader: Reader, path: str) -> None:
+        """Read back what flushes wrote. Raises Corruption, also if a damaged page hides an answer: a retry of what it
+        answers would be applied again."""
+        self.clients.clear()
+        items, expected = reader.items(RESULTS), reader.count(RESULTS)
+        found = sum(before < key for (before, _), (key, _) in pairwise([(b"", b""), *items]))
+        if not found == len(items) == expected:
+            raise Corruption(
+                f"{path} has {expected} answers to writes, {found} of {len(items)} that are found ascend",
+                path=path,
+            )
+        for key, data in items:
+            body = unseal(key, data, path)
+            client = self.clients.setdefault(key[:CLIENT_BYTES], Client())
+            if len(key) == CLIENT_BYTES:
+                head = msgspec.msgpack.decode(body, type=ClientHead)
+                client.floor, client.time_us = head.floor, head.time_us
+            else:
+                sequence = _SEQUENCE.unpack(key[CLIENT_BYTES:])[0]
+                client.answers[sequence] = msgspec.msgpack.decode(body, type=Answer)
+        for name in sorted(self.clients, key=lambda name: self.clients[name].time_us):
+            self.clients.move_to_end(name)
+
+
+def _after(prefix: bytes) -> bytes | None:
+    """The least key greater than every key that begins with `prefix`."""
+    stripped = prefix.rstrip(b"\xff")
+    return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None

@@ -1,0 +1,145 @@
+"""`ebla check --checksum` where tablets cannot be compared: it says which, and ends in time."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from ebla.actors import messages as m
+from ebla.actors.errors import AlreadyInProgress
+from ebla.chaos.simulation.loop import run
+from ebla.health import survey
+from ebla.health.verdicts import Digests, Unanswered
+from ebla.storage.schema import TableSchema
+from tests.cli.stage import SERVERS, Cli, Outcome, Stage
+
+
+class Timed:
+    """How long a command takes, on the stage's clock."""
+
+    def __init__(self, ebla: Cli) -> None:
+        self.ebla = ebla
+        self.seconds = 0.0
+
+    def __call__(self, *words: str, prepare: Any) -> Outcome:
+        loops: list[Any] = []
+        began: list[float] = []
+
+        async def prepared(stage: Stage) -> None:
+            await prepare(stage)
+            loops.append(asyncio.get_running_loop())
+            began.append(loops[0].time())
+
+        outcome = self.ebla(*words, prepare=prepared)
+        self.seconds = loops[0].time() - began[0]
+        return outcome
+
+
+@pytest.fixture
+def timed(ebla: Cli) -> Timed:
+    return Timed(ebla)
+
+
+async def without_majority(stage: Stage) -> None:
+    await stage.table()
+    for server in SERVERS[1:]:
+        stage.cluster.crash(server)
+
+
+async def just_apart(stage: Stage) -> None:
+    """The servers from each other, and nobody has noticed yet."""
+    await stage.table()
+    for one, other in itertools.combinations(SERVERS, 2):
+        stage.cluster.network.cut(one, other)
+
+
+def test_tablets_without_a_majority_are_named_at_once_and_not_compared(timed: Timed) -> None:
+    outcome = timed("check", "--checksum", prepare=without_majority)
+    assert (outcome.status, timed.seconds < 10.0) == (1, True)
+    assert outcome.err.startswith("not compared, for they are UNAVAILABLE: flights ")
+    assert "; not compared: 2 tablets" in outcome.out
+    assert "no checksum" not in outcome.out
+
+
+def test_a_majority_that_is_lost_meanwhile_holds_a_check_up_for_some_seconds_only(timed: Timed) -> None:
+    outcome = timed("check", "--checksum", prepare=just_apart)
+    assert (outcome.status, timed.seconds < 40.0) == (1, True)
+    assert "was applied nowhere within 10 s" in outcome.out
+    assert "2 UNAVAILABLE" in outcome.out
+
+
+def test_a_server_that_stands_still_holds_a_check_up_for_some_seconds_only(timed: Timed) -> None:
+    async def still(stage: Stage) -> None:
+        await stage.table()
+        stage.cluster.pause(SERVERS[0])
+
+    outcome = timed("check", "--checksum", prepare=still)
+    assert (outcome.status, timed.seconds < 60.0) == (1, True)
+    assert "UNREACHABLE" in outcome.out
+
+
+class Reading:
+    """Replicas that begin a checkpoint at once, and read for `seconds`."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.began: dict[str, float] = {}
+
+    async def call(self, address: str, method: str, message: Any, reply: Any, timeout_s: float) -> Any:
+        now = asyncio.get_running_loop().time()
+        if method == "checksum_start":
+            return m.ChecksumStarted(message.tablet, 7)
+        left_s = self.began.setdefault(message.tablet, now) + self.seconds - now
+        await asyncio.sleep(min(left_s, message.timeout_s))
+        if left_s > message.timeout_s:
+            raise AlreadyInProgress("it still reads", tablet=message.tablet)
+        return m.ChecksumReply(message.tablet, 7, 100, "x")
+
+
+def table_of(*tablets: str) -> m.TableInfo:
+    here = (m.ReplicaLocation("u1", SERVERS[0], "leader", True),)
+    places = [m.TabletLocation(name, at, "running", SERVERS[0], 1, here) for at, name in enumerate(tablets)]
+    return m.TableInfo("id", "t", "running", TableSchema((), ()), 1, "raft", 0, tuple(places), {})
+
+
+def test_a_replica_that_reads_for_long_is_asked_again_until_the_time_for_all_is_over() -> None:
+    tablets = [f"t{number}" for number in range(10)]
+
+    async def main() -> tuple[dict[str, Digests], float]:
+        found = await survey.digests(Reading(60.0), [table_of(*tablets)], timeout_s=150.0)
+        return found, asyncio.get_running_loop().time()
+
+    found, seconds = run(main())
+    digested = [name for name in tablets if isinstance(found[name].replicas.get("u1"), m.ChecksumReply)]
+    assert digested == tablets[:8], "four at a time, and twice in that time"
+    assert seconds <= 150.0 + survey.SERVER_S
+    late = found["t8"].replicas["u1"]
+    assert isinstance(late, Unanswered) and late.kind == "AlreadyInProgress"
+
+
+def test_ctrl_c_ends_a_comparison_at_once_and_without_a_traceback() -> None:
+    code = (
+        "import asyncio\n"
+        "from ebla.cli.frame import quiet\n"
+        "from ebla.health import survey\n"
+        "from tests.cli.test_checksums import table_of\n"
+        "class Silent:\n"
+        "    async def call(self, *arguments):\n"
+        "        print('waiting', flush=True)\n"
+        "        await asyncio.Event().wait()\n"
+        "try: quiet.run(survey.digests(Silent(), [table_of('t1')]))\n"
+        "except KeyboardInterrupt: print('interrupted', flush=True)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None and process.stdout.readline() == "waiting\n"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (out, err, process.returncode) == ("interrupted\n", "", 0)

@@ -1,0 +1,57 @@
+"""What the command line says of disks: how much is left, that it is little, that writes are refused."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from ebla.actors.tablet.engine.space import Space
+from ebla.chaos.simulation.medium import SPACE_BYTES
+from tests.cli.stage import SERVERS, Cli, Stage
+
+
+async def until(stage: Stage, holds: Callable[[Space], bool]) -> None:
+    while not holds(stage.cluster.role(SERVERS[0]).space):
+        await asyncio.sleep(0.1)
+
+
+async def full(stage: Stage) -> None:
+    stage.cluster.state(SERVERS[0]).fill()
+    await until(stage, lambda space: space.full)
+
+
+async def nearly_full(stage: Stage) -> None:
+    stage.cluster.state(SERVERS[0]).free_bytes = 200 << 20
+    await until(stage, lambda space: space.disks[0].free_bytes < SPACE_BYTES)
+
+
+def test_a_deployment_that_refuses_writes_for_want_of_space_is_not_healthy(ebla: Cli) -> None:
+    checked = ebla("check", prepare=full)
+    assert checked.status == 1
+    assert "DISK_FULL: 0 tables, 0 tablets, 3 of 3 servers up" in checked.out
+    told = " ".join(checked.out.split())
+    assert (
+        "tablet-server/host-a is DISK_FULL: writes are refused: 0 of 1,048,576 MiB left under /; free space there"
+        in told
+    )
+    document = ebla("check", "--json", prepare=full).json
+    assert (document["status"], document["healthy"]) == ("DISK_FULL", False)
+    assert [server["status"] for server in document["servers"]] == ["DISK_FULL", "HEALTHY", "HEALTHY"]
+
+
+def test_a_disk_that_is_nearly_full_is_warned_of(ebla: Cli) -> None:
+    checked = ebla("check", prepare=nearly_full)
+    assert checked.status == 0
+    told = " ".join(checked.out.split())
+    assert (
+        "warning: tablet-server/host-a has 200 of 1,048,576 MiB left under /; free space before writes"
+        in told
+    )
+    assert "warning" not in ebla("check").out
+
+
+def test_nodes_tell_how_much_space_is_left(ebla: Cli) -> None:
+    listed = ebla("nodes", prepare=nearly_full)
+    assert "FREE" in listed.lines[0] and "200 MiB" in listed.out and "1.0 TiB" in listed.out
+    document = ebla("nodes", "--json", prepare=nearly_full).json
+    assert [node["free_bytes"] for node in document["nodes"]] == [200 << 20, SPACE_BYTES, SPACE_BYTES]
