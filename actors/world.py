@@ -18,7 +18,7 @@ import inspect
 import typing
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import msgspec
 
@@ -122,15 +122,21 @@ def rpc(handler: H) -> H:
 
 
 class Role:
-    """What the shell drives. A subclass marks its RPCs with @rpc and keeps the promises of its module."""
+    """What the shell drives. A subclass marks its RPCs with @rpc and keeps the promises of its module. `parts`: classes whose RPCs
+    are also called at this role's address; `perform` finds the object that carries them out."""
 
     world: World
+    parts: ClassVar[tuple[type[Any], ...]] = ()
 
     async def start(self) -> None:
         """Open the disk and begin. RPCs may arrive before it returns; they answer NotRunning until then."""
 
     async def stop(self) -> None:
         """Graceful stop. Durability never depends on it."""
+
+    async def perform(self, method: str, request: Any) -> Any:
+        """Carry out one of the role's RPCs."""
+        return await getattr(self, method)(request)
 
     def measure(self) -> Iterable[Figure]:
         """The role in numbers, as of now: see figures.py. Raises NotRunning before it has started."""
@@ -149,9 +155,11 @@ class Method:
     answer: type[Any]
 
 
-def methods(role: type[Role]) -> dict[str, Method]:
-    """The role's RPCs by name, with the types of request and answer, in order of definition."""
+def methods(role: type[Any]) -> dict[str, Method]:
+    """The RPCs of a role, or of a part of one, by name, with the types of request and answer. Its own come before its parts'."""
     found: dict[str, Method] = {}
+    for part in getattr(role, "parts", ()):
+        found |= methods(part)
     for name, member in inspect.getmembers(role, inspect.isfunction):
         if not getattr(member, "__rpc__", False):
             continue
@@ -159,7 +167,7 @@ def methods(role: type[Role]) -> dict[str, Method]:
         answer = hints.pop("return")
         (request,) = hints.values()
         found[name] = Method(name, request, answer)
-    return found
+    return dict(sorted(found.items()))
 
 
 OK, ERROR = b"\x00", b"\x01"
@@ -220,7 +228,7 @@ class Dispatcher:
         except msgspec.MsgspecError as error:
             return encode_error(InvalidArgument(f"malformed {method} request: {error}"))
         try:
-            return encode_ok(await getattr(self.role, method)(request))
+            return encode_ok(await self.role.perform(method, request))
         except errors.NetworkError as error:
             return encode_error(self._unknown(error))
         except EblaError as error:
@@ -237,3 +245,32 @@ class Dispatcher:
             return errors.OutcomeUnknown(error.message, address=address)
         message = f"{address} does not know what came of its call to {error.address}: {error}"
         return errors.OutcomeUnknown(message, address=error.address)
+
+
+class NearNetwork:
+    """The network of a process that has a second role at the same address: calls there never leave the process."""
+
+    def __init__(self, world: World, near: Dispatcher) -> None:
+        self._world = world
+        self._near = near
+
+    async def call(
+        self, address: str, method: str, message: msgspec.Struct, reply: type[Reply], timeout_s: float
+    ) -> Reply:
+        if address != self._world.address or method not in self._near.decoders:
+            return await self._world.network.call(address, method, message, reply, timeout_s)
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._world.spawn(self._ask(method, encode(message), answer), f"{method} in this process")
+        try:
+            async with self._world.clock.timeout(timeout_s):
+                return decode_answer(await answer, reply)
+        except TimeoutError:
+            raise errors.OutcomeUnknown(
+                f"{address} did not answer {method} within {timeout_s:.3g} s", address=address
+            ) from None
+
+    async def _ask(self, method: str, data: bytes, answer: asyncio.Future[bytes]) -> None:
+        """Carried out also if the caller gives up."""
+        found = await self._near.answer(method, data)
+        if not answer.done():
+            answer.set_result(found)

@@ -110,7 +110,7 @@ async def _echo(echo: Any) -> None:
 
 
 async def _batches(world: World) -> int:
-    said = await world.network.call(NODES[0], "status", m.Empty(), JournalNodeStatus, 10.0)
+    said = await world.network.call(NODES[0], "journal_status", m.Empty(), JournalNodeStatus, 10.0)
     return next(status.batches for status in said.journals if status.journal.name == "bench")
 
 

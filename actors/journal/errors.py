@@ -10,8 +10,9 @@
     JournalBroken     two truths, or a lost one              stop, touch nothing, compare the nodes' manifests
     QuorumFailed      no majority answered                   the outcome is unknown: recover with a new epoch
     EditsGone         edits before these were purged         load a newer checkpoint
+    NodesMoved        the journal has other nodes by now     ask those that the error names
 
-JournalBroken is never outvoted: one node that says so ends whatever was asked.
+JournalBroken and NodesMoved are never outvoted: one node that says so ends whatever was asked.
 """
 
 from __future__ import annotations
@@ -91,6 +92,15 @@ class QuorumFailed(JournalError):
     what: str | None
     nodes: list[str] | None
     possibly_applied = True
+
+
+class NodesMoved(JournalError):
+    """The journal has another set of nodes than the sender knows: `nodes`, of this `version`. Nothing was changed."""
+
+    fields = ("journal", "version", "nodes")
+    version: int | None
+    nodes: list[str] | None
+    retriable = True
 
 
 class EditsGone(JournalError):

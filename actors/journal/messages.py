@@ -15,11 +15,20 @@ class Done(msgspec.Struct, frozen=True):
     """It is durable here."""
 
 
+ANY_VERSION = 0
+
+
 class JournalId(msgspec.Struct, frozen=True):
-    """`name` is the directory, `id` says which journal: one of the same name and another id is a foreign one."""
+    """`name` is the directory, `id` says which journal: one of the same name and another id is a foreign one. `version` numbers
+    the journal's sets of nodes: a node answers only requests of the set that it belongs to. ANY_VERSION is for peers that fetch
+    finalized segments."""
 
     name: str
     id: str
+    version: int = 1
+
+    def of_any_version(self) -> JournalId:
+        return msgspec.structs.replace(self, version=ANY_VERSION)
 
 
 class Stamp(msgspec.Struct, frozen=True, array_like=True):
@@ -90,6 +99,38 @@ class RejoinRequest(msgspec.Struct, frozen=True):
 
     journal: JournalId
     nodes: tuple[str, ...]
+
+
+class Joining(msgspec.Struct, frozen=True):
+    """The answer of a node that is to join: it has every finalized edit up to `end`, and `digest` is the digest there."""
+
+    end: int
+    digest: int
+
+
+class GrowRequest(msgspec.Struct, frozen=True):
+    """To the only node of a journal, from the writer of `epoch`, which has finalized the last segment at `end`: from now on the
+    journal has these `nodes`, of which the first is the receiver."""
+
+    journal: JournalId
+    epoch: int
+    nodes: tuple[str, ...]
+    end: int
+    digest: int
+
+
+class AdmitRequest(msgspec.Struct, frozen=True):
+    """To a node that joins, from the node that was the only one: the joining node counts from now on, if it has every edit up to
+    `end`. `digest`: 0 if the sender has purged that edit. `helps`: the address that need not wait until the lease is over."""
+
+    journal: JournalId
+    promised: int
+    epoch: int
+    end: int
+    digest: int
+    purged: int
+    held_ms: int
+    helps: str
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True):

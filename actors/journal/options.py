@@ -16,9 +16,11 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 
 
 class JournalNodeOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """`sync_s`: how often a node asks one of its peers for what it lacks; after a start at once."""
+    """`sync_s`: how often a node asks one of its peers for what it lacks; after a start at once. `admit_s`: how often it asks
+    a node that joins to count."""
 
     sync_s: float = 120.0
+    admit_s: float = 0.25
     rpc_timeout_s: float = 20.0
     page_bytes: int = 1 << 20  # of a download, of one commit of it, and of an answer to a reader
 

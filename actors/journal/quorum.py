@@ -1,7 +1,8 @@
 """Asking all nodes of a journal and going on at a majority.
 
 A wait ends as soon as its end is certain: enough answers, or too few nodes left to give them; or when its time is over, whatever
-the nodes' requests are waiting behind. JournalBroken is never outvoted. What the other nodes say later is not waited for; their requests run, or fail, on their own.
+the nodes' requests are waiting behind. JournalBroken and NodesMoved are never outvoted. A journal of one node passes DiskFull on:
+its only node has written nothing. What the other nodes say later is not waited for; their requests run, or fail, on their own.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Generic, TypeVar
 
 from ebla.actors.errors import InvalidArgument
-from ebla.actors.journal.errors import JournalBroken, QuorumFailed
+from ebla.actors.journal.errors import JournalBroken, NodesMoved, QuorumFailed
 from ebla.actors.world import World
-from ebla.storage.errors import EblaError
+from ebla.storage.errors import DiskFull, EblaError
 
 T = TypeVar("T")
 UNLIMITED: AbstractAsyncContextManager[object] = nullcontext()  # the calls have limits of their own
@@ -41,7 +42,9 @@ class Tally(Generic[T]):
     def verdict(self) -> bool | EblaError:
         """True: enough answers. An error: there will never be. False: not yet known."""
         for error in self.errors.values():
-            if isinstance(error, JournalBroken):
+            if isinstance(error, JournalBroken | NodesMoved):
+                return error
+            if isinstance(error, DiskFull) and len(self._nodes) == 1:
                 return error
         if len(self.answers) >= self._needed:
             return True

@@ -45,8 +45,9 @@ class State(msgspec.Struct, frozen=True, array_like=True):
     """`promised`: no request of a lower epoch is accepted. `writer`: the epoch of the last writer who started a segment
     here. `serial`: the last request of the promised epoch. `committed` was told by the writer of `committed_epoch`.
     `copies` numbers copies. `purged`: edits up to here are not wanted back. `held_ms`: for how long a lease was granted at
-    most, and so for how long a start must not help anybody. `token`: of a node that rejoins, else empty; `joined`: the
-    first segment that was started here since."""
+    most, and so for how long a start must not help anybody. `token`: of a node that joins or rejoins, else empty; `joined`: the
+    first segment that was started here since. `admits`: nodes that joined when the journal ended at edit `grown`, and that this
+    node, which was the only one, has yet to admit."""
 
     promised: int = 0
     writer: int = 0
@@ -58,6 +59,8 @@ class State(msgspec.Struct, frozen=True, array_like=True):
     held_ms: int = 0
     token: str = ""
     joined: int = 0
+    admits: tuple[str, ...] = ()
+    grown: int = 0
 
 
 class Segment(msgspec.Struct, frozen=True, array_like=True):

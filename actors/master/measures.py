@@ -10,7 +10,7 @@ from ebla.actors.figures import Figure, Sheet, counter, gauge
 from ebla.actors.journal.writer import measures as journal
 from ebla.actors.journal.writer.channel import ChannelStatus
 from ebla.actors.master.catalog.catalog import CREATING, PREPARING, RUNNING, Catalog
-from ebla.actors.master.catalog.edit_log import EditLog
+from ebla.actors.master.catalog.quorum_edit_log import QuorumEditLog
 from ebla.actors.master.catalog.scribe import Scribe
 from ebla.actors.master.cluster.reports import Views
 from ebla.actors.master.cluster.servers import Servers
@@ -26,7 +26,7 @@ class MeasuredMaster(Protocol):
     """A master that serves, as its figures see it."""
 
     world: World
-    log: EditLog
+    log: QuorumEditLog
     scribe: Scribe
     catalog: Catalog
     views: Views

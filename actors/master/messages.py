@@ -18,6 +18,17 @@ class HandOverReply(msgspec.Struct, frozen=True):
     active: str
 
 
+class GrowJournalRequest(msgspec.Struct, frozen=True):
+    """Asked of the active master, whose process has the journal's only node: the journal shall have these nodes, this master's
+    first."""
+
+    nodes: tuple[str, ...]
+
+
+class GrowJournalReply(msgspec.Struct, frozen=True):
+    nodes: tuple[str, ...]
+
+
 class CheckpointRequest(msgspec.Struct, frozen=True):
     """One chunk of the catalog's last checkpoint, counted from 0."""
 

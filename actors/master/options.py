@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ebla.actors.coordination.limits import Limits
-from ebla.actors.journal.options import JournalOptions, LeaseLimits
+from ebla.actors.journal.options import JournalNodeOptions, JournalOptions, LeaseLimits
 from ebla.storage.errors import InvalidArgument
 
 RESERVE_S_MAX = 10 * 366 * 24 * 3600.0
@@ -63,12 +63,14 @@ class MasterOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Of a master with a journal: `masters` are the addresses of all of them, `journal` is where their edits go, `master`
-    what the active one keeps to. A single one may have a journal, too: its catalog outlives the loss of its host.
+    """Of a master: `masters` are the addresses of all of them, `journal` is where their edits go, `master` what the active one
+    keeps to. A master that is one of the journal's nodes hosts that node, with the options `node`. The journal's nodes may have become
+    others since (`NodesMoved`).
 
     `look_s`: how often a standby looks whether the lease is free. `tail_s`: how often it reads what the active one wrote.
-    `purge_s`: how often the active one lets go of edits that two masters have in a checkpoint. `hand_over_s`: how long a
-    hand-over waits for what is under way, and then for the successor.
+    `purge_s`: how often the active one lets go of edits that two masters have in a checkpoint, or that itself has if its directory
+    holds the whole journal. `hand_over_s`: how long a hand-over waits for what is under way, and then for the successor. `grow_s`:
+    how long new journal nodes may take to fetch the journal.
     """
 
     masters: tuple[str, ...]
@@ -77,16 +79,19 @@ class GroupOptions(msgspec.Struct, frozen=True, kw_only=True):
     master: MasterOptions = MasterOptions()
     look_s: float = 0.2
     tail_s: float = 0.5
+    node: JournalNodeOptions = JournalNodeOptions()
     purge_s: float = 30.0
     rpc_timeout_s: float = 3.0
     hand_over_s: float = 10.0
+    grow_s: float = 120.0
 
     def validate(self) -> None:
         if len(set(self.masters)) < len(self.masters) or not self.masters:
             raise InvalidArgument(f"a group has one master at least, each once, not {self.masters}")
         self.journal.validate()
+        self.node.validate()
         self.lease.validate()
         self.master.validate()
-        for name in ("look_s", "tail_s", "purge_s", "rpc_timeout_s", "hand_over_s"):
+        for name in ("look_s", "tail_s", "purge_s", "rpc_timeout_s", "hand_over_s", "grow_s"):
             if not getattr(self, name) > 0:
                 raise InvalidArgument(f"{name} must be greater than zero, not {getattr(self, name)}")

@@ -1,8 +1,8 @@
-"""The master: it knows which tables exist, places their tablets on servers, and hears from all of them.
+"""What the active master does: it knows which tables exist, places their tablets on servers, and hears from all of them.
 
 Four promises:
 
-    durable first   a change is in the edit log before memory shows it and before any server hears of it
+    durable first   a change is in the journal before memory shows it and before any server hears of it
     exactly once    a repeated create or drop gets the first answer
     completion      a created table gets its replicas, a dropped one loses them, whoever restarts meanwhile
     evidence        a replica is deleted because its table was dropped or its tablet replaced, never because
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from math import inf
 from typing import TypeVar
@@ -27,20 +27,18 @@ from ebla.actors.catalog_versions import older_catalog
 from ebla.actors.coordination.service import Coordination
 from ebla.actors.coordination.verbs import CoordinationVerbs
 from ebla.actors.errors import NotFound, NotRunning, Throttled
-from ebla.actors.figures import Figure
 from ebla.actors.incarnations import forgotten
-from ebla.actors.master.catalog import edit_log
 from ebla.actors.master.catalog.catalog import Catalog
-from ebla.actors.master.catalog.checkpoint import UNMARKED, Checkpoints
-from ebla.actors.master.catalog.directory import Directory, mark_old, open_own
+from ebla.actors.master.catalog.checkpoint import Checkpoints
+from ebla.actors.master.catalog.directory import Directory, mark_old
 from ebla.actors.master.catalog.edits import Edit, FormerMembersGone, TabletsForgotten
+from ebla.actors.master.catalog.quorum_edit_log import QuorumEditLog
 from ebla.actors.master.catalog.scribe import Scribe
 from ebla.actors.master.cluster import reports as tablet_reports
 from ebla.actors.master.cluster.assignment import Assignment, Candidate
 from ebla.actors.master.cluster.servers import Marks, Server, Servers
 from ebla.actors.master.errands.errands import Errands
 from ebla.actors.master.errands.messenger import Messenger
-from ebla.actors.master.measures import measure_active
 from ebla.actors.master.options import MasterOptions
 from ebla.actors.master.repair.members import Members
 from ebla.actors.master.repair.repairs import Repairs, gets_new, held_at
@@ -48,7 +46,7 @@ from ebla.actors.master.repair.verbs import MembershipVerbs
 from ebla.actors.master.tables.answers import Answers
 from ebla.actors.master.tables.tables import Tables
 from ebla.actors.replication.configuration import Peer
-from ebla.actors.world import Role, World, rpc
+from ebla.actors.world import World, rpc
 from ebla.storage.errors import DiskFull, OldCopy
 
 __all__ = ["Master", "MasterOptions"]
@@ -58,9 +56,9 @@ log = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
 
-class Master(CoordinationVerbs, MembershipVerbs, Role):
-    """The only master of a deployment, from `start` on; or what an active one of several does, from `begin` on (leadership/active_term.py),
-    with a `catalog` that was followed until then. For `grace_s` servers that were not heard yet count as alive."""
+class Master(CoordinationVerbs, MembershipVerbs):
+    """The work of one active term (leadership/active_term.py), from `begin` on, with a `catalog` that was followed until then. For
+    `grace_s` servers that were not heard yet count as alive."""
 
     def __init__(
         self,
@@ -68,8 +66,11 @@ class Master(CoordinationVerbs, MembershipVerbs, Role):
         options: MasterOptions | None = None,
         catalog: Catalog | None = None,
         grace_s: float = 0.0,
+        is_only_copy: bool = False,
     ) -> None:
+        """`is_only_copy`: the whole journal is in this master's directory."""
         self.world = world
+        self._is_only_copy = is_only_copy
         self.options = options or MasterOptions()
         self.options.validate()
         self.catalog = Catalog() if catalog is None else catalog
@@ -99,19 +100,7 @@ class Master(CoordinationVerbs, MembershipVerbs, Role):
 
     # -- life ------------------------------------------------------------------------------------------------
 
-    async def start(self) -> None:
-        accepts = bool(self.options.accepts)
-        directory = await open_own(self.world, accepts=accepts)
-        log = edit_log.LocalEditLog(directory.environment)
-        scribe = self.make_scribe(log, directory.checkpoints)
-        await scribe.open()
-        await scribe.begin(directory.instance.start, accepts=accepts)
-        # After a restart the first servers to be heard would get everything that waits to be placed.
-        settle_s = 0.0 if directory.created else self.options.settle_s
-        directory.heard.start()
-        self.begin(directory, log, scribe, settle_s)
-
-    def make_scribe(self, log: edit_log.EditLog, checkpoints: Checkpoints, checkpointed: int = 0) -> Scribe:
+    def make_scribe(self, log: QuorumEditLog, checkpoints: Checkpoints, checkpointed: int = 0) -> Scribe:
         return Scribe(
             self.world,
             log,
@@ -125,10 +114,10 @@ class Master(CoordinationVerbs, MembershipVerbs, Role):
     def begin(
         self,
         directory: Directory,
-        log: edit_log.EditLog,
+        log: QuorumEditLog,
         scribe: Scribe,
         settle_s: float,
-        serves: Callable[[], bool] = lambda: True,
+        serves: Callable[[], bool],
     ) -> None:
         """Serve, from a catalog that is what is durable. Nothing is placed for `settle_s`. `serves`: whether anybody may be
         answered at this instant."""
@@ -144,17 +133,9 @@ class Master(CoordinationVerbs, MembershipVerbs, Role):
         self.world.spawn(self._background(), "background")
         self.world.spawn(self._tick(), "tick")
 
-    async def stop(self) -> None:
-        self._running = False
-        self.coordination.close()
-
-    def measure(self) -> Iterable[Figure]:
-        self._require_running()
-        return measure_active(self)
-
     def _require_running(self) -> None:
         if not self._running:
-            raise NotRunning(f"{self.world.address} is starting or stopping", state="starting")
+            raise NotRunning(f"{self.world.address} serves no catalog now", state="starting")
 
     # -- tables ----------------------------------------------------------------------------------------------
 
@@ -237,7 +218,7 @@ class Master(CoordinationVerbs, MembershipVerbs, Role):
         raise error
 
     async def _end(self, error: OldCopy) -> None:
-        if self.log.mark() == UNMARKED:  # the catalog is in this directory, and not in a journal
+        if self._is_only_copy:
             with suppress(DiskFull):  # the next start is refused as this one was
                 await mark_old(self.world, error.message)
         self.world.fail(error)

@@ -87,7 +87,7 @@ async def survey(
         [ask(network, each, "status", m.Empty(), m.ServerState, timeout_s) for each in addresses]
     )
     kept = await gathered(
-        [ask(network, each, "status", m.Empty(), JournalNodeStatus, timeout_s) for each in nodes]
+        [ask(network, each, "journal_status", m.Empty(), JournalNodeStatus, timeout_s) for each in nodes]
     )
     writer: JournalWriterStatus | Unanswered | None = None
     if leading is not None and nodes:

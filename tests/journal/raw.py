@@ -63,7 +63,7 @@ class Raw:
         )
 
     async def heartbeat(self, node: str) -> None:
-        await self.stage.ask(node, "heartbeat", m.Heartbeat(self.stamp(node)), m.Done)
+        await self.stage.ask(node, "journal_heartbeat", m.Heartbeat(self.stamp(node)), m.Done)
 
     async def purge(self, node: str, before: int) -> None:
         await self.stage.ask(node, "purge", m.PurgeRequest(self.stamp(node), before), m.Done)

@@ -95,7 +95,7 @@ class Stage:
         return found
 
     async def status(self, node: str) -> m.JournalNodeStatus:
-        found: m.JournalNodeStatus = await self.ask(node, "status", am.Empty(), m.JournalNodeStatus)
+        found: m.JournalNodeStatus = await self.ask(node, "journal_status", am.Empty(), m.JournalNodeStatus)
         return found
 
     def crash_at(self, node: str, point: str) -> None:

@@ -142,7 +142,7 @@ def test_a_node_that_failed_is_left_out_until_the_next_segment_and_hears_a_heart
             await writer.append(b"%d" % number)
             await asyncio.sleep(0.1)
         said = line.trace[C][before:]
-        assert said == ["heartbeat"] * len(said) and 3 <= len(said) <= 6
+        assert said == ["journal_heartbeat"] * len(said) and 3 <= len(said) <= 6
         status = status_of(writer, C)
         assert status.lag_txns == 41 and status.lag_ms > 3000 and "next segment" in str(status)
         assert stage.view(C).state.committed > 10 and stage.view(C).last == 2

@@ -35,9 +35,11 @@ VERIFIED_BYTES = 1 << 20  # between two looks at what else there is to do
 class Journal:
     """`load` first. A damaged record fails the segment that it is in, a damaged header the journal."""
 
-    def __init__(self, world: World, environment: Environment, form: Format) -> None:
+    def __init__(self, world: World, environment: Environment, form: Format, *, locked: bool = False) -> None:
+        """`locked`: only this process can have held a lease that this node granted alone."""
         self.world = world
         self.form = form
+        self._locked = locked
         self._environment = environment
         self._lock = asyncio.Lock()
         self.view = View(form.journal, records.State(), world.address)
@@ -53,8 +55,12 @@ class Journal:
         self.view.state = records.load_state(self._environment, path)
         for segment in records.load_segments(self._environment, path):
             self.view.segments[segment.start] = segment
-        self.lease = Lease(self.form.journal.name, self.world.clock, self.view.state.held_ms)
+        sure = self._locked and self.form.nodes == (self.world.address,)
+        self.lease = self._new_lease(0 if sure else self.view.state.held_ms)
         await self._remove_orphans()
+
+    def _new_lease(self, held_ms: int) -> Lease:
+        return Lease(self.form.journal.name, self.world.clock, held_ms)
 
     async def _remove_orphans(self) -> None:
         """Copies that were being made when the node ended."""
@@ -176,6 +182,31 @@ class Journal:
         if change is not None:
             await self._make("whole", change)
 
+    # -- from one node to several ----------------------------------------------------------------------------
+
+    async def grow(self, request: m.GrowRequest) -> m.Done:
+        """The new set of nodes is durable when this answers, and requests of the old one are refused."""
+        async with self._lock:
+            self.require_whole()
+            await self._make("grow", rules.grow(self.view, request))
+            self.lease.help(self.world.address)
+            return m.Done()
+
+    async def admitted(self, node: str) -> None:
+        async with self._lock:
+            left = tuple(each for each in self.view.state.admits if each != node)
+            await self._make("admitted", Change(replace(self.view.state, admits=left), open=self.view.open))
+
+    async def admit(self, request: m.AdmitRequest) -> m.Done:
+        """This node counts from now on, and helps nobody but `helps` as long as an older lease may last."""
+        async with self._lock:
+            change = rules.admit_joining(self.view, request)
+            if change is not None:
+                await self._make("admit", change)
+                self.lease = self._new_lease(self.view.state.held_ms)
+                self.lease.help(request.helps)
+            return m.Done()
+
     def require_whole(self) -> None:
         require_whole(self.form.journal.name, self.world.address, self.view.state)
 
@@ -276,6 +307,8 @@ class Journal:
         await self.world.faults.here(f"journal.{what}.after_commit")
         view = self.view
         view.state, view.open = change.state, change.open
+        if change.form is not None:
+            self.form, view.journal = change.form, change.form.journal
         gone = (*change.dropped, *change.replaced)
         for segment in gone:
             view.segments.pop(segment.start)
@@ -307,6 +340,8 @@ def batch_of(change: Change) -> storage.Batch:
         batch.append(Put(EDITS, change.edits, sorted_keys=True))
     if change.put:
         batch.append(Put(SEGMENTS, [records.seal(records.u64(s.start), s) for s in change.put]))
+    if change.form is not None:
+        batch.append(Put(STATE, [records.seal(records.FORMAT_KEY, change.form)]))
     batch.append(Put(STATE, [records.seal(records.STATE_KEY, change.state)]))
     return batch
 

@@ -37,12 +37,16 @@ class Lease:
         self._grant: _Grant | None = None
         self._quiet_until = clock.monotonic() + held_ms / 1000
         self._promising = 0
+        self._helped: str | None = None
+
+    def help(self, holder: str) -> None:
+        """Help this holder at once: the lease that is not over yet was its own."""
+        self._helped = holder
 
     def require_free(self, claim: m.Claim | None) -> None:
         """Raises LeaseHeld if to promise an epoch now could make two believe that they hold the lease."""
         left_s = self._left_s()
-        successor = None if self._grant is None else self._grant.successor
-        if left_s > 0 and (claim is None or claim.holder != successor):
+        if left_s > 0 and (claim is None or claim.holder != self._successor()):
             holder = None if self._grant is None else self._grant.claim.holder
             raise LeaseHeld(
                 f"the lease of journal {self._name} is held by {holder or 'somebody, before this node was started'} "
@@ -74,6 +78,7 @@ class Lease:
                 promised=promised,
             )
         self._grant = _Grant(claim, epoch, self._clock.monotonic() + claim.held_ms / 1000)
+        self._helped = None
 
     def release(self, token: str, successor: str | None) -> None:
         """By its holder, who has stopped believing in it. If it names a successor, nobody else is helped for a while."""
@@ -85,8 +90,12 @@ class Lease:
     def state(self) -> m.LeaseState:
         grant = self._grant
         if grant is None:
-            return m.LeaseState(None, 0, self._left_s())
-        return m.LeaseState(grant.claim.holder, grant.epoch, self._left_s(), grant.successor)
+            return m.LeaseState(None, 0, self._left_s(), self._successor())
+        return m.LeaseState(grant.claim.holder, grant.epoch, self._left_s(), self._successor())
+
+    def _successor(self) -> str | None:
+        named = None if self._grant is None else self._grant.successor
+        return named or self._helped
 
     def _left_s(self) -> float:
         """How long nobody is helped."""

@@ -19,9 +19,10 @@ from ebla.actors.errors import AlreadyPresent, NotRunning, Unavailable
 from ebla.actors.figures import Figure
 from ebla.actors.journal import messages as m
 from ebla.actors.journal import records
-from ebla.actors.journal.errors import ForeignJournal, NotFormatted
+from ebla.actors.journal.errors import ForeignJournal, NodesMoved, NotFormatted
+from ebla.actors.journal.messages import ANY_VERSION
 from ebla.actors.journal.node import journal as journals
-from ebla.actors.journal.node import rejoin
+from ebla.actors.journal.node import rejoin, rules
 from ebla.actors.journal.node.journal import Journal
 from ebla.actors.journal.node.measures import measure_node
 from ebla.actors.journal.node.sync import Sync
@@ -29,7 +30,7 @@ from ebla.actors.journal.options import JournalNodeOptions, valid_name, valid_no
 from ebla.actors.journal.records import DATABASES, FORMAT_KEY, LAYOUT, STATE, STATE_KEY, Format, State
 from ebla.actors.world import Role, World, new_id, rpc
 from ebla.storage.environment import Environment, Put
-from ebla.storage.errors import Corruption, Damaged, EblaError, InvalidArgument
+from ebla.storage.errors import Corruption, Damaged, DiskFull, EblaError, InvalidArgument
 
 log = logging.getLogger(__name__)
 
@@ -38,8 +39,13 @@ MAP_BYTES = 64 << 20
 
 
 class JournalNode(Role):
-    def __init__(self, world: World, options: JournalNodeOptions | None = None) -> None:
+    def __init__(
+        self, world: World, options: JournalNodeOptions | None = None, *, in_master: bool = False
+    ) -> None:
+        """`in_master`: a master in this process and in the same directory is this node's only user as long as it is the journal's
+        only node."""
         self.world = world
+        self._in_master = in_master
         self.options = options or JournalNodeOptions()
         self.options.validate()
         self.journals: dict[str, Journal] = {}
@@ -48,17 +54,23 @@ class JournalNode(Role):
         self.sync = Sync(world, self.journals, self.pages, self.options)
         self._running = False
         self._formatting = asyncio.Lock()
+        self._fetching = False
 
     # -- life ------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        disk = self.world.disk
-        instance = await disk.open_instance(new_id(self.world.random))
-        self.instance = am.ServerInstance(instance.uuid, instance.seqno, new_id(self.world.random))
-        for name in disk.list(JOURNALS):
+        instance = await self.world.disk.open_instance(new_id(self.world.random))
+        await self.begin(am.ServerInstance(instance.uuid, instance.seqno, new_id(self.world.random)))
+
+    async def begin(self, instance: am.ServerInstance) -> None:
+        """Serve from the directory, which is open."""
+        self.instance = instance
+        for name in self.world.disk.list(JOURNALS):
             await self._open(name)
         self._running = True
         self.world.spawn(self.sync.run(), "sync")
+        for name in sorted(self.journals):
+            self._admit_joining(self.journals[name])
 
     async def stop(self) -> None:
         self._running = False
@@ -76,7 +88,7 @@ class JournalNode(Role):
             if form is None:  # it was being formatted when the node ended
                 await environment.close()
                 return
-            journal = Journal(self.world, environment, form)
+            journal = self._make_journal(environment, form)
             await journal.load()
         except (Corruption, Damaged) as error:
             log.error("%s does not serve journal %s: %s", self.world.address, name, error)
@@ -116,6 +128,18 @@ class JournalNode(Role):
                 journal=wanted.name,
                 wanted=wanted.id,
                 found=found.form.journal.id,
+            )
+        version = found.form.journal.version
+        if ANY_VERSION < wanted.version < version:
+            raise NodesMoved(
+                f"journal {wanted.name} has the nodes {', '.join(found.form.nodes)} by now; ask these",
+                journal=wanted.name,
+                version=version,
+                nodes=list(found.form.nodes),
+            )
+        if wanted.version > version:
+            raise Unavailable(
+                f"{self.world.address} is no node of version {wanted.version} of journal {wanted.name} yet; ask again"
             )
         return found
 
@@ -165,10 +189,13 @@ class JournalNode(Role):
             [Put(STATE, [records.seal(FORMAT_KEY, form)]), Put(STATE, [records.seal(STATE_KEY, state)])]
         )
         await self.world.faults.here(f"journal.{how}.after_commit")
-        journal = Journal(self.world, environment, form)
+        journal = self._make_journal(environment, form)
         await journal.load()
         self.failed.pop(name, None)
         self.journals[name] = journal
+
+    def _make_journal(self, environment: Environment, form: Format) -> Journal:
+        return Journal(self.world, environment, form, locked=self._in_master)
 
     @rpc
     async def rejoin(self, request: m.RejoinRequest) -> m.Done:
@@ -188,6 +215,77 @@ class JournalNode(Role):
             await self._create("rejoin", form, state)
         self.world.spawn(self.sync.all(), "catch up")
         return m.Done()
+
+    # -- from one node to several ----------------------------------------------------------------------------
+
+    @rpc
+    async def join(self, request: m.RejoinRequest) -> m.Joining:
+        """Become a node that joins the journal, and fetch what the first of `nodes` has finalized; the answer says how far that is.
+        Repeat it until that is enough. The node counts for nothing before it is admitted."""
+        self._require_running()
+        valid_name(request.journal.name)
+        valid_nodes(request.nodes)
+        name, form = request.journal.name, Format(LAYOUT, request.journal, request.nodes)
+        async with self._formatting:
+            there = self.journals.get(name)
+            if there is None:
+                self._require_sound(name)
+                await self._create("join", form, State(token=new_id(self.world.random)))
+            elif there.form != form:
+                raise AlreadyPresent(
+                    f"{self.world.address} has another journal {name}; move its directory aside, then start it again",
+                    what=name,
+                )
+        journal = self.journals[name]
+        if not self._fetching:
+            self._fetching = True
+            self.world.spawn(self._fetch_for_joining(journal, request.nodes[0]), "fetch to join")
+        return rules.joining(journal.view)
+
+    async def _fetch_for_joining(self, journal: Journal, source: str) -> None:
+        try:
+            await self.sync.ask(journal, source)
+        finally:
+            self._fetching = False
+
+    @rpc
+    async def grow(self, request: m.GrowRequest) -> m.Done:
+        """The journal has other nodes from now on: the only node so far, and those that join. Raises NodesMoved if it has them
+        already."""
+        valid_nodes(request.nodes)
+        journal = self._journal(request.journal)
+        if journal.form.nodes != (self.world.address,) or request.nodes[0] != self.world.address:
+            raise InvalidArgument(
+                f"{self.world.address} is not the only node of journal {request.journal.name}"
+            )
+        done = await journal.grow(request)
+        self._admit_joining(journal)
+        return done
+
+    @rpc
+    async def admit(self, request: m.AdmitRequest) -> m.Done:
+        return await self._journal(request.journal).admit(request)
+
+    def _admit_joining(self, journal: Journal) -> None:
+        for node in journal.view.state.admits:
+            self.world.spawn(self._admit(journal, node), f"admit {node}")
+
+    async def _admit(self, journal: Journal, node: str) -> None:
+        """Until the node has been admitted; also after a restart."""
+        while True:
+            request = rules.admission(journal.view, journal.form.journal, self.world.address)
+            try:
+                await self.world.network.call(node, "admit", request, m.Done, self.options.rpc_timeout_s)
+            except EblaError as error:
+                log.info("%s could not admit %s: %s", self.world.address, node, error)
+                await self.world.clock.sleep(self.options.admit_s)
+            else:
+                break
+        while True:
+            try:
+                return await journal.admitted(node)
+            except DiskFull:
+                await self.world.clock.sleep(self.options.admit_s)
 
     @rpc
     async def format_state(self, request: m.JournalName) -> m.FormatState:
@@ -263,7 +361,7 @@ class JournalNode(Role):
         return await self._journal(request.stamp.journal).finalize(request)
 
     @rpc
-    async def heartbeat(self, request: m.Heartbeat) -> m.Heard:
+    async def journal_heartbeat(self, request: m.Heartbeat) -> m.Heard:
         """The committed txid is durable."""
         return await self._journal(request.stamp.journal).heartbeat(request)
 
@@ -299,7 +397,7 @@ class JournalNode(Role):
                     f"no peer could send segment {segment.start} of journal {journal.name}: asked "
                     f"{', '.join(sources) or 'nobody'}; it is asked for again"
                 )
-            request = m.FetchRequest(journal, segment, first, self.options.page_bytes)
+            request = m.FetchRequest(journal.of_any_version(), segment, first, self.options.page_bytes)
             try:
                 page = await self.world.network.call(
                     left[0], "fetch", request, m.Edits, self.options.rpc_timeout_s
@@ -315,7 +413,7 @@ class JournalNode(Role):
             yield page.edits
 
     @rpc
-    async def status(self, request: am.Empty) -> m.JournalNodeStatus:
+    async def journal_status(self, request: am.Empty) -> m.JournalNodeStatus:
         self._require_running()
         found = [journals.status(self.journals[name]) for name in sorted(self.journals)]
         failed = {name: self.failed[name].message for name in sorted(self.failed)}

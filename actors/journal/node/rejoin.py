@@ -83,8 +83,13 @@ def require_whole(name: str, address: str, state: State) -> None:
 
 def covered(segments: Sequence[m.SegmentState], purged: int, before: int) -> bool:
     """Whether finalized segments hold every edit after `purged` and before `before`."""
-    reached = purged
+    return reached(segments, purged) + 1 >= before
+
+
+def reached(segments: Sequence[m.SegmentState], purged: int) -> int:
+    """The last edit of which finalized segments hold all before it, after `purged`."""
+    end = purged
     for segment in segments:
-        if segment.finalized and segment.start <= reached + 1:
-            reached = max(reached, segment.end)
-    return reached + 1 >= before
+        if segment.finalized and segment.start <= end + 1:
+            end = max(end, segment.end)
+    return end

@@ -21,8 +21,8 @@ from sortedcontainers import SortedDict
 
 from ebla.actors.journal import messages as m
 from ebla.actors.journal.errors import JournalBroken, OutOfSync, StaleEpoch, broken
-from ebla.actors.journal.node.rejoin import covered
-from ebla.actors.journal.records import Segment, State, edit_items, last_digest
+from ebla.actors.journal.node.rejoin import covered, reached
+from ebla.actors.journal.records import LAYOUT, Format, Segment, State, edit_items, last_digest
 from ebla.storage.environment import Item
 from ebla.storage.errors import InvalidArgument
 
@@ -60,7 +60,7 @@ class View:
 @dataclass(frozen=True)
 class Change:
     """One commit. `put` are headers, `edits` go beside them; of what is in `dropped` header and edits go, of what is in
-    `replaced` the edits, since another copy stands in `put`. `open` is what is open afterwards."""
+    `replaced` the edits, since another copy stands in `put`. `open` is what is open afterwards. `form`: other nodes."""
 
     state: State
     put: tuple[Segment, ...] = ()
@@ -68,6 +68,7 @@ class Change:
     dropped: tuple[Segment, ...] = ()
     replaced: tuple[Segment, ...] = ()
     open: int | None = None
+    form: Format | None = None
 
 
 # -- who may ask ---------------------------------------------------------------------------------------------
@@ -176,6 +177,62 @@ def caught_up(view: View, purged: int = 0) -> Change | None:
     if not covered([segment.state for segment in view.all()], purged, state.joined):
         return None
     return Change(replace(state, token="", joined=0, purged=purged), open=view.open)
+
+
+# -- from one node to several (docs/journal.md) --------------------------------------------------------------
+
+
+def joining(view: View) -> m.Joining:
+    end = reached([segment.state for segment in view.all()], view.state.purged)
+    return m.Joining(end, digest_at(view, end))
+
+
+def digest_at(view: View, end: int) -> int:
+    """The digest after this edit, if a finalized segment ends with it; else 0."""
+    return next((s.state.digest for s in view.all() if s.finalized and s.end == end), 0)
+
+
+def grow(view: View, request: m.GrowRequest) -> Change:
+    """The commit point of growing: the writer of this epoch is still the last, and everything that it wrote is finalized."""
+    if request.epoch != view.state.promised:
+        fence(view, request.epoch)
+        raise _out_of_sync(view, f"epoch {request.epoch} was never promised here")
+    if view.last != request.end or digest_at(view, request.end) != request.digest:
+        raise _out_of_sync(view, f"the journal does not end here with a segment finalized at {request.end}")
+    state = replace(view.state, admits=request.nodes[1:], grown=request.end)
+    journal = replace(request.journal, version=request.journal.version + 1)
+    return Change(state, dropped=empties(view), form=Format(LAYOUT, journal, request.nodes))
+
+
+def admission(view: View, journal: m.JournalId, helps: str) -> m.AdmitRequest:
+    state = view.state
+    digest = digest_at(view, state.grown)
+    return m.AdmitRequest(
+        journal, state.promised, state.writer, state.grown, digest, state.purged, state.held_ms, helps
+    )
+
+
+def admit_joining(view: View, request: m.AdmitRequest) -> Change | None:
+    """None: this node counts already. Raises OutOfSync if it lacks an edit."""
+    state = view.state
+    if not state.token:
+        return None
+    here = reached([segment.state for segment in view.all()], max(state.purged, request.purged))
+    digest = digest_at(view, request.end)
+    same = request.digest in (0, digest) or state.purged >= request.end
+    if here < request.end or not same:
+        raise _out_of_sync(view, f"this node has edits up to {here}, and joins with all up to {request.end}")
+    state = replace(
+        state,
+        promised=max(state.promised, request.promised),
+        purged=max(state.purged, request.purged),
+        held_ms=max(state.held_ms, request.held_ms),
+        token="",
+        joined=0,
+    )
+    if request.end > state.committed:
+        state = replace(state, committed=request.end, committed_epoch=request.epoch)
+    return Change(state, open=view.open)
 
 
 def committed_before(view: View, epoch: int) -> int:

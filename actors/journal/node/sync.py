@@ -53,7 +53,7 @@ class Sync:
             manifest = await self._world.network.call(
                 peer,
                 "manifest",
-                m.ManifestRequest(journal.form.journal),
+                m.ManifestRequest(journal.form.journal.of_any_version()),
                 m.Manifest,
                 self._options.rpc_timeout_s,
             )

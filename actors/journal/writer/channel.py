@@ -25,7 +25,7 @@ from ebla.actors.journal import messages as m
 from ebla.actors.journal.errors import JournalBroken, OutOfSync, StaleEpoch, TooFarBehind
 from ebla.actors.journal.options import JournalOptions
 from ebla.actors.world import World
-from ebla.storage.errors import EblaError
+from ebla.storage.errors import DiskFull, EblaError
 
 T = TypeVar("T")
 Build = Callable[[m.Stamp], msgspec.Struct]
@@ -205,7 +205,7 @@ class Channel:
         quiet = self.left_out or self._now() - self._heard_at >= self._options.quiet_s
         if not self._queue and (self._told < self._commits.txid or quiet) and self._due():
             self._heartbeat_at = self._now()
-            call = self.ask("heartbeat", m.Heartbeat, m.Heard, self._options.write_timeout_s)
+            call = self.ask("journal_heartbeat", m.Heartbeat, m.Heard, self._options.write_timeout_s)
             call.add_done_callback(self._heard)
 
     @property
@@ -276,14 +276,19 @@ class Channel:
                 except EblaError as error:
                     if isinstance(error, JournalBroken):
                         self.broken = error
-                    if call.kind in (EDITS, START):
-                        self._leave_out(error)
-                    if call.kind == EDITS:
-                        self.out_of_sync = True
+                    if not self._can_try_again(error):
+                        if call.kind in (EDITS, START):
+                            self._leave_out(error)
+                        if call.kind == EDITS:
+                            self.out_of_sync = True
                     self._leave(call, error)
                 else:
                     self._took(call)
                     self._leave(call, answer)
+
+    def _can_try_again(self, error: EblaError) -> bool:
+        """The only node has written nothing, and the writer knows it: see writer.py."""
+        return isinstance(error, DiskFull) and len(self._options.nodes) == 1
 
     def _refuses(self, call: _Call) -> bool:
         """Edits that were queued before a gap still go out; the segment can no more be finalized here."""
@@ -346,7 +351,7 @@ class Channel:
             return
         self._heartbeat_at = self._now()
         timeout_s = self._options.write_timeout_s
-        call = _Call(OTHER, "heartbeat", m.Heartbeat, m.Heard, timeout_s, self._now(), self.epoch)
+        call = _Call(OTHER, "journal_heartbeat", m.Heartbeat, m.Heard, timeout_s, self._now(), self.epoch)
         try:
             self._token = (await self._send(call)).token
         except EblaError:

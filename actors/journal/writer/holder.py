@@ -13,7 +13,7 @@ from math import ceil, inf
 
 from ebla.actors.errors import Unavailable
 from ebla.actors.journal import messages as m
-from ebla.actors.journal.errors import QuorumFailed, StaleEpoch
+from ebla.actors.journal.errors import NodesMoved, QuorumFailed, StaleEpoch
 from ebla.actors.journal.options import JournalOptions, LeaseLimits
 from ebla.actors.journal.quorum import each, majority
 from ebla.actors.world import World, new_id
@@ -72,7 +72,7 @@ class Holder:
         calls = each(self._world, self._options.nodes, lambda node: self._ask(node, "release_lease", request))
         try:
             await majority(self._options.journal.name, "release the lease", calls, self._options.majority)
-        except QuorumFailed:
+        except (QuorumFailed, NodesMoved):
             pass  # it runs out by itself
 
     async def _renew(self) -> None:
@@ -104,6 +104,9 @@ class Holder:
         except QuorumFailed:
             if len(options.nodes) - len(self._refused) < options.majority:
                 self._lose(next(iter(self._refused.values())))
+            return
+        except NodesMoved as error:
+            self._lose(error)
             return
         self._until = max(self._until, asked_at + self._limits.lease_s)
 

@@ -22,7 +22,10 @@ promised none above e to anybody:
     contenders             one that still works at epoch x is refused as by any later epoch; it asks anew, above e'', once
                            the lease is free. If x has a majority, this writer gets none: it is over, as ever
 
-There is no second try. When a majority cannot be had the writer is over: what was on its way is unknown, what had not
+A journal of one node: if that node has no room for a request, it has written nothing. The writer refuses the edits with DiskFull
+and goes on with the same txids; a segment that could not end, or begin, does so later.
+
+Otherwise there is no second try. When a majority cannot be had the writer is over: what was on its way is unknown, what had not
 left was not written, and a new writer's recovery decides.
 """
 
@@ -31,7 +34,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple
+from math import inf
+from typing import Any, NamedTuple
 
 from ebla.actors.errors import OutcomeUnknown, Unavailable
 from ebla.actors.journal.options import JournalOptions
@@ -41,7 +45,7 @@ from ebla.actors.journal.writer.holder import Holder
 from ebla.actors.journal.writer.recovery import End, recover
 from ebla.actors.journal.writer.session import Session
 from ebla.actors.world import World
-from ebla.storage.errors import EblaError, InvalidArgument
+from ebla.storage.errors import DiskFull, EblaError, InvalidArgument
 
 MARKER = b""
 
@@ -69,6 +73,9 @@ class JournalWriter:
         self._segment_bytes = 0
         self._segment_since = 0.0
         self._rolls: list[asyncio.Future[int]] = []
+        self._finishing: asyncio.Future[End] | None = None
+        self._finalized = False  # the segment has ended, and the next one has not begun
+        self._pauses_until = -inf  # the disk of the only node is full
         self._over = asyncio.Event()
 
     # -- life ------------------------------------------------------------------------------------------------
@@ -131,6 +138,13 @@ class JournalWriter:
         self._wake.set()
         return await answer
 
+    async def finish(self) -> End:
+        """Finalize the segment and start no other: the writer takes no edits any more, and is not over."""
+        self._require_usable()
+        self._finishing = asyncio.get_running_loop().create_future()
+        self._wake.set()
+        return await self._finishing
+
     async def purge(self, before: int) -> None:
         """Let go of segments that end before `before`, at a majority; a node that misses it does so next time."""
         self._require_usable()
@@ -146,6 +160,8 @@ class JournalWriter:
     def _require_usable(self) -> None:
         if self.failed is not None:
             raise Unavailable(f"the writer of journal {self.options.journal.name} is over: {self.failed}")
+        if self._finishing is not None:
+            raise Unavailable(f"the writer of journal {self.options.journal.name} takes no edits any more")
 
     # -- the one that sends ----------------------------------------------------------------------------------
 
@@ -153,22 +169,48 @@ class JournalWriter:
         while self.failed is None:
             await self._wake.wait()
             self._wake.clear()
-            while self.failed is None and (self._filling or self._rolls or self._is_due()):
+            while self.failed is None and (
+                self._filling or self._rolls or self._is_due() or self._finishes()
+            ):
                 try:
                     if self._rolls or self._is_due():
                         await self._roll()
-                    else:
+                    elif self._filling:
                         await self._flush()
+                    else:
+                        await self._finish()
+                except DiskFull as error:
+                    self._pause(error)
                 except EblaError as error:
                     self._fail(error)
+
+    def _pause(self, error: DiskFull) -> None:
+        """The only node has written nothing."""
+        self._pauses_until = self._world.clock.monotonic() + self.options.heartbeat_s
+        rolls, self._rolls = self._rolls, []
+        for answer in rolls:
+            _refuse(answer, error)
+        if self._finishing is not None:
+            _refuse(self._finishing, error)
+
+    def _finishes(self) -> bool:
+        return self._finishing is not None and not self._finishing.done()
+
+    async def _finish(self) -> None:
+        assert self._finishing is not None
+        await self._finalize()
+        if not self._finishing.done():
+            self._finishing.set_result(self.end)
 
     async def _flush(self) -> None:
         """Swap the buffers and see the full one through."""
         batch, self._filling = list(self._filling), deque()
         self._filling_bytes = 0
         self._room.set()
-        first = self.end.txid + 1
         try:
+            if self._finalized:
+                await self._start_segment()
+            first = self.end.txid + 1
             await self._send([waiting.edit for waiting in batch])
         except EblaError as error:
             for waiting in batch:
@@ -180,14 +222,18 @@ class JournalWriter:
                 waiting.answer.set_result(txid)
 
     async def _send(self, edits: Sequence[bytes]) -> None:
-        first = self.end.txid + 1
+        before, first = self.end, self.end.txid + 1
         digest = digest_of(self.end.digest, first, edits)
         self.end = End(first + len(edits) - 1, digest)
+        try:
+            await self.session.send(self.segment, first, edits, digest)
+        except DiskFull:
+            self.end = before
+            raise
         self._segment_bytes += sum(map(len, edits))
-        await self.session.send(self.segment, first, edits, digest)
 
     async def _roll(self) -> None:
-        await self.session.finalize(self.segment, self.end.txid, self.end.digest)
+        await self._finalize()
         await self.session.move_on()
         await self._start_segment()
         rolls, self._rolls = self._rolls, []
@@ -195,17 +241,27 @@ class JournalWriter:
             if not answer.done():
                 answer.set_result(self.segment)
 
+    async def _finalize(self) -> None:
+        if not self._finalized:
+            await self.session.finalize(self.segment, self.end.txid, self.end.digest)
+            self._finalized = True
+
     async def _start_segment(self) -> None:
         start = self.end.txid + 1
         await self.session.start_segment(start, self.end.digest)
         self.segment = start
         self._segment_bytes, self._segment_since = 0, self._world.clock.monotonic()
         await self._send([MARKER])
+        self._finalized = False
 
     def _is_due(self) -> bool:
         """Whether the segment is full or old, or a node waits for the next one: it has lost its directory, or it was left
         out and answers again. One that has nothing but its marker is never too old, but for a node that rejoins, was asked and
         did not start it."""
+        if self._finishing is not None or self._world.clock.monotonic() < self._pauses_until:
+            return False
+        if self._finalized:
+            return True
         count, channels = self.end.txid - self.segment + 1, self.session.channels
         if count >= self.options.segment_txns or self._segment_bytes >= self.options.segment_bytes:
             return True
@@ -234,6 +290,8 @@ class JournalWriter:
         over = f"the writer of journal {self.options.journal.name} was over before this"
         for each in waiting:
             _refuse(each.answer, Unavailable(f"{over} left: {error}"))
+        if self._finishing is not None:
+            _refuse(self._finishing, error)
         for answer in self._rolls:  # one of them may be under way
             _refuse(answer, error if error.possibly_applied else OutcomeUnknown(f"{over} was done: {error}"))
         self._room.set()
@@ -241,7 +299,7 @@ class JournalWriter:
         self._over.set()
 
 
-def _refuse(answer: asyncio.Future[int], error: EblaError) -> None:
+def _refuse(answer: asyncio.Future[Any], error: EblaError) -> None:
     if not answer.done():
         answer.set_exception(error)
         answer.exception()  # whoever waits may be gone already

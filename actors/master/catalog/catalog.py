@@ -32,7 +32,6 @@ from ebla.actors.master.catalog.records import (
     Remembered,
     TableRecord,
     TabletRecord,
-    decode_image,
 )
 from ebla.actors.replication.configuration import (
     Peer,
@@ -378,5 +377,5 @@ _APPLY: dict[type[Any], Callable[[Catalog, Any], None]] = {
     e.TabletsForgotten: Catalog._tablets_forgotten,
     **{kind: lambda catalog, edit: catalog.namespace.apply(edit) for kind in coordination.KINDS},
     e.MasterBegan: lambda catalog, edit: catalog.lineage.begin(edit),
-    e.CatalogMoved: lambda catalog, edit: catalog.load(decode_image(edit.image)),
+    e.CatalogWritten: lambda catalog, edit: None,
 }

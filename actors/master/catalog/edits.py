@@ -170,12 +170,9 @@ class MasterBegan(msgspec.Struct, frozen=True, tag="master_began"):
     start: str
 
 
-class CatalogMoved(msgspec.Struct, frozen=True, tag="catalog_moved"):
-    """The first of a journal that took over the catalog of a deployment's only master: `image` is all of it, encoded, as of
-    transaction `txid` of the log that master `uuid` kept until then."""
+class CatalogWritten(msgspec.Struct, frozen=True, tag="catalog_written"):
+    """`image` is the whole catalog before this edit, encoded. It changes nothing; a master without a checkpoint begins with it."""
 
-    uuid: str
-    txid: int
     image: bytes
 
 
@@ -199,7 +196,7 @@ Edit = (
     | TabletsForgotten
     | CoordinationEdit
     | MasterBegan
-    | CatalogMoved
+    | CatalogWritten
 )
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -29,6 +29,9 @@ class LineageImage(msgspec.Struct, frozen=True, array_like=True):
     changes: int = 0
 
 
+EMPTY = LineageImage()
+
+
 class Lineage:
     def __init__(self) -> None:
         self.changes = 0
@@ -63,6 +66,8 @@ class Lineage:
         return seen.changes <= next(later, self.changes)
 
     def image(self) -> LineageImage:
+        if not self._begun and not self.changes:
+            return EMPTY
         return LineageImage(self._catalog, tuple(self._begun.values()), self.changes)
 
     def load(self, image: LineageImage) -> None:

@@ -1,6 +1,6 @@
-"""The master's edit log on a quorum of journal nodes: an `EditLog` (actors/master/catalog/edit_log.py).
+"""The catalog's edit log, on a quorum of journal nodes. There may be one node, in the master's own process.
 
-A transaction is one edit of the journal; its number there is its number here. The markers between segments take
+A transaction is one edit of the journal: its edits are replayed together or not at all. Its number there is its number here. The markers between segments take
 numbers too, and carry nothing. To open is to fence the master that wrote before and to recover what it left; from then
 on nobody else can make an edit durable, and a master that was superseded learns it from its next append.
 """
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ebla.actors.journal.errors import EditsGone, broken
+from ebla.actors.journal.errors import broken
 from ebla.actors.journal.options import JournalOptions
 from ebla.actors.journal.writer.holder import Holder
 from ebla.actors.journal.writer.reader import JournalReader, Position
@@ -23,7 +23,7 @@ from ebla.storage.errors import Corruption, EblaError
 
 
 class QuorumEditLog:
-    """One object, one epoch: it is opened once."""
+    """One object, one active term."""
 
     def __init__(self, world: World, options: JournalOptions, holder: Holder | None = None) -> None:
         self.writer = JournalWriter(world, options, holder)
@@ -38,14 +38,9 @@ class QuorumEditLog:
     def mark(self) -> Mark:
         return Mark(self._id, self._history)
 
-    async def open(self, after: int) -> list[e.Edit]:
-        try:
-            return await self.recover(self._reader.beginning() if after == 0 else Position(after))
-        except EditsGone as error:
-            raise self._corruption("edits were purged, but no checkpoint holds them") from error
-
     async def recover(self, after: Position) -> list[e.Edit]:
-        """As `open`, for whoever may find a newer checkpoint elsewhere: raises EditsGone if it needs one."""
+        """The edits of every transaction after `after`, in order. Raises EditsGone if they were purged: a newer checkpoint has
+        them."""
         end = await self.writer.open()
         try:
             edits = await self._catch_up(after, end.txid, end.digest)
@@ -57,6 +52,8 @@ class QuorumEditLog:
         return edits
 
     async def append(self, edits: Sequence[e.Edit]) -> None:
+        """One transaction, durable when it returns. If it raises, whether it is durable is unknown, and the active term ends; but
+        after DiskFull it is not durable, and the next one may be appended."""
         assert len(edits) > 0, "an empty transaction says nothing"
         self._last = await self.writer.append(e.encode(edits))
         assert self.writer.written.txid == self._last, "nobody else appends, so no edit was written since"
@@ -70,7 +67,10 @@ class QuorumEditLog:
         """Up to where the journal was recovered. Whoever stood still since may find more: somebody else has begun, which
         `begin` will tell. What is there up to `last` is decided all the same."""
         if last < after.txid:
-            raise self._corruption(f"it ends at transaction {last}, before the checkpoint at {after.txid}")
+            raise self._corruption(
+                f"it ends at transaction {last}, before the checkpoint at {after.txid}; the directory of a journal node is an older "
+                "copy than the master's: bring back copies that were made together"
+            )
         page = await self._reader.read_all(after, upto=last)
         known = page.position.digest
         if page.position.txid != last or (known is not None and known != digest):

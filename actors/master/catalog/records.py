@@ -6,7 +6,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ebla.actors.coordination.namespace import NamespaceImage
-from ebla.actors.master.catalog.lineage import LineageImage
+from ebla.actors.master.catalog.lineage import EMPTY, LineageImage
 from ebla.actors.replication.configuration import Configuration, Peer
 from ebla.storage.schema import TableSchema
 
@@ -80,7 +80,7 @@ class CatalogImage(msgspec.Struct, frozen=True, omit_defaults=True):
     draining: tuple[str, ...] = ()
     forgotten: dict[str, str] = {}
     maintained: tuple[str, ...] = ()
-    lineage: LineageImage = LineageImage()
+    lineage: LineageImage = EMPTY
 
 
 encode_image = msgspec.msgpack.Encoder().encode

@@ -6,9 +6,9 @@ does, and returns the answer. Between the two lies the only wait, the edit log's
 changes the catalog, while every reader still sees it as it was. A caller that is cancelled does not tear a
 change in two: the scribe carries it out.
 
-A log that fails leaves open whether the edits are durable. Then nothing more is believed: the master fails,
-loudly, and starts again from what the log says. A full disk is no such failure: what does not fit was not written, the
-change is refused, and a checkpoint is made later.
+A journal that fails leaves open whether the edits are durable. Then the active term ends, and the next one begins with what the
+journal says. A full disk of the journal's only node is no such failure: what does not fit was not written, the change is
+refused. A checkpoint that does not fit is made later.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from typing import Any, TypeVar
 from ebla.actors.errors import OutcomeUnknown, Throttled, Unavailable
 from ebla.actors.master.catalog.catalog import Catalog
 from ebla.actors.master.catalog.checkpoint import Checkpoints
-from ebla.actors.master.catalog.edit_log import EditLog
 from ebla.actors.master.catalog.edits import Edit, MasterBegan
 from ebla.actors.master.catalog.lineage import ACCEPTED
+from ebla.actors.master.catalog.quorum_edit_log import QuorumEditLog
 from ebla.actors.world import World
 from ebla.storage.errors import DiskFull, EblaError
 
@@ -53,7 +53,7 @@ class Scribe:
     def __init__(
         self,
         world: World,
-        log: EditLog,
+        log: QuorumEditLog,
         checkpoints: Checkpoints,
         catalog: Catalog,
         *,
@@ -74,15 +74,6 @@ class Scribe:
         self._retired = False
         self._tried = 0  # a checkpoint as of then did not fit on the disk
         self.checkpointed = checkpointed
-
-    async def open(self) -> None:
-        """Bring the catalog to what is durable. Raises Corruption if that cannot be told for sure."""
-        saved = self._checkpoints.load()
-        if saved is not None:
-            self.checkpointed = saved.txid
-            self._catalog.load(saved.image)
-        self._catalog.apply(await self._log.open(self.checkpointed))
-        self._catalog.check()
 
     async def begin(self, start: str, *, accepts: bool = False) -> None:
         """Make durable that a master serves from this catalog; before, nobody is told anything. `start`: the token of its start;
@@ -169,9 +160,6 @@ class Scribe:
         await self._world.faults.here("master.checkpoint.before_save")
         await self._checkpoints.save(txid, self._catalog.image(), self._log.mark())
         self.checkpointed = txid
-        await self._world.faults.here("master.checkpoint.before_purge")
-        await self._log.purge(txid)
-        await self._world.faults.here("master.checkpoint.after_purge")
 
     @property
     def waiting(self) -> int:

@@ -17,18 +17,19 @@ import msgspec
 
 from ebla.actors import messages as m
 from ebla.actors.errors import NotDelivered, Unavailable
-from ebla.actors.journal.errors import JournalBroken, QuorumFailed, StaleEpoch
+from ebla.actors.journal.errors import JournalBroken, NodesMoved, QuorumFailed, StaleEpoch
 from ebla.actors.journal.writer.holder import Holder
-from ebla.actors.master.catalog.checkpoint import Mark
+from ebla.actors.journal.writer.recovery import End
 from ebla.actors.master.catalog.directory import Directory
-from ebla.actors.master.catalog.edits import Edit
+from ebla.actors.master.catalog.edits import CatalogWritten, Edit
 from ebla.actors.master.catalog.quorum_edit_log import QuorumEditLog
+from ebla.actors.master.catalog.records import encode_image
 from ebla.actors.master.leadership.standby import Standby
 from ebla.actors.master.messages import JournalWriterStatus
 from ebla.actors.master.options import GroupOptions
 from ebla.actors.master.server import Master
 from ebla.actors.world import Network, Task, World
-from ebla.storage.errors import EblaError
+from ebla.storage.errors import DiskFull, EblaError
 
 log = logging.getLogger(__name__)
 
@@ -49,23 +50,34 @@ class Reign:
         self._open = True
         self._over = asyncio.Event()
         self._purged = 0
+        self._grows = False  # other nodes fetch the journal: nothing is purged
         own = replace(
             world, network=_WhileHeld(world.network, holder), spawn=self._spawn, fail=self._failed_with
         )
-        self.master = Master(own, options.master, standby.catalog, options.master.unresponsive_s)
+        self.master = Master(
+            own,
+            options.master,
+            standby.catalog,
+            options.master.unresponsive_s if standby.catalog.lineage.begun else 0.0,
+            self._is_only_copy,
+        )
         self._checkpointed = standby.checkpointed
 
     async def begin(self, directory: Directory) -> None:
         """If the journal fails the reign has ended when this returns."""
-        kept = _Kept(self._edits)
-        scribe = self.master.scribe = self.master.make_scribe(kept, directory.checkpoints, self._checkpointed)
+        scribe = self.master.scribe = self.master.make_scribe(
+            self._edits, directory.checkpoints, self._checkpointed
+        )
+        is_new = not self.master.catalog.lineage.begun
         try:
             accepts = bool(self._options.master.accepts)
             await scribe.begin(directory.instance.start, accepts=accepts)
-        except (QuorumFailed, Unavailable) as error:
+        except (QuorumFailed, Unavailable, NodesMoved, DiskFull) as error:
             self.end(error)
             return
-        self.master.begin(directory, kept, scribe, self._options.master.settle_s, self.serves)
+        # After a restart the first servers to be heard would get everything that waits to be placed.
+        settle_s = 0.0 if is_new else self._options.master.settle_s
+        self.master.begin(directory, self._edits, scribe, settle_s, self.serves)
         self._spawn(self._end_with_lease(), "end with the lease")
         self._spawn(self._end_with_writer(), "end with the writer")
         self._spawn(self._purge(), "purge")
@@ -100,16 +112,49 @@ class Reign:
     async def retire(self, successor: str | None = None) -> None:
         """Answer nobody any more, finish the change under way and begin no other, then end and let others begin, the
         successor first."""
+        await self._finish_changes()
+        await self._world.faults.here("master.hand_over.before_release")
+        self.end(Unavailable(f"{self._world.address} handed over"))
+        await self.holder.release(successor)
+        await self._world.faults.here("master.hand_over.after_release")
+
+    async def _finish_changes(self) -> None:
         self._open = False
         self.master.scribe.retire()
         clock = self._world.clock
         until = clock.monotonic() + self._options.hand_over_s
         while not self.master.scribe.idle and self.ended is None and clock.monotonic() < until:
             await clock.sleep(LOOK_S)
-        await self._world.faults.here("master.hand_over.before_release")
-        self.end(Unavailable(f"{self._world.address} handed over"))
-        await self.holder.release(successor)
-        await self._world.faults.here("master.hand_over.after_release")
+
+    # -- from one journal node to several --------------------------------------------------------------------
+
+    @property
+    def _is_only_copy(self) -> bool:
+        return self._options.journal.nodes == (self._world.address,)
+
+    async def write_catalog(self) -> int:
+        """A copy of the catalog into the journal, for masters without a checkpoint: nothing before it is needed any more. Returns the
+        last edit, which is finalized."""
+        self._grows = True
+        catalog = self.master.catalog
+
+        def decide() -> Sequence[Edit]:
+            return [CatalogWritten(encode_image(catalog.image()))]
+
+        await self.master.scribe.change("grow", decide, lambda: None)
+        return await self._edits.writer.roll() - 1
+
+    def give_up_growing(self) -> None:
+        self._grows = False
+
+    async def finish(self) -> End:
+        """The last edit of this reign, which is finalized. Nobody is answered any more, and nobody else begins yet."""
+        await self._finish_changes()
+        if not self.master.scribe.idle:
+            raise Unavailable(
+                f"{self._world.address} could not finish its changes in time; nothing was changed"
+            )
+        return await self._edits.writer.finish()
 
     # -- how it ends -----------------------------------------------------------------------------------------
 
@@ -145,25 +190,30 @@ class Reign:
 
     def _is_of_the_log(self, error: EblaError) -> bool:
         return (
-            isinstance(error, QuorumFailed | StaleEpoch | JournalBroken)
+            isinstance(error, QuorumFailed | StaleEpoch | NodesMoved | JournalBroken)
             or self._edits.writer.failed is not None
         )
 
     # -- letting go of old edits -----------------------------------------------------------------------------
 
     async def _purge(self) -> None:
-        """Of what two masters have in a checkpoint: the loss of one directory loses nothing."""
+        """Of what two masters have in a checkpoint: the loss of one directory loses nothing. A directory that holds the whole journal
+        is all that there is: then its checkpoint is enough."""
         while True:
             await self._world.clock.sleep(self._options.purge_s)
-            upto = min(self.master.scribe.checkpointed, await self._checkpointed_elsewhere())
-            if upto <= self._purged:
+            upto = self.master.scribe.checkpointed
+            if not self._is_only_copy:
+                upto = min(upto, await self._checkpointed_elsewhere())
+            if upto <= self._purged or self._grows:
                 continue
+            await self._world.faults.here("master.checkpoint.before_purge")
             try:
                 await self._edits.purge(upto)
-            except QuorumFailed as error:
+            except (QuorumFailed, DiskFull) as error:
                 log.info("%s could not purge its edits up to %d: %s", self._world.address, upto, error)
             else:
                 self._purged = upto
+            await self._world.faults.here("master.checkpoint.after_purge")
 
     async def _checkpointed_elsewhere(self) -> int:
         best = 0
@@ -208,29 +258,6 @@ class _Guarded(Coroutine[Any, Any, None]):
             if not self._takes(error):
                 raise
             raise StopIteration from error
-
-
-class _Kept:
-    """The journal as the scribe's log. What a checkpoint holds is not let go of at once: see `_purge`."""
-
-    def __init__(self, edits: QuorumEditLog) -> None:
-        self._edits = edits
-
-    @property
-    def last_txid(self) -> int:
-        return self._edits.last_txid
-
-    def mark(self) -> Mark:
-        return self._edits.mark()
-
-    async def open(self, after: int) -> list[Edit]:
-        raise AssertionError("it was opened before the reign began")
-
-    async def append(self, edits: Sequence[Edit]) -> None:
-        await self._edits.append(edits)
-
-    async def purge(self, upto: int) -> None:
-        return None
 
 
 class _WhileHeld:

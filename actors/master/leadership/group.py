@@ -1,4 +1,4 @@
-"""One of several masters: the active one, or a standby that follows it and takes over when it is gone.
+"""A master: the active one, or a standby that follows it and takes over when it is gone. There may be one only.
 
     one at a time    nobody answers from a catalog unless it holds the lease at the journal nodes (journal/writer/holder.py)
     nothing lost     what the active one acknowledged is in the journal, and so in its successor's catalog
@@ -13,39 +13,40 @@ so that old copies are recognised after a take-over, too.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import chain
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
 from ebla.actors import messages as m
-from ebla.actors.coordination.service import Coordination
-from ebla.actors.coordination.verbs import CoordinationVerbs
 from ebla.actors.errors import NotActive, NotRunning, OutcomeUnknown, Unavailable
 from ebla.actors.figures import Figure
-from ebla.actors.journal.errors import EditsGone, QuorumFailed
+from ebla.actors.journal.errors import EditsGone, NodesMoved, QuorumFailed
+from ebla.actors.journal.node.node import JournalNode
+from ebla.actors.journal.options import JournalNodeOptions
 from ebla.actors.journal.writer.holder import Holder, lease_states
-from ebla.actors.master.catalog import edit_log
 from ebla.actors.master.catalog.directory import Directory, open_directory
 from ebla.actors.master.catalog.quorum_edit_log import QuorumEditLog
 from ebla.actors.master.leadership.active_term import Reign
+from ebla.actors.master.leadership.growth import grow
 from ebla.actors.master.leadership.standby import Standby
 from ebla.actors.master.measures import measure_active, measure_lease, measure_standby
 from ebla.actors.master.messages import (
     CheckpointChunk,
     CheckpointRequest,
+    GrowJournalReply,
+    GrowJournalRequest,
     HandOverReply,
     HandOverRequest,
     JournalWriterStatus,
 )
 from ebla.actors.master.options import GroupOptions
-from ebla.actors.master.repair.members import Members
-from ebla.actors.master.repair.verbs import MembershipVerbs
 from ebla.actors.master.server import Master
-from ebla.actors.world import Role, Task, World, rpc
-from ebla.storage.errors import EblaError, InvalidArgument
+from ebla.actors.world import Dispatcher, NearNetwork, Role, Task, World, methods, rpc
+from ebla.storage.errors import DiskFull, EblaError, InvalidArgument
 
 log = logging.getLogger(__name__)
 
@@ -54,51 +55,90 @@ Answer = TypeVar("Answer")
 STANDBY = "standby"
 
 
-class GroupMaster(CoordinationVerbs, MembershipVerbs, Role):
+class GroupMaster(Role):
+    """`node`: of the journal, if this process hosts one."""
+
+    parts = (JournalNode, Master)
     directory: Directory
     standby: Standby
 
     def __init__(self, world: World, options: GroupOptions) -> None:
-        self.world = world
         self.options = options
         options.validate()
         if world.address not in options.masters:
             raise InvalidArgument(f"{world.address} is none of the masters {', '.join(options.masters)}")
+        self.node: JournalNode | None = None
+        if world.address in options.journal.nodes:
+            self.node = self.make_node(world, options.node)
+            near = Dispatcher(self.node, lambda method, error: world.fail(error))
+            world = dataclasses.replace(world, network=NearNetwork(world, near))
+        self.world = world
         self.reign: Reign | None = None
         self.active: str | None = None
         self._running = False
+        self._grows = False
         self._following: Task | None = None
+
+    def make_node(self, world: World, options: JournalNodeOptions) -> JournalNode:
+        return JournalNode(world, options, in_master=True)
 
     # -- life ------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        self.directory = await open_directory(self.world)
-        if self.directory.environment.count(edit_log.DATABASE):
-            raise InvalidArgument(
-                f"the directory of {self.world.address} has a catalog of its own, from when it was the only master; "
-                "give a master of several an empty directory"
-            )
+        """A master with the whole journal in its directory serves when this returns: nobody else can have held the lease since."""
+        self.directory = await open_directory(self.world, accepts=bool(self.options.master.accepts))
+        if self.node is not None:
+            await self.node.begin(self.directory.instance)
         self.directory.heard.start()
-        self._follow()
+        self._make_standby()
+        if self._has_whole_journal():
+            await self._take_over(at_start=True)
+        else:
+            self._go_on_following()
         self._running = True
         self.world.spawn(self._live(), "leading and following")
+
+    def _has_whole_journal(self) -> bool:
+        journal = self.options.journal
+        if self.node is None or journal.nodes != (self.world.address,):
+            return False
+        if (failed := self.node.failed.get(journal.journal.name)) is not None:
+            raise failed
+        here = self.node.journals.get(journal.journal.name)
+        return here is not None and here.form.journal == journal.journal
 
     async def stop(self) -> None:
         self._running = False
         if self.reign is not None:
             await self.reign.retire()
+        if self.node is not None:
+            await self.node.stop()
+
+    async def perform(self, method: str, request: Any) -> Any:
+        """Its own, those of its journal node, and those that only the active master carries out."""
+        if method in _OWN:
+            return await getattr(self, method)(request)
+        if method not in _OF_NODE:
+            return await self._serve(lambda master: getattr(master, method)(request))
+        if self.node is None:
+            raise InvalidArgument(f"{self.world.address} hosts no journal node")
+        return await getattr(self.node, method)(request)
 
     def measure(self) -> Iterable[Figure]:
         if not self._running:
             raise NotRunning(f"{self.world.address} is starting or stopping", state="starting")
+        of_node = () if self.node is None else self.node.measure()
         reign, standby = self.reign, self.standby
         if reign is None or not reign.serves():
-            return measure_standby(standby.catalog, standby.txid, standby.checkpointed)
+            return chain(measure_standby(standby.catalog, standby.txid, standby.checkpointed), of_node)
         held, nodes = reign.holder.holds(), reign.writer_status().nodes
-        return chain(measure_active(reign.master), measure_lease(reign.holder.epoch, held, nodes))
+        return chain(measure_active(reign.master), measure_lease(reign.holder.epoch, held, nodes), of_node)
+
+    def _make_standby(self) -> None:
+        self.standby = Standby(self.world, self.options, self.directory.checkpoints)
 
     def _follow(self) -> None:
-        self.standby = Standby(self.world, self.options, self.directory.checkpoints)
+        self._make_standby()
         self._go_on_following()
 
     def _go_on_following(self) -> None:
@@ -106,12 +146,11 @@ class GroupMaster(CoordinationVerbs, MembershipVerbs, Role):
 
     async def _live(self) -> None:
         while True:
-            await self._turn()
-            reign = await self._take_over()
-            if reign is None:
-                self._go_on_following()
+            if self.reign is None:
+                await self._turn()
+                await self._take_over()
                 continue
-            why = await reign.over()
+            why = await self.reign.over()
             log.warning("%s is the active master no more: %s", self.world.address, why)
             self.reign = None
             self._follow()
@@ -127,27 +166,48 @@ class GroupMaster(CoordinationVerbs, MembershipVerbs, Role):
                 states = await lease_states(self.world, self.options.journal, self.options.rpc_timeout_s)
             except QuorumFailed:
                 continue
+            except NodesMoved as moved:
+                self._know_nodes(moved)
+                continue
             latest = max(states.values(), key=lambda state: state.epoch)
             free = all(state.is_free(self.world.address) for state in states.values())
             self.active = None if free else latest.holder
             if free and self.standby.caught_up and self._running:
                 return
 
-    async def _take_over(self) -> Reign | None:
-        """A reign, or None if it could not be begun now."""
-        assert self._following is not None
-        self._following.cancel()
+    def _know_nodes(self, moved: NodesMoved) -> None:
+        """The journal has other nodes by now."""
+        assert moved.version is not None and moved.nodes is not None
+        log.warning("%s: %s", self.world.address, moved)
+        journal = self.options.journal
+        if moved.version <= journal.journal.version:
+            return
+        known = replace(
+            journal, journal=replace(journal.journal, version=moved.version), nodes=tuple(moved.nodes)
+        )
+        self.options = replace(self.options, journal=known)
+        if self._following is not None:
+            self._following.cancel()
+        self._follow()
+
+    async def _take_over(self, *, at_start: bool = False) -> None:
+        """Begin a reign; follow on if that cannot be now. `at_start`: what keeps this master from serving is raised."""
+        if self._following is not None:
+            self._following.cancel()
         holder = Holder(self.world, self.options.journal, self.options.lease)
         edits = QuorumEditLog(self.world, self.options.journal, holder)
         self.world.spawn(self._bound(holder, edits), "bounds of a reign")
         await self.world.faults.here("master.take_over.before_epoch")
         try:
             found = await edits.recover(self.standby.position)
-        except (QuorumFailed, Unavailable, EditsGone) as error:
+        except (QuorumFailed, Unavailable, EditsGone, NodesMoved, DiskFull) as error:
             log.info("%s could not take over: %s", self.world.address, error)
             self.standby.caught_up = False  # it tries again when it has read on
             await holder.release()
-            return None
+            if at_start and isinstance(error, DiskFull | EditsGone):
+                raise
+            self._go_on_following()
+            return
         await self.world.faults.here("master.take_over.after_epoch")
         self.standby.catalog.apply(found)
         self.standby.catalog.check()
@@ -156,7 +216,6 @@ class GroupMaster(CoordinationVerbs, MembershipVerbs, Role):
         await reign.begin(self.directory)
         self.reign = reign
         self.active = self.world.address
-        return reign
 
     async def _bound(self, holder: Holder, edits: QuorumEditLog) -> None:
         """A recovery waits for nobody when its lease was not won in time, or is lost."""
@@ -193,44 +252,6 @@ class GroupMaster(CoordinationVerbs, MembershipVerbs, Role):
     def _not_active(self, what: str) -> NotActive:
         active = self.active if self.active != self.world.address else None
         return NotActive(f"{self.world.address} {what}; ask {active or 'another master'}", active=active)
-
-    @rpc
-    async def create_table(self, request: m.CreateTableRequest) -> m.TableInfo:
-        return await self._serve(lambda master: master.create_table(request))
-
-    @rpc
-    async def alter_table(self, request: m.AlterTableRequest) -> m.TableInfo:
-        return await self._serve(lambda master: master.alter_table(request))
-
-    @rpc
-    async def drop_table(self, request: m.DropTableRequest) -> m.Empty:
-        return await self._serve(lambda master: master.drop_table(request))
-
-    @rpc
-    async def recall_table(self, request: m.RecallTableRequest) -> m.TableInfo:
-        return await self._serve(lambda master: master.recall_table(request))
-
-    @rpc
-    async def get_table(self, request: m.TableName) -> m.TableInfo:
-        return await self._serve(lambda master: master.get_table(request))
-
-    @rpc
-    async def list_tables(self, request: m.ListTablesRequest) -> m.ListTablesReply:
-        return await self._serve(lambda master: master.list_tables(request))
-
-    @rpc
-    async def get_tablet(self, request: m.TabletRequest) -> m.TabletLocation:
-        return await self._serve(lambda master: master.get_tablet(request))
-
-    @rpc
-    async def list_servers(self, request: m.Empty) -> m.ListServersReply:
-        return await self._serve(lambda master: master.list_servers(request))
-
-    async def _coordinate(self, act: Callable[[Coordination], Awaitable[Answer]]) -> Answer:
-        return await self._serve(lambda master: act(master.coordination))
-
-    async def _govern(self, act: Callable[[Members], Awaitable[Answer]]) -> Answer:
-        return await self._serve(lambda master: act(master.members))
 
     @rpc
     async def heartbeat(self, request: m.HeartbeatRequest) -> m.HeartbeatReply:
@@ -335,6 +356,25 @@ class GroupMaster(CoordinationVerbs, MembershipVerbs, Role):
         return found
 
     @rpc
+    async def grow_journal(self, request: GrowJournalRequest) -> GrowJournalReply:
+        """From the only node, in this process, to several. Answers when this master serves with these nodes; repeat it until then."""
+        reign = self._serving()
+        if self.options.journal.nodes != request.nodes:
+            if self._grows:
+                raise Unavailable(f"{self.world.address} grows its journal already; ask again")
+            self._grows = True
+            try:
+                await grow(self.world, self.options, reign, request.nodes)
+            finally:
+                self._grows = False
+        await self.await_reign(m.Empty())
+        if self.options.journal.nodes != request.nodes:
+            raise Unavailable(
+                f"the journal has the nodes {', '.join(self.options.journal.nodes)} still; ask again"
+            )
+        return GrowJournalReply(self.options.journal.nodes)
+
+    @rpc
     async def await_reign(self, request: m.Empty) -> HandOverReply:
         """Answers when this master serves."""
         if not self._running:
@@ -356,3 +396,8 @@ class GroupMaster(CoordinationVerbs, MembershipVerbs, Role):
         if not self._running:
             raise NotRunning(f"{self.world.address} is starting or stopping", state="starting")
         return self.directory.checkpoints.chunk(request.chunk)
+
+
+_OWN = {name for name in methods(GroupMaster) if name in vars(GroupMaster) or name in vars(Role)}
+_OF_NODE = set(methods(JournalNode))
+assert not (_OF_NODE & set(methods(Master))) - _OWN, "two parts answer to one name"

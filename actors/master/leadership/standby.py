@@ -12,11 +12,12 @@ import logging
 import msgspec
 
 from ebla.actors.errors import Unavailable
-from ebla.actors.journal.errors import EditsGone, ForeignJournal, QuorumFailed
+from ebla.actors.journal.errors import EditsGone, ForeignJournal, NodesMoved, QuorumFailed
 from ebla.actors.journal.writer.reader import JournalReader, Page, Position
 from ebla.actors.master.catalog import edits as e
 from ebla.actors.master.catalog.catalog import Catalog
 from ebla.actors.master.catalog.checkpoint import Checkpoints, Mark, image_of
+from ebla.actors.master.catalog.records import decode_image
 from ebla.actors.master.messages import CheckpointChunk, CheckpointRequest
 from ebla.actors.master.options import GroupOptions
 from ebla.actors.world import World
@@ -71,8 +72,9 @@ class Standby:
                 self.read_error = ""
             except EditsGone as error:
                 self.read_error = str(error)
-                await self._take_checkpoint()
-            except (QuorumFailed, Unavailable) as error:
+                if not await self._take_checkpoint():
+                    await self._begin_with_written()
+            except (QuorumFailed, Unavailable, NodesMoved) as error:
                 self.read_error = str(error)
                 log.info("%s cannot follow the journal now: %s", self._world.address, error)
             await self._world.clock.sleep(self._options.tail_s)
@@ -118,7 +120,7 @@ class Standby:
 
     # -- another master's checkpoint -------------------------------------------------------------------------
 
-    async def _take_checkpoint(self) -> None:
+    async def _take_checkpoint(self) -> bool:
         """From the first of the others that has one which is newer. Edits are let go of only when two masters have them
         in a checkpoint, so there is one."""
         for master in self._options.masters:
@@ -136,8 +138,30 @@ class Standby:
                 self.catalog.load(image)
                 self.position = Position(chunks[0].txid, chunks[0].history or None)
                 await self._save(chunks[0].txid)
-                return
-        log.warning("%s lacks edits after %d, and no master has them", self._world.address, self.txid)
+                return True
+        return False
+
+    async def _begin_with_written(self) -> None:
+        """With a copy of the catalog that lies in the journal itself, since the journal grew from one node to several."""
+        try:
+            purged = max(each.purged for each in (await self._reader.manifests()).values())
+            pages = await self._reader.read_all(Position(purged), in_progress=True)
+        except (QuorumFailed, Unavailable, NodesMoved, EditsGone) as error:
+            log.info("%s cannot read the journal now: %s", self._world.address, error)
+            return
+        catalog: Catalog | None = None
+        for _, payload in pages.edits:
+            for edit in e.decode(payload):
+                if isinstance(edit, e.CatalogWritten) and catalog is None:
+                    catalog = Catalog()
+                    catalog.load(decode_image(edit.image))
+                if catalog is not None:
+                    catalog.apply([edit])
+        if catalog is None:
+            log.warning("%s lacks edits after %d, and no master has them", self._world.address, self.txid)
+            return
+        self.catalog, self.position = catalog, pages.position
+        await self._save(self.txid)
 
     async def _fetch(self, master: str) -> list[CheckpointChunk]:
         chunks = [await self._chunk(master, 0)]

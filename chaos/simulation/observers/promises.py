@@ -102,8 +102,8 @@ class WatchedNode(JournalNode):
         return await self._watched(super().finalize, request)
 
     @rpc
-    async def heartbeat(self, request: m.Heartbeat) -> m.Heard:
-        return await self._watched(super().heartbeat, request)
+    async def journal_heartbeat(self, request: m.Heartbeat) -> m.Heard:
+        return await self._watched(super().journal_heartbeat, request)
 
     @rpc
     async def purge(self, request: m.PurgeRequest) -> m.Done:

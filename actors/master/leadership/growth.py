@@ -1,0 +1,92 @@
+"""The journal grows from one node, in the process of its only master, to several, while the master serves.
+
+    1  copy      the active master writes a copy of its catalog into the journal, so that no node needs what was purged before
+    2  fetch     the new nodes are formatted as joining ones, which count for nothing, and fetch what is finalized
+    3  finish    the master finishes its changes, finalizes the last segment, and answers nobody; the new nodes fetch that segment
+    4  commit    the old node makes the new set of nodes durable: the commit point. From now on it refuses requests of the old set
+    5  admit     the old node asks each new one to count (actors/journal/node/node.py), again and again, also after a restart
+    6  take over the master learns the new set and takes over, as after any active term
+
+Why that is enough. Every majority of the old set is the old node. It refuses the old set after step 4, so nothing is decided by the old
+set any more; the new nodes refuse everything before step 5, so nothing was decided by the new set before. What the old set has decided
+ends with step 3, and every node that counts has it: each new node is admitted only if it does. A failure before step 4 leaves the
+old set in force; the next try goes on from what the new nodes have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from ebla.actors.errors import Unavailable
+from ebla.actors.journal import messages as m
+from ebla.actors.journal.errors import broken
+from ebla.actors.journal.writer.recovery import End
+from ebla.actors.master.leadership.active_term import Reign
+from ebla.actors.master.options import GroupOptions
+from ebla.actors.world import World
+from ebla.storage.errors import EblaError, InvalidArgument
+
+
+async def grow(world: World, options: GroupOptions, reign: Reign, nodes: Sequence[str]) -> None:
+    """Raises before step 3 what the operator can mend; nothing has changed then. After it the reign has ended."""
+    journal, only = options.journal, options.journal.nodes
+    if only != (world.address,) or nodes[0] != world.address or len(nodes) < 2:
+        raise InvalidArgument(
+            f"a journal grows from one node, of {world.address}, to several with this one; it has {', '.join(only)}, and "
+            f"{', '.join(nodes)} are wanted"
+        )
+    wanted = replace(journal.journal, version=journal.journal.version + 1)
+    joins = _Joins(world, options, m.RejoinRequest(wanted, tuple(nodes)))
+    try:
+        await joins.reach(End(0, 0), options.rpc_timeout_s)
+        copied = await reign.write_catalog()
+        await joins.reach(End(copied, 0), options.grow_s)
+    except EblaError:
+        reign.give_up_growing()
+        raise
+    try:
+        end = await reign.finish()
+        await joins.reach(end, options.hand_over_s)
+        await world.faults.here("master.grow.before_commit")
+        request = m.GrowRequest(journal.journal, reign.holder.epoch, tuple(nodes), end.txid, end.digest)
+        await world.network.call(world.address, "grow", request, m.Done, options.rpc_timeout_s)
+        await world.faults.here("master.grow.after_commit")
+    finally:
+        reign.end(Unavailable(f"{world.address} follows its journal to other nodes"))
+        world.spawn(reign.holder.release(), "release the lease")
+
+
+class _Joins:
+    def __init__(self, world: World, options: GroupOptions, request: m.RejoinRequest) -> None:
+        self._world = world
+        self._options = options
+        self._request = request
+
+    async def reach(self, end: End, limit_s: float) -> None:
+        """Returns when each of the new nodes has all edits up to there."""
+        until = self._world.clock.monotonic() + limit_s
+        for node in self._request.nodes[1:]:
+            why = f"it has not fetched the journal up to edit {end.txid}"
+            while (
+                not (joining := await self._ask(node))
+                or isinstance(joining, EblaError)
+                or joining.end < end.txid
+            ):
+                if isinstance(joining, EblaError):
+                    why = str(joining)
+                if self._world.clock.monotonic() >= until:
+                    raise Unavailable(
+                        f"{node} does not join the journal within {limit_s:g} s: {why}; see to it, then ask again"
+                    )
+                await self._world.clock.sleep(self._options.look_s / 4)
+            if end.digest and joining.end == end.txid and joining.digest != end.digest:
+                raise broken(self._request.journal.name, f"{node} has other edits up to {end.txid}")
+
+    async def _ask(self, node: str) -> m.Joining | EblaError:
+        request, timeout_s = self._request, self._options.rpc_timeout_s
+        try:
+            return await self._world.network.call(node, "join", request, m.Joining, timeout_s)
+        except EblaError as error:
+            return error
