@@ -72,10 +72,15 @@ GROUP_POINTS = (  # of one master of several, beside those above
     "master.hand_over.after_release",
 )
 
-MOVE_POINTS = (  # of a catalog on its way into a journal, which happens once
-    "master.move.before_edit",
-    "master.move.after_edit",
-    "master.move.after_clear",
+GROWTH_POINTS = (  # of a journal that grows from one node to several, which happens once
+    "master.grow.before_edit",
+    "master.grow.after_edit",
+    "master.grow.before_commit",
+    "master.grow.after_commit",
+    *(f"journal.{commit}.{side}_commit" for commit in ("grow", "admitted") for side in ("before", "after")),
+)
+JOIN_POINTS = tuple(  # of the nodes that join it
+    f"journal.{commit}.{side}_commit" for commit in ("join", "admit") for side in ("before", "after")
 )
 
 ALTER_POINTS = (  # where tables are set aside, recalled or altered
@@ -146,7 +151,8 @@ ALL_POINTS = (
     + REPAIR_POINTS
     + MEMBER_POINTS
     + GROUP_POINTS
-    + MOVE_POINTS
+    + GROWTH_POINTS
+    + JOIN_POINTS
     + NAMESPACE_POINTS
     + JOURNAL_POINTS
 )

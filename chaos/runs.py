@@ -26,11 +26,11 @@ from ebla.chaos.plans import Plan, generate
 from ebla.chaos.scenarios.scenarios import Scenario
 from ebla.chaos.simulation import loop
 from ebla.chaos.simulation.deployment import ClientProcess, Deployment
+from ebla.chaos.simulation.growing import Growing
 from ebla.chaos.simulation.local_scans import LocalScans
 from ebla.chaos.simulation.medium import DurableState
 from ebla.chaos.simulation.nemesis import Nemesis
 from ebla.chaos.simulation.points import Points
-from ebla.chaos.simulation.raising import Raising
 from ebla.chaos.workloads.base import Client, NoAnswer, Stage, Workload, judged
 from ebla.chaos.workloads.registers import Registers
 from ebla.chaos.workloads.salvage import Salvage
@@ -40,7 +40,6 @@ from ebla.storage.errors import EblaError
 
 ANSWER_S_MAX = 60.0  # after healing, until everything asked is answered
 AGREE_S_MAX = 60.0  # and until all replicas of all tablets agree
-REFUSED = "raising.old-master-refused"
 STEPS_MAX = 600_000  # ten times what the longest take
 STEPS_PER_S_MAX = 10_000  # for each second of act one
 
@@ -91,7 +90,7 @@ class Run:
     nemesis: Nemesis | None = None
     deployment: Deployment | None = None
     local: LocalScans | None = None
-    raising: Raising | None = None
+    growing: Growing | None = None
     applied: AppliedLog = field(init=False)
     whole_story: bool = False  # keep every line of it, for whoever wants to read it
 
@@ -139,12 +138,12 @@ class Run:
             journals=deployment.journals,
         )
         await self._start_clients(deployment, workloads, stage)
-        raising = asyncio.ensure_future(self._raise_masters(deployment))
+        growing = asyncio.ensure_future(self._grow_journal(deployment))
         await asyncio.gather(nemesis.run(self.scenario.duration_s), asyncio.sleep(self.scenario.duration_s))
         stage.stopping = True
         await nemesis.heal()
         began = self.loop.time()
-        await self._all_raised(raising)
+        await self._all_grown(growing)
         await self._all_answered(deployment)
         await self._agree(deployment)
         self.healed_s = self.loop.time() - began
@@ -190,16 +189,16 @@ class Run:
         )
         return client, world
 
-    async def _raise_masters(self, deployment: Deployment) -> None:
-        if deployment.shape.raised:
-            self.raising = Raising(deployment)
-            await self.raising.run()
+    async def _grow_journal(self, deployment: Deployment) -> None:
+        if deployment.shape.grows:
+            self.growing = Growing(deployment)
+            await self.growing.run()
 
-    async def _all_raised(self, raising: asyncio.Future[None]) -> None:
-        await asyncio.wait([raising], timeout=ANSWER_S_MAX)
-        if not raising.done():
-            raise Violation(f"{ANSWER_S_MAX:g} s after everything was healed the catalog has not moved")
-        raising.result()
+    async def _all_grown(self, growing: asyncio.Future[None]) -> None:
+        await asyncio.wait([growing], timeout=ANSWER_S_MAX)
+        if not growing.done():
+            raise Violation(f"{ANSWER_S_MAX:g} s after everything was healed the journal has not grown")
+        growing.result()
 
     async def _all_answered(self, deployment: Deployment) -> None:
         """By clients that are alive; nobody waits for the others."""
@@ -260,7 +259,7 @@ class Run:
 
     def _judge(self, workloads: list[Workload]) -> None:
         disturbed = (
-            self.plan.faults or self.scenario.shape.raised or any(workload.disturbs for workload in workloads)
+            self.plan.faults or self.scenario.shape.grows or any(workload.disturbs for workload in workloads)
         )
         full = any(fault.kind == "full_disk" for fault in self.plan.faults)
         excused = (*self.scenario.excused, *(["DiskFull"] if full else [])) if disturbed else ()
@@ -291,8 +290,6 @@ class Run:
         answered, told = events.count(OK), tally(self.histories)
         if self.local is not None and self.local.tried:
             told.add({"stage.local-scan": self.local.tried}, {"stage.local-scan": self.local.read_here})
-        if self.raising is not None and self.raising.revived:
-            told.add({REFUSED: self.raising.revived}, {REFUSED: self.raising.refused})
         return Report(
             scenario=self.scenario.name,
             seed=self.plan.seed,

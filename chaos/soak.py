@@ -31,8 +31,6 @@ import msgspec
 from ebla.actors.fault_points import ALL_POINTS, GROUP_POINTS, JOURNAL_POINTS, MARKS, POINTS
 from ebla.actors.journal.node.node import JournalNode
 from ebla.actors.master.leadership.group import GroupMaster
-from ebla.actors.master.leadership.mover import CatalogMover
-from ebla.actors.master.server import Master
 from ebla.actors.tablet.server import TabletServer
 from ebla.actors.world import methods
 from ebla.chaos import plans
@@ -115,7 +113,7 @@ class Soak:
 
     def _verbs(self) -> list[str]:
         whole = set(self.per_scenario) >= set(SCENARIOS)
-        roles = (TabletServer, Master, GroupMaster, JournalNode, CatalogMover) if whole else ()
+        roles = (TabletServer, GroupMaster, JournalNode) if whole else ()
         return list(dict.fromkeys(verb for role in roles for verb in methods(role)))
 
     def points(self) -> list[str]:
@@ -142,7 +140,7 @@ class Soak:
 
 
 def could_pass(wanted: Scenario) -> tuple[str, ...]:
-    several = GROUP_POINTS + JOURNAL_POINTS if wanted.shape.masters > 1 else ()
+    several = GROUP_POINTS + JOURNAL_POINTS if wanted.shape.journal_hosts() else ()
     return POINTS + several + wanted.points
 
 

@@ -17,5 +17,5 @@ A row of the table names a defect; the function that it swaps stands in the modu
     disks.py                swaps in full disks and scans
     answers.py              swaps in stored answers, log time and refusals
     standbys.py             swaps in standbys
-    mover.py                swaps in the move of a catalog
+    growing.py              swaps in the growth of a journal
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ebla.chaos.defects import mover, repairs, replication, standbys
+from ebla.chaos.defects import growing, repairs, replication, standbys
 from ebla.chaos.defects.defect import LATE_PROMISES, ONE_NODE_PROMISES, Defect
 
 MASTERS = (
@@ -80,28 +80,25 @@ MASTERS = (
         standbys.follow_without_what_was_set,
     ),
     Defect(
-        "emptied-before-moved",
-        "a catalog is removed from its directory before the journal has it",
-        "raised",
+        "counted-too-early",
+        "a node that joins a journal counts before it has all edits",
+        "growing",
         60,
-        mover.empty_the_directory_first,
-        seed=2,
+        growing.count_nodes_before_they_have_everything,
     ),
     Defect(
-        "moved-again",
-        "a catalog is moved into a journal that has it already",
-        "raised",
+        "old-set-served",
+        "a node of a journal that has grown still serves writers of the old set of nodes",
+        "growing",
         60,
-        mover.move_into_whatever_is_there,
-        seed=1,
+        growing.serve_the_old_set,
     ),
     Defect(
-        "old-master-returns",
-        "a single master starts in a directory whose catalog has moved into a journal",
-        "raised",
-        20,
-        mover.take_any_directory_for_ones_own,
-        seed=1,
+        "joining-node-promises",
+        "a node promises epochs and takes part in recoveries while it joins a journal",
+        "growing",
+        60,
+        growing.witness_while_joining,
     ),
     Defect(
         "sequences-in-memory",

@@ -106,7 +106,7 @@ MOVES = Shape(
     },
     master={**SMALL_MASTER, "rpc_backoff_max_s": 1.0},
 )
-RAISING = {
+GROWING = {
     "crash": 3.0,
     "crash_point": 8.0,
     "crash_midway": 2.0,

@@ -10,10 +10,11 @@ from dataclasses import replace
 from ebla.actors.fault_points import (
     ALTER_POINTS,
     GROUP_POINTS,
+    GROWTH_POINTS,
+    JOIN_POINTS,
     JOURNAL_POINTS,
     MASTER_POINTS,
     MEMBER_POINTS,
-    MOVE_POINTS,
     NAMESPACE_POINTS,
     POINTS,
     REPAIR_POINTS,
@@ -25,12 +26,12 @@ from ebla.chaos.scenarios.scenario import (
     CLOCKS,
     DISKS,
     ELECTIONS,
+    GROWING,
     LATE,
     LEASES,
     MOVES,
     NETWORK,
     PROCESSES,
-    RAISING,
     SMALL,
     SMALL_MASTER,
     Scenario,
@@ -59,7 +60,7 @@ def _everything() -> list[Workload]:
 
 
 _MASTERS = Shape(masters=2, journals=3, server=SMALL, master=SMALL_MASTER)
-_RAISED = replace(_MASTERS, raised=True, clients=4)
+_GROWN = replace(_MASTERS, masters=1, grows=True, clients=4)
 _MANY = Shape(clients=6, server=SMALL, master=SMALL_MASTER)
 _LOCKS = Shape(hosts=1, clients=4, masters=2, journals=3, server=SMALL, master=SMALL_MASTER)
 
@@ -401,17 +402,17 @@ _ALL = (
         pause_s=0.1,
         victims=(*_MASTERS.master_hosts(), *_MASTERS.journal_hosts()),
     ),
-    Scenario(  # an only master's catalog moves into a journal, which several then share
-        "raised",
-        RAISING,
+    Scenario(  # the journal of an only master grows to three nodes
+        "growing",
+        GROWING,
         lambda: [Churn(TABLES), Alters()],
-        _RAISED,
+        _GROWN,
         duration_s=12.0,
         replicas=1,  # it is about the catalog
         holds_s={"isolate": (0.3, 3.0), "pause": (0.3, 3.0), "crash": (0.2, 2.0), "crash_point": (0.05, 2.0)},
         pause_s=0.15,
-        points=(*MOVE_POINTS, *MOVE_POINTS, *MOVE_POINTS, *JOURNAL_POINTS, *GROUP_POINTS),
-        victims=(*_RAISED.master_hosts(), *_RAISED.journal_hosts()),
+        points=(*GROWTH_POINTS, *GROWTH_POINTS, *JOIN_POINTS, *JOIN_POINTS, *JOURNAL_POINTS, *GROUP_POINTS),
+        victims=(*_GROWN.journal_hosts(), *_GROWN.master_hosts()),
     ),
 )
 

@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from msgspec.structs import replace
+
 from ebla import aio
 from ebla.actors.errors import AlreadyPresent
-from ebla.actors.journal.messages import JournalId
 from ebla.actors.journal.node.node import JournalNode
 from ebla.actors.journal.node.rejoin import rejoin_journal
 from ebla.actors.journal.options import JournalNodeOptions, JournalOptions, LeaseLimits
@@ -30,9 +31,10 @@ from ebla.actors.replication.configuration import PRE_VOTER
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.world import Faults, Role, World
 from ebla.chaos.plans import MASTER
+from ebla.chaos.simulation.masters import JOURNAL, start_alone
 from ebla.chaos.simulation.medium import DurableState
 from ebla.chaos.simulation.observers.ballots import Ballots, WatchedServer
-from ebla.chaos.simulation.observers.promises import Promises, WatchedNode
+from ebla.chaos.simulation.observers.promises import Promises, WatchedMaster, WatchedNode
 from ebla.chaos.simulation.observers.sides import Answers, SidedServer
 from ebla.chaos.simulation.world import NodeCrashed, SimulatedCluster, Tolerates, tolerates_nothing
 from ebla.options import MASTER as MASTER_ADDRESS
@@ -44,16 +46,15 @@ RESTART_S = (0.02, 1.5)  # Ray's is about a second; others may be faster
 LOOK_S = 0.1
 BOOT_S_MAX = 60.0
 REJOIN_TRIES, REJOIN_PAUSE_S = 200, 0.5
-JOURNAL = JournalId("catalog", "simulated")
-MOVER = "catalog-mover"  # its address, and what faults name it: it is on the host of the first master
+NODE_OPTIONS = JournalNodeOptions(sync_s=2.0, rpc_timeout_s=3.0)
 
 
 @dataclass(frozen=True)
 class Shape:
     """How large a deployment is, and the options of its roles that differ from the defaults.
 
-    `masters`: with more than one they share a journal on so many `journals` nodes; a single one keeps its own log. `raised`: there
-    is a single one to begin with, and an operator raises their number in act one (raising.py).
+    `masters`: with more than one they share a journal on so many `journals` nodes; the process of a single one has the journal's
+    only node, too. `grows`: an operator lets that journal grow to `journals` nodes in act one (growing.py).
     `restart_s`: after how long a role that has ended is started again. `forced`: tables whose tablets may lose their majorities for
     good, upon which operators force configurations. `uneven`: options of the tablet servers that have another value on each host, as
     while an operator changes them."""
@@ -62,7 +63,7 @@ class Shape:
     clients: int = 2
     masters: int = 1
     journals: int = 3
-    raised: bool = False
+    grows: bool = False
     restart_s: tuple[float, float] = RESTART_S
     forced: tuple[str, ...] = ()
     server: Mapping[str, Any] = field(default_factory=dict)
@@ -73,11 +74,15 @@ class Shape:
         return tuple(f"host-{number}" for number in range(1, self.hosts + 1))
 
     def master_hosts(self) -> tuple[str, ...]:
-        """As plans name them, if there are several."""
-        return tuple(f"master-{number}" for number in range(self.masters)) if self.masters > 1 else ()
+        """As plans name them, if there are several, or one with journal nodes of their own."""
+        several = self.masters > 1 or self.grows
+        return tuple(f"master-{number}" for number in range(self.masters)) if several else ()
 
     def journal_hosts(self) -> tuple[str, ...]:
-        return tuple(f"journal-{number}" for number in range(self.journals)) if self.masters > 1 else ()
+        """Of the nodes that have processes of their own."""
+        first = 1 if self.grows else 0
+        several = self.masters > 1 or self.grows
+        return tuple(f"journal-{number}" for number in range(first, self.journals)) if several else ()
 
 
 @dataclass(frozen=True)
@@ -91,8 +96,6 @@ class ClientProcess:
 def address_of(host: str) -> str:
     if host == MASTER:
         return MASTER_ADDRESS
-    if host == MOVER:
-        return MOVER
     role, _, number = host.partition("-")
     return f"{role}/{number}" if role in ("master", "journal") else f"tablet-server/{host}"
 
@@ -114,13 +117,13 @@ class Deployment:
         self.shape = shape
         self.cluster = SimulatedCluster(faults, tolerates)
         self.hosts = shape.host_names()
-        movers = (MOVER,) if shape.raised else ()
-        self.everybody = (*self.hosts, *shape.master_hosts(), *shape.journal_hosts(), *movers)
+        self.everybody = (*self.hosts, *(shape.master_hosts() or (MASTER,)), *shape.journal_hosts())
         self.masters = tuple(map(address_of, shape.master_hosts())) or (MASTER_ADDRESS,)
-        self.journals = tuple(map(address_of, shape.journal_hosts()))
+        own = tuple(map(address_of, shape.journal_hosts()))
+        self.journals = own if shape.masters > 1 else (MASTER_ADDRESS, *own)
         self.servers = tuple(map(address_of, self.hosts))
-        self.kept_up = (*self.masters, *self.servers, *self.journals)  # whoever is started again
-        self.moved = not shape.raised  # whether the catalog is where it stays
+        nodes = self.journals if shape.masters > 1 else ()
+        self.kept_up = (*self.masters, *self.servers, *nodes)  # whoever is started again
         self.random: Random = self.cluster.loop.derive("deployment")
         self.ballots = Ballots()
         self.promises = Promises()
@@ -135,9 +138,8 @@ class Deployment:
 
     async def boot(self) -> None:
         """Returns when every server is known to the master."""
-        if self.shape.raised:
-            self.kept_up = (MASTER_ADDRESS, *self.servers)
-            await self.cluster.start(MASTER_ADDRESS, self.make_only_master)
+        if self.shape.masters == 1:
+            await start_alone(self.cluster, self._group_options(MASTER_ADDRESS), self.make_master)
         else:
             await self._boot_masters()
         for host in self.hosts:
@@ -153,20 +155,19 @@ class Deployment:
     async def _boot_masters(self) -> None:
         for node in self.journals:
             await self.cluster.start(node, self.make_node)
-        if self.journals:
-            await format_journal(self.cluster.client_world("operator"), self.journal_options())
+        await format_journal(self.cluster.client_world("operator"), self.journal_options())
         for master in self.masters:
-            await self.cluster.start(master, self.make_master if self.journals else self.make_only_master)
+            await self.cluster.start(master, self.make_master)
 
     def make_node(self, world: World) -> Role:
-        options = JournalNodeOptions(sync_s=2.0, rpc_timeout_s=3.0)
-        return WatchedNode(world, options, self.promises, self._is_copy)
+        return WatchedNode(world, NODE_OPTIONS, self.promises, self._is_copy)
 
     def journal_options(self) -> JournalOptions:
         """Small, as the limits of the other roles are: segments end, edits are let go of, nobody waits long for the dead."""
+        begun = self.journals if self.shape.masters > 1 else (MASTER_ADDRESS,)
         return JournalOptions(
             journal=JOURNAL,
-            nodes=self.journals,
+            nodes=begun,
             segment_txns=15,
             segment_s=5.0,
             quiet_s=2.0,
@@ -179,23 +180,25 @@ class Deployment:
     def _master_options(self) -> MasterOptions:
         return MasterOptions(**{"bg_s": 0.1, "settle_s": 0.5, **self.shape.master})
 
-    def make_only_master(self, world: World) -> Role:
-        return Master(world, self._master_options())
+    def make_master(self, world: World) -> GroupMaster:
+        """Always with the nodes that the journal had at first, as Ray starts it again."""
+        return WatchedMaster(world, self._group_options(world.address), self.promises, self._is_copy)
 
-    def make_master(self, world: World) -> Role:
-        """One of several."""
-        number = self.masters.index(world.address)
+    def _group_options(self, address: str) -> GroupOptions:
+        number = self.masters.index(address)
         lease = LeaseLimits(
             lease_s=1.6 + 0.1 * number, held_s=2.0 + 0.125 * number
         )  # as while options change
-        options = GroupOptions(
+        return GroupOptions(
             masters=self.masters,
             journal=self.journal_options(),
             lease=lease,
             master=self._master_options(),
+            node=NODE_OPTIONS,
             purge_s=2.0,
+            grow_s=5.0,
+            hand_over_s=3.0 if self.shape.grows else 10.0,
         )
-        return GroupMaster(world, options)
 
     def maker(self, host: str) -> Callable[[World], Role]:
         number = self.hosts.index(host)
@@ -208,7 +211,7 @@ class Deployment:
 
     def _is_copy(self, uuid: str) -> bool:
         """Whether an old copy of the role's directory is in use somewhere."""
-        states = [self.cluster.state(address) for address in (*self.servers, *self.journals)]
+        states = [self.cluster.state(address) for address in (*self.servers, *self.journals, *self.masters)]
         return any(state.is_copy and state.uuid == uuid for state in states)
 
     # -- masters
@@ -216,19 +219,13 @@ class Deployment:
     def reigning(self, address: str) -> Master | None:
         """What serves at this address, or did until its lease ran out."""
         role = self.cluster.role(address) if self.cluster.alive(address) else None
-        if isinstance(role, GroupMaster):
-            return None if role.reign is None else role.reign.master
-        return role if isinstance(role, Master) else None
+        return role.reign.master if isinstance(role, GroupMaster) and role.reign is not None else None
 
     def serving(self) -> list[str]:
         """The masters that would answer at this instant; of one that is paused nobody hears."""
         cluster = self.cluster
         roles = {a: cluster.role(a) for a in self.masters if cluster.alive(a) and not cluster.paused(a)}
-        return [
-            address
-            for address, role in roles.items()
-            if not isinstance(role, GroupMaster) or (role.reign is not None and role.reign.serves())
-        ]
+        return [address for address, role in roles.items() if role.reign is not None and role.reign.serves()]
 
     def master_address(self) -> str:
         """Whom to ask."""
@@ -244,9 +241,12 @@ class Deployment:
     async def rejoin(self, node: str) -> None:
         """As an operator does who has replaced a disk: until the journal node has heard it."""
         world = self.cluster.client_world(f"client/operator-of-{node}")
+        options = self.journal_options()
+        if self.shape.grows:
+            options = replace(options, journal=replace(JOURNAL, version=2), nodes=self.journals)
         for _ in range(REJOIN_TRIES):
             try:
-                await rejoin_journal(world, self.journal_options(), node)
+                await rejoin_journal(world, options, node)
             except AlreadyPresent:
                 return  # its answer was lost, and it is whole by now
             except EblaError:
@@ -259,11 +259,27 @@ class Deployment:
         """Journal nodes that lost their directories, and do not count again yet."""
         found = []
         for node in self.journals:
-            role = self.cluster.role(node) if self.cluster.alive(node) else None
-            journal = role.journals.get(JOURNAL.name) if isinstance(role, JournalNode) else None
+            role = self.node(node)
+            journal = None if role is None else role.journals.get(JOURNAL.name)
             if journal is None or journal.view.state.token:
                 found.append(node)
         return found
+
+    def node(self, address: str) -> JournalNode | None:
+        """The journal node at this address, if it is alive."""
+        role = self.cluster.role(address) if self.cluster.alive(address) else None
+        if isinstance(role, GroupMaster):
+            return role.node
+        return role if isinstance(role, JournalNode) else None
+
+    def has_grown(self) -> bool:
+        """Whether the journal has several nodes, and each counts: the loss of one directory loses nothing."""
+        nodes = [self.node(address) for address in self.journals]
+        journals = [None if node is None else node.journals.get(JOURNAL.name) for node in nodes]
+        return all(
+            journal is not None and journal.form.journal.version == 2 and not journal.view.state.token
+            for journal in journals
+        )
 
     def on_the_way(self, tablet: str) -> bool:
         """Whether some member of it is yet to become a voter."""
@@ -316,8 +332,11 @@ class Deployment:
         self._held_down[address_of(host)] -= 1
 
     def bears_loss_of(self, host: str) -> bool:
-        """Whether somebody else has what is on its disk: the directory of an only master is all that there is."""
-        return self.moved or host not in (MOVER, *self.shape.master_hosts())
+        """Whether somebody else has what is on its disk: the directory of an only master is all that there is, and one that lost it
+        is no node before the journal has grown."""
+        if self.shape.grows and (address_of(host) == MASTER_ADDRESS or host in self.shape.journal_hosts()):
+            return self.has_grown()
+        return host != MASTER
 
     def lose(self, host: str) -> None:
         """For good, and its directory with it."""

@@ -17,11 +17,11 @@ from random import Random
 from msgspec.structs import replace
 
 from ebla.actors import incarnations
-from ebla.actors.fault_points import MOVE_POINTS
+from ebla.actors.fault_points import GROWTH_POINTS
 from ebla.actors.tablet.server import TabletServer
 from ebla.chaos.plans import MASTER, OVERTIME_S, Fault, Plan
 from ebla.chaos.simulation import damage
-from ebla.chaos.simulation.deployment import MOVER, Deployment, address_of, host_of
+from ebla.chaos.simulation.deployment import Deployment, address_of, host_of
 from ebla.chaos.simulation.medium import (
     COMMIT_S,
     DurableState,
@@ -59,7 +59,7 @@ class Nemesis(Restores):
         """Whether a role may end with this error, given what was done to it. A role that another one has superseded may still
         run on a `directory` that was replaced since."""
         if isinstance(error, DirectoryLocked):
-            return address in self._zombies or (address == MASTER_ADDRESS and MOVER in self._zombies)
+            return address in self._zombies
         if isinstance(error, DiskFull):
             # A start on a full disk; Ray tries again. Who runs must bear it, and so must a tablet server that was there before.
             new = self.cluster.state(address).uuid is None or address not in self.deployment.servers
@@ -93,13 +93,12 @@ class Nemesis(Restores):
         return replace(fault, where=tuple(self._found_host(fault, host) for host in fault.where))
 
     def _found_host(self, fault: Fault, host: str) -> str:
-        """On the host of a first master whose catalog is on its way into a journal is who moves it."""
-        masters = self.deployment.masters
-        found = host_of(self.deployment.master_address()) if host == MASTER and len(masters) > 1 else host
-        moves = fault.point in MOVE_POINTS or (
-            found == host_of(MASTER_ADDRESS) and not self.deployment.moved and self.cluster.alive(MOVER)
-        )
-        return MOVER if moves else found
+        """The journal's only node is in the master's process, and so is the one that grows it."""
+        of_node = fault.point.startswith("journal.")
+        if of_node and (fault.point in GROWTH_POINTS or not self.deployment.shape.journal_hosts()):
+            return MASTER
+        several = len(self.deployment.masters) > 1
+        return host_of(self.deployment.master_address()) if host == MASTER and several else host
 
     async def heal(self) -> None:
         """Everything is whole again, before act two; a server whose directory is of no use any more gets an empty one,
@@ -363,7 +362,7 @@ class Nemesis(Restores):
         self.cluster.put_disk(address_of(host), DurableState())
         del self._damaged[address_of(host)]
         self.deployment.let_up(host)
-        if host in self.deployment.shape.journal_hosts():
+        if address_of(host) in self.deployment.journals:
             await self.deployment.rejoin(address_of(host))
 
     async def _rot(self, fault: Fault) -> None:

@@ -53,7 +53,7 @@ def test_what_has_several_masters_or_locks_or_loses_hosts_for_good_runs_in_simul
     assert set(SCENARIOS) - set(ray.SHARED) == {
         "masters",
         "takeovers",
-        "raised",
+        "growing",
         "locks",
         "crowds",
         "disasters",

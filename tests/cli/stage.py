@@ -16,11 +16,12 @@ from typer.testing import CliRunner
 
 import ebla
 from ebla import aio
-from ebla.actors.master.server import Master, MasterOptions
+from ebla.actors.master.options import MasterOptions
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.server import TabletServer
 from ebla.actors.world import Role, World
 from ebla.chaos.simulation.loop import run
+from ebla.chaos.simulation.masters import alone, start_alone
 from ebla.chaos.simulation.world import SimulatedCluster
 from ebla.cli.app import app
 from ebla.cli.frame import cluster as seam
@@ -106,7 +107,7 @@ class Cli:
 
 async def _boot() -> tuple[Stage, Session]:
     cluster = SimulatedCluster()
-    await cluster.start(MASTER, lambda world: Master(world, MasterOptions(bg_s=0.1)))
+    await start_alone(cluster, alone(MASTER, MasterOptions(bg_s=0.1)))
     for host, address in zip(HOSTS, SERVERS, strict=True):
         await cluster.start(address, _server(host))
     world = cluster.client_world("client")

@@ -11,11 +11,12 @@ import pytest
 
 import ebla
 from ebla import aio
-from ebla.actors.master.server import Master, MasterOptions
+from ebla.actors.master.options import MasterOptions
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.server import TabletServer
 from ebla.actors.world import Role, World
 from ebla.chaos.simulation.loop import run
+from ebla.chaos.simulation.masters import alone, start_alone
 from ebla.chaos.simulation.world import SimulatedCluster
 from ebla.errors import Unavailable
 from ebla.options import Written
@@ -47,7 +48,7 @@ def server(host: str) -> Callable[[World], Role]:
 def simulate(scenario: Callable[[Stage], Coroutine[Any, Any, None]], seed: int = 0) -> None:
     async def main() -> None:
         cluster = SimulatedCluster()
-        await cluster.start(MASTER, lambda world: Master(world, MasterOptions(bg_s=0.1)))
+        await start_alone(cluster, alone(MASTER, MasterOptions(bg_s=0.1)))
         for host in HOSTS:
             await cluster.start(address(host), server(host))
         session = Session(client_world(cluster, "client"))

@@ -13,9 +13,10 @@ from ebla.actors.errors import NetworkError, NotFound, NotRunning, Unavailable
 from ebla.actors.master.catalog.catalog import Catalog
 from ebla.actors.master.catalog.lineage import LineageImage
 from ebla.actors.master.catalog.records import CatalogImage
-from ebla.actors.master.server import Master, MasterOptions
-from ebla.actors.world import World
+from ebla.actors.master.options import MasterOptions
+from ebla.actors.master.server import Master
 from ebla.chaos.simulation import loop
+from ebla.chaos.simulation.masters import alone, maker_of, start_alone
 from ebla.chaos.simulation.world import SimulatedCluster
 from ebla.storage.rows.altered import Change
 from tests.master.builders import create_request
@@ -55,6 +56,8 @@ class Stage:
         self.cluster = SimulatedCluster(lambda address: self.points)
         self.client = self.cluster.client_world("client")
         self.options = options or MasterOptions(bg_s=0.1, unresponsive_s=2.0, assignment_timeout_s=5.0)
+        self.group = alone(MASTER, self.options, purge_s=1.0)
+        self.make_master = maker_of(self.group)
         self.fairy = Fairy()
         self.scripts: dict[str, Script] = {}
 
@@ -62,13 +65,10 @@ class Stage:
 
     async def open(self, *hosts: str) -> None:
         """The master and a server on each host, all registered."""
-        await self.cluster.start(MASTER, self._make_master)
+        await start_alone(self.cluster, self.group)
         for host in hosts:
             await self.serve(host)
         await self.until(lambda: all(self.alive(host) for host in hosts))
-
-    def _make_master(self, world: World) -> Master:
-        return Master(world, self.options)
 
     async def serve(self, host: str) -> None:
         script = self.scripts[host] = Script(host, self.fairy)
@@ -76,13 +76,19 @@ class Stage:
 
     @property
     def master(self) -> Master:
-        return self.cluster.role(MASTER)
+        """What serves, or did last."""
+        reign = self.cluster.role(MASTER).reign
+        if reign is not None:
+            self._served = reign.master
+        return self._served
 
     def server(self, host: str) -> ToyTabletServer:
         return self.cluster.role(f"tablet-server/{host}")
 
     def alive(self, host: str) -> bool:
-        return self.master.servers.is_alive(self.server(host).uuid, self.master.world.clock.monotonic())
+        """Whether the master has heard of it, and lately."""
+        servers = self.master.servers.alive(self.master.world.clock.monotonic())
+        return self.server(host).uuid in [server.uuid for server in servers]
 
     def crash_at(self, point: str) -> None:
         async def crash() -> None:

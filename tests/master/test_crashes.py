@@ -369,7 +369,7 @@ def test_a_damaged_catalog_does_not_start_and_a_missing_one_is_not_taken_for_new
 def test_a_crash_while_the_directory_is_formatted_is_not_taken_for_a_loss():
     async def scenario(stage: Stage) -> None:
         stage.crash_at("master.format.before_mark")
-        stage.cluster.launch(MASTER, stage._make_master)
+        stage.cluster.launch(MASTER, stage.make_master)
         await stage.until(lambda: stage.points.passed.get("master.format.before_mark") == 1)
         await stage.cluster.restart(MASTER)
         assert (await stage.status()).tables == 0

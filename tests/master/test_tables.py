@@ -93,7 +93,7 @@ def test_create_validates_and_names_the_field():
                 await stage.create(**changes)
         with pytest.raises(Unavailable, match="3 hosts are live"):
             await stage.create(replicas=5)
-        assert (await stage.status()).edits == 1, "that the master began"
+        assert (await stage.status()).edits == 2, "the marker of the segment, and that the master began"
 
     play(scenario)
 
@@ -343,7 +343,7 @@ def test_requests_before_the_start_is_finished_are_answered_not_running():
         await stage.open("a")
         stage.cluster.crash(MASTER)
         stage.cluster.state(MASTER).commit_s = (3.0, 3.0)
-        stage.cluster.launch(MASTER, stage._make_master)
+        stage.cluster.launch(MASTER, stage.make_master)
         for method, request in (
             ("status", m.Empty()),
             ("create_table", create_request()),

@@ -19,12 +19,16 @@ import msgspec
 
 from ebla.actors import messages as m
 from ebla.actors.errors import NotDelivered, OutcomeUnknown
-from ebla.actors.master.server import Master, MasterOptions
+from ebla.actors.journal.writer.session import format_journal
+from ebla.actors.master.leadership.group import GroupMaster
+from ebla.actors.master.options import MasterOptions
+from ebla.actors.master.server import Master
 from ebla.actors.ray_shell import Tasks
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.server import TabletServer
 from ebla.actors.world import Dispatcher, Role, World, decode_answer, encode
 from ebla.chaos.powercut.recording.events import Answered, Asked, Point, Said, Started
+from ebla.chaos.simulation.masters import alone
 from ebla.storage.errors import EblaError
 from ebla.storage.lmdb.disk import LmdbDisk
 from ebla.storage.lmdb.environment import LmdbEnvironment
@@ -52,8 +56,18 @@ SERVER_OPTIONS = TabletServerOptions(
     shared_log_bytes=64 << 10,
     log_retained_entries_max=60,
 )
-MASTER_OPTIONS = MasterOptions(
-    bg_s=0.02, settle_s=0.01, unresponsive_s=60.0, checkpoint_edits=5, forget_min_s=0.3, rpc_backoff_s=0.01
+MASTER_OPTIONS = alone(
+    MASTER,
+    MasterOptions(
+        bg_s=0.02,
+        settle_s=0.01,
+        unresponsive_s=60.0,
+        checkpoint_edits=5,
+        forget_min_s=0.3,
+        rpc_backoff_s=0.01,
+    ),
+    purge_s=0.1,
+    look_s=0.02,
 )
 
 
@@ -159,10 +173,13 @@ class Machine:
 
     async def start_master(self) -> Master:
         disk = SmallDisk(self.base / "master")
-        master = await self._start(MASTER, disk, lambda world: Master(world, MASTER_OPTIONS))
-        assert isinstance(master, Master)
-        self.say(Started(MASTER, master.instance.uuid, master.instance.seqno))
-        return master
+        role = await self._start(MASTER, disk, lambda world: GroupMaster(world, MASTER_OPTIONS))
+        assert isinstance(role, GroupMaster) and role.node is not None
+        if not role.node.journals and not role.node.failed:
+            await format_journal(role.world, MASTER_OPTIONS.journal)
+        await self.until(lambda: role.reign is not None and role.reign.serves(), "the master serves")
+        self.say(Started(MASTER, role.directory.instance.uuid, role.directory.instance.seqno))
+        return self.master
 
     async def _start(self, address: str, disk: LmdbDisk, make: Callable[[World], Role]) -> Role:
         tasks = Tasks(lambda name, error: self.defects.append(error))
@@ -204,9 +221,10 @@ class Machine:
 
     @property
     def master(self) -> Master:
+        """What serves."""
         role = self._running[MASTER][0]
-        assert isinstance(role, Master)
-        return role
+        assert isinstance(role, GroupMaster) and role.reign is not None
+        return role.reign.master
 
     async def ask(self, address: str, method: str, message: msgspec.Struct, reply: type[Reply]) -> Reply:
         self._require_whole()

@@ -14,6 +14,8 @@ from typing import Protocol, TypeVar
 from ebla.actors.journal import messages as m
 from ebla.actors.journal.node.node import JournalNode
 from ebla.actors.journal.options import JournalNodeOptions
+from ebla.actors.master.leadership.group import GroupMaster
+from ebla.actors.master.options import GroupOptions
 from ebla.actors.world import World, rpc
 
 Reply = TypeVar("Reply")
@@ -60,8 +62,10 @@ class WatchedNode(JournalNode):
         options: JournalNodeOptions,
         promises: Promises,
         is_copy: Callable[[str], bool],
+        *,
+        in_master: bool = False,
     ) -> None:
-        super().__init__(world, options)
+        super().__init__(world, options, in_master=in_master)
         self.promises = promises
         self.is_copy = is_copy
 
@@ -71,6 +75,7 @@ class WatchedNode(JournalNode):
         name = request.journal.name
         promised = self.promises.of(self.instance.uuid, name)
         reply = await super().new_epoch(request)
+        self._witnesses(name, request)
         uuid = self.instance.uuid
         if not self.is_copy(uuid):
             mine = self.promises.give(uuid, name, request.epoch)
@@ -114,11 +119,45 @@ class WatchedNode(JournalNode):
         name = request.stamp.journal.name
         promised = self.promises.of(self.instance.uuid, name)
         reply = await carry_out(request)
+        if isinstance(request, m.PrepareRequest | m.AcceptRequest):
+            self._witnesses(name, request)
         if request.stamp.epoch < promised and not self.is_copy(self.instance.uuid):
             self.promises.break_by(self.world.address, request, request.stamp.epoch, promised)
         self._note(name, request.stamp.epoch)
         return reply
 
+    def _witnesses(self, journal: str, request: object) -> None:
+        """A node that joins or rejoins promises nothing and takes part in no recovery."""
+        if self.journals[journal].view.state.token and not self.promises.broken:
+            what = type(request).__name__
+            self.promises.broken = f"{self.world.address} answered {what} before it counts as a node"
+
+    @rpc
+    async def manifest(self, request: m.ManifestRequest) -> m.Manifest:
+        reply = await super().manifest(request)
+        self._witnesses(request.journal.name, request)
+        return reply
+
+    @rpc
+    async def journal_state(self, request: m.JournalId) -> m.JournalStateReply:
+        reply = await super().journal_state(request)
+        self._witnesses(request.name, request)
+        return reply
+
     def _note(self, journal: str, epoch: int) -> None:
         if not self.is_copy(self.instance.uuid):
             self.promises.note(self.instance.uuid, journal, epoch)
+
+
+class WatchedMaster(GroupMaster):
+    """Its journal node is watched, if it has one."""
+
+    def __init__(
+        self, world: World, options: GroupOptions, promises: Promises, is_copy: Callable[[str], bool]
+    ) -> None:
+        self._promises = promises
+        self._is_copy = is_copy
+        super().__init__(world, options)
+
+    def make_node(self, world: World, options: JournalNodeOptions) -> JournalNode:
+        return WatchedNode(world, options, self._promises, self._is_copy, in_master=True)

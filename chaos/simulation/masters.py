@@ -1,0 +1,41 @@
+"""A deployment's only master in simulation, with the only node of its journal in the same process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from ebla.actors.journal.messages import JournalId
+from ebla.actors.journal.options import JournalOptions
+from ebla.actors.journal.writer.session import format_journal
+from ebla.actors.master.leadership.group import GroupMaster
+from ebla.actors.master.options import GroupOptions, MasterOptions
+from ebla.actors.world import World
+from ebla.chaos.simulation.world import SimulatedCluster
+
+JOURNAL = JournalId("catalog", "simulated")
+LOOK_S = 0.01
+
+
+def alone(address: str, master: MasterOptions, **more: Any) -> GroupOptions:
+    """The options of an only master."""
+    journal = JournalOptions(journal=JOURNAL, nodes=(address,))
+    return GroupOptions(masters=(address,), journal=journal, master=master, **more)
+
+
+def maker_of(options: GroupOptions) -> Callable[[World], GroupMaster]:
+    return lambda world: GroupMaster(world, options)
+
+
+async def start_alone(
+    cluster: SimulatedCluster, options: GroupOptions, make: Callable[[World], GroupMaster] | None = None
+) -> GroupMaster:
+    """For the first time: the journal is formatted, as `ebla up` does. Returns when the master serves."""
+    (address,) = options.masters
+    master = await cluster.start(address, make or maker_of(options))
+    assert isinstance(master, GroupMaster)
+    await format_journal(cluster.client_world("operator"), options.journal)
+    while master.reign is None or not master.reign.serves():
+        await asyncio.sleep(LOOK_S)
+    return master
