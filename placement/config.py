@@ -38,7 +38,7 @@ TABLES = ("master", "group", "lease", "journal", "journal_node", "tablet_server"
 class DeploymentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`data_dir` is where each host keeps its roles (`<data_dir>/<slot>/<role>`), the same path on every host;
     `data_dirs` are further disks for tablets. `slots` empty: every host. `journals` is how many journal nodes keep the
-    masters' catalog, 0: a single master keeps it by itself. What of the two is not given follows from what there is
+    masters' catalog; a single one is in the process of the only master. What of the two is not given follows from what there is
     (placement/journal/catalog.py). The tables (TABLES) hold what deviates from the roles' own
     defaults: MasterOptions, GroupOptions, LeaseLimits, JournalOptions, JournalNodeOptions, TabletServerOptions."""
 
@@ -74,7 +74,13 @@ class DeploymentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     def group_options(self, masters: tuple[str, ...], journal: JournalOptions) -> GroupOptions:
         lease: LeaseLimits = _options("lease", LeaseLimits, self.lease, {})
-        placed = {"masters": masters, "journal": journal, "lease": lease, "master": self.master_options()}
+        placed = {
+            "masters": masters,
+            "journal": journal,
+            "lease": lease,
+            "master": self.master_options(),
+            "node": self.journal_node_options(),
+        }
         options: GroupOptions = _options("group", GroupOptions, self.group, placed)
         return options
 
@@ -151,12 +157,12 @@ def _validate_masters(config: DeploymentConfig) -> None:
     masters = 1 if config.masters is None else config.masters
     if masters < 1:
         raise InvalidArgument(f"masters must be at least 1, not {masters}")
-    if config.journals is not None and config.journals < 0:
-        raise InvalidArgument(f"journals must be 0 or an odd number, not {config.journals}")
-    if masters > 1 and config.journals == 0:
+    if config.journals is not None and config.journals < 1:
+        raise InvalidArgument(f"journals must be 1 or a larger odd number, not {config.journals}")
+    if masters > 1 and config.journals == 1:
         raise InvalidArgument(
-            f"masters is {masters} without journal nodes: each master would keep a catalog of its own; set "
-            "journals to 3, or masters to 1"
+            f"masters is {masters}, but the journal has one node, in the process of master/0: no other master could take over from "
+            "that one; set journals to 3, or masters to 1"
         )
     if config.journals:
         try:

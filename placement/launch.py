@@ -97,25 +97,19 @@ def up(
 
     fleet = Fleet(config, placed, state, available, tell)
     state = catalog.kept_safely(fleet, plan, state, available, deadline_s)
+    assert state.journal is not None
     seats = catalog.seats(state)
-    specs = expected(
-        plan(config, seats, state.journal.id if state.journal else ""),
-        available,
-        named_actors(config.namespace),
-    )
+    specs = expected(plan(config, seats, state.journal.id), available, named_actors(config.namespace))
     told = fleet.bring(specs, deadline_s)
     roles = tuple(
         asking.status(spec.address, spec.slot, told[spec.address]) if spec.address in told else _away(spec)
         for spec in specs
     )
     unwell = [f"{role.address} is {role.state}: {role.error}" for role in roles if role.error]
-    if state.journal is not None:
-        masters = [
-            role.address for role in roles if role.address.startswith(MASTER) and role.state == RUNNING
-        ]
-        left_s = min(ACTIVE_S, deadline_s - time.monotonic())
-        journal = journal_of(config, seats, state.journal.id)
-        unwell += journals.look(config.namespace, journal, masters, left_s)
+    masters = [role.address for role in roles if role.address.startswith(MASTER) and role.state == RUNNING]
+    left_s = min(ACTIVE_S, deadline_s - time.monotonic())
+    journal = journal_of(config, seats, state.journal.id)
+    unwell += journals.look(config.namespace, journal, masters, left_s)
     return UpReport(
         name=config.name,
         namespace=config.namespace,
@@ -148,10 +142,9 @@ def _remember(config: DeploymentConfig, available: Survey, chosen: Survey) -> tu
     made = before.groups_made
     journal = catalog.kept(before, config)
     seats = slots.seat(
-        chosen.slots, *catalog.counts(config), before.masters, journal.slots if journal else ()
+        chosen.slots, *catalog.counts(config), before.masters, journal.wanted if journal else ()
     )
-    if journal is None and seats.journals:
-        journal = catalog.planned(before, seats.journals)
+    journal = catalog.planned(journal, seats.journals)
     seated = (*chosen.slots, *seats.masters, *seats.journals)
     wanted = [host for host in available.hosts if host.slot in seated]
     needed = groups.uncovered(wanted, covered)

@@ -23,18 +23,27 @@ FORMAT = 1
 
 
 class JournalMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """The journal that holds the catalog: its id, and the slots of its nodes, journal/0 first. `formatted`: every node has
-    had it, so it is never made again. `moving`: the catalog is still in master/0's directory, or on its way."""
+    """The journal that holds the catalog: its id, and the slots of its nodes, journal/0 first. `in_master`: it has, or had at first,
+    one node, in the process of master/0. `formatted`: every node has had it, so it is never made again. `joining`: the slots of
+    nodes with which it grows."""
 
     id: str
     slots: tuple[str, ...]
+    in_master: bool = False
     formatted: bool = False
-    moving: bool = False
+    joining: tuple[str, ...] = ()
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        return self.slots + self.joining
+
+    @property
+    def may_grow(self) -> bool:
+        return self.in_master and len(self.wanted) == 1
 
 
 class Deployment(msgspec.Struct, frozen=True, kw_only=True):
-    """`revision` grows with each change. `masters` are slots, master/0 first; without a `journal` the only one keeps the
-    catalog by itself. `groups` maps the placement groups of
+    """`revision` grows with each change. `masters` are slots, master/0 first. `groups` maps the placement groups of
     the Ray cluster that was seen last to their slots, in the order of their bundles; `groups_made` numbers them and
     is never reused."""
 

@@ -58,18 +58,6 @@ class Fleet:
         }
         return hear(wanted, deadline_s, self._settled)
 
-    def dismiss(self, address: str) -> None:
-        """An actor that was only needed for one step of `up`."""
-        handle = self._handles.pop(address, None)
-        if handle is None:
-            return
-        for known in (self.launched, self.adopted):
-            if address in known:
-                known.remove(address)
-        ray.wait([handle.shutdown.remote()], timeout=DOWN_S)
-        ray.kill(handle, no_restart=True)
-        await_gone(self._config.namespace, [address], time.monotonic() + DOWN_S)
-
     def _adopt_or_launch(self, spec: RoleSpec) -> Any:
         handle = find_actor(self._config.namespace, spec.address)
         if handle is not None and _stopped_half_way(handle):

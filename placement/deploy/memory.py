@@ -33,21 +33,35 @@ def recall(config: DeploymentConfig, hosts: Sequence[Host]) -> Deployment:
         where = f"{config.data_dir}/{state.FILE}"
         copies = [
             state.decode(data, f"{host.slot}:{where}")
-            for host, (data, _) in zip(hosts, answers, strict=True)
+            for host, (data, *_) in zip(hosts, answers, strict=True)
             if data
         ]
         found = state.newest(copies, config.name)
         if found is None:
-            _require_journals(config, sorted({slot for _, slots in answers for slot in slots}))
-    return found or Deployment(uuid=secrets.token_hex(16), revision=0, config=config)
+            with_masters = sorted({slot for _, _, slots in answers for slot in slots})
+            _require_journals(
+                config, sorted({slot for _, slots, _ in answers for slot in slots}), with_masters
+            )
+            return _anew(config, tuple(with_masters))
+    return found or _anew(config)
 
 
-def _require_journals(config: DeploymentConfig, slots: Sequence[str]) -> None:
+def _anew(config: DeploymentConfig, masters: tuple[str, ...] = ()) -> Deployment:
+    return Deployment(uuid=secrets.token_hex(16), revision=0, config=config, masters=masters)
+
+
+def _require_journals(config: DeploymentConfig, slots: Sequence[str], with_masters: Sequence[str]) -> None:
     """What was remembered is lost, the directories are not: a master beside their journal would begin an empty catalog."""
-    if slots and config.journals != len(slots):
+    if slots and with_masters:
         raise InvalidArgument(
-            f"journals is {config.journals or 'not set'}, but {config.data_dir} has journal nodes of {', '.join(slots)}; set journals "
-            f"to {len(slots)}"
+            f"{config.data_dir} has a journal that has grown, with nodes of {', '.join([*with_masters, *slots])}, and no {state.FILE}; "
+            "bring that file back from any host"
+        )
+    nodes = slots or with_masters
+    if nodes and config.journals != len(nodes):
+        raise InvalidArgument(
+            f"journals is {config.journals or 'not set'}, but {config.data_dir} has journal nodes of {', '.join(nodes)}; set journals "
+            f"to {len(nodes)}"
         )
 
 
@@ -61,11 +75,12 @@ def keep(deployment: Deployment, before: Deployment, hosts: Sequence[Host]) -> N
     _on_each(hosts, state.save, data_dir, data)
 
 
-def _read(data_dir: str) -> tuple[bytes | None, list[str]]:
-    """What is remembered there, and the slots of the journal nodes that have a directory there."""
+def _read(data_dir: str) -> tuple[bytes | None, list[str], list[str]]:
+    """What is remembered there, and the slots of the journal nodes that have a directory there: one of their own, or a master's."""
     path = Path(data_dir) / state.FILE
     nodes = [found.parent.parent.name for found in Path(data_dir).glob("*/journal/instance")]
-    return path.read_bytes() if path.exists() else None, nodes
+    with_masters = [found.parent.parent.name for found in Path(data_dir).glob("*/master/journals")]
+    return path.read_bytes() if path.exists() else None, nodes, with_masters
 
 
 def _on_each(hosts: Sequence[Host], work: Callable[..., Any], *arguments: Any) -> list[Any]:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import cast
 
 import msgspec
 
@@ -16,9 +15,7 @@ from ebla.actors.ray_shell import Assignment, dotted
 from ebla.placement.config import DeploymentConfig, addresses
 from ebla.placement.deploy.slots import Seats
 
-MASTER_ROLE = "ebla.actors.master.server:Master"
-GROUP_MASTER_ROLE = "ebla.actors.master.leadership.group:GroupMaster"
-MOVER_ROLE = "ebla.actors.master.leadership.mover:CatalogMover"
+MASTER_ROLE = "ebla.actors.master.leadership.group:GroupMaster"
 JOURNAL_NODE_ROLE = "ebla.actors.journal.node.node:JournalNode"
 TABLET_SERVER_ROLE = "ebla.actors.tablet.server:TabletServer"
 CATALOG = "catalog"  # the journal's name
@@ -58,28 +55,30 @@ PlanRoles = Callable[[DeploymentConfig, Seats, str], Sequence[RoleSpec]]
 
 def plan_roles(config: DeploymentConfig, seats: Seats, journal: str) -> list[RoleSpec]:
     """ebla's own roles: journal nodes and masters on their seats, a tablet server on every slot. `journal` is the id of
-    the masters' journal, if they have one."""
-    nodes = zip(addresses("journal", len(seats.journals)), seats.journals, strict=True)
+    the masters' journal."""
+    options = journal_of(config, seats, journal)
     node_options = config.journal_node_options()
-    specs = [RoleSpec(address, slot, JOURNAL_NODE_ROLE, node_options, "journal") for address, slot in nodes]
     masters = addresses("master", len(seats.masters))
-    role, told = MASTER_ROLE, cast(msgspec.Struct, config.master_options())
-    if seats.journals:
-        role, told = GROUP_MASTER_ROLE, config.group_options(masters, journal_of(config, seats, journal))
+    specs = [
+        RoleSpec(address, slot, JOURNAL_NODE_ROLE, node_options, "journal")
+        for address, slot in zip(options.nodes, seats.journals, strict=True)
+        if address not in masters
+    ]
+    group = config.group_options(masters, options)
     specs += [
-        RoleSpec(address, slot, role, told, "master")
+        RoleSpec(address, slot, MASTER_ROLE, group, "master")
         for address, slot in zip(masters, seats.masters, strict=True)
     ]
     release = installed_version()
     for slot in seats.tablet_servers:
-        options = config.tablet_server_options(masters, slot, release)
+        told = config.tablet_server_options(masters, slot, release)
         address = f"tablet-server/{slot}"
         specs.append(
             RoleSpec(
                 address,
                 slot,
                 TABLET_SERVER_ROLE,
-                options,
+                told,
                 "tablet-server",
                 on_data_dirs=True,
                 sets_aside=True,
@@ -88,14 +87,14 @@ def plan_roles(config: DeploymentConfig, seats: Seats, journal: str) -> list[Rol
     return specs
 
 
-def mover(slot: str, journal: JournalOptions) -> RoleSpec:
-    """Takes the place of the only master for as long as its catalog moves into the journal."""
-    return RoleSpec("catalog-mover", slot, MOVER_ROLE, journal, "master")
-
-
 def journal_of(config: DeploymentConfig, seats: Seats, journal: str) -> JournalOptions:
-    """The masters' journal."""
-    return config.journal_options(JournalId(CATALOG, journal), addresses("journal", len(seats.journals)))
+    """The masters' journal. One that has grown has its second set of nodes."""
+    nodes = addresses("journal", len(seats.journals))
+    version = 1
+    if seats.in_master:
+        nodes = (*addresses("master", 1), *nodes[1:])
+        version = 1 if len(nodes) == 1 else 2
+    return config.journal_options(JournalId(CATALOG, journal, version), nodes)
 
 
 def installed_version() -> str:

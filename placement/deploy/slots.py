@@ -58,11 +58,12 @@ class Survey(msgspec.Struct, frozen=True):
 
 class Seats(msgspec.Struct, frozen=True):
     """The slots of the masters, master/0 first, of the tablet servers, and of the nodes of the masters' journal, journal/0
-    first."""
+    first; `in_master`: that one is in the process of master/0."""
 
     masters: tuple[str, ...]
     tablet_servers: tuple[str, ...]
     journals: tuple[str, ...] = ()
+    in_master: bool = False
 
 
 def survey(nodes: Iterable[Mapping[str, Any]]) -> Survey:
@@ -107,18 +108,20 @@ def choose(available: Survey, wanted: Sequence[str]) -> Survey:
 def seat(
     slots: Sequence[str],
     masters: int,
-    journals: int = 0,
+    journals: int = 1,
     seated: Sequence[str] = (),
     journals_seated: Sequence[str] = (),
 ) -> Seats:
     """Who sits where. Who has a seat keeps it, because of what lies in its directory; further masters take the first free
-    slots, and journal nodes hosts without a master where there are some.
+    slots, and journal nodes hosts without a master where there are some. The only node of a journal sits with master/0.
 
     Every slot gets a tablet server.
     """
     assert len(set(slots)) == len(slots)
     ordered = sorted(slots)
     mastering = _filled("masters", masters, seated[:masters], ordered)
+    if journals == 1:
+        return Seats(mastering, tuple(ordered), mastering[:1], in_master=True)
     free = [slot for slot in ordered if slot not in mastering]
     journaling = _filled("journals", journals, journals_seated, [*free, *mastering])
     return Seats(mastering, tuple(ordered), journaling)

@@ -2,5 +2,5 @@
 
 journals.py    the journal as `ebla up` finds it: formatted exactly once
 format.py      how it is formatted, and what its nodes say of it
-catalog.py     where the catalog lies, and how it moves
+catalog.py     how many masters and journal nodes there are, and how the journal grows
 """

@@ -59,6 +59,12 @@ def _wrong(journal: JournalOptions, node: str, state: Said) -> EblaError | None:
     if isinstance(state, EblaError):
         return None  # its role says why
     if state.id is None:
+        if len(journal.nodes) == 1:
+            return NotFormatted(
+                f"{node} is empty, but the catalog's only journal node was made there: its directory was lost or is not mounted; bring "
+                "it back, or set up a new deployment in another data_dir",
+                journal=journal.journal.name,
+            )
         return NotFormatted(
             f"{node} is empty, but the catalog's journal was made there: its directory was lost or is not mounted; mount it, "
             f"or let the node forget it with `ebla journal rejoin {node}`",
