@@ -1,8 +1,8 @@
 """Asking all nodes of a journal and going on at a majority.
 
 A wait ends as soon as its end is certain: enough answers, or too few nodes left to give them; or when its time is over, whatever
-the nodes' requests are waiting behind. JournalBroken and NodesMoved are never outvoted. A journal of one node passes DiskFull on:
-its only node has written nothing. What the other nodes say later is not waited for; their requests run, or fail, on their own.
+the nodes' requests are waiting behind. JournalBroken and NodesMoved are never outvoted. A journal of one node passes on that
+its disk is full (then it has written nothing), or its directory damaged. What the other nodes say later is not waited for; their requests run, or fail, on their own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 from ebla.actors.errors import InvalidArgument
 from ebla.actors.journal.errors import JournalBroken, NodesMoved, QuorumFailed
 from ebla.actors.world import World
-from ebla.storage.errors import DiskFull, EblaError
+from ebla.storage.errors import Corruption, Damaged, DiskFull, EblaError
 
 T = TypeVar("T")
 UNLIMITED: AbstractAsyncContextManager[object] = nullcontext()  # the calls have limits of their own
@@ -44,7 +44,7 @@ class Tally(Generic[T]):
         for error in self.errors.values():
             if isinstance(error, JournalBroken | NodesMoved):
                 return error
-            if isinstance(error, DiskFull) and len(self._nodes) == 1:
+            if isinstance(error, DiskFull | Corruption | Damaged) and len(self._nodes) == 1:
                 return error
         if len(self.answers) >= self._needed:
             return True

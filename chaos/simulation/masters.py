@@ -18,9 +18,9 @@ JOURNAL = JournalId("catalog", "simulated")
 LOOK_S = 0.01
 
 
-def alone(address: str, master: MasterOptions, **more: Any) -> GroupOptions:
+def alone(address: str, master: MasterOptions, segment_txns: int = 100_000, **more: Any) -> GroupOptions:
     """The options of an only master."""
-    journal = JournalOptions(journal=JOURNAL, nodes=(address,))
+    journal = JournalOptions(journal=JOURNAL, nodes=(address,), segment_txns=segment_txns)
     return GroupOptions(masters=(address,), journal=journal, master=master, **more)
 
 

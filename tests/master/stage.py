@@ -17,12 +17,14 @@ from ebla.actors.master.options import MasterOptions
 from ebla.actors.master.server import Master
 from ebla.chaos.simulation import loop
 from ebla.chaos.simulation.masters import alone, maker_of, start_alone
+from ebla.chaos.simulation.medium import DurableState
 from ebla.chaos.simulation.world import SimulatedCluster
 from ebla.storage.rows.altered import Change
 from tests.master.builders import create_request
 from tests.master.toy_tablet_server import Fairy, Script, ToyTabletServer
 
 MASTER = "master/m"
+SEGMENT_TXNS = 10
 T = TypeVar("T")
 
 
@@ -56,7 +58,7 @@ class Stage:
         self.cluster = SimulatedCluster(lambda address: self.points)
         self.client = self.cluster.client_world("client")
         self.options = options or MasterOptions(bg_s=0.1, unresponsive_s=2.0, assignment_timeout_s=5.0)
-        self.group = alone(MASTER, self.options, purge_s=1.0)
+        self.group = alone(MASTER, self.options, SEGMENT_TXNS, purge_s=1.0)
         self.make_master = maker_of(self.group)
         self.fairy = Fairy()
         self.scripts: dict[str, Script] = {}
@@ -69,6 +71,15 @@ class Stage:
         for host in hosts:
             await self.serve(host)
         await self.until(lambda: all(self.alive(host) for host in hosts))
+
+    async def open_master_over(self, directory: DurableState, options: MasterOptions | None = None) -> None:
+        """Start the master, which is down, over this directory; a new journal is formatted."""
+        self.cluster.put_disk(MASTER, directory)
+        group = replace(self.group, master=options or self.options)
+        if directory.uuid is None:
+            await start_alone(self.cluster, group)
+        else:
+            await self.cluster.start(MASTER, maker_of(group))
 
     async def serve(self, host: str) -> None:
         script = self.scripts[host] = Script(host, self.fairy)

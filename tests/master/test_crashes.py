@@ -7,11 +7,13 @@ import asyncio
 import pytest
 
 from ebla.actors.errors import NetworkError, NotFound
-from ebla.actors.master.server import MasterOptions
+from ebla.actors.journal.records import EDITS, edit_key
+from ebla.actors.master.options import MasterOptions
 from ebla.storage.errors import Corruption, Damaged, DiskFailed, DiskFull
 from tests.master.builders import create_request
-from tests.master.stage import MASTER, Stage, content, play
+from tests.master.stage import MASTER, SEGMENT_TXNS, Stage, content, play
 
+JOURNAL = "journals/catalog"  # the environment of the journal's only node, in the master's directory
 OPTIONS = MasterOptions(
     bg_s=0.1,
     unresponsive_s=2.0,
@@ -248,7 +250,7 @@ def test_a_caller_that_gives_up_does_not_tear_its_change_in_two():
             await asyncio.sleep(give_up_s)
             caller.cancel()
             await stage.until(lambda n=name: stage.master.catalog.named(n) is not None)
-        await stage.create("later")
+        await stage.persist(lambda: stage.create("later"))
         for record in stage.master.catalog.running_tables():
             await stage.running(record.name)
 
@@ -275,7 +277,7 @@ def test_a_master_whose_edit_log_fails_fails_loudly_and_acknowledges_nothing():
     async def scenario(stage: Stage) -> None:
         await stage.open("a", "b", "c")
         stage.cluster.expect_failure(MASTER)
-        stage.cluster.state(MASTER).fail_next_commit("catalog")
+        stage.cluster.state(MASTER).fail_next_commit(JOURNAL)
         with pytest.raises(NetworkError):
             await stage.create("flights")
         (failure,) = stage.cluster.failures
@@ -352,10 +354,10 @@ def test_a_damaged_catalog_does_not_start_and_a_missing_one_is_not_taken_for_new
         await stage.create("flights")
         stage.cluster.crash(MASTER)
         state = stage.cluster.state(MASTER)
-        state.rot("catalog", "edits", (1).to_bytes(8, "big"))
+        state.rot(JOURNAL, EDITS, edit_key(1, 1, 2))
         with pytest.raises(Corruption):
             await stage.cluster.restart(MASTER)
-        state.rot("catalog", "edits", (1).to_bytes(8, "big"))
+        state.rot(JOURNAL, EDITS, edit_key(1, 1, 2))
         await stage.cluster.restart(MASTER)
         assert await stage.exists("flights")
         stage.cluster.crash(MASTER)
@@ -387,10 +389,10 @@ def test_the_log_stays_short_and_a_restart_finds_the_same_catalog():
         await stage.until(lambda: not stage.master.catalog.creating and not stage.master.catalog.preparing)
         await asyncio.sleep(20.0)
         before, edits = content(stage.master.catalog), (await stage.status()).edits
-        kept = stage.cluster.state(MASTER).environments["catalog"]["edits"]
-        assert edits > 80 and len(kept) <= len(stage.master.catalog) + 2 < edits
+        kept = stage.cluster.state(MASTER).environments[JOURNAL]["edits"]
+        assert edits > 80 and len(kept) <= len(stage.master.catalog) + 2 * SEGMENT_TXNS
         await stage.cluster.restart(MASTER)
         assert content(stage.master.catalog) == before
-        assert (await stage.status()).edits == edits + 1, "that the master began again"
+        assert (await stage.status()).edits > edits, "that the master began again"
 
     play(scenario, options=OPTIONS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ebla.actors.coordination import messages as c
 from ebla.actors.figures import Figures, FiguresRequest
-from ebla.actors.journal.writer.measures import LINE
+from ebla.actors.journal.node import measures as node_measures
 from ebla.actors.master import measures
 from ebla.actors.master.messages import DrainReply, DrainRequest, HandOverReply, HandOverRequest
 from ebla.actors.messages import Empty
@@ -12,29 +12,27 @@ from tests.figures import kinds, listed, told
 from tests.master import group_stage
 from tests.master import stage as single_stage
 from tests.master.group_stage import GroupStage
-from tests.master.stage import Stage
-
-OF_A_GROUP = (measures.LEASE, LINE)
+from tests.master.stage import MASTER, Stage
 
 
 def test_the_only_master_counts_its_tables_its_tablets_and_its_servers() -> None:
     async def scenario(stage: Stage) -> None:
         await stage.open("a", "b", "c")
-        empty = told(stage.master)
+        empty = told(stage.cluster.role(MASTER))
         assert (empty["master_active"], empty["master_tables"], empty["master_tablets/running"]) == (1, 0, 0)
         await stage.create("flights")
         info = await stage.running("flights")
         await stage.create("kept")
         await stage.running("kept")
         await stage.drop("kept", reserve_s=1000)
-        some = told(stage.master)
+        some = told(stage.cluster.role(MASTER))
         assert (some["master_tables"], some["master_tables_kept"]) == (1, 1)
         assert some["master_tablets/running"] == 2 * len(info.tablets)
         assert some["master_last_edit"] > empty["master_last_edit"]
         assert (some["master_servers/alive"], some["master_servers/silent"]) == (3, 0)
         stage.cluster.crash("tablet-server/a")
-        await stage.until(lambda: told(stage.master)["master_servers/alive"] < 3)
-        fewer = told(stage.master)
+        await stage.until(lambda: told(stage.cluster.role(MASTER))["master_servers/alive"] < 3)
+        fewer = told(stage.cluster.role(MASTER))
         assert (fewer["master_servers/alive"], fewer["master_servers/silent"]) == (2, 1)
 
     single_stage.play(scenario)
@@ -44,13 +42,13 @@ def test_tablets_are_counted_by_what_becomes_of_them() -> None:
     async def scenario(stage: Stage) -> None:
         await stage.open("a", "b", "c")
         info = await stage.create("flights")
-        made = told(stage.master)
+        made = told(stage.cluster.role(MASTER))
         under_way = made["master_tablets/preparing"] + made["master_tablets/creating"]
         assert (under_way, made["master_tablets/running"]) == (len(info.tablets), 0)
         await stage.running("flights")
-        assert told(stage.master)["master_tablets/running"] == len(info.tablets)
+        assert told(stage.cluster.role(MASTER))["master_tablets/running"] == len(info.tablets)
         await stage.drop("flights")
-        ending = told(stage.master)
+        ending = told(stage.cluster.role(MASTER))
         assert ending["master_tablets/running"] == 0 and ending["master_tablets/ending"] == len(info.tablets)
 
     single_stage.play(scenario)
@@ -62,19 +60,19 @@ def test_repairs_and_what_is_left_of_them_are_counted() -> None:
         await stage.create("flights")
         await stage.running("flights")
         await stage.until(lambda: not stage.master.catalog.unseen)
-        well = told(stage.master)
+        well = told(stage.cluster.role(MASTER))
         assert (well["master_tablets_unsettled"], well["master_repairs/added"]) == (0, 0)
         (record,) = stage.master.catalog.tablets.values()
         held = [peer.address.rpartition("/")[2] for peer in record.configuration.peers]
         await stage.ask("drain", DrainRequest(held[0]), DrainReply)
-        assert told(stage.master)["master_servers_draining"] == 1
-        assert told(stage.master)["master_tablets_unsettled"] == 1
-        await stage.until(lambda: told(stage.master)["master_repairs/evicted"] == 1)
-        await stage.until(lambda: told(stage.master)["master_tablets_unsettled"] == 0)
-        some = told(stage.master)
+        assert told(stage.cluster.role(MASTER))["master_servers_draining"] == 1
+        assert told(stage.cluster.role(MASTER))["master_tablets_unsettled"] == 1
+        await stage.until(lambda: told(stage.cluster.role(MASTER))["master_repairs/evicted"] == 1)
+        await stage.until(lambda: told(stage.cluster.role(MASTER))["master_tablets_unsettled"] == 0)
+        some = told(stage.cluster.role(MASTER))
         steps = [some[f"master_repairs/{step}"] for step in ("added", "evicted", "handed_over", "taken_back")]
         assert steps == [1, 1, 1, 0], "the first member led"
-        await stage.until(lambda: told(stage.master)["master_former_replicas"] == 0)
+        await stage.until(lambda: told(stage.cluster.role(MASTER))["master_former_replicas"] == 0)
 
     single_stage.play(scenario)
 
@@ -86,10 +84,10 @@ def test_sessions_and_nodes_of_the_namespace_are_told() -> None:
         session = (await stage.ask("open_session", request, c.SessionReply)).session
         nodes = c.ChangeRequest(session, 1, 1, (c.Create("/jobs", b""), c.Create("/jobs/one", b"")))
         await stage.ask("change_nodes", nodes, c.ChangeReply)
-        some = told(stage.master)
+        some = told(stage.cluster.role(MASTER))
         assert (some["coordination_sessions"], some["coordination_nodes"]) == (1, 2)
         await stage.ask("close_session", c.SessionRequest(session), Empty)
-        assert told(stage.master)["coordination_sessions"] == 0
+        assert told(stage.cluster.role(MASTER))["coordination_sessions"] == 0
 
     single_stage.play(scenario)
 
@@ -132,11 +130,10 @@ def test_the_number_of_series_does_not_grow_with_the_tables_and_every_figure_is_
     group_stage.play(scenario)
 
 
-def test_a_single_master_tells_all_but_what_takes_a_journal() -> None:
+def test_an_only_master_tells_of_its_journal_node_too() -> None:
     async def scenario(stage: Stage) -> None:
         await stage.open("a")
         answer = await stage.ask("figures", FiguresRequest(), Figures)
-        wanted = [sheet for sheet in measures.SHEETS if sheet not in OF_A_GROUP]
-        assert kinds(answer.figures) == listed(wanted)
+        assert kinds(answer.figures) == listed((*measures.SHEETS, *node_measures.SHEETS))
 
     single_stage.play(scenario)

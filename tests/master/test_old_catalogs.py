@@ -12,7 +12,6 @@ from ebla.actors import messages as m
 from ebla.actors.catalog_versions import CatalogVersion
 from ebla.actors.master.catalog.edits import MasterBegan, ServerDraining
 from ebla.actors.master.catalog.lineage import BEGINNINGS_MAX, Lineage
-from ebla.actors.master.server import Master
 from ebla.actors.replication.health import RUNNING
 from ebla.chaos.simulation.medium import DurableState
 from ebla.storage.errors import OldCopy
@@ -66,9 +65,7 @@ def replicas(stage: Stage, tablet: str) -> int:
 
 async def in_place(stage: Stage, state: DurableState, accepts: tuple[str, ...] = ()) -> None:
     """Start the master over this directory."""
-    stage.cluster.put_disk(MASTER, state)
-    options = replace(SETTINGS, accepts=accepts)
-    await stage.cluster.start(MASTER, lambda world: Master(world, options))
+    await stage.open_master_over(state, replace(SETTINGS, accepts=accepts))
 
 
 @pytest.mark.parametrize("copied", [while_it_is_created, while_it_is_dropped])
@@ -140,8 +137,7 @@ def test_a_master_that_is_started_again_or_begins_a_catalog_anew_is_believed():
             await stage.cluster.restart(server(host))
         await until_seen(stage)
         stage.cluster.crash(MASTER)
-        stage.cluster.put_disk(MASTER, DurableState())
-        await stage.cluster.restart(MASTER)
+        await stage.open_master_over(DurableState())
         await until_seen(stage)
         assert (await stage.status()).tablets_unknown > 0
 

@@ -15,10 +15,8 @@ from ebla.actors.master.catalog.records import encode_image
 from ebla.actors.master.leadership.standby import Standby
 from ebla.actors.master.messages import CheckpointChunk
 from ebla.actors.master.options import GroupOptions
-from ebla.actors.master.server import Master
 from ebla.storage.errors import InvalidArgument
-from tests.master.builders import create_request
-from tests.master.group_stage import JOURNAL, MASTER, GroupStage, play
+from tests.master.group_stage import JOURNAL, GroupStage, play
 
 
 async def fill(stage: GroupStage, first: int, last: int) -> None:
@@ -149,23 +147,6 @@ def test_a_standby_that_dies_around_its_checkpoint_knows_as_much_afterwards(poin
         await stage.until(lambda: same(stage, active, standby))
         stage.cluster.crash(active)
         await stage.create("flights")
-
-    play(scenario)
-
-
-def test_a_directory_with_a_catalog_of_its_own_is_refused():
-    async def scenario(stage: GroupStage) -> None:
-        await stage.cluster.start("master/9", lambda world: Master(world, MASTER))
-        world = stage.outside
-        for host in stage.hosts:
-            server = stage.role(f"tablet-server/{host}")
-            beat = m.HeartbeatRequest(server.instance, m.Registration(f"tablet-server/{host}", host, ""))
-            await world.network.call("master/9", "heartbeat", beat, m.HeartbeatReply, 1.0)
-        await world.network.call("master/9", "create_table", create_request(), m.TableInfo, 1.0)
-        stage.cluster.crash("master/9")
-        stage.options = GroupOptions(masters=("master/9", "master/0"), journal=stage.journal)
-        with pytest.raises(InvalidArgument, match="catalog of its own"):
-            await stage.cluster.start("master/9", stage.make_master)
 
     play(scenario)
 

@@ -18,6 +18,7 @@ from ebla.actors.errors import (
     ConfigurationMoved,
     Internal,
     NetworkError,
+    NotActive,
     NotLeader,
     NotRunning,
     TabletNotFound,
@@ -274,7 +275,7 @@ class ToyTabletServer(Role):
                     reply = await self._send(request)
                     acknowledged = now
                     register, full = reply.needs_register, reply.needs_full_report
-                except (NetworkError, NotRunning, Throttled):
+                except (NetworkError, NotActive, NotRunning, Throttled):
                     pass
             if not (register or full) or self.script.silent:
                 await self.world.clock.sleep(BEAT_S)

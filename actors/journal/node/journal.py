@@ -175,6 +175,9 @@ class Journal:
     async def peer_has(self, manifest: m.Manifest) -> None:
         """Everything of it that was wanted has been learned. If this node rejoins, that may have been the last of it."""
         async with self._lock:
+            state = self.view.state
+            if state.token and manifest.purged > state.purged:  # nobody has those edits any more
+                await self._make("learn", Change(replace(state, purged=manifest.purged), open=self.view.open))
             await self._catch_up(manifest.purged)
 
     async def _catch_up(self, purged: int = 0) -> None:
