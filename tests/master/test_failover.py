@@ -247,7 +247,8 @@ def test_full_disks_of_masters_keep_nobody_from_changing_tables_and_from_taking_
 def test_two_truths_in_the_journal_end_the_active_master_for_all_to_see(seed: int):
     async def scenario(stage: GroupStage) -> None:
         first = await stage.ready()
-        await stage.create("flights")
+        await stage.running((await stage.create("flights")).name)
+        await asyncio.sleep(1.0)  # until the node is idle
         view = stage.role("journal/0").journals["catalog"].view
         view.state = replace(view.state, committed=10**6)
         for master in stage.masters:

@@ -35,9 +35,8 @@ def test_a_member_whose_addition_is_pending_is_copied_once_and_stays(seed: int, 
         adding = asyncio.ensure_future(
             asked(stage, "add_replica", AddReplicaRequest(tablet, new, "non_voter"))
         )
-        await stage.until(
-            lambda: role(stage, leading).replicas[tablet].core.configuration.peer(uuid) is not None
-        )
+        while role(stage, leading).replicas[tablet].core.configuration.peer(uuid) is None:
+            await asyncio.sleep(0.001)  # before the leader reports it
         if not leader_is_heard:
             stage.cluster.network.cut(MASTER, server(leading))
         await stage.until(lambda: role(stage, new).lifecycle.state_of(tablet) == RUNNING)

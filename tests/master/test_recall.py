@@ -194,9 +194,9 @@ def test_every_tablet_hears_of_it_though_messages_are_lost_and_leaders_are_deaf(
             )
         )
         await stage.until(lambda: not stage.master.views.behind)
-        sent = sum(len(script.alters) for script in stage.scripts.values())
         await stage.cluster.restart(MASTER)
-        await stage.until(lambda: len(stage.master.views.tablets) == 4)
+        await stage.until(lambda: len(stage.master.views.tablets) == 4 and not stage.master.views.behind)
+        sent = sum(len(script.alters) for script in stage.scripts.values())
         await asyncio.sleep(5.0)
         assert sum(len(script.alters) for script in stage.scripts.values()) == sent, "none after it is known"
 
