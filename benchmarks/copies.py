@@ -171,7 +171,7 @@ def repair(hosts: int = 4) -> Repair:
     settings = {"tablet_server": {"follower_failed_s": 10.0}}
     with (
         tempfile.TemporaryDirectory(prefix="ebla-bench-") as directory,
-        ebla.local(hosts=hosts, data_dir=directory, masters=1, journals=0, settings=settings) as db,
+        ebla.local(hosts=hosts, data_dir=directory, masters=1, journals=1, settings=settings) as db,
     ):
         partition = ebla.hash("k", buckets=REPAIR_TABLETS)
         table = db.create_table(

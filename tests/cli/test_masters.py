@@ -304,9 +304,9 @@ def test_what_cannot_rejoin_is_refused_by_name(several: Several) -> None:
     assert (sound.status, "only a node that has lost its directory can rejoin" in sound.err) == (1, True)
 
 
-def test_a_deployment_without_a_journal_says_so(ebla: Cli) -> None:
-    outcome = ebla("journal", "status")
-    assert (outcome.status, "has no journal" in outcome.err) == (1, True)
+def test_the_only_node_of_a_journal_is_the_masters(ebla: Cli) -> None:
+    (node,) = ebla("journal", "status", "--json").json["nodes"]
+    assert (node["address"], node["status"]) == ("master/0", "HEALTHY")
 
 
 @pytest.mark.parametrize("columns", [80, 120])

@@ -65,7 +65,7 @@ class Deployment:
             "name": NAME,
             "data_dir": str(self.data_dir),
             "masters": 1,
-            "journals": 0,
+            "journals": 1,
             "master": {"unresponsive_s": 4.0},
             "tablet_server": {"follower_failed_s": 6.0, "copy_bytes_per_s": 4_000_000},
         }

@@ -88,7 +88,18 @@ def test_masters_with_a_journal_get_each_table_of_settings() -> None:
     assert msgspec.msgpack.decode(roles[3].assignment(config).options, type=GroupOptions) == master
 
 
-def test_one_master_may_have_a_journal() -> None:
+def test_the_only_journal_node_is_in_the_process_of_the_only_master_and_stays_there() -> None:
+    config = configure({})
+    small = plan_roles(config, Seats(("a",), ("a",), ("a",), in_master=True), "id")
+    assert [load(role.role) for role in small] == [GroupMaster, TabletServer]
+    grown = plan_roles(config, Seats(("a",), ("a",), ("a", "b", "c"), in_master=True), "id")
+    assert [role.address for role in grown] == ["journal/1", "journal/2", "master/0", "tablet-server/a"]
+    journals = [role.options.journal for role in (small[0], grown[2])]
+    assert [journal.journal.version for journal in journals] == [1, 2]
+    assert [journal.nodes for journal in journals] == [("master/0",), ("master/0", "journal/1", "journal/2")]
+
+
+def test_one_master_may_have_a_journal_of_several_nodes() -> None:
     roles = plan_roles(configure({"journals": 3}), Seats(("a",), ("a",), ("a", "b", "c")), "id")
     assert [load(role.role) for role in roles] == [JournalNode] * 3 + [GroupMaster, TabletServer]
 
@@ -111,13 +122,13 @@ def test_one_master_may_have_a_journal() -> None:
         ({"masters": "three"}, r"masters: expected `int \| null`, got `str`"),
         ({"masters": 0}, "masters must be at least 1"),
         (
-            {"masters": 3, "journals": 0},
-            "masters is 3 without journal nodes.*set journals to 3, or masters to 1",
+            {"masters": 3, "journals": 1},
+            "masters is 3, but the journal has one node.*set journals to 3, or masters to 1",
         ),
         ({"masters": 2, "journals": 4}, "journals must be an odd number.*set journals to 3 or 5"),
-        ({"journals": -1}, "journals must be 0 or an odd number"),
+        ({"journals": 0}, "journals must be 1 or a larger odd number, not 0"),
         (
-            {"masters": 2, "journals": 1, "slots": ["a"]},
+            {"masters": 2, "journals": 3, "slots": ["a"]},
             "masters is 2, but slots names 1 hosts; lower masters",
         ),
         ({"journals": 3, "slots": ["a", "b"]}, "journals is 3, but slots names 2 hosts; lower journals"),

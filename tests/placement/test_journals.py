@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from ebla.actors.errors import Unavailable
@@ -10,7 +9,7 @@ from ebla.actors.journal.errors import ForeignJournal, NotFormatted
 from ebla.actors.journal.messages import FormatState, JournalId
 from ebla.actors.journal.options import JournalOptions
 from ebla.placement.config import configure
-from ebla.placement.deploy.slots import Host
+from ebla.placement.deploy.slots import Host, seat
 from ebla.placement.journal import catalog
 from ebla.placement.journal.format import Said, to_make, verify
 from ebla.placement.state import Deployment, JournalMemory
@@ -78,9 +77,14 @@ def test_a_minority_without_the_journal_is_told_and_a_majority_refused() -> None
 # -- what a deployment may become ----------------------------------------------------------------------------
 
 
-def deployment(masters: int, journals: int, formatted: bool = True) -> Deployment:
+def deployment(
+    masters: int, journals: int, formatted: bool = True, grown: bool = False, joining: tuple[str, ...] = ()
+) -> Deployment:
     slots = tuple("abcde")
-    journal = JournalMemory(id="i", slots=slots[:journals], formatted=formatted) if journals else None
+    in_master = journals == 1 or grown
+    journal = JournalMemory(
+        id="i", slots=slots[:journals], in_master=in_master, formatted=formatted, joining=joining
+    )
     config = configure({"name": "t", "masters": masters, "journals": journals})
     return Deployment(uuid="u", revision=3, config=config, masters=slots[:masters], journal=journal)
 
@@ -88,46 +92,53 @@ def deployment(masters: int, journals: int, formatted: bool = True) -> Deploymen
 @pytest.mark.parametrize(
     ("before", "settings", "words"),
     [
-        (deployment(2, 3), {"masters": 1, "journals": 0}, "journals is 0, but .* set journals to 3"),
+        (deployment(2, 3), {"masters": 1, "journals": 1}, "journals is 1, but .* set journals to 3"),
         (deployment(2, 3), {"masters": 2, "journals": 5}, "journals is 5, but .* set journals to 3"),
         (deployment(2, 3), {"masters": 1, "journals": 3}, "masters is 1, but there are 2.* set masters to 2"),
+        (deployment(1, 3, grown=True), {"journals": 5}, "journals is 5, but .* set journals to 3"),
+        (deployment(1, 3, grown=True), {"journals": 1}, "journals is 1, but .* set journals to 3"),
+        (deployment(1, 1, joining=("b", "c")), {"journals": 1}, "journals is 1, .* set journals to 3"),
     ],
 )
 def test_what_it_cannot_become_is_refused_with_the_setting_that_it_has(
     before: Deployment, settings: dict[str, int], words: str
 ) -> None:
     with pytest.raises(InvalidArgument, match=words):
-        catalog.require_possible(before, configure({"name": "t", **settings}), [])
+        catalog.require_possible(before, configure({"name": "t", "masters": 1, **settings}), [])
 
 
-def test_masters_and_a_journal_are_added_while_nothing_runs() -> None:
+def test_masters_are_added_while_nothing_runs() -> None:
     wanted = configure({"name": "t", "masters": 3, "journals": 3})
-    for before in (deployment(1, 0), deployment(2, 3)):
+    for before in (deployment(1, 1), deployment(2, 3)):
         catalog.require_possible(before, wanted, [])
         with pytest.raises(InvalidArgument, match="`ebla down`, then `ebla up`"):
             catalog.require_possible(before, wanted, ["master/0"])
     catalog.require_possible(deployment(3, 3), wanted, ["master/0"])
 
 
+def test_a_journal_of_one_node_grows_while_the_deployment_runs() -> None:
+    before, wanted = deployment(1, 1), configure({"name": "t", "masters": 1, "journals": 3})
+    catalog.require_possible(before, wanted, ["master/0"])
+    found = seat("abcde", 1, 3, before.masters, ("a",))
+    growing = catalog.planned(before.journal, found.journals)
+    assert (growing.slots, growing.joining, growing.in_master) == (("a",), ("b", "c"), True)
+    interrupted = deployment(1, 1, joining=growing.joining)
+    assert settled(interrupted, hosts("10.0.0.1")) == (1, 3)
+    catalog.require_possible(interrupted, wanted, ["master/0"])
+    assert catalog.planned(interrupted.journal, growing.wanted) == interrupted.journal
+
+
 def test_a_journal_that_was_never_made_may_still_be_another() -> None:
     before = deployment(2, 3, formatted=False)
-    wanted = configure({"name": "t", "masters": 1, "journals": 0})
+    wanted = configure({"name": "t", "masters": 1, "journals": 1})
     catalog.require_possible(before, wanted, [])
     assert catalog.kept(before, wanted) is None
     assert catalog.kept(before, before.config) == before.journal
 
 
-def test_a_catalog_that_an_only_master_has_goes_into_the_journal_first() -> None:
-    fresh = Deployment(uuid="u", revision=0, config=configure({"name": "t"}))
-    assert not catalog.planned(fresh, ("a", "b", "c")).moving
-    assert catalog.planned(deployment(1, 0), ("a", "b", "c")).moving
-    never_made = deployment(2, 3, formatted=False)
-    assert not catalog.planned(never_made, ("a",)).moving
-    assert never_made.journal is not None
-    under_way = msgspec.structs.replace(
-        never_made, journal=msgspec.structs.replace(never_made.journal, moving=True)
-    )
-    assert catalog.planned(under_way, ("a",)).moving
+def test_the_only_node_of_a_new_journal_is_with_the_master() -> None:
+    assert catalog.planned(None, ("a",)).in_master
+    assert not catalog.planned(None, ("a", "b", "c")).in_master
 
 
 # -- how many, where nobody says it --------------------------------------------------------------------------
@@ -145,15 +156,15 @@ def test_a_new_deployment_has_a_standby_and_a_journal_where_there_are_three_mach
     new = Deployment(uuid="u", revision=0, config=configure({"name": "t"}))
     three, one = hosts("10.0.0.1", "10.0.0.2", "10.0.0.3"), hosts("10.0.0.1", "10.0.0.1", "10.0.0.1")
     assert settled(new, three) == (2, 3)
-    assert settled(new, one) == settled(new, three[:2]) == (1, 0)
-    assert settled(new, three, masters=1) == settled(new, three, journals=0) == (1, 0)
+    assert settled(new, one) == settled(new, three[:2]) == (1, 1)
+    assert settled(new, three, masters=1) == settled(new, three, journals=1) == (1, 1)
     assert settled(new, one, journals=3) == (2, 3)
     assert settled(new, one, masters=1, journals=3) == (1, 3)
 
 
 def test_a_deployment_stays_what_it_is_unless_somebody_says_otherwise() -> None:
     three = hosts("10.0.0.1", "10.0.0.2", "10.0.0.3")
-    assert settled(deployment(1, 0), three) == (1, 0)
+    assert settled(deployment(1, 1), three) == (1, 1)
     assert settled(deployment(2, 3), three[:1]) == (2, 3)
     assert settled(deployment(2, 3), three, masters=3, journals=3) == (3, 3)
 
@@ -162,8 +173,8 @@ def test_more_masters_are_judged_by_the_journal_that_there_is_and_not_by_what_wa
     three = hosts("10.0.0.1", "10.0.0.2", "10.0.0.3")
     assert settled(deployment(2, 3), three, masters=3) == (3, 3)
     new = Deployment(uuid="u", revision=0, config=configure({"name": "t"}))
-    for without in (deployment(1, 0), new):
-        with pytest.raises(InvalidArgument, match="masters is 3 without journal nodes"):
+    for without in (deployment(1, 1), new):
+        with pytest.raises(InvalidArgument, match="masters is 3, but the journal has one node"):
             settled(without, three, masters=3)
 
 
@@ -172,7 +183,7 @@ def test_what_hosts_cannot_carry_is_refused_before_anything_is_started() -> None
     for settings, words in (
         ({"masters": 2, "journals": 5}, "journals is 5, but only 3 hosts"),
         ({"masters": 4, "journals": 3}, "masters is 4, but only 3 hosts"),
-        ({"masters": 3}, "masters is 3 without journal nodes"),
+        ({"masters": 3}, "masters is 3, but the journal has one node"),
     ):
         with pytest.raises(InvalidArgument, match=words):
             catalog.require_room(configure({"name": "t", **settings}), None, local)

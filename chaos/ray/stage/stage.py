@@ -99,7 +99,7 @@ def staged(hosts: int, directory: Path, needs: Needs, told: Told = lambda text: 
         with _own_sigterm():
             connect_ray(cluster.address, directory=cluster.directory)
         ending.callback(disconnect_ray)
-        only_master = {"masters": 1, "journals": 0}  # plans of faults know of no other
+        only_master = {"masters": 1, "journals": 1}  # plans of faults know of no other
         data_dir = str(directory / "data")
         config = configure({"name": NAME, "data_dir": data_dir, "tablet_server": SERVER, **only_master})
         report = launch.up(config, progress=told)

@@ -36,7 +36,7 @@ def health_line(health: ClusterHealth) -> Text:
         f"{_tables_known(health)}, {up} of {count(len(health.servers), 'server')} up",
         style="default",
     )
-    for statuses, noun in others if health.journals else ():
+    for statuses, noun in others if len(health.journals) > 1 else ():
         line.append(f", {statuses.count('HEALTHY')} of {count(len(statuses), noun)}", style="default")
     if sessions := sum(master.sessions for master in health.masters):
         line.append(f", {count(sessions, 'session')}", style="default")

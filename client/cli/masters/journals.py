@@ -50,8 +50,7 @@ def status(ui: Ui) -> None:
     told = within(ui, look)
     if not told.nodes:
         raise Refused(
-            "this deployment has no journal: its single master keeps the catalog in its own directory",
-            hint="to move the catalog into a journal, run `ebla down`, then `ebla up --masters 2 --journals 3`",
+            "no master answers, so the nodes of the journal are not known", hint="`ebla check` tells why"
         )
     ui.show(*shown(told))
 

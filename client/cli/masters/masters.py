@@ -162,7 +162,7 @@ async def _active_of_several(cluster: Cluster, to: str | None) -> str:
     if len(masters) < 2:
         raise Refused(
             f"{masters[0]} is the only master, no standby could take over",
-            hint="`ebla down`, then `ebla up --masters 2 --journals 3`",
+            hint="`ebla up --journals 3` if the journal has one node, then `ebla down` and `ebla up --masters 2`",
         )
     if active is None:
         raise Refused("no master is active now", hint="`ebla check` says why; a standby takes over by itself")

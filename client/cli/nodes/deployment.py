@@ -56,7 +56,7 @@ UpMasters = Annotated[
 UpJournals = Annotated[
     int | None,
     typer.Option(
-        "--journals", metavar="N", help="Number of journal nodes that keep the catalog; an odd number."
+        "--journals", metavar="N", help="Number of journal nodes that keep the catalog; an odd number. One becomes three while it runs."
     ),
 ]
 UpCpus = Annotated[
