@@ -23,6 +23,8 @@ from tests.master.healed import OPTIONS, opened
 from tests.master.stage import MASTER, Stage
 from tests.master.toy_tablet_server import Script, ToyTabletServer
 
+SEED = 9  # with which b holds a replica of the first tablet only
+
 Prepare = Callable[["RepairStage"], Awaitable[object]]
 
 
@@ -130,7 +132,7 @@ class Repairing:
                     await looked(stage)
                 return answer
 
-            return run(main())
+            return run(main(), SEED)
 
         self.monkeypatch.setattr(seam, "connected", connected)
         if typed is not None:

@@ -77,7 +77,7 @@ def test_rm_of_another_version_or_of_the_root_deletes_nothing(ebla: Cli):
 
     async def noted(stage: Stage) -> None:
         await some_nodes(stage)
-        held.append(stage.cluster.role(MASTER).coordination.namespace)
+        held.append(stage.cluster.role(MASTER).reign.master.coordination.namespace)
 
     mismatch = ebla("coord", "rm", "/config", "-r", "-y", "--version", "77", prepare=noted)
     assert mismatch.status == 1 and "/config has version 1, not 77" in mismatch.err
@@ -104,7 +104,7 @@ def test_rm_of_more_than_one_change_can_delete_meets_what_others_do_meanwhile(eb
         async def prepare(stage: Stage) -> None:
             await many(stage)
             other = await stage.db.session(30.0)
-            service, changes = stage.cluster.role(MASTER).coordination, count()
+            service, changes = stage.cluster.role(MASTER).reign.master.coordination, count()
             honest = service.change_nodes
 
             async def change(request: Any) -> Any:
@@ -140,7 +140,7 @@ async def a_session_that_cannot_expire(stage: Stage) -> None:
     network = stage.cluster.client_world("gone").network
     request = OpenSessionRequest("once", 1000, "left behind")
     await network.call(MASTER, "open_session", request, SessionReply, 5.0)
-    stage.cluster.role(MASTER).log.append = lambda edits: asyncio.Event().wait()
+    stage.cluster.role(MASTER).reign.master.log.append = lambda edits: asyncio.Event().wait()
     await asyncio.sleep(1.0 + OVERDUE_S + 0.5)
 
 

@@ -146,7 +146,7 @@ def test_a_failover_without_a_standby_says_so(several: Several, ebla: Cli) -> No
     nobody = several("master", "failover", prepare=no_master_up)
     assert (nobody.status, "no master is active now" in nobody.err) == (1, True)
     single = ebla("master", "failover")
-    assert (single.status, "`ebla up --masters 2 --journals 3`" in single.err) == (1, True)
+    assert (single.status, "`ebla up --masters 2`" in single.err) == (1, True)
 
 
 @pytest.mark.parametrize("words", [("coord", "ls"), ("table", "list")])

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from ebla.actors import messages as m
-from ebla.actors.errors import NetworkError, NotFound, NotRunning, Unavailable
+from ebla.actors.errors import NetworkError, NotActive, NotFound, NotRunning, Unavailable
 from ebla.actors.master.catalog.catalog import Catalog
 from ebla.actors.master.catalog.lineage import LineageImage
 from ebla.actors.master.catalog.records import CatalogImage
@@ -169,7 +169,7 @@ class Stage:
         for _ in range(2000):
             try:
                 info = await self.table(name)
-            except (NetworkError, NotRunning):
+            except (NetworkError, NotActive, NotRunning):
                 info = None
             if info is not None and info.state == "running":
                 return info
@@ -181,7 +181,7 @@ class Stage:
         for _ in range(2000):
             try:
                 return await act()
-            except (NetworkError, NotRunning, Unavailable):
+            except (NetworkError, NotActive, NotRunning, Unavailable):
                 await asyncio.sleep(0.05)
         raise AssertionError("no answer")
 

@@ -11,6 +11,6 @@ from ebla.placement.launch import expected
 def test_a_server_whose_host_is_away_is_expected_unless_ray_was_told_to_forget_it() -> None:
     available = Survey((Host("a", "1", "10.0.0.1"), Host("b", "2", "10.0.0.2")))
     config = configure({"data_dir": "/tmp/ebla", "masters": 1, "journals": 1})
-    plan = plan_roles(config, Seats(("gone",), ("a", "b", "c", "gone")), "")
+    plan = plan_roles(config, Seats(("gone",), ("a", "b", "c", "gone"), ("gone",), in_master=True), "")
     found = [spec.address for spec in expected(plan, available, ["tablet-server/c", "tablet-server/a"])]
     assert found == ["master/0", "tablet-server/a", "tablet-server/b", "tablet-server/c"]

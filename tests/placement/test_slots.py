@@ -96,7 +96,7 @@ def test_hosts_that_come_later_move_no_master_and_no_journal_node(
     first: list[str], later: list[str], data: st.DataObject
 ) -> None:
     masters = data.draw(st.integers(1, len(first)))
-    journals = data.draw(st.integers(0, len(first)))
+    journals = data.draw(st.integers(1, len(first)))
     seated = seat(first, masters, journals)
     grown = sorted({*first, *later})
     again = seat(grown, masters, journals, seated.masters, seated.journals)

@@ -146,7 +146,7 @@ def _waiting(reply: DrainReply) -> str:
 async def _staying(cluster: Cluster, reply: DrainReply) -> dict[str, list[str]]:
     """By server: the masters and journal nodes on its host, as far as they answer. The active master comes first, marked."""
     seen = await cluster.survey(tables=())
-    places = await hosts(cluster, [*seen.masters, *seen.journals])
+    places = await hosts(cluster, list(dict.fromkeys([*seen.masters, *seen.journals])))
     found: dict[str, list[str]] = {}
     for each in reply.servers:
         there = [address for address, slot in places.items() if slot == host_of(each.address)]
