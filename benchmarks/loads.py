@@ -19,7 +19,7 @@ from ebla.actors.ray_shell import Pong
 from ebla.actors.ray_world import RayNetwork
 from ebla.chaos.faults import RealFaults
 from ebla.deployment import (
-    make_session,
+    make_client,
     namespace_of,
 )
 from ebla.local_scan import scan as scan_here
@@ -75,7 +75,7 @@ def paired(
 
 async def concurrent(name: str, operation: str, count: int, width: int) -> float:
     """Single-row operations per second with `width` tasks in one process."""
-    async with ebla.aio.Database(make_session("ebla")) as db:
+    async with ebla.aio.Database(make_client("ebla")) as db:
         table = await db.table(name)
 
         async def worker(number: int) -> None:
@@ -164,7 +164,7 @@ def tablet_server_pids() -> list[int]:
 
 
 async def _pongs() -> list[Pong]:
-    async with ebla.aio.Database(make_session("ebla")) as db:
+    async with ebla.aio.Database(make_client("ebla")) as db:
         servers = await db.servers()
     network = RayNetwork(namespace_of("ebla"))
     return [await network.call(s.address, "ping", m.Empty(), Pong, 5.0) for s in servers if s.alive]

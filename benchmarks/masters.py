@@ -29,7 +29,7 @@ from ebla.actors.ray_world import RayClock, RayNetwork
 from ebla.actors.world import World
 from ebla.chaos.faults import RealFaults
 from ebla.deployment import (
-    make_session,
+    make_client,
     masters_of,
     namespace_of,
 )
@@ -138,7 +138,7 @@ def creations(schema: Any, clients: int = 64, each: int = 2) -> tuple[float, flo
 
 
 async def _creations(schema: Any, clients: int, each: int) -> tuple[float, float]:
-    async with ebla.aio.Database(make_session("ebla")) as db:
+    async with ebla.aio.Database(make_client("ebla")) as db:
         await db.tables()  # whoever is active is known
         before = (await db.status()).edits
 

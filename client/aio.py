@@ -47,7 +47,7 @@ from ebla.storage.predicates import expressions
 from ebla.storage.rows import python_values
 from ebla.storage.schema import TableSchema
 from ebla.transport.routes import TableRoutes
-from ebla.transport.session import Session
+from ebla.transport.client import DeploymentClient
 from ebla.write.alter import Alteration
 from ebla.write.writer import Writer, check_rows
 
@@ -58,8 +58,8 @@ Reply = TypeVar("Reply")
 class Database:
     """A connection to one deployment. Made by `ebla.aio.connect` or `local`; an async context manager."""
 
-    def __init__(self, session: Session, on_close: Callable[[], None] | None = None) -> None:
-        self._session = session
+    def __init__(self, client: DeploymentClient, on_close: Callable[[], None] | None = None) -> None:
+        self._client = client
         self._on_close = on_close
 
     async def create_table(
@@ -85,19 +85,19 @@ class Database:
         made = TableSchema.from_arrow(schema, key, resolve(partition_by, made))
         count = check_int("replicas", replicas, 1)
         request = m.CreateTableRequest(
-            self._session.new_request_id(), name, made, count, replication, check_properties(properties)
+            self._client.new_request_id(), name, made, count, replication, check_properties(properties)
         )
         deadline_s = check_deadline(wait_s or None, "wait_s")
-        info = await self._session.ask_master("create_table", request, m.TableInfo, deadline_s=deadline_s)
-        routes = self._session.adopt(info)
+        info = await self._client.ask_master("create_table", request, m.TableInfo, deadline_s=deadline_s)
+        routes = self._client.adopt(info)
         if wait_s:
-            await self._session.running(routes, deadline_s)
-        return Table(self._session, routes)
+            await self._client.running(routes, deadline_s)
+        return Table(self._client, routes)
 
     async def table(self, name: str, *, deadline_s: float | None = None) -> Table:
         """An existing table; raises NotFound."""
         limit_s = check_deadline(deadline_s)
-        return Table(self._session, await self._session.table(check_text("name", name), limit_s))
+        return Table(self._client, await self._client.table(check_text("name", name), limit_s))
 
     async def tables(
         self, prefix: str = "", *, deleted: bool = False, deadline_s: float | None = None
@@ -117,9 +117,9 @@ class Database:
         table that is kept already, and `reserve_s=0`, that one goes now.
         """
         reserve = check_reserve(reserve_s)
-        request = m.DropTableRequest(self._session.new_request_id(), check_text("name", name), reserve)
+        request = m.DropTableRequest(self._client.new_request_id(), check_text("name", name), reserve)
         await self._ask("drop_table", request, m.Empty, deadline_s)
-        self._session.forget(name)
+        self._client.forget(name)
 
     async def recall_table(
         self, table: str, name: str | None = None, *, deadline_s: float | None = None
@@ -128,10 +128,10 @@ class Database:
         its id (see `tables(deleted=True)`). `name`: what it is called from now on. Raises NotFound, AlreadyPresent if the
         name is taken."""
         renamed = "" if name is None else check_text("name", name)
-        request = m.RecallTableRequest(self._session.new_request_id(), check_text("table", table), renamed)
+        request = m.RecallTableRequest(self._client.new_request_id(), check_text("table", table), renamed)
         return Table(
-            self._session,
-            self._session.adopt(await self._ask("recall_table", request, m.TableInfo, deadline_s)),
+            self._client,
+            self._client.adopt(await self._ask("recall_table", request, m.TableInfo, deadline_s)),
         )
 
     async def servers(self, *, deadline_s: float | None = None) -> list[m.ServerStatus]:
@@ -145,7 +145,7 @@ class Database:
     @property
     def coordination(self) -> Coordination:
         """Nodes and sessions, to look at. To change any, open a `session`."""
-        return Coordination(self._session)
+        return Coordination(self._client)
 
     async def session(
         self, timeout_s: float = SESSION_S, *, name: str = "", deadline_s: float | None = None
@@ -157,11 +157,11 @@ class Database:
     async def _ask(
         self, method: str, message: msgspec.Struct, reply: type[Reply], deadline_s: float | None
     ) -> Reply:
-        return await self._session.ask_master(method, message, reply, deadline_s=check_deadline(deadline_s))
+        return await self._client.ask_master(method, message, reply, deadline_s=check_deadline(deadline_s))
 
     async def close(self) -> None:
         """Operations under way end in ConnectionClosed. Closing twice is no error."""
-        self._session.close()
+        self._client.close()
         on_close, self._on_close = self._on_close, None
         if on_close is not None:
             await asyncio.to_thread(on_close)
@@ -173,17 +173,17 @@ class Database:
         await self.close()
 
     def __repr__(self) -> str:
-        return f"<ebla.aio.Database {self._session.name!r}>"
+        return f"<ebla.aio.Database {self._client.name!r}>"
 
 
 class Table:
     """A table. Handles are cheap and may be shared by tasks; all writes of a connection are coalesced."""
 
-    def __init__(self, session: Session, routes: TableRoutes) -> None:
-        self._session = session
+    def __init__(self, client: DeploymentClient, routes: TableRoutes) -> None:
+        self._client = client
         self._routes = routes
-        self._writer = Writer(session, routes)
-        self._reader = Reader(session, routes)
+        self._writer = Writer(client, routes)
+        self._reader = Reader(client, routes)
 
     # -- what it is
 
@@ -202,7 +202,7 @@ class Table:
     async def info(self, *, deadline_s: float | None = None) -> m.TableInfo:
         """The table and where its tablets are, as the master sees it now."""
         request = m.TableName(self.name, self._routes.info.table)
-        info = await self._session.ask_master(
+        info = await self._client.ask_master(
             "get_table", request, m.TableInfo, deadline_s=check_deadline(deadline_s)
         )
         self._routes.update(info)
@@ -210,7 +210,7 @@ class Table:
 
     def alter(self) -> Alteration:
         """Changes to be made of it, all at once: see write/alter.py."""
-        return Alteration(self._session, self._routes)
+        return Alteration(self._client, self._routes)
 
     # -- writes
 
@@ -266,7 +266,7 @@ class Table:
     ) -> Written:
         limit_s = check_deadline(deadline_s)
         if not self._routes.all_running:
-            await self._session.running(self._routes, limit_s)
+            await self._client.running(self._routes, limit_s)
         if isinstance(rows, dict) and write_id is None:
             written = await self._writer.one(kind, rows, limit_s)
         else:
@@ -279,7 +279,7 @@ class Table:
         """The row with this key, or None. Sees every write that was acknowledged before the call."""
         limit_s = check_deadline(deadline_s)
         if not self._routes.all_running:
-            await self._session.running(self._routes, limit_s)
+            await self._client.running(self._routes, limit_s)
         return await self._reader.get(key, limit_s)
 
     async def get_many(self, keys: Any, *, as_arrow: bool = False, deadline_s: float | None = None) -> Any:
@@ -287,7 +287,7 @@ class Table:
         order of their keys."""
         limit_s = check_deadline(deadline_s)
         if not self._routes.all_running:
-            await self._session.running(self._routes, limit_s)
+            await self._client.running(self._routes, limit_s)
         found, places = await self._reader.get_many(keys, limit_s)
         if as_arrow:
             return found.take(pa.array(places[places >= 0]))
@@ -303,7 +303,7 @@ class Table:
         deadline_s: float | None = None,
     ) -> Scan:
         """Rows as of one moment per tablet. Nothing is read before a result is asked for."""
-        return Scan(self._session, self._routes, columns, where, limit, check_deadline(deadline_s))
+        return Scan(self._client, self._routes, columns, where, limit, check_deadline(deadline_s))
 
     def __aiter__(self) -> AsyncGenerator[Row, None]:
         return self.scan().__aiter__()
@@ -314,10 +314,10 @@ class Table:
         """Bring every tablet's applied rows from the leader's memory into its table on disk (they are durable in the
         log before). The log index per tablet that the disk reflects."""
         limit_s = check_deadline(deadline_s)
-        await self._session.running(self._routes, limit_s)
+        await self._client.running(self._routes, limit_s)
         replies = await asyncio.gather(
             *(
-                self._session.router.ask(
+                self._client.router.ask(
                     route,
                     "flush",
                     m.FlushRequest(route.tablet),
@@ -345,9 +345,9 @@ def describe(routes: TableRoutes) -> str:
 
 async def connect(name: str = "ebla", address: str | None = None) -> Database:
     """As `ebla.connect`. The connection stays on the calling event loop."""
-    from ebla.deployment import open_session
+    from ebla.deployment import open_client
 
-    return Database(await open_session(name, address))
+    return Database(await open_client(name, address))
 
 
 async def local(
@@ -359,7 +359,7 @@ async def local(
     dashboard: bool = False,
 ) -> Database:
     """As `ebla.local`."""
-    from ebla.deployment import make_session, start_local
+    from ebla.deployment import make_client, start_local
 
     _, end = await asyncio.to_thread(start_local, hosts, data_dir, name, settings, dashboard)
-    return Database(make_session(name), end)
+    return Database(make_client(name), end)

@@ -2,7 +2,7 @@
 
 reach          inside a Ray task, actor, job or driver: through the Ray that is there. Elsewhere: to the cluster at
                `address`, RAY_ADDRESS, the local one that `ebla up --local` started, or what runs on this machine
-make_session   a session with the deployment, on the running event loop
+make_client   a session with the deployment, on the running event loop
 start_local    a Ray cluster of its own on this machine, with a deployment in it
 """
 
@@ -26,17 +26,17 @@ from ebla.actors.ray_shell import Tasks
 from ebla.actors.ray_world import RayClock, RayNetwork
 from ebla.options import MASTER, ClientWorld
 from ebla.storage.errors import InvalidArgument
-from ebla.transport.session import Session
+from ebla.transport.client import DeploymentClient
 
 log = logging.getLogger("ebla")
 
 ROLE = "master/"
 
 
-async def open_session(name: str = "ebla", address: str | None = None) -> Session:
+async def open_client(name: str = "ebla", address: str | None = None) -> DeploymentClient:
     """For callers that await: a session on the running event loop. The first connection to Ray blocks it shortly."""
     reach(name, address)
-    return make_session(name)
+    return make_client(name)
 
 
 def start_local(
@@ -115,16 +115,16 @@ def masters_of(name: str) -> tuple[str, ...]:
     return tuple(sorted(found, key=lambda address: int(address.removeprefix(ROLE))))
 
 
-def make_session(name: str) -> Session:
+def make_client(name: str) -> DeploymentClient:
     """On the running event loop."""
 
     def failed(what: str, error: BaseException) -> None:
         log.error("the connection to deployment %r failed in %s", name, what, exc_info=error)
-        session.failed(what, error)
+        client.failed(what, error)
 
     tasks = Tasks(failed)
     world = ClientWorld(
         RayClock(), RayNetwork(namespace_of(name)), random.Random(os.urandom(32)), tasks.spawn
     )
-    session = Session(world, name, masters_of(name) or (MASTER,), on_close=tasks.cancel)
-    return session
+    client = DeploymentClient(world, name, masters_of(name) or (MASTER,), on_close=tasks.cancel)
+    return client

@@ -35,11 +35,11 @@ _shared_gate = threading.Lock()
 
 
 def make_link(name: str) -> Link:
-    from ebla.deployment import make_session
+    from ebla.deployment import make_client
 
     bridge = Bridge(name)
 
     async def start() -> aio.Database:
-        return aio.Database(make_session(name))
+        return aio.Database(make_client(name))
 
     return Link(bridge, bridge.run(start()))

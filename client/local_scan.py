@@ -28,7 +28,7 @@ from ebla.storage.predicates import expressions
 from ebla.storage.tablets import local_reader
 from ebla.table import Scan, Table
 from ebla.transport.routes import Route, TableRoutes
-from ebla.transport.session import Session
+from ebla.transport.client import DeploymentClient
 
 SNAPSHOT_S = 10.0  # for the replica here to catch up and flush
 FIND_MAX = 8  # tablets asked for at once: an answer takes as long as reading several thousand rows
@@ -84,7 +84,7 @@ def scan_tablet(
     """The rows of one tablet. `slots_here` names the slots whose files this process can open."""
     awaited = table._awaited
     tablet = TabletScan(
-        awaited._session, awaited._routes, columns, where, None, check_deadline(deadline_s), bucket
+        awaited._client, awaited._routes, columns, where, None, check_deadline(deadline_s), bucket
     )
     return TabletRead(table, tablet, slots_here if local else lambda: ())
 
@@ -134,7 +134,7 @@ class TabletScan(aio.Scan):
 
     def __init__(
         self,
-        session: Session,
+        client: DeploymentClient,
         routes: TableRoutes,
         columns: Sequence[str] | None,
         where: expressions.Expression | None,
@@ -142,19 +142,19 @@ class TabletScan(aio.Scan):
         deadline_s: float,
         bucket: int,
     ) -> None:
-        super().__init__(session, routes, columns, where, limit, deadline_s)
+        super().__init__(client, routes, columns, where, limit, deadline_s)
         self._route = routes.routes[bucket]
 
     async def find(self, slots_here: SlotsHere) -> m.LocalSnapshot | None:
         """Rows on this host's disk, as fresh as the leader's now; None if there are none."""
-        route, session = self._route, self._session
-        await session.running(self._routes, self._deadline_s)
+        route, client = self._route, self._client
+        await client.running(self._routes, self._deadline_s)
         near = [SERVER + slot for slot in slots_here() if SERVER + slot in route.replicas]
         if not near:
             return None
         turn = route.bucket % len(near)
         request = m.TabletRequest(route.tablet, route.version)
-        _, reply = await session.router.ask(
+        _, reply = await client.router.ask(
             route, "read_index", request, m.ReadIndexReply, what="scan", deadline_s=self._deadline_s
         )
         for address in near[turn:] + near[:turn]:
@@ -167,7 +167,7 @@ class TabletScan(aio.Scan):
         """Whatever keeps the replica from serving, another one or the leader serves instead."""
         limit_s = min(SNAPSHOT_S, self._deadline_s)
         request = m.LocalSnapshotRequest(self._route.tablet, index, limit_s, self._route.version)
-        network = self._session.world.network
+        network = self._client.world.network
         try:
             found = await network.call(address, "local_snapshot", request, m.LocalSnapshot, limit_s + 1.0)
         except EblaError:
@@ -202,8 +202,8 @@ class TabletScan(aio.Scan):
                 yield batch.select(list(plan.columns))
 
     async def _start(self, plan: ScanPlan, hold: bool) -> AsyncGenerator[Block, None]:
-        await self._session.running(self._routes, self._deadline_s)
-        run = self._run = _TabletRun(self._session, self._routes, plan, self._deadline_s, hold, self._route)
+        await self._client.running(self._routes, self._deadline_s)
+        run = self._run = _TabletRun(self._client, self._routes, plan, self._deadline_s, hold, self._route)
         async with aclosing(run.blocks()) as blocks:
             async for block in blocks:
                 yield block
@@ -214,12 +214,12 @@ class _TabletRun(ScanRun):
 
     def __init__(
         self,
-        session: Session,
+        client: DeploymentClient,
         table: TableRoutes,
         plan: ScanPlan,
         deadline_s: float,
         hold: bool,
         route: Route,
     ) -> None:
-        super().__init__(session, table, plan, deadline_s, hold)
+        super().__init__(client, table, plan, deadline_s, hold)
         self._left = [route]

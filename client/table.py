@@ -250,10 +250,10 @@ class Table:
 
     def _quick_calls(self) -> tuple[QuickGets, QuickUpserts]:
         if self._quick is None:
-            awaited, world = self._awaited, self._awaited._session.world
+            awaited, world = self._awaited, self._awaited._client.world
 
             def resend(route: Route, batch: bytes, deadline_s: float, tries: Tries) -> Written:
-                return self._run(send_again(awaited._session, route, batch, deadline_s, tries))
+                return self._run(send_again(awaited._client, route, batch, deadline_s, tries))
 
             self._quick = (
                 QuickGets(world.network, awaited._routes),

@@ -264,7 +264,7 @@ def _choose_victim(table: Table) -> int:
 
 
 def _network(table: Table) -> Network:
-    return table._awaited._session.world.network
+    return table._awaited._client.world.network
 
 
 def _await_caught_up(table: Table, told: Told) -> None:

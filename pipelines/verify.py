@@ -299,7 +299,7 @@ def _texts(row: Any) -> dict[str, str | None]:
 def compare_replicas(table: Table, told: Told = lambda text: None) -> tuple[TabletDigests, ...]:
     """Every replica's digest of every tablet, as of one index per tablet."""
     info = table.info()
-    network = table._awaited._session.world.network
+    network = table._awaited._client.world.network
 
     def progress(done: int, total: int) -> None:
         told(f"{done} of {total} tablets compared")

@@ -128,7 +128,7 @@ class Inspections(Workload):
     @staticmethod
     def _cluster(client: Client) -> Cluster:
         """As commands have it."""
-        return Cluster(client.db._session, client.stage.servers, client.stage.journals)
+        return Cluster(client.db._client, client.stage.servers, client.stage.journals)
 
     async def _look(self, client: Client, cluster: Cluster) -> journals.Told:
         """What `ebla journal status` shows, but for the hosts' names."""

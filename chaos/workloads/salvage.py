@@ -143,7 +143,7 @@ class Salvage(Operators, Workload):
 
     async def _look_after(self, client: Client) -> bool:
         """Whether all tablets serve."""
-        masters = [client.db._session.master]
+        masters = [client.db._client.master]
         found = await client.beside("survey", None, survey(client.network, masters, timeout_s=ANSWER_S))
         self._look_at_machines(client, found)
         tablets = [tablet for tablet in judge(found).tablets if tablet.table in NAMES]

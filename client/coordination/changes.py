@@ -24,7 +24,7 @@ from ebla.storage.errors import EblaError, InvalidArgument
 from ebla.storage.rows.python_values import shown
 from ebla.transport.certainty import Tries
 from ebla.transport.routes import retriable, same
-from ebla.transport.session import Session as Connection
+from ebla.transport.client import DeploymentClient
 
 log = logging.getLogger("ebla")
 
@@ -37,7 +37,7 @@ CLOSE_S = 5.0
 class ChangingSession(Nodes):
     """See the module. An async context manager: at its end the session is closed, and its ephemeral nodes are gone."""
 
-    def __init__(self, connection: Connection, opened: m.SessionReply, asked_at: float) -> None:
+    def __init__(self, connection: DeploymentClient, opened: m.SessionReply, asked_at: float) -> None:
         super().__init__(connection)
         self.id = opened.session
         self.timeout_s = opened.timeout_ms / 1000

@@ -9,7 +9,7 @@ from ebla.actors.messages import Empty
 from ebla.arguments import check_deadline, check_text
 from ebla.errors import NotFound, TimedOut
 from ebla.options import MASTER_ATTEMPT_S
-from ebla.transport.session import Session as Connection
+from ebla.transport.client import DeploymentClient
 
 POLL_S = 5.0
 
@@ -30,7 +30,7 @@ class Node(NamedTuple):
 class Nodes:
     """Reads nodes. Needs no session."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: DeploymentClient) -> None:
         self._connection = connection
 
     async def get(self, path: str, *, deadline_s: float | None = None) -> Node | None:

@@ -17,7 +17,7 @@ from ebla.options import KEYS_MAX
 from ebla.storage.rows.ragged import Array
 from ebla.transport.batches import GetUnit
 from ebla.transport.routes import READ, Route, TableRoutes
-from ebla.transport.session import Session
+from ebla.transport.client import DeploymentClient
 from ebla.write import inputs
 
 Row = dict[str, Any]
@@ -26,13 +26,13 @@ Row = dict[str, Any]
 class Reader:
     """Of one table."""
 
-    def __init__(self, session: Session, table: TableRoutes) -> None:
-        self.session = session
+    def __init__(self, client: DeploymentClient, table: TableRoutes) -> None:
+        self.client = client
         self.table = table
 
     async def get(self, key: Mapping[str, Any], deadline_s: float) -> Row | None:
-        """Every tablet must be running (session.running)."""
-        self.session.check_open()
+        """Every tablet must be running (client.running)."""
+        self.client.check_open()
         shape = self.table.shape
         encoded = shape.keys_only.encode_key(key)
         route = self.table.routes[shape.partitioner.assign_row(key, encoded)]
@@ -42,7 +42,7 @@ class Reader:
 
     async def get_many(self, keys: Any, deadline_s: float) -> tuple[pa.RecordBatch, Array]:
         """The rows that exist, and for each key the position of its row among them, -1 if absent."""
-        self.session.check_open()
+        self.client.check_open()
         shape = self.table.shape
         keys = inputs.select(inputs.listed(keys), shape.schema.key)
         batch = shape.keys_only.arrow(keys)
@@ -72,8 +72,8 @@ class Reader:
         self, route: Route, keys: list[bytes], deadline_s: float
     ) -> asyncio.Future[list[bytes | None]]:
         future: asyncio.Future[list[bytes | None]] = asyncio.get_running_loop().create_future()
-        deadline = self.session.world.clock.monotonic() + deadline_s
-        self.session.router.enqueue(READ, GetUnit(route, keys, future, deadline, deadline_s))
+        deadline = self.client.world.clock.monotonic() + deadline_s
+        self.client.router.enqueue(READ, GetUnit(route, keys, future, deadline, deadline_s))
         return future
 
     def _collect(self, wanted: int, asked: list[Any]) -> tuple[pa.RecordBatch, Array]:

@@ -14,7 +14,7 @@ from ebla.storage.errors import InvalidArgument
 from ebla.storage.predicates import expressions
 from ebla.storage.rows import python_values
 from ebla.transport.routes import TableRoutes
-from ebla.transport.session import Session
+from ebla.transport.client import DeploymentClient
 
 Row = dict[str, Any]
 
@@ -24,14 +24,14 @@ class Scan:
 
     def __init__(
         self,
-        session: Session,
+        client: DeploymentClient,
         routes: TableRoutes,
         columns: Sequence[str] | None,
         where: expressions.Expression | None,
         limit: int | None,
         deadline_s: float,
     ) -> None:
-        self._session = session
+        self._client = client
         self._routes = routes
         self._columns = None if columns is None else check_names("columns", columns)
         self._where = where
@@ -119,8 +119,8 @@ class Scan:
         return rows
 
     async def _start(self, plan: ScanPlan, hold: bool) -> AsyncGenerator[Block, None]:
-        await self._session.running(self._routes, self._deadline_s)
-        run = self._run = ScanRun(self._session, self._routes, plan, self._deadline_s, hold)
+        await self._client.running(self._routes, self._deadline_s)
+        run = self._run = ScanRun(self._client, self._routes, plan, self._deadline_s, hold)
         async with aclosing(run.blocks()) as blocks:
             async for block in blocks:
                 yield block

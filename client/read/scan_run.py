@@ -34,7 +34,7 @@ from ebla.storage.errors import EblaError, InvalidArgument, StorageError
 from ebla.storage.predicates import expressions
 from ebla.storage.schema import TableSchema
 from ebla.transport.routes import Route, TableRoutes, backoff_s, retriable, throttle_s
-from ebla.transport.session import Session
+from ebla.transport.client import DeploymentClient
 
 
 class Outdated(InvalidArgument):
@@ -96,9 +96,9 @@ class ScanRun:
     """One run over the tablets; closing its iterator ends it."""
 
     def __init__(
-        self, session: Session, table: TableRoutes, plan: ScanPlan, deadline_s: float, hold: bool
+        self, client: DeploymentClient, table: TableRoutes, plan: ScanPlan, deadline_s: float, hold: bool
     ) -> None:
-        self.session = session
+        self.client = client
         self.table = table
         self.plan = plan
         self.deadline_s = deadline_s
@@ -119,7 +119,7 @@ class ScanRun:
         left = self.plan.limit
         running = min(SCAN_TABLETS_MAX, len(self._left))
         for _ in range(running):
-            self.session.world.spawn(self._read_tablets(), f"scan {self.table.name}")
+            self.client.world.spawn(self._read_tablets(), f"scan {self.table.name}")
         try:
             while running and left != 0:
                 block = await self._ready.get()
@@ -156,7 +156,7 @@ class ScanRun:
 
     async def _read_tablet(self, read: TabletRead) -> None:
         """From the beginning, again after trouble, as long as nothing of it was handed out."""
-        clock = self.session.world.clock
+        clock = self.client.world.clock
         route = read.route
         deadline = clock.monotonic() + self.deadline_s
         for failures in count(1):
@@ -178,7 +178,7 @@ class ScanRun:
                     ) from error
                 if isinstance(error, TimedOut):
                     raise
-                pause_s = backoff_s(failures, self.session.world.random)
+                pause_s = backoff_s(failures, self.client.world.random)
                 if clock.monotonic() + pause_s >= deadline:
                     route.last = f"{type(error).__name__}: {error}"
                     raise route.timed_out("scan", self.deadline_s) from error
@@ -188,14 +188,14 @@ class ScanRun:
     async def _require_table(self) -> None:
         """A tablet is lost on a server for good when its table was dropped: then say so. Raises NotFound."""
         try:
-            await self.session.refresh(self.table)
+            await self.client.refresh(self.table)
         except NotFound:
             raise
         except EblaError:
             return  # the master cannot tell now; the tablet's servers may
 
     async def _read_snapshot(self, read: TabletRead) -> None:
-        route, router = read.route, self.session.router
+        route, router = read.route, self.client.router
         plan, shape = self.plan, self.table.shape
         plan.require_same(shape.schema)
         request = ScanRequest(
@@ -219,11 +219,11 @@ class ScanRun:
                 block = await self._more(route, address, following, block.block + 1)
         finally:
             if block.scanner is not None:
-                self.session.world.spawn(self._close(address, block.scanner), "close scanner")
+                self.client.world.spawn(self._close(address, block.scanner), "close scanner")
 
     async def _more(self, route: Route, address: str, scanner: str, number: int) -> ScanBlock:
         """The next block, from the server that holds the snapshot; asking again is harmless."""
-        world = self.session.world
+        world = self.client.world
         request = ScanContinue(scanner, number)
         tries = 0
         deadline = world.clock.monotonic() + self.deadline_s
@@ -259,6 +259,6 @@ class ScanRun:
     async def _close(self, address: str, scanner: str) -> None:
         """Best effort: a scanner that nobody asks ends by itself on the server."""
         try:
-            await self.session.world.network.call(address, "scan_close", ScanClose(scanner), Empty, 2.0)
+            await self.client.world.network.call(address, "scan_close", ScanClose(scanner), Empty, 2.0)
         except EblaError:
             return

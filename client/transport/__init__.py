@@ -1,6 +1,6 @@
 """From a call to a server and back.
 
-session.py      one connection: request ids, the router, what it knows of tables
+client.py       one connection: request ids, the router, what it knows of tables
 router.py       brings units of work to the leaders of their tablets, through changes, silence and refusals
 lanes.py        calls to one server: what queues behind a call goes out as the next one
 routes.py       where each tablet is served, and where to turn after a refusal

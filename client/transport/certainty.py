@@ -2,7 +2,7 @@
 
 A request is sent again, the same bytes under the same id, until there is an answer. A try that got no answer may still be on its
 way, and be carried out after a later try was refused: the reason for the refusal may have passed by then. So a refusal is
-certain only if no try before it was left open. lanes.py, fast_path.py and write/bulk.py keep to this for writes, session.py for what
+certain only if no try before it was left open. lanes.py, fast_path.py and write/bulk.py keep to this for writes, client.py for what
 masters are asked. What router.py asks by itself (scans, flushes) changes no rows.
 """
 

@@ -22,7 +22,7 @@ from ebla.storage.rows.convert import pack_default
 from ebla.storage.rows.python_values import shown
 from ebla.storage.schema import Column
 from ebla.transport.routes import TableRoutes
-from ebla.transport.session import Session
+from ebla.transport.client import DeploymentClient
 
 
 class Changes:
@@ -63,9 +63,9 @@ class Changes:
 class Alteration(Changes):
     """Of one table. Nothing happens before `apply`."""
 
-    def __init__(self, session: Session, routes: TableRoutes) -> None:
+    def __init__(self, client: DeploymentClient, routes: TableRoutes) -> None:
         super().__init__()
-        self._session = session
+        self._client = client
         self._routes = routes
 
     async def apply(self, *, wait_s: float = WAIT_S) -> m.TableInfo:
@@ -81,10 +81,10 @@ class Alteration(Changes):
         deadline_s = check_deadline(wait_s or None, "wait_s")
         table = self._routes.info
         request = m.AlterTableRequest(
-            self._session.new_request_id(), table.name, table.table, tuple(self.changes), self.name
+            self._client.new_request_id(), table.name, table.table, tuple(self.changes), self.name
         )
-        info = await self._session.ask_master("alter_table", request, m.TableInfo, deadline_s=deadline_s)
+        info = await self._client.ask_master("alter_table", request, m.TableInfo, deadline_s=deadline_s)
         self._routes.update(info)
         if wait_s:
-            await self._session.altered(self._routes, info.schema.version, deadline_s)
+            await self._client.altered(self._routes, info.schema.version, deadline_s)
         return self._routes.info

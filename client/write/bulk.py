@@ -45,7 +45,7 @@ from ebla.transport.batches import (
 )
 from ebla.transport.certainty import Tries
 from ebla.transport.routes import BULK, WRITE, Route, TableRoutes, same
-from ebla.transport.session import Session
+from ebla.transport.client import DeploymentClient
 
 T = TypeVar("T")
 
@@ -85,7 +85,7 @@ class BulkWrite:
 
     def __init__(
         self,
-        session: Session,
+        client: DeploymentClient,
         table: TableRoutes,
         kind: int,
         codec: RowCodec,
@@ -93,7 +93,7 @@ class BulkWrite:
         write_id: WriteId | None,
         deadline_s: float,
     ) -> None:
-        self.session = session
+        self.client = client
         self.table = table
         self.partitioner = table.partitioner  # of the codec's schema, whatever becomes of the table meanwhile
         self.kind = kind
@@ -122,7 +122,7 @@ class BulkWrite:
             while slices and self.error is None:
                 await self._room()
                 self._cut(slices.pop(0))
-                await self.session.world.clock.sleep(0)
+                await self.client.world.clock.sleep(0)
             for cutting in list(self._cuttings.values()):
                 self._close(cutting)
             self._release_rest()
@@ -148,7 +148,7 @@ class BulkWrite:
                 if self.kind != DELETE:
                     _located(start + at, self.codec.check_sizes, piece, keys)
                 slices.append(Slice(start + at, piece, keys))
-                await self.session.world.clock.sleep(0)
+                await self.client.world.clock.sleep(0)
             start += batch.num_rows
         return slices
 
@@ -214,7 +214,7 @@ class BulkWrite:
         """The batch is full, or the last of its tablet: give it its id and its final bytes."""
         if not cutting.keys or self.error is not None:
             return
-        route, ids = cutting.route, self.session.router.ids
+        route, ids = cutting.route, self.client.router.ids
         positions = np.concatenate(cutting.positions)
         if self.write_id is None:
             request = WriteId(ids.client, ids.take())
@@ -260,8 +260,8 @@ class BulkWrite:
             self._release(target, WRITE)
 
     def _enqueue(self, unit: BatchUnit) -> None:
-        unit.deadline = (self.session.world.clock.monotonic() + self.deadline_s, self.deadline_s)
-        self.session.router.enqueue(unit.kind, unit)
+        unit.deadline = (self.client.world.clock.monotonic() + self.deadline_s, self.deadline_s)
+        self.client.router.enqueue(unit.kind, unit)
 
     async def _room(self) -> None:
         """Hold back encoding while too much is unanswered."""
@@ -273,7 +273,7 @@ class BulkWrite:
             await self._wait()
 
     async def _wait(self) -> None:
-        self.session.check_open()
+        self.client.check_open()
         self._progress = asyncio.get_running_loop().create_future()
         await self._progress
 

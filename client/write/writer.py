@@ -28,7 +28,7 @@ from ebla.transport.batches import (
 )
 from ebla.transport.certainty import Tries
 from ebla.transport.routes import WRITE, Route, TableRoutes, WriteOp
-from ebla.transport.session import Session
+from ebla.transport.client import DeploymentClient
 from ebla.write import inputs
 from ebla.write.bulk import BulkWrite
 
@@ -38,31 +38,31 @@ Row = Mapping[str, Any]
 class Writer:
     """Of one table; shared by everybody who writes to it through one connection."""
 
-    def __init__(self, session: Session, table: TableRoutes) -> None:
-        self.session = session
+    def __init__(self, client: DeploymentClient, table: TableRoutes) -> None:
+        self.client = client
         self.table = table
 
     # -- one row
 
     def one(self, kind: int, row: Row, deadline_s: float) -> asyncio.Future[Written]:
-        """Queue one row. The future is cancelled or ends; every tablet must be running (session.running)."""
-        self.session.check_open()
+        """Queue one row. The future is cancelled or ends; every tablet must be running (client.running)."""
+        self.client.check_open()
         shape = self.table.shape
         columns, codec = _choose(shape, kind, tuple(row))
         key = codec.encode_key(row)
         route = self.table.routes[shape.partitioner.assign_row(row, key)]
         value = b"" if kind == DELETE else codec.encode_row(row, route.seed)[1]
         future: asyncio.Future[Written] = asyncio.get_running_loop().create_future()
-        now = self.session.world.clock.monotonic()
+        now = self.client.world.clock.monotonic()
         op = WriteOp(kind, columns, key, value, future, now + deadline_s, deadline_s, shape.version)
-        self.session.router.enqueue_op(route, op)
+        self.client.router.enqueue_op(route, op)
         return future
 
     # -- many rows
 
     async def many(self, kind: int, rows: Any, write_id: WriteId | None, deadline_s: float) -> Written:
         """Every row is sent before an error about rows is raised."""
-        self.session.check_open()
+        self.client.check_open()
         rows = inputs.listed(rows)
         count = inputs.count(rows)
         if count == 0:
@@ -79,7 +79,7 @@ class Writer:
             inputs.check_uniform(rows, names)
         if kind == DELETE:
             rows = inputs.select(rows, shape.schema.key)
-        call = BulkWrite(self.session, self.table, kind, codec, columns, write_id, deadline_s)
+        call = BulkWrite(self.client, self.table, kind, codec, columns, write_id, deadline_s)
         return await call.run(rows)
 
 
@@ -98,16 +98,16 @@ def _choose(shape: Shape, kind: int, names: tuple[str, ...] | None) -> tuple[tup
 
 
 async def send_again(
-    session: Session, route: Route, batch: bytes, deadline_s: float, tries: Tries
+    client: DeploymentClient, route: Route, batch: bytes, deadline_s: float, tries: Tries
 ) -> Written:
     """One row in an encoded batch that somebody has sent before (`tries`), with a request id that is not ours to count."""
-    session.check_open()
+    client.check_open()
     alone = Alone()
     unit = BatchUnit(route, alone, VERBS[UPSERT], batch, np.zeros(1, np.int64), None, tries)
     unit.kind = WRITE
-    unit.deadline = (session.world.clock.monotonic() + deadline_s, deadline_s)
+    unit.deadline = (client.world.clock.monotonic() + deadline_s, deadline_s)
     try:
-        session.router.enqueue(WRITE, unit)
+        client.router.enqueue(WRITE, unit)
         return await alone.future
     finally:
         unit.forget()

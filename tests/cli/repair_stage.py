@@ -17,7 +17,7 @@ from ebla.cli.app import app
 from ebla.cli.frame import cluster as seam
 from ebla.cli.frame.ui import Ui
 from ebla.options import ClientWorld
-from ebla.transport.session import Session
+from ebla.transport.client import DeploymentClient
 from tests.cli.stage import Outcome
 from tests.master.healed import OPTIONS, opened
 from tests.master.stage import MASTER, Stage
@@ -96,10 +96,12 @@ class RepairStage(Stage):
         self.server_class = type("Telling", (TellingServer,), {"told": self.told})
         self.tablets: list[str] = []
 
-    async def start(self, hosts: str) -> Session:
+    async def start(self, hosts: str) -> DeploymentClient:
         self.tablets = await opened(self, hosts, buckets=2)
         world = self.cluster.client_world("operator")
-        return Session(ClientWorld(world.clock, world.network, world.random, world.spawn), "toys", (MASTER,))
+        return DeploymentClient(
+            ClientWorld(world.clock, world.network, world.random, world.spawn), "toys", (MASTER,)
+        )
 
     def of(self, host: str) -> Told:
         return self.told[host]

@@ -26,7 +26,7 @@ from ebla.cli.app import app
 from ebla.cli.frame import cluster as seam
 from ebla.cli.frame.ui import Ui
 from ebla.options import MASTER, ClientWorld
-from ebla.transport.session import Session
+from ebla.transport.client import DeploymentClient
 
 HOSTS = ("host-a", "host-b", "host-c")
 SERVERS = tuple(f"tablet-server/{host}" for host in HOSTS)
@@ -104,13 +104,13 @@ class Cli:
         return Outcome(result.exit_code, result.stdout, result.stderr)
 
 
-async def _boot() -> tuple[Stage, Session]:
+async def _boot() -> tuple[Stage, DeploymentClient]:
     cluster = SimulatedCluster()
     await cluster.start(MASTER, lambda world: Master(world, MasterOptions(bg_s=0.1)))
     for host, address in zip(HOSTS, SERVERS, strict=True):
         await cluster.start(address, _server(host))
     world = cluster.client_world("client")
-    session = Session(ClientWorld(world.clock, world.network, world.random, world.spawn))
+    session = DeploymentClient(ClientWorld(world.clock, world.network, world.random, world.spawn))
     stage = Stage(cluster, aio.Database(session))
     while sum(status.alive for status in await stage.db.servers()) < len(HOSTS):
         await world.clock.sleep(0.1)

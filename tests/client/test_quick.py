@@ -100,7 +100,7 @@ def test_a_key_that_cannot_be_is_told_by_the_ordinary_way(loopback: Loopback) ->
 
 
 def upserts_of(loopback: Loopback, table: Table, network: Any) -> QuickUpserts:
-    session = table._awaited._session
+    session = table._awaited._client
 
     def resend(route: Any, batch: bytes, deadline_s: float, tries: Tries) -> Written:
         return loopback.bridge.run(send_again(session, route, batch, deadline_s, tries))

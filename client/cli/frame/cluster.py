@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ebla.actors import messages as m
     from ebla.aio import Database
     from ebla.health.verdicts import Survey
-    from ebla.transport.session import Session
+    from ebla.transport.client import DeploymentClient
 
 T = TypeVar("T")
 
@@ -34,13 +34,13 @@ class NoCluster(Unavailable):
 class Cluster:
     """What the commands ask of a deployment."""
 
-    def __init__(self, session: Session, slots: Sequence[str], journals: Sequence[str] = ()) -> None:
+    def __init__(self, client: DeploymentClient, slots: Sequence[str], journals: Sequence[str] = ()) -> None:
         from ebla.aio import Database
 
-        self.session = session
-        self.database: Database = Database(session)
-        self.network = session.world.network
-        self.masters = session.masters
+        self.client = client
+        self.database: Database = Database(client)
+        self.network = client.world.network
+        self.masters = client.masters
         self.slots = tuple(slots)
         self.journals = tuple(journals)
 
@@ -52,7 +52,7 @@ class Cluster:
     async def active(self) -> str:
         """The master that serves now, found by asking."""
         await self.database.tables()
-        return self.session.master
+        return self.client.master
 
     async def call(
         self, address: str, method: str, message: msgspec.Struct, reply: type[T], timeout_s: float
@@ -104,7 +104,7 @@ def within(ui: Ui, work: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
     patience = Patience(ui)
 
     async def told(cluster: Cluster) -> T:
-        cluster.session.on_refusal = patience.refused
+        cluster.client.on_refusal = patience.refused
         return await work(cluster)
 
     return connected(ui, told)
@@ -130,22 +130,22 @@ class Patience:
 def connected(ui: Ui, work: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
     reach(ui)
     from ebla.cli.frame import quiet
-    from ebla.deployment import open_session
+    from ebla.deployment import open_client
     from ebla.placement.asking import named_actors
     from ebla.placement.config import DeploymentConfig
 
     name = ui.common.name or "ebla"
 
     async def body() -> T:
-        session = await open_session(name)
+        client = await open_client(name)
         try:
             there = named_actors(DeploymentConfig(name=name).namespace)
             servers, journals = (
                 [each for each in there if each.startswith(role)] for role in (TABLET_SERVER, JOURNAL_NODE)
             )
-            return await work(Cluster(session, servers, journals))
+            return await work(Cluster(client, servers, journals))
         finally:
-            session.close()
+            client.close()
 
     return quiet.run(body())
 

@@ -39,7 +39,7 @@ UNAVAILABLE_GRACE_S = 3.0
 REQUEST_ID = "request_id"  # of messages that change something
 
 
-class Session:
+class DeploymentClient:
     """See the module. `name` is the deployment's, for messages only. `masters` are the addresses of all of them, `master`
     the one to ask now. `on_close` ends what the world has spawned. `on_refusal` is told of every try of a question to the
     masters that failed and is repeated: why, after how many seconds, of how many."""
