@@ -46,8 +46,8 @@ from ebla.read.scan import Scan as Scan
 from ebla.storage.predicates import expressions
 from ebla.storage.rows import python_values
 from ebla.storage.schema import TableSchema
-from ebla.transport.routes import TableRoutes
 from ebla.transport.client import DeploymentClient
+from ebla.transport.routes import TableRoutes
 from ebla.write.alter import Alteration
 from ebla.write.writer import Writer, check_rows
 

@@ -27,8 +27,8 @@ from ebla.storage.errors import EblaError, StorageError
 from ebla.storage.predicates import expressions
 from ebla.storage.tablets import local_reader
 from ebla.table import Scan, Table
-from ebla.transport.routes import Route, TableRoutes
 from ebla.transport.client import DeploymentClient
+from ebla.transport.routes import Route, TableRoutes
 
 SNAPSHOT_S = 10.0  # for the replica here to catch up and flush
 FIND_MAX = 8  # tablets asked for at once: an answer takes as long as reading several thousand rows

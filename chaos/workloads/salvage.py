@@ -29,11 +29,11 @@ from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import History
 from ebla.chaos.workloads.base import Client, NoAnswer, Workload, make_table, persist, until_stopped
 from ebla.chaos.workloads.operators import Operators
-from ebla.cli.frame.problems import Refused
-from ebla.cli.tablets.forcing import Plan, planned, request_of
 from ebla.health.survey import survey
 from ebla.health.tablets import judge
 from ebla.health.verdicts import UNAVAILABLE, Survey, TabletHealth, Unanswered
+from ebla.operate.forcing import Plan, planned, request_of
+from ebla.operate.naming import Refused
 from ebla.storage.tablets.restore import ROWS_FILE
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])

@@ -23,8 +23,8 @@ from ebla.options import BACKOFF_MAX_S
 from ebla.storage.errors import EblaError, InvalidArgument
 from ebla.storage.rows.python_values import shown
 from ebla.transport.certainty import Tries
-from ebla.transport.routes import retriable, same
 from ebla.transport.client import DeploymentClient
+from ebla.transport.routes import retriable, same
 
 log = logging.getLogger("ebla")
 

@@ -5,15 +5,26 @@ The words for a tablet, from good to bad, are STATUSES; what each of them means 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 if TYPE_CHECKING:
     from ebla.actors.journal.messages import JournalNodeStatus
     from ebla.actors.master.messages import JournalWriterStatus
-    from ebla.actors.messages import ChecksumReply, MasterStatus, ServerState, ServerStatus, TableInfo
+    from ebla.actors.messages import (
+        ChecksumReply,
+        MasterStatus,
+        ReplicaReport,
+        ServerState,
+        ServerStatus,
+        TableInfo,
+    )
 
+T = TypeVar("T")
+
+ACTIVE = "active"  # the role of the master that serves
 HEALTHY = "HEALTHY"
 RECOVERING = "RECOVERING"
 REJOINING = "REJOINING"
@@ -51,6 +62,11 @@ class Unanswered(msgspec.Struct, frozen=True):
     message: str
 
 
+def answered(roles: Mapping[str, T | Unanswered]) -> dict[str, T]:
+    """The roles that answered, by address."""
+    return {address: answer for address, answer in roles.items() if not isinstance(answer, Unanswered)}
+
+
 class Survey(msgspec.Struct, frozen=True):
     """One look at everything. `states` is by server address; `masters` by master address, `journals` by the addresses of
     their journal's nodes; `writer` is what the active one says of these.
@@ -66,6 +82,21 @@ class Survey(msgspec.Struct, frozen=True):
     slots: tuple[str, ...] = ()
     journals: dict[str, JournalNodeStatus | Unanswered] = {}
     writer: JournalWriterStatus | Unanswered | None = None
+
+    @property
+    def active(self) -> str | None:
+        """The address of the active master, if one answered."""
+        known = answered(self.masters).items()
+        return next((address for address, status in known if status.role == ACTIVE), None)
+
+    def reports(self, tablet: str) -> dict[str, ReplicaReport]:
+        """The tablet's replicas on the servers that answered, by the uuids of the servers."""
+        return {
+            state.instance.uuid: replica
+            for state in answered(self.states).values()
+            for replica in state.replicas
+            if replica.tablet == tablet
+        }
 
 
 class Digests(msgspec.Struct, frozen=True):

@@ -16,8 +16,8 @@ import pyarrow as pa
 from ebla.options import KEYS_MAX
 from ebla.storage.rows.ragged import Array
 from ebla.transport.batches import GetUnit
-from ebla.transport.routes import READ, Route, TableRoutes
 from ebla.transport.client import DeploymentClient
+from ebla.transport.routes import READ, Route, TableRoutes
 from ebla.write import inputs
 
 Row = dict[str, Any]

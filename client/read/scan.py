@@ -13,8 +13,8 @@ from ebla.read.scan_run import Block, Outdated, ScanPlan, ScanRun
 from ebla.storage.errors import InvalidArgument
 from ebla.storage.predicates import expressions
 from ebla.storage.rows import python_values
-from ebla.transport.routes import TableRoutes
 from ebla.transport.client import DeploymentClient
+from ebla.transport.routes import TableRoutes
 
 Row = dict[str, Any]
 

@@ -33,8 +33,8 @@ from ebla.options import (
 from ebla.storage.errors import EblaError, InvalidArgument, StorageError
 from ebla.storage.predicates import expressions
 from ebla.storage.schema import TableSchema
-from ebla.transport.routes import Route, TableRoutes, backoff_s, retriable, throttle_s
 from ebla.transport.client import DeploymentClient
+from ebla.transport.routes import Route, TableRoutes, backoff_s, retriable, throttle_s
 
 
 class Outdated(InvalidArgument):

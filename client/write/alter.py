@@ -21,8 +21,8 @@ from ebla.storage.rows.altered import AddColumn, Change, DropColumn, RenameColum
 from ebla.storage.rows.convert import pack_default
 from ebla.storage.rows.python_values import shown
 from ebla.storage.schema import Column
-from ebla.transport.routes import TableRoutes
 from ebla.transport.client import DeploymentClient
+from ebla.transport.routes import TableRoutes
 
 
 class Changes:

@@ -44,8 +44,8 @@ from ebla.transport.batches import (
     rejected_positions,
 )
 from ebla.transport.certainty import Tries
-from ebla.transport.routes import BULK, WRITE, Route, TableRoutes, same
 from ebla.transport.client import DeploymentClient
+from ebla.transport.routes import BULK, WRITE, Route, TableRoutes, same
 
 T = TypeVar("T")
 

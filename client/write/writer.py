@@ -27,8 +27,8 @@ from ebla.transport.batches import (
     BatchUnit,
 )
 from ebla.transport.certainty import Tries
-from ebla.transport.routes import WRITE, Route, TableRoutes, WriteOp
 from ebla.transport.client import DeploymentClient
+from ebla.transport.routes import WRITE, Route, TableRoutes, WriteOp
 from ebla.write import inputs
 from ebla.write.bulk import BulkWrite
 

@@ -14,8 +14,9 @@ from ebla.actors import messages as m
 from ebla.actors.world import World, rpc
 from ebla.chaos.simulation.loop import run
 from ebla.cli.app import app
-from ebla.cli.frame import cluster as seam
+from ebla.cli.frame import connection as seam
 from ebla.cli.frame.ui import Ui
+from ebla.operate.cluster import Cluster
 from ebla.options import ClientWorld
 from ebla.transport.client import DeploymentClient
 from tests.cli.stage import Outcome
@@ -121,13 +122,13 @@ class Repairing:
         looked: Prepare | None = None,
         typed: str | None = None,
     ) -> Outcome:
-        def connected(ui: Ui, work: Callable[[seam.Cluster], Coroutine[Any, Any, Any]]) -> Any:
+        def connected(ui: Ui, work: Callable[[Cluster], Coroutine[Any, Any, Any]]) -> Any:
             async def main() -> Any:
                 stage = RepairStage()
                 session = await stage.start(self.hosts)
                 if prepare is not None:
                     await prepare(stage)
-                answer = await work(seam.Cluster(session, [f"tablet-server/{host}" for host in self.hosts]))
+                answer = await work(Cluster(session, [f"tablet-server/{host}" for host in self.hosts]))
                 if looked is not None:
                     await looked(stage)
                 return answer

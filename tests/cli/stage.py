@@ -23,8 +23,9 @@ from ebla.actors.world import Role, World
 from ebla.chaos.simulation.loop import run
 from ebla.chaos.simulation.world import SimulatedCluster
 from ebla.cli.app import app
-from ebla.cli.frame import cluster as seam
+from ebla.cli.frame import connection as seam
 from ebla.cli.frame.ui import Ui
+from ebla.operate.cluster import Cluster
 from ebla.options import MASTER, ClientWorld
 from ebla.transport.client import DeploymentClient
 
@@ -90,12 +91,12 @@ class Cli:
     monkeypatch: pytest.MonkeyPatch
 
     def __call__(self, *words: str, prepare: Prepare | None = None) -> Outcome:
-        def connected(ui: Ui, work: Callable[[seam.Cluster], Coroutine[Any, Any, Any]]) -> Any:
+        def connected(ui: Ui, work: Callable[[Cluster], Coroutine[Any, Any, Any]]) -> Any:
             async def main() -> Any:
                 stage, session = await _boot()
                 if prepare is not None:
                     await prepare(stage)
-                return await work(seam.Cluster(session, SERVERS))
+                return await work(Cluster(session, SERVERS))
 
             return run(main())
 

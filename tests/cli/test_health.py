@@ -19,13 +19,13 @@ from ebla.actors.replication.configuration import (
     Peer,
 )
 from ebla.actors.tablet.raft.forced import GIVEN_UP
-from ebla.cli.frame.render import brief
 from ebla.cli.nodes import check
 from ebla.health.survey import survey, unanswered
 from ebla.health.tablets import LAG_ENTRIES_MAX, judge, may_pass, worst
 from ebla.health.verdicts import STATUSES, ClusterHealth, Digests, Survey, TabletHealth, Unanswered
 from ebla.storage.errors import EblaError
 from ebla.storage.schema import TableSchema
+from ebla.wording import brief
 
 SCHEMA = TableSchema.from_arrow(pa.schema([pa.field("k", pa.int64(), False)]), ["k"])
 HOSTS = ("a", "b", "c")

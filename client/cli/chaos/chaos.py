@@ -19,11 +19,9 @@ from ebla.cli.chaos.replaying import (
     PROVED_NOTHING,
     VIOLATED,
     make_directory,
-    replay,
     scenario_named,
     shrink,
 )
-from ebla.cli.frame.commands import command
 from ebla.cli.frame.problems import Usage
 from ebla.cli.frame.render import listing
 from ebla.cli.frame.ui import Ui
@@ -291,11 +289,3 @@ def run_on_ray(
     for option, value in given.items():
         words += [option, str(value)] if value is not None else []
     raise typer.Exit(main([*words, *(["--json"] if ui.json else [])]))
-
-
-def register(app: typer.Typer) -> None:
-    command(app)(scenarios)
-    command(app)(simulate)
-    command(app)(replay)
-    command(app)(planted)
-    command(app, "run")(run_on_ray)

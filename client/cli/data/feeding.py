@@ -13,19 +13,16 @@ import msgspec
 import typer
 
 from ebla.cli.frame import quiet
-from ebla.cli.frame.cluster import reach
-from ebla.cli.frame.commands import command
-from ebla.cli.frame.problems import (
-    FAILED,
-    Usage,
-)
-from ebla.cli.frame.ui import Progress, Ui
+from ebla.cli.frame.connection import name_of, reach
+from ebla.cli.frame.problems import FAILED, Usage
+from ebla.cli.frame.ui import Ui
 from ebla.cli.tables import schemas
 from ebla.storage.errors import did_you_mean
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from ebla.operate.waiting import Progress
     from ebla.partitions import PartitionBy
     from ebla.pipelines.feed import FeedProgress
     from ebla.table import Database, Table
@@ -229,8 +226,8 @@ def verify(
 
 
 def _existing(database: Database, name: str) -> Table:
-    from ebla.cli.frame.cluster import unknown_table
     from ebla.errors import NotFound, TableDropped
+    from ebla.operate.cluster import unknown_table
 
     try:
         return database.table(name)
@@ -323,7 +320,7 @@ def _database(ui: Ui, progress: Progress) -> Iterator[Database]:
     reach(ui)
     from ebla.connection import connect
 
-    with connect(ui.common.name or "ebla") as database:
+    with connect(name_of(ui)) as database:
         yield database
 
 
@@ -350,9 +347,3 @@ def _spark(
         told=progress.step,
     ) as session:
         yield session
-
-
-def register(app: typer.Typer) -> None:
-    command(app, "feed")(feed)
-    command(app, "verify")(verify)
-    command(app, "demo")(demo)

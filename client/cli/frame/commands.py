@@ -21,12 +21,12 @@ from ebla.cli.frame.problems import (
     INTERRUPTED,
     TERMINATED,
     USAGE,
-    Refused,
     document,
     exit_status,
     next_step,
 )
 from ebla.cli.frame.ui import Common, Ui, write_json
+from ebla.operate.naming import Refused
 from ebla.storage.errors import EblaError
 
 EVERYWHERE = "Options of every command"
@@ -67,7 +67,6 @@ Verbose = Annotated[
         show_default=False,
     ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 _COMMON = (
     ("common_address", Address, None),

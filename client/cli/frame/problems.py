@@ -34,13 +34,6 @@ class Usage(InvalidArgument):
     hint: str | None
 
 
-class Refused(EblaError):
-    """The command stopped before it changed anything. `hint` is the next step."""
-
-    fields = ("hint",)
-    hint: str | None
-
-
 def exit_status(error: EblaError) -> int:
     return USAGE if isinstance(error, InvalidArgument) else FAILED
 

@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ebla.cli.frame.problems import Refused
+from ebla.operate.naming import Refused
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from ebla.operate.waiting import Progress
 
 PIPED_WIDTH = 2000
 LINE_EVERY_S = 5.0
@@ -42,22 +44,6 @@ class Common:
             self.json or outer.json,
             max(self.verbose, outer.verbose),
         )
-
-
-class Progress:
-    """How far some work has come. `step` may be called as often as one likes."""
-
-    def __init__(self, show: Callable[[str, float, float | None], None]) -> None:
-        self._show = show
-        self.done = 0.0
-        self.total: float | None = None
-
-    def step(self, text: str, done: float | None = None, total: float | None = None) -> None:
-        if done is not None:
-            self.done = done
-        if total is not None:
-            self.total = total
-        self._show(text, self.done, self.total)
 
 
 class Ui:
@@ -127,8 +113,10 @@ class Ui:
     @contextmanager
     def working(self, title: str) -> Iterator[Progress]:
         """A bar on a terminal, lines elsewhere; always on stderr."""
+        from ebla.operate.waiting import Progress
+
         if self.json and not self.verbose:
-            yield Progress(lambda text, done, total: None)
+            yield Progress()
         elif self.err.is_terminal:
             with _bar(self.err, title) as show:
                 yield Progress(show)

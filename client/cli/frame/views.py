@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from ebla.cli.frame.render import age, brief, count, host_of, listing, number, short, size, status
+from ebla.cli.frame.render import listing, status
 from ebla.health.masters import is_served
-from ebla.health.verdicts import OUT_OF_ORDER, Unanswered
+from ebla.health.verdicts import OUT_OF_ORDER
+from ebla.wording import age, brief, count, host_of, number, short, size
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -190,17 +191,18 @@ def tablet_title(tablet: TabletHealth) -> Text:
     return line
 
 
+def silent_servers(silent: dict[str, str]) -> list[str]:
+    return [f"  {host_of(address)} does not answer: {brief(why)}" for address, why in silent.items()]
+
+
 def nodes(
-    servers: Iterable[ServerHealth],
-    heard: dict[str, ServerStatus],
-    states: dict[str, ServerState | Unanswered],
+    servers: Iterable[ServerHealth], listed_servers: dict[str, ServerStatus], states: dict[str, ServerState]
 ) -> Table:
-    """Servers with what they use. `states`: what each said of itself."""
+    """Servers and the space they use, by the servers' own states, or else by their last heartbeats to the master."""
     rows = []
     for server in servers:
-        state = states.get(server.address)
-        said = None if isinstance(state, Unanswered) else state
-        listed = heard.get(server.address)
+        said = states.get(server.address)
+        listed = listed_servers.get(server.address)
         rows.append(
             (
                 host_of(server.address),

@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from ebla.cli.frame.cluster import Cluster, within
-from ebla.cli.frame.commands import Yes, command
-from ebla.cli.frame.render import age, brief, count, facts, listing, short, size
+from ebla.cli.frame.commands import command
+from ebla.cli.frame.connection import within
+from ebla.cli.frame.options import Yes
+from ebla.cli.frame.render import facts, listing
 from ebla.cli.frame.ui import Ui
+from ebla.wording import age, brief, count, short, size
 
 if TYPE_CHECKING:
     from ebla.coordination.awaited import Session
     from ebla.coordination.nodes import Node
+    from ebla.operate.cluster import Cluster
 
 TOGETHER = 64  # nodes that are read at one time
 SESSION_S = 10.0

@@ -8,18 +8,20 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from ebla.cli.frame.cluster import Cluster, within
 from ebla.cli.frame.commands import command
-from ebla.cli.frame.problems import Refused
-from ebla.cli.frame.render import brief, listing
-from ebla.cli.frame.ui import Progress, Ui
+from ebla.cli.frame.connection import within
+from ebla.cli.frame.render import listing
+from ebla.cli.frame.ui import Ui
 from ebla.errors import Unavailable
+from ebla.operate.naming import Refused
+from ebla.wording import brief
 
 if TYPE_CHECKING:
     from ebla.health.verdicts import Survey
+    from ebla.operate.cluster import Cluster
+    from ebla.operate.waiting import Progress
 
 HAND_OVER_S = 40.0  # a master looks for a successor, waits 10 s for what is under way, and as long for it
-PING_S = 2.0
 
 
 class MasterLine(msgspec.Struct, frozen=True):
@@ -44,7 +46,7 @@ def listed(ui: Ui) -> None:
 
     async def work(cluster: Cluster) -> list[MasterLine]:
         seen = await cluster.survey(tables=())
-        return lines(seen, await hosts(cluster, list(seen.masters)))
+        return lines(seen, await cluster.hosts(list(seen.masters)))
 
     found = within(ui, work)
     headers = ("MASTER", "HOST", "ROLE", "EPOCH>", "TXID>", "LAG>", "CHECKPOINT>", "REMARK")
@@ -92,18 +94,6 @@ def lines(seen: Survey, hosts: dict[str, str | None]) -> list[MasterLine]:
     return found
 
 
-async def hosts(cluster: Cluster, addresses: list[str]) -> dict[str, str | None]:
-    """The slots of actors, as they say themselves."""
-    from ebla.actors.messages import Empty
-    from ebla.actors.ray_shell import Pong
-    from ebla.health.survey import ask, gathered
-    from ebla.health.verdicts import Unanswered
-
-    pongs = await gathered([ask(cluster.network, each, "ping", Empty(), Pong, PING_S) for each in addresses])
-    slots = [None if isinstance(pong, Unanswered) else pong.slot for pong in pongs]
-    return dict(zip(addresses, slots, strict=True))
-
-
 def _number(address: str) -> int:
     number = address.rpartition("/")[2]
     return int(number) if number.isdigit() else 0
@@ -145,7 +135,7 @@ async def hand_over(cluster: Cluster, to: str | None, progress: Progress) -> Han
     try:
         reply = await cluster.call(active, "hand_over", HandOverRequest(to), HandOverReply, HAND_OVER_S)
     except (NetworkError, NotActive, Unavailable) as error:
-        now = _active(await cluster.survey(tables=()))
+        now = (await cluster.survey(tables=())).active
         if now in (None, active):
             raise
         if to not in (None, now):
@@ -156,7 +146,7 @@ async def hand_over(cluster: Cluster, to: str | None, progress: Progress) -> Han
 
 async def _active_of_several(cluster: Cluster, to: str | None) -> str:
     seen = await cluster.survey(tables=())
-    active, masters = _active(seen), sorted(seen.masters)
+    active, masters = seen.active, sorted(seen.masters)
     if to is not None and to not in masters:
         raise Refused(f"there is no master {to!r}", hint=f"the masters are {', '.join(masters)}")
     if len(masters) < 2:
@@ -169,15 +159,6 @@ async def _active_of_several(cluster: Cluster, to: str | None) -> str:
     if to == active:
         raise Refused(f"{to} is the active master already; nothing was changed")
     return active
-
-
-def _active(seen: Survey) -> str | None:
-    from ebla.health.verdicts import Unanswered
-
-    leading = (
-        a for a, said in seen.masters.items() if not isinstance(said, Unanswered) and said.role == "active"
-    )
-    return next(leading, None)
 
 
 def register(app: typer.Typer) -> None:

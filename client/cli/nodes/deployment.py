@@ -11,23 +11,22 @@ import msgspec
 import typer
 
 from ebla.cli.frame import quiet, views
-from ebla.cli.frame.cluster import NoCluster, reach, within
-from ebla.cli.frame.commands import Yes, command
+from ebla.cli.frame.connection import NAME, NoCluster, name_of, reach, within
+from ebla.cli.frame.options import Yes
 from ebla.cli.frame.problems import FAILED, Usage
-from ebla.cli.frame.render import age, count, facts, host_of, listing
-from ebla.cli.frame.ui import Progress, Ui
+from ebla.cli.frame.render import facts, listing
+from ebla.cli.frame.ui import Ui
 from ebla.cli.nodes.local import document as document_of
 from ebla.cli.nodes.local import failure_remembered, local_cluster, require_room, undone_on_failure
+from ebla.wording import age, count, host_of
 
 if TYPE_CHECKING:
     from ebla.health.verdicts import ClusterHealth
+    from ebla.operate.waiting import Progress
     from ebla.placement.asking import RoleStatus
     from ebla.placement.config import DeploymentConfig
     from ebla.placement.launch import DownReport, StatusReport, UpReport
     from ebla.placement.local.cluster import LocalCluster
-
-NAME = "ebla"
-
 
 # -- up ------------------------------------------------------------------------------------------------------
 
@@ -223,7 +222,7 @@ def down(
     from ebla.placement.local import failure
     from ebla.placement.local.cluster import LocalCluster
 
-    name = ui.common.name or NAME
+    name = name_of(ui)
     found = None if ui.common.address else LocalCluster.find(local_directory())
     what = f"Stop deployment {name}" + (" and the local Ray cluster" if found is not None else "")
     ui.confirm(f"{what}? The data stays.", yes)
@@ -302,7 +301,7 @@ def _down_parts(name: str, report: DownReport | None, ended: bool, others: list[
 
 def status(ui: Ui) -> None:
     """Show masters, servers and tables, and one line about their health."""
-    name = ui.common.name or NAME
+    name = name_of(ui)
     address = reach(ui)
     from ebla.placement import launch
 
@@ -325,10 +324,10 @@ def status(ui: Ui) -> None:
 
 
 def _health(ui: Ui, report: StatusReport) -> ClusterHealth:
-    from ebla.cli.nodes.check import look
+    from ebla.operate.checking import check
 
     with ui.working("status") as progress:
-        return within(ui, lambda cluster: look(cluster, None, 0.0, progress))
+        return within(ui, lambda cluster: check(cluster, None, 0.0, progress))
 
 
 def _status_parts(report: StatusReport, health: ClusterHealth, address: str) -> list[Any]:
@@ -358,9 +357,3 @@ def _roles(roles: list[RoleStatus]) -> Any:
         for role in roles
     )
     return listing(("ROLE", "HOST", "STATE", "PID>", "UP FOR>", "REMARK"), rows)
-
-
-def register(app: typer.Typer) -> None:
-    command(app, "up")(up)
-    command(app, "down")(down)
-    command(app, "status")(status)

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ebla.cli.frame.problems import Refused, Usage
-from ebla.cli.frame.render import count
-from ebla.cli.frame.ui import Progress, Ui
+from ebla.cli.frame.problems import Usage
+from ebla.cli.frame.ui import Ui
+from ebla.operate.naming import Refused
+from ebla.wording import count
 
 if TYPE_CHECKING:
+    from ebla.operate.waiting import Progress
     from ebla.placement.config import DeploymentConfig
     from ebla.placement.local.cluster import LocalCluster
 

@@ -6,17 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ebla.cli.frame.cluster import Cluster, within
-from ebla.cli.frame.commands import Yes, command
+from ebla.cli.frame.connection import within
+from ebla.cli.frame.options import TableName, Yes
 from ebla.cli.frame.problems import Usage
-from ebla.cli.frame.render import count
 from ebla.cli.frame.ui import Ui
+from ebla.wording import count
 
 if TYPE_CHECKING:
     from ebla.actors.messages import TableInfo
+    from ebla.operate.cluster import Cluster
     from ebla.write.alter import Alteration
-
-TableName = Annotated[str, typer.Argument(metavar="NAME", help="The table.", show_default=False)]
 
 
 def alter(
@@ -112,7 +111,3 @@ def _default_at(text: str) -> int:
         if character == "=" and depth <= 0:
             return place
     return len(text)
-
-
-def register(app: typer.Typer) -> None:
-    command(app, "alter")(alter)

@@ -16,22 +16,21 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 import msgspec
 import typer
 
-from ebla.cli.frame.cluster import Cluster, within
-from ebla.cli.frame.commands import command
-from ebla.cli.frame.problems import (
-    Refused,
-    Usage,
-)
-from ebla.cli.frame.render import count, size
-from ebla.cli.frame.ui import Progress, Ui, write_json
-from ebla.cli.tables.tables import TableName
+from ebla.cli.frame.connection import within
+from ebla.cli.frame.options import TableName
+from ebla.cli.frame.problems import Usage
+from ebla.cli.frame.ui import Ui, write_json
 from ebla.errors import NotFound
+from ebla.operate.naming import Refused
 from ebla.storage.errors import did_you_mean
+from ebla.wording import count, size
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from ebla.aio import Scan, Table
+    from ebla.operate.cluster import Cluster
+    from ebla.operate.waiting import Progress
     from ebla.storage.schema import TableSchema
 
 TABLE_ROWS = 50  # shown as a table unless --limit says otherwise
@@ -289,7 +288,3 @@ _WRITERS: dict[Format, Callable[[Any, BinaryIO], Writer]] = {
     Format.json: _json,
     Format.parquet: _parquet,
 }
-
-
-def register(app: typer.Typer) -> None:
-    command(app, "scan")(scan)

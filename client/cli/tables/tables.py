@@ -10,23 +10,22 @@ import msgspec
 import typer
 
 from ebla.cli.frame import views
-from ebla.cli.frame.cluster import Cluster, within
-from ebla.cli.frame.commands import Yes, command
+from ebla.cli.frame.connection import within
+from ebla.cli.frame.options import TableName, Yes
 from ebla.cli.frame.problems import Usage
-from ebla.cli.frame.render import count, facts, listing, size
+from ebla.cli.frame.render import facts, listing
 from ebla.cli.frame.ui import Ui
 from ebla.cli.frame.values import type_name
+from ebla.wording import count, size
 
 if TYPE_CHECKING:
     from ebla.actors.messages import TableInfo, TableSummary
     from ebla.cli.tables.schemas import TableSpec
     from ebla.health.verdicts import ClusterHealth
+    from ebla.operate.cluster import Cluster
     from ebla.storage.schema import Column
 
 REPLICAS = 3
-
-TableName = Annotated[str, typer.Argument(metavar="NAME", help="The table.", show_default=False)]
-
 
 NewColumn = Annotated[
     list[str] | None,
@@ -145,11 +144,7 @@ def list_tables(
     ] = False,
 ) -> None:
     """List the tables: state, tablets, replicas, size."""
-
-    async def work(cluster: Cluster) -> list[TableSummary]:
-        return await cluster.database.tables(prefix, deleted=deleted)
-
-    found = within(ui, work)
+    found = within(ui, lambda cluster: cluster.database.tables(prefix, deleted=deleted))
     begins = f" whose name begins with {prefix!r}" if prefix else ""
     document = {"tables": msgspec.to_builtins(found)}
     if not found:
@@ -175,10 +170,8 @@ def describe(
     """Show the columns, the key and the partitioning of a table."""
 
     async def work(cluster: Cluster) -> tuple[TableInfo, ClusterHealth | None]:
-        from ebla.health.tablets import judge
-
         info = await cluster.table_info(name)
-        return info, judge(await cluster.survey([name])) if details else None
+        return info, await cluster.health([name]) if details else None
 
     info, health = within(ui, work)
     document = table_document(info)
@@ -367,11 +360,3 @@ def seconds(text: str, option: str) -> float:
     if not 0 <= value < float("inf"):
         raise Usage(f"{text!r} is not a time; write 3d, 12h, 30m or 90s", option=option)
     return value
-
-
-def register(app: typer.Typer) -> None:
-    command(app, "create")(create)
-    command(app, "list")(list_tables)
-    command(app, "describe")(describe)
-    command(app, "drop")(drop)
-    command(app, "recall")(recall)
