@@ -68,53 +68,6 @@ from ebla.storage.errors import (
     StorageError,
 )
 
-__all__ = [
-    "AlreadyInProgress",
-    "AlreadyPresent",
-    "ConfigurationMoved",
-    "ConnectionClosed",
-    "Corruption",
-    "Damaged",
-    "DataDiskFailed",
-    "DirectoryLocked",
-    "DiskFailed",
-    "DiskFull",
-    "EblaError",
-    "Forgotten",
-    "IllegalState",
-    "Internal",
-    "InvalidArgument",
-    "LimitReached",
-    "NetworkError",
-    "NoSession",
-    "NotActive",
-    "NotDelivered",
-    "NotEmpty",
-    "NotFound",
-    "NotLeader",
-    "NotRunning",
-    "OldCopy",
-    "OldTerm",
-    "OutcomeUnknown",
-    "OverLimit",
-    "ReplicaFailed",
-    "RequestReused",
-    "ScanInterrupted",
-    "SchemaMismatch",
-    "SessionExpired",
-    "SnapshotExpired",
-    "StaleRequest",
-    "StorageError",
-    "TableDropped",
-    "TabletNotFound",
-    "TabletRemoved",
-    "Throttled",
-    "TimedOut",
-    "Unavailable",
-    "VersionMismatch",
-    "WrongServer",
-]
-
 
 class ConnectionClosed(EblaError):
     """The connection was closed, or belongs to the process that this one was forked from.
@@ -133,3 +86,6 @@ class ScanInterrupted(EblaError):
     tablet: str | None
     rows: int | None
     retriable = True
+
+
+__all__ = [name for name, kind in globals().items() if isinstance(kind, type) and issubclass(kind, EblaError)]

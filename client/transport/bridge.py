@@ -11,19 +11,33 @@ threads are coalesced like those of many tasks. Three ends that threads make pos
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import threading
 from collections import deque
-from collections.abc import Coroutine
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 import uvloop
 
 from ebla.errors import ConnectionClosed
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 STOP_S_MAX = 5.0
+
+
+def blocking(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Any, P], T]:
+    """The awaited method for objects that have the awaited object as `_awaited`, and run coroutines with `_run`."""
+
+    @functools.wraps(method)
+    def call(self: Any, /, *arguments: P.args, **named: P.kwargs) -> T:
+        return self._run(method(self._awaited, *arguments, **named))  # type: ignore[no-any-return]
+
+    return call
 
 
 class Waiter(Generic[T]):
