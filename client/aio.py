@@ -1,4 +1,4 @@
-"""ebla's API, awaited. The sync API (`ebla.connect`) is the same, driven from a thread of its own.
+"""ebla's API for code that awaits. The blocking API (`ebla.connect`) runs it in a thread of its own.
 
     async with await ebla.aio.connect() as db:
         flights = await db.table("flights")
@@ -6,8 +6,8 @@
         row = await flights.get({"carrier": "UA", "flight": 1545})
         table = await flights.scan(columns=["origin"], where=ebla.col("origin") == "JFK").to_arrow()
 
-Calls of many tasks in one process are coalesced into few calls per server. Every method takes `deadline_s` (60 s):
-for one row, for each batch of a call with many rows, for each block of a scan. At its end comes TimedOut.
+Calls of many tasks in one process are coalesced into few calls per server. Every method takes `deadline_s` (60 s by
+default): for one row, for each batch of a call with many rows, for each block of a scan. Then it raises TimedOut.
 """
 
 from __future__ import annotations
@@ -35,10 +35,7 @@ from ebla.arguments import (
 from ebla.coordination.awaited import Coordination
 from ebla.coordination.awaited import Session as CoordinationSession
 from ebla.coordination.changes import SESSION_S
-from ebla.options import (
-    WAIT_S,
-    Written,
-)
+from ebla.options import WAIT_S, Written
 from ebla.partitions import PartitionBy, resolve
 from ebla.read.reader import Reader
 from ebla.read.scan import Row as Row
@@ -56,7 +53,7 @@ Reply = TypeVar("Reply")
 
 
 class Database:
-    """A connection to one deployment. Made by `ebla.aio.connect` or `local`; an async context manager."""
+    """A connection to one deployment, from `ebla.aio.connect` or `local`. An async context manager."""
 
     def __init__(self, client: DeploymentClient, on_close: Callable[[], None] | None = None) -> None:
         self._client = client
@@ -74,10 +71,10 @@ class Database:
         properties: Mapping[str, str] | None = None,
         wait_s: float = WAIT_S,
     ) -> Table:
-        """Create a table, and wait up to `wait_s` until all of its tablets can be written to (0: do not wait).
+        """Create a table, and wait up to `wait_s` until all of its tablets accept writes (0: do not wait).
 
-        Raises AlreadyPresent if there is a table of that name, InvalidArgument if the schema or the partitioning
-        cannot be, Unavailable if there are fewer live hosts than `replicas`.
+        Raises AlreadyPresent if a table has that name, InvalidArgument if the schema or the partitioning is invalid,
+        Unavailable if fewer hosts than `replicas` are up.
         """
         check_text("name", name)
         key = check_names("primary_key", primary_key)
@@ -102,7 +99,7 @@ class Database:
     async def tables(
         self, prefix: str = "", *, deleted: bool = False, deadline_s: float | None = None
     ) -> list[m.TableSummary]:
-        """By name. `deleted`: those that were dropped and can be recalled, instead of all others."""
+        """The tables, sorted by name. `deleted`: instead the dropped tables that can be recalled."""
         request = m.ListTablesRequest(check_text("prefix", prefix), bool(deleted))
         reply = await self._ask("list_tables", request, m.ListTablesReply, deadline_s)
         return list(reply.tables)
@@ -110,11 +107,11 @@ class Database:
     async def drop_table(
         self, name: str, *, reserve_s: float | None = None, deadline_s: float | None = None
     ) -> None:
-        """Drop the table and its rows. The name is free when this returns; raises NotFound.
+        """Drop the table and its rows. The name is free when this returns. Raises NotFound.
 
-        For `reserve_s` seconds `recall_table` brings it back; 0: it goes at once and for good; None: as the deployment is
-        set up (`reserve_s` of the master's options, 0 unless set). Meanwhile it keeps its space on disk. With the id of a
-        table that is kept already, and `reserve_s=0`, that one goes now.
+        For `reserve_s` seconds `recall_table` brings the table back; meanwhile it keeps its space on disk. 0: the table is
+        deleted at once and for good. None: the master's option `reserve_s` (0 unless set). With the id of a dropped table
+        and `reserve_s=0`, that table is deleted now.
         """
         reserve = check_reserve(reserve_s)
         request = m.DropTableRequest(self._client.new_request_id(), check_text("name", name), reserve)
@@ -124,15 +121,12 @@ class Database:
     async def recall_table(
         self, table: str, name: str | None = None, *, deadline_s: float | None = None
     ) -> Table:
-        """Bring back a table that was dropped and is still kept, with everything it held: by the name that it had, or by
-        its id (see `tables(deleted=True)`). `name`: what it is called from now on. Raises NotFound, AlreadyPresent if the
-        name is taken."""
+        """Bring back a dropped table that is still kept, with all its rows. `table`: its former name, or its id (see
+        `tables(deleted=True)`). `name`: a new name. Raises NotFound, AlreadyPresent if the name is taken."""
         renamed = "" if name is None else check_text("name", name)
         request = m.RecallTableRequest(self._client.new_request_id(), check_text("table", table), renamed)
-        return Table(
-            self._client,
-            self._client.adopt(await self._ask("recall_table", request, m.TableInfo, deadline_s)),
-        )
+        info = await self._ask("recall_table", request, m.TableInfo, deadline_s)
+        return Table(self._client, self._client.adopt(info))
 
     async def servers(self, *, deadline_s: float | None = None) -> list[m.ServerStatus]:
         """The tablet servers as the master sees them."""
@@ -144,14 +138,14 @@ class Database:
 
     @property
     def coordination(self) -> Coordination:
-        """Nodes and sessions, to look at. To change any, open a `session`."""
+        """Read access to nodes and sessions. To change nodes, open a `session`."""
         return Coordination(self._client)
 
     async def session(
         self, timeout_s: float = SESSION_S, *, name: str = "", deadline_s: float | None = None
     ) -> CoordinationSession:
-        """For ephemeral nodes, locks, and all else in coordination/awaited.py. It lives until it is closed, or nothing was heard of
-        this process for `timeout_s`."""
+        """A session for ephemeral nodes, locks, and all else in coordination/awaited.py. It ends when it is closed, or when no
+        heartbeat of this process arrives for `timeout_s`."""
         return await self.coordination.session(timeout_s, name=name, deadline_s=deadline_s)
 
     async def _ask(
@@ -160,7 +154,7 @@ class Database:
         return await self._client.ask_master(method, message, reply, deadline_s=check_deadline(deadline_s))
 
     async def close(self) -> None:
-        """Operations under way end in ConnectionClosed. Closing twice is no error."""
+        """Operations under way raise ConnectionClosed. Closing twice is no error."""
         self._client.close()
         on_close, self._on_close = self._on_close, None
         if on_close is not None:
@@ -177,7 +171,7 @@ class Database:
 
 
 class Table:
-    """A table. Handles are cheap and may be shared by tasks; all writes of a connection are coalesced."""
+    """A table. Handles are cheap, and tasks may share them; all writes of a connection are coalesced."""
 
     def __init__(self, client: DeploymentClient, routes: TableRoutes) -> None:
         self._client = client
@@ -185,7 +179,7 @@ class Table:
         self._writer = Writer(client, routes)
         self._reader = Reader(client, routes)
 
-    # -- what it is
+    # -- description
 
     @property
     def name(self) -> str:
@@ -209,7 +203,7 @@ class Table:
         return info
 
     def alter(self) -> Alteration:
-        """Changes to be made of it, all at once: see write/alter.py."""
+        """Changes of the table that are made together: see write/alter.py."""
         return Alteration(self._client, self._routes)
 
     # -- writes
@@ -217,7 +211,7 @@ class Table:
     async def upsert(
         self, rows: Any, *, deadline_s: float | None = None, write_id: WriteIdLike | None = None
     ) -> Written:
-        """Insert rows or replace them. `rows`: one dict, a list of dicts, a pa.Table, a RecordBatch, a DataFrame.
+        """Insert rows or replace them. `rows`: one dict, a list of dicts, a pa.Table, a RecordBatch or a DataFrame.
 
         If a key occurs twice in one call, the later row wins. `write_id` makes the call repeatable (see WriteId).
         """
@@ -231,8 +225,8 @@ class Table:
         deadline_s: float | None = None,
         write_id: WriteIdLike | None = None,
     ) -> Written:
-        """Insert new rows. Those whose key exists change nothing and are listed in AlreadyPresent, or, with
-        `if_present="ignore"`, in the result."""
+        """Insert new rows. Rows whose key exists change nothing and are listed in AlreadyPresent, or in the result with
+        `if_present="ignore"`."""
         strict = check_choice("if_present", if_present, ("error", "ignore")) == "error"
         return await self._write(INSERT, rows, strict, deadline_s, write_id)
 
@@ -244,7 +238,7 @@ class Table:
         deadline_s: float | None = None,
         write_id: WriteIdLike | None = None,
     ) -> Written:
-        """Set the given columns of existing rows and leave the others as they are; `if_absent` as in `delete`."""
+        """Set the given columns of existing rows and keep the other columns; `if_absent` as in `delete`."""
         strict = check_choice("if_absent", if_absent, ("error", "ignore")) == "error"
         return await self._write(UPDATE, rows, strict, deadline_s, write_id)
 
@@ -256,8 +250,8 @@ class Table:
         deadline_s: float | None = None,
         write_id: WriteIdLike | None = None,
     ) -> Written:
-        """Delete rows by their keys; other columns in `keys` are ignored. Keys without a row are listed in NotFound,
-        or, with `if_absent="ignore"`, in the result."""
+        """Delete rows by their keys; other columns in `keys` are ignored. Keys without a row are listed in NotFound, or in
+        the result with `if_absent="ignore"`."""
         strict = check_choice("if_absent", if_absent, ("error", "ignore")) == "error"
         return await self._write(DELETE, keys, strict, deadline_s, write_id)
 
@@ -283,8 +277,8 @@ class Table:
         return await self._reader.get(key, limit_s)
 
     async def get_many(self, keys: Any, *, as_arrow: bool = False, deadline_s: float | None = None) -> Any:
-        """One entry per key, in order: the row or None. With `as_arrow` a RecordBatch of the rows that exist, in the
-        order of their keys."""
+        """One entry per key, in order: the row or None. With `as_arrow` a RecordBatch of the existing rows, in the order of
+        their keys."""
         limit_s = check_deadline(deadline_s)
         if not self._routes.all_running:
             await self._client.running(self._routes, limit_s)
@@ -308,24 +302,16 @@ class Table:
     def __aiter__(self) -> AsyncGenerator[Row, None]:
         return self.scan().__aiter__()
 
-    # -- care
-
     async def flush(self, *, deadline_s: float | None = None) -> dict[str, int]:
-        """Bring every tablet's applied rows from the leader's memory into its table on disk (they are durable in the
-        log before). The log index per tablet that the disk reflects."""
+        """Write every tablet's applied rows from the leader's memory into its table on disk (the log already has them
+        durably). Returns per tablet the log index up to which the disk has the rows."""
         limit_s = check_deadline(deadline_s)
         await self._client.running(self._routes, limit_s)
+        ask = self._client.router.ask
         replies = await asyncio.gather(
             *(
-                self._client.router.ask(
-                    route,
-                    "flush",
-                    m.FlushRequest(route.tablet),
-                    m.FlushReply,
-                    what="flush",
-                    deadline_s=limit_s,
-                )
-                for route in self._routes.routes
+                ask(r, "flush", m.FlushRequest(r.tablet), m.FlushReply, what="flush", deadline_s=limit_s)
+                for r in self._routes.routes
             )
         )
         return {tablet: index for _, reply in replies for tablet, index in reply.flushed.items()}

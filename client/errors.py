@@ -1,25 +1,25 @@
 """Every error that ebla raises, and what the caller does next.
 
     InvalidArgument    the call can never succeed as it is            change the column, row or option it names
-    OverLimit          one of those: a stated limit would be passed   ask for less, or have `limit` raised
+    OverLimit          an InvalidArgument: above a stated limit       ask for less, or have `limit` raised
     NotFound           the table, or the rows at `rows`, do not exist
-    TableDropped       a NotFound: the table is kept for a while      recall it
+    TableDropped       a NotFound: the dropped table is still kept    recall it
     AlreadyPresent     the table, or the rows at `rows`, exist already
-    TimedOut           the deadline passed; a write may have happened look, or send it again with the same write id
+    TimedOut           the deadline passed; a write may be applied    read, or send it again with the same write id
     Throttled          a stated limit is full                         wait `retry_after_s` (the client does)
-    OutcomeUnknown     nobody can tell whether it was carried out     look, or send it again with the same write id
+    OutcomeUnknown     it is not known whether it was carried out     read, or send it again with the same write id
     DiskFull           a disk is full; nothing was changed            free space, send it again
-    Unavailable        no deployment, no quorum, no master; a request see `ebla check`
-                       that got it was not carried out
+    Unavailable        no deployment, no quorum, no master;           see `ebla check`
+                       the request was not carried out
     ScanInterrupted    a streamed tablet's snapshot was lost          scan again
-    SessionExpired     a session for coordination has ended           open another one
+    SessionExpired     a session for coordination has ended           open another session
     VersionMismatch    a node has changed since it was read           read it again, decide again
     NotEmpty, LimitReached    a node has children; a namespace is full
     ConnectionClosed   the connection was closed, or forked           ebla.connect()
 
-All derive from EblaError and carry fields; `possibly_applied` tells whether a write may have happened, whatever the kind: a
-refusal is certain only if no earlier try was left without an answer (transport/certainty.py). The others are met inside the cluster and
-reach a user only as the reason of one of these, or in a role's log.
+All derive from EblaError and have fields. `possibly_applied` says for every kind whether a write may have been applied: a
+refusal is certain only if every earlier try got an answer (transport/certainty.py). The other errors occur inside the cluster;
+a user sees them only as the reason of one of these, or in a role's log.
 """
 
 from __future__ import annotations
@@ -70,17 +70,14 @@ from ebla.storage.errors import (
 
 
 class ConnectionClosed(EblaError):
-    """The connection was closed, or belongs to the process that this one was forked from.
-
-    A write that was under way may have been applied.
-    """
+    """The connection was closed, or this process was forked from its process. A write under way may have been applied."""
 
     possibly_applied = True
 
 
 class ScanInterrupted(EblaError):
-    """Rows of `tablet` were handed out already and its snapshot is gone, so that the rest of it cannot be read as
-    of the same moment. Scan again, or let `to_arrow` collect the tablet (it starts over by itself)."""
+    """The caller has some rows of `tablet`, and its snapshot is gone, so that the other rows cannot be read as of the same
+    moment. Scan again, or use `to_arrow`, which begins such a tablet again by itself."""
 
     fields = ("tablet", "rows")
     tablet: str | None

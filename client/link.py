@@ -18,7 +18,7 @@ class Link(NamedTuple):
 
 
 def shared(name: str, address: str | None) -> Link:
-    """One connection for all copies of handles in this process; it lives as long as the process."""
+    """The one connection of all unpickled handles in this process. It is never closed."""
     from ebla.deployment import reach
 
     with _shared_gate:

@@ -1,13 +1,13 @@
-"""Scans for tasks that run where the rows are: read a replica on this host from its disk, at the speed of memory.
+"""Scans for tasks on hosts with replicas: read a replica on this host from its disk, at the speed of memory.
 
     for batch in local_scan.scan(table, columns=["origin"], where=ebla.col("origin") == "JFK"): ...
     for batch in local_scan.scan_tablet(table, 3): ...              # one of the tablets in local_scan.buckets(table)
 
-A tablet's leader tells the log index that a reader must see, a replica on this host flushes up to it, and its rows are
-then read in place: as fresh as a scan at the leader, and neither the network nor the server's process carries them.
-Where no replica is on this host, or it cannot serve, the tablet is scanned through its leader.
+A tablet's leader returns the log index that a reader must see, a replica on this host flushes up to it, and its rows are
+then read from its files: as fresh as a scan at the leader, without network or server process. If no replica on this host
+can serve, the tablet is scanned through its leader.
 
-What one tablet yields is of one moment. If it is lost after rows were handed out, the iterator raises; scan again.
+The rows of one tablet are of one moment. If its files are lost after rows were returned, the iterator raises; scan again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ebla.storage.predicates import expressions
 from ebla.storage.tablets import local_reader
 from ebla.table import Scan, Table
 from ebla.transport.client import DeploymentClient
-from ebla.transport.routes import Route, TableRoutes
+from ebla.transport.routes import TableRoutes
 
 SNAPSHOT_S = 10.0  # for the replica here to catch up and flush
 FIND_MAX = 8  # tablets asked for at once: an answer takes as long as reading several thousand rows
@@ -51,7 +51,7 @@ def scan(
     local: bool = True,
     deadline_s: float | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """All tablets, one after the other, each in key order. `local=False` reads everything through the leaders."""
+    """All tablets, one after the other, each in key order. `local=False` reads all of them through the leaders."""
     left = buckets(table, where)
     while left:
         some, left = left[:FIND_MAX], left[FIND_MAX:]
@@ -90,7 +90,7 @@ def scan_tablet(
 
 
 class TabletRead:
-    """Iterating reads the tablet anew. `path` is where its rows were read last, None if through the server."""
+    """Each iteration reads the tablet again. `path`: the files that were read last, None if a server was asked."""
 
     def __init__(self, table: Table, scan: TabletScan, slots_here: SlotsHere) -> None:
         self.path: Path | None = None
@@ -109,7 +109,7 @@ class TabletRead:
         return await self._scan.find(self._slots_here)
 
     def rows(self, found: m.LocalSnapshot | None) -> Iterator[pa.RecordBatch]:
-        """The rows where `find` found them."""
+        """The rows from the snapshot of `find`, or through the leader."""
         self.path = None if found is None else Path(found.path)
         begun = False
         if found is not None:
@@ -130,7 +130,7 @@ async def _find_all(reads: Sequence[TabletRead]) -> list[m.LocalSnapshot | None]
 
 
 class TabletScan(aio.Scan):
-    """A scan of one tablet alone, and where its rows lie on this host."""
+    """A scan of one tablet, and its snapshot on this host."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class TabletScan(aio.Scan):
         self._route = routes.routes[bucket]
 
     async def find(self, slots_here: SlotsHere) -> m.LocalSnapshot | None:
-        """Rows on this host's disk, as fresh as the leader's now; None if there are none."""
+        """A snapshot on this host's disk that is as fresh as the leader; None if there is none."""
         route, client = self._route, self._client
         await client.running(self._routes, self._deadline_s)
         near = [SERVER + slot for slot in slots_here() if SERVER + slot in route.replicas]
@@ -164,7 +164,7 @@ class TabletScan(aio.Scan):
         return None
 
     async def _ask(self, address: str, index: int) -> m.LocalSnapshot | None:
-        """Whatever keeps the replica from serving, another one or the leader serves instead."""
+        """The snapshot of one replica; None if it cannot serve."""
         limit_s = min(SNAPSHOT_S, self._deadline_s)
         request = m.LocalSnapshotRequest(self._route.tablet, index, limit_s, self._route.version)
         network = self._client.world.network
@@ -178,7 +178,7 @@ class TabletScan(aio.Scan):
         return Path(found.path).is_dir()
 
     def read(self, found: m.LocalSnapshot) -> Iterator[pa.RecordBatch]:
-        """The rows that `find` found; blocks the caller."""
+        """The rows of a snapshot. Blocks the caller."""
         plan, schema = self._plan, self._routes.schema
         plan.require_same(schema)
         wanted = list(plan.columns)
@@ -203,23 +203,7 @@ class TabletScan(aio.Scan):
 
     async def _start(self, plan: ScanPlan, hold: bool) -> AsyncGenerator[Block, None]:
         await self._client.running(self._routes, self._deadline_s)
-        run = self._run = _TabletRun(self._client, self._routes, plan, self._deadline_s, hold, self._route)
+        run = self._run = ScanRun(self._client, self._routes, plan, self._deadline_s, hold, [self._route])
         async with aclosing(run.blocks()) as blocks:
             async for block in blocks:
                 yield block
-
-
-class _TabletRun(ScanRun):
-    """A run over one tablet."""
-
-    def __init__(
-        self,
-        client: DeploymentClient,
-        table: TableRoutes,
-        plan: ScanPlan,
-        deadline_s: float,
-        hold: bool,
-        route: Route,
-    ) -> None:
-        super().__init__(client, table, plan, deadline_s, hold)
-        self._left = [route]

@@ -30,7 +30,7 @@ from ebla.storage.rows import python_values
 from ebla.transport.batches import Ids
 from ebla.transport.bridge import blocking
 from ebla.transport.certainty import Tries
-from ebla.transport.fast_path import MISS, QuickGets, QuickUpserts
+from ebla.transport.fast_path import MISS, FastGets, FastUpserts
 from ebla.transport.routes import Route
 from ebla.write.alter import Changes
 from ebla.write.writer import send_again
@@ -154,7 +154,7 @@ class Table:
         self._name = name
         self._made = made
         self._run = database._run
-        self._quick: tuple[QuickGets, QuickUpserts] | None = None
+        self._fast: tuple[FastGets, FastUpserts] | None = None
 
     @property
     def _awaited(self) -> aio.Table:
@@ -188,7 +188,7 @@ class Table:
     ) -> Written:
         if type(rows) is dict and write_id is None:
             limit_s = check_deadline(deadline_s)
-            written = self._quick_calls()[1].upsert(rows, limit_s)
+            written = self._fast_path()[1].upsert(rows, limit_s)
             if written is not MISS:
                 return written  # type: ignore[no-any-return]
         return self._run(self._awaited.upsert(rows, deadline_s=deadline_s, write_id=write_id))
@@ -201,22 +201,22 @@ class Table:
 
     def get(self, key: Mapping[str, Any], *, deadline_s: float | None = None) -> Row | None:
         limit_s = check_deadline(deadline_s)
-        found, left_s = self._quick_calls()[0].get(key, limit_s)
+        found, left_s = self._fast_path()[0].get(key, limit_s)
         return self._run(self._awaited.get(key, deadline_s=left_s)) if found is MISS else found
 
-    def _quick_calls(self) -> tuple[QuickGets, QuickUpserts]:
-        if self._quick is None:
+    def _fast_path(self) -> tuple[FastGets, FastUpserts]:
+        if self._fast is None:
             awaited, world = self._awaited, self._awaited._client.world
 
             def resend(route: Route, batch: bytes, deadline_s: float, tries: Tries) -> Written:
                 return self._run(send_again(awaited._client, route, batch, deadline_s, tries))
 
-            self._quick = (
-                QuickGets(world.network, awaited._routes),
-                QuickUpserts(world.network, awaited._routes, Ids(world.random), resend),
+            self._fast = (
+                FastGets(world.network, awaited._routes),
+                FastUpserts(world.network, awaited._routes, Ids(world.random), resend),
             )
         self._database._connected().bridge.check_open()
-        return self._quick
+        return self._fast
 
     get_many = blocking(aio.Table.get_many)
 

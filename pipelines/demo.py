@@ -41,7 +41,7 @@ from ebla.placement import java, launch
 from ebla.placement.config import configure
 from ebla.placement.connection import connect_ray
 from ebla.placement.local.cluster import START_S, LocalCluster
-from ebla.steps import Steps, Told
+from ebla.steps import Show, Steps
 from ebla.storage.errors import EblaError
 from ebla.table import Database, Table
 
@@ -267,7 +267,7 @@ def _network(table: Table) -> Network:
     return table._awaited._client.world.network
 
 
-def _await_caught_up(table: Table, told: Told) -> None:
+def _await_caught_up(table: Table, told: Show) -> None:
     """Every replica runs, and has applied what its leader has committed."""
     deadline = time.monotonic() + CATCH_UP_S_MAX
     while True:

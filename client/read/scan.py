@@ -1,4 +1,4 @@
-"""A scan as its caller holds it: what to read, and the forms in which rows come out. scan_run.py reads them."""
+"""What a scan reads, and the forms of its result. scan_run.py reads the rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Row = dict[str, Any]
 
 
 class Scan:
-    """What to read; each result runs it anew. `indexes`: per tablet the log index that the last run showed."""
+    """What to read; each result runs the scan again. `indexes`: per tablet the log index of the last run's snapshot."""
 
     def __init__(
         self,
@@ -48,11 +48,11 @@ class Scan:
             raise InvalidArgument(f"columns must name one column at least, and each once, not {list(names)}")
         predicate = None if self._where is None else expressions.bind(self._where, schema)
         if predicate is not None:
-            expressions.encode(predicate)  # what cannot be sent is refused here
+            expressions.encode(predicate)  # refuse a predicate that cannot be sent
         return ScanPlan(schema, names, predicate, self._limit)
 
-    def _plan_anew(self, error: Outdated) -> None:
-        """A scan of all columns is one of those that there are by now; other scans end in the error."""
+    def _plan_again(self, error: Outdated) -> None:
+        """Plan a scan of all columns with the present columns. Other scans end in the error."""
         if self._columns is not None:
             raise error
         self._plan = self._planned()
@@ -66,13 +66,13 @@ class Scan:
         return {} if self._run is None else dict(self._run.indexes)
 
     async def to_arrow(self) -> pa.Table:
-        """All rows; tablets in their order, each in key order."""
+        """All rows: tablets in their order, each in key order."""
         while True:
             try:
                 found = await self._collect()
                 break
             except Outdated as error:
-                self._plan_anew(error)
+                self._plan_again(error)
         ordered = [batch for bucket in sorted(found) for batch in found[bucket]]
         return pa.Table.from_batches(ordered, schema=self.schema)
 
@@ -100,7 +100,7 @@ class Scan:
             except Outdated as error:
                 if begun:
                     raise
-                self._plan_anew(error)
+                self._plan_again(error)
 
     async def __aiter__(self) -> AsyncGenerator[Row, None]:
         async with aclosing(self.batches()) as batches:
@@ -109,7 +109,7 @@ class Scan:
                     yield row
 
     async def count(self) -> int:
-        """How many rows there are; only the first key column is read."""
+        """The number of rows; only the first key column is read."""
         schema = self._plan.schema
         plan = ScanPlan(schema, schema.key[:1], self._plan.predicate, self._plan.limit)
         rows = 0

@@ -218,7 +218,7 @@ def test_a_tablet_that_no_server_has_yet_is_unavailable() -> None:
     ("other", "reason"),
     [
         ({"leader": "b"}, "tablet-server/c takes tablet-server/b for the leader, not tablet-server/a"),
-        ({"leader": None}, "tablet-server/c takes nobody for the leader, not tablet-server/a"),
+        ({"leader": None}, "tablet-server/c takes no replica for the leader, not tablet-server/a"),
         ({"term": 2}, "tablet-server/c is in term 2, the leader in 3"),
         ({"leader": "c", "term": 2}, "tablet-server/c says that it leads in term 2, the leader is in 3"),
         (

@@ -335,7 +335,7 @@ def test_a_host_that_is_gone_for_good_is_forgotten(
     assert shown.status == 0, shown.out
     line = next(row for row in shown.lines if row.startswith("b "))
     assert line.split()[1:3] == ["STOPPED", "0"]
-    assert "draining; it gives no answer, and nobody needs it" in line
+    assert "draining; stopped after draining" in line
     done = repairing("nodes", "forget", "b", prepare=drained, looked=looked)
     assert (done.status, done.lines, ended) == (0, ["b is forgotten"], ["tablet-server/b"])
     document = repairing("nodes", "forget", "tablet-server/b", "--json", prepare=drained).json

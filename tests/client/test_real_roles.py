@@ -158,4 +158,4 @@ def test_a_network_that_loses_and_repeats_messages_changes_no_answer() -> None:
 
 def _keyed(table: aio.Table, number: int) -> tuple[dict[str, int], bytes]:
     key = {"id": number}
-    return key, table._routes.shape.keys_only.encode_key(key)
+    return key, table._routes.codec.keys.encode_key(key)
