@@ -72,7 +72,7 @@ _add(
 )
 hosts = group("Nodes: the tablet servers and their hosts; maintenance, draining and forgetting.", alone=True)
 app.add_typer(hosts, name="nodes")
-alone(hosts)(nodes.nodes)
+alone(hosts, nodes.nodes)
 _add(hosts, drain=draining.drain, maintain=draining.maintain, forget=draining.forget)
 _group(
     "table",

@@ -10,7 +10,7 @@ import msgspec
 
 from ebla.actors import messages as m
 from ebla.actors.ray_shell import Pong
-from ebla.aio import Database
+from ebla.aio import Database, Table
 from ebla.errors import NotFound, TableDropped
 from ebla.health import survey
 from ebla.health.tablets import judge
@@ -102,12 +102,15 @@ class Cluster:
 
     # -- tables and tablets by name
 
-    async def table_info(self, name: str) -> m.TableInfo:
+    async def table(self, name: str) -> Table:
         """Raises NotFound with the name that may have been meant."""
         try:
-            return await (await self.database.table(name)).info()
+            return await self.database.table(name)
         except NotFound as error:
             raise await self.unknown_table(name) from error
+
+    async def table_info(self, name: str) -> m.TableInfo:
+        return await (await self.table(name)).info()
 
     async def unknown_table(self, name: str) -> NotFound:
         """The error for a name that no table has: similar names, or that the table can be recalled."""

@@ -43,7 +43,9 @@ def replica_meant(word: str, tablet: TabletHealth) -> ReplicaHealth:
     uuid = meant(word, [(replica.uuid, replica.address) for replica in tablet.replicas])
     if uuid is None:
         hosts = ", ".join(host_of(replica.address) for replica in tablet.replicas)
-        raise Refused(f"tablet {short(tablet.tablet)} has no replica at {word!r}", hint=f"it has: {hosts}")
+        raise Refused(
+            f"tablet {short(tablet.tablet)} has no replica at {word!r}; it has replicas at {hosts}", hint=None
+        )
     return next(replica for replica in tablet.replicas if replica.uuid == uuid)
 
 

@@ -1,7 +1,4 @@
-"""How things look on a terminal: quiet tables, right-aligned numbers, sizes and ages as people say them.
-
-Colour only repeats what the words say, so nothing is lost where there is none.
-"""
+"""Tables for a terminal. Colours repeat the words only, so that no information is lost without them."""
 
 from __future__ import annotations
 
@@ -48,8 +45,8 @@ def status(word: str) -> Text:
 
 
 def listing(headers: Sequence[str], rows: Iterable[Sequence[Any]], keep_empty: bool = False) -> Table:
-    """A table without lines. A header that ends in `>` names a column of numbers, aligned to the right; a column in
-    which nothing stands is left out unless `keep_empty`."""
+    """A table without lines. A header that ends in `>` names a column of numbers, aligned to the right. Empty columns are left
+    out unless `keep_empty`."""
     from rich.table import Table
 
     cells = [list(row) for row in rows]
@@ -67,7 +64,7 @@ def listing(headers: Sequence[str], rows: Iterable[Sequence[Any]], keep_empty: b
 
 
 def facts(pairs: Iterable[tuple[str, Any]]) -> Table:
-    """Name and value, one a line."""
+    """One name and value on each line."""
     from rich.table import Table
 
     table = Table(box=None, show_edge=False, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))

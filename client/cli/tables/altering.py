@@ -62,8 +62,7 @@ def alter(
         ui.confirm(f"Drop {', '.join(drop)} of table {name}, with all values, for good?", yes)
 
     async def work(cluster: Cluster) -> TableInfo:
-        await cluster.table_info(name)  # or say which table may have been meant
-        table = await cluster.database.table(name)
+        table = await cluster.table(name)
         changes = _collect(table.alter(), add or [], rename or [], drop or [], as_name)
         return await changes.apply(wait_s=wait)
 
@@ -104,7 +103,7 @@ def _collect(
 
 
 def _default_at(text: str) -> int:
-    """Where the default begins: at the first = that stands in no brackets (timestamp[us,tz=UTC]), or at the end."""
+    """The place of the first = outside of brackets (timestamp[us,tz=UTC]), or the end."""
     depth = 0
     for place, character in enumerate(text):
         depth += (character in "[(") - (character in "])")
