@@ -1,4 +1,4 @@
-"""What feeds, comparisons and the demo found, for people to read. JSON comes from the reports themselves."""
+"""Shows the reports of feeds, comparisons and the demo to people."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ GOOD, BAD, DIM = "green", "bold red", "dim"
 
 
 class Outage(msgspec.Struct, frozen=True):
-    """How writes to the probed tablets fared. `led_s`: the longest time without an acknowledged write on a tablet
-    that the killed node led, `others_s` on any other; `stalled` tablets had a pause of more than half a second."""
+    """The pauses of writes to the probed tablets. `led_s`: the longest time without an acknowledged write on a tablet that the
+    killed node led, `others_s` on any other; `stalled` tablets had a pause of more than half a second."""
 
     tablets: int
     led: int
@@ -30,7 +30,7 @@ class Outage(msgspec.Struct, frozen=True):
 
 
 class Kill(msgspec.Struct, frozen=True):
-    """`at_s` into the load, with `rows` in. Times are from the kill on."""
+    """The kill of a node, `at_s` after the begin of the load, with `rows` written. The other times are from the kill on."""
 
     slot: str
     at_s: float
@@ -43,7 +43,7 @@ class Kill(msgspec.Struct, frozen=True):
 
 
 class DemoReport(msgspec.Struct, frozen=True):
-    """`failures`: what did not hold, in words; empty if everything did."""
+    """`failures`: a sentence for each promise that did not hold."""
 
     nodes: int
     tablets: int
@@ -235,7 +235,7 @@ def _panel(title: str, body: RenderableType, ok: bool) -> Panel:
 
 
 def text_of(view: RenderableType, width: int = 100) -> str:
-    """Without colours, for logs."""
+    """The view as plain text, for logs."""
     console = Console(width=width, color_system=None, force_terminal=False)
     with console.capture() as captured:
         console.print(view)

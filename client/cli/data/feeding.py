@@ -215,7 +215,7 @@ def verify(
                 target,
                 samples=samples,
                 replicas=replicas,
-                told=progress.step,
+                progress=progress.step,
             )
     report = msgspec.structs.replace(report, source=source)
     from ebla.pipelines.report import verify_view
@@ -344,6 +344,6 @@ def _spark(
         memory=memory,
         on_slots=on_slot or (),
         avoid_slots=avoid_slot or (),
-        told=progress.step,
+        progress=progress.step,
     ) as session:
         yield session
