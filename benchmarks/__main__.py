@@ -194,7 +194,7 @@ class Bench:
             of_floor=True,
             note=f"{COPY_BYTES / 1e6:,.0f} MB of rows in {found.copy_s:.1f} s; bare actor calls carry as much in "
             f"{COPY_BYTES / found.carried_bytes_per_s:.1f} s, with nothing read, checked or written at either end. "
-            f"{found.cpu_s:.2f} s of CPU at both ends, what else they did meanwhile included",
+            f"{found.cpu_s:.2f} s of CPU at both ends, other work at the same time included",
         )
         undisturbed = found.before.quantile_ms(0.99)
         self.add(

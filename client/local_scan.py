@@ -31,7 +31,7 @@ from ebla.transport.client import DeploymentClient
 from ebla.transport.routes import TableRoutes
 
 SNAPSHOT_S = 10.0  # for the replica here to catch up and flush
-FIND_MAX = 8  # tablets asked for at once: an answer takes as long as reading several thousand rows
+FIND_MAX = 8  # tablets located at the same time: one answer takes as long as reading several thousand rows
 SERVER = "tablet-server/"
 
 SlotsHere = Callable[[], Sequence[str]]

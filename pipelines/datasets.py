@@ -175,7 +175,7 @@ def guess_format(path: str) -> str:
     found = _ENDINGS.get(Path(bare).suffix.lower())
     if found is None:
         raise InvalidArgument(
-            f"{path!r} is neither a data set ({', '.join(sorted(DATASETS))}) nor a path whose format its ending tells; "
+            f"{path!r} is neither a data set ({', '.join(sorted(DATASETS))}) nor a path with a known ending; "
             f"name the format: {', '.join(FORMATS)}"
         )
     return found

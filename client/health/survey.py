@@ -61,11 +61,11 @@ async def survey(
 ) -> Survey:
     """Ask all roles once, for all tables or for some. `slots`: the addresses of servers that should exist, `journals` those of
     journal nodes; masters name further ones."""
-    heard = await _ask_masters(network, masters)
-    others = _named(heard, lambda status: status.masters)
-    heard |= await _ask_masters(network, [each for each in others if each not in heard])
-    nodes = dict.fromkeys([*journals, *_named(heard, lambda status: status.journals)])
-    leading = next((each for each, status in answered(heard).items() if status.role == ACTIVE), None)
+    known = await _ask_masters(network, masters)
+    others = _named(known, lambda status: status.masters)
+    known |= await _ask_masters(network, [each for each in others if each not in known])
+    nodes = dict.fromkeys([*journals, *_named(known, lambda status: status.journals)])
+    leading = next((each for each, status in answered(known).items() if status.role == ACTIVE), None)
     servers: tuple[m.ServerStatus, ...] = ()
     infos: list[m.TableInfo] = []
     if leading is not None:
@@ -75,7 +75,7 @@ async def survey(
             ).servers
             infos = await table_infos(network, leading, tables)
         except (NetworkError, NotActive, NotRunning) as error:
-            heard[leading] = unanswered(error)
+            known[leading] = unanswered(error)
     addresses = dict.fromkeys([*slots, *(server.address for server in servers)])
     for info in infos:
         for tablet in info.tablets:
@@ -90,7 +90,7 @@ async def survey(
     if leading is not None and nodes:
         writer = await ask(network, leading, "journal_writer", m.Empty(), JournalWriterStatus, MASTER_S)
     return Survey(
-        heard,
+        known,
         servers,
         tuple(infos),
         dict(zip(addresses, states, strict=True)),
@@ -101,10 +101,10 @@ async def survey(
 
 
 async def _ask_masters(network: Network, masters: Sequence[str]) -> dict[str, m.MasterStatus | Unanswered]:
-    said = await gathered(
+    answer = await gathered(
         [ask(network, each, "status", m.Empty(), m.MasterStatus, MASTER_S) for each in masters]
     )
-    return dict(zip(masters, said, strict=True))
+    return dict(zip(masters, answer, strict=True))
 
 
 def _named(
@@ -187,7 +187,7 @@ async def _tablet_digests(
     answers = await gathered(
         [_digest(network, replica.address, started, deadline) for replica in location.replicas]
     )
-    if all(isinstance(said, Unanswered) and said.kind == Unavailable.__name__ for said in answers):
+    if all(isinstance(answer, Unanswered) and answer.kind == Unavailable.__name__ for answer in answers):
         nowhere = f"the checkpoint at index {started.index} was applied nowhere within {CHECKPOINT_S:g} s"
         return Digests(0, {}, Unanswered(Unavailable.__name__, nowhere))
     uuids = [replica.uuid for replica in location.replicas]
@@ -202,10 +202,10 @@ async def _digest(
     while True:
         wait_s = max(0.0, min(DIGEST_ASK_S, deadline - _now()))
         query = m.ChecksumQuery(started.tablet, started.index, wait_s)
-        said = await ask(network, address, "checksum", query, m.ChecksumReply, wait_s + SERVER_S)
+        answer = await ask(network, address, "checksum", query, m.ChecksumReply, wait_s + SERVER_S)
         until = {AlreadyInProgress.__name__: deadline, Unavailable.__name__: applied_by}
-        if not isinstance(said, Unanswered) or _now() >= until.get(said.kind, 0.0):
-            return said
+        if not isinstance(answer, Unanswered) or _now() >= until.get(answer.kind, 0.0):
+            return answer
 
 
 async def _start(

@@ -58,7 +58,7 @@ from ebla.health.verdicts import (
 from ebla.wording import count, short
 
 if TYPE_CHECKING:
-    from ebla.actors.messages import ReplicaReport, ServerState, TableInfo, TabletLocation
+    from ebla.actors.messages import ReplicaReport, ServerState, ServerStatus, TableInfo, TabletLocation
 
 STARTING = (BOOTSTRAPPING, COPYING)
 VOTER, PRE_VOTER, NON_VOTER = "voter", "pre-voter", "non-voter"
@@ -87,7 +87,8 @@ def may_pass(health: ClusterHealth) -> bool:
 def judge(survey: Survey, digests: dict[str, Digests] | None = None) -> ClusterHealth:
     """The verdict on everything; with `digests` (by tablet) also on whether replicas have the same rows."""
     masters, journals = judge_masters(survey), judge_journals(survey)
-    servers = tuple(_server(address, survey) for address in _addresses(survey))
+    addresses = {*survey.slots, *(server.address for server in survey.servers), *survey.states}
+    servers = tuple(_server(address, survey) for address in sorted(addresses))
     tablets: list[TabletHealth] = []
     tables: list[TableHealth] = []
     for info in sorted(survey.tables, key=lambda table: table.name):
@@ -125,59 +126,57 @@ def _reasons(servers: tuple[ServerHealth, ...], tables: list[TableHealth]) -> tu
 # -- roles ---------------------------------------------------------------------------------------------------
 
 
-def _addresses(survey: Survey) -> list[str]:
-    found = dict.fromkeys([*survey.slots, *(server.address for server in survey.servers), *survey.states])
-    return sorted(found)
-
-
 def _server(address: str, survey: Survey) -> ServerHealth:
     """Judge a server by its own state and by its heartbeats to the master."""
-    heard = next((server for server in survey.servers if server.address == address), None)
-    said = survey.states.get(address) or Unanswered("NotAsked", "it was not asked")
-    age_s = None if heard is None else heard.heartbeat_age_s
-    if isinstance(said, Unanswered):
-        stopped = heard is not None and heard.drained
-        return ServerHealth(
+    listed = next((server for server in survey.servers if server.address == address), None)
+    state = survey.states.get(address) or Unanswered("NotAsked", "it was not asked")
+    if isinstance(state, Unanswered):
+        health = ServerHealth(address, UNREACHABLE, None, None, 0, 0, 0, error=state.message)
+        if listed is not None:
+            health = msgspec.structs.replace(
+                health,
+                uuid=listed.uuid or None,
+                host=listed.host,
+                replicas=listed.replicas,
+                free_bytes=free_bytes(listed.disks),
+            )
+            if listed.drained:
+                health = msgspec.structs.replace(
+                    health, status=STOPPED, replicas=0, error="stopped after draining"
+                )
+    else:
+        status, error = _condition(state, listed, survey)
+        health = ServerHealth(
             address=address,
-            status=STOPPED if stopped else UNREACHABLE,
-            uuid=None if heard is None else heard.uuid or None,
-            host=None if heard is None else heard.host,
-            replicas=0 if heard is None or stopped else heard.replicas,
-            leaders=0,
-            failed=0,
-            heartbeat_age_s=age_s,
-            error="stopped after draining" if stopped else said.message,
-            draining=heard is not None and heard.draining,
-            maintained=heard is not None and heard.maintained,
-            free_bytes=None if heard is None else free_bytes(heard.disks),
+            status=status,
+            uuid=state.instance.uuid,
+            host=state.host,
+            replicas=sum(replica.state != "deleted" for replica in state.replicas),
+            leaders=sum(r.role == "leader" and r.state == "running" for r in state.replicas),
+            failed=sum(replica.state == "failed" for replica in state.replicas),
+            error=error,
+            set_aside=state.set_aside,
+            free_bytes=free_bytes(state.disks),
+            low=low_disks(state),
         )
-    status, error = HEALTHY, None
-    if heard is not None and heard.uuid not in ("", said.instance.uuid):
-        status = WRONG_SERVER
-        error = f"server {short(said.instance.uuid)} answers there, the master knows {short(heard.uuid)}"
-    elif survey.active is not None and (heard is None or not heard.alive):
-        status, error = SILENT, "it answers, but the master receives no heartbeat from it"
-    elif said.lost_disks:
-        lost = ", ".join(f"{path} ({why})" for path, why in said.lost_disks.items())
-        status, error = DISK_LOST, f"lost {lost}; replace the disk, or take the directory out of data_dirs"
-    elif full := full_disks(said):
-        status, error = DISK_FULL, full
-    return ServerHealth(
-        address=address,
-        status=status,
-        uuid=said.instance.uuid,
-        host=said.host,
-        replicas=sum(replica.state != "deleted" for replica in said.replicas),
-        leaders=sum(replica.role == "leader" and replica.state == "running" for replica in said.replicas),
-        failed=sum(replica.state == "failed" for replica in said.replicas),
-        heartbeat_age_s=age_s,
-        error=error,
-        draining=heard is not None and heard.draining,
-        maintained=heard is not None and heard.maintained,
-        set_aside=said.set_aside,
-        free_bytes=free_bytes(said.disks),
-        low=low_disks(said),
-    )
+    if listed is None:
+        return health
+    age_s, draining, maintained = listed.heartbeat_age_s, listed.draining, listed.maintained
+    return msgspec.structs.replace(health, heartbeat_age_s=age_s, draining=draining, maintained=maintained)
+
+
+def _condition(state: ServerState, listed: ServerStatus | None, survey: Survey) -> tuple[str, str | None]:
+    """The status of a server that answers, and the reason if it is not healthy."""
+    uuid = state.instance.uuid
+    if listed is not None and listed.uuid not in ("", uuid):
+        return WRONG_SERVER, f"server {short(uuid)} answers there, the master knows {short(listed.uuid)}"
+    if survey.active is not None and (listed is None or not listed.alive):
+        return SILENT, "it answers, but the master receives no heartbeat from it"
+    if state.lost_disks:
+        lost = ", ".join(f"{path} ({why})" for path, why in state.lost_disks.items())
+        return DISK_LOST, f"lost {lost}; replace the disk, or take the directory out of data_dirs"
+    full = full_disks(state)
+    return (DISK_FULL, full) if full else (HEALTHY, None)
 
 
 def _table(info: TableInfo, tablets: list[TabletHealth]) -> TableHealth:
@@ -253,16 +252,16 @@ def _has_room(location: TabletLocation, survey: Survey) -> bool:
 
 
 def _report(
-    tablet: str, uuid: str, said: ServerState | Unanswered | None
+    tablet: str, uuid: str, state: ServerState | Unanswered | None
 ) -> tuple[str, str | None, ReplicaReport | None]:
     """The replica's own status, the reason, and its report if there is one."""
-    if said is None:
+    if state is None:
         return UNREACHABLE, "its server was not asked", None
-    if isinstance(said, Unanswered):
-        return UNREACHABLE, said.message, None
-    if said.instance.uuid != uuid:
-        return WRONG_SERVER, f"server {short(said.instance.uuid)} answers at this address", None
-    view = next((replica for replica in said.replicas if replica.tablet == tablet), None)
+    if isinstance(state, Unanswered):
+        return UNREACHABLE, state.message, None
+    if state.instance.uuid != uuid:
+        return WRONG_SERVER, f"server {short(state.instance.uuid)} answers at this address", None
+    view = next((replica for replica in state.replicas if replica.tablet == tablet), None)
     if view is None:
         return MISSING, "its server does not have it", None
     if view.state == "deleted":

@@ -55,7 +55,7 @@ def report_of(seen: Survey, slots: Mapping[str, str | None]) -> JournalReport:
 
 
 def document(report: JournalReport) -> dict[str, Any]:
-    """The report for `--json`. The writer's report of a node stands with the node only. Digests are hexadecimal, since many
+    """The report for `--json`. The writer's report of a node is with the node only. Digests are hexadecimal, since many
     readers of JSON have no integers of 64 bits."""
     document: dict[str, Any] = msgspec.to_builtins(report)
     if document["writer"] is not None:

@@ -11,7 +11,7 @@ POLL_S = 1.0
 
 
 def _not_shown(text: str, done: float, total: float | None) -> None:
-    """For work that nobody watches."""
+    """Shows nothing."""
 
 
 class Progress:

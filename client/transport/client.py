@@ -96,8 +96,8 @@ class DeploymentClient:
             wanted = TableName(table.name, table.info.table)
             table.update(await self._ask("get_table", wanted, TableInfo, MASTER_ATTEMPT_S))
         except EblaError as error:
-            gone = isinstance(error, NotFound) and not isinstance(error, TableDropped)
-            done.set_exception(table.dropped() if gone else error)
+            deleted = isinstance(error, NotFound) and not isinstance(error, TableDropped)
+            done.set_exception(table.dropped() if deleted else error)
             done.exception()  # the callers may have been cancelled
         else:
             done.set_result(None)

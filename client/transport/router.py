@@ -22,8 +22,8 @@ from ebla.storage.errors import EblaError
 from ebla.transport.batches import Ids, expire_op
 from ebla.transport.lanes import Server
 from ebla.transport.routes import (
-    BESIDE,
-    FIRST,
+    BEFORE,
+    DURING,
     KINDS,
     READ,
     WRITE,
@@ -169,7 +169,7 @@ class Router:
     def _start_move(self, route: Route, address: str, error: EblaError) -> None:
         route.failures += 1
         move = react(route, address, error, self.suspect, self.world.random)
-        if move.delay_s > 0 or move.master == FIRST:
+        if move.delay_s > 0 or move.master == BEFORE:
             self._detach(route)
             route.moved = asyncio.get_running_loop().create_future()
             self._moving[route] = None
@@ -180,11 +180,11 @@ class Router:
     async def _move(self, route: Route, refused: str, move: Move) -> None:
         """Wait, ask the master if the move says so, then continue with the target, or with the leader that the master names."""
         target = move.target
-        if move.master == BESIDE:
-            self.world.spawn(self._ask_beside(route), f"locate {route.tablet}")
+        if move.master == DURING:
+            self.world.spawn(self._refresh_during(route), f"locate {route.tablet}")
         await self.world.clock.sleep(move.delay_s)
         fatal: EblaError | None = None
-        if move.master == FIRST:
+        if move.master == BEFORE:
             try:
                 await self._refresh(route.table)
                 target = route.target if route.target != refused else target
@@ -211,7 +211,7 @@ class Router:
         if route.busy(kind):
             self._ready(route, kind)
 
-    async def _ask_beside(self, route: Route) -> None:
+    async def _refresh_during(self, route: Route) -> None:
         try:
             await self._refresh(route.table)
         except NotFound as error:

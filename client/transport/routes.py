@@ -38,7 +38,7 @@ READ, WRITE, BULK = 0, 1, 2
 KINDS = (READ, WRITE, BULK)
 
 # Whether a move asks the master: never, during the next attempt, or before it.
-NOBODY, BESIDE, FIRST = "nobody", "beside", "first"
+NEVER, DURING, BEFORE = "never", "during", "before"
 
 
 class Move(NamedTuple):
@@ -46,7 +46,7 @@ class Move(NamedTuple):
 
     target: str
     delay_s: float
-    master: str = NOBODY
+    master: str = NEVER
 
 
 class Route:
@@ -61,7 +61,7 @@ class Route:
         self.replicas: list[str] = []
         self.target = ""
         self.failures = 0
-        self.last = "nobody yet"
+        self.last = "none yet"
         self.moved: asyncio.Future[EblaError | None] | None = None  # set while it moves to another target
         self.paused: dict[int, None] = {}  # kinds of work that a server has throttled
         self.queues: tuple[deque[Unit], ...] = (deque(), deque(), deque())
@@ -204,15 +204,15 @@ def react(
     pause_s = backoff_s(route.failures, random)
     following = route.next_to(address, suspect)
     if isinstance(error, (TabletNotFound, WrongServer)):
-        return Move(following, pause_s, FIRST)
+        return Move(following, pause_s, BEFORE)
     if isinstance(error, SchemaMismatch):  # client or server has an old schema, and will get the new one
-        return Move(address, pause_s, FIRST)
+        return Move(address, pause_s, BEFORE)
     if isinstance(error, NotLeader) and error.leader not in (None, address) and not suspect(error.leader):
         return Move(error.leader, 0.0 if route.failures <= HOPS_MAX else pause_s)
     if isinstance(error, NetworkError) and route.failures == 1 and following != address:
         return Move(following, 0.0)
     round_done = route.failures % max(1, len(route.replicas)) == 0
-    return Move(following, pause_s, BESIDE if round_done else NOBODY)
+    return Move(following, pause_s, DURING if round_done else NEVER)
 
 
 class Unit(Protocol):

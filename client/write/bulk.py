@@ -80,27 +80,22 @@ class Encoded:
     ends: Array
 
 
+@dataclass(eq=False)
 class BulkWrite:
     """One call, in the four steps above."""
 
-    def __init__(
-        self,
-        client: DeploymentClient,
-        table: TableRoutes,
-        kind: int,
-        codec: RowCodec,
-        columns: tuple[str, ...],
-        write_id: WriteId | None,
-        deadline_s: float,
-    ) -> None:
-        self.client = client
-        self.table = table
-        self.partitioner = table.partitioner  # of the codec's schema, even if the table is altered meanwhile
-        self.kind = kind
-        self.codec = codec
-        self.columns = columns
-        self.write_id = write_id
-        self.deadline_s = deadline_s
+    client: DeploymentClient
+    table: TableRoutes
+    kind: int
+    codec: RowCodec
+    columns: tuple[str, ...]
+    write_id: WriteId | None
+    deadline_s: float
+
+    def __post_init__(self) -> None:
+        self.partitioner = (
+            self.table.partitioner
+        )  # of the codec's schema, even if the table is altered meanwhile
         self.applied = 0
         self.rejected: list[int] = []
         self.error: EblaError | None = None

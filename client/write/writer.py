@@ -66,7 +66,7 @@ class Writer:
         if write_id is not None and write_id.sequence + (count or 0) > INT_MAX:
             raise InvalidArgument(
                 f"the rows of this call are numbered from {write_id.sequence} on, and {count} of them go beyond {INT_MAX}; "
-                "begin anew with another client"
+                "begin again with another client"
             )
         names = inputs.names(rows)
         codec = self.table.codec

@@ -153,9 +153,7 @@ class _Translator:
         """The column, the other side, and whether the column is on the right."""
         first, second = self._names_column(left), self._names_column(right)
         if first and second:
-            raise self._refusal(
-                right, "two columns cannot be compared with each other; text stands in quotes"
-            )
+            raise self._refusal(right, "two columns cannot be compared with each other; write text in quotes")
         if first:
             return self._column(left), right, False
         if second:
