@@ -13,8 +13,7 @@ The rows of one tablet are of one moment. If its files are lost after rows were 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,13 +21,12 @@ import pyarrow as pa
 from ebla import aio
 from ebla.actors import messages as m
 from ebla.arguments import check_deadline
-from ebla.read.scan_run import Block, Outdated, ScanPlan, ScanRun
+from ebla.read.scan_run import Outdated
 from ebla.storage.errors import EblaError, StorageError
 from ebla.storage.predicates import expressions
 from ebla.storage.tablets import local_reader
 from ebla.table import Scan, Table
-from ebla.transport.client import DeploymentClient
-from ebla.transport.routes import TableRoutes
+from ebla.transport.routes import Route
 
 SNAPSHOT_S = 10.0  # for the replica here to catch up and flush
 FIND_MAX = 8  # tablets located at the same time: one answer takes as long as reading several thousand rows
@@ -132,18 +130,10 @@ async def _find_all(reads: Sequence[TabletRead]) -> list[m.LocalSnapshot | None]
 class TabletScan(aio.Scan):
     """A scan of one tablet, and its snapshot on this host."""
 
-    def __init__(
-        self,
-        client: DeploymentClient,
-        routes: TableRoutes,
-        columns: Sequence[str] | None,
-        where: expressions.Expression | None,
-        limit: int | None,
-        deadline_s: float,
-        bucket: int,
-    ) -> None:
-        super().__init__(client, routes, columns, where, limit, deadline_s)
-        self._route = routes.routes[bucket]
+    @property
+    def _route(self) -> Route:
+        assert self._tablets is not None
+        return self._tablets[0]
 
     async def find(self, slots_here: SlotsHere) -> m.LocalSnapshot | None:
         """A snapshot on this host's disk that is as fresh as the leader; None if there is none."""
@@ -200,10 +190,3 @@ class TabletScan(aio.Scan):
                 batch = batch.filter(expressions.mask(plan.predicate, batch))
             if batch.num_rows:
                 yield batch.select(list(plan.columns))
-
-    async def _start(self, plan: ScanPlan, hold: bool) -> AsyncGenerator[Block, None]:
-        await self._client.running(self._routes, self._deadline_s)
-        run = self._run = ScanRun(self._client, self._routes, plan, self._deadline_s, hold, [self._route])
-        async with aclosing(run.blocks()) as blocks:
-            async for block in blocks:
-                yield block

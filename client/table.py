@@ -11,8 +11,9 @@ there, once per process.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
-from typing import Any, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import pyarrow as pa
 
@@ -24,7 +25,6 @@ from ebla.coordination.blocking import Coordination, Session
 from ebla.coordination.changes import SESSION_S
 from ebla.link import Link
 from ebla.options import WAIT_S, Written
-from ebla.partitions import PartitionBy
 from ebla.storage.predicates import expressions
 from ebla.storage.rows import python_values
 from ebla.transport.batches import Ids
@@ -36,6 +36,21 @@ from ebla.write.alter import Changes
 from ebla.write.writer import send_again
 
 T = TypeVar("T")
+P = ParamSpec("P")
+
+
+def _opening(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, aio.Table]],
+) -> Callable[Concatenate[Any, P], Table]:
+    """As `blocking`, for methods of a database that return a table."""
+    run = blocking(method)
+
+    @functools.wraps(method)
+    def call(self: Any, /, *arguments: P.args, **named: P.kwargs) -> Table:
+        made = run(self, *arguments, **named)
+        return Table(self, made.name, made)
+
+    return call
 
 
 class Database:
@@ -71,43 +86,13 @@ class Database:
     def name(self) -> str:
         return self._reconnect[0]
 
-    def create_table(
-        self,
-        name: str,
-        *,
-        schema: pa.Schema,
-        primary_key: Sequence[str],
-        partition_by: PartitionBy | None = None,
-        replicas: int = 3,
-        replication: str = "raft",
-        properties: Mapping[str, str] | None = None,
-        wait_s: float = WAIT_S,
-    ) -> Table:
-        made = self._run(
-            self._awaited.create_table(
-                name,
-                schema=schema,
-                primary_key=primary_key,
-                partition_by=partition_by,
-                replicas=replicas,
-                replication=replication,
-                properties=properties,
-                wait_s=wait_s,
-            )
-        )
-        return Table(self, name, made)
-
-    def table(self, name: str, *, deadline_s: float | None = None) -> Table:
-        return Table(self, name, self._run(self._awaited.table(name, deadline_s=deadline_s)))
-
+    create_table = _opening(aio.Database.create_table)
+    table = _opening(aio.Database.table)
+    recall_table = _opening(aio.Database.recall_table)
     tables = blocking(aio.Database.tables)
     drop_table = blocking(aio.Database.drop_table)
     servers = blocking(aio.Database.servers)
     status = blocking(aio.Database.status)
-
-    def recall_table(self, table: str, name: str | None = None, *, deadline_s: float | None = None) -> Table:
-        made = self._run(self._awaited.recall_table(table, name, deadline_s=deadline_s))
-        return Table(self, made.name, made)
 
     @property
     def coordination(self) -> Coordination:

@@ -69,10 +69,7 @@ def document(report: JournalReport) -> dict[str, Any]:
 def _segment(segment: SegmentStatus) -> dict[str, Any]:
     state = segment.state
     return {
-        "start": state.start,
-        "end": state.end,
-        "finalized": state.finalized,
-        "epoch": state.epoch,
+        **msgspec.structs.asdict(state),
         "before": f"{state.before:016x}",
         "digest": f"{state.digest:016x}",
         "bytes": segment.bytes,

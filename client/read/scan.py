@@ -30,13 +30,16 @@ class Scan:
         where: expressions.Expression | None,
         limit: int | None,
         deadline_s: float,
+        bucket: int | None = None,
     ) -> None:
+        """`bucket`: read one tablet only."""
         self._client = client
         self._routes = routes
         self._columns = None if columns is None else check_names("columns", columns)
         self._where = where
         self._limit = None if limit is None else check_int("limit", limit, 0)
         self._deadline_s = deadline_s
+        self._tablets = None if bucket is None else [routes.routes[bucket]]
         self._plan = self._planned()
         self._run: ScanRun | None = None
 
@@ -120,7 +123,8 @@ class Scan:
 
     async def _start(self, plan: ScanPlan, hold: bool) -> AsyncGenerator[Block, None]:
         await self._client.running(self._routes, self._deadline_s)
-        run = self._run = ScanRun(self._client, self._routes, plan, self._deadline_s, hold)
+        run = ScanRun(self._client, self._routes, plan, self._deadline_s, hold, self._tablets)
+        self._run = run
         async with aclosing(run.blocks()) as blocks:
             async for block in blocks:
                 yield block
