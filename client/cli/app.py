@@ -49,7 +49,7 @@ def root(
 
 def _add(to: typer.Typer, **commands: Callable[..., None]) -> None:
     for name, function in commands.items():
-        command(to, name.replace("_", "-"))(function)
+        command(to, name.replace("_", "-"), function)
 
 
 def _group(name: str, help: str, to: typer.Typer = app, **commands: Callable[..., None]) -> typer.Typer:
@@ -107,12 +107,27 @@ _group(
     restore_to=quarantine.restore_to,
     purge=quarantine.purge,
 )
-master = _group("master", "Masters: which one is active, and making another one active.")
-masters.register(master)
-journal = _group("journal", "The journal that keeps the masters' catalog.")
-journals.register(journal)
-coordination = _group("coord", "Coordination: the nodes and sessions with which processes agree.")
-coord.register(coordination)
+_group(
+    "master",
+    "Masters: which one is active, and making another one active.",
+    list=masters.list_masters,
+    failover=masters.failover,
+)
+_group(
+    "journal",
+    "The journal that keeps the masters' catalog.",
+    status=journals.status,
+    rejoin=journals.rejoin,
+)
+_group(
+    "coord",
+    "Coordination: the nodes and sessions with which processes agree.",
+    ls=coord.ls,
+    get=coord.get,
+    set=coord.put,
+    rm=coord.rm,
+    sessions=coord.sessions,
+)
 _group(
     "chaos",
     "Chaos: whole deployments under faults, in simulation and on real Ray.",

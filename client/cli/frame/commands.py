@@ -106,9 +106,9 @@ class Command(TyperCommand):
         return _plain_flags(super().get_params(ctx))
 
 
-def command(app: typer.Typer, name: str) -> Callable[[Callable[..., None]], object]:
+def command(app: typer.Typer, name: str, function: Callable[..., None]) -> None:
     """Register `function(ui, ...)` as a command with the common options."""
-    return lambda function: app.command(name, cls=Command, help=_help(function))(_framed(function))
+    app.command(name, cls=Command, help=_help(function))(_framed(function))
 
 
 def alone(app: typer.Typer, function: Callable[..., None]) -> None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from ebla.cli.frame.commands import command
 from ebla.cli.frame.connection import within
 from ebla.cli.frame.render import facts, listing
 from ebla.cli.frame.ui import Ui
@@ -68,7 +67,7 @@ def rejoin(
 async def let_rejoin(cluster: Cluster, node: str) -> Rejoined:
     from ebla.actors.journal.messages import Done, RejoinRequest
     from ebla.health.masters import journal_id
-    from ebla.health.verdicts import Unanswered
+    from ebla.health.verdicts import answered
 
     node = f"{JOURNAL_NODE}{node}" if node.isdigit() else node
     seen = await cluster.survey(tables=())
@@ -76,9 +75,9 @@ async def let_rejoin(cluster: Cluster, node: str) -> Rejoined:
         raise Refused(
             f"there is no journal node {node!r}", hint=f"the nodes are {', '.join(seen.journals) or 'none'}"
         )
-    others = {a: s for a, s in seen.journals.items() if a != node and not isinstance(s, Unanswered)}
+    others = {address: status for address, status in answered(seen.journals).items() if address != node}
     id = journal_id(seen)
-    known = [s for said in others.values() for s in said.journals if id in ("", s.journal.id)]
+    known = [s for status in others.values() for s in status.journals if id in ("", s.journal.id)]
     if not known:
         raise Refused(
             f"no other journal node answers, to restore the state of {node}", hint="start the others first"
@@ -86,8 +85,3 @@ async def let_rejoin(cluster: Cluster, node: str) -> Rejoined:
     request = RejoinRequest(known[0].journal, known[0].nodes)
     await cluster.call(node, "rejoin", request, Done, REJOIN_S)
     return Rejoined(node, tuple(others))
-
-
-def register(app: typer.Typer) -> None:
-    command(app, "status")(status)
-    command(app, "rejoin")(rejoin)
