@@ -22,6 +22,7 @@ from ebla.cli.frame.problems import (
     TERMINATED,
     USAGE,
     document,
+    error_document,
     exit_status,
     next_step,
 )
@@ -68,12 +69,17 @@ Verbose = Annotated[
     ),
 ]
 
-_COMMON = (
-    ("common_address", Address, None),
-    ("common_name", Name, None),
-    ("common_json", Json, False),
-    ("common_verbose", Verbose, 0),
-)
+_COMMON = [
+    inspect.Parameter(
+        f"common_{name}", inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default
+    )
+    for name, annotation, default in (
+        ("address", Address, None),
+        ("name", Name, None),
+        ("json", Json, False),
+        ("verbose", Verbose, 0),
+    )
+]
 
 
 def group(help: str, alone: bool = False) -> typer.Typer:
@@ -121,7 +127,7 @@ def _framed(function: Callable[..., None]) -> Callable[..., None]:
     assert ui.name == "ui", function
 
     def run(ctx: typer.Context, **given: Any) -> None:
-        own = Common(*(given.pop(name) for name, _, _ in _COMMON))
+        own = Common(*(given.pop(each.name) for each in _COMMON))
         common = own.over(ctx.find_object(Common) or Common())
         if ctx.invoked_subcommand is not None:
             ctx.obj = common
@@ -131,7 +137,11 @@ def _framed(function: Callable[..., None]) -> Callable[..., None]:
     run.__name__, run.__doc__, run.__module__ = function.__name__, function.__doc__, function.__module__
     run.__annotations__ = {}
     run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [_parameter("ctx", typer.Context), *(p.replace(kind=p.KEYWORD_ONLY) for p in parameters), *_common()]
+        [
+            inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context),
+            *(p.replace(kind=p.KEYWORD_ONLY) for p in parameters),
+            *_COMMON,
+        ]
     )
     return run
 
@@ -139,17 +149,6 @@ def _framed(function: Callable[..., None]) -> Callable[..., None]:
 def _help(function: Callable[..., None]) -> str:
     """The docstring with each paragraph on one line: the terminal wraps the help."""
     return "\n\n".join(" ".join(part.split()) for part in (function.__doc__ or "").split("\n\n"))
-
-
-def _common() -> list[inspect.Parameter]:
-    return [
-        _parameter(name, annotation).replace(kind=inspect.Parameter.KEYWORD_ONLY, default=default)
-        for name, annotation, default in _COMMON
-    ]
-
-
-def _parameter(name: str, annotation: Any) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=annotation)
 
 
 class RootGroup(Group):
@@ -197,13 +196,13 @@ def _report_usage(error: Exception, as_json: bool) -> int:
     message = getattr(error, "format_message", None)
     if message is None or not hasattr(error, "exit_code"):
         if as_json:
-            write_json(_plain("Internal", f"a defect in ebla: {error!r}", FAILED))
+            write_json(error_document("Internal", f"a defect in ebla: {error!r}", FAILED))
         raise error
     if type(error).__name__ == "NoArgsIsHelpError":
         print(error.format_message(), file=sys.stderr)  # type: ignore[attr-defined]
         return USAGE
     if as_json:
-        write_json(_plain("Usage", message(), USAGE))
+        write_json(error_document("Usage", message(), USAGE))
         return USAGE
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "ebla"
@@ -213,19 +212,6 @@ def _report_usage(error: Exception, as_json: bool) -> int:
 
 def _report_interrupted(as_json: bool, status: int) -> None:
     if as_json:
-        write_json(_plain("Interrupted", "interrupted", status))
+        write_json(error_document("Interrupted", "interrupted", status))
     else:
         print("\nebla: interrupted", file=sys.stderr)
-
-
-def _plain(kind: str, message: str, status: int) -> dict[str, Any]:
-    return {
-        "error": {
-            "kind": kind,
-            "message": message,
-            "hint": None,
-            "possibly_applied": False,
-            "exit_status": status,
-            "fields": {},
-        }
-    }

@@ -50,13 +50,25 @@ def next_step(error: EblaError) -> str | None:
 def document(error: EblaError) -> dict[str, Any]:
     """The error as `--json` prints it."""
     fields = {name: value for name, value in error.values().items() if value is not None and name != "hint"}
+    kind, status, applied = type(error).__name__, exit_status(error), error.possibly_applied
+    return error_document(kind, error.message, status, next_step(error), applied, fields)
+
+
+def error_document(
+    kind: str,
+    message: str,
+    status: int,
+    hint: str | None = None,
+    possibly_applied: bool = False,
+    fields: dict[str, Any] | None = None,
+) -> dict[str, Any]:
     return {
         "error": {
-            "kind": type(error).__name__,
-            "message": error.message,
-            "hint": next_step(error),
-            "possibly_applied": error.possibly_applied,
-            "exit_status": exit_status(error),
-            "fields": fields,
+            "kind": kind,
+            "message": message,
+            "hint": hint,
+            "possibly_applied": possibly_applied,
+            "exit_status": status,
+            "fields": fields or {},
         }
     }
