@@ -14,28 +14,36 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ebla import aio, errors
-    from ebla.connection import connect, local
-    from ebla.coordination.awaited import Check, Create, Delete, Set
-    from ebla.errors import (
-        AlreadyPresent,
-        ConnectionClosed,
-        EblaError,
-        InvalidArgument,
-        NotFound,
-        RequestReused,
-        ScanInterrupted,
-        SessionExpired,
-        StaleRequest,
-        Throttled,
-        TimedOut,
-        Unavailable,
-        VersionMismatch,
-    )
-    from ebla.options import WriteId, Written
-    from ebla.partitions import PartitionBy, hash, range
-    from ebla.storage.predicates.expressions import col
-    from ebla.table import Database, Scan, Table
+    from ebla import aio as aio
+    from ebla import errors as errors
+    from ebla.connection import connect as connect
+    from ebla.connection import local as local
+    from ebla.coordination.awaited import Check as Check
+    from ebla.coordination.awaited import Create as Create
+    from ebla.coordination.awaited import Delete as Delete
+    from ebla.coordination.awaited import Set as Set
+    from ebla.errors import AlreadyPresent as AlreadyPresent
+    from ebla.errors import ConnectionClosed as ConnectionClosed
+    from ebla.errors import EblaError as EblaError
+    from ebla.errors import InvalidArgument as InvalidArgument
+    from ebla.errors import NotFound as NotFound
+    from ebla.errors import RequestReused as RequestReused
+    from ebla.errors import ScanInterrupted as ScanInterrupted
+    from ebla.errors import SessionExpired as SessionExpired
+    from ebla.errors import StaleRequest as StaleRequest
+    from ebla.errors import Throttled as Throttled
+    from ebla.errors import TimedOut as TimedOut
+    from ebla.errors import Unavailable as Unavailable
+    from ebla.errors import VersionMismatch as VersionMismatch
+    from ebla.options import WriteId as WriteId
+    from ebla.options import Written as Written
+    from ebla.partitions import PartitionBy as PartitionBy
+    from ebla.partitions import hash as hash
+    from ebla.partitions import range as range
+    from ebla.storage.predicates.expressions import col as col
+    from ebla.table import Database as Database
+    from ebla.table import Scan as Scan
+    from ebla.table import Table as Table
 
 _HOMES = {
     "coordination.awaited": ("Check", "Create", "Delete", "Set"),

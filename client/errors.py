@@ -24,49 +24,48 @@ a user sees them only as the reason of one of these, or in a role's log.
 
 from __future__ import annotations
 
-from ebla.actors.coordination.errors import LimitReached, NotEmpty, SessionExpired, VersionMismatch
-from ebla.actors.errors import (
-    AlreadyInProgress,
-    AlreadyPresent,
-    ConfigurationMoved,
-    IllegalState,
-    Internal,
-    NetworkError,
-    NoSession,
-    NotActive,
-    NotDelivered,
-    NotFound,
-    NotLeader,
-    NotRunning,
-    OldTerm,
-    OutcomeUnknown,
-    ReplicaFailed,
-    RequestReused,
-    SchemaMismatch,
-    StaleRequest,
-    TableDropped,
-    TabletNotFound,
-    TabletRemoved,
-    Throttled,
-    TimedOut,
-    Unavailable,
-    WrongServer,
-)
-from ebla.storage.errors import (
-    Corruption,
-    Damaged,
-    DataDiskFailed,
-    DirectoryLocked,
-    DiskFailed,
-    DiskFull,
-    EblaError,
-    Forgotten,
-    InvalidArgument,
-    OldCopy,
-    OverLimit,
-    SnapshotExpired,
-    StorageError,
-)
+from ebla.actors.coordination.errors import LimitReached as LimitReached
+from ebla.actors.coordination.errors import NotEmpty as NotEmpty
+from ebla.actors.coordination.errors import SessionExpired as SessionExpired
+from ebla.actors.coordination.errors import VersionMismatch as VersionMismatch
+from ebla.actors.errors import AlreadyInProgress as AlreadyInProgress
+from ebla.actors.errors import AlreadyPresent as AlreadyPresent
+from ebla.actors.errors import ConfigurationMoved as ConfigurationMoved
+from ebla.actors.errors import IllegalState as IllegalState
+from ebla.actors.errors import Internal as Internal
+from ebla.actors.errors import NetworkError as NetworkError
+from ebla.actors.errors import NoSession as NoSession
+from ebla.actors.errors import NotActive as NotActive
+from ebla.actors.errors import NotDelivered as NotDelivered
+from ebla.actors.errors import NotFound as NotFound
+from ebla.actors.errors import NotLeader as NotLeader
+from ebla.actors.errors import NotRunning as NotRunning
+from ebla.actors.errors import OldTerm as OldTerm
+from ebla.actors.errors import OutcomeUnknown as OutcomeUnknown
+from ebla.actors.errors import ReplicaFailed as ReplicaFailed
+from ebla.actors.errors import RequestReused as RequestReused
+from ebla.actors.errors import SchemaMismatch as SchemaMismatch
+from ebla.actors.errors import StaleRequest as StaleRequest
+from ebla.actors.errors import TableDropped as TableDropped
+from ebla.actors.errors import TabletNotFound as TabletNotFound
+from ebla.actors.errors import TabletRemoved as TabletRemoved
+from ebla.actors.errors import Throttled as Throttled
+from ebla.actors.errors import TimedOut as TimedOut
+from ebla.actors.errors import Unavailable as Unavailable
+from ebla.actors.errors import WrongServer as WrongServer
+from ebla.storage.errors import Corruption as Corruption
+from ebla.storage.errors import Damaged as Damaged
+from ebla.storage.errors import DataDiskFailed as DataDiskFailed
+from ebla.storage.errors import DirectoryLocked as DirectoryLocked
+from ebla.storage.errors import DiskFailed as DiskFailed
+from ebla.storage.errors import DiskFull as DiskFull
+from ebla.storage.errors import EblaError as EblaError
+from ebla.storage.errors import Forgotten as Forgotten
+from ebla.storage.errors import InvalidArgument as InvalidArgument
+from ebla.storage.errors import OldCopy as OldCopy
+from ebla.storage.errors import OverLimit as OverLimit
+from ebla.storage.errors import SnapshotExpired as SnapshotExpired
+from ebla.storage.errors import StorageError as StorageError
 
 
 class ConnectionClosed(EblaError):
