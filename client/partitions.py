@@ -1,4 +1,4 @@
-"""How a user divides a new table into tablets.
+"""The partitioning of a new table into tablets.
 
 ebla.hash("carrier", "flight", buckets=8)                     spreads rows evenly
 ebla.range("time_hour", splits=[january, july])               keeps neighbouring keys together

@@ -245,7 +245,7 @@ class Alteration(Changes):
 
 
 class Scan:
-    """What to read; each result runs the scan again."""
+    """Columns and rows to read; each result runs the scan again."""
 
     def __init__(self, database: Database, awaited: aio.Scan) -> None:
         self._database = database

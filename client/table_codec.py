@@ -1,4 +1,4 @@
-"""How a client encodes and decodes a table's rows, for one version of its schema.
+"""Encodes and decodes a table's rows, for one version of its schema.
 
 A table may be altered while it is used. One operation uses one codec from its beginning to its end; the next operation uses
 the codec that is current then.

@@ -1,4 +1,4 @@
-"""From Spark into a table: every row of a DataFrame, written by the executors, exactly once.
+"""Feeds a table from Spark: the executors write every row of a DataFrame exactly once.
 
     report = feed(session, "flights", table)                    a named data set
     report = feed(session, session.read.parquet(path), table)   any DataFrame

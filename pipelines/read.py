@@ -131,7 +131,7 @@ def _one_partition_each(spark: SparkSession, table: Table, buckets: Sequence[int
 
 
 def preferred_hosts(spark: SparkSession, table: Table, buckets: Sequence[int]) -> list[str]:
-    """For each tablet a host that has a replica, and an executor if possible; hosts are chosen evenly."""
+    """A host for each tablet: with a replica, with an executor if possible, chosen evenly."""
     host_of = {slot: host for host, slots in address_slots().items() for slot in slots}
     locations = {location.bucket: location for location in table.info().tablets}
     running = hosts_of_executors(spark)

@@ -15,7 +15,7 @@ LOW_BYTES = 256 << 20
 
 
 def full_disks(state: ServerState) -> str | None:
-    """Why writes are refused, and the remedy; None if they are not refused."""
+    """The reason why writes are refused, and the remedy; None if they are not refused."""
     full = [disk for disk in state.disks if disk.path in state.full_disks]
     return f"writes are refused: {_left(full)}; free space there" if full else None
 

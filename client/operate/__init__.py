@@ -1,4 +1,4 @@
-"""What an operator does with a deployment, without a terminal: the command line and the simulated operators use it.
+"""An operator's work on a deployment, without a terminal. The command line and the simulated operators use it.
 
 cluster.py       one connection: survey, find a table or a tablet, repeat a request until it is answered
 waiting.py       progress, and waiting until something is done

@@ -107,7 +107,7 @@ def _key(job: CopyJob) -> tuple[str, str, int]:
 
 
 async def _end(cluster: Cluster, job: CopyJob) -> Ended:
-    """How the copy ended, by the replica that its target has now."""
+    """The outcome of the copy, by the replica that its target has now."""
     state = await cluster.ask(job.target, "status", Empty(), ServerState, SERVER_S)
     if isinstance(state, Unanswered):
         return Ended(job, "ended", state.message)

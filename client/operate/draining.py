@@ -80,7 +80,7 @@ async def replicas_set_aside(cluster: Cluster, reply: DrainReply, progress: Prog
 
 
 async def staying(cluster: Cluster, reply: DrainReply) -> dict[str, list[str]]:
-    """By server: the masters and journal nodes on its host, as far as they answer. The active master comes first, marked."""
+    """The masters and journal nodes on each server's host, as far as they answer. The active master comes first, marked."""
     seen = await cluster.survey(tables=())
     places = await cluster.hosts([*seen.masters, *seen.journals])
     found: dict[str, list[str]] = {}
@@ -93,7 +93,7 @@ async def staying(cluster: Cluster, reply: DrainReply) -> dict[str, list[str]]:
 
 
 def waiting(reply: DrainReply) -> str:
-    """Why replicas that are left do not move yet."""
+    """The reasons why the remaining replicas do not move yet."""
     leaderless = sum(each.leaderless for each in reply.servers)
     text = f"; {leaderless} without a leader, see `ebla check`" if leaderless else ""
     if silent := silent_hosts([address for each in reply.servers for address in each.waits_for]):

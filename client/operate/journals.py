@@ -124,7 +124,7 @@ def rows(report: JournalReport) -> list[tuple[Any, ...]]:
 
 
 def _status(node: NodeReport) -> str:
-    """That the writer has left the node out says less than a fault that keeps the node from taking part again."""
+    """The status to show: a fault says more than that the writer has left the node out."""
     left_out = node.writer is not None and node.writer.out_of_sync
     return "out of sync" if left_out and node.status in ("HEALTHY", "LAGGING") else node.status
 

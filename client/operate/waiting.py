@@ -15,7 +15,7 @@ def _not_shown(text: str, done: float, total: float | None) -> None:
 
 
 class Progress:
-    """How far some work has come. `step` may be called at any rate."""
+    """The progress of some work. `step` may be called at any rate."""
 
     def __init__(self, show: Callable[[str, float, float | None], None] = _not_shown) -> None:
         self._show = show

@@ -1,4 +1,4 @@
-"""What a scan reads, and the forms of its result. scan_run.py reads the rows."""
+"""Scans: what they read, and the forms of their result. scan_run.py reads the rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Row = dict[str, Any]
 
 
 class Scan:
-    """What to read; each result runs the scan again. `indexes`: per tablet the log index of the last run's snapshot."""
+    """Columns and rows to read; each result runs the scan again. `indexes`: per tablet the log index of the last run's snapshot."""
 
     def __init__(
         self,

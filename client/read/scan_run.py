@@ -38,7 +38,7 @@ class Outdated(InvalidArgument):
 
 @dataclass(frozen=True)
 class ScanPlan:
-    """What to read. `columns` are those of the result, in order; their names are those of `schema`."""
+    """Columns and rows to read. `columns` are those of the result, in order; their names are those of `schema`."""
 
     schema: TableSchema
     columns: tuple[str, ...]

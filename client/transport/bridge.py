@@ -69,7 +69,7 @@ class Waiter(Generic[T]):
             self.lock.release()
 
     def ended_unstarted(self, error: ConnectionClosed) -> None:
-        """For a task that was cancelled before its first step."""
+        """End the call of a task that was cancelled before its first step."""
         if not self.ended:
             self.coroutine.close()
             self.error = error

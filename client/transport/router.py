@@ -115,7 +115,7 @@ class Router:
             route.last = f"the master: {type(error).__name__}: {error}"
 
     def close(self, error: EblaError) -> None:
-        """All work under way ends in `error`."""
+        """End all work under way in `error`."""
         self.closed = error
         for server in self._servers.values():
             for lane in server.lanes:

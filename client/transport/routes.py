@@ -1,4 +1,4 @@
-"""Where each tablet of a table is served, and which server to ask after a refusal.
+"""Routes: where each tablet of a table is served, and which server to ask after a refusal.
 
 A route is the client's knowledge of one tablet: the server to ask now. Answers of servers correct it (`NotLeader` names the
 leader); the master is asked only if the servers cannot help. `react` decides; router.py carries the decision out.
@@ -42,7 +42,7 @@ NEVER, DURING, BEFORE = "never", "during", "before"
 
 
 class Move(NamedTuple):
-    """After a refusal: ask `target` next, after `delay_s`."""
+    """The reaction to a refusal: ask `target` next, after `delay_s`."""
 
     target: str
     delay_s: float

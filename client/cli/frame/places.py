@@ -1,4 +1,4 @@
-"""Where each deployment of this user keeps its data, so that `ebla up` finds it again without --data-dir.
+"""The data directories of this user's deployments, so that `ebla up` finds them again without --data-dir.
 
     ~/.ebla/data-dirs.json      deployment name -> data_dir of the last `ebla up`
 

@@ -1,4 +1,4 @@
-"""How a command fails: one message with the problem and the remedy, and an exit status.
+"""Failures of commands: one message with the problem and the remedy, and an exit status.
 
 0    done; for `check` and `verify`: no problem was found
 1    not done, or a problem was found

@@ -136,7 +136,7 @@ def _role(replica: ReplicaHealth) -> str:
 
 
 def _remark(replica: ReplicaHealth) -> str:
-    """What only its leader or the master knows of a replica."""
+    """The facts that only its leader or the master knows of a replica."""
     remarks = [f"{replica.health} to its leader"] if replica.health in OUT_OF_ORDER else []
     if replica.replace:
         remarks.append("to be replaced")

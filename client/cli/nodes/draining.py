@@ -76,7 +76,7 @@ def drain(
 
 
 def _warn(ui: Ui, non_voters: dict[str, tuple[str, ...]]) -> None:
-    """Only an operator knows the purpose of a non-voter."""
+    """Warn of lost non-voters: only an operator knows their purpose."""
     for address, tablets in non_voters.items():
         named = ", ".join(map(short, tablets[:NAMED_MAX]))
         more = f" and {len(tablets) - NAMED_MAX:,} more" if len(tablets) > NAMED_MAX else ""

@@ -78,7 +78,7 @@ def require_room(config: DeploymentConfig, nodes: int | None) -> None:
 
 @contextmanager
 def failure_remembered(nodes: int | None) -> Iterator[None]:
-    """If the local cluster does not come up, later commands report that, instead of using another Ray cluster."""
+    """Record a failed start, so that later commands report it instead of using another Ray cluster."""
     if nodes is None:
         yield
         return

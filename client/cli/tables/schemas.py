@@ -75,7 +75,7 @@ class TableSpec(msgspec.Struct, frozen=True):
         return pa.schema([pa.field(c.name, c.arrow_type(), c.nullable) for c in self.columns])
 
     def partition_by(self) -> PartitionBy | None:
-        """None for one tablet."""
+        """The partitioning; None for one tablet."""
         import ebla.partitions as partitions
 
         parts = []
