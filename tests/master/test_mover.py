@@ -27,7 +27,7 @@ from ebla.chaos.simulation.points import Points
 from ebla.chaos.simulation.world import SimulatedCluster
 from ebla.options import ClientWorld
 from ebla.storage.errors import InvalidArgument
-from ebla.transport.session import Session
+from ebla.transport.client import DeploymentClient
 from tests.master.builders import create_request
 from tests.master.group_stage import MASTER
 
@@ -52,7 +52,7 @@ class Stage:
         self.points = Points()
         self.cluster = SimulatedCluster(self.points.of)
         self.outside = self.cluster.client_world("outside")
-        self.session = Session(
+        self.session = DeploymentClient(
             ClientWorld(self.outside.clock, self.outside.network, self.outside.random, self.outside.spawn),
             "moved",
             MASTERS,
