@@ -46,7 +46,7 @@ types: venv
 	$(BIN)/mypy -p ebla
 
 demo: venv
-	@$(BIN)/python -m ebla.pipelines.demo
+	@$(BIN)/ebla demo
 
 bench: venv
 	$(BIN)/python -m benchmarks

@@ -2,7 +2,7 @@
 
     python -m benchmarks [--rows 1000000] [--only bulk,latency,...] [--output FILE]
 
-Progress goes to standard error, the table to standard output and to the file. Ends everything that it starts.
+Progress goes to standard error, the table to standard output and to the file. Every process that it starts is ended.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import ray
 import ebla
 from benchmarks import copies, etcd, loads, masters
 from benchmarks.figures import Figure, markdown, median
-from benchmarks.floor import Floor
+from benchmarks.floor import Echo, Floor
 
 OUTPUT = Path(__file__).parent / "RESULTS.md"
 ROW_BYTES = loads.KEY_BYTES + loads.VALUE_BYTES
@@ -132,9 +132,8 @@ class Bench:
 
     def failover(self) -> None:
         middle, gaps = loads.unavailability(self.db, 10)
-        note = "all ten, in seconds: " + ", ".join(f"{gap:.2f}" for gap in gaps)
         name = "write unavailability after SIGKILL of a leader, median of 10"
-        self.add(name, middle, "s", target=2.0, better="lower", note=note)
+        self.add(name, middle, "s", target=2.0, better="lower", note=listed(gaps))
 
     def feed(self) -> None:
         (cold, warm), seconds = loads.feed_flights(self.db)
@@ -142,7 +141,7 @@ class Bench:
         self.add("feed of 336,776 flights through Spark", warm, "rows/s", target=30_000, note=note)
 
     def journal(self) -> None:
-        echoes = [masters.Echo.remote() for _ in masters.NODES]
+        echoes = [Echo.remote([]) for _ in masters.NODES]
         found = masters.journal(echoes, str(self.floor.directory / "journal"))
         for echo in echoes:
             ray.kill(echo)
@@ -164,15 +163,13 @@ class Bench:
         self.add("tables created by 64 clients, three replicas", tables, "1/s")
         self.add("edits of the catalog under that load", edits, "1/s")
         times = [masters.wide_table(self.db, loads.SCHEMA) for _ in range(3)]
-        note = "all three, in seconds: " + ", ".join(f"{each:.2f}" for each in times)
         name = "a new table of 64 tablets can be written to, median of 3"
-        self.add(name, median(times), "s", target=3.0, better="lower", note=note)
+        self.add(name, median(times), "s", target=3.0, better="lower", note=listed(times))
 
     def takeover(self) -> None:
         gaps, pause_s = masters.failovers(self.db, loads.SCHEMA)
-        note = "all, in seconds: " + ", ".join(f"{gap:.2f}" for gap in gaps)
         name = f"SIGKILL of the active master to the next table, median of {len(gaps)}"
-        self.add(name, median(gaps), "s", target=3.0, better="lower", note=note)
+        self.add(name, median(gaps), "s", target=3.0, better="lower", note=listed(gaps))
         name = "longest pause of a client that reads and writes meanwhile"
         self.add(name, pause_s, "s", note="one upsert and one get after the other, all the time")
         large = masters.takeover()
@@ -197,7 +194,7 @@ class Bench:
             of_floor=True,
             note=f"{COPY_BYTES / 1e6:,.0f} MB of rows in {found.copy_s:.1f} s; bare actor calls carry as much in "
             f"{COPY_BYTES / found.carried_bytes_per_s:.1f} s, with nothing read, checked or written at either end. "
-            f"{found.cpu_s:.2f} s of CPU at both ends, what else they did meanwhile included",
+            f"{found.cpu_s:.2f} s of CPU at both ends, other work at the same time included",
         )
         undisturbed = found.before.quantile_ms(0.99)
         self.add(
@@ -210,7 +207,7 @@ class Bench:
             better="lower",
             of_floor=True,
             note=f"p50 {found.during.quantile_ms(0.5):.2f} ms, undisturbed {found.before.quantile_ms(0.5):.2f} ms; "
-            f"the copy went on at {mb / found.busy_s:.0f} MB/s",
+            f"the copy continued at {mb / found.busy_s:.0f} MB/s",
         )
         for end, grown in (("source", found.source_bytes), ("target", found.target_bytes)):
             name = f"memory that the copy took at its {end}"
@@ -242,7 +239,11 @@ STEPS: dict[str, Callable[[Bench], None]] = {
     "copies": Bench.copies,
     "feed": Bench.feed,
 }
-ALONE: dict[str, Callable[[Bench], None]] = {"repair": Bench.repair}  # on deployments of their own
+ALONE: dict[str, Callable[[Bench], None]] = {"repair": Bench.repair}  # on a deployment of its own
+
+
+def listed(seconds: list[float]) -> str:
+    return "all, in seconds: " + ", ".join(f"{each:.2f}" for each in seconds)
 
 
 def say(text: str) -> None:

@@ -1,5 +1,5 @@
-"""Copies of tablets and the repair after a lost node, timed from the outside; the floor of a copy is what LMDB needs to copy the
-same data on the same disk, compacted and synced.
+"""Times copies of tablets, and the repair after a lost node, from the outside. The floor of a copy: LMDB's own compacting copy of
+the same data on the same disk, synced.
 """
 
 from __future__ import annotations
@@ -31,10 +31,7 @@ from ebla.actors.master.messages import MoveReplicaRequest
 from ebla.actors.ray_world import RayNetwork
 from ebla.chaos.faults import RealFaults
 from ebla.chaos.ray.stage import victims
-from ebla.deployment import (
-    masters_of,
-    namespace_of,
-)
+from ebla.deployment import masters_of, namespace_of
 from ebla.placement.local.cluster import LocalCluster
 from ebla.storage.errors import EblaError
 
@@ -47,9 +44,9 @@ SAMPLES = 400
 
 
 class Copy(msgspec.Struct, frozen=True):
-    """`data_bytes` are those of LMDB's compacting copy: the file of a tablet that was just loaded is up to twice as large.
-    `carried_bytes_per_s`: what bare actor calls carry between the same hosts. `busy_s`: what a copy took beside a writer. `source_bytes`, `target_bytes`: memory that each end took beyond what it had
-    before; `cpu_s`: of both, and of their copiers."""
+    """`data_bytes`: the size of LMDB's compacting copy; the file of a newly loaded tablet is up to twice as large.
+    `carried_bytes_per_s`: the rate of bare actor calls between the same hosts. `busy_s`: the time of a copy beside a writer.
+    `source_bytes`, `target_bytes`: the additional memory of each end; `cpu_s`: of both ends and their copiers."""
 
     data_bytes: int
     copy_s: float
@@ -76,7 +73,7 @@ def fill(table: Any, total_bytes: int) -> None:
 
 
 def copy(db: Any, total_bytes: int) -> Copy:
-    """One tablet moves to the host that has none of it; then back, while another table is written to."""
+    """Move one tablet to the host that has no replica of it; then back, while another table gets writes."""
     table = db.create_table("copied", schema=loads.SCHEMA, primary_key=["k"], replicas=3)
     fill(table, total_bytes)
     table.flush()
@@ -118,7 +115,7 @@ def copy(db: Any, total_bytes: int) -> Copy:
 
 
 def _move(ask: _Asker, tablet: str, source: str, target: str) -> float:
-    """Seconds from the begin of the copy until it is in service; returns when the source has let go of its own."""
+    """Seconds from the begin of the copy until its replica runs. Returns when the source has deleted its replica."""
     request = MoveReplicaRequest(tablet, source, target)
     ask.until(lambda: ask("master", "move_replica", request, m.MembersReply))
     ask.until(lambda: ask.state(target, tablet) == m.COPYING)
@@ -158,8 +155,8 @@ def _floor(ask: _Asker, tablet: m.TabletLocation) -> tuple[int, float]:
 
 
 class Repair(msgspec.Struct, frozen=True):
-    """`whole_s`: from the death of a node until every tablet has three running voters again; `noticed_s`: of it until the first
-    copy began."""
+    """`whole_s`: from the death of a node until every tablet has three running voters again; `noticed_s`: until the first copy
+    began."""
 
     tablets: int
     whole_s: float
@@ -167,7 +164,7 @@ class Repair(msgspec.Struct, frozen=True):
 
 
 def repair(hosts: int = 4) -> Repair:
-    """On a deployment of its own, whose servers hold a silent peer for lost after ten seconds."""
+    """Lose a node of a deployment of its own, whose servers declare a silent peer lost after ten seconds."""
     settings = {"tablet_server": {"follower_failed_s": 10.0}}
     with (
         tempfile.TemporaryDirectory(prefix="ebla-bench-") as directory,
@@ -237,7 +234,7 @@ class _Asker:
 
 
 class _Memory:
-    """How much anonymous memory each of the roles' processes took at most, beyond what it had."""
+    """The greatest additional anonymous memory of each role's process."""
 
     def __init__(self, addresses: list[str]) -> None:
         network = RayNetwork(namespace_of(NAME))
@@ -267,13 +264,13 @@ class _Memory:
 
 
 def _cpu_s(pid: int) -> float:
-    """Of the process and of its children that have ended."""
+    """The CPU time of the process and of its ended children."""
     times = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15]
     return sum(map(int, times)) / os.sysconf("SC_CLK_TCK")
 
 
 def _anonymous(pid: int) -> int:
-    """Pages of LMDB's files are the kernel's to take back; what is left is the process's own, or a child's."""
+    """The anonymous memory of a process and its children: the kernel can reclaim the pages of LMDB's files."""
     total = 0
     for each in (str(pid), *_children(pid)):
         with contextlib.suppress(ProcessLookupError, FileNotFoundError):  # a child that has ended

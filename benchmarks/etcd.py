@@ -1,6 +1,6 @@
-"""The peer: three etcd nodes on this machine, driven over gRPC from one process with the same loads.
+"""The peer: three etcd nodes on this machine, with the same loads over gRPC from one process.
 
-Uses the `etcd` binary if there is one (Debian: etcd-server). The few protobuf messages are encoded here by hand.
+Uses the `etcd` binary if it is installed (Debian: etcd-server). The few protobuf messages are encoded here by hand.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def available() -> bool:
 
 @contextlib.contextmanager
 def cluster() -> Iterator[list[str]]:
-    """Client endpoints of three nodes; they and their data are gone afterwards."""
+    """Client endpoints of three nodes. The nodes and their data are removed afterwards."""
     directory = tempfile.mkdtemp(prefix="ebla-etcd-")
     ports = _free_ports(6)
     peers = ",".join(f"n{i}=http://127.0.0.1:{ports[2 * i]}" for i in range(3))
@@ -96,7 +96,7 @@ def _txn(items: list[tuple[bytes, bytes]]) -> bytes:
 
 
 def latency(endpoint: str, count: int) -> tuple[Samples, Samples]:
-    """Of single puts and single gets, one after the other."""
+    """Times of single puts and single gets, one after the other."""
     puts, gets = Samples(), Samples()
     with grpc.insecure_channel(endpoint) as channel:
         put, get = channel.unary_unary(PUT), channel.unary_unary(RANGE)

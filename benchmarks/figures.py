@@ -1,4 +1,4 @@
-"""What a benchmark reports, and how it is printed."""
+"""The figures of a benchmark, and their table."""
 
 from __future__ import annotations
 

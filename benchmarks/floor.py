@@ -1,4 +1,4 @@
-"""The floor: bare Ray actors that do the same shape of work, and the disk on its own."""
+"""The floor: bare Ray actors that do the same shape of work, and the bare disk."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Sink:
 
 @ray.remote(num_cpus=0, max_concurrency=1000, runtime_env=ACTOR["runtime_env"])
 class Carrier:
-    """Sends chunks of nothing in particular; fetches them from another, `WINDOW` at a time, as a tablet copy does."""
+    """Sends random chunks, and fetches them from another actor, `WINDOW` at a time, as a tablet copy does."""
 
     def __init__(self, chunk_bytes: int) -> None:
         self.chunk_bytes = chunk_bytes
@@ -83,8 +83,8 @@ class Carrier:
 
 
 def carry(total_bytes: int, source: str, target: str) -> float:
-    """Bytes per second that actor calls take from one host to another where nothing is read, checked or written at either end:
-    chunks of the size and number of a tablet copy's."""
+    """Bytes per second of actor calls from one host to another that read, check and write nothing: with chunks of the same size
+    and number as a tablet copy."""
     ends = [
         Carrier.options(label_selector={SLOT_LABEL: slot}).remote(CHUNK_BYTES) for slot in (source, target)
     ]
@@ -130,7 +130,7 @@ class Floor:
         return count / watch.seconds
 
     async def bulk(self, rows: int, row_bytes: int, chunk_bytes: int, in_flight: int = 8) -> float:
-        """Rows per second through one sink and its two followers, synced on all three, without any protocol."""
+        """Rows per second through one sink and its two followers, synced on all three, without a protocol."""
         chunk = os.urandom(chunk_bytes)
         left = rows * row_bytes // chunk_bytes
         gate = asyncio.Semaphore(in_flight)

@@ -1,11 +1,12 @@
-"""The loads: what a program does to a table, timed from the outside."""
+"""The loads of a table, timed from the outside."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -18,15 +19,12 @@ from ebla.actors import messages as m
 from ebla.actors.ray_shell import Pong
 from ebla.actors.ray_world import RayNetwork
 from ebla.chaos.faults import RealFaults
-from ebla.deployment import (
-    make_session,
-    namespace_of,
-)
+from ebla.deployment import make_client, namespace_of
 from ebla.local_scan import scan as scan_here
 
 KEY_BYTES, VALUE_BYTES = 16, 100
-# A restarted replica withholds its vote for an election timeout, which nobody can see from outside; what is measured is
-# the next failure, not that one.
+# A restarted replica withholds its vote for an election timeout, which is not visible from outside. Wait, so that the next
+# failure is measured and not that one.
 WITHHELD_S = 2.0
 SCHEMA = pa.schema([pa.field("k", pa.binary(), False), pa.field("v", pa.binary(), False)])
 
@@ -59,7 +57,7 @@ def get_one(table: Any, number: int) -> None:
 def paired(
     count: int, ours: Callable[[int], None], floor: Callable[[], None], turn: int = 20
 ) -> tuple[Samples, Samples]:
-    """Both, `turn` calls of one and then of the other: the machine's moods strike both alike."""
+    """Time both in turns of `turn` calls each, so that disturbances of the machine affect both alike."""
     mine, bare = Samples(), Samples()
     for start in range(0, count, turn):
         for number in range(start, start + turn):
@@ -74,8 +72,8 @@ def paired(
 
 
 async def concurrent(name: str, operation: str, count: int, width: int) -> float:
-    """Single-row operations per second with `width` tasks in one process."""
-    async with ebla.aio.Database(make_session("ebla")) as db:
+    """Single-row operations per second of `width` tasks in one process."""
+    async with ebla.aio.Database(make_client("ebla")) as db:
         table = await db.table(name)
 
         async def worker(number: int) -> None:
@@ -86,35 +84,34 @@ async def concurrent(name: str, operation: str, count: int, width: int) -> float
                 else:
                     await table.get({"k": key})
 
-        await asyncio.gather(*[worker(number) for number in range(width)])  # connections, caches
+        await asyncio.gather(*[worker(number) for number in range(width)])  # fills connections and caches
         with Stopwatch() as watch:
             await asyncio.gather(*[worker(number) for number in range(width)])
         return count / watch.seconds
 
 
 def scan(table: Any) -> float:
-    """Through the leaders; rows per second, the median of five."""
-    rates = []
-    for _ in range(5):
-        with Stopwatch() as watch:
-            rows = sum(batch.num_rows for batch in table.scan().batches())
-        rates.append(rows / watch.seconds)
-    return median(rates)
+    """Rows per second through the leaders, the median of five."""
+    return _scanned(lambda: table.scan().batches())
 
 
 def local_scan(table: Any) -> float:
-    """Straight from a replica's disk on this machine, decoded and verified; rows per second, the median of five."""
+    """Rows per second from a replica's disk on this machine, decoded and verified, the median of five."""
     table.flush()
+    return _scanned(lambda: scan_here(table))
+
+
+def _scanned(scan: Callable[[], Iterator[pa.RecordBatch]]) -> float:
     rates = []
     for _ in range(5):
         with Stopwatch() as watch:
-            rows = sum(batch.num_rows for batch in scan_here(table))
+            rows = sum(batch.num_rows for batch in scan())
         rates.append(rows / watch.seconds)
     return median(rates)
 
 
 class Memory:
-    """The greatest resident size of any tablet server while the block runs."""
+    """The greatest resident size of any tablet server during the block."""
 
     def __enter__(self) -> Memory:
         self.pids = tablet_server_pids()
@@ -138,24 +135,21 @@ class Memory:
 
 
 def feed_flights(db: Any) -> tuple[list[float], float]:
-    """Rows per second of two feeds in one Spark application, and the seconds that Spark took to come up."""
+    """Rows per second of two feeds in one Spark application, and the seconds until Spark was up."""
     from ebla.pipelines import datasets
     from ebla.pipelines.feed import feed, table_for
     from ebla.pipelines.session import spark
 
     flights = datasets.DATASETS["flights"]
-    with Stopwatch() as starting:
-        application = spark("bench")
-        session = application.__enter__()
     rates = []
-    try:
+    with ExitStack() as ending:
+        with Stopwatch() as starting:
+            session = ending.enter_context(spark("bench"))
         for turn in ("cold", "warm"):
             partition = ebla.hash("carrier", "flight", buckets=8)
             key = flights.primary_key
             table = table_for(db, f"flights-{turn}", flights.schema, primary_key=key, partition_by=partition)
             rates.append(feed(session, "flights", table).rows_per_s)
-    finally:
-        application.__exit__(None, None, None)
     return rates, starting.seconds
 
 
@@ -164,15 +158,14 @@ def tablet_server_pids() -> list[int]:
 
 
 async def _pongs() -> list[Pong]:
-    async with ebla.aio.Database(make_session("ebla")) as db:
+    async with ebla.aio.Database(make_client("ebla")) as db:
         servers = await db.servers()
     network = RayNetwork(namespace_of("ebla"))
     return [await network.call(s.address, "ping", m.Empty(), Pong, 5.0) for s in servers if s.alive]
 
 
 def unavailability(db: Any, kills: int) -> tuple[float, list[float]]:
-    """Seconds between the last write before and the first after the SIGKILL of a leader's actor; the median, and
-    all of them."""
+    """Seconds between the last write before and the first write after the SIGKILL of a leader's actor: the median, and all."""
     table = db.create_table("failover", schema=SCHEMA, primary_key=["k"], replicas=3)
     gaps: list[float] = []
     faults = RealFaults()

@@ -1,5 +1,5 @@
-"""Masters and their journal, timed from the outside, and the floor of a journal: a bare call to three actors of which two
-have to answer, and one synced commit."""
+"""Times masters and their journal from the outside. The floor of a journal: a bare call to three actors of which two must answer,
+and one synced commit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from typing import Any, TypeVar, cast
 
 import lmdb
 import msgspec
-import ray
 
 import ebla
 from benchmarks.figures import Samples, Stopwatch
@@ -28,13 +27,10 @@ from ebla.actors.ray_shell import Tasks
 from ebla.actors.ray_world import RayClock, RayNetwork
 from ebla.actors.world import World
 from ebla.chaos.faults import RealFaults
-from ebla.deployment import (
-    make_session,
-    masters_of,
-    namespace_of,
-)
+from ebla.deployment import make_client, masters_of, namespace_of
+from ebla.health.survey import ask
+from ebla.health.verdicts import Unanswered
 from ebla.storage.environment import Disk
-from ebla.storage.errors import EblaError
 
 T = TypeVar("T")
 
@@ -48,7 +44,7 @@ KEYS = {"primary_key": ["k"]}
 
 
 class Journal(msgspec.Struct, frozen=True):
-    """Of one edit at a time beside the floor, and of many writers at once."""
+    """Times of one edit at a time and of the floor, and rates of many writers at once."""
 
     one: Samples
     floor: Samples
@@ -57,7 +53,7 @@ class Journal(msgspec.Struct, frozen=True):
 
 
 def journal(echoes: list[Any], directory: str, samples: int = 400, edits: int = 20_000) -> Journal:
-    """A journal of its own on the deployment's journal nodes, written by this process."""
+    """Times of a new journal on the deployment's journal nodes, written by this process."""
     return asyncio.run(_in_world(lambda world: _journal(world, echoes, directory, samples, edits)))
 
 
@@ -132,14 +128,13 @@ async def _in_world(work: Callable[[World], Coroutine[Any, Any, T]]) -> T:
 
 
 def creations(schema: Any, clients: int = 64, each: int = 2) -> tuple[float, float]:
-    """Tables per second that so many clients create, and edits of the catalog per second meanwhile, until every tablet can
-    be written to."""
+    """Tables that `clients` create per second, and edits of the catalog per second meanwhile."""
     return asyncio.run(_creations(schema, clients, each))
 
 
 async def _creations(schema: Any, clients: int, each: int) -> tuple[float, float]:
-    async with ebla.aio.Database(make_session("ebla")) as db:
-        await db.tables()  # whoever is active is known
+    async with ebla.aio.Database(make_client("ebla")) as db:
+        await db.tables()  # finds the active master
         before = (await db.status()).edits
 
         async def client(number: int) -> None:
@@ -157,7 +152,7 @@ async def _creations(schema: Any, clients: int, each: int) -> tuple[float, float
 
 
 def wide_table(db: Any, schema: Any, tablets: int = 64) -> float:
-    """Seconds until every tablet of a new table can be written to."""
+    """Seconds until every tablet of a new table accepts writes."""
     with Stopwatch() as watch:
         db.create_table("wide", schema=schema, partition_by=ebla.hash("k", buckets=tablets), **KEYS)
     db.drop_table("wide")
@@ -168,7 +163,7 @@ def wide_table(db: Any, schema: Any, tablets: int = 64) -> float:
 
 
 class Steady:
-    """Reads and writes of one table all the time, and the longest pause between two answers."""
+    """Reads and writes one table all the time, and measures the longest pause between two answers."""
 
     def __init__(self, table: Any) -> None:
         self.table = table
@@ -199,8 +194,8 @@ class Steady:
 
 
 def failovers(db: Any, schema: Any, kills: int = 7) -> tuple[list[float], float]:
-    """Seconds from the SIGKILL of the active master to the next table that was created, and the longest pause of reads and
-    writes meanwhile."""
+    """Seconds from each SIGKILL of the active master to the next created table, and the longest pause of reads and writes
+    meanwhile."""
     table = db.create_table("steady", schema=schema, **KEYS)
     gaps: list[float] = []
     faults = RealFaults()
@@ -220,30 +215,27 @@ def failovers(db: Any, schema: Any, kills: int = 7) -> tuple[list[float], float]
 
 
 def _active(masters: int, timeout_s: float = 60.0) -> str:
-    """Who serves, once all the others follow."""
+    """The active master, once all others have its edits."""
     network = RayNetwork(namespace_of("ebla"))
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
-        told = [asyncio.run(_status(network, f"master/{number}")) for number in range(masters)]
-        active = [status for status in told if status is not None and status.role == "active"]
-        if active and all(status is not None and status.edits == active[0].edits for status in told):
+        found = [
+            asyncio.run(ask(network, f"master/{number}", "status", m.Empty(), m.MasterStatus, 2.0))
+            for number in range(masters)
+        ]
+        statuses = [status for status in found if not isinstance(status, Unanswered)]
+        active = [status for status in statuses if status.role == "active"]
+        if active and len({status.edits for status in statuses}) == 1 and len(statuses) == masters:
             return active[0].address
         time.sleep(0.1)
-    raise RuntimeError("no master became the active one, with the others behind it")
-
-
-async def _status(network: RayNetwork, master: str) -> m.MasterStatus | None:
-    try:
-        return await network.call(master, "status", m.Empty(), m.MasterStatus, 2.0)
-    except EblaError:
-        return None
+    raise RuntimeError("no master became active with the same edits on the others")
 
 
 # -- a large catalog -----------------------------------------------------------------------------------------
 
 
 class Takeover(msgspec.Struct, frozen=True):
-    """Of a process that has nothing else: what benchmarks/takeover.py prints."""
+    """The output of benchmarks/takeover.py, which runs in a process of its own."""
 
     tablets: int
     load_s: float
@@ -256,9 +248,3 @@ def takeover(tablets: int = 100_000) -> Takeover:
     words = [sys.executable, "-m", "benchmarks.takeover", str(tablets)]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     return msgspec.json.decode(done.stdout.splitlines()[-1], type=Takeover)
-
-
-@ray.remote(num_cpus=0, max_concurrency=100)
-class Echo:
-    async def echo(self, data: bytes) -> bytes:
-        return data

@@ -1,9 +1,9 @@
-"""How long a master needs to take over with a large catalog, and how much memory the catalog takes.
+"""Measures how long a master takes over with a large catalog, and the memory of the catalog.
 
     python -m benchmarks.takeover 100000
 
-In a process of its own: the real master and journal nodes in virtual time, so that what is measured is their work and no
-network. A first master makes the checkpoint; a second one starts from it with nothing in memory, takes over and serves.
+In a process of its own, the real master and journal nodes run in virtual time, so that their work is measured without a
+network. A first master makes the checkpoint; a second one starts from it with empty memory, takes over and serves.
 """
 
 from __future__ import annotations
@@ -24,10 +24,7 @@ from ebla.actors.journal.options import JournalNodeOptions, JournalOptions
 from ebla.actors.journal.writer.session import format_journal
 from ebla.actors.journal.writer.writer import JournalWriter
 from ebla.actors.master.catalog import edits as e
-from ebla.actors.master.catalog.catalog import (
-    RUNNING,
-    Catalog,
-)
+from ebla.actors.master.catalog.catalog import RUNNING, Catalog
 from ebla.actors.master.catalog.checkpoint import Checkpoints
 from ebla.actors.master.catalog.directory import open_directory
 from ebla.actors.master.catalog.records import (
@@ -39,10 +36,7 @@ from ebla.actors.master.catalog.records import (
 )
 from ebla.actors.master.leadership.group import GroupMaster
 from ebla.actors.master.options import GroupOptions
-from ebla.actors.replication.configuration import (
-    Configuration,
-    Peer,
-)
+from ebla.actors.replication.configuration import Configuration, Peer
 from ebla.actors.world import Role, World
 from ebla.chaos.simulation.loop import run
 from ebla.chaos.simulation.world import SimulatedCluster
@@ -55,7 +49,7 @@ SERVERS, PER_TABLE = 100, 100
 
 
 def image(tablets: int) -> CatalogImage:
-    """Tables of 100 tablets with three replicas on a hundred servers, all of them running."""
+    """A catalog of running tables with 100 tablets each, and three replicas per tablet, on a hundred servers."""
     columns = (Column("k", "binary", nullable=False), Column("v", "binary"))
     schema = TableSchema(columns, ("k",), Partitioning(hash=Hash(("k",), PER_TABLE)))
     peers = [Peer(f"{number:032x}", f"tablet-server/host-{number}") for number in range(SERVERS)]
@@ -71,7 +65,7 @@ def image(tablets: int) -> CatalogImage:
 
 
 class Preparer(Role):
-    """Leaves behind what a master's last incarnation did: a checkpoint of the whole catalog."""
+    """Leaves a checkpoint of the whole catalog behind, as a master's last incarnation does."""
 
     def __init__(self, world: World, made: CatalogImage, txid: int) -> None:
         self.world, self.made, self.txid = world, made, txid
@@ -108,7 +102,7 @@ async def measured(tablets: int) -> Takeover:
 
 
 def load() -> tuple[float, float]:
-    """Seconds, and megabytes, from the bytes of a checkpoint (standard input) to a catalog that has been checked."""
+    """Seconds and megabytes to decode a checkpoint (standard input) into a checked catalog."""
     data = sys.stdin.buffer.read()
     before, began = psutil.Process().memory_info().rss, time.perf_counter()
     catalog = Catalog()

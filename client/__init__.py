@@ -1,7 +1,7 @@
 """ebla: durable, replicated tables and logs that live inside a Ray cluster.
 
     db = ebla.connect()                     the deployment in this Ray cluster
-    with ebla.local(hosts=3) as db: ...     one of its own on this machine, for tests and notebooks
+    with ebla.local(hosts=3) as db: ...     a deployment of its own on this machine, for tests and notebooks
     ebla.aio                                the same API, awaited
     db.session()                            nodes, watches and locks for processes that must agree
 
@@ -14,91 +14,74 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ebla import aio, errors
-    from ebla.connection import connect, local
-    from ebla.coordination.awaited import Check, Create, Delete, Set
-    from ebla.errors import (
-        AlreadyPresent,
-        ConnectionClosed,
-        EblaError,
-        InvalidArgument,
-        NotFound,
-        RequestReused,
-        ScanInterrupted,
-        SessionExpired,
-        StaleRequest,
-        Throttled,
-        TimedOut,
-        Unavailable,
-        VersionMismatch,
-    )
-    from ebla.options import WriteId, Written
-    from ebla.partitions import PartitionBy, hash, range
-    from ebla.storage.predicates.expressions import col
-    from ebla.table import Database, Scan, Table
+    from ebla import aio as aio
+    from ebla import errors as errors
+    from ebla.connection import connect as connect
+    from ebla.connection import local as local
+    from ebla.coordination.awaited import Check as Check
+    from ebla.coordination.awaited import Create as Create
+    from ebla.coordination.awaited import Delete as Delete
+    from ebla.coordination.awaited import Set as Set
+    from ebla.errors import AlreadyPresent as AlreadyPresent
+    from ebla.errors import ConnectionClosed as ConnectionClosed
+    from ebla.errors import EblaError as EblaError
+    from ebla.errors import InvalidArgument as InvalidArgument
+    from ebla.errors import NotFound as NotFound
+    from ebla.errors import RequestReused as RequestReused
+    from ebla.errors import ScanInterrupted as ScanInterrupted
+    from ebla.errors import SessionExpired as SessionExpired
+    from ebla.errors import StaleRequest as StaleRequest
+    from ebla.errors import Throttled as Throttled
+    from ebla.errors import TimedOut as TimedOut
+    from ebla.errors import Unavailable as Unavailable
+    from ebla.errors import VersionMismatch as VersionMismatch
+    from ebla.options import WriteId as WriteId
+    from ebla.options import Written as Written
+    from ebla.partitions import PartitionBy as PartitionBy
+    from ebla.partitions import hash as hash
+    from ebla.partitions import range as range
+    from ebla.storage.predicates.expressions import col as col
+    from ebla.table import Database as Database
+    from ebla.table import Scan as Scan
+    from ebla.table import Table as Table
 
-__all__ = [
-    "AlreadyPresent",
-    "Check",
-    "ConnectionClosed",
-    "Create",
-    "Database",
-    "Delete",
-    "EblaError",
-    "InvalidArgument",
-    "NotFound",
-    "PartitionBy",
-    "RequestReused",
-    "Scan",
-    "ScanInterrupted",
-    "SessionExpired",
-    "Set",
-    "StaleRequest",
-    "Table",
-    "Throttled",
-    "TimedOut",
-    "Unavailable",
-    "VersionMismatch",
-    "WriteId",
-    "Written",
-    "aio",
-    "col",
-    "connect",
-    "errors",
-    "hash",
-    "local",
-    "range",
-]
-
-_HOME = {
-    "Check": "coordination.awaited",
-    "Create": "coordination.awaited",
-    "Delete": "coordination.awaited",
-    "Set": "coordination.awaited",
-    "Database": "table",
-    "PartitionBy": "partitions",
-    "Scan": "table",
-    "Table": "table",
-    "WriteId": "options",
-    "Written": "options",
-    "col": "storage.predicates.expressions",
-    "connect": "connection",
-    "hash": "partitions",
-    "local": "connection",
-    "range": "partitions",
+_HOMES = {
+    "coordination.awaited": ("Check", "Create", "Delete", "Set"),
+    "connection": ("connect", "local"),
+    "errors": (
+        "AlreadyPresent",
+        "ConnectionClosed",
+        "EblaError",
+        "InvalidArgument",
+        "NotFound",
+        "RequestReused",
+        "ScanInterrupted",
+        "SessionExpired",
+        "StaleRequest",
+        "Throttled",
+        "TimedOut",
+        "Unavailable",
+        "VersionMismatch",
+    ),
+    "options": ("WriteId", "Written"),
+    "partitions": ("PartitionBy", "hash", "range"),
+    "storage.predicates.expressions": ("col",),
+    "table": ("Database", "Scan", "Table"),
 }
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
 _MODULES = ("aio", "errors")
+
+__all__ = sorted((*_MODULES, *_HOME))
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'ebla' has no attribute {name!r}")
     if name in _MODULES:
         return importlib.import_module(f"ebla.{name}")
-    value = getattr(importlib.import_module(f"ebla.{_HOME.get(name, 'errors')}"), name)
-    globals()[name] = value
+    if name not in _HOME:
+        raise AttributeError(f"module 'ebla' has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(f"ebla.{_HOME[name]}"), name)
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted(set(globals()) | set(__all__))
+    return sorted({*globals(), *__all__})

@@ -1,4 +1,4 @@
-"""ebla's API, awaited. The sync API (`ebla.connect`) is the same, driven from a thread of its own.
+"""ebla's API for code that awaits. The blocking API (`ebla.connect`) runs it in a thread of its own.
 
     async with await ebla.aio.connect() as db:
         flights = await db.table("flights")
@@ -6,8 +6,8 @@
         row = await flights.get({"carrier": "UA", "flight": 1545})
         table = await flights.scan(columns=["origin"], where=ebla.col("origin") == "JFK").to_arrow()
 
-Calls of many tasks in one process are coalesced into few calls per server. Every method takes `deadline_s` (60 s):
-for one row, for each batch of a call with many rows, for each block of a scan. At its end comes TimedOut.
+Calls of many tasks in one process are coalesced into few calls per server. Every method takes `deadline_s` (60 s by
+default): for one row, for each batch of a call with many rows, for each block of a scan. Then it raises TimedOut.
 """
 
 from __future__ import annotations
@@ -35,10 +35,7 @@ from ebla.arguments import (
 from ebla.coordination.awaited import Coordination
 from ebla.coordination.awaited import Session as CoordinationSession
 from ebla.coordination.changes import SESSION_S
-from ebla.options import (
-    WAIT_S,
-    Written,
-)
+from ebla.options import WAIT_S, Written
 from ebla.partitions import PartitionBy, resolve
 from ebla.read.reader import Reader
 from ebla.read.scan import Row as Row
@@ -46,8 +43,8 @@ from ebla.read.scan import Scan as Scan
 from ebla.storage.predicates import expressions
 from ebla.storage.rows import python_values
 from ebla.storage.schema import TableSchema
+from ebla.transport.client import DeploymentClient
 from ebla.transport.routes import TableRoutes
-from ebla.transport.session import Session
 from ebla.write.alter import Alteration
 from ebla.write.writer import Writer, check_rows
 
@@ -56,10 +53,10 @@ Reply = TypeVar("Reply")
 
 
 class Database:
-    """A connection to one deployment. Made by `ebla.aio.connect` or `local`; an async context manager."""
+    """A connection to one deployment, from `ebla.aio.connect` or `local`. An async context manager."""
 
-    def __init__(self, session: Session, on_close: Callable[[], None] | None = None) -> None:
-        self._session = session
+    def __init__(self, client: DeploymentClient, on_close: Callable[[], None] | None = None) -> None:
+        self._client = client
         self._on_close = on_close
 
     async def create_table(
@@ -74,10 +71,10 @@ class Database:
         properties: Mapping[str, str] | None = None,
         wait_s: float = WAIT_S,
     ) -> Table:
-        """Create a table, and wait up to `wait_s` until all of its tablets can be written to (0: do not wait).
+        """Create a table, and wait up to `wait_s` until all of its tablets accept writes (0: do not wait).
 
-        Raises AlreadyPresent if there is a table of that name, InvalidArgument if the schema or the partitioning
-        cannot be, Unavailable if there are fewer live hosts than `replicas`.
+        Raises AlreadyPresent if a table has that name, InvalidArgument if the schema or the partitioning is invalid,
+        Unavailable if fewer hosts than `replicas` are up.
         """
         check_text("name", name)
         key = check_names("primary_key", primary_key)
@@ -85,24 +82,24 @@ class Database:
         made = TableSchema.from_arrow(schema, key, resolve(partition_by, made))
         count = check_int("replicas", replicas, 1)
         request = m.CreateTableRequest(
-            self._session.new_request_id(), name, made, count, replication, check_properties(properties)
+            self._client.new_request_id(), name, made, count, replication, check_properties(properties)
         )
         deadline_s = check_deadline(wait_s or None, "wait_s")
-        info = await self._session.ask_master("create_table", request, m.TableInfo, deadline_s=deadline_s)
-        routes = self._session.adopt(info)
+        info = await self._client.ask_master("create_table", request, m.TableInfo, deadline_s=deadline_s)
+        routes = self._client.adopt(info)
         if wait_s:
-            await self._session.running(routes, deadline_s)
-        return Table(self._session, routes)
+            await self._client.running(routes, deadline_s)
+        return Table(self._client, routes)
 
     async def table(self, name: str, *, deadline_s: float | None = None) -> Table:
         """An existing table; raises NotFound."""
         limit_s = check_deadline(deadline_s)
-        return Table(self._session, await self._session.table(check_text("name", name), limit_s))
+        return Table(self._client, await self._client.table(check_text("name", name), limit_s))
 
     async def tables(
         self, prefix: str = "", *, deleted: bool = False, deadline_s: float | None = None
     ) -> list[m.TableSummary]:
-        """By name. `deleted`: those that were dropped and can be recalled, instead of all others."""
+        """The tables, sorted by name. `deleted`: instead the dropped tables that can be recalled."""
         request = m.ListTablesRequest(check_text("prefix", prefix), bool(deleted))
         reply = await self._ask("list_tables", request, m.ListTablesReply, deadline_s)
         return list(reply.tables)
@@ -110,29 +107,26 @@ class Database:
     async def drop_table(
         self, name: str, *, reserve_s: float | None = None, deadline_s: float | None = None
     ) -> None:
-        """Drop the table and its rows. The name is free when this returns; raises NotFound.
+        """Drop the table and its rows. The name is free when this returns. Raises NotFound.
 
-        For `reserve_s` seconds `recall_table` brings it back; 0: it goes at once and for good; None: as the deployment is
-        set up (`reserve_s` of the master's options, 0 unless set). Meanwhile it keeps its space on disk. With the id of a
-        table that is kept already, and `reserve_s=0`, that one goes now.
+        For `reserve_s` seconds `recall_table` brings the table back; meanwhile it keeps its space on disk. 0: the table is
+        deleted at once and for good. None: the master's option `reserve_s` (0 unless set). With the id of a dropped table
+        and `reserve_s=0`, that table is deleted now.
         """
         reserve = check_reserve(reserve_s)
-        request = m.DropTableRequest(self._session.new_request_id(), check_text("name", name), reserve)
+        request = m.DropTableRequest(self._client.new_request_id(), check_text("name", name), reserve)
         await self._ask("drop_table", request, m.Empty, deadline_s)
-        self._session.forget(name)
+        self._client.forget(name)
 
     async def recall_table(
         self, table: str, name: str | None = None, *, deadline_s: float | None = None
     ) -> Table:
-        """Bring back a table that was dropped and is still kept, with everything it held: by the name that it had, or by
-        its id (see `tables(deleted=True)`). `name`: what it is called from now on. Raises NotFound, AlreadyPresent if the
-        name is taken."""
+        """Bring back a dropped table that is still kept, with all its rows. `table`: its former name, or its id (see
+        `tables(deleted=True)`). `name`: a new name. Raises NotFound, AlreadyPresent if the name is taken."""
         renamed = "" if name is None else check_text("name", name)
-        request = m.RecallTableRequest(self._session.new_request_id(), check_text("table", table), renamed)
-        return Table(
-            self._session,
-            self._session.adopt(await self._ask("recall_table", request, m.TableInfo, deadline_s)),
-        )
+        request = m.RecallTableRequest(self._client.new_request_id(), check_text("table", table), renamed)
+        info = await self._ask("recall_table", request, m.TableInfo, deadline_s)
+        return Table(self._client, self._client.adopt(info))
 
     async def servers(self, *, deadline_s: float | None = None) -> list[m.ServerStatus]:
         """The tablet servers as the master sees them."""
@@ -144,24 +138,24 @@ class Database:
 
     @property
     def coordination(self) -> Coordination:
-        """Nodes and sessions, to look at. To change any, open a `session`."""
-        return Coordination(self._session)
+        """Read access to nodes and sessions. To change nodes, open a `session`."""
+        return Coordination(self._client)
 
     async def session(
         self, timeout_s: float = SESSION_S, *, name: str = "", deadline_s: float | None = None
     ) -> CoordinationSession:
-        """For ephemeral nodes, locks, and all else in coordination/awaited.py. It lives until it is closed, or nothing was heard of
-        this process for `timeout_s`."""
+        """A session for ephemeral nodes, locks, and all else in coordination/awaited.py. It ends when it is closed, or when no
+        heartbeat of this process arrives for `timeout_s`."""
         return await self.coordination.session(timeout_s, name=name, deadline_s=deadline_s)
 
     async def _ask(
         self, method: str, message: msgspec.Struct, reply: type[Reply], deadline_s: float | None
     ) -> Reply:
-        return await self._session.ask_master(method, message, reply, deadline_s=check_deadline(deadline_s))
+        return await self._client.ask_master(method, message, reply, deadline_s=check_deadline(deadline_s))
 
     async def close(self) -> None:
-        """Operations under way end in ConnectionClosed. Closing twice is no error."""
-        self._session.close()
+        """Operations under way raise ConnectionClosed. Closing twice is no error."""
+        self._client.close()
         on_close, self._on_close = self._on_close, None
         if on_close is not None:
             await asyncio.to_thread(on_close)
@@ -173,19 +167,19 @@ class Database:
         await self.close()
 
     def __repr__(self) -> str:
-        return f"<ebla.aio.Database {self._session.name!r}>"
+        return f"<ebla.aio.Database {self._client.name!r}>"
 
 
 class Table:
-    """A table. Handles are cheap and may be shared by tasks; all writes of a connection are coalesced."""
+    """A table. Handles are cheap, and tasks may share them; all writes of a connection are coalesced."""
 
-    def __init__(self, session: Session, routes: TableRoutes) -> None:
-        self._session = session
+    def __init__(self, client: DeploymentClient, routes: TableRoutes) -> None:
+        self._client = client
         self._routes = routes
-        self._writer = Writer(session, routes)
-        self._reader = Reader(session, routes)
+        self._writer = Writer(client, routes)
+        self._reader = Reader(client, routes)
 
-    # -- what it is
+    # -- description
 
     @property
     def name(self) -> str:
@@ -202,22 +196,22 @@ class Table:
     async def info(self, *, deadline_s: float | None = None) -> m.TableInfo:
         """The table and where its tablets are, as the master sees it now."""
         request = m.TableName(self.name, self._routes.info.table)
-        info = await self._session.ask_master(
+        info = await self._client.ask_master(
             "get_table", request, m.TableInfo, deadline_s=check_deadline(deadline_s)
         )
         self._routes.update(info)
         return info
 
     def alter(self) -> Alteration:
-        """Changes to be made of it, all at once: see write/alter.py."""
-        return Alteration(self._session, self._routes)
+        """Changes of the table that are made together: see write/alter.py."""
+        return Alteration(self._client, self._routes)
 
     # -- writes
 
     async def upsert(
         self, rows: Any, *, deadline_s: float | None = None, write_id: WriteIdLike | None = None
     ) -> Written:
-        """Insert rows or replace them. `rows`: one dict, a list of dicts, a pa.Table, a RecordBatch, a DataFrame.
+        """Insert rows or replace them. `rows`: one dict, a list of dicts, a pa.Table, a RecordBatch or a DataFrame.
 
         If a key occurs twice in one call, the later row wins. `write_id` makes the call repeatable (see WriteId).
         """
@@ -231,8 +225,8 @@ class Table:
         deadline_s: float | None = None,
         write_id: WriteIdLike | None = None,
     ) -> Written:
-        """Insert new rows. Those whose key exists change nothing and are listed in AlreadyPresent, or, with
-        `if_present="ignore"`, in the result."""
+        """Insert new rows. Rows whose key exists change nothing and are listed in AlreadyPresent, or in the result with
+        `if_present="ignore"`."""
         strict = check_choice("if_present", if_present, ("error", "ignore")) == "error"
         return await self._write(INSERT, rows, strict, deadline_s, write_id)
 
@@ -244,7 +238,7 @@ class Table:
         deadline_s: float | None = None,
         write_id: WriteIdLike | None = None,
     ) -> Written:
-        """Set the given columns of existing rows and leave the others as they are; `if_absent` as in `delete`."""
+        """Set the given columns of existing rows and keep the other columns; `if_absent` as in `delete`."""
         strict = check_choice("if_absent", if_absent, ("error", "ignore")) == "error"
         return await self._write(UPDATE, rows, strict, deadline_s, write_id)
 
@@ -256,8 +250,8 @@ class Table:
         deadline_s: float | None = None,
         write_id: WriteIdLike | None = None,
     ) -> Written:
-        """Delete rows by their keys; other columns in `keys` are ignored. Keys without a row are listed in NotFound,
-        or, with `if_absent="ignore"`, in the result."""
+        """Delete rows by their keys; other columns in `keys` are ignored. Keys without a row are listed in NotFound, or in
+        the result with `if_absent="ignore"`."""
         strict = check_choice("if_absent", if_absent, ("error", "ignore")) == "error"
         return await self._write(DELETE, keys, strict, deadline_s, write_id)
 
@@ -266,7 +260,7 @@ class Table:
     ) -> Written:
         limit_s = check_deadline(deadline_s)
         if not self._routes.all_running:
-            await self._session.running(self._routes, limit_s)
+            await self._client.running(self._routes, limit_s)
         if isinstance(rows, dict) and write_id is None:
             written = await self._writer.one(kind, rows, limit_s)
         else:
@@ -279,15 +273,15 @@ class Table:
         """The row with this key, or None. Sees every write that was acknowledged before the call."""
         limit_s = check_deadline(deadline_s)
         if not self._routes.all_running:
-            await self._session.running(self._routes, limit_s)
+            await self._client.running(self._routes, limit_s)
         return await self._reader.get(key, limit_s)
 
     async def get_many(self, keys: Any, *, as_arrow: bool = False, deadline_s: float | None = None) -> Any:
-        """One entry per key, in order: the row or None. With `as_arrow` a RecordBatch of the rows that exist, in the
-        order of their keys."""
+        """One entry per key, in order: the row or None. With `as_arrow` a RecordBatch of the existing rows, in the order of
+        their keys."""
         limit_s = check_deadline(deadline_s)
         if not self._routes.all_running:
-            await self._session.running(self._routes, limit_s)
+            await self._client.running(self._routes, limit_s)
         found, places = await self._reader.get_many(keys, limit_s)
         if as_arrow:
             return found.take(pa.array(places[places >= 0]))
@@ -303,29 +297,21 @@ class Table:
         deadline_s: float | None = None,
     ) -> Scan:
         """Rows as of one moment per tablet. Nothing is read before a result is asked for."""
-        return Scan(self._session, self._routes, columns, where, limit, check_deadline(deadline_s))
+        return Scan(self._client, self._routes, columns, where, limit, check_deadline(deadline_s))
 
     def __aiter__(self) -> AsyncGenerator[Row, None]:
         return self.scan().__aiter__()
 
-    # -- care
-
     async def flush(self, *, deadline_s: float | None = None) -> dict[str, int]:
-        """Bring every tablet's applied rows from the leader's memory into its table on disk (they are durable in the
-        log before). The log index per tablet that the disk reflects."""
+        """Write every tablet's applied rows from the leader's memory into its table on disk (the log already has them
+        durably). Returns per tablet the log index up to which the disk has the rows."""
         limit_s = check_deadline(deadline_s)
-        await self._session.running(self._routes, limit_s)
+        await self._client.running(self._routes, limit_s)
+        ask = self._client.router.ask
         replies = await asyncio.gather(
             *(
-                self._session.router.ask(
-                    route,
-                    "flush",
-                    m.FlushRequest(route.tablet),
-                    m.FlushReply,
-                    what="flush",
-                    deadline_s=limit_s,
-                )
-                for route in self._routes.routes
+                ask(r, "flush", m.FlushRequest(r.tablet), m.FlushReply, what="flush", deadline_s=limit_s)
+                for r in self._routes.routes
             )
         )
         return {tablet: index for _, reply in replies for tablet, index in reply.flushed.items()}
@@ -345,9 +331,9 @@ def describe(routes: TableRoutes) -> str:
 
 async def connect(name: str = "ebla", address: str | None = None) -> Database:
     """As `ebla.connect`. The connection stays on the calling event loop."""
-    from ebla.deployment import open_session
+    from ebla.deployment import open_client
 
-    return Database(await open_session(name, address))
+    return Database(await open_client(name, address))
 
 
 async def local(
@@ -359,7 +345,7 @@ async def local(
     dashboard: bool = False,
 ) -> Database:
     """As `ebla.local`."""
-    from ebla.deployment import make_session, start_local
+    from ebla.deployment import make_client, start_local
 
     _, end = await asyncio.to_thread(start_local, hosts, data_dir, name, settings, dashboard)
-    return Database(make_session(name), end)
+    return Database(make_client(name), end)

@@ -1,5 +1,5 @@
-"""What a caller gives besides rows: each check returns the value in its one form, or raises InvalidArgument that names the
-argument, what it should be, and what was given. Nothing has been sent by then. Rows themselves: write/inputs.py.
+"""Checks of a caller's arguments before anything is sent (write/inputs.py checks rows). Each check returns the value in its
+one form, or raises InvalidArgument with the argument's name, what it should be, and the given value.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from ebla.table import Database
 
 
 def connect(name: str = "ebla", address: str | None = None) -> Database:
-    """The deployment `name` in this Ray cluster, or in the one at `address`. A context manager.
+    """The deployment `name` in this Ray cluster, or in the Ray cluster at `address`. A context manager.
 
     Raises Unavailable, with the remedy, if there is no Ray cluster or no such deployment in it.
     """
@@ -30,10 +30,10 @@ def local(
     masters: int | None = None,
     journals: int | None = None,
 ) -> Database:
-    """Everything on this machine: a Ray cluster of `hosts` nodes and a deployment on it, until the database is closed.
+    """A Ray cluster of `hosts` nodes on this machine and a deployment on it, until the database is closed.
 
-    The rows are kept in `data_dir` and found again by the next call that names it; without one they go with the
-    database. `settings` are those of the configuration file of `ebla up`; `masters` and `journals` are two of them.
+    The rows stay in `data_dir` for the next call that names it; without `data_dir` they are deleted with the database.
+    `settings` are those of the configuration file of `ebla up`; `masters` and `journals` are two of them.
     """
     counts = {"masters": masters, "journals": journals}
     settings = {**(settings or {}), **{key: count for key, count in counts.items() if count is not None}}

@@ -1,8 +1,8 @@
-"""From a process to a deployment: the only module of the client that knows Ray.
+"""From a process to a deployment: the only module of the client that imports Ray.
 
-reach          inside a Ray task, actor, job or driver: through the Ray that is there. Elsewhere: to the cluster at
-               `address`, RAY_ADDRESS, the local one that `ebla up --local` started, or what runs on this machine
-make_session   a session with the deployment, on the running event loop
+reach          connects to Ray: inside a Ray task, actor, job or driver to its own cluster; elsewhere to the cluster at
+               `address`, at RAY_ADDRESS, the one that `ebla up --local` started, or another one on this machine
+make_client    a connection to the deployment, on the running event loop
 start_local    a Ray cluster of its own on this machine, with a deployment in it
 """
 
@@ -26,17 +26,17 @@ from ebla.actors.ray_shell import Tasks
 from ebla.actors.ray_world import RayClock, RayNetwork
 from ebla.options import MASTER, ClientWorld
 from ebla.storage.errors import InvalidArgument
-from ebla.transport.session import Session
+from ebla.transport.client import DeploymentClient
 
 log = logging.getLogger("ebla")
 
 ROLE = "master/"
 
 
-async def open_session(name: str = "ebla", address: str | None = None) -> Session:
-    """For callers that await: a session on the running event loop. The first connection to Ray blocks it shortly."""
+async def open_client(name: str = "ebla", address: str | None = None) -> DeploymentClient:
+    """A connection on the running event loop. The first connection to Ray blocks the loop shortly."""
     reach(name, address)
-    return make_session(name)
+    return make_client(name)
 
 
 def start_local(
@@ -46,7 +46,7 @@ def start_local(
     settings: Mapping[str, Any] | None,
     dashboard: bool,
 ) -> tuple[str, Callable[[], None]]:
-    """The address of the Ray cluster, and what ends it all; it ends with the process at the latest."""
+    """The address of the new Ray cluster, and a function that ends everything. The end of the process calls it, too."""
     from ebla.placement import launch, state
     from ebla.placement.config import configure
     from ebla.placement.connection import connect_ray
@@ -76,7 +76,7 @@ def start_local(
         stack, owner = undo.pop_all(), os.getpid()
 
     def end() -> None:
-        if os.getpid() == owner:  # a forked child does not end what its parent uses
+        if os.getpid() == owner:  # a forked child must not end its parent's cluster
             stack.close()
 
     atexit.register(end)
@@ -88,7 +88,7 @@ def namespace_of(name: str) -> str:
 
 
 def reach(name: str, address: str | None) -> str:
-    """Connect to Ray and make sure that the deployment is there; the address of the Ray cluster."""
+    """Connect to Ray and check that the deployment exists. Returns the address of the Ray cluster."""
     from ebla.placement.connection import connect_ray
 
     if ray.is_initialized() and address not in (None, "auto"):
@@ -108,23 +108,23 @@ def reach(name: str, address: str | None) -> str:
 
 
 def masters_of(name: str) -> tuple[str, ...]:
-    """The addresses of the deployment's masters that Ray knows, in order; empty if there is none."""
+    """The addresses of the deployment's masters that Ray knows, in order."""
     from ebla.placement.asking import named_actors
 
     found = [address for address in named_actors(namespace_of(name)) if address.startswith(ROLE)]
     return tuple(sorted(found, key=lambda address: int(address.removeprefix(ROLE))))
 
 
-def make_session(name: str) -> Session:
-    """On the running event loop."""
+def make_client(name: str) -> DeploymentClient:
+    """A connection to the deployment, on the running event loop."""
 
     def failed(what: str, error: BaseException) -> None:
         log.error("the connection to deployment %r failed in %s", name, what, exc_info=error)
-        session.failed(what, error)
+        client.failed(what, error)
 
     tasks = Tasks(failed)
     world = ClientWorld(
         RayClock(), RayNetwork(namespace_of(name)), random.Random(os.urandom(32)), tasks.spawn
     )
-    session = Session(world, name, masters_of(name) or (MASTER,), on_close=tasks.cancel)
-    return session
+    client = DeploymentClient(world, name, masters_of(name) or (MASTER,), on_close=tasks.cancel)
+    return client

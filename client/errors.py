@@ -1,135 +1,87 @@
 """Every error that ebla raises, and what the caller does next.
 
     InvalidArgument    the call can never succeed as it is            change the column, row or option it names
-    OverLimit          one of those: a stated limit would be passed   ask for less, or have `limit` raised
+    OverLimit          an InvalidArgument: above a stated limit       ask for less, or have `limit` raised
     NotFound           the table, or the rows at `rows`, do not exist
-    TableDropped       a NotFound: the table is kept for a while      recall it
+    TableDropped       a NotFound: the dropped table is still kept    recall it
     AlreadyPresent     the table, or the rows at `rows`, exist already
-    TimedOut           the deadline passed; a write may have happened look, or send it again with the same write id
+    TimedOut           the deadline passed; a write may be applied    read, or send it again with the same write id
     Throttled          a stated limit is full                         wait `retry_after_s` (the client does)
-    OutcomeUnknown     nobody can tell whether it was carried out     look, or send it again with the same write id
+    OutcomeUnknown     it is not known whether it was carried out     read, or send it again with the same write id
     DiskFull           a disk is full; nothing was changed            free space, send it again
-    Unavailable        no deployment, no quorum, no master; a request see `ebla check`
-                       that got it was not carried out
+    Unavailable        no deployment, no quorum, no master;           see `ebla check`
+                       the request was not carried out
     ScanInterrupted    a streamed tablet's snapshot was lost          scan again
-    SessionExpired     a session for coordination has ended           open another one
+    SessionExpired     a session for coordination has ended           open another session
     VersionMismatch    a node has changed since it was read           read it again, decide again
     NotEmpty, LimitReached    a node has children; a namespace is full
     ConnectionClosed   the connection was closed, or forked           ebla.connect()
 
-All derive from EblaError and carry fields; `possibly_applied` tells whether a write may have happened, whatever the kind: a
-refusal is certain only if no earlier try was left without an answer (transport/certainty.py). The others are met inside the cluster and
-reach a user only as the reason of one of these, or in a role's log.
+All derive from EblaError and have fields. `possibly_applied` says for every kind whether a write may have been applied: a
+refusal is certain only if every earlier try got an answer (transport/certainty.py). The other errors occur inside the cluster;
+a user sees them only as the reason of one of these, or in a role's log.
 """
 
 from __future__ import annotations
 
-from ebla.actors.coordination.errors import LimitReached, NotEmpty, SessionExpired, VersionMismatch
-from ebla.actors.errors import (
-    AlreadyInProgress,
-    AlreadyPresent,
-    ConfigurationMoved,
-    IllegalState,
-    Internal,
-    NetworkError,
-    NoSession,
-    NotActive,
-    NotDelivered,
-    NotFound,
-    NotLeader,
-    NotRunning,
-    OldTerm,
-    OutcomeUnknown,
-    ReplicaFailed,
-    RequestReused,
-    SchemaMismatch,
-    StaleRequest,
-    TableDropped,
-    TabletNotFound,
-    TabletRemoved,
-    Throttled,
-    TimedOut,
-    Unavailable,
-    WrongServer,
-)
-from ebla.storage.errors import (
-    Corruption,
-    Damaged,
-    DataDiskFailed,
-    DirectoryLocked,
-    DiskFailed,
-    DiskFull,
-    EblaError,
-    Forgotten,
-    InvalidArgument,
-    OldCopy,
-    OverLimit,
-    SnapshotExpired,
-    StorageError,
-)
-
-__all__ = [
-    "AlreadyInProgress",
-    "AlreadyPresent",
-    "ConfigurationMoved",
-    "ConnectionClosed",
-    "Corruption",
-    "Damaged",
-    "DataDiskFailed",
-    "DirectoryLocked",
-    "DiskFailed",
-    "DiskFull",
-    "EblaError",
-    "Forgotten",
-    "IllegalState",
-    "Internal",
-    "InvalidArgument",
-    "LimitReached",
-    "NetworkError",
-    "NoSession",
-    "NotActive",
-    "NotDelivered",
-    "NotEmpty",
-    "NotFound",
-    "NotLeader",
-    "NotRunning",
-    "OldCopy",
-    "OldTerm",
-    "OutcomeUnknown",
-    "OverLimit",
-    "ReplicaFailed",
-    "RequestReused",
-    "ScanInterrupted",
-    "SchemaMismatch",
-    "SessionExpired",
-    "SnapshotExpired",
-    "StaleRequest",
-    "StorageError",
-    "TableDropped",
-    "TabletNotFound",
-    "TabletRemoved",
-    "Throttled",
-    "TimedOut",
-    "Unavailable",
-    "VersionMismatch",
-    "WrongServer",
-]
+from ebla.actors.coordination.errors import LimitReached as LimitReached
+from ebla.actors.coordination.errors import NotEmpty as NotEmpty
+from ebla.actors.coordination.errors import SessionExpired as SessionExpired
+from ebla.actors.coordination.errors import VersionMismatch as VersionMismatch
+from ebla.actors.errors import AlreadyInProgress as AlreadyInProgress
+from ebla.actors.errors import AlreadyPresent as AlreadyPresent
+from ebla.actors.errors import ConfigurationMoved as ConfigurationMoved
+from ebla.actors.errors import IllegalState as IllegalState
+from ebla.actors.errors import Internal as Internal
+from ebla.actors.errors import NetworkError as NetworkError
+from ebla.actors.errors import NoSession as NoSession
+from ebla.actors.errors import NotActive as NotActive
+from ebla.actors.errors import NotDelivered as NotDelivered
+from ebla.actors.errors import NotFound as NotFound
+from ebla.actors.errors import NotLeader as NotLeader
+from ebla.actors.errors import NotRunning as NotRunning
+from ebla.actors.errors import OldTerm as OldTerm
+from ebla.actors.errors import OutcomeUnknown as OutcomeUnknown
+from ebla.actors.errors import ReplicaFailed as ReplicaFailed
+from ebla.actors.errors import RequestReused as RequestReused
+from ebla.actors.errors import SchemaMismatch as SchemaMismatch
+from ebla.actors.errors import StaleRequest as StaleRequest
+from ebla.actors.errors import TableDropped as TableDropped
+from ebla.actors.errors import TabletNotFound as TabletNotFound
+from ebla.actors.errors import TabletRemoved as TabletRemoved
+from ebla.actors.errors import Throttled as Throttled
+from ebla.actors.errors import TimedOut as TimedOut
+from ebla.actors.errors import Unavailable as Unavailable
+from ebla.actors.errors import WrongServer as WrongServer
+from ebla.storage.errors import Corruption as Corruption
+from ebla.storage.errors import Damaged as Damaged
+from ebla.storage.errors import DataDiskFailed as DataDiskFailed
+from ebla.storage.errors import DirectoryLocked as DirectoryLocked
+from ebla.storage.errors import DiskFailed as DiskFailed
+from ebla.storage.errors import DiskFull as DiskFull
+from ebla.storage.errors import EblaError as EblaError
+from ebla.storage.errors import Forgotten as Forgotten
+from ebla.storage.errors import InvalidArgument as InvalidArgument
+from ebla.storage.errors import OldCopy as OldCopy
+from ebla.storage.errors import OverLimit as OverLimit
+from ebla.storage.errors import SnapshotExpired as SnapshotExpired
+from ebla.storage.errors import StorageError as StorageError
 
 
 class ConnectionClosed(EblaError):
-    """The connection was closed, or belongs to the process that this one was forked from.
-
-    A write that was under way may have been applied.
-    """
+    """The connection was closed, or this process was forked from its process. A write under way may have been applied."""
 
     possibly_applied = True
 
 
 class ScanInterrupted(EblaError):
-    """Rows of `tablet` were handed out already and its snapshot is gone, so that the rest of it cannot be read as
-    of the same moment. Scan again, or let `to_arrow` collect the tablet (it starts over by itself)."""
+    """The caller has some rows of `tablet`, and its snapshot is gone, so that the other rows cannot be read as of the same
+    moment. Scan again, or use `to_arrow`, which begins such a tablet again by itself."""
 
     fields = ("tablet", "rows")
     tablet: str | None
     rows: int | None
     retriable = True
+
+
+__all__ = [name for name, kind in globals().items() if isinstance(kind, type) and issubclass(kind, EblaError)]

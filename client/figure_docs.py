@@ -1,6 +1,6 @@
-"""The list of all figures, and what is made of it: the tables of docs/metrics.md and a dashboard for Grafana.
+"""Makes the tables of docs/metrics.md and a dashboard for Grafana from the definitions of all figures.
 
-python -m ebla.figure_docs docs     # writes both anew
+python -m ebla.figure_docs docs     # writes both again
 """
 
 from __future__ import annotations
@@ -51,14 +51,13 @@ def _of(sheets: Sheets) -> Iterator[Definition]:
 def tables() -> str:
     lines: list[str] = []
     for title, sheets in GROUPS:
-        lines += [
+        heading = [
             f"**{title}**",
             "",
             "| figure | kind | unit | tags | meaning |",
             "| --- | --- | --- | --- | --- |",
         ]
-        lines += [_row(each) for each in _of(sheets)]
-        lines.append("")
+        lines += [*heading, *map(_row, _of(sheets)), ""]
     return "\n".join(lines)
 
 
@@ -67,7 +66,7 @@ def _row(figure: Definition) -> str:
 
 
 def page(text: str) -> str:
-    """The page with its tables as they should be."""
+    """The page with new tables."""
     head, _, rest = text.partition(BEGIN)
     _, _, tail = rest.partition(END)
     return f"{head}{BEGIN}\n\n{tables()}\n{END}{tail}"
@@ -77,20 +76,13 @@ def page(text: str) -> str:
 
 
 def dashboard() -> str:
-    """To be imported into Grafana; the data source is the Prometheus that scrapes Ray."""
+    """A dashboard to import into Grafana; its data source is the Prometheus that scrapes Ray."""
     panels: list[dict[str, Any]] = []
     top = 0
     for title, sheets in GROUPS:
         charts = list(_charts(list(_of(sheets))))
-        panels.append(
-            {
-                "type": "row",
-                "title": title,
-                "collapsed": False,
-                "gridPos": _place(top, 0, 24, 1),
-                "panels": [],
-            }
-        )
+        place = _place(top, 0, 24, 1)
+        panels.append({"type": "row", "title": title, "collapsed": False, "gridPos": place, "panels": []})
         top += 1
         for number, chart in enumerate(charts):
             row, column = divmod(number, COLUMNS)
@@ -113,7 +105,7 @@ def dashboard() -> str:
 
 
 def _charts(figures: list[Definition]) -> Iterator[list[Definition]]:
-    """A median and its 99th percentile share a chart."""
+    """The figures of each chart: a median and its 99th percentile share one."""
     for figure in figures:
         if P99 not in figure.name:
             wanted = figure.name.replace(P50, P99)
@@ -136,7 +128,7 @@ def _panel(chart: list[Definition], place: dict[str, int]) -> dict[str, Any]:
 
 
 def _target(figure: Definition, letter: str) -> dict[str, Any]:
-    """Over the processes that a role has had: Ray adds a tag for each."""
+    """One value per role, over all processes that it has had: Ray adds a tag for each process."""
     by = ", ".join((ROLE, *figure.tags))
     chosen = f'{figure.exported}{{{DEPLOYMENT}="${DEPLOYMENT}", {HOST}=~"${HOST}"}}'
     rate = f"sum by ({by}) (rate({chosen}[$__rate_interval]))"
@@ -153,7 +145,7 @@ def _variables() -> list[dict[str, Any]]:
     (running,) = SHELL.definitions
     source = {"type": "prometheus", "uid": "${datasource}"}
 
-    def asked(name: str, query: str, several: bool) -> dict[str, Any]:
+    def variable(name: str, query: str, several: bool) -> dict[str, Any]:
         return {
             "name": name,
             "type": "query",
@@ -166,8 +158,8 @@ def _variables() -> list[dict[str, Any]]:
 
     return [
         {"name": "datasource", "type": "datasource", "query": "prometheus"},
-        asked(DEPLOYMENT, f"label_values({running.exported}, {DEPLOYMENT})", False),
-        asked(HOST, f'label_values({running.exported}{{{DEPLOYMENT}="${DEPLOYMENT}"}}, {HOST})', True),
+        variable(DEPLOYMENT, f"label_values({running.exported}, {DEPLOYMENT})", False),
+        variable(HOST, f'label_values({running.exported}{{{DEPLOYMENT}="${DEPLOYMENT}"}}, {HOST})', True),
     ]
 
 

@@ -18,7 +18,7 @@ class Link(NamedTuple):
 
 
 def shared(name: str, address: str | None) -> Link:
-    """One connection for all copies of handles in this process; it lives as long as the process."""
+    """The one connection of all unpickled handles in this process. It is never closed."""
     from ebla.deployment import reach
 
     with _shared_gate:
@@ -35,11 +35,11 @@ _shared_gate = threading.Lock()
 
 
 def make_link(name: str) -> Link:
-    from ebla.deployment import make_session
+    from ebla.deployment import make_client
 
     bridge = Bridge(name)
 
     async def start() -> aio.Database:
-        return aio.Database(make_session(name))
+        return aio.Database(make_client(name))
 
     return Link(bridge, bridge.run(start()))

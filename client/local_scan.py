@@ -1,20 +1,19 @@
-"""Scans for tasks that run where the rows are: read a replica on this host from its disk, at the speed of memory.
+"""Scans for tasks on hosts with replicas: read a replica on this host from its disk, at the speed of memory.
 
     for batch in local_scan.scan(table, columns=["origin"], where=ebla.col("origin") == "JFK"): ...
     for batch in local_scan.scan_tablet(table, 3): ...              # one of the tablets in local_scan.buckets(table)
 
-A tablet's leader tells the log index that a reader must see, a replica on this host flushes up to it, and its rows are
-then read in place: as fresh as a scan at the leader, and neither the network nor the server's process carries them.
-Where no replica is on this host, or it cannot serve, the tablet is scanned through its leader.
+A tablet's leader returns the log index that a reader must see, a replica on this host flushes up to it, and its rows are
+then read from its files: as fresh as a scan at the leader, without network or server process. If no replica on this host
+can serve, the tablet is scanned through its leader.
 
-What one tablet yields is of one moment. If it is lost after rows were handed out, the iterator raises; scan again.
+The rows of one tablet are of one moment. If its files are lost after rows were returned, the iterator raises; scan again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,16 +21,15 @@ import pyarrow as pa
 from ebla import aio
 from ebla.actors import messages as m
 from ebla.arguments import check_deadline
-from ebla.read.scan_run import Block, Outdated, ScanPlan, ScanRun
+from ebla.read.scan_run import Outdated
 from ebla.storage.errors import EblaError, StorageError
 from ebla.storage.predicates import expressions
 from ebla.storage.tablets import local_reader
 from ebla.table import Scan, Table
-from ebla.transport.routes import Route, TableRoutes
-from ebla.transport.session import Session
+from ebla.transport.routes import Route
 
 SNAPSHOT_S = 10.0  # for the replica here to catch up and flush
-FIND_MAX = 8  # tablets asked for at once: an answer takes as long as reading several thousand rows
+FIND_MAX = 8  # tablets located at the same time: one answer takes as long as reading several thousand rows
 SERVER = "tablet-server/"
 
 SlotsHere = Callable[[], Sequence[str]]
@@ -51,7 +49,7 @@ def scan(
     local: bool = True,
     deadline_s: float | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """All tablets, one after the other, each in key order. `local=False` reads everything through the leaders."""
+    """All tablets, one after the other, each in key order. `local=False` reads all of them through the leaders."""
     left = buckets(table, where)
     while left:
         some, left = left[:FIND_MAX], left[FIND_MAX:]
@@ -84,13 +82,13 @@ def scan_tablet(
     """The rows of one tablet. `slots_here` names the slots whose files this process can open."""
     awaited = table._awaited
     tablet = TabletScan(
-        awaited._session, awaited._routes, columns, where, None, check_deadline(deadline_s), bucket
+        awaited._client, awaited._routes, columns, where, None, check_deadline(deadline_s), bucket
     )
     return TabletRead(table, tablet, slots_here if local else lambda: ())
 
 
 class TabletRead:
-    """Iterating reads the tablet anew. `path` is where its rows were read last, None if through the server."""
+    """Each iteration reads the tablet again. `path`: the files that were read last, None if a server was asked."""
 
     def __init__(self, table: Table, scan: TabletScan, slots_here: SlotsHere) -> None:
         self.path: Path | None = None
@@ -109,7 +107,7 @@ class TabletRead:
         return await self._scan.find(self._slots_here)
 
     def rows(self, found: m.LocalSnapshot | None) -> Iterator[pa.RecordBatch]:
-        """The rows where `find` found them."""
+        """The rows from the snapshot of `find`, or through the leader."""
         self.path = None if found is None else Path(found.path)
         begun = False
         if found is not None:
@@ -130,31 +128,23 @@ async def _find_all(reads: Sequence[TabletRead]) -> list[m.LocalSnapshot | None]
 
 
 class TabletScan(aio.Scan):
-    """A scan of one tablet alone, and where its rows lie on this host."""
+    """A scan of one tablet, and its snapshot on this host."""
 
-    def __init__(
-        self,
-        session: Session,
-        routes: TableRoutes,
-        columns: Sequence[str] | None,
-        where: expressions.Expression | None,
-        limit: int | None,
-        deadline_s: float,
-        bucket: int,
-    ) -> None:
-        super().__init__(session, routes, columns, where, limit, deadline_s)
-        self._route = routes.routes[bucket]
+    @property
+    def _route(self) -> Route:
+        assert self._tablets is not None
+        return self._tablets[0]
 
     async def find(self, slots_here: SlotsHere) -> m.LocalSnapshot | None:
-        """Rows on this host's disk, as fresh as the leader's now; None if there are none."""
-        route, session = self._route, self._session
-        await session.running(self._routes, self._deadline_s)
+        """A snapshot on this host's disk that is as fresh as the leader; None if there is none."""
+        route, client = self._route, self._client
+        await client.running(self._routes, self._deadline_s)
         near = [SERVER + slot for slot in slots_here() if SERVER + slot in route.replicas]
         if not near:
             return None
         turn = route.bucket % len(near)
         request = m.TabletRequest(route.tablet, route.version)
-        _, reply = await session.router.ask(
+        _, reply = await client.router.ask(
             route, "read_index", request, m.ReadIndexReply, what="scan", deadline_s=self._deadline_s
         )
         for address in near[turn:] + near[:turn]:
@@ -164,10 +154,10 @@ class TabletScan(aio.Scan):
         return None
 
     async def _ask(self, address: str, index: int) -> m.LocalSnapshot | None:
-        """Whatever keeps the replica from serving, another one or the leader serves instead."""
+        """The snapshot of one replica; None if it cannot serve."""
         limit_s = min(SNAPSHOT_S, self._deadline_s)
         request = m.LocalSnapshotRequest(self._route.tablet, index, limit_s, self._route.version)
-        network = self._session.world.network
+        network = self._client.world.network
         try:
             found = await network.call(address, "local_snapshot", request, m.LocalSnapshot, limit_s + 1.0)
         except EblaError:
@@ -178,7 +168,7 @@ class TabletScan(aio.Scan):
         return Path(found.path).is_dir()
 
     def read(self, found: m.LocalSnapshot) -> Iterator[pa.RecordBatch]:
-        """The rows that `find` found; blocks the caller."""
+        """The rows of a snapshot. Blocks the caller."""
         plan, schema = self._plan, self._routes.schema
         plan.require_same(schema)
         wanted = list(plan.columns)
@@ -200,26 +190,3 @@ class TabletScan(aio.Scan):
                 batch = batch.filter(expressions.mask(plan.predicate, batch))
             if batch.num_rows:
                 yield batch.select(list(plan.columns))
-
-    async def _start(self, plan: ScanPlan, hold: bool) -> AsyncGenerator[Block, None]:
-        await self._session.running(self._routes, self._deadline_s)
-        run = self._run = _TabletRun(self._session, self._routes, plan, self._deadline_s, hold, self._route)
-        async with aclosing(run.blocks()) as blocks:
-            async for block in blocks:
-                yield block
-
-
-class _TabletRun(ScanRun):
-    """A run over one tablet."""
-
-    def __init__(
-        self,
-        session: Session,
-        table: TableRoutes,
-        plan: ScanPlan,
-        deadline_s: float,
-        hold: bool,
-        route: Route,
-    ) -> None:
-        super().__init__(session, table, plan, deadline_s, hold)
-        self._left = [route]

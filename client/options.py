@@ -1,7 +1,7 @@
-"""What the client may touch, its limits, and the small values that its calls return.
+"""The client's world, its limits, and the small values that its calls return.
 
-The sizes follow from the cost of a call: flat up to about 100 KiB, then again worth it from about 1 MB on. So a call
-stays under CALL_SMALL_BYTES, or is made of at least CALL_LARGE_MIN_BYTES where there is that much to send.
+The sizes follow from the cost of a call: it is constant up to about 100 KiB, then rises, and pays off again from about 1 MB
+on. So a call stays below CALL_SMALL_BYTES, or has at least CALL_LARGE_MIN_BYTES if that much is to be sent.
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ from ebla.actors.world import Clock, Network, Random, Spawn
 DEADLINE_S = 60.0  # for one row, or one batch of rows of a large call
 WAIT_S = 60.0  # for the tablets of a new table
 MASTER = "master/0"
-INT_MAX = (1 << 63) - 1  # what every number on the way fits in
+INT_MAX = (1 << 63) - 1  # the largest number in messages
 
-# A try is short, so that a server that fell silent costs little; it is sent again with the same request id.
+# An attempt is short, so that a silent server costs little; the request is sent again with the same id.
 ATTEMPT_S = 1.5
-# One that was silent just now is only probed, and given twice the time with each silence more: it may be gone, and
-# somebody else lead by now; or it may be slow, and must get its time in the end.
+# A server that was silent gets a short attempt, twice as long after each further silence: if it is gone, another server may
+# lead; if it is slow, it must get its time in the end.
 ATTEMPT_PROBE_S = 0.5
 ATTEMPT_PROBE_DOUBLINGS_MAX = 3
 ATTEMPT_BYTES_PER_S = 500_000
-ATTEMPT_GRACE_S = 0.25  # the server gives up a little before we do, so that its reason reaches us
+ATTEMPT_GRACE_S = 0.25  # the server gives up a little before the client, so that its reason arrives
 MASTER_ATTEMPT_S = 5.0
-MASTER_ATTEMPT_OF_SEVERAL_S = 0.8  # another one may be the active one by now
-ASK_ATTEMPT_S = 10.0  # scans and flushes: a block of rows that few match, or a full memtable, takes its time
-SUSPECT_S = 1.0  # how long a silent server is passed over
+MASTER_ATTEMPT_OF_SEVERAL_S = 0.8  # another master may be active
+ASK_ATTEMPT_S = 10.0  # scans and flushes: a selective condition or a full memtable takes long
+SUSPECT_S = 1.0  # how long a silent server is asked last
 
 BACKOFF_FIRST_S = 0.02
 BACKOFF_MAX_S = 0.2
 THROTTLE_MAX_S = 5.0
 HOPS_MAX = 3  # hints followed without a pause
-SWEEP_S = 0.2  # how often deadlines are looked at: operations have no timers of their own
+SWEEP_S = 0.2  # how often deadlines are checked: operations have no timers of their own
 
-UNIT_BYTES = 80_000  # rows of one tablet that travel, are logged and are answered as one
+UNIT_BYTES = 80_000  # rows of one tablet that are sent, logged and answered as one
 CALL_SMALL_BYTES = 88_000
 CALL_LARGE_MIN_BYTES = 1_050_000
 CALL_LARGE_BYTES = 1_250_000
-# Small calls to a server go one at a time, each with everything that queued during the last: on the way, a call costs far
-# more than the rows in it. Only when one takes longer than PATIENCE_S do others go beside it.
+# One small call to a server is under way at a time, and the next takes everything that queued meanwhile: a call costs far
+# more than its rows. If a call takes longer than PATIENCE_S, others are sent beside it.
 SMALL_CALLS_MAX = 4
 PATIENCE_S = 0.05
 LARGE_CALLS_MAX = 4
@@ -56,7 +56,7 @@ SCAN_TRIES_MAX = 3  # for one block, at the server that holds the snapshot
 
 @dataclass(frozen=True)
 class ClientWorld:
-    """A World without a disk: all that a client needs, so that it runs on Ray and in simulation alike."""
+    """A World without a disk, so that the same client runs on Ray and in simulation."""
 
     clock: Clock
     network: Network
@@ -65,18 +65,18 @@ class ClientWorld:
 
 
 class Written(NamedTuple):
-    """`rows` were applied; `rejected` are the positions of the others (present, or absent)."""
+    """The number of rows that were applied, and the positions of the others (present already, or absent)."""
 
     rows: int
     rejected: tuple[int, ...] = ()
 
 
 class WriteId(NamedTuple):
-    """An id of the caller's own for a call that may be repeated later, even by another process.
+    """A caller's id for a call that may be repeated later, even by another process.
 
-    The rows at position p of the call belong to a request numbered `sequence` + p or lower, so the next call of the
-    same `client` (16 bytes) continues at `sequence` + len(rows). A repetition must bring the same rows in the same
-    order; it then changes nothing and gets the first answer, also if that was a refusal.
+    The row at position p belongs to a request numbered `sequence` + p or lower, so the next call of the same `client`
+    (16 bytes) continues at `sequence` + len(rows). A repeated call must have the same rows in the same order; it changes
+    nothing and gets the first answer, also if that was a refusal.
     """
 
     client: bytes

@@ -1,7 +1,7 @@
-"""How a new table is divided into tablets, as a user says it.
+"""The partitioning of a new table into tablets.
 
 ebla.hash("carrier", "flight", buckets=8)                     spreads rows evenly
-ebla.range("time_hour", splits=[january, july])               keeps neighbours together
+ebla.range("time_hour", splits=[january, july])               keeps neighbouring keys together
 ebla.hash("carrier", buckets=4) + ebla.range(...)             both: every bucket is divided at the splits
 """
 
@@ -19,7 +19,7 @@ from ebla.storage.schema import Hash, Partitioning, TableSchema
 
 @dataclass(frozen=True)
 class PartitionBy:
-    """`splits` are the user's values; they are encoded when the schema is known."""
+    """`splits` are values; they are encoded when the schema is known."""
 
     hashed: Hash | None = None
     columns: tuple[str, ...] = ()
@@ -45,13 +45,13 @@ class PartitionBy:
 
 
 def hash(*columns: str, buckets: int) -> PartitionBy:
-    """`buckets` tablets; a row's tablet follows from a hash of these key columns."""
+    """`buckets` tablets; a hash of these key columns chooses a row's tablet."""
     return PartitionBy(hash_spec(*columns, buckets=buckets))
 
 
 def range(*columns: str, splits: Sequence[Any]) -> PartitionBy:
-    """len(splits) + 1 tablets; `columns` begin the primary key, each split is the first key of its tablet (a tuple if
-    there are several columns)."""
+    """len(splits) + 1 tablets. `columns` are the first columns of the primary key; each split is the first key of its tablet
+    (a tuple for several columns)."""
     if isinstance(splits, (str, bytes)) or not isinstance(splits, Iterable):
         raise InvalidArgument(
             f"splits is a list of values, each the first key of its tablet, such as [10, 20], not {shown(splits)}"
@@ -68,7 +68,7 @@ def range(*columns: str, splits: Sequence[Any]) -> PartitionBy:
 
 
 def resolve(partition_by: PartitionBy | None, schema: TableSchema) -> Partitioning:
-    """For this schema; without a wish there is one tablet. Raises InvalidArgument."""
+    """The partitioning for this schema; one tablet for None. Raises InvalidArgument."""
     if partition_by is None:
         return Partitioning()
     if not isinstance(partition_by, PartitionBy):

@@ -1,4 +1,4 @@
-"""The steps of a long command as they go by: a moving line on a terminal, plain lines elsewhere."""
+"""Shows the steps of a long command: a moving line on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from rich.console import Console
 
 LINE_EVERY_S = 5.0
 
-Told = Callable[[str], None]
+Show = Callable[[str], None]
 
 
 class Steps:
-    """`seconds`: how long each finished step took, by its title."""
+    """`seconds`: the duration of each finished step, by its title."""
 
     def __init__(self, console: Console, quiet: bool = False) -> None:
         self.seconds: dict[str, float] = {}
@@ -23,8 +23,8 @@ class Steps:
         self._title: str | None = None  # of the step under way
 
     @contextmanager
-    def step(self, title: str) -> Iterator[Told]:
-        """What is told within shows beside the title; what is told later shows nowhere."""
+    def step(self, title: str) -> Iterator[Show]:
+        """Yields a function that shows a text beside the title, until the step ends."""
         began = time.monotonic()
         self._title = title
         if self._quiet:
@@ -43,14 +43,14 @@ class Steps:
     def end(self, text: str) -> None:
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    def _lines(self, title: str) -> Told:
-        """One every few seconds."""
+    def _lines(self, title: str) -> Show:
+        """Shows one line every few seconds."""
         last = time.monotonic()
 
-        def tell(text: str) -> None:
+        def show(text: str) -> None:
             nonlocal last
             if self._title == title and time.monotonic() - last >= LINE_EVERY_S:
                 last = time.monotonic()
                 self._console.print(f"  {title}: {text}", highlight=False, markup=False, soft_wrap=True)
 
-        return tell
+        return show

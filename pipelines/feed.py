@@ -1,14 +1,14 @@
-"""From Spark into a table: every row of a DataFrame, written by the executors, exactly once.
+"""Feeds a table from Spark: the executors write every row of a DataFrame exactly once.
 
     report = feed(session, "flights", table)                    a named data set
     report = feed(session, session.read.parquet(path), table)   any DataFrame
 
-Write ids follow from the job's name, the partition and the position in it, so Spark's retries and speculative tasks
-change nothing, and neither does repeating a broken feed under the same `job` (within the table's retention of answers,
-one hour). An upsert may be repeated under any job: the table ends equal to the source.
+A write id is made of the job's name, the partition and the position in it, so Spark's retries and speculative tasks change
+nothing, and neither does a repetition of a broken feed with the same `job` (while the table retains answers, one
+hour). An upsert may be repeated with any job: the table then equals the source.
 
-What makes attempts alike is that a partition's rows come in the same order each time. Files do; a shuffle does not
-promise it, so with `partitions` rows are sorted by key within each partition, and `sort=True` does only that.
+All attempts must read a partition's rows in the same order. Files have an order; a shuffle does not, so with `partitions` rows
+are sorted by key within each partition; `sort=True` does only that.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from ebla.table import Database, Table
 MODES = ("upsert", "insert")
 CALL_ROWS = 32_768
 POLL_S = 0.1
-LOST_S_MAX = 60.0  # without any executor
+LOST_S_MAX = 60.0  # without an executor
 CANCEL_S_MAX = 20.0
 _PYTHON_ERROR = re.compile(r"(?!java|org\.|scala|py4j)([a-z_]\w*\.)*[A-Z]\w+: \S")
 
 
 class FeedProgress(msgspec.Struct, frozen=True):
-    """`rows` are answered by the table. `total_rows` only where the source is known."""
+    """`rows`: answered by the table. `total_rows`: None for an unknown source."""
 
     rows: int
     total_rows: int | None
@@ -64,7 +64,7 @@ class FeedProgress(msgspec.Struct, frozen=True):
 
 
 class FeedReport(msgspec.Struct, frozen=True):
-    """`rows` were written; `rejected` were there before (insert only). `retries`: attempts beyond the first."""
+    """`rows`: written; `rejected`: present before (insert only). `retries`: attempts beyond the first."""
 
     table: str
     source: str
@@ -80,7 +80,7 @@ class FeedReport(msgspec.Struct, frozen=True):
 
 
 class FeedFailed(EblaError):
-    """Spark gave the feed up. Rows may have been written; feed again, the table then ends equal to the source."""
+    """Spark gave the feed up. Rows may have been written; feed again, and the table equals the source."""
 
     fields = ("job", "rows")
     job: str | None
@@ -101,10 +101,10 @@ def feed(
     deadline_s: float | None = None,
     on_progress: Callable[[FeedProgress], None] | None = None,
 ) -> FeedReport:
-    """Write every row of `source` into `table`; with `mode="insert"` rows whose key exists are left as they are.
+    """Write every row of `source` into `table`; with `mode="insert"` rows whose key exists are not changed.
 
-    Raises InvalidArgument, naming the column, for rows that do not fit the table; FeedFailed when Spark gives up, or is lost.
-    Other rows may have been written by then. Ctrl-C ends the Spark job.
+    Raises InvalidArgument with the column for rows that do not fit the table; FeedFailed if Spark gives up or is lost. Other
+    rows may have been written by then. Ctrl-C ends the Spark job.
     """
     if mode not in MODES:
         raise InvalidArgument(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
@@ -139,7 +139,7 @@ def table_for(
     partition_by: PartitionBy | None = None,
     replicas: int = 3,
 ) -> Table:
-    """The table `name`; if there is none it is made with the columns of `source`. A named data set knows its key."""
+    """The table `name`, created with the columns of `source` if it does not exist. A named data set has a default key."""
     try:
         return db.table(name)
     except NotFound:
@@ -161,12 +161,12 @@ def table_for(
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """A DataFrame's columns as a table would have them. Raises InvalidArgument for types that no table has."""
+    """A DataFrame's columns with a table's types. Raises InvalidArgument for types that no table has."""
     return pa.schema([pa.field(f.name, _arrow_type(f.name, f.dataType), f.nullable) for f in schema.fields])
 
 
 def check_columns(given: pa.Schema, table: str, wanted: pa.Schema) -> None:
-    """Before anything is written: are the names right? Values are judged row by row, as they are written."""
+    """Check the names of columns before anything is written. Values are checked row by row, when they are written."""
     for name in given.names:
         if name not in wanted.names:
             raise InvalidArgument(
@@ -204,8 +204,8 @@ def _arrow_type(name: str, kind: DataType) -> pa.DataType:
 
 
 class _Run:
-    """A Spark job in a thread of its own, and a thread that watches it. Whoever follows them never calls into the JVM
-    himself: an interrupt in the middle of such a call would leave its answer to the next one."""
+    """A Spark job in a thread of its own, and a thread that watches it. The thread that follows them never calls into the JVM:
+    an interrupt during such a call would leave its answer to the next call."""
 
     def __init__(self, spark: SparkSession, work: DataFrame, job: str, counter: Any) -> None:
         self.seconds = 0.0
@@ -221,8 +221,8 @@ class _Run:
         self._alive_s = time.monotonic()
         self._ended = threading.Event()
 
-    def follow(self, tell: Callable[[FeedProgress], None] | None, total_rows: int | None) -> list[Row]:
-        """The results, one row a partition."""
+    def follow(self, show: Callable[[FeedProgress], None] | None, total_rows: int | None) -> list[Row]:
+        """The results, one row for each partition."""
         began = time.monotonic()
         collecting = InheritableThread(target=self._collect, name=self._group, daemon=True)
         watching = threading.Thread(target=self._watch, name=f"{self._group} watch", daemon=True)
@@ -232,8 +232,8 @@ class _Run:
             while collecting.is_alive():
                 collecting.join(POLL_S)
                 self.seconds = time.monotonic() - began
-                if tell is not None:
-                    tell(self._progress(total_rows))
+                if show is not None:
+                    show(self._progress(total_rows))
                 self._raise_lost()
         except BaseException:
             self._cancel(collecting)
@@ -246,8 +246,8 @@ class _Run:
         refused = [row.error for row in self._rows if row.error is not None]
         if refused:
             raise _among_others(msgspec.msgpack.decode(bytes(refused[0]), type=ErrorFrame))
-        if tell is not None:
-            tell(self._progress(total_rows, sum(row.rows + row.rejected for row in self._rows)))
+        if show is not None:
+            show(self._progress(total_rows, sum(row.rows + row.rejected for row in self._rows)))
         return self._rows
 
     def _raise_lost(self) -> None:
@@ -285,17 +285,15 @@ class _Run:
     def _watch(self) -> None:
         ended = False
         while not ended:
-            ended = self._ended.wait(POLL_S)  # and a last look
+            ended = self._ended.wait(POLL_S)  # and once more at the end
             self._tally = self._read()
-            with contextlib.suppress(
-                Exception
-            ):  # a JVM that cannot be asked is not alive, and that is the answer
+            with contextlib.suppress(Exception):  # a JVM that does not answer is not alive
                 self._done, self._tasks = self._stages()
                 if executors_alive(self._spark):
                     self._alive_s = time.monotonic()
 
     def _stages(self) -> tuple[int, int]:
-        """Tasks that are done, and all of them."""
+        """The number of finished tasks, and of all tasks."""
         tracker = self._spark.sparkContext.statusTracker()
         done = known = 0
         for number in tracker.getJobIdsForGroup(self._group):
@@ -306,7 +304,7 @@ class _Run:
         return done, known
 
     def _read(self) -> tasks.Tally:
-        """What the workers told; the last known if the counter is away."""
+        """The workers' reports; the last known ones if the counter does not answer."""
         try:
             rows, last, fatal = ray.get(self._counter.read.remote(), timeout=1.0)
         except ray.exceptions.RayError:
@@ -325,14 +323,14 @@ class _Run:
 
 
 def _start_counter(name: str) -> Any:
-    """On the driver's own node: with that the feed ends anyway."""
+    """Start the counter on the driver's own node, whose loss ends the feed anyway."""
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
     options = {"name": name, "namespace": tasks.NAMESPACE, "num_cpus": 0, "scheduling_strategy": here}
     return ray.remote(tasks.Counter).options(**options).remote()
 
 
 def _among_others(frame: ErrorFrame) -> EblaError:
-    """The error of one task: rows of it, and of others, may have been written."""
+    """The error of one task. Rows of this and of other tasks may have been written."""
     error = from_frame(frame)
     error.possibly_applied = True
     return error
@@ -343,7 +341,7 @@ def _frame(data: bytes | None) -> ErrorFrame | None:
 
 
 def _spark_cause(error: Exception) -> str:
-    """The line that matters in a Java stack that wraps a Python one."""
+    """The relevant line of a Java stack that wraps a Python one."""
     if isinstance(error, OSError | Py4JNetworkError):
         return "the Java process of Spark's driver has ended"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]

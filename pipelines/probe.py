@@ -1,7 +1,7 @@
-"""How long can a tablet not be written to? One writer per tablet of a side table, one small row after the other.
+"""Measures how long a tablet accepts no writes: one writer per tablet of a side table, one small row after the other.
 
-The side table has as many tablets as the one that is loaded, on the same servers; each tablet holds one row, which is
-written again every PERIOD_S. The longest time between two acknowledgements is how long the tablet was unavailable.
+The side table has as many tablets as the loaded table, on the same servers. Each tablet has one row, which is written again
+every PERIOD_S. The tablet was unavailable for the longest time between two acknowledgements.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Probe:
         )
 
     def await_resumed(self) -> None:
-        """Until every tablet has acknowledged something that was sent after this call."""
+        """Wait until every tablet has acknowledged a write that was sent after this call."""
         since = time.monotonic()
         while not all(times and times[-1] > since for times in self.acknowledged):
             if time.monotonic() > since + WRITE_S_MAX:
@@ -72,7 +72,7 @@ class Probe:
             time.sleep(PERIOD_S)
 
     def outage(self, led: Sequence[int], since: float) -> Outage:
-        """What the tablets in `led` and the others met from `since` on."""
+        """The pauses of the tablets in `led`, and of the others, from `since` on."""
         pauses = [longest_pause(times, since) for times in self.acknowledged]
         return Outage(
             tablets=len(pauses),
@@ -95,7 +95,7 @@ class Probe:
                 continue
             now = time.monotonic()
             self.acknowledged[tablet].append(now)
-            self._ending.wait(PERIOD_S - now % PERIOD_S)  # writers keep step, and share calls
+            self._ending.wait(PERIOD_S - now % PERIOD_S)  # writers write at the same times, and share calls
 
 
 def longest_pause(times: Sequence[float], since: float) -> float:

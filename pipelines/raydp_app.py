@@ -1,17 +1,16 @@
-"""One Spark application on Ray: RayDP's parts, put together so that they sit where we say and surely end.
+"""One Spark application on Ray: RayDP's parts, on chosen nodes, with an end in every case.
 
-What RayDP 1.6 leaves open is closed here, and nowhere else:
+This module alone works around gaps of RayDP 1.6:
 
-    place       its application master and executors go wherever Ray likes; ours sit on the nodes of the application's own
-                placement group
+    place       Ray places its application master and executors anywhere; here they are on the nodes of the application's
+                own placement group
     java        master, executors and driver need the same Java and the same opened packages
-    namespace   its executors have fixed names, so that two applications in one namespace clash; each has its own here
+    namespace   its executors have fixed names, so that two applications in one namespace clash; here each has its own
     speed       the driver's JVM starts while the master starts, and both without the optimising compiler
     end         a JVM, an actor or a group that outlives the session is ended by name
-    files       what the JVMs leave in the directory for temporary files is in one of the application's own, on every host, and
-                goes with it
+    files       the JVMs' temporary files are in the application's own directory on every host, which is removed at the end
 
-Everything here blocks.
+All functions block.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ DIRECTORY = "spark.ebla.directory"
 START_S_MAX = 120.0
 STOP_S_MAX = 20.0
 UNPACKED = "/libcore_worker_library_java.so"
-MASTER_CPU = 0.01  # a bundle must ask for something
+MASTER_CPU = 0.01  # a bundle must request a resource
 
 # ray.data.from_spark and Arrow in the JVM need these, in all three kinds of JVM.
 OPENED = (
@@ -75,7 +74,7 @@ OPENS = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED] +
     "-XX:+IgnoreUnrecognizedVMOptions",
     "-Dio.netty.tryReflectionSetAccessible=true",
 ]
-# A JVM that lives for minutes is compiled by the quick compiler only: it starts with half of the CPU time.
+# A JVM that lives for minutes uses the first compiler only: it needs half of the CPU time to start.
 QUICK = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
 
 LOGGING = """\
@@ -92,7 +91,7 @@ logger.gateway.level = error
 
 
 class SparkMaster(RayDPSparkMaster.__ray_actor_class__):  # type: ignore[misc]
-    """The actor beside the application master: RayDP's, with this node's Java, and a namespace and directory of its own."""
+    """RayDP's actor beside the application master, with this node's Java, and a namespace and directory of its own."""
 
     def start_up(self, popen_kwargs: dict[str, Any] | None = None) -> None:
         os.environ.update(java.environment())
@@ -100,8 +99,8 @@ class SparkMaster(RayDPSparkMaster.__ray_actor_class__):  # type: ignore[misc]
         super().start_up(popen_kwargs)
 
     def _launch_gateway(self, class_path: str, popen_kwargs: dict[str, Any] | None = None) -> Any:
-        """The JVM that owns the application master. Ray's Java joins the first raylet of this node's address that the GCS lists:
-        this one, unless nodes share an address."""
+        """Start the JVM that owns the application master. Ray's Java connects to the first raylet at this node's address in the
+        GCS: this node's, unless nodes share an address."""
         gateway = super()._launch_gateway(class_path, popen_kwargs)
         gateway.jvm.org.apache.spark.deploy.raydp.RayAppMaster.setProperties(self._generate_ray_configs())
         gateway.jvm.io.ray.api.Ray.init()
@@ -115,7 +114,7 @@ class SparkMaster(RayDPSparkMaster.__ray_actor_class__):  # type: ignore[misc]
 
 
 class PlacedCluster(SparkCluster):  # type: ignore[misc]
-    """RayDP's cluster with its master in the last bundle of `group`; the driver's JVM starts meanwhile."""
+    """RayDP's cluster with its master in the last bundle of `group`. The driver's JVM starts at the same time."""
 
     def __init__(
         self,
@@ -149,7 +148,7 @@ class PlacedCluster(SparkCluster):  # type: ignore[misc]
 
 
 class Application:
-    """A running application. `session` is Spark's; `stop` ends everything that was begun."""
+    """A running application. `session` is Spark's; `stop` ends every part that was started."""
 
     def __init__(
         self,
@@ -170,8 +169,8 @@ class Application:
         self._cluster: PlacedCluster | None = None
 
     def launch(self) -> None:
-        """The master and the driver's JVM, no executors yet. What is not up in START_S_MAX raises Unavailable."""
-        end_jvm()  # one of an earlier session has its options
+        """Start the master and the driver's JVM, without executors. Raises Unavailable after START_S_MAX."""
+        end_jvm()  # an earlier session's JVM has other options
         setattr(AccumulatorServer, "handle_error", _ended_quietly)  # noqa: B010 - its type calls it a method
         self.directory.mkdir(parents=True, exist_ok=True)
         logging = self.directory / "log4j2.properties"
@@ -184,7 +183,7 @@ class Application:
             self._cluster = PlacedCluster(*self._settings, self._group, self._configs)
 
     def connect(self) -> SparkSession:
-        """The session, whose executors then start. Bounded in the same way."""
+        """The session; its executors begin to start. Raises Unavailable after START_S_MAX."""
         assert self._cluster is not None, "launch comes first"
         with self._bounded(), _own_interrupts():
             self.session = self._cluster.get_spark_session()
@@ -203,7 +202,7 @@ class Application:
                 ) from error
 
     def stop(self) -> None:
-        """Whatever fails on the way is passed over: the next step ends it more rudely."""
+        """End the application. A step that fails is skipped: the next step ends the parts by force."""
         with _deadline(STOP_S_MAX):
             for step in (self._stop_session, self._stop_master, self._remove_group):
                 with contextlib.suppress(Exception):
@@ -214,7 +213,7 @@ class Application:
         self._set_environment({})
 
     def _stop_session(self) -> None:
-        """In another thread: an interrupt may have left this one's connection to the JVM in the middle of a call."""
+        """Stop the session in another thread: an interrupt may have left this thread's connection to the JVM in a call."""
         if self.session is not None:
             stopping = threading.Thread(target=_stopped, args=(self.session,), name="stop Spark", daemon=True)
             stopping.start()
@@ -224,14 +223,14 @@ class Application:
         handle: Any = None if self._cluster is None else self._cluster._spark_master_handle
         if handle is not None:
             with contextlib.suppress(ray.exceptions.RayError):
-                ray.get(handle.stop.remote(True), timeout=STOP_S_MAX / 2)  # it ends by exiting
+                ray.get(handle.stop.remote(True), timeout=STOP_S_MAX / 2)  # it exits
             ray.kill(handle)
 
     def _remove_group(self) -> None:
         remove_placement_group(self._group)
 
     def _set_environment(self, values: Mapping[str, str]) -> None:
-        """For the JVM that this process starts; put back by an empty call."""
+        """Set variables for the JVM that this process starts. A call without values restores the old ones."""
         for name, previous in self._environment.items():
             if previous is None:
                 os.environ.pop(name, None)
@@ -249,12 +248,12 @@ def check_versions() -> None:
         found = importlib.metadata.version(package)
         if not found.startswith(version):
             raise InvalidArgument(
-                f"ebla works with {package} {version}x, not {found}; install what its requirements name"
+                f"ebla works with {package} {version}x, not {found}; install the versions of its requirements"
             )
 
 
 def check_free() -> None:
-    """One Spark per process: a session of somebody else's would be taken over, with its master and settings."""
+    """Refuse a second session in this process: Spark would use the first one, with its master and settings."""
     if SparkContext._active_spark_context is not None:
         raise InvalidArgument(
             "this process has a Spark session already, and Spark allows one; stop it first (spark.stop())"
@@ -262,13 +261,13 @@ def check_free() -> None:
 
 
 def directory_of_its_own() -> Path:
-    """A path that no application has had; nothing is made yet."""
+    """A new path; the directory is not created yet."""
     return Path(tempfile.gettempdir()) / f"ebla-spark-{secrets.token_hex(4)}"
 
 
 def java_options(quick: bool, directory: Path) -> dict[str, str]:
-    """For driver, executors and master, which keep their temporary files in `directory`; the executors are compiled fully
-    unless the work is short."""
+    """The options of driver, executors and master, whose temporary files are in `directory`. Executors use the optimising
+    compiler unless the work is short (`quick`)."""
     options = [*OPENS, f"-Djava.io.tmpdir={directory}"]
     opened, brief = " ".join(options), " ".join([*options, *QUICK])
     return {
@@ -279,7 +278,7 @@ def java_options(quick: bool, directory: Path) -> dict[str, str]:
 
 
 def places_of(group: PlacementGroup, executors: int) -> dict[str, str]:
-    """Each executor in a bundle of the group. Without it they would go wherever Ray likes."""
+    """Settings that place each executor in a bundle of the group."""
     return {
         "spark.ray.placement_group": group.id.hex(),
         "spark.ray.bundle_indexes": ",".join(map(str, range(executors))),
@@ -287,18 +286,18 @@ def places_of(group: PlacementGroup, executors: int) -> dict[str, str]:
 
 
 def place_of_master(group: PlacementGroup, nodes: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """The application master, a Java actor, on the node of the last bundle. RayDP gives it resources and no bundle, so it
-    gets a crumb of one that no other of `nodes` (ray.nodes()) has. The bundle's own resource would do, and end the raylet:
-    Ray takes a bundle back, and finds in it one that it does not know to be there. Empty if the node has nothing of its
-    own: Ray nodes that share an address."""
+    """Settings that place the application master, a Java actor, on the node of the last bundle. RayDP gives it resources and no
+    bundle, so it requests a little of a resource that no other of `nodes` (ray.nodes()) has. The bundle's own resource would
+    end the raylet: Ray removes a bundle, and finds an actor in it that it does not know. Empty if the node has no resource of
+    its own: Ray nodes that share an address."""
     node = placement_group_table(group)["bundles_to_node_id"][group.bundle_count - 1]
     name = resource_of_its_own(node, nodes)
     return {} if name is None else {f"spark.ray.raydp_spark_master.actor.resource.{name}": "0.001"}
 
 
 def prepare(directory: str) -> bool:
-    """Runs on a node: makes the application's directory, and says whether the raylet can start Java workers. One that cannot
-    ends itself when asked to."""
+    """Runs on a node: creates the application's directory, and returns whether the raylet can start Java workers. A raylet that
+    cannot ends itself at the attempt."""
     os.makedirs(directory, exist_ok=True)
     with open(f"/proc/{os.environ['RAY_RAYLET_PID']}/cmdline", "rb") as file:
         words = file.read().split(b"\0")
@@ -306,13 +305,13 @@ def prepare(directory: str) -> bool:
 
 
 def tidy(directory: str) -> None:
-    """Runs on a node, when nothing of the application is left there."""
+    """Runs on a node after the application's processes there have ended."""
     shutil.rmtree(directory, ignore_errors=True)
 
 
 def remove_unpacked(pid: int) -> None:
-    """Ray's Java driver unpacks its library of 40 MB into a new directory, and leaves it there. Once it is loaded nobody needs the
-    file."""
+    """Remove the library of 40 MB that Ray's Java driver has unpacked into a new directory: once loaded, the file is not
+    needed."""
     with open(f"/proc/{pid}/maps") as maps:
         unpacked = {Path(line.split(maxsplit=5)[-1].strip()).parent for line in maps if UNPACKED in line}
     for directory in unpacked:
@@ -321,7 +320,7 @@ def remove_unpacked(pid: int) -> None:
 
 
 def end_jvm() -> None:
-    """The JVM that PySpark started for this process; the next session starts another."""
+    """End the JVM that PySpark started for this process. The next session starts another."""
     gateway = SparkContext._gateway
     if gateway is None:
         return
@@ -335,17 +334,17 @@ def end_jvm() -> None:
 
 
 def _ended_quietly(server: AccumulatorServer, request: Any, client: Any) -> None:
-    """A JVM that ended has closed its connection for counters; PySpark would print a traceback for that."""
+    """Ignore that an ended JVM has closed its connection for counters: PySpark would print a traceback."""
 
 
 def _stopped(session: SparkSession) -> None:
-    with contextlib.suppress(Exception):  # its JVM may be gone, and then there is nothing left to stop
+    with contextlib.suppress(Exception):  # its JVM may have ended
         session.stop()
 
 
 @contextlib.contextmanager
 def _deadline(seconds: float) -> Iterator[threading.Event]:
-    """After so long the driver's JVM is killed: a call into it that hangs then fails. Yields the event of it."""
+    """Kill the driver's JVM after `seconds`, so that a hanging call into it fails. Yields the event of that."""
     overdue = threading.Event()
 
     def expire() -> None:
@@ -365,7 +364,7 @@ def _deadline(seconds: float) -> Iterator[threading.Event]:
 
 @contextlib.contextmanager
 def _own_interrupts() -> Iterator[None]:
-    """PySpark takes Ctrl-C over for good, with a handler that fails once the session has ended. Ours stays."""
+    """Restore this process's handler of Ctrl-C: PySpark's handler would fail after the end of the session."""
     mine = threading.current_thread() is threading.main_thread()
     previous = signal.getsignal(signal.SIGINT) if mine else None
     try:

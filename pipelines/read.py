@@ -1,11 +1,11 @@
-"""A table as a Spark DataFrame: one partition per tablet, read where a replica of it lies on the disk.
+"""A table as a Spark DataFrame: one partition per tablet, read from the disk of a host with a replica.
 
-Each task asks the tablet's leader how fresh it must be, has a replica on its own host flush that far, and reads the
-replica's rows in place; a host without a replica reads through the leader (client/local_scan.py). A tablet's rows are
-of one moment, tablets may be of different ones.
+Each task asks the tablet's leader for the log index that it must see, has a replica on its own host flush up to it, and reads
+the replica's files; on a host without a replica it reads through the leader (client/local_scan.py). A tablet's rows are of
+one moment; two tablets may be of different moments.
 
-Spark is told which host holds a replica, as a preference that it follows while an executor there is free. It cannot
-be forced: after `spark.locality.wait` a task runs elsewhere, and reads through the leader.
+Spark gets the host of a replica as a preference, which it follows while an executor there is free. After
+`spark.locality.wait` a task runs elsewhere, and reads through the leader.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def read_table(
     *,
     local: bool = True,
 ) -> DataFrame:
-    """The rows for which `where` is true, or all; tablets that hold none of them are not asked.
+    """The rows for which `where` is true, or all; tablets that cannot have such rows are not read.
 
     `local=False` reads everything through the leaders.
     """
@@ -69,7 +69,7 @@ def spark_schema(schema: pa.Schema, columns: Sequence[str] | None = None) -> Str
 
 
 def _as_spark_keeps_it(field: pa.Field) -> pa.Field:
-    """Spark keeps microseconds, whatever the column's unit."""
+    """Spark keeps microseconds for every unit of a column."""
     if pa.types.is_timestamp(field.type):
         return field.with_type(pa.timestamp("us", field.type.tz))
     return field
@@ -77,7 +77,7 @@ def _as_spark_keeps_it(field: pa.Field) -> pa.Field:
 
 @dataclass(frozen=True)
 class _ReadTask:
-    """Reads the tablets whose places in `buckets` it is given. `schema` is Spark's, as JSON."""
+    """Reads the tablets with the given places in `buckets`. `schema` is Spark's, as JSON."""
 
     table: bytes
     buckets: tuple[int, ...]
@@ -115,11 +115,11 @@ def in_spark_types(rows: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=wanted)
 
 
-# -- where -----------------------------------------------------------------------------------------------
+# -- placement -----------------------------------------------------------------------------------------------
 
 
 def _one_partition_each(spark: SparkSession, table: Table, buckets: Sequence[int]) -> DataFrame:
-    """A DataFrame of the numbers 0.. whose partition i holds i, and prefers a host with a replica of tablet i."""
+    """A DataFrame of the numbers 0.. whose partition i has i, and prefers a host with a replica of tablet i."""
     jvm: Any = spark.sparkContext._jvm
     reader: Any = jvm.org.apache.spark.sql.raydp.ObjectStoreReader
     if not buckets or not isinstance(reader, JavaClass):  # a session that RayDP did not make
@@ -131,7 +131,7 @@ def _one_partition_each(spark: SparkSession, table: Table, buckets: Sequence[int
 
 
 def preferred_hosts(spark: SparkSession, table: Table, buckets: Sequence[int]) -> list[str]:
-    """Per tablet a host that has a replica, with an executor on it if there is one, evenly."""
+    """A host for each tablet: with a replica, with an executor if possible, chosen evenly."""
     host_of = {slot: host for host, slots in address_slots().items() for slot in slots}
     locations = {location.bucket: location for location in table.info().tablets}
     running = hosts_of_executors(spark)

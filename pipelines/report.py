@@ -1,4 +1,4 @@
-"""What feeds, comparisons and the demo found, for people to read. JSON comes from the reports themselves."""
+"""Shows the reports of feeds, comparisons and the demo to people."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ GOOD, BAD, DIM = "green", "bold red", "dim"
 
 
 class Outage(msgspec.Struct, frozen=True):
-    """How writes to the probed tablets fared. `led_s`: the longest time without an acknowledged write on a tablet
-    that the killed node led, `others_s` on any other; `stalled` tablets had a pause of more than half a second."""
+    """The pauses of writes to the probed tablets. `led_s`: the longest time without an acknowledged write on a tablet that the
+    killed node led, `others_s` on any other; `stalled` tablets had a pause of more than half a second."""
 
     tablets: int
     led: int
@@ -30,7 +30,7 @@ class Outage(msgspec.Struct, frozen=True):
 
 
 class Kill(msgspec.Struct, frozen=True):
-    """`at_s` into the load, with `rows` in. Times are from the kill on."""
+    """The kill of a node, `at_s` after the begin of the load, with `rows` written. The other times are from the kill on."""
 
     slot: str
     at_s: float
@@ -43,7 +43,7 @@ class Kill(msgspec.Struct, frozen=True):
 
 
 class DemoReport(msgspec.Struct, frozen=True):
-    """`failures`: what did not hold, in words; empty if everything did."""
+    """`failures`: a sentence for each promise that did not hold."""
 
     nodes: int
     tablets: int
@@ -86,13 +86,10 @@ def verify_view(report: VerifyReport) -> RenderableType:
 
 
 def _comparison(report: VerifyReport) -> list[tuple[str, Text]]:
-    counts = [("missing", report.missing), ("extra", report.extra), ("different", report.different)]
-    found = Text()
-    for name, count in counts:
-        found.append(f"{count:,} {name}   ", GOOD if count == 0 else BAD)
+    counts = (("missing", report.missing), ("extra", report.extra), ("different", report.different))
     lines = [
         ("rows", _figures(f"{report.source_rows:,}", f"in the source, {report.table_rows:,} in the table")),
-        ("by key", found),
+        ("by key", _counts(counts)),
     ]
     if report.duplicates:
         lines.append(
@@ -139,41 +136,28 @@ def _unequal(tablets: Iterable[TabletDigests]) -> Table:
 
 def demo_view(report: DemoReport) -> RenderableType:
     load, kill, outage, checked = report.load, report.kill, report.outage, report.verify
-    lines = [
+    after_s = kill.caught_up_s - kill.down_s
+    figures = [
         (
             "loaded",
-            _figures(
-                f"{load.rows:,} rows",
-                f"in {load.seconds:.1f} s, {load.rows_per_s:,.0f} rows/s, the kill included",
-            ),
+            f"{load.rows:,} rows",
+            f"in {load.seconds:.1f} s, {load.rows_per_s:,.0f} rows/s, the kill included",
         ),
-        (
-            "killed",
-            _figures(
-                kill.slot, f"by SIGKILL, {kill.at_s:.1f} s into the load, with {kill.rows:,} rows in", "bold"
-            ),
-        ),
-        (
-            "",
-            Text(f"it led {kill.led} of the {report.tablets} tablets and held a replica of {kill.held}", DIM),
-        ),
+        ("killed", kill.slot, f"by SIGKILL, {kill.at_s:.1f} s into the load, with {kill.rows:,} rows in"),
+        ("", "", f"it led {kill.led} of the {report.tablets} tablets and held a replica of {kill.held}"),
         (
             "writes",
-            _figures(
-                f"{outage.led_s:.1f} s",
-                f"pause at most, on the {outage.led} of {outage.tablets} probed tablets that it led",
-            ),
+            f"{outage.led_s:.1f} s",
+            f"pause at most, on the {outage.led} of {outage.tablets} probed tablets that it led",
         ),
-        ("", Text(f"{outage.others_s:.1f} s at most on the others; {outage.writes:,} probing writes", DIM)),
-        (
-            "back",
-            _figures(
-                f"{kill.down_s:.1f} s",
-                f"after the kill; all replicas had caught up {kill.caught_up_s - kill.down_s:.1f} s later",
-            ),
-        ),
+        ("", "", f"{outage.others_s:.1f} s at most on the others; {outage.writes:,} probing writes"),
+        ("back", f"{kill.down_s:.1f} s", f"after the kill; all replicas had caught up {after_s:.1f} s later"),
+    ]
+    counts = (("lost", checked.missing), ("duplicated", checked.extra), ("different", checked.different))
+    lines = [
+        *((name, _figures(figure, rest) if figure else Text(rest, DIM)) for name, figure, rest in figures),
         *_comparison(checked)[:1],
-        ("verified", _verdicts(checked)),
+        ("verified", _counts(counts)),
         *_replicas(checked),
     ]
     verdict = (
@@ -197,18 +181,15 @@ def demo_view(report: DemoReport) -> RenderableType:
     return _panel("ebla demo", Group(*parts), report.ok)
 
 
-def _verdicts(report: VerifyReport) -> Text:
+# -- pieces --------------------------------------------------------------------------------------------------
+
+
+def _counts(counts: Iterable[tuple[str, int]]) -> Text:
+    """Numbers of differences: 0 is good."""
     text = Text()
-    for name, count in (
-        ("lost", report.missing),
-        ("duplicated", report.extra),
-        ("different", report.different),
-    ):
+    for name, count in counts:
         text.append(f"{count:,} {name}   ", GOOD if count == 0 else BAD)
     return text
-
-
-# -- pieces --------------------------------------------------------------------------------------------------
 
 
 def _figures(figure: str, rest: str, style: str = "bold") -> Text:
@@ -235,7 +216,7 @@ def _panel(title: str, body: RenderableType, ok: bool) -> Panel:
 
 
 def text_of(view: RenderableType, width: int = 100) -> str:
-    """Without colours, for logs."""
+    """The view as plain text, for logs."""
     console = Console(width=width, color_system=None, force_terminal=False)
     with console.capture() as captured:
         console.print(view)

@@ -3,9 +3,9 @@
     with spark("nightly load", executors=2, avoid_slots=["host-3"]) as session:
         session.read.parquet(...)
 
-Spark's application master and executors sit in a placement group of their own, on the nodes that are allowed. The
-master's node is the one whose loss ends the application (RayDP does not restart it), so keep it where it is safe.
-When the block is left, by whatever way, Spark's processes end and their places are free.
+Spark's application master and executors are in a placement group of their own, on the allowed nodes. The loss of the master's
+node ends the application (RayDP does not restart it), so choose a safe node. At the end of the block, also by an exception,
+Spark's processes end and their resources are free.
 """
 
 from __future__ import annotations
@@ -34,20 +34,16 @@ from ebla.pipelines.executors import executors_alive
 from ebla.placement import java
 from ebla.placement.deploy.slots import NODE_ID_LABEL, SLOT_LABEL, Survey, survey
 from ebla.placement.interrupts import uninterrupted
+from ebla.steps import Show
 from ebla.storage.errors import InvalidArgument
 
 PLACES_S_MAX = 30.0
 EXECUTORS_S_MAX = 90.0
-TIDY_S_MAX = 5.0  # a host that does not answer keeps what the application left there
+TIDY_S_MAX = 5.0  # a host that does not answer keeps the application's files
 POLL_S = 0.05
 MEMORY_MIN_BYTES = 512 << 20  # Spark itself refuses less than 450 MiB
 
-Told = Callable[[str], None]
 T = TypeVar("T")
-
-
-def _silent(text: str) -> None:
-    return None
 
 
 @contextlib.contextmanager
@@ -62,12 +58,12 @@ def spark(
     ui: bool = False,
     quick: bool = False,
     configs: Mapping[str, str] | None = None,
-    told: Told = _silent,
+    progress: Show = lambda text: None,
 ) -> Iterator[SparkSession]:
-    """A session with `executors` of `cores` and `memory` each, on `on_slots` (all nodes if empty) but not on
-    `avoid_slots`. `quick` saves start-up time in the executors at the price of speed in long jobs.
+    """A session with `executors` of `cores` and `memory` each, on `on_slots` (all nodes if empty) but not on `avoid_slots`.
+    `quick`: executors start faster, and run long jobs more slowly.
 
-    Raises NoJava, InvalidArgument, or Unavailable when the nodes have no room or Spark does not come up.
+    Raises NoJava, InvalidArgument, or Unavailable if the nodes have no room or Spark does not start.
     """
     _check(executors, cores, memory)
     raydp_app.check_versions()
@@ -76,11 +72,11 @@ def spark(
     nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
     available = survey(nodes)
     allowed = _allowed(available, on_slots, avoid_slots)
-    told("waiting for places for Spark")
+    progress("waiting for places for Spark")
     group = _places(executors, cores, memory, allowed)
     place_of_master = raydp_app.place_of_master(group, ray.nodes())  # type: ignore[no-untyped-call]
     if allowed is not None and not place_of_master:
-        told("several Ray nodes share an address: Spark's application master may sit on any of them")
+        progress("several Ray nodes share an address: Spark's application master may be on any of them")
     directory = raydp_app.directory_of_its_own()
     settings = {
         **_defaults(executors * cores, ui),
@@ -92,12 +88,12 @@ def spark(
     application = raydp_app.Application(name, executors, cores, memory, group, directory, settings)
     hosts = _hosts_of(group) if place_of_master else _alive()
     try:
-        told("starting Spark")
+        progress("starting Spark")
         asked = _on_each(hosts, raydp_app.prepare, str(directory))
         application.launch()
         _require_java(asked)
         session = application.connect()
-        _await_executors(session, executors, told)
+        _await_executors(session, executors, progress)
         yield session
     finally:
         with uninterrupted():
@@ -148,7 +144,7 @@ def _allowed(available: Survey, on_slots: Sequence[str], avoid_slots: Sequence[s
 
 
 def _places(executors: int, cores: int, memory: str, allowed: dict[str, str] | None) -> PlacementGroup:
-    """One bundle per executor, and the master's."""
+    """A placement group with one bundle per executor, and the master's bundle."""
     each = {"CPU": float(cores), "memory": float(parse_memory_size(memory))}
     wanted = [*([each] * executors), {"CPU": raydp_app.MASTER_CPU}]
     selectors = None if allowed is None else [allowed] * len(wanted)
@@ -169,7 +165,7 @@ def _places(executors: int, cores: int, memory: str, allowed: dict[str, str] | N
 
 
 def _hosts_of(group: PlacementGroup) -> list[str]:
-    """The ids of the nodes on which the application may leave something."""
+    """The ids of the nodes on which the application may leave files."""
     return sorted(set(placement_group_table(group)["bundles_to_node_id"].values()))
 
 
@@ -180,7 +176,7 @@ def _alive() -> list[str]:
 def _on_each(
     nodes: Sequence[str], function: Callable[[str], T], directory: str
 ) -> dict[str, ray.ObjectRef[T]]:
-    """What it returns, by node."""
+    """Call the function on each node; the results by node."""
     remote = ray.remote(num_cpus=0)(function)
     return {
         node: remote.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(
@@ -191,7 +187,7 @@ def _on_each(
 
 
 def _tidy(nodes: Sequence[str], directory: str) -> None:
-    """As far as the hosts answer. Without a connection to Ray a task would begin a cluster of its own."""
+    """Remove the application's files from hosts that answer. Without a connection to Ray a task would start a Ray cluster."""
     if ray.is_initialized():
         with contextlib.suppress(ray.exceptions.RayError):
             asked = list(_on_each(nodes, raydp_app.tidy, directory).values())
@@ -199,7 +195,7 @@ def _tidy(nodes: Sequence[str], directory: str) -> None:
 
 
 def _require_java(asked: Mapping[str, ray.ObjectRef[bool]]) -> None:
-    """Before the first executor is asked for: a raylet without Java would end itself."""
+    """Check for Java before the first executor is requested: a raylet without Java would end itself."""
     lacking = [node for node, able in asked.items() if not ray.get(able, timeout=PLACES_S_MAX)]
     if lacking:
         raise java.NoJava(
@@ -209,13 +205,13 @@ def _require_java(asked: Mapping[str, ray.ObjectRef[bool]]) -> None:
         )
 
 
-def _await_executors(session: SparkSession, wanted: int, told: Told) -> None:
-    """Until all are there; after a while with those that are."""
+def _await_executors(session: SparkSession, wanted: int, progress: Show) -> None:
+    """Wait until all executors are up; after EXECUTORS_S_MAX one is enough."""
     deadline = time.monotonic() + EXECUTORS_S_MAX
     seen = 0
     while (found := executors_alive(session)) < wanted:
         if found != seen:
-            told(f"{found} of {wanted} Spark executors are up")
+            progress(f"{found} of {wanted} Spark executors are up")
             seen = found
         if time.monotonic() > deadline:
             if found:
@@ -224,11 +220,11 @@ def _await_executors(session: SparkSession, wanted: int, told: Told) -> None:
                 f"no Spark executor came up within {EXECUTORS_S_MAX:.0f} s; see raydp-java-worker-*.log in the Ray logs"
             )
         time.sleep(POLL_S)
-    told(f"Spark is up with {wanted} executors")
+    progress(f"Spark is up with {wanted} executors")
 
 
 def _defaults(slots: int, ui: bool) -> dict[str, str]:
-    """`slots`: tasks that run at one time."""
+    """`slots`: the number of tasks that run at the same time."""
     return {
         "spark.ui.enabled": str(ui).lower(),
         "spark.ui.showConsoleProgress": "false",
@@ -236,7 +232,7 @@ def _defaults(slots: int, ui: bool) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "8192",
-        # Enough partitions that progress shows and a lost task costs little, few enough that none is tiny.
+        # Enough partitions for visible progress and cheap retries, few enough that none is tiny.
         "spark.sql.files.minPartitionNum": str(4 * slots),
         "spark.sql.files.openCostInBytes": "262144",
         "spark.sql.shuffle.partitions": str(2 * slots),

@@ -1,8 +1,8 @@
-"""What runs inside Spark's Python workers: writing a partition into a table, and counting it.
+"""The tasks in Spark's Python workers: they write a partition into a table, and count its rows.
 
-A worker is a process of its own, reused for many tasks; it connects to Ray and to the deployment once. Everything
-about a partition's writes follows from its rows and its number, so that a repeated or a speculative attempt sends the
-same requests with the same ids, and the table is as if there had been one:
+A worker is a process of its own, reused for many tasks; it connects to Ray and to the deployment once. The requests for a
+partition depend only on its rows and its number, so that a repeated or speculative attempt sends the same requests with the
+same ids, and the table is the same as after one attempt:
 
     client      16 bytes digested from the feed's job, and the partition's number
     calls       whole Arrow batches as Spark cuts them, up to a fixed number of rows
@@ -51,12 +51,12 @@ class Call(msgspec.Struct, frozen=True):
 
 
 def client_id(job: str, partition: int) -> bytes:
-    """Who writes the partition, whichever process does."""
+    """The client id of the partition, the same in every process."""
     return xxhash.xxh3_128_digest(f"{job}/{partition}".encode())
 
 
 def calls(batches: Iterable[pa.RecordBatch], rows_max: int, bytes_max: int = CALL_BYTES) -> Iterator[Call]:
-    """Whole batches together, up to rows_max rows or bytes_max; the cuts depend on the batches alone."""
+    """Joins whole batches, up to `rows_max` rows or `bytes_max`; the cuts depend on the batches alone."""
     held: list[pa.RecordBatch] = []
     position = rows = size = 0
     for batch in batches:
@@ -74,7 +74,7 @@ def calls(batches: Iterable[pa.RecordBatch], rows_max: int, bytes_max: int = CAL
 
 @dataclass(frozen=True)
 class WriteTask:
-    """Writes the partition it is called with. `table` is a pickled handle: it connects where it is opened."""
+    """Writes the partition with which it is called. `table` is a pickled handle, which connects in the worker."""
 
     table: bytes
     job: str
@@ -89,20 +89,20 @@ class WriteTask:
         partition, attempt = context.partitionId(), context.attemptNumber()
         table: Table = pickle.loads(self.table)
         assert table.schema, (
-            "the handle connects here, before anything else asks Ray: that would start another Ray"
+            "the handle connects here, before any other use of Ray, which would start another Ray cluster"
         )
-        told = Telling(self.counter, partition)
+        counter = CounterHandle(self.counter, partition)
         rows = rejected = sent = 0
         error: bytes | None = None
         try:
             for call in calls(batches, self.call_rows):
                 count, refused = self._write(table, partition, call)
                 rows, rejected, sent = rows + count, rejected + refused, sent + 1
-                told.rows(rows + rejected)
+                counter.rows(rows + rejected)
         except EblaError as failure:
-            told.failed(failure)
+            counter.failed(failure)
             if failure.retriable or type(failure).possibly_applied:
-                raise  # another attempt, by Spark, may succeed
+                raise  # Spark's next attempt may succeed
             error = msgspec.msgpack.encode(to_frame(failure))
         values: list[Any] = [partition, attempt, rows, rejected, sent, error]
         arrays = [pa.array([value], field.type) for value, field in zip(values, _RESULT, strict=True)]
@@ -122,8 +122,8 @@ class WriteTask:
             raise InvalidArgument(where, column=error.column, row=error.row) from error
         except (RequestReused, StaleRequest) as error:
             raise InvalidArgument(
-                f"job {self.job!r} has written partition {partition} before, with other rows or long ago: rows that come in "
-                "another order at each reading need sort=True, a changed source needs another job"
+                f"job {self.job!r} has written partition {partition} before, with other rows or long ago: if the order of the "
+                "rows changes at each reading, use sort=True; for a changed source use another job"
             ) from error
         return written.rows, len(written.rejected)
 
@@ -132,7 +132,7 @@ class WriteTask:
 
 
 class Tally(msgspec.Struct, frozen=True):
-    """`rows` answered so far, over all partitions. `fatal`: an error that no attempt will pass."""
+    """`rows`: answered so far, of all partitions. `fatal`: an error that every attempt would meet."""
 
     rows: int
     last: ErrorFrame | None
@@ -140,7 +140,7 @@ class Tally(msgspec.Struct, frozen=True):
 
 
 class Counter:
-    """A small Ray actor beside the driver: what the workers tell of their progress. Losing it loses nothing."""
+    """A small Ray actor beside the driver with the progress that workers report. Its loss does not matter."""
 
     def __init__(self) -> None:
         self._rows: dict[int, int] = {}
@@ -159,8 +159,8 @@ class Counter:
         return sum(self._rows.values()), self._last, self._fatal
 
 
-class Telling:
-    """A task's side of the counter. Nothing waits for it, and nothing depends on it."""
+class CounterHandle:
+    """A task's side of the counter. The task never waits for it."""
 
     def __init__(self, counter: str, partition: int) -> None:
         self._partition = partition

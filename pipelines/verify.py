@@ -1,19 +1,19 @@
-"""Is the table what the source is, and are all of its replicas the same? Spark compares; nothing is changed.
+"""Compares a table with its source, by Spark, and its replicas with each other. Changes nothing.
 
     missing      a row of the source whose key is not in the table
     extra        a row of the table whose key is not in the source
-    different    a key that is in both, and some column differs. Null equals null, NaN equals NaN, and instants count,
-                 not how they are written. A value that the table's type could not hold is different
-    duplicates   rows of the source beyond the first with their key: the table keeps one, which may be any of them
+    different    a key that is in both, with a different column. Null equals null, NaN equals NaN, and instants are
+                 compared, not their text. A value that the table's type cannot hold is different
+    duplicates   rows of the source beyond the first with their key: the table keeps any one of them
 
-Rows are compared by 128 bits of digest of their other columns, so that only keys and digests are shuffled; the few
-that differ are then read in full. Replicas are compared by digests as of one log index per tablet, while writes go on.
+Rows are compared by digests of 128 bits of their other columns, so that only keys and digests are shuffled; rows that differ
+are then read in full. Replicas are compared by digests as of one log index per tablet, while writes continue.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from operator import and_
 from typing import Any
@@ -30,6 +30,7 @@ from ebla.health.verdicts import Digests
 from ebla.pipelines import datasets
 from ebla.pipelines.feed import arrow_schema, check_columns
 from ebla.pipelines.read import read_table, spark_schema
+from ebla.steps import Show
 from ebla.storage.errors import InvalidArgument
 from ebla.table import Table
 
@@ -37,11 +38,9 @@ SAMPLES = 10
 _UNFIT = "~unfit"
 _HASHES = ("~first", "~second")
 
-Told = Callable[[str], None]
-
 
 class Sample(msgspec.Struct, frozen=True):
-    """A row that is not as it should be. `columns`: those that differ; values as text."""
+    """A missing, extra or different row. `columns`: those that differ; values as text."""
 
     kind: str
     key: dict[str, str | None]
@@ -58,7 +57,7 @@ class ReplicaDigest(msgspec.Struct, frozen=True):
 
 
 class TabletDigests(msgspec.Struct, frozen=True):
-    """The replicas of one tablet as of `index`. `equal`: all answered, and alike."""
+    """The replicas of one tablet as of `index`. `equal`: all answered, with the same digest."""
 
     tablet: str
     bucket: int
@@ -69,7 +68,7 @@ class TabletDigests(msgspec.Struct, frozen=True):
 
 
 class VerifyReport(msgspec.Struct, frozen=True):
-    """`replicas_equal` is None if they were not asked. `ok`: nothing is missing, extra, different or unequal."""
+    """`replicas_equal` is None if replicas were not compared. `ok`: nothing is missing, extra, different or unequal."""
 
     table: str
     source: str
@@ -94,26 +93,26 @@ def verify(
     samples: int = SAMPLES,
     replicas: bool = True,
     local: bool = True,
-    told: Told = lambda text: None,
+    progress: Show = lambda text: None,
 ) -> VerifyReport:
-    """Compare; what was found is in the report, not raised. Up to `samples` of each kind of trouble are shown.
+    """Compare; differences are in the report, not raised, with up to `samples` rows of each kind.
 
     Raises InvalidArgument if the columns of source and table cannot be compared at all.
     """
     began = time.monotonic()
     frame = datasets.source(spark, source) if isinstance(source, str) else source
     check_columns(arrow_schema(frame.schema), table.name, table.schema)
-    told("comparing source and table")
+    progress("comparing source and table")
     comparison = _Comparison(frame, read_table(spark, table, local=local), table)
     counts = comparison.counts()
     shown: tuple[Sample, ...] = ()
     if counts.missing or counts.extra or counts.different:
-        told("reading what differs")
+        progress("reading different rows")
         shown = comparison.samples(counts, samples)
     tablets: tuple[TabletDigests, ...] = ()
     if replicas:
-        told("comparing replicas")
-        tablets = compare_replicas(table, told)
+        progress("comparing replicas")
+        tablets = compare_replicas(table, progress)
     equal = all(tablet.equal for tablet in tablets) if replicas else None
     return VerifyReport(
         table=table.name,
@@ -157,7 +156,7 @@ class _Comparison:
         self.joined = self._join(self.left_digests, self.right_digests)
 
     def counts(self) -> _Counts:
-        """One pass. A key that the source repeats is judged in a second one: any of its rows will do."""
+        """The counts in one pass. Keys that the source repeats need a second pass: any of their rows may be in the table."""
         once = self.left_digests.groupBy(*map(_name, self.key)).agg(
             F.count(F.lit(1)).alias("~rows"), *[F.min(_name(each)).alias(each) for each in _HASHES]
         )
@@ -200,7 +199,7 @@ class _Comparison:
         return [F.col(f"{side}.{_name(name)}").alias(name) for name in self.key]
 
     def _different(self) -> DataFrame:
-        """The keys of which no row of the source is as the table has it."""
+        """The keys whose row in the table equals no row of the source."""
         both = self.joined.where(F.col("l.~source") & F.col("r.~table"))
         alike = both.select(*self._keys("l"), (~self._differs()).alias("~alike")).groupBy(
             *map(_name, self.key)
@@ -209,7 +208,7 @@ class _Comparison:
 
     def _compared(self, keys: DataFrame) -> list[Sample]:
         """The rows in full, with the names of the columns that differ."""
-        keys = keys.persist()  # a limit may choose others when it is run again
+        keys = keys.persist()  # a limit may choose other keys when it runs again
         wanted = F.broadcast(keys)
         left = self.left.join(wanted, self.key, "left_semi")
         right = self.right.join(wanted, self.key, "left_semi")
@@ -249,7 +248,7 @@ class _Comparison:
         return left.alias("l").join(right.alias("r"), same, "full_outer")
 
     def _digested(self, frame: DataFrame) -> DataFrame:
-        """The key, and two digests of everything else. A null is digested as one: Spark's hash passes nulls over."""
+        """The key, and two digests of the other columns, and of which of them are null: Spark's hash skips nulls."""
         parts: list[Column] = [F.col(_name(_UNFIT)).isNull()]
         for name in self.values:
             parts += [F.col(_name(name)).isNull(), F.col(_name(name))]
@@ -257,13 +256,13 @@ class _Comparison:
         return frame.select(*[F.col(_name(k)) for k in self.key], *digests)
 
     def _differs(self) -> Column:
-        """True, false, or null where one side is missing."""
+        """True, false, or null if one side is missing."""
         first, second = (F.col(f"l.{_name(h)}") != F.col(f"r.{_name(h)}") for h in _HASHES)
         return first | second
 
 
 def _in_types_of(frame: DataFrame, wanted: StructType) -> DataFrame:
-    """In the table's columns and types; `_UNFIT` names a column whose value that type cannot hold, or is null."""
+    """The rows in the table's columns and types. `_UNFIT` names a column whose value the type cannot hold, or is null."""
     given = {field.name: field.dataType for field in frame.schema.fields}
     chosen: list[Column] = []
     unfit: list[Column] = []
@@ -296,15 +295,15 @@ def _texts(row: Any) -> dict[str, str | None]:
 # -- replicas ------------------------------------------------------------------------------------------------
 
 
-def compare_replicas(table: Table, told: Told = lambda text: None) -> tuple[TabletDigests, ...]:
+def compare_replicas(table: Table, progress: Show) -> tuple[TabletDigests, ...]:
     """Every replica's digest of every tablet, as of one index per tablet."""
     info = table.info()
-    network = table._awaited._session.world.network
+    network = table._awaited._client.world.network
 
-    def progress(done: int, total: int) -> None:
-        told(f"{done} of {total} tablets compared")
+    def compared(done: int, total: int) -> None:
+        progress(f"{done} of {total} tablets compared")
 
-    digests = table._run(survey.digests(network, [info], progress))
+    digests = table._run(survey.digests(network, [info], compared))
     ordered: Sequence[TabletLocation] = sorted(info.tablets, key=lambda tablet: tablet.bucket)
     return tuple(_judged(location, digests[location.tablet]) for location in ordered)
 
@@ -314,11 +313,11 @@ def _judged(location: TabletLocation, found: Digests) -> TabletDigests:
         return TabletDigests(location.tablet, location.bucket, 0, False, (), found.error.message)
     replicas = []
     for replica in location.replicas:
-        said = found.replicas[replica.uuid]
-        if isinstance(said, ChecksumReply):
-            replicas.append(ReplicaDigest(replica.address, said.rows, said.digest))
+        answer = found.replicas[replica.uuid]
+        if isinstance(answer, ChecksumReply):
+            replicas.append(ReplicaDigest(replica.address, answer.rows, answer.digest))
         else:
-            replicas.append(ReplicaDigest(replica.address, None, None, said.message))
+            replicas.append(ReplicaDigest(replica.address, None, None, answer.message))
     alike = {(replica.rows, replica.digest) for replica in replicas}
     equal = len(alike) == 1 and all(replica.digest is not None for replica in replicas)
     return TabletDigests(location.tablet, location.bucket, found.index, equal, tuple(replicas))

@@ -40,12 +40,12 @@ from ebla.chaos.ray.pulse import Pulse
 from ebla.chaos.ray.scenarios import scenario
 from ebla.chaos.workloads.base import Client, NoAnswer, Stage, Workload, judged
 from ebla.deployment import (
-    make_session,
+    make_client,
     namespace_of,
 )
 from ebla.placement.connection import connect_ray, disconnect_ray
 from ebla.storage.errors import EblaError
-from ebla.transport.session import Session
+from ebla.transport.client import DeploymentClient
 
 
 class Recorded(History):
@@ -82,7 +82,7 @@ class Clients:
         self._shared = shared.SharedRegisters(order.group, self._history(name), self._now_s)
         self._threads = ThreadPoolExecutor(order.clients + 1, "shared")
         self._databases: list[ebla.Database] = []
-        self._sessions: list[Session] = []
+        self._sessions: list[DeploymentClient] = []
         self._tasks: list[asyncio.Task[None]] = []
 
     def _make(self, group: int) -> list[Workload]:
@@ -189,12 +189,12 @@ class Clients:
         self._databases.append(database)
         return database
 
-    def _session(self) -> Session:
-        session = make_session(self.order.deployment)
+    def _session(self) -> DeploymentClient:
+        session = make_client(self.order.deployment)
         self._sessions.append(session)
         return session
 
-    def _client(self, workload: Workload, session: Session, number: int) -> Client:
+    def _client(self, workload: Workload, session: DeploymentClient, number: int) -> Client:
         chance = Random(f"{self.order.seed}:{workload.name}:{number}")
         world = session.world
         history = self.histories[workload.name]

@@ -42,7 +42,7 @@ from ebla.chaos.ray.report.struck import SKIPPED, UNOBSERVED, VIOLATED, FaultRep
 from ebla.chaos.ray.scenarios import NO_POINTS, RayScenario, plan_of, scenario
 from ebla.chaos.ray.stage.stage import NAME, RayStage, address_of, host_names, staged
 from ebla.options import MASTER
-from ebla.steps import Steps, Told
+from ebla.steps import Show, Steps
 from ebla.storage.errors import InvalidArgument
 
 GROUPS = 2  # processes of clients
@@ -85,7 +85,7 @@ class Seen:
     killed_s: dict[int, float] = field(default_factory=dict)  # groups of clients
 
 
-def run(request: Request, steps: Steps, told: Told = lambda text: None) -> RunReport:
+def run(request: Request, steps: Steps, told: Show = lambda text: None) -> RunReport:
     """Nothing of it runs when this returns or raises. `told`: of every fault, when it is over."""
     wanted = scenario(request.scenario)
     hosts = request.hosts or wanted.hosts
@@ -117,7 +117,7 @@ class _Run:
         stage: RayStage,
         reasons: Mapping[str, str],
         steps: Steps,
-        told: Told,
+        told: Show,
     ) -> None:
         self.request = request
         self.plan = plan

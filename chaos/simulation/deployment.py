@@ -40,7 +40,7 @@ from ebla.chaos.simulation.world import NodeCrashed, SimulatedCluster, Tolerates
 from ebla.options import MASTER as MASTER_ADDRESS
 from ebla.options import ClientWorld
 from ebla.storage.errors import EblaError
-from ebla.transport.session import Session
+from ebla.transport.client import DeploymentClient
 
 RESTART_S = (0.02, 1.5)  # Ray's is about a second; others may be faster
 LOOK_S = 0.1
@@ -133,7 +133,7 @@ class Deployment:
         self.forgotten: dict[str, None] = {}  # those that were down when an operator asked to forget them
         self._held_down: Counter[str] = Counter()
         self._supervisor: asyncio.Task[None] | None = None
-        self._sessions: list[Session] = []
+        self._sessions: list[DeploymentClient] = []
         self.clients: dict[str, ClientProcess] = {}  # by address, in the order of their starts
 
     async def boot(self) -> None:
@@ -307,7 +307,7 @@ class Deployment:
         """A client on a host of its own (`client/<name>`), which may be crashed like any node."""
         world = self.cluster.client_world(f"client/{name}")
         client_world = ClientWorld(world.clock, world.network, world.random, world.spawn)
-        session = Session(client_world, masters=self.masters)
+        session = DeploymentClient(client_world, masters=self.masters)
         self._sessions.append(session)
         return aio.Database(session), world
 

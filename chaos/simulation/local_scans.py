@@ -41,7 +41,7 @@ class LocalScans:
         host = chance.choice(self.deployment.hosts)
         parts = []
         for bucket in range(len(table._routes.routes)):
-            scan = _Scan(table._session, table._routes, columns, None, None, deadline_s, bucket)
+            scan = _Scan(table._client, table._routes, columns, None, None, deadline_s, bucket)
             scan.deployment = self.deployment
             parts.append(await self._of_tablet(scan, host))
         return pa.concat_tables(parts)

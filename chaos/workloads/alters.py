@@ -167,7 +167,7 @@ class Alters(Workload):
 
     async def _look_on(self, client: Client, mine: _Mine) -> None:
         """Through a handle of before the alteration."""
-        unaware = aio.Table(client.db._session, TableRoutes(mine.table._routes.info))
+        unaware = aio.Table(client.db._client, TableRoutes(mine.table._routes.info))
         for _ in range(LOOKS):
             read = client.random.choice((self._get_some, self._read_through))
             with suppress(NoAnswer):

@@ -121,7 +121,7 @@ class Churn(Operators, Workload):
     async def _change_master(self, client: Client) -> None:
         """Where there are several, another one becomes the active one."""
         request = HandOverRequest()
-        await self._tell(client, client.db._session.master, "hand_over", request, HandOverReply)
+        await self._tell(client, client.db._client.master, "hand_over", request, HandOverReply)
 
     async def _flush_everything(self, client: Client) -> None:
         """On some server, which is to lose a replica meanwhile."""
@@ -157,11 +157,11 @@ class Churn(Operators, Workload):
         if tablet is None or tablet.leader is None:
             return
         here, server = m.TabletRequest(tablet.tablet), client.random.choice(tablet.replicas).address
-        await self._tell(client, client.db._session.master, "get_tablet", here, m.TabletLocation)
+        await self._tell(client, client.db._client.master, "get_tablet", here, m.TabletLocation)
         await self._tell(client, server, "status", m.Empty(), m.ServerState)
         await self._tell(
             client,
-            client.random.choice([server, client.db._session.master]),
+            client.random.choice([server, client.db._client.master]),
             "figures",
             FiguresRequest(),
             Figures,

@@ -1,5 +1,5 @@
 """Inspections: an operator looks at masters and their journal while they fail, with what `ebla check` and `ebla journal status`
-are made of (client/cli/nodes/check.py, client/cli/masters/journals.py).
+are made of (client/operate/checking.py, client/operate/journals.py).
 
 A look never ends in an error: whoever does not answer is part of the answer. Of the journal each look is compared with
 all before it:
@@ -21,16 +21,16 @@ from ebla.actors.journal.messages import JournalNodeStatus, JournalStatus
 from ebla.chaos.checkers.verdict import Verdict, nothing
 from ebla.chaos.history import History
 from ebla.chaos.workloads.base import Client, Workload, until_stopped
-from ebla.cli.frame.cluster import Cluster
-from ebla.cli.frame.ui import Progress
-from ebla.cli.masters import journals
-from ebla.cli.nodes import check
 from ebla.health.verdicts import FAILED, HEALTHY, Survey, Unanswered
+from ebla.operate import journals
+from ebla.operate.checking import check
+from ebla.operate.cluster import Cluster
+from ebla.operate.waiting import Progress
 
 LOOK_S = 0.8  # between two looks, at most
 CHECKS = 0.25  # of the looks are at everything
 WELL_S = 60.0  # after everything was healed, until it is well
-SILENT = Progress(lambda text, done, total: None)
+SILENT = Progress()
 
 
 @dataclass
@@ -100,7 +100,7 @@ class Inspections(Workload):
         async def step() -> None:
             await client.clock.sleep(client.random.uniform(0.0, LOOK_S))
             if client.random.random() < CHECKS:
-                await client.beside("check", None, check.look(cluster, None, 0.0, SILENT))
+                await client.beside("check", None, check(cluster, None, 0.0, SILENT))
             else:
                 await self._look(client, cluster)
 
@@ -109,7 +109,7 @@ class Inspections(Workload):
 
     async def conclude(self, client: Client) -> None:
         cluster = self._cluster(client)
-        health = await client.beside("check", None, check.look(cluster, None, WELL_S, SILENT))
+        health = await client.beside("check", None, check(cluster, None, WELL_S, SILENT))
         if health.status != HEALTHY or not health.healthy:
             self.seen.problems.append(
                 f"everything is whole, and `ebla check` says {health.status}: {'; '.join(health.reasons)}"
@@ -128,15 +128,16 @@ class Inspections(Workload):
     @staticmethod
     def _cluster(client: Client) -> Cluster:
         """As commands have it."""
-        return Cluster(client.db._session, client.stage.servers, client.stage.journals)
+        return Cluster(client.db._client, client.stage.servers, client.stage.journals)
 
-    async def _look(self, client: Client, cluster: Cluster) -> journals.Told:
+    async def _look(self, client: Client, cluster: Cluster) -> journals.JournalReport:
         """What `ebla journal status` shows, but for the hosts' names."""
         survey = await client.beside("status", None, cluster.survey(()))
         self.looks += 1
         self.seen.look_at(survey)
-        told = journals.told_by(survey, {})
-        journals.shown(told)
+        told = journals.report_of(survey, {})
+        for show in (journals.document, journals.summary, journals.rows, journals.remarks):
+            show(told)
         failed = [f"{node.address}: {node.error}" for node in told.nodes if node.status == FAILED]
         if failed:
             self.seen.problems.append(f"nothing was damaged, and FAILED is {'; '.join(failed)}")

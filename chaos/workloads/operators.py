@@ -43,7 +43,7 @@ class Operators:
     async def _ask_master(
         self, client: Client, method: str, request: msgspec.Struct, reply: type[Reply]
     ) -> Reply:
-        return await self._tell(client, client.db._session.master, method, request, reply)
+        return await self._tell(client, client.db._client.master, method, request, reply)
 
     async def _tell(
         self, client: Client, address: str, method: str, request: msgspec.Struct, reply: type[Reply]

@@ -29,11 +29,11 @@ from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import History
 from ebla.chaos.workloads.base import Client, NoAnswer, Workload, make_table, persist, until_stopped
 from ebla.chaos.workloads.operators import Operators
-from ebla.cli.frame.problems import Refused
-from ebla.cli.tablets.forcing import Plan, planned, request_of
 from ebla.health.survey import survey
 from ebla.health.tablets import judge
 from ebla.health.verdicts import UNAVAILABLE, Survey, TabletHealth, Unanswered
+from ebla.operate.forcing import Plan, planned, request_of
+from ebla.operate.naming import Refused
 from ebla.storage.tablets.restore import ROWS_FILE
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
@@ -143,7 +143,7 @@ class Salvage(Operators, Workload):
 
     async def _look_after(self, client: Client) -> bool:
         """Whether all tablets serve."""
-        masters = [client.db._session.master]
+        masters = [client.db._client.master]
         found = await client.beside("survey", None, survey(client.network, masters, timeout_s=ANSWER_S))
         self._look_at_machines(client, found)
         tablets = [tablet for tablet in judge(found).tablets if tablet.table in NAMES]

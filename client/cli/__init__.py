@@ -1,13 +1,12 @@
-"""The `ebla` command. `ebla --help` lists what it can do; every command takes `--json`.
+"""The `ebla` command. `ebla --help` lists its commands; every command takes `--json`.
 
-Modules that a command needs are imported when it runs, so that help and mistakes answer at once.
+A command imports the modules that it needs when it runs, so that help and usage errors are printed at once.
 """
 
 from __future__ import annotations
 
 
 def main() -> None:
-    """The entry point."""
     from ebla.cli.frame.quiet import end_on_sigterm
 
     end_on_sigterm()

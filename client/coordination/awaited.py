@@ -1,14 +1,14 @@
-"""Sessions and nodes for coordination, awaited. docs/coordination.md tells what they promise.
+"""Sessions and nodes for coordination, awaited. docs/coordination.md states their promises.
 
     async with await db.session(timeout_s=10.0) as session:
         await session.create("/workers/w-", b"host-1", ephemeral=True, sequential=True, parents=True)
         node = await session.get("/config")
-        await session.set("/config", b"new", version=node.version)   # VersionMismatch if somebody was faster
+        await session.set("/config", b"new", version=node.version)   # VersionMismatch if it was changed meanwhile
         async with session.lock("/locks/nightly") as lock:
-            ...                                                       # lock.token fences whatever is written here
+            ...                                                       # lock.token fences the writes made here
 
-A session lives as long as its process says so at least once within its timeout, which it does by itself. When it has expired,
-its ephemeral nodes are gone, and whatever is asked with it gets SessionExpired.
+A session sends heartbeats by itself, several within its timeout. When a master has received none for the timeout, the session
+expires: its ephemeral nodes are deleted, and every later call of it raises SessionExpired.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Coordination(Nodes):
     async def session(
         self, timeout_s: float = SESSION_S, *, name: str = "", deadline_s: float | None = None
     ) -> Session:
-        """Open a session. `name` is for whoever looks at `ebla coord sessions`."""
+        """Open a session. `ebla coord sessions` shows its `name`."""
         timeout_ms = int(check_deadline(timeout_s, "timeout_s") * 1000)
         request = m.OpenSessionRequest(
             self._connection.new_request_id(), check_int("timeout_s", timeout_ms, 1), check_text("name", name)
@@ -42,8 +42,8 @@ class Coordination(Nodes):
 
 
 class Session(ChangingSession):
-    """See the module. An async context manager: at its end the session is closed, and its ephemeral nodes are gone."""
+    """An async context manager: at its end the session is closed, and its ephemeral nodes are deleted."""
 
     def lock(self, path: str) -> Lock:
-        """A lock that all who name the same path share. See locks.py."""
+        """The lock of this path, shared by all processes that name the path. See locks.py."""
         return Lock(self, check_text("path", path))

@@ -1,52 +1,41 @@
-"""Sessions, nodes, watches and locks for code that does not await. See awaited.py and locks.py: every method does the
-same and says the same.
+"""Sessions, nodes, watches and locks for code that does not await: every method does the same as the method of its name in
+awaited.py, nodes.py and locks.py.
 
-Handles may be shared by threads, a lock's by one at a time. They belong to this process: a session is not pickled, another
-process opens its own.
+Threads may share all handles but a lock's, which one thread uses at a time. A session cannot be pickled: each process opens
+its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
-from ebla.actors.coordination.messages import Operation, Result, SessionInfo
 from ebla.coordination import awaited as coordination
 from ebla.coordination import locks
 from ebla.coordination.nodes import Node, Nodes
 from ebla.errors import ConnectionClosed
-
-T = TypeVar("T")
+from ebla.transport.bridge import blocking
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 class Coordination:
-    """What can be read without a session."""
+    """Reads nodes. Needs no session."""
+
+    _awaited: Nodes
 
     def __init__(self, run: Run, awaited: Nodes) -> None:
-        self._run_any = run
-        self._nodes = awaited
+        self._run = run
+        self._awaited = awaited
 
-    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return self._run_any(coroutine)  # type: ignore[no-any-return]
-
-    def get(self, path: str, *, deadline_s: float | None = None) -> Node | None:
-        return self._run(self._nodes.get(path, deadline_s=deadline_s))
-
-    def exists(self, path: str, *, deadline_s: float | None = None) -> bool:
-        return self._run(self._nodes.exists(path, deadline_s=deadline_s))
-
-    def children(self, path: str, *, deadline_s: float | None = None) -> list[str]:
-        return self._run(self._nodes.children(path, deadline_s=deadline_s))
+    get = blocking(Nodes.get)
+    exists = blocking(Nodes.exists)
+    children = blocking(Nodes.children)
+    sessions = blocking(Nodes.sessions)
 
     def watch(self, path: str, *, children: bool = False, deadline_s: float | None = None) -> Watch:
-        return Watch(
-            self._run_any, self._run(self._nodes.watch(path, children=children, deadline_s=deadline_s))
-        )
-
-    def sessions(self, *, deadline_s: float | None = None) -> list[SessionInfo]:
-        return self._run(self._nodes.sessions(deadline_s=deadline_s))
+        watch = self._awaited.watch(path, children=children, deadline_s=deadline_s)
+        return Watch(self._run, self._run(watch))
 
 
 class Watch:
@@ -66,19 +55,19 @@ class Watch:
     def children(self) -> list[str]:
         return self._awaited.children
 
-    def change(self, timeout_s: float | None = None) -> Node | None:
-        return self._run(self._awaited.change(timeout_s))  # type: ignore[no-any-return]
+    change = blocking(coordination.Watch.change)
 
     def __repr__(self) -> str:
         return f"<ebla.Watch {self.path!r}>"
 
 
 class Session(Coordination):
-    """A context manager: at its end the session is closed, and its ephemeral nodes are gone."""
+    """A context manager: at its end the session is closed, and its ephemeral nodes are deleted."""
+
+    _awaited: coordination.Session
 
     def __init__(self, run: Run, awaited: coordination.Session) -> None:
         super().__init__(run, awaited)
-        self._awaited = awaited
 
     @property
     def id(self) -> str:
@@ -96,49 +85,20 @@ class Session(Coordination):
     def is_sure(self) -> bool:
         return self._awaited.is_sure
 
-    def keep(self, *, deadline_s: float | None = None) -> None:
-        self._run(self._awaited.keep(deadline_s=deadline_s))
-
-    def create(
-        self,
-        path: str,
-        data: bytes = b"",
-        *,
-        ephemeral: bool = False,
-        sequential: bool = False,
-        parents: bool = False,
-        deadline_s: float | None = None,
-    ) -> Result:
-        return self._run(
-            self._awaited.create(
-                path,
-                data,
-                ephemeral=ephemeral,
-                sequential=sequential,
-                parents=parents,
-                deadline_s=deadline_s,
-            )
-        )
-
-    def set(
-        self, path: str, data: bytes, *, version: int | None = None, deadline_s: float | None = None
-    ) -> int:
-        return self._run(self._awaited.set(path, data, version=version, deadline_s=deadline_s))
-
-    def delete(self, path: str, *, version: int | None = None, deadline_s: float | None = None) -> None:
-        self._run(self._awaited.delete(path, version=version, deadline_s=deadline_s))
-
-    def change(self, *operations: Operation, deadline_s: float | None = None) -> tuple[Result, ...]:
-        return self._run(self._awaited.change(*operations, deadline_s=deadline_s))
+    keep = blocking(coordination.Session.keep)
+    create = blocking(coordination.Session.create)
+    set = blocking(coordination.Session.set)
+    delete = blocking(coordination.Session.delete)
+    change = blocking(coordination.Session.change)
 
     def lock(self, path: str) -> Lock:
-        return Lock(self._run_any, self._awaited.lock(path))
+        return Lock(self._run, self._awaited.lock(path))
 
     def close(self) -> None:
         try:
             self._run(self._awaited.close())
         except ConnectionClosed:
-            return  # it expires
+            return  # the session expires
 
     def __enter__(self) -> Self:
         return self
@@ -151,7 +111,7 @@ class Session(Coordination):
 
 
 class Lock:
-    """A context manager, as the awaited one."""
+    """A context manager, as the awaited lock."""
 
     def __init__(self, run: Run, awaited: locks.Lock) -> None:
         self._run = run
@@ -169,11 +129,8 @@ class Lock:
     def token(self) -> int:
         return self._awaited.token
 
-    def acquire(self, timeout_s: float | None = None) -> int:
-        return self._run(self._awaited.acquire(timeout_s))  # type: ignore[no-any-return]
-
-    def release(self) -> None:
-        self._run(self._awaited.release())
+    acquire = blocking(locks.Lock.acquire)
+    release = blocking(locks.Lock.release)
 
     def __enter__(self) -> Self:
         self.acquire()

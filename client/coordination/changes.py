@@ -1,8 +1,4 @@
-"""A session that changes nodes: it stays alive by itself, and each of its changes is made once.
-
-A session lives as long as its process says so at least once within its timeout, which it does by itself. When it has expired,
-its ephemeral nodes are gone, and every later call of it raises SessionExpired.
-"""
+"""A session that changes nodes: it sends its own heartbeats, and each of its changes is made once."""
 
 from __future__ import annotations
 
@@ -23,46 +19,48 @@ from ebla.options import BACKOFF_MAX_S
 from ebla.storage.errors import EblaError, InvalidArgument
 from ebla.storage.rows.python_values import shown
 from ebla.transport.certainty import Tries
+from ebla.transport.client import DeploymentClient
 from ebla.transport.routes import retriable, same
-from ebla.transport.session import Session as Connection
 
 log = logging.getLogger("ebla")
 
 SESSION_S = 10.0
-SIGNS_PER_TIMEOUT = 3
-SURE_SHARE = 0.8  # of the timeout: clocks of masters and clients may run apart by a fifth
+HEARTBEATS_PER_TIMEOUT = 3
+SURE_SHARE = 0.8  # of the timeout: the rates of the clocks of masters and clients may differ by a fifth
 CLOSE_S = 5.0
 
 
 class ChangingSession(Nodes):
-    """See the module. An async context manager: at its end the session is closed, and its ephemeral nodes are gone."""
+    """An async context manager: at its end the session is closed, and its ephemeral nodes are deleted."""
 
-    def __init__(self, connection: Connection, opened: m.SessionReply, asked_at: float) -> None:
+    def __init__(self, connection: DeploymentClient, opened: m.SessionReply, asked_at: float) -> None:
         super().__init__(connection)
         self.id = opened.session
         self.timeout_s = opened.timeout_ms / 1000
         self._ended: EblaError | None = None
         self._next = 0
-        self._outstanding: dict[int, None] = {}  # requests whose answer is not known, ascending
-        self._held_back: dict[int, asyncio.Future[None]] = {}  # those too far above the lowest one
+        self._outstanding: dict[int, None] = {}  # requests without a known answer, ascending
+        self._held_back: dict[
+            int, asyncio.Future[None]
+        ] = {}  # requests too far above the lowest outstanding one
         self._sure_until = 0.0
-        self._heard(asked_at)
+        self._kept(asked_at)
         self._keeping = self._connection.world.spawn(self._keep(), f"keep session {self.id}")
 
-    # -- its life
+    # -- heartbeats and the end
 
     @property
     def expired(self) -> bool:
-        """Whether it is known to have ended."""
+        """Whether the session is known to have ended."""
         return self._ended is not None
 
     @property
     def is_sure(self) -> bool:
-        """Whether it cannot have expired yet, by this process's clock."""
+        """Whether the session cannot have expired yet, by this process's clock."""
         return self._ended is None and self._connection.world.clock.monotonic() < self._sure_until
 
     async def keep(self, *, deadline_s: float | None = None) -> None:
-        """A sign of life; one is given by itself, several times within each timeout. Raises SessionExpired."""
+        """Send a heartbeat now, besides those that the session sends by itself. Raises SessionExpired."""
         self._check()
         asked_at = self._connection.world.clock.monotonic()
         try:
@@ -75,10 +73,10 @@ class ChangingSession(Nodes):
         except SessionExpired as error:
             self._end(error)
             raise
-        self._heard(asked_at)
+        self._kept(asked_at)
 
     async def close(self) -> None:
-        """Its ephemeral nodes go at once; or, if no master can be reached, when its timeout has passed."""
+        """Delete the session's ephemeral nodes: at once, or after its timeout if no master answers."""
         if self._ended is not None:
             return
         self._end(SessionExpired(f"session {self.id} was closed; open another session", session=self.id))
@@ -92,7 +90,7 @@ class ChangingSession(Nodes):
 
     async def _keep(self) -> None:
         clock = self._connection.world.clock
-        pause_s = self.timeout_s / SIGNS_PER_TIMEOUT
+        pause_s = self.timeout_s / HEARTBEATS_PER_TIMEOUT
         while self._ended is None:
             await clock.sleep(pause_s)
             try:
@@ -100,20 +98,20 @@ class ChangingSession(Nodes):
             except (SessionExpired, ConnectionClosed):
                 return
             except EblaError as error:
-                log.info("session %s is not sure to live on: %s", self.id, error)
+                log.info("session %s may expire: %s", self.id, error)
                 pause_s = BACKOFF_MAX_S
             else:
-                pause_s = self.timeout_s / SIGNS_PER_TIMEOUT
+                pause_s = self.timeout_s / HEARTBEATS_PER_TIMEOUT
 
-    def _heard(self, asked_at: float) -> None:
-        """By a master, at `asked_at` or later."""
+    def _kept(self, asked_at: float) -> None:
+        """A master has received a request of the session, at `asked_at` or later."""
         self._sure_until = max(self._sure_until, asked_at + SURE_SHARE * self.timeout_s)
 
     def _end(self, why: EblaError) -> None:
         if self._ended is None:
             self._ended = why
             for number in list(self._held_back):
-                self._let_go(number)
+                self._release(number)
 
     def _check(self) -> None:
         if self._ended is not None:
@@ -126,7 +124,7 @@ class ChangingSession(Nodes):
         return next(iter(self._outstanding), self._next)
 
     async def _room(self, number: int, deadline_s: float) -> None:
-        """Wait until so few changes are under way that the masters need not refuse this one."""
+        """Wait until few enough changes are under way that masters accept this one."""
         if number < self._lowest + UNDER_WAY_MAX:
             return
         future = self._held_back[number] = asyncio.get_running_loop().create_future()
@@ -146,17 +144,17 @@ class ChangingSession(Nodes):
         finally:
             self._held_back.pop(number, None)
 
-    def _let_go(self, number: int) -> None:
+    def _release(self, number: int) -> None:
         future = self._held_back.pop(number, None)
         if future is not None and not future.done():
             future.set_result(None)
 
     def _over(self, number: int) -> None:
-        """The request is not asked again; those that it held back are."""
+        """The request is not sent again. Send the requests that it held back."""
         before = self._lowest
         self._outstanding.pop(number, None)
         for freed in range(before, self._lowest):
-            self._let_go(freed + UNDER_WAY_MAX)
+            self._release(freed + UNDER_WAY_MAX)
 
     async def create(
         self,
@@ -168,10 +166,10 @@ class ChangingSession(Nodes):
         parents: bool = False,
         deadline_s: float | None = None,
     ) -> Result:
-        """The path and version of the new node. `ephemeral`: it goes with this session. `sequential`: a number is added to
-        its name that is greater than all before and was never used. `parents`: missing nodes above it are made.
+        """Create a node; returns its path and version. `ephemeral`: the end of this session deletes it. `sequential`: its name
+        gets a number that is greater than all numbers before. `parents`: missing nodes above it are created.
 
-        Raises AlreadyPresent, NotFound (a node above it), LimitReached.
+        Raises AlreadyPresent, NotFound (a node above it is missing), LimitReached.
         """
         operation = Create(path, check_data(data), bool(ephemeral), bool(sequential), bool(parents))
         (result,) = await self.change(operation, deadline_s=deadline_s)
@@ -180,7 +178,7 @@ class ChangingSession(Nodes):
     async def set(
         self, path: str, data: bytes, *, version: int | None = None, deadline_s: float | None = None
     ) -> int:
-        """The node's new version. Raises NotFound, and VersionMismatch if it does not have `version` any more."""
+        """Returns the node's new version. Raises NotFound, and VersionMismatch if the node no longer has `version`."""
         (result,) = await self.change(Set(path, check_data(data), version), deadline_s=deadline_s)
         return result.version
 
@@ -189,7 +187,7 @@ class ChangingSession(Nodes):
         await self.change(Delete(path, version), deadline_s=deadline_s)
 
     async def change(self, *operations: Operation, deadline_s: float | None = None) -> tuple[Result, ...]:
-        """All of these operations (Create, Set, Delete, Check) as one change, or none of them."""
+        """Carry out these operations (Create, Set, Delete, Check) as one change: all of them or none."""
         request = self._request(*operations)
         try:
             return await request.ask(check_deadline(deadline_s))
@@ -218,7 +216,7 @@ class ChangingSession(Nodes):
 
 
 class Request:
-    """One change of a session. As long as it is not given up it may be asked again, and is carried out once."""
+    """One change of a session. It may be sent again until it is given up, and is carried out once."""
 
     def __init__(self, session: ChangingSession, number: int, operations: tuple[Operation, ...]) -> None:
         self._session = session
@@ -228,7 +226,7 @@ class Request:
         self._answer: tuple[Result, ...] | EblaError | None = None
 
     async def ask(self, deadline_s: float) -> tuple[Result, ...]:
-        """Once there is an answer, every call gets it."""
+        """Send the request unless its answer is known; returns or raises the answer."""
         if self._answer is None:
             await self._ask(deadline_s)
         if isinstance(self._answer, EblaError):
@@ -262,11 +260,11 @@ class Request:
             self._answer = error
         else:
             self._answer = reply.results
-            session._heard(asked_at)
+            session._kept(asked_at)
         self.give_up()
 
     def give_up(self) -> None:
-        """It is not sent again. A copy that is still on its way is not carried out after the session's next change."""
+        """Do not send the request again. A copy that arrives after the session's next change is not carried out."""
         self._session._over(self._number)
 
 

@@ -1,11 +1,11 @@
-"""A fair lock: whoever asked first gets it first, and its holder gets a token that grows from holder to holder.
+"""A fair lock: processes get it in the order in which they asked, and each holder gets a greater token than all before.
 
-Each that wants the lock makes an ephemeral, sequential node below the lock's path. The one with the lowest number holds it; each
-other one watches only the one before it, so that a release wakes one of them, not all.
+Each process that wants the lock creates an ephemeral, sequential node below the lock's path. The node with the lowest number
+holds the lock; every other process watches the node before its own only, so that a release wakes one process, not all.
 
-A holder may stand still so long that its session expires, and somebody else holds the lock when it goes on. It cannot know;
-whatever the lock protects can: give it the token, and let it refuse tokens lower than the highest it has seen. Without that,
-look at `held` before each step: it is true only while, by this process's clock, nobody else can have the lock.
+A holder may pause so long that its session expires and another process gets the lock. The holder cannot notice this, but the
+protected resource can: pass it the token, and let it refuse tokens lower than the highest it has seen. Without that, check
+`held` before each step: it is true only while, by this process's clock, no other process can have the lock.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WAITER = "waiter-"
 
 
 class Lock:
-    """Made by `session.lock(path)`; an async context manager. Not reentrant: one handle holds it once."""
+    """An async context manager, from `session.lock(path)`. Not reentrant: one handle holds the lock once."""
 
     def __init__(self, session: ChangingSession, path: str) -> None:
         paths.validate(paths.join(path, WAITER), sequential=True)
@@ -41,19 +41,19 @@ class Lock:
 
     @property
     def held(self) -> bool:
-        """Whether this holds the lock and, by this process's clock, nobody else can."""
+        """Whether this handle holds the lock and, by this process's clock, no other process can."""
         return self._made is not None and self._session.is_sure
 
     @property
     def token(self) -> int:
-        """Greater than those of all holders before. Raises InvalidArgument if it is not held."""
+        """Greater than the tokens of all earlier holders. Raises InvalidArgument if the lock is not held."""
         if self._made is None:
             raise InvalidArgument(f"the lock {self.path} is not held; acquire it first")
         return self._made.version
 
     async def acquire(self, timeout_s: float | None = None) -> int:
-        """Wait for the lock and return its token; TimedOut if it does not come within `timeout_s` (None: wait for ever),
-        SessionExpired if the session did not last until then."""
+        """Wait for the lock and return its token. Raises TimedOut after `timeout_s` (None: wait for ever), SessionExpired if
+        the session expires before."""
         limit_s = float("inf") if timeout_s is None else check_deadline(timeout_s, "timeout_s")
         if self._busy:
             raise InvalidArgument(
@@ -71,7 +71,7 @@ class Lock:
         return self._made.version
 
     async def release(self) -> None:
-        """Raises SessionExpired if the lock was not held until now, because the session has expired."""
+        """Raises SessionExpired if the session has expired, so that the lock was lost before."""
         made, self._made = self._made, None
         if made is None:
             raise InvalidArgument(f"the lock {self.path} is not held")
@@ -81,11 +81,12 @@ class Lock:
             await request.ask(self._session.timeout_s)
         except NotFound as error:
             raise NotFound(
-                f"the lock {self.path} was not held to the end: somebody deleted {made.path}", what=made.path
+                f"the lock {self.path} was not held to the end: another client deleted {made.path}",
+                what=made.path,
             ) from error
         except SessionExpired:
             raise
-        except BaseException as error:  # a cancelled caller, too, wants to be rid of it
+        except BaseException as error:  # the lock of a cancelled caller is released, too
             self._spawn(self._finish(request))
             if not isinstance(error, EblaError):
                 raise
@@ -94,7 +95,7 @@ class Lock:
     # -- waiting
 
     async def _turn(self, request: Request, limit_s: float) -> Result:
-        """The own node, when it is the first."""
+        """Wait until the own node is the first, and return it."""
         session = self._session
         clock = session._connection.world.clock
         until = clock.monotonic() + limit_s
@@ -104,7 +105,8 @@ class Lock:
             if paths.name(made.path) not in reply.children:
                 await session.keep(deadline_s=_left(until, clock.monotonic()))  # it may have expired
                 raise NotFound(
-                    f"somebody deleted {made.path}, which waited for the lock {self.path}", what=made.path
+                    f"another client deleted {made.path}, which waited for the lock {self.path}",
+                    what=made.path,
                 )
             before = _before(reply.children, made)
             if before is None:
@@ -126,7 +128,7 @@ class Lock:
                 raise TimedOut(f"the lock {self.path} was not free within {limit_s:g} s", deadline_s=limit_s)
             seen = reply.revision
 
-    # -- leaving nothing behind
+    # -- cleaning up
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._session._connection.world.spawn(work, f"leave the lock {self.path}")
@@ -135,13 +137,13 @@ class Lock:
         await self._persist(request)
 
     async def _undo(self, request: Request) -> None:
-        """Find out whether the own node was made, and delete it."""
+        """Delete the own node if it was created."""
         made = await self._persist(request)
         if made is not None:
             await self._persist(self._session._request(Delete(made.path)))
 
     async def _persist(self, request: Request) -> Result | None:
-        """Its answer, however long that takes; None if it was refused, or the session has ended."""
+        """Repeat the request until it is answered; None if it is refused, or the session has ended."""
         session = self._session
         while True:
             try:
@@ -160,7 +162,7 @@ class Lock:
         return self
 
     async def __aexit__(self, kind: object, error: object, traceback: object) -> None:
-        """An error of the block goes before one of the release."""
+        """An error of the block takes precedence over an error of the release."""
         try:
             await self.release()
         except EblaError as failed:
@@ -174,7 +176,7 @@ class Lock:
 
 
 def _before(names: tuple[str, ...], made: Result) -> str | None:
-    """Who is next to the own node, towards the holder."""
+    """The waiting node directly before the own one; None if the own node is the first."""
     numbers = {paths.number(name): name for name in names if name.startswith(WAITER)}
     ahead = [number for number in numbers if number is not None and number < made.version]
     return numbers[max(ahead)] if ahead else None

@@ -1,4 +1,4 @@
-"""Nodes for coordination, read and watched by code that awaits. docs/coordination.md states what they promise."""
+"""Reads and watches nodes, awaited. docs/coordination.md states their promises."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from ebla.actors.messages import Empty
 from ebla.arguments import check_deadline, check_text
 from ebla.errors import NotFound, TimedOut
 from ebla.options import MASTER_ATTEMPT_S
-from ebla.transport.session import Session as Connection
+from ebla.transport.client import DeploymentClient
 
 POLL_S = 5.0
 
 
 class Node(NamedTuple):
-    """A node as of `revision`. `version` changes with the data only and never comes twice; `children` counts them; `owner`
-    is the session whose end it goes with."""
+    """A node as of `revision`. `version` changes with the data only, and no version occurs twice; `children` is their number;
+    `owner` is the session whose end deletes the node."""
 
     path: str
     data: bytes
@@ -30,7 +30,7 @@ class Node(NamedTuple):
 class Nodes:
     """Reads nodes. Needs no session."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: DeploymentClient) -> None:
         self._connection = connection
 
     async def get(self, path: str, *, deadline_s: float | None = None) -> Node | None:
@@ -48,7 +48,7 @@ class Nodes:
         return list(reply.children)
 
     async def watch(self, path: str, *, children: bool = False, deadline_s: float | None = None) -> Watch:
-        """Read the node and go on to tell its changes; with `children`, those of its list of children."""
+        """Read the node and watch its changes; with `children`, the changes of its list of children."""
         return Watch(self, path, children, await self._read(path, children, deadline_s))
 
     async def sessions(self, *, deadline_s: float | None = None) -> list[m.SessionInfo]:
@@ -64,7 +64,7 @@ class Nodes:
         )
 
     async def _poll(self, path: str, seen: int, children: bool, left_s: float) -> m.NodeReply:
-        """Waits for a change a little while. If nobody answers it is asked for all of `left_s`, then comes TimedOut."""
+        """Wait a short time for a change. If no master answers for all of `left_s`, raises TimedOut."""
         poll_s = max(0.0, min(left_s, POLL_S))
         request = m.WaitRequest(path, seen, int(poll_s * 1000), children)
         return await self._connection.ask_master(
@@ -73,8 +73,8 @@ class Nodes:
 
 
 class Watch:
-    """A node as it was when last looked at: `node` (None: there is none) and, if asked for, its `children`. No change is
-    missed: what happened while nobody waited, or while a master failed over, is told by the next `change`."""
+    """The last known state of a node: `node` (None: it does not exist) and, if watched, its `children`. No change is missed:
+    the next `change` returns at once if the node changed meanwhile, also during a failover of masters."""
 
     def __init__(self, nodes: Nodes, path: str, children: bool, reply: m.NodeReply) -> None:
         self.path = path
@@ -88,8 +88,8 @@ class Watch:
         self._seen = reply.revision
 
     async def change(self, timeout_s: float | None = None) -> Node | None:
-        """The node as it is after the next change; changes that came close together are one. TimedOut if there is none
-        within `timeout_s` (None: wait for ever)."""
+        """The node after its next change; changes in quick succession may count as one. Raises TimedOut after `timeout_s`
+        (None: wait for ever)."""
         limit_s = float("inf") if timeout_s is None else check_deadline(timeout_s, "timeout_s")
         clock = self._nodes._connection.world.clock
         until = clock.monotonic() + limit_s

@@ -1,7 +1,7 @@
 """Whether a deployment is healthy.
 
 survey.py       asks masters, journal nodes and servers
-verdicts.py     what was seen, and what follows: values only
+verdicts.py     the values: surveys and verdicts
 tablets.py      judges tablets, replicas and servers
 masters.py      judges masters and their journal
 checksums.py    judges the digests of replicas

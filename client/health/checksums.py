@@ -1,4 +1,4 @@
-"""What the digests of a tablet's replicas say: whether all have the same rows, as of one log index. Await-free."""
+"""Judges the digests of a tablet's replicas: whether all have the same rows as of one log index. Await-free."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ebla.health.verdicts import (
 
 
 def with_digest(replica: ReplicaHealth, digests: Digests) -> ReplicaHealth:
-    said = digests.replicas.get(replica.uuid)
-    if said is None:
+    answer = digests.replicas.get(replica.uuid)
+    if answer is None:
         return replica
-    if isinstance(said, Unanswered):
-        return msgspec.structs.replace(replica, error=replica.error or f"no digest: {said.message}")
-    return msgspec.structs.replace(replica, rows=said.rows, digest=said.digest)
+    if isinstance(answer, Unanswered):
+        return msgspec.structs.replace(replica, error=replica.error or f"no digest: {answer.message}")
+    return msgspec.structs.replace(replica, rows=answer.rows, digest=answer.digest)
 
 
 def different_rows(replicas: tuple[ReplicaHealth, ...], digests: Digests | None) -> list[tuple[str, str]]:
@@ -35,8 +35,8 @@ def different_rows(replicas: tuple[ReplicaHealth, ...], digests: Digests | None)
             found.append((UNDER_REPLICATED, f"replica at {replica.address}: {replica.error or 'no digest'}"))
     different = {replica.digest for replica in replicas if replica.digest is not None}
     if len(different) > 1:
-        said = ", ".join(
+        listed = ", ".join(
             f"{r.address} {r.digest} ({r.rows:,} rows)" for r in replicas if r.digest is not None
         )
-        found.append((CHECKSUM_MISMATCH, f"different rows as of index {digests.index}: {said}"))
+        found.append((CHECKSUM_MISMATCH, f"different rows as of index {digests.index}: {listed}"))
     return found

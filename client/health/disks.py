@@ -1,4 +1,4 @@
-"""What is said of the disks of a server: one that is full refuses writes, and is no healthy one; one that is low is warned of."""
+"""Judges the disks of a server: with a full disk it refuses writes and is not healthy; a nearly full disk is a warning."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ LOW_SHARE = 0.05  # of a disk
 LOW_BYTES = 256 << 20
 
 
-def full_disks(said: ServerState) -> str | None:
-    """Why writes are refused, and what to do; None if they are not."""
-    full = [disk for disk in said.disks if disk.path in said.full_disks]
+def full_disks(state: ServerState) -> str | None:
+    """The reason why writes are refused, and the remedy; None if they are not refused."""
+    full = [disk for disk in state.disks if disk.path in state.full_disks]
     return f"writes are refused: {_left(full)}; free space there" if full else None
 
 
-def low_disks(said: ServerState) -> str:
+def low_disks(state: ServerState) -> str:
     """A warning, or ""."""
-    low = [disk for disk in said.disks if disk.free_bytes < max(LOW_BYTES, LOW_SHARE * disk.total_bytes)]
-    return "" if said.full_disks or not low else f"{_left(low)}; free space before writes are refused"
+    low = [disk for disk in state.disks if disk.free_bytes < max(LOW_BYTES, LOW_SHARE * disk.total_bytes)]
+    return "" if state.full_disks or not low else f"{_left(low)}; free space before writes are refused"
 
 
 def free_bytes(disks: Sequence[DiskSpace]) -> int | None:
-    """Of the fullest one."""
+    """The free bytes of the fullest disk."""
     return min((disk.free_bytes for disk in disks), default=None)
 
 

@@ -1,8 +1,7 @@
-"""The verdict on the masters and on the nodes of their journal, from what each of them says itself. Await-free.
+"""Judges the masters and the nodes of their journal, by what each of them reports. Await-free.
 
 A deployment serves as long as one master is active and a majority of the journal nodes takes its edits. A standby that is
-not there, or could not take over, or a journal node that is not there is a finding all the same: the next loss may be
-the one too many.
+missing or could not take over, or a missing journal node, is a finding as well: the deployment may not survive the next loss.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ebla.health.verdicts import (
+    ACTIVE,
     FAILED,
     HEALTHY,
     LAGGING,
@@ -23,6 +23,7 @@ from ebla.health.verdicts import (
     MasterHealth,
     Survey,
     Unanswered,
+    answered,
 )
 
 if TYPE_CHECKING:
@@ -30,23 +31,18 @@ if TYPE_CHECKING:
     from ebla.actors.journal.writer.channel import ChannelStatus
     from ebla.actors.messages import MasterStatus
 
-LAG_EDITS_MAX = (
-    1000  # edits that a standby or a journal node may be behind; they are asked at slightly different moments
-)
-LAG_MS_MAX = 120_000.0  # by then a node that is as slow has been left out, or the segment has ended
-ACTIVE = "active"
+LAG_EDITS_MAX = 1000  # roles are asked at slightly different moments
+LAG_MS_MAX = 120_000.0  # the writer leaves out a node that is so slow, or ends the segment
 
 
 def judge_masters(survey: Survey) -> tuple[MasterHealth, ...]:
-    heard = [each for each in survey.masters.values() if not isinstance(each, Unanswered)]
-    newest = max((each.edits for each in heard), default=0)
-    return tuple(_master(address, said, newest) for address, said in survey.masters.items())
+    newest = max((each.edits for each in answered(survey.masters).values()), default=0)
+    return tuple(_master(address, answer, newest) for address, answer in survey.masters.items())
 
 
 def judge_journals(survey: Survey) -> tuple[JournalHealth, ...]:
-    said = [each for each in survey.journals.values() if not isinstance(each, Unanswered)]
-    id = journal_id(survey)
-    statuses = [status for node in said for status in node.journals if id in ("", status.journal.id)]
+    id, nodes = journal_id(survey), answered(survey.journals).values()
+    statuses = [status for node in nodes for status in node.journals if id in ("", status.journal.id)]
     writer = max((status.writer for status in statuses), default=0)
     committed = max((status.committed for status in statuses), default=0)
     lines: dict[str, ChannelStatus] = {}
@@ -59,18 +55,18 @@ def judge_journals(survey: Survey) -> tuple[JournalHealth, ...]:
 
 
 def journal_id(survey: Survey) -> str:
-    """Of this deployment's journal: the one that is written, or else that a majority of the nodes has; "": not known."""
+    """The id of this deployment's journal: of the one that is written, or else that a majority of the nodes has; "" if unknown."""
     if survey.writer is not None and not isinstance(survey.writer, Unanswered):
         return survey.writer.journal.id
     held: dict[str, int] = {}
-    for said in survey.journals.values():
-        for status in () if isinstance(said, Unanswered) else said.journals:
+    for node in answered(survey.journals).values():
+        for status in node.journals:
             held[status.journal.id] = held.get(status.journal.id, 0) + 1
     return next((id for id, count in held.items() if 2 * count > len(survey.journals)), "")
 
 
 def status_of(masters: tuple[MasterHealth, ...], journals: tuple[JournalHealth, ...]) -> str:
-    """What they mean for the deployment as a whole."""
+    """The status of the whole deployment, by its masters and journal nodes."""
     able = sum(node.status in (HEALTHY, LAGGING) for node in journals)
     if (masters and not is_served(masters)) or (journals and 2 * able <= len(journals)):
         return UNAVAILABLE
@@ -102,45 +98,45 @@ def is_served(masters: tuple[MasterHealth, ...]) -> bool:
 
 
 def _stands_alone(masters: tuple[MasterHealth, ...]) -> bool:
-    """Whether there are standbys, and none of them could take over."""
+    """Whether there are standbys, but none could take over."""
     standbys = [master for master in masters if master.role != ACTIVE]
     return bool(standbys) and not any(master.status == HEALTHY for master in standbys)
 
 
-def _master(address: str, said: MasterStatus | Unanswered, newest: int) -> MasterHealth:
-    """`newest`: the last edit that any master knows of."""
-    if isinstance(said, Unanswered):
-        return MasterHealth(address, UNREACHABLE, said.message)
-    sessions, overdue = said.sessions, said.sessions_overdue
+def _master(address: str, status: MasterStatus | Unanswered, newest: int) -> MasterHealth:
+    """`newest`: the last edit that any master has."""
+    if isinstance(status, Unanswered):
+        return MasterHealth(address, UNREACHABLE, status.message)
+    sessions, overdue = status.sessions, status.sessions_overdue
     if overdue:
         late = "session has expired and is" if overdue == 1 else "sessions have expired and are"
         error = f"{overdue} {late} still there: no edit goes through; see its log and `ebla journal status`"
-        return MasterHealth(address, LAGGING, error, said.role, sessions, overdue)
-    if not said.caught_up:
-        why = said.read_error or "it has not read all of the journal yet"
-        return MasterHealth(address, LAGGING, f"it could not take over: {why}", said.role)
-    if (lag := newest - said.edits) > LAG_EDITS_MAX:
-        return MasterHealth(address, LAGGING, f"it is {lag:,} edits behind", said.role)
-    return MasterHealth(address, HEALTHY, role=said.role, sessions=sessions)
+        return MasterHealth(address, LAGGING, error, status.role, sessions, overdue)
+    if not status.caught_up:
+        why = status.read_error or "it has not read all of the journal yet"
+        return MasterHealth(address, LAGGING, f"it could not take over: {why}", status.role)
+    if (lag := newest - status.edits) > LAG_EDITS_MAX:
+        return MasterHealth(address, LAGGING, f"it is {lag:,} edits behind", status.role)
+    return MasterHealth(address, HEALTHY, role=status.role, sessions=sessions)
 
 
 def _node(
     address: str,
-    said: JournalNodeStatus | Unanswered,
+    node: JournalNodeStatus | Unanswered,
     id: str,
     writer: int,
     committed: int,
     line: ChannelStatus | None,
 ) -> JournalHealth:
-    """`id`, `writer` and `committed` are the journal's; `line`: what the active master says of the node."""
-    if isinstance(said, Unanswered):
-        return JournalHealth(address, UNREACHABLE, said.message)
-    if said.failed:
-        return JournalHealth(address, FAILED, "; ".join(said.failed.values()))
-    if not said.journals:
+    """`id`, `writer` and `committed` are the journal's; `line`: the active master's report of the node."""
+    if isinstance(node, Unanswered):
+        return JournalHealth(address, UNREACHABLE, node.message)
+    if node.failed:
+        return JournalHealth(address, FAILED, "; ".join(node.failed.values()))
+    if not node.journals:
         lost = f"its directory was lost; `ebla journal rejoin {address}`"
         return JournalHealth(address, MISSING, lost)
-    for status in said.journals:
+    for status in node.journals:
         if id not in ("", status.journal.id):
             foreign = (
                 f"it holds the journal of another deployment (id {status.journal.id}, not {id}); stop it, put its own "
@@ -157,7 +153,7 @@ def _node(
         if status.writer < writer:
             return JournalHealth(address, LAGGING, "it is left out, and back with the next segment")
         if status.damaged:
-            return JournalHealth(address, LAGGING, f"it fetches {len(status.damaged)} damaged segments anew")
+            return JournalHealth(address, LAGGING, f"it fetches {len(status.damaged)} damaged segments again")
         if (lag := committed - status.last) > LAG_EDITS_MAX:
             return JournalHealth(address, LAGGING, f"it is {lag:,} edits behind")
     if line is not None and line.lag_ms > LAG_MS_MAX:

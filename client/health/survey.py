@@ -1,7 +1,6 @@
-"""Asks everybody how things are: the masters, the nodes of their journal, and every server directly. tablets.py judges the
-answers.
+"""Asks the masters, the nodes of their journal, and every server directly for their state. tablets.py judges the answers.
 
-A role that gives no answer is part of the answer (`Unanswered`), never a reason to stop asking the others.
+A role without an answer is recorded as `Unanswered`; the others are asked all the same.
 """
 
 from __future__ import annotations
@@ -25,20 +24,18 @@ from ebla.actors.errors import (
 from ebla.actors.journal.messages import JournalNodeStatus
 from ebla.actors.master.messages import JournalWriterStatus
 from ebla.actors.world import Network
-from ebla.health.verdicts import Digests, Survey, Unanswered
+from ebla.health.verdicts import ACTIVE, Digests, Survey, Unanswered, answered
 from ebla.storage.errors import EblaError
 
 T = TypeVar("T")
 
-CALLS_MAX = 32  # under way at the same time
+CALLS_MAX = 32  # at the same time
 MASTER_S = 5.0
 SERVER_S = 3.0
 DIGEST_S_MAX = 600.0  # of all tablets together
-DIGEST_TABLETS_MAX = 4  # digested at the same time: each reads a whole tablet on every replica
+DIGEST_TABLETS_MAX = 4  # at the same time: every replica reads a whole tablet
 CHECKPOINT_S = 10.0  # for the leader to begin it, and again for a replica to apply it
-DIGEST_ASK_S = 5.0  # one question; a replica that still reads is asked again
-
-Told = Callable[[int, int], None]
+DIGEST_ASK_S = 5.0  # one request; a replica that still reads is asked again
 
 
 def unanswered(error: EblaError) -> Unanswered:
@@ -62,13 +59,13 @@ async def survey(
     timeout_s: float = SERVER_S,
     journals: Sequence[str] = (),
 ) -> Survey:
-    """One look at all of it, or at the tables named. `slots` are the addresses of servers that ought to be there, `journals`
-    those of journal nodes; masters name further ones."""
-    heard = await _ask_masters(network, masters)
-    others = _named(heard, lambda told: told.masters)
-    heard |= await _ask_masters(network, [each for each in others if each not in heard])
-    nodes = dict.fromkeys([*journals, *_named(heard, lambda told: told.journals)])
-    leading = next((each for each, told in heard.items() if _leads(told)), None)
+    """Ask all roles once, for all tables or for some. `slots`: the addresses of servers that should exist, `journals` those of
+    journal nodes; masters name further ones."""
+    known = await _ask_masters(network, masters)
+    others = _named(known, lambda status: status.masters)
+    known |= await _ask_masters(network, [each for each in others if each not in known])
+    nodes = dict.fromkeys([*journals, *_named(known, lambda status: status.journals)])
+    leading = next((each for each, status in answered(known).items() if status.role == ACTIVE), None)
     servers: tuple[m.ServerStatus, ...] = ()
     infos: list[m.TableInfo] = []
     if leading is not None:
@@ -78,7 +75,7 @@ async def survey(
             ).servers
             infos = await table_infos(network, leading, tables)
         except (NetworkError, NotActive, NotRunning) as error:
-            heard[leading] = unanswered(error)
+            known[leading] = unanswered(error)
     addresses = dict.fromkeys([*slots, *(server.address for server in servers)])
     for info in infos:
         for tablet in info.tablets:
@@ -93,7 +90,7 @@ async def survey(
     if leading is not None and nodes:
         writer = await ask(network, leading, "journal_writer", m.Empty(), JournalWriterStatus, MASTER_S)
     return Survey(
-        heard,
+        known,
         servers,
         tuple(infos),
         dict(zip(addresses, states, strict=True)),
@@ -104,27 +101,21 @@ async def survey(
 
 
 async def _ask_masters(network: Network, masters: Sequence[str]) -> dict[str, m.MasterStatus | Unanswered]:
-    said = await gathered(
+    answer = await gathered(
         [ask(network, each, "status", m.Empty(), m.MasterStatus, MASTER_S) for each in masters]
     )
-    return dict(zip(masters, said, strict=True))
+    return dict(zip(masters, answer, strict=True))
 
 
 def _named(
-    heard: dict[str, m.MasterStatus | Unanswered], role: Callable[[m.MasterStatus], tuple[str, ...]]
+    masters: dict[str, m.MasterStatus | Unanswered], role: Callable[[m.MasterStatus], tuple[str, ...]]
 ) -> list[str]:
-    """Whom any of them names, also those that Ray does not know any more."""
-    return sorted(
-        {each for told in heard.values() if isinstance(told, m.MasterStatus) for each in role(told)}
-    )
-
-
-def _leads(told: m.MasterStatus | Unanswered) -> bool:
-    return isinstance(told, m.MasterStatus) and told.role == "active"
+    """The addresses that any master names, also those that Ray no longer knows."""
+    return sorted({each for status in answered(masters).values() for each in role(status)})
 
 
 async def table_infos(network: Network, master: str, names: Sequence[str] | None = None) -> list[m.TableInfo]:
-    """What the master knows of the tables; one that is dropped meanwhile is left out, a named one must be there."""
+    """The master's description of the tables. A named table must exist; others that are dropped meanwhile are left out."""
     if names is None:
         listed = await network.call(master, "list_tables", m.ListTablesRequest(), m.ListTablesReply, MASTER_S)
         wanted = [summary.name for summary in listed.tables]
@@ -143,7 +134,7 @@ async def table_infos(network: Network, master: str, names: Sequence[str] | None
 
 
 async def gathered(calls: Sequence[Awaitable[T]], at_once: int = CALLS_MAX) -> list[T]:
-    """The answers in order, `at_once` calls under way at a time."""
+    """The answers in order; at most `at_once` calls are under way at the same time."""
     room = asyncio.Semaphore(at_once)
 
     async def one(call: Awaitable[T]) -> T:
@@ -163,11 +154,11 @@ def _now() -> float:
 async def digests(
     network: Network,
     infos: Sequence[m.TableInfo],
-    told: Told = lambda done, total: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
     timeout_s: float = DIGEST_S_MAX,
 ) -> dict[str, Digests]:
-    """Every replica's digest of every running tablet, as of one index per tablet; what has none within `timeout_s` in all
-    says so. `told(done, total)` as it goes. A tablet without a majority, or a server without an answer, takes some seconds."""
+    """Every replica's digest of every running tablet, as of one index per tablet, within `timeout_s` for all tablets. Calls
+    `progress(done, total)`. A tablet without a majority, or a server without an answer, takes some seconds."""
     deadline = _now() + timeout_s
     tablets = [tablet for info in infos for tablet in info.tablets if tablet.replicas]
     done = 0
@@ -176,10 +167,10 @@ async def digests(
         nonlocal done
         found = await _tablet_digests(network, location, deadline, timeout_s)
         done += 1
-        told(done, len(tablets))
+        progress(done, len(tablets))
         return found
 
-    told(0, len(tablets))
+    progress(0, len(tablets))
     found = await gathered([one(tablet) for tablet in tablets], DIGEST_TABLETS_MAX)
     return {tablet.tablet: digest for tablet, digest in zip(tablets, found, strict=True)}
 
@@ -187,7 +178,7 @@ async def digests(
 async def _tablet_digests(
     network: Network, location: m.TabletLocation, deadline: float, timeout_s: float
 ) -> Digests:
-    """A checkpoint in the tablet's log, then the digest of each replica there. Replicas that cannot answer say so."""
+    """Write a checkpoint entry to the tablet's log, then ask each replica for its digest at the entry."""
     if _now() >= deadline:
         return Digests(0, {}, Unanswered("TimedOut", f"its turn did not come within {timeout_s:g} s"))
     started = await _start(network, location, min(deadline, _now() + CHECKPOINT_S))
@@ -196,7 +187,7 @@ async def _tablet_digests(
     answers = await gathered(
         [_digest(network, replica.address, started, deadline) for replica in location.replicas]
     )
-    if all(isinstance(said, Unanswered) and said.kind == Unavailable.__name__ for said in answers):
+    if all(isinstance(answer, Unanswered) and answer.kind == Unavailable.__name__ for answer in answers):
         nowhere = f"the checkpoint at index {started.index} was applied nowhere within {CHECKPOINT_S:g} s"
         return Digests(0, {}, Unanswered(Unavailable.__name__, nowhere))
     uuids = [replica.uuid for replica in location.replicas]
@@ -206,21 +197,21 @@ async def _tablet_digests(
 async def _digest(
     network: Network, address: str, started: m.ChecksumStarted, deadline: float
 ) -> m.ChecksumReply | Unanswered:
-    """For as long as the replica reads; not for long if it does not apply the checkpoint, or says nothing."""
+    """Ask until the deadline while the replica reads its rows; end earlier if it does not apply the checkpoint, or is silent."""
     applied_by = min(deadline, _now() + CHECKPOINT_S)
     while True:
         wait_s = max(0.0, min(DIGEST_ASK_S, deadline - _now()))
         query = m.ChecksumQuery(started.tablet, started.index, wait_s)
-        said = await ask(network, address, "checksum", query, m.ChecksumReply, wait_s + SERVER_S)
+        answer = await ask(network, address, "checksum", query, m.ChecksumReply, wait_s + SERVER_S)
         until = {AlreadyInProgress.__name__: deadline, Unavailable.__name__: applied_by}
-        if not isinstance(said, Unanswered) or _now() >= until.get(said.kind, 0.0):
-            return said
+        if not isinstance(answer, Unanswered) or _now() >= until.get(answer.kind, 0.0):
+            return answer
 
 
 async def _start(
     network: Network, location: m.TabletLocation, deadline: float
 ) -> m.ChecksumStarted | Unanswered:
-    """At the leader: where the master believes it, then where the replicas point."""
+    """Begin the checkpoint at the leader: the one that the master names, or that the replicas name."""
     order = [replica.address for replica in location.replicas]
     candidates = [location.leader, *order] if location.leader else order
     last: EblaError | None = None

@@ -1,19 +1,20 @@
-"""Is the deployment well? The verdict on every tablet, from what the master and each server say. Await-free.
+"""Judges every tablet, replica and server, by the reports of the master and of each server. Await-free.
 
-Nobody's word is taken alone: a tablet is judged by what each of its replicas says of itself, asked directly at its
-server, and by whether they agree with each other and with the master. The words, from bad to good:
+A tablet is judged by what each of its replicas reports at its own server, and by whether these reports agree with each other
+and with the master. The statuses of a tablet, from bad to good:
 
-    UNAVAILABLE          no majority runs, or nobody leads it: reads and writes wait
+    UNAVAILABLE          no majority runs, or no replica leads: reads and writes wait
     CHECKSUM_MISMATCH    replicas hold different rows as of the same log index
     CONSENSUS_MISMATCH   replicas, or the master, disagree about the leader or the configuration
     DISK_FULL            of a deployment only: it works, but a server refuses writes for want of space
     UNDER_REPLICATED     it works, but one more loss may stop it: a replica failed, is missing or unreachable
-    RECOVERING           all replicas are there, one is still starting, being copied, catching up, or about to go
+    RECOVERING           all replicas are there; one is starting, being copied, catching up, or about to leave
     HEALTHY
 
-A replica is HEALTHY, LAGGING, BOOTSTRAPPING, COPYING, TOMBSTONE (it has no rows, and is to be copied), FAILED, MISSING (its server is
-up and does not know it), UNREACHABLE or WRONG_SERVER (another server answers at its address). A pre-voter is on its way: what it lacks yet is no loss. Views are taken at slightly different moments, so a mismatch may
-be an election under way: whoever asks looks again before believing it (`may_pass`).
+A replica is HEALTHY, LAGGING, BOOTSTRAPPING, COPYING, TOMBSTONE (it has no rows, and will be copied), FAILED, MISSING (its
+server answers and does not have it), UNREACHABLE or WRONG_SERVER (another server answers at its address). A pre-voter that is
+not complete yet is no loss. Reports are from slightly different moments, so a mismatch may be an election under way: callers
+survey again before they report it (`may_pass`).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import msgspec
 
 from ebla.health.checksums import different_rows, with_digest
 from ebla.health.disks import free_bytes, full_disks, low_disks
-from ebla.health.masters import ACTIVE, judge_journals, judge_masters, reasons_of, status_of
+from ebla.health.masters import judge_journals, judge_masters, reasons_of, status_of
 from ebla.health.verdicts import (
     BOOTSTRAPPING,
     CONSENSUS_MISMATCH,
@@ -54,14 +55,15 @@ from ebla.health.verdicts import (
     TabletHealth,
     Unanswered,
 )
+from ebla.wording import count, short
 
 if TYPE_CHECKING:
-    from ebla.actors.messages import ReplicaReport, ServerState, TableInfo, TabletLocation
+    from ebla.actors.messages import ReplicaReport, ServerState, ServerStatus, TableInfo, TabletLocation
 
 STARTING = (BOOTSTRAPPING, COPYING)
 VOTER, PRE_VOTER, NON_VOTER = "voter", "pre-voter", "non-voter"
 NO_ROOM = "; no other host that is up can take it: "
-LAG_ENTRIES_MAX = 1000  # committed entries that a replica may be behind; views differ by some ms of full load
+LAG_ENTRIES_MAX = 1000  # committed entries; reports differ by some ms of full load
 
 
 def worst(statuses: list[str]) -> str:
@@ -69,7 +71,7 @@ def worst(statuses: list[str]) -> str:
 
 
 def may_pass(health: ClusterHealth) -> bool:
-    """Whether what is wrong could be a matter of moments: an election, a heartbeat under way, a replica starting."""
+    """Whether the problem may end in a moment: an election, a heartbeat under way, a starting replica."""
     if any(master.status != HEALTHY for master in health.masters):
         return True
     if any(node.status != HEALTHY for node in health.journals):
@@ -83,9 +85,10 @@ def may_pass(health: ClusterHealth) -> bool:
 
 
 def judge(survey: Survey, digests: dict[str, Digests] | None = None) -> ClusterHealth:
-    """The verdict on everything; with `digests` (by tablet) also on whether replicas hold the same rows."""
+    """The verdict on everything; with `digests` (by tablet) also on whether replicas have the same rows."""
     masters, journals = judge_masters(survey), judge_journals(survey)
-    servers = tuple(_server(address, survey) for address in _addresses(survey))
+    addresses = {*survey.slots, *(server.address for server in survey.servers), *survey.states}
+    servers = tuple(_server(address, survey) for address in sorted(addresses))
     tablets: list[TabletHealth] = []
     tables: list[TableHealth] = []
     for info in sorted(survey.tables, key=lambda table: table.name):
@@ -112,83 +115,78 @@ def _reasons(servers: tuple[ServerHealth, ...], tables: list[TableHealth]) -> tu
         if server.status not in (HEALTHY, STOPPED):
             found.append(f"{server.address} is {server.status}: {server.error}")
         elif server.failed:
-            found.append(f"{server.address} has {_count(server.failed, 'failed replica')}")
+            found.append(f"{server.address} has {count(server.failed, 'failed replica')}")
     for table in tables:
         for status in reversed(STATUSES[1:]):
             if table.tablets.get(status):
-                found.append(f"table {table.name}: {_count(table.tablets[status], 'tablet')} {status}")
+                found.append(f"table {table.name}: {count(table.tablets[status], 'tablet')} {status}")
     return tuple(found)
 
 
 # -- roles ---------------------------------------------------------------------------------------------------
 
 
-def _addresses(survey: Survey) -> list[str]:
-    found = dict.fromkeys([*survey.slots, *(server.address for server in survey.servers), *survey.states])
-    return sorted(found)
-
-
 def _server(address: str, survey: Survey) -> ServerHealth:
-    """What the server says itself, beside what the master heard of it."""
-    heard = next((server for server in survey.servers if server.address == address), None)
-    said = survey.states.get(address) or Unanswered("NotAsked", "it was not asked")
-    master_answered = any(
-        not isinstance(master, Unanswered) and master.role == ACTIVE for master in survey.masters.values()
-    )
-    age_s = None if heard is None else heard.heartbeat_age_s
-    if isinstance(said, Unanswered):
-        stopped = heard is not None and heard.drained
-        return ServerHealth(
+    """Judge a server by its own state and by its heartbeats to the master."""
+    listed = next((server for server in survey.servers if server.address == address), None)
+    state = survey.states.get(address) or Unanswered("NotAsked", "it was not asked")
+    if isinstance(state, Unanswered):
+        health = ServerHealth(address, UNREACHABLE, None, None, 0, 0, 0, error=state.message)
+        if listed is not None:
+            health = msgspec.structs.replace(
+                health,
+                uuid=listed.uuid or None,
+                host=listed.host,
+                replicas=listed.replicas,
+                free_bytes=free_bytes(listed.disks),
+            )
+            if listed.drained:
+                health = msgspec.structs.replace(
+                    health, status=STOPPED, replicas=0, error="stopped after draining"
+                )
+    else:
+        status, error = _condition(state, listed, survey)
+        health = ServerHealth(
             address=address,
-            status=STOPPED if stopped else UNREACHABLE,
-            uuid=None if heard is None else heard.uuid or None,
-            host=None if heard is None else heard.host,
-            replicas=0 if heard is None or stopped else heard.replicas,
-            leaders=0,
-            failed=0,
-            heartbeat_age_s=age_s,
-            error="it gives no answer, and nobody needs it" if stopped else said.message,
-            draining=heard is not None and heard.draining,
-            maintained=heard is not None and heard.maintained,
-            free_bytes=None if heard is None else free_bytes(heard.disks),
+            status=status,
+            uuid=state.instance.uuid,
+            host=state.host,
+            replicas=sum(replica.state != "deleted" for replica in state.replicas),
+            leaders=sum(r.role == "leader" and r.state == "running" for r in state.replicas),
+            failed=sum(replica.state == "failed" for replica in state.replicas),
+            error=error,
+            set_aside=state.set_aside,
+            free_bytes=free_bytes(state.disks),
+            low=low_disks(state),
         )
-    status, error = HEALTHY, None
-    if heard is not None and heard.uuid not in ("", said.instance.uuid):
-        status = WRONG_SERVER
-        error = f"server {short(said.instance.uuid)} answers there, the master knows {short(heard.uuid)}"
-    elif master_answered and (heard is None or not heard.alive):
-        status, error = SILENT, "it answers, but the master hears no heartbeat from it"
-    elif said.lost_disks:
-        lost = ", ".join(f"{path} ({why})" for path, why in said.lost_disks.items())
-        status, error = DISK_LOST, f"lost {lost}; replace the disk, or take the directory out of data_dirs"
-    elif full := full_disks(said):
-        status, error = DISK_FULL, full
-    return ServerHealth(
-        address=address,
-        status=status,
-        uuid=said.instance.uuid,
-        host=said.host,
-        replicas=sum(replica.state != "deleted" for replica in said.replicas),
-        leaders=sum(replica.role == "leader" and replica.state == "running" for replica in said.replicas),
-        failed=sum(replica.state == "failed" for replica in said.replicas),
-        heartbeat_age_s=age_s,
-        error=error,
-        draining=heard is not None and heard.draining,
-        maintained=heard is not None and heard.maintained,
-        set_aside=said.set_aside,
-        free_bytes=free_bytes(said.disks),
-        low=low_disks(said),
-    )
+    if listed is None:
+        return health
+    age_s, draining, maintained = listed.heartbeat_age_s, listed.draining, listed.maintained
+    return msgspec.structs.replace(health, heartbeat_age_s=age_s, draining=draining, maintained=maintained)
+
+
+def _condition(state: ServerState, listed: ServerStatus | None, survey: Survey) -> tuple[str, str | None]:
+    """The status of a server that answers, and the reason if it is not healthy."""
+    uuid = state.instance.uuid
+    if listed is not None and listed.uuid not in ("", uuid):
+        return WRONG_SERVER, f"server {short(uuid)} answers there, the master knows {short(listed.uuid)}"
+    if survey.active is not None and (listed is None or not listed.alive):
+        return SILENT, "it answers, but the master receives no heartbeat from it"
+    if state.lost_disks:
+        lost = ", ".join(f"{path} ({why})" for path, why in state.lost_disks.items())
+        return DISK_LOST, f"lost {lost}; replace the disk, or take the directory out of data_dirs"
+    full = full_disks(state)
+    return (DISK_FULL, full) if full else (HEALTHY, None)
 
 
 def _table(info: TableInfo, tablets: list[TabletHealth]) -> TableHealth:
-    counts = {status: sum(tablet.status == status for tablet in tablets) for status in STATUSES}
+    statuses = [tablet.status for tablet in tablets]
     leading = [r for tablet in tablets for r in tablet.replicas if r.uuid == tablet.leader]
     return TableHealth(
         name=info.name,
-        status=worst([tablet.status for tablet in tablets]),
+        status=worst(statuses),
         wanted=info.replicas,
-        tablets={status: count for status, count in counts.items() if count},
+        tablets={status: statuses.count(status) for status in STATUSES if status in statuses},
         bytes=sum(replica.bytes or 0 for replica in leading),
     )
 
@@ -202,7 +200,7 @@ def judge_tablet(
     views: dict[str, ReplicaReport] = {}
     statuses: dict[str, tuple[str, str | None]] = {}
     for place in location.replicas:
-        status, error, view = _look(location.tablet, place.uuid, survey.states.get(place.address))
+        status, error, view = _report(location.tablet, place.uuid, survey.states.get(place.address))
         statuses[place.uuid] = status, error
         if view is not None:
             views[place.uuid] = view
@@ -241,7 +239,7 @@ def judge_tablet(
 
 
 def _has_room(location: TabletLocation, survey: Survey) -> bool:
-    """Whether a further replica could come to some host, as far as servers are known."""
+    """Whether another host could take a further replica, as far as servers are known."""
     places = [place.address for place in location.replicas]
     taken = [server.host for server in survey.servers if server.address in places]
     return not survey.servers or any(
@@ -253,17 +251,17 @@ def _has_room(location: TabletLocation, survey: Survey) -> bool:
     )
 
 
-def _look(
-    tablet: str, uuid: str, said: ServerState | Unanswered | None
+def _report(
+    tablet: str, uuid: str, state: ServerState | Unanswered | None
 ) -> tuple[str, str | None, ReplicaReport | None]:
     """The replica's own status, the reason, and its report if there is one."""
-    if said is None:
+    if state is None:
         return UNREACHABLE, "its server was not asked", None
-    if isinstance(said, Unanswered):
-        return UNREACHABLE, said.message, None
-    if said.instance.uuid != uuid:
-        return WRONG_SERVER, f"server {short(said.instance.uuid)} answers at this address", None
-    view = next((replica for replica in said.replicas if replica.tablet == tablet), None)
+    if isinstance(state, Unanswered):
+        return UNREACHABLE, state.message, None
+    if state.instance.uuid != uuid:
+        return WRONG_SERVER, f"server {short(state.instance.uuid)} answers at this address", None
+    view = next((replica for replica in state.replicas if replica.tablet == tablet), None)
     if view is None:
         return MISSING, "its server does not have it", None
     if view.state == "deleted":
@@ -278,7 +276,7 @@ def _look(
 
 
 def _leader(running: dict[str, ReplicaReport]) -> str | None:
-    """Who leads: of those who say so the one with the greatest term."""
+    """The replica that claims to lead; of several the one with the greatest term."""
     claims = [uuid for uuid, view in running.items() if view.role == "leader"]
     return max(claims, key=lambda uuid: running[uuid].term, default=None)
 
@@ -318,7 +316,7 @@ def _replica(
 def _as_member(
     replica: ReplicaHealth, chief: ReplicaReport | None, draining: bool, maintained: bool
 ) -> ReplicaHealth:
-    """With what the leader knows of it, and how its server is marked."""
+    """The replica with the leader's report of it, and the marks of its server."""
     replica = msgspec.structs.replace(replica, draining=draining, maintained=maintained)
     peer = None if chief is None else chief.configuration.peer(replica.uuid)
     if chief is None or peer is None:
@@ -352,14 +350,14 @@ def _problems(
             continue
         passes = replica.status in (LAGGING, *STARTING) or replica.member == PRE_VOTER
         word = RECOVERING if passes else UNDER_REPLICATED
-        why = f": {replica.error}" if replica.status != UNREACHABLE else _until_when(replica, lacks_room)
+        why = f": {replica.error}" if replica.status != UNREACHABLE else _unreachable(replica, lacks_room)
         found.append((word, f"{_name(replica)} at {replica.address} is {replica.status}{why}"))
     if len(voters) < info.replicas:
-        found.append((UNDER_REPLICATED, f"it has {len(voters)} of {_count(info.replicas, 'replica')}{stuck}"))
-    found += [(RECOVERING, reason) for reason in _on_the_way(replicas, len(voters), info.replicas, stuck)]
+        found.append((UNDER_REPLICATED, f"it has {len(voters)} of {count(info.replicas, 'replica')}{stuck}"))
+    found += [(RECOVERING, reason) for reason in _unfinished(replicas, len(voters), info.replicas, stuck)]
     voting = sum(uuid in running for uuid in voters)
     if voting <= len(voters) // 2:
-        found.append((UNAVAILABLE, f"{voting} of {_count(len(voters), 'voter')} run, no majority"))
+        found.append((UNAVAILABLE, f"{voting} of {count(len(voters), 'voter')} run, no majority"))
     elif leader is None:
         found.append((UNAVAILABLE, "none of its replicas leads"))
     if leader is not None:
@@ -367,15 +365,15 @@ def _problems(
     return found
 
 
-def _until_when(replica: ReplicaHealth, lacks_room: bool) -> str:
-    """Of one that is unreachable. Why a server gives no answer is told once, of the server."""
+def _unreachable(replica: ReplicaHealth, lacks_room: bool) -> str:
+    """The remark on an unreachable replica. The reason of the silence is reported once, with the server."""
     if replica.maintained:
         return ": its server is in maintenance"
     return f"{NO_ROOM}bring it back, or add one" if lacks_room and replica.member != NON_VOTER else ""
 
 
-def _on_the_way(replicas: tuple[ReplicaHealth, ...], voters: int, wanted: int, stuck: str) -> list[str]:
-    """Changes of members that are not done; `stuck`: why."""
+def _unfinished(replicas: tuple[ReplicaHealth, ...], voters: int, wanted: int, stuck: str) -> list[str]:
+    """Unfinished changes of members; `stuck`: why they do not continue."""
     found = []
     for replica in replicas:
         if replica.status == HEALTHY and replica.member == PRE_VOTER:
@@ -400,7 +398,7 @@ def _name(replica: ReplicaHealth) -> str:
 def _disagreements(
     location: TabletLocation, running: dict[str, ReplicaReport], leader: str
 ) -> list[tuple[str, str]]:
-    """Whoever does not say what the leader says."""
+    """Replicas that disagree with the leader, and the master if it does."""
     addresses = {place.uuid: place.address for place in location.replicas}
     chief = running[leader]
     members = _members(chief)
@@ -410,7 +408,7 @@ def _disagreements(
         if uuid != leader and view.role == "leader":
             found.append(f"{who} says that it leads in term {view.term}, the leader is in {chief.term}")
         elif view.leader != leader:
-            believed = addresses.get(view.leader, short(view.leader)) if view.leader else "nobody"
+            believed = addresses.get(view.leader, short(view.leader)) if view.leader else "no replica"
             found.append(f"{who} takes {believed} for the leader, not {addresses[leader]}")
         elif view.term != chief.term:
             found.append(f"{who} is in term {view.term}, the leader in {chief.term}")
@@ -418,7 +416,7 @@ def _disagreements(
             found.append(f"{who} has another configuration than the leader")
     if location.leader != addresses[leader]:
         found.append(
-            f"the master takes {location.leader or 'nobody'} for the leader, not {addresses[leader]}"
+            f"the master takes {location.leader or 'no replica'} for the leader, not {addresses[leader]}"
         )
     if sorted(addresses) != sorted(members):
         found.append("the master has another configuration than the leader")
@@ -427,11 +425,3 @@ def _disagreements(
 
 def _members(view: ReplicaReport) -> dict[str, str]:
     return {peer.uuid: peer.member for peer in view.configuration.peers}
-
-
-def short(uuid: str) -> str:
-    return uuid[:8]
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

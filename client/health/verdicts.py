@@ -1,19 +1,30 @@
-"""What is seen of a deployment, and what tablets.py concludes from it: values only.
+"""Surveys of a deployment, and verdicts on it: values only.
 
-The words for a tablet, from good to bad, are STATUSES; what each of them means stands in tablets.py.
+STATUSES are the statuses of a tablet, from good to bad; tablets.py explains them.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 if TYPE_CHECKING:
     from ebla.actors.journal.messages import JournalNodeStatus
     from ebla.actors.master.messages import JournalWriterStatus
-    from ebla.actors.messages import ChecksumReply, MasterStatus, ServerState, ServerStatus, TableInfo
+    from ebla.actors.messages import (
+        ChecksumReply,
+        MasterStatus,
+        ReplicaReport,
+        ServerState,
+        ServerStatus,
+        TableInfo,
+    )
 
+T = TypeVar("T")
+
+ACTIVE = "active"  # the role of the master that serves
 HEALTHY = "HEALTHY"
 RECOVERING = "RECOVERING"
 REJOINING = "REJOINING"
@@ -21,7 +32,7 @@ UNDER_REPLICATED = "UNDER_REPLICATED"
 CONSENSUS_MISMATCH = "CONSENSUS_MISMATCH"
 CHECKSUM_MISMATCH = "CHECKSUM_MISMATCH"
 UNAVAILABLE = "UNAVAILABLE"
-DISK_FULL = "DISK_FULL"  # a server refuses writes, and makes no replica, until there is space
+DISK_FULL = "DISK_FULL"  # a server refuses writes, and creates no replica, until there is space
 STATUSES = (
     HEALTHY,
     RECOVERING,
@@ -34,14 +45,16 @@ STATUSES = (
 
 LAGGING, BOOTSTRAPPING, COPYING, FAILED = "LAGGING", "BOOTSTRAPPING", "COPYING", "FAILED"
 MISSING, UNREACHABLE, WRONG_SERVER = "MISSING", "UNREACHABLE", "WRONG_SERVER"
-TOMBSTONE = "TOMBSTONE"  # of a member: its data is gone, or its copy ended early; the leader has it copied
-DISK_LOST = "DISK_LOST"  # a data directory of the server failed; its replicas there are made anew
-STOPPED = "STOPPED"  # a server that was drained and does not answer: nobody needs it
-SILENT = "SILENT"  # a server that answers us, but whose heartbeats do not reach the master
-OUT_OF_ORDER = ("silent", "failed", "lost")  # a replica, as its leader tells
+TOMBSTONE = (
+    "TOMBSTONE"  # a member without data, since its data or its copy was lost; the leader has it copied
+)
+DISK_LOST = "DISK_LOST"  # a data directory of the server failed; its replicas there are created again
+STOPPED = "STOPPED"  # a drained server that does not answer
+SILENT = "SILENT"  # a server that answers, but whose heartbeats do not reach the master
+OUT_OF_ORDER = ("silent", "failed", "lost")  # a replica, as its leader reports
 
 
-# -- what was seen -------------------------------------------------------------------------------------------
+# -- surveys -------------------------------------------------------------------------------------------------
 
 
 class Unanswered(msgspec.Struct, frozen=True):
@@ -51,13 +64,15 @@ class Unanswered(msgspec.Struct, frozen=True):
     message: str
 
 
-class Survey(msgspec.Struct, frozen=True):
-    """One look at everything. `states` is by server address; `masters` by master address, `journals` by the addresses of
-    their journal's nodes; `writer` is what the active one says of these.
+def answered(roles: Mapping[str, T | Unanswered]) -> dict[str, T]:
+    """The roles that answered, by address."""
+    return {address: answer for address, answer in roles.items() if not isinstance(answer, Unanswered)}
 
-    `slots` are the server addresses that the deployment is made of, also those nobody has heard of since the master
-    started.
-    """
+
+class Survey(msgspec.Struct, frozen=True):
+    """The answers of all roles, by address: `masters`, tablet servers (`states`) and journal nodes (`journals`). `writer`: the
+    active master's report of the journal nodes. `slots`: the addresses of all servers of the deployment, also of servers
+    without a heartbeat since the master started."""
 
     masters: dict[str, MasterStatus | Unanswered]
     servers: tuple[ServerStatus, ...]
@@ -66,6 +81,21 @@ class Survey(msgspec.Struct, frozen=True):
     slots: tuple[str, ...] = ()
     journals: dict[str, JournalNodeStatus | Unanswered] = {}
     writer: JournalWriterStatus | Unanswered | None = None
+
+    @property
+    def active(self) -> str | None:
+        """The address of the active master, if one answered."""
+        known = answered(self.masters).items()
+        return next((address for address, status in known if status.role == ACTIVE), None)
+
+    def reports(self, tablet: str) -> dict[str, ReplicaReport]:
+        """The tablet's replicas on the servers that answered, by the uuids of the servers."""
+        return {
+            state.instance.uuid: replica
+            for state in answered(self.states).values()
+            for replica in state.replicas
+            if replica.tablet == tablet
+        }
 
 
 class Digests(msgspec.Struct, frozen=True):
@@ -76,14 +106,14 @@ class Digests(msgspec.Struct, frozen=True):
     error: Unanswered | None = None
 
 
-# -- what follows --------------------------------------------------------------------------------------------
+# -- verdicts ------------------------------------------------------------------------------------------------
 
 
 class ReplicaHealth(msgspec.Struct, frozen=True):
-    """`leader` and `members` are what this replica itself believes (uuids); `lag` counts committed entries that it
-    has not applied. Positions are None if it gave no answer. By the leader's configuration: `member` is voter, pre-voter or
-    non-voter, `replace`: it goes as soon as another has caught up; `health`: what the leader says of it (healthy, unknown, silent,
-    failed, lost). `draining`: its server shall hold nothing; `maintained`: it may be silent."""
+    """`leader` and `members` are those that this replica reports (uuids); `lag` counts committed entries that it has not applied.
+    Positions are None if it gave no answer. By the leader's configuration: `member` is voter, pre-voter or non-voter;
+    `replace`: it leaves as soon as another has caught up; `health`: the leader's report of it (healthy, unknown, silent,
+    failed, lost). `draining`, `maintained`: its server is being drained, or in maintenance."""
 
     uuid: str
     address: str
@@ -137,9 +167,9 @@ class TableHealth(msgspec.Struct, frozen=True):
 
 
 class ServerHealth(msgspec.Struct, frozen=True):
-    """HEALTHY, STOPPED, UNREACHABLE, WRONG_SERVER, SILENT, DISK_LOST or DISK_FULL. `free_bytes`: on the fullest of its disks; `low`:
-    a warning that one of them is nearly full. `set_aside`: the directory that was given up before the
-    server came back as a new one, and why; it may be looked into, and deleted."""
+    """`status`: HEALTHY, STOPPED, UNREACHABLE, WRONG_SERVER, SILENT, DISK_LOST or DISK_FULL. `free_bytes`: on the fullest of its
+    disks; `low`: a warning that one of them is nearly full. `set_aside`: the old directory of a server that came back as a
+    new one, and why; it may be inspected, and deleted."""
 
     address: str
     status: str
@@ -158,8 +188,9 @@ class ServerHealth(msgspec.Struct, frozen=True):
 
 
 class MasterHealth(msgspec.Struct, frozen=True):
-    """HEALTHY, LAGGING (sessions of coordination should have expired some time ago; a standby could not take over now, or is
-    far behind) or UNREACHABLE; `role` is active or standby, None if it did not say. `sessions`: of coordination, at the active one; `sessions_overdue` of them are late."""
+    """`status`: HEALTHY, LAGGING (sessions should have expired some time ago; a standby could not take over now, or is far
+    behind) or UNREACHABLE. `role`: active or standby, None without an answer. `sessions`: of coordination, at the active
+    master; `sessions_overdue` of them should have expired."""
 
     address: str
     status: str
@@ -170,8 +201,9 @@ class MasterHealth(msgspec.Struct, frozen=True):
 
 
 class JournalHealth(msgspec.Struct, frozen=True):
-    """HEALTHY, LAGGING (the writer has left it out until the next segment, or it fetches what it lacks), FAILED (what it has
-    is damaged, or another deployment's), MISSING (it does not have the journal any more), REJOINING (it lost it, and counts for no majority yet) or UNREACHABLE."""
+    """`status`: HEALTHY, LAGGING (the writer has left it out until the next segment, or it fetches missing data), FAILED (its data
+    is damaged, or another deployment's), MISSING (it has no journal any more), REJOINING (it lost the journal, and counts for
+    no majority yet) or UNREACHABLE."""
 
     address: str
     status: str

@@ -1,6 +1,6 @@
 """Reads.
 
 reader.py      gets: linearizable reads by whole keys
-scan.py        a scan as its caller holds it
+scan.py        what a scan reads, and the forms of its result
 scan_run.py    reads the blocks: several tablets at a time, a bounded number of blocks ahead
 """

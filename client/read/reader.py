@@ -1,7 +1,7 @@
 """Gets: linearizable reads of rows by their whole key.
 
-Single gets of concurrent callers leave in one call per server; `get_many` encodes and routes all its keys by columns
-and sends them along with everything else that queues. A row is decoded here, checksum and all.
+Single gets of concurrent callers leave in one call per server; `get_many` encodes and routes all its keys by columns and
+sends them with the other queued work. Rows are decoded and their checksums verified here.
 """
 
 from __future__ import annotations
@@ -16,38 +16,38 @@ import pyarrow as pa
 from ebla.options import KEYS_MAX
 from ebla.storage.rows.ragged import Array
 from ebla.transport.batches import GetUnit
+from ebla.transport.client import DeploymentClient
 from ebla.transport.routes import READ, Route, TableRoutes
-from ebla.transport.session import Session
 from ebla.write import inputs
 
 Row = dict[str, Any]
 
 
 class Reader:
-    """Of one table."""
+    """Reads of one table."""
 
-    def __init__(self, session: Session, table: TableRoutes) -> None:
-        self.session = session
+    def __init__(self, client: DeploymentClient, table: TableRoutes) -> None:
+        self.client = client
         self.table = table
 
     async def get(self, key: Mapping[str, Any], deadline_s: float) -> Row | None:
-        """Every tablet must be running (session.running)."""
-        self.session.check_open()
-        shape = self.table.shape
-        encoded = shape.keys_only.encode_key(key)
-        route = self.table.routes[shape.partitioner.assign_row(key, encoded)]
+        """Every tablet must be running (client.running)."""
+        self.client.check_open()
+        codec = self.table.codec
+        encoded = codec.keys.encode_key(key)
+        route = self.table.routes[codec.partitioner.assign_row(key, encoded)]
         (value,) = await self._enqueue(route, [encoded], deadline_s)
-        # Decoded by what is known of the table now: the value may be of a layout that is newer than the call.
-        return None if value is None else self.table.shape.codec.decode_row(encoded, value, route.seed)
+        # Decoded with the present codec: the value may have a layout that is newer than the call.
+        return None if value is None else self.table.codec.rows.decode_row(encoded, value, route.seed)
 
     async def get_many(self, keys: Any, deadline_s: float) -> tuple[pa.RecordBatch, Array]:
         """The rows that exist, and for each key the position of its row among them, -1 if absent."""
-        self.session.check_open()
-        shape = self.table.shape
-        keys = inputs.select(inputs.listed(keys), shape.schema.key)
-        batch = shape.keys_only.arrow(keys)
-        encoded = shape.keys_only.encode_keys(batch)
-        buckets = shape.partitioner.assign(batch, encoded)
+        self.client.check_open()
+        codec = self.table.codec
+        keys = inputs.select(inputs.listed(keys), codec.schema.key)
+        batch = codec.keys.arrow(keys)
+        encoded = codec.keys.encode_keys(batch)
+        buckets = codec.partitioner.assign(batch, encoded)
         order = np.argsort(buckets, kind="stable")
         sorted_keys = encoded.take(pa.array(order)).to_pylist()
         counts = np.bincount(buckets, minlength=len(self.table.routes))
@@ -65,19 +65,19 @@ class Reader:
             await asyncio.gather(*(future for _, _, _, future in asked))
         finally:
             for _, _, _, future in asked:
-                future.cancel()  # after a failure nobody wants the others
+                future.cancel()  # after a failure the others are not needed
         return self._collect(len(encoded), asked)
 
     def _enqueue(
         self, route: Route, keys: list[bytes], deadline_s: float
     ) -> asyncio.Future[list[bytes | None]]:
         future: asyncio.Future[list[bytes | None]] = asyncio.get_running_loop().create_future()
-        deadline = self.session.world.clock.monotonic() + deadline_s
-        self.session.router.enqueue(READ, GetUnit(route, keys, future, deadline, deadline_s))
+        deadline = self.client.world.clock.monotonic() + deadline_s
+        self.client.router.enqueue(READ, GetUnit(route, keys, future, deadline, deadline_s))
         return future
 
     def _collect(self, wanted: int, asked: list[Any]) -> tuple[pa.RecordBatch, Array]:
-        shape = self.table.shape
+        codec = self.table.codec
         places = np.full(wanted, -1, np.int64)
         batches: list[pa.RecordBatch] = []
         rows = 0
@@ -87,9 +87,9 @@ class Reader:
             if not found:
                 continue
             joined = [keys[at] + values[at] for at in found]
-            batches.append(shape.codec.decode(joined, route.seed))
+            batches.append(codec.rows.decode(joined, route.seed))
             places[positions[found]] = np.arange(rows, rows + len(found))
             rows += len(found)
-        table = pa.Table.from_batches(batches, schema=shape.arrow).combine_chunks()
-        one = table.to_batches()[0] if table.num_rows else pa.RecordBatch.from_pylist([], schema=shape.arrow)
+        table = pa.Table.from_batches(batches, schema=codec.arrow).combine_chunks()
+        one = table.to_batches()[0] if table.num_rows else pa.RecordBatch.from_pylist([], schema=codec.arrow)
         return one, places

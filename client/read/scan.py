@@ -1,4 +1,4 @@
-"""A scan as its caller holds it: what to read, and the forms in which rows come out. scan_run.py reads them."""
+"""Scans: what they read, and the forms of their result. scan_run.py reads the rows."""
 
 from __future__ import annotations
 
@@ -13,30 +13,33 @@ from ebla.read.scan_run import Block, Outdated, ScanPlan, ScanRun
 from ebla.storage.errors import InvalidArgument
 from ebla.storage.predicates import expressions
 from ebla.storage.rows import python_values
+from ebla.transport.client import DeploymentClient
 from ebla.transport.routes import TableRoutes
-from ebla.transport.session import Session
 
 Row = dict[str, Any]
 
 
 class Scan:
-    """What to read; each result runs it anew. `indexes`: per tablet the log index that the last run showed."""
+    """Columns and rows to read; each result runs the scan again. `indexes`: per tablet the log index of the last run's snapshot."""
 
     def __init__(
         self,
-        session: Session,
+        client: DeploymentClient,
         routes: TableRoutes,
         columns: Sequence[str] | None,
         where: expressions.Expression | None,
         limit: int | None,
         deadline_s: float,
+        bucket: int | None = None,
     ) -> None:
-        self._session = session
+        """`bucket`: read one tablet only."""
+        self._client = client
         self._routes = routes
         self._columns = None if columns is None else check_names("columns", columns)
         self._where = where
         self._limit = None if limit is None else check_int("limit", limit, 0)
         self._deadline_s = deadline_s
+        self._tablets = None if bucket is None else [routes.routes[bucket]]
         self._plan = self._planned()
         self._run: ScanRun | None = None
 
@@ -48,11 +51,11 @@ class Scan:
             raise InvalidArgument(f"columns must name one column at least, and each once, not {list(names)}")
         predicate = None if self._where is None else expressions.bind(self._where, schema)
         if predicate is not None:
-            expressions.encode(predicate)  # what cannot be sent is refused here
+            expressions.encode(predicate)  # refuse a predicate that cannot be sent
         return ScanPlan(schema, names, predicate, self._limit)
 
-    def _plan_anew(self, error: Outdated) -> None:
-        """A scan of all columns is one of those that there are by now; other scans end in the error."""
+    def _plan_again(self, error: Outdated) -> None:
+        """Plan a scan of all columns with the present columns. Other scans end in the error."""
         if self._columns is not None:
             raise error
         self._plan = self._planned()
@@ -66,13 +69,13 @@ class Scan:
         return {} if self._run is None else dict(self._run.indexes)
 
     async def to_arrow(self) -> pa.Table:
-        """All rows; tablets in their order, each in key order."""
+        """All rows: tablets in their order, each in key order."""
         while True:
             try:
                 found = await self._collect()
                 break
             except Outdated as error:
-                self._plan_anew(error)
+                self._plan_again(error)
         ordered = [batch for bucket in sorted(found) for batch in found[bucket]]
         return pa.Table.from_batches(ordered, schema=self.schema)
 
@@ -100,7 +103,7 @@ class Scan:
             except Outdated as error:
                 if begun:
                     raise
-                self._plan_anew(error)
+                self._plan_again(error)
 
     async def __aiter__(self) -> AsyncGenerator[Row, None]:
         async with aclosing(self.batches()) as batches:
@@ -109,7 +112,7 @@ class Scan:
                     yield row
 
     async def count(self) -> int:
-        """How many rows there are; only the first key column is read."""
+        """The number of rows; only the first key column is read."""
         schema = self._plan.schema
         plan = ScanPlan(schema, schema.key[:1], self._plan.predicate, self._plan.limit)
         rows = 0
@@ -119,8 +122,9 @@ class Scan:
         return rows
 
     async def _start(self, plan: ScanPlan, hold: bool) -> AsyncGenerator[Block, None]:
-        await self._session.running(self._routes, self._deadline_s)
-        run = self._run = ScanRun(self._session, self._routes, plan, self._deadline_s, hold)
+        await self._client.running(self._routes, self._deadline_s)
+        run = ScanRun(self._client, self._routes, plan, self._deadline_s, hold, self._tablets)
+        self._run = run
         async with aclosing(run.blocks()) as blocks:
             async for block in blocks:
                 yield block

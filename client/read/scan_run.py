@@ -1,21 +1,21 @@
 """Scans: a snapshot of each tablet, several tablets at a time, a bounded number of blocks ahead of the caller.
 
-    per tablet   what a scan shows of one tablet is one moment of it; `indexes` tells the log index
-    in between   tablets are read one by one, so two tablets may show different moments
+    per tablet   the rows of one tablet are of one moment; `indexes` has its log index
+    between      two tablets may show different moments, since tablets are read one by one
     order        within a tablet by key; blocks of different tablets in the order in which they arrive
-    trouble      a tablet of which nothing was handed out yet is simply read again elsewhere; once rows of it were
-                 handed out the snapshot cannot be found again, and the scan ends in ScanInterrupted. `collect`
-                 (to_arrow, to_pandas, count) keeps each tablet's rows back until they are whole, so it never does.
-                 If the table was dropped meanwhile, the scan ends in NotFound; if a column that is read was dropped or
-                 renamed, in InvalidArgument. Other alterations pass unnoticed
+    failures     a tablet is read again elsewhere if the caller has none of its rows; otherwise its snapshot cannot be
+                 found again, and the scan ends in ScanInterrupted. With `hold` (to_arrow, to_pandas, count) each tablet's
+                 rows are held until they are complete, so this never happens
+    alterations  if the table was dropped, the scan ends in NotFound; if a column that it reads was dropped or renamed, in
+                 InvalidArgument. Other alterations have no effect
 
-Whatever happens, scanners that were opened are closed. The deadline is for each block, not for the whole scan.
+Scanners on servers are closed in every case. The deadline is for each block, not for the whole scan.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -24,26 +24,21 @@ import pyarrow as pa
 from ebla.actors.errors import NetworkError, NotFound, TabletNotFound, Throttled, TimedOut
 from ebla.actors.messages import Empty, ScanBlock, ScanClose, ScanContinue, ScanRequest
 from ebla.errors import ConnectionClosed, ScanInterrupted
-from ebla.options import (
-    ASK_ATTEMPT_S,
-    SCAN_BLOCKS_AHEAD,
-    SCAN_TABLETS_MAX,
-    SCAN_TRIES_MAX,
-)
+from ebla.options import ASK_ATTEMPT_S, SCAN_BLOCKS_AHEAD, SCAN_TABLETS_MAX, SCAN_TRIES_MAX
 from ebla.storage.errors import EblaError, InvalidArgument, StorageError
 from ebla.storage.predicates import expressions
 from ebla.storage.schema import TableSchema
+from ebla.transport.client import DeploymentClient
 from ebla.transport.routes import Route, TableRoutes, backoff_s, retriable, throttle_s
-from ebla.transport.session import Session
 
 
 class Outdated(InvalidArgument):
-    """The table was altered since the scan was planned, and what it asks for is not there any more, or not under that name."""
+    """The table was altered since the scan was planned: a column was dropped or renamed."""
 
 
 @dataclass(frozen=True)
 class ScanPlan:
-    """What to read. `columns` are those of the result, in that order; `schema` is the one that names were taken from."""
+    """Columns and rows to read. `columns` are those of the result, in order; their names are those of `schema`."""
 
     schema: TableSchema
     columns: tuple[str, ...]
@@ -51,20 +46,20 @@ class ScanPlan:
     limit: int | None = None
 
     def require_same(self, now: TableSchema) -> None:
-        """Raise Outdated unless the columns are still there, and called so."""
+        """Raise Outdated if a column was dropped or renamed."""
         asked = [] if self.predicate is None else expressions.columns(self.predicate)
         for name in (*self.columns, *asked):
             column = now.called(name, self.schema.version)
             if column.until or column.name != name:
                 what = "dropped" if column.until else f"renamed to {column.name!r}"
                 raise Outdated(
-                    f"column {name!r} was {what} since this scan was made; make the scan anew", column=name
+                    f"column {name!r} was {what} since this scan was made; make the scan again", column=name
                 )
 
 
 @dataclass
 class Block:
-    """Rows of one tablet on their way to the caller. `whole`: the tablet's last. `rows` may be cut at the limit."""
+    """Rows of one tablet. `whole`: the tablet's last block. `rows` may be cut at the limit."""
 
     route: Route
     rows: int
@@ -85,7 +80,7 @@ class Block:
 
 @dataclass
 class TabletRead:
-    """How far the reading of one tablet has come. `delivered`: rows that the caller has seen or will surely see."""
+    """The progress in one tablet. `delivered`: rows that the caller has or will get."""
 
     route: Route
     delivered: int = 0
@@ -96,9 +91,16 @@ class ScanRun:
     """One run over the tablets; closing its iterator ends it."""
 
     def __init__(
-        self, session: Session, table: TableRoutes, plan: ScanPlan, deadline_s: float, hold: bool
+        self,
+        client: DeploymentClient,
+        table: TableRoutes,
+        plan: ScanPlan,
+        deadline_s: float,
+        hold: bool,
+        tablets: Sequence[Route] | None = None,
     ) -> None:
-        self.session = session
+        """`tablets`: read these only."""
+        self.client = client
         self.table = table
         self.plan = plan
         self.deadline_s = deadline_s
@@ -108,7 +110,7 @@ class ScanRun:
         self._start = b"" if bounds is None else bounds.start
         self._stop = None if bounds is None else bounds.stop
         buckets = range(len(table.routes)) if bounds is None else table.partitioner.prune(bounds)
-        self._left = [table.routes[bucket] for bucket in buckets]
+        self._left = list(tablets or [table.routes[bucket] for bucket in buckets])
         self._left.reverse()
         self._ready: asyncio.Queue[Block | EblaError | None] = asyncio.Queue()
         self._room = asyncio.Semaphore(SCAN_BLOCKS_AHEAD)
@@ -119,7 +121,7 @@ class ScanRun:
         left = self.plan.limit
         running = min(SCAN_TABLETS_MAX, len(self._left))
         for _ in range(running):
-            self.session.world.spawn(self._read_tablets(), f"scan {self.table.name}")
+            self.client.world.spawn(self._read_tablets(), f"scan {self.table.name}")
         try:
             while running and left != 0:
                 block = await self._ready.get()
@@ -135,7 +137,7 @@ class ScanRun:
                     left -= block.rows
                 yield block
         finally:
-            # Readers are not cancelled: each comes to its end by itself, and closes the scanner it holds or awaits.
+            # Readers are not cancelled: each ends by itself, and closes the scanner that it has or awaits.
             self._ended = True
             for _ in range(SCAN_TABLETS_MAX):
                 self._room.release()
@@ -143,7 +145,7 @@ class ScanRun:
     # -- reading
 
     async def _read_tablets(self) -> None:
-        """One of a few readers: takes the next tablet until none is left. Its last word always reaches the caller."""
+        """One of a few readers: takes the next tablet until none is left. Its outcome always reaches the caller."""
         outcome: EblaError | None = ConnectionClosed("the connection was closed during the scan")
         try:
             while self._left and not self._ended:
@@ -155,8 +157,8 @@ class ScanRun:
             self._ready.put_nowait(outcome)
 
     async def _read_tablet(self, read: TabletRead) -> None:
-        """From the beginning, again after trouble, as long as nothing of it was handed out."""
-        clock = self.session.world.clock
+        """Read a tablet from its beginning; again after a failure, while the caller has none of its rows."""
+        clock = self.client.world.clock
         route = read.route
         deadline = clock.monotonic() + self.deadline_s
         for failures in count(1):
@@ -178,7 +180,7 @@ class ScanRun:
                     ) from error
                 if isinstance(error, TimedOut):
                     raise
-                pause_s = backoff_s(failures, self.session.world.random)
+                pause_s = backoff_s(failures, self.client.world.random)
                 if clock.monotonic() + pause_s >= deadline:
                     route.last = f"{type(error).__name__}: {error}"
                     raise route.timed_out("scan", self.deadline_s) from error
@@ -186,21 +188,21 @@ class ScanRun:
             await clock.sleep(pause_s)
 
     async def _require_table(self) -> None:
-        """A tablet is lost on a server for good when its table was dropped: then say so. Raises NotFound."""
+        """Raise NotFound if the tablet is missing because its table was dropped."""
         try:
-            await self.session.refresh(self.table)
+            await self.client.refresh(self.table)
         except NotFound:
             raise
         except EblaError:
-            return  # the master cannot tell now; the tablet's servers may
+            return  # no master answers now; the tablet's servers may
 
     async def _read_snapshot(self, read: TabletRead) -> None:
-        route, router = read.route, self.session.router
-        plan, shape = self.plan, self.table.shape
-        plan.require_same(shape.schema)
+        route, router = read.route, self.client.router
+        plan, codec = self.plan, self.table.codec
+        plan.require_same(codec.schema)
         request = ScanRequest(
             tablet=route.tablet,
-            schema_version=shape.version,
+            schema_version=codec.version,
             columns=plan.columns,
             predicate=None if plan.predicate is None else expressions.encode(plan.predicate),
             start=self._start,
@@ -219,11 +221,11 @@ class ScanRun:
                 block = await self._more(route, address, following, block.block + 1)
         finally:
             if block.scanner is not None:
-                self.session.world.spawn(self._close(address, block.scanner), "close scanner")
+                self.client.world.spawn(self._close(address, block.scanner), "close scanner")
 
     async def _more(self, route: Route, address: str, scanner: str, number: int) -> ScanBlock:
-        """The next block, from the server that holds the snapshot; asking again is harmless."""
-        world = self.session.world
+        """The next block, from the server that has the snapshot. The request may be repeated."""
+        world = self.client.world
         request = ScanContinue(scanner, number)
         tries = 0
         deadline = world.clock.monotonic() + self.deadline_s
@@ -239,7 +241,7 @@ class ScanRun:
             await world.clock.sleep(pause_s)
 
     async def _deliver(self, read: TabletRead, block: ScanBlock) -> None:
-        """Hand the rows out, or keep them until the tablet is whole."""
+        """Pass the rows to the caller, or hold them until the tablet is complete."""
         arrived = Block(read.route, block.rows, block.data, block.index, block.scanner is None)
         if self.hold:
             read.held.append(arrived)
@@ -257,8 +259,8 @@ class ScanRun:
             self._ready.put_nowait(block)
 
     async def _close(self, address: str, scanner: str) -> None:
-        """Best effort: a scanner that nobody asks ends by itself on the server."""
+        """Best effort: an unused scanner ends by itself on the server."""
         try:
-            await self.session.world.network.call(address, "scan_close", ScanClose(scanner), Empty, 2.0)
+            await self.client.world.network.call(address, "scan_close", ScanClose(scanner), Empty, 2.0)
         except EblaError:
             return

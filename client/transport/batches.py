@@ -1,17 +1,18 @@
-"""What travels to a tablet as one piece and is answered as one piece.
+"""Units of work: each is sent to one tablet and answered as one.
 
     GetUnit     keys to read
     OpsUnit     single rows of concurrent callers, one batch
     BatchUnit   a part of a bulk call, one batch
 
-A write unit is encoded once. Whatever happens, the same bytes with the same request id are sent again, so the tablet
-can tell a repetition and returns its first answer.
+A write unit is encoded once. It is repeated with the same bytes and the same request id, so the tablet recognises a
+repetition and returns its first answer.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import msgspec
@@ -26,7 +27,7 @@ from ebla.transport.certainty import Tries
 from ebla.transport.routes import BULK, Route, WriteOp, same
 
 VERBS = {UPSERT: "upsert", INSERT: "insert", UPDATE: "update", DELETE: "delete"}
-ROW_OVERHEAD_BYTES = 10  # what MessagePack adds to a row's key and value, at most
+ROW_OVERHEAD_BYTES = 10  # MessagePack adds at most this to a row's key and value
 APPLIED, REJECTED = Written(1), Written(0, (0,))
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -53,47 +54,31 @@ def encode_batch(
     keys: list[bytes],
     values: list[bytes],
 ) -> bytes:
-    return _encode(
-        RowBatch(
-            request.client,
-            request.sequence,
-            first_incomplete,
-            kind,
-            version,
-            rows_digest(keys, values),
-            keys,
-            values,
-            columns,
-        )
-    )
+    client, sequence = request
+    digest = rows_digest(keys, values)
+    return _encode(RowBatch(client, sequence, first_incomplete, kind, version, digest, keys, values, columns))
 
 
+@dataclass(slots=True, eq=False)
 class GetUnit:
     """Keys of one tablet; the future's result is the values, None where absent."""
 
-    __slots__ = ("bytes", "deadline", "deadline_s", "future", "keys", "route")
+    route: Route
+    keys: list[bytes]
+    future: asyncio.Future[list[bytes | None]]
+    deadline: float
+    deadline_s: float
+    size: int = field(init=False)
 
-    def __init__(
-        self,
-        route: Route,
-        keys: list[bytes],
-        future: asyncio.Future[list[bytes | None]],
-        deadline: float,
-        deadline_s: float,
-    ) -> None:
-        self.route = route
-        self.keys = keys
-        self.future = future
-        self.deadline = deadline
-        self.deadline_s = deadline_s
-        self.bytes = len(keys) * (len(keys[0]) + ROW_OVERHEAD_BYTES)
+    def __post_init__(self) -> None:
+        self.size = len(self.keys) * (len(self.keys[0]) + ROW_OVERHEAD_BYTES)
 
     def succeed(self, result: list[bytes | None]) -> None:
         if not self.future.done():
             self.future.set_result(result)
 
     def again(self, error: EblaError) -> None:
-        """A read may be asked as often as one likes."""
+        """A read may be repeated."""
 
     def fail(self, error: EblaError) -> None:
         if not self.future.done():
@@ -114,7 +99,7 @@ def expire_op(op: WriteOp, route: Route, now: float) -> bool:
 class OpsUnit:
     """Rows of one kind that queued for one tablet, in order of arrival."""
 
-    __slots__ = ("batch", "bytes", "ops", "route", "sequence", "tries")
+    __slots__ = ("batch", "ops", "route", "sequence", "size", "tries")
 
     def __init__(self, route: Route, ids: Ids, ops: list[WriteOp]) -> None:
         self.route = route
@@ -131,7 +116,7 @@ class OpsUnit:
             [op.key for op in ops],
             [] if first.kind == DELETE else [op.value for op in ops],
         )
-        self.bytes = len(self.batch)
+        self.size = len(self.batch)
 
     def succeed(self, result: WriteResult) -> None:
         self.route.outstanding.pop(self.sequence, None)
@@ -145,10 +130,10 @@ class OpsUnit:
 
     def fail(self, error: EblaError) -> None:
         self.route.outstanding.pop(self.sequence, None)
-        told = self.tries.told(error)
+        outcome = self.tries.outcome(error)
         for op in self.ops:
             if not op.future.done():
-                op.future.set_exception(same(told))
+                op.future.set_exception(same(outcome))
 
     def expire(self, now: float) -> bool:
         waiting = [op for op in self.ops if not expire_op(op, self.route, now)]
@@ -158,7 +143,7 @@ class OpsUnit:
 
 
 def build_ops(route: Route, ids: Ids) -> OpsUnit | None:
-    """One batch of what queued first at the route: as long as the kind stays the same, up to UNIT_BYTES."""
+    """One batch of the first rows in the route's queue: rows of one kind, up to UNIT_BYTES."""
     queued = route.ops
     taken: list[WriteOp] = []
     size = 0
@@ -185,45 +170,25 @@ class Owner(Protocol):
     def failed(self, unit: BatchUnit, error: EblaError) -> None: ...
 
 
+@dataclass(slots=True, eq=False)
 class BatchUnit:
-    """Some rows of a bulk call; `positions` are theirs in the caller's rows. Its deadline begins when it is sent."""
+    """Some rows of a bulk call, at `positions` of the caller's rows. The deadline begins when the unit is sent. `sequence` is
+    None if the request id is the caller's own. `tries`: attempts that were made before."""
 
-    __slots__ = (
-        "batch",
-        "bytes",
-        "deadline",
-        "done",
-        "kind",
-        "owner",
-        "positions",
-        "route",
-        "sequence",
-        "tries",
-        "what",
-    )
+    route: Route
+    owner: Owner
+    what: str
+    batch: bytes
+    positions: Array
+    sequence: int | None
+    tries: Tries = field(default_factory=Tries)
+    size: int = field(init=False)
+    deadline: tuple[float, float] = (float("inf"), 0.0)
+    kind: int = BULK
+    done: bool = False
 
-    def __init__(
-        self,
-        route: Route,
-        owner: Owner,
-        what: str,
-        batch: bytes,
-        positions: Array,
-        sequence: int | None,
-        tries: Tries | None = None,
-    ) -> None:
-        """`sequence` None: the id is the caller's own and not ours to count. `tries`: those that were made before."""
-        self.route = route
-        self.owner = owner
-        self.what = what
-        self.batch = batch
-        self.bytes = len(batch)
-        self.positions = positions
-        self.sequence = sequence
-        self.tries = tries or Tries()
-        self.deadline: tuple[float, float] = (float("inf"), 0.0)
-        self.kind = BULK
-        self.done = False
+    def __post_init__(self) -> None:
+        self.size = len(self.batch)
 
     def succeed(self, result: WriteResult) -> None:
         if self._finish():
@@ -234,7 +199,7 @@ class BatchUnit:
 
     def fail(self, error: EblaError) -> None:
         if self._finish():
-            self.owner.failed(self, self.tries.told(error))
+            self.owner.failed(self, self.tries.outcome(error))
 
     def expire(self, now: float) -> bool:
         deadline, deadline_s = self.deadline
@@ -243,7 +208,7 @@ class BatchUnit:
         return self.done
 
     def forget(self) -> None:
-        """Nobody waits for it any more."""
+        """The caller no longer waits."""
         self._finish()
 
     def _finish(self) -> bool:

@@ -1,33 +1,47 @@
 """Runs the awaited API for callers that do not await: one event loop in a thread of its own.
 
-A call costs one hand-over each way. Calls that arrive together wake the loop once, so single-row operations of many
-threads are coalesced like those of many tasks. Three ends that threads make possible are made plain:
+A call costs one change of thread each way. Calls that arrive together wake the loop once, so single-row operations of many
+threads are coalesced like those of many tasks. A call may end early in three ways:
 
-    interrupted   KeyboardInterrupt in a waiting caller cancels its operation; a write's outcome is then unknown
-    closed        callers that wait, and later ones, get ConnectionClosed
+    interrupted   KeyboardInterrupt in a waiting caller cancels its operation; the outcome of a write is then unknown
+    closed        waiting callers, and later ones, get ConnectionClosed
     forked        a child process has no copy of the thread; its calls get ConnectionClosed at once
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import threading
 from collections import deque
-from collections.abc import Coroutine
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 import uvloop
 
 from ebla.errors import ConnectionClosed
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 STOP_S_MAX = 5.0
 
 
+def blocking(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Any, P], T]:
+    """The awaited method for objects that have the awaited object as `_awaited`, and run coroutines with `_run`."""
+
+    @functools.wraps(method)
+    def call(self: Any, /, *arguments: P.args, **named: P.kwargs) -> T:
+        return self._run(method(self._awaited, *arguments, **named))  # type: ignore[no-any-return]
+
+    return call
+
+
 class Waiter(Generic[T]):
-    """One call on its way. The lock is released when the outcome is there: the cheapest way to wake one thread."""
+    """One call under way. Releasing the lock is the cheapest way to wake the one thread that waits."""
 
     __slots__ = ("coroutine", "ended", "error", "lock", "result", "task")
 
@@ -41,7 +55,7 @@ class Waiter(Generic[T]):
         self.task: asyncio.Task[None] | None = None
 
     async def drive(self) -> None:
-        """Runs as the task. Wakes the caller in the very step in which the operation ends."""
+        """Runs as the task. Wakes the caller in the same step in which the operation ends."""
         try:
             self.result = await self.coroutine
         except BaseException as error:
@@ -55,7 +69,7 @@ class Waiter(Generic[T]):
             self.lock.release()
 
     def ended_unstarted(self, error: ConnectionClosed) -> None:
-        """For a task that was cancelled before its first step: nothing of it ran."""
+        """End the call of a task that was cancelled before its first step."""
         if not self.ended:
             self.coroutine.close()
             self.error = error
@@ -78,7 +92,7 @@ class Bridge:
         self._thread.start()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run it on the loop and wait for its outcome."""
+        """Run the coroutine on the loop and wait for its outcome."""
         waiter = Waiter(coroutine)
         try:
             self._submit(waiter)
@@ -87,7 +101,7 @@ class Bridge:
             raise
         try:
             waiter.lock.acquire()
-        except BaseException:  # KeyboardInterrupt: nobody waits any more
+        except BaseException:  # KeyboardInterrupt: the caller no longer waits
             self._call(self._cancel, waiter)
             raise
         if isinstance(waiter.error, asyncio.CancelledError):
@@ -97,7 +111,7 @@ class Bridge:
         return waiter.result  # type: ignore[return-value]
 
     def close(self) -> None:
-        """End the loop. Who waits gets ConnectionClosed. Closing twice, or in a forked child, is no error."""
+        """End the loop. Waiting callers get ConnectionClosed. Closing twice, or in a forked child, is no error."""
         if self._pid != os.getpid():
             return
         with self._gate:
@@ -113,7 +127,7 @@ class Bridge:
         return self._closed or self._pid != os.getpid()
 
     def check_open(self) -> None:
-        """Raises ConnectionClosed if calls cannot be made, or not from this process."""
+        """Raise ConnectionClosed if the bridge is closed, or belongs to the parent process."""
         if self._pid != os.getpid():
             raise ConnectionClosed(
                 f"this connection was opened in process {self._pid} and does not survive a fork; call ebla.connect() "
@@ -125,7 +139,7 @@ class Bridge:
     # -- callers' side
 
     def _submit(self, waiter: Waiter[Any]) -> None:
-        self.check_open()  # before the gate too: a fork may have copied it locked
+        self.check_open()  # before the gate, too: a fork may have copied it locked
         with self._gate:
             self.check_open()
             self._inbox.append(waiter)
@@ -137,7 +151,7 @@ class Bridge:
     def _call(self, act: Any, *arguments: Any) -> None:
         try:
             self.loop.call_soon_threadsafe(act, *arguments)
-        except RuntimeError:  # the loop has ended meanwhile; `_end` has answered everybody
+        except RuntimeError:  # the loop has ended; `_end` has answered all callers
             return
 
     # -- the loop's side
@@ -167,7 +181,7 @@ class Bridge:
             waiter.task.cancel()
 
     def _end(self) -> None:
-        """Cancel what is left, let it clean up, then answer whoever came too late."""
+        """Cancel the tasks, let them clean up, then answer callers whose task did not end or was not started."""
         with self._gate:
             self._closed = True
         self._drain()
@@ -176,7 +190,7 @@ class Bridge:
             task.cancel()
         if tasks:
             self.loop.run_until_complete(asyncio.wait(tasks, timeout=STOP_S_MAX))
-        for waiter in self._waiters.values():  # what would not end: its caller still does
+        for waiter in self._waiters.values():  # tasks that did not end in time
             waiter.error = self._closed_error()
             waiter.end()
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())

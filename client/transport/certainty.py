@@ -1,9 +1,9 @@
-"""Whether a request that failed may have been carried out: one rule for everything that sends requests.
+"""Whether a failed request may have been carried out: one rule for all code that sends requests.
 
-A request is sent again, the same bytes under the same id, until there is an answer. A try that got no answer may still be on its
-way, and be carried out after a later try was refused: the reason for the refusal may have passed by then. So a refusal is
-certain only if no try before it was left open. lanes.py, fast_path.py and write/bulk.py keep to this for writes, session.py for what
-masters are asked. What router.py asks by itself (scans, flushes) changes no rows.
+A request is sent again, the same bytes with the same id, until there is an answer. An attempt without an answer may arrive
+late, and be carried out after a later attempt was refused: the reason for the refusal may have passed by then. So a refusal is
+certain only if every attempt before it got an answer. lanes.py, fast_path.py and write/bulk.py follow this rule for writes,
+client.py for requests to masters. The other requests (scans, flushes) change no rows.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ebla.transport.routes import same
 
 
 class Tries:
-    """What the tries of one request have left open so far."""
+    """Whether an attempt of one request may have been carried out, so far."""
 
     __slots__ = ("_open",)
 
@@ -22,23 +22,23 @@ class Tries:
         self._open = False
 
     def failed(self, error: EblaError) -> None:
-        """A try, or a part of the request, ended in this error."""
+        """An attempt, or a part of the request, ended in this error."""
         self._open = self._open or error.possibly_applied
 
     def carried_out(self) -> None:
-        """A part of the request was."""
+        """A part of the request was carried out."""
         self._open = True
 
-    def told(self, error: EblaError) -> EblaError:
-        """The error that the request ends in, for its caller. Unavailable promises that nothing was carried out: where that
-        is open, it becomes OutcomeUnknown."""
+    def outcome(self, error: EblaError) -> EblaError:
+        """The error for the caller when the request ends in `error`. Unavailable promises that nothing was carried out: if
+        that is not certain, the caller gets OutcomeUnknown."""
         if error.possibly_applied or not self._open:
             return error
         if isinstance(error, Unavailable):
             return OutcomeUnknown(
                 f"the request may have been carried out, or may be yet; its last try: {type(error).__name__}: {error}"
             )
-        told = same(error)
-        told.possibly_applied = True
-        told.add_note("the request, or a part of it, may have been carried out, or may be yet")
-        return told
+        uncertain = same(error)
+        uncertain.possibly_applied = True
+        uncertain.add_note("the request, or a part of it, may have been carried out, or may be yet")
+        return uncertain

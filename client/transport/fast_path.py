@@ -1,9 +1,10 @@
-"""One get or one upsert, in its caller's own thread, when nothing else is on its way: it saves two changes of thread.
+"""A single get or upsert in its caller's own thread, while no other call of the table is under way: this saves two changes of
+thread.
 
-Only the first try of a lone call goes this way. Whatever stands against it (another call of this table is under way,
-the tablet's server is not known yet, the answer is a refusal or does not come) sends it the ordinary way, where calls of
-many threads travel together and refusals are followed. A get may be asked twice; it changes nothing. An upsert that
-was sent goes on as the very same request, bytes and id, so it is applied once.
+Only the first attempt uses this path. If another call of the table is under way, the tablet's server is not known, or the
+attempt is refused or gets no answer, the router takes over: it sends calls of many threads together and follows
+refusals. A get may be sent twice, since it changes nothing. An upsert that was sent is repeated as the same request, bytes
+and id, so it is applied once.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ from ebla.transport.batches import Ids, encode_batch
 from ebla.transport.certainty import Tries
 from ebla.transport.routes import Route, TableRoutes, retriable
 
-TRY_S = 1.0  # then the ordinary way takes over, which knows whom else to ask
+TRY_S = 1.0  # then the router takes over
 MISS: Any = object()
 
 
 class Blocking(Protocol):
-    """A network that a thread may wait for: actors/ray_world.py has one, the simulated one has not."""
+    """A network whose calls may block a thread: the Ray network has these methods, the simulated network does not."""
 
     def known(self, address: str) -> bool: ...
 
@@ -45,8 +46,8 @@ class Blocking(Protocol):
     ) -> Any: ...
 
 
-class QuickGets:
-    """Of one table."""
+class FastGets:
+    """Gets from one table."""
 
     def __init__(self, network: Any, table: TableRoutes) -> None:
         self._network: Blocking | None = network if hasattr(network, "call_blocking") else None
@@ -54,7 +55,7 @@ class QuickGets:
         self._gate = threading.Lock()
 
     def get(self, key: Mapping[str, Any], deadline_s: float) -> tuple[Any, float]:
-        """The row, None, or MISS if it must go the ordinary way; and the time that is left for that."""
+        """The row, None, or MISS if the router must do it; and the remaining time."""
         if self._network is None or not self._gate.acquire(blocking=False):
             return MISS, deadline_s
         start = time.monotonic()
@@ -66,25 +67,25 @@ class QuickGets:
             self._gate.release()
 
     def _ask(self, network: Blocking, key: Mapping[str, Any], timeout_s: float) -> Any:
-        table, shape = self._table, self._table.shape
-        encoded = shape.keys_only.encode_key(key)
-        route = table.routes[shape.partitioner.assign_row(key, encoded)]
+        table, codec = self._table, self._table.codec
+        encoded = codec.keys.encode_key(key)
+        route = table.routes[codec.partitioner.assign_row(key, encoded)]
         target = route.target
         if not route.running or not network.known(target):
             return MISS
-        request = ReadRequest(shape.version, (TabletKeys(route.tablet, [encoded]),))
+        request = ReadRequest(codec.version, (TabletKeys(route.tablet, [encoded]),))
         reply: ReadReply = network.call_blocking(target, "read", request, ReadReply, timeout_s)
         if reply.errors[0] is not None:
             raise from_triple(reply.errors[0])
         assert reply.values[0] is not None
         value = reply.values[0][0]
-        return None if value is None else shape.codec.decode_row(encoded, value, route.seed)
+        return None if value is None else codec.rows.decode_row(encoded, value, route.seed)
 
 
-class QuickUpserts:
-    """Of one table. They are a client of their own, with one request under way at a time.
+class FastUpserts:
+    """Upserts into one table, with a client id of their own and one request under way at a time.
 
-    `resend(route, batch, deadline_s, tries)` brings a request that was sent already to its end, the ordinary way.
+    `resend(route, batch, deadline_s, tries)` has the router repeat a request that was sent.
     """
 
     def __init__(
@@ -101,20 +102,20 @@ class QuickUpserts:
         self._gate = threading.Lock()
 
     def upsert(self, row: Mapping[str, Any], deadline_s: float) -> Any:
-        """Written, or MISS if nothing was sent and it must go the ordinary way."""
+        """Written, or MISS if nothing was sent and the router must do it."""
         network, table = self._network, self._table
         if network is None or not self._gate.acquire(blocking=False):
             return MISS
         try:
-            shape = table.shape
-            key = shape.codec.encode_key(row)
-            route = table.routes[shape.partitioner.assign_row(row, key)]
+            codec = table.codec
+            key = codec.rows.encode_key(row)
+            route = table.routes[codec.partitioner.assign_row(row, key)]
             if not route.running or not network.known(route.target):
                 return MISS
-            value = shape.codec.encode_row(row, route.seed)[1]
-            number = self._ids.take()  # everything before it has been answered, or given up for good
+            value = codec.rows.encode_row(row, route.seed)[1]
+            number = self._ids.take()  # all earlier requests are answered, or given up for good
             request = WriteId(self._ids.client, number)
-            batch = encode_batch(shape.version, request, number, UPSERT, (), [key], [value])
+            batch = encode_batch(codec.version, request, number, UPSERT, (), [key], [value])
             return self._send(network, route, batch, deadline_s)
         finally:
             self._gate.release()

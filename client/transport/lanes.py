@@ -1,8 +1,7 @@
-"""Calls to one server: what queues while calls are under way goes out together as the next one.
+"""Calls to one server: work that queues during a call is sent together as the next call.
 
-An idle lane sends at the next turn of the event loop; a busy one lets work pile up. Small work waits for the call that
-is under way, as long as that is not overdue; bulk work never waits on purpose. A lane never has more than `calls_max`
-calls in flight.
+An idle lane sends at the next turn of the event loop; a busy lane lets work queue. Small work waits for the call under way,
+unless that is overdue; bulk work does not wait. A lane has at most `calls_max` calls in flight.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ Outcome = tuple[Any, EblaError | None]
 
 
 class Owner(Protocol):
-    """The router, as its lanes see it: transport/router.py."""
+    """The part of the router that lanes use."""
 
     world: ClientWorld
     ids: Ids
@@ -47,7 +46,7 @@ class Owner(Protocol):
 
 
 class Server:
-    """One address: how it behaved lately, and its lanes."""
+    """One address: its recent silences, and its lanes."""
 
     def __init__(self, router: Owner, address: str) -> None:
         self.address = address
@@ -64,7 +63,7 @@ class Server:
         self.suspect_until = now + SUSPECT_S
 
     def attempt_s(self, size: int) -> float:
-        """How long one try may take: see ATTEMPT_S; longer for large bodies."""
+        """The time of one attempt: see ATTEMPT_S; longer for large bodies."""
         base_s = ATTEMPT_S
         if self.silences:
             base_s = ATTEMPT_PROBE_S * (1 << min(self.silences - 1, ATTEMPT_PROBE_DOUBLINGS_MAX))
@@ -89,17 +88,17 @@ class Lane:
 
     def add(self, route: Route) -> None:
         self.waiting[route] = None
-        self.look()
+        self.start_call()
 
-    def look(self) -> None:
-        """Have another call made, if there is work for it and none under way that it should wait for."""
+    def start_call(self) -> None:
+        """Start another call if there is work, and no call under way for which the work should wait."""
         if not self.waiting or self._starting or self._calls >= self.calls_max:
             return
         if not self._calls or self._overdue():
             self._start()
 
     def _overdue(self) -> bool:
-        """The last call has been under way for longer than other work should wait for it."""
+        """Whether other work should no longer wait for the last call."""
         return self.router.world.clock.monotonic() >= self._sent_at + self._patience_s
 
     def remove(self, route: Route) -> None:
@@ -114,18 +113,18 @@ class Lane:
         self._starting = False
         while units := self._take():
             self._sent_at = self.router.world.clock.monotonic()
-            self.look()
+            self.start_call()
             await self._send(units)
-            # Those who were just answered have a turn to ask again before the next call leaves.
+            # Callers that were just answered have a turn to queue more before the next call.
             await self.router.world.clock.sleep(0)
             if self._calls > 1 and not self._overdue():
-                break  # what waits goes with the next of the others
+                break  # the next of the other calls takes the waiting work
         self._calls -= 1
 
     # -- packing
 
     def _take(self) -> list[Unit]:
-        """What goes into one call: everything that waits, within the limits of a call."""
+        """All waiting units, within the limits of one call."""
         if self.router.closed is not None:
             return []
         now = self.router.world.clock.monotonic()
@@ -136,23 +135,23 @@ class Lane:
             if taken and self.kind == READ and route.version != taken[0].route.version:
                 continue  # a read call has one schema version
             while (unit := self._next(route, now)) is not None:
-                if taken and size + unit.bytes > limit:
-                    self.waiting[route] = self.waiting.pop(route)  # the others come first next time
+                if taken and size + unit.size > limit:
+                    self.waiting[route] = self.waiting.pop(route)  # the other routes come first next time
                     return taken
                 route.queues[self.kind].popleft()
                 taken.append(unit)
-                size += unit.bytes
+                size += unit.size
             del self.waiting[route]
         return taken
 
     def _limit(self) -> int:
         if self.kind == READ:
             return CALL_SMALL_BYTES
-        waiting = sum(unit.bytes for route in self.waiting for unit in route.queues[self.kind])
+        waiting = sum(unit.size for route in self.waiting for unit in route.queues[self.kind])
         return CALL_LARGE_BYTES if waiting >= CALL_LARGE_MIN_BYTES else CALL_SMALL_BYTES
 
     def _next(self, route: Route, now: float) -> Unit | None:
-        """The first unit of the route that somebody waits for, left in its queue."""
+        """The first unit of the route whose caller still waits. It stays in its queue."""
         queue = route.queues[self.kind]
         while queue:
             if not queue[0].expire(now):
@@ -168,7 +167,7 @@ class Lane:
     # -- sending
 
     async def _send(self, units: list[Unit]) -> None:
-        size = sum(unit.bytes for unit in units)
+        size = sum(unit.size for unit in units)
         attempt_s = self.server.attempt_s(size)
         self._sent += 1
         call = self._sent
@@ -220,7 +219,7 @@ class Lane:
         return found
 
     def _settle(self, units: list[Unit], outcomes: Sequence[Outcome]) -> None:
-        """Answer who can be answered; the rest goes on by route, in the order it had."""
+        """Pass results and final errors to their callers. Units to be repeated go back to their routes, in their order."""
         refused: dict[Route, tuple[EblaError, list[Unit]]] = {}
         for unit, (result, error) in zip(units, outcomes, strict=True):
             if error is None:

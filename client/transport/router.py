@@ -1,11 +1,11 @@
-"""Brings units of work to whoever leads their tablets, through leader changes, silences and refusals.
+"""Sends units of work to the leaders of their tablets, through leader changes, silences and refusals.
 
-    enqueue    a unit waits at its route; the lane of the route's target takes it along with everything else
-    reroute    a refusal turns the whole route, once, whoever of its units met it; `react` says where to
-    pause      a throttled kind of work waits; the other kinds of the same tablet go on
-    sweep      one task ends what is past its deadline: operations have no timers of their own
+    enqueue    a unit waits at its route; the lane of the route's target sends it with all other work for the server
+    reroute    a refusal moves the whole route once, even if several units are refused; `react` chooses the target
+    pause      a throttled kind of work waits; the other kinds of the same tablet continue
+    sweep      one task ends operations past their deadlines: operations have no timers of their own
 
-A route on its way holds its work back, so that a tablet without a leader costs one probe at a time.
+A moving route holds its work back, so that a tablet without a leader costs one attempt at a time.
 """
 
 from __future__ import annotations
@@ -19,14 +19,11 @@ import msgspec
 from ebla.actors.errors import NetworkError, NotFound, SchemaMismatch, TableDropped, Throttled
 from ebla.options import ASK_ATTEMPT_S, SWEEP_S, ClientWorld
 from ebla.storage.errors import EblaError
-from ebla.transport.batches import (
-    Ids,
-    expire_op,
-)
+from ebla.transport.batches import Ids, expire_op
 from ebla.transport.lanes import Server
 from ebla.transport.routes import (
-    BESIDE,
-    FIRST,
+    BEFORE,
+    DURING,
     KINDS,
     READ,
     WRITE,
@@ -77,8 +74,8 @@ class Router:
         what: str,
         deadline_s: float,
     ) -> tuple[str, Reply]:
-        """A call of its own to the tablet's leader, for what is not batched; the address that answered, and what. Raises
-        SchemaMismatch if the table was altered since `message` was made; by then the alteration is known here."""
+        """A call to the tablet's leader that is not batched. Returns the address of the server and its answer. Raises
+        SchemaMismatch if the table was altered since `message` was made; the new schema is known by then."""
         clock = self.world.clock
         deadline = clock.monotonic() + deadline_s
         while True:
@@ -101,7 +98,7 @@ class Router:
                     raise
                 if isinstance(error, SchemaMismatch) and (error.found or 0) > (error.wanted or 0):
                     await self._learn(route)
-                    raise  # the caller must say anew what it wants
+                    raise  # the caller must make a new message
                 await self._refused(route, server.address, error)
             else:
                 server.answered()
@@ -109,7 +106,7 @@ class Router:
                 return server.address, answer
 
     async def _learn(self, route: Route) -> None:
-        """The tablet knows a newer version of its table. Raises NotFound if the table was dropped."""
+        """Fetch the newer schema that the tablet has. Raises NotFound if the table was dropped."""
         try:
             await self._refresh(route.table)
         except NotFound:
@@ -118,7 +115,7 @@ class Router:
             route.last = f"the master: {type(error).__name__}: {error}"
 
     def close(self, error: EblaError) -> None:
-        """Everything under way ends in `error`."""
+        """End all work under way in `error`."""
         self.closed = error
         for server in self._servers.values():
             for lane in server.lanes:
@@ -130,7 +127,7 @@ class Router:
         for moving in self._moving:
             _release(moving)
 
-    # -- turning to another server
+    # -- moving to another server
 
     def server(self, address: str) -> Server:
         known = self._servers.get(address)
@@ -143,14 +140,14 @@ class Router:
         return known is not None and known.suspect_until > self.world.clock.monotonic()
 
     def note(self, server: Server, error: EblaError) -> None:
-        """Remember who fell silent, so that others are asked first for a while."""
+        """Remember a silent server, so that others are asked first for a while."""
         if isinstance(error, NetworkError):
             server.silent(self.world.clock.monotonic())
         else:
             server.answered()
 
     def reroute(self, route: Route, kind: int, address: str, error: EblaError) -> None:
-        """`address` refused work of the route. If the route has turned already, its work just follows."""
+        """`address` refused work of the route. If the route has moved already, the work follows it."""
         route.last = f"{address}: {type(error).__name__}: {error}"
         if self.closed is not None:
             self._fail(route, self.closed)
@@ -162,7 +159,7 @@ class Router:
             self._turn(route, route.target)
 
     async def _refused(self, route: Route, address: str, error: EblaError) -> None:
-        """The same for a call of its own."""
+        """As `reroute`, for a call that is not batched."""
         if isinstance(error, Throttled):
             route.last = f"{address}: {error}"
             await self.world.clock.sleep(throttle_s(error, self.world.random))
@@ -172,7 +169,7 @@ class Router:
     def _start_move(self, route: Route, address: str, error: EblaError) -> None:
         route.failures += 1
         move = react(route, address, error, self.suspect, self.world.random)
-        if move.delay_s > 0 or move.master == FIRST:
+        if move.delay_s > 0 or move.master == BEFORE:
             self._detach(route)
             route.moved = asyncio.get_running_loop().create_future()
             self._moving[route] = None
@@ -181,13 +178,13 @@ class Router:
             self._turn(route, move.target)
 
     async def _move(self, route: Route, refused: str, move: Move) -> None:
-        """Wait, ask the master if that was decided, then go on with the target or with what the master says."""
+        """Wait, ask the master if the move says so, then continue with the target, or with the leader that the master names."""
         target = move.target
-        if move.master == BESIDE:
-            self.world.spawn(self._ask_beside(route), f"locate {route.tablet}")
+        if move.master == DURING:
+            self.world.spawn(self._refresh_during(route), f"locate {route.tablet}")
         await self.world.clock.sleep(move.delay_s)
         fatal: EblaError | None = None
-        if move.master == FIRST:
+        if move.master == BEFORE:
             try:
                 await self._refresh(route.table)
                 target = route.target if route.target != refused else target
@@ -214,7 +211,7 @@ class Router:
         if route.busy(kind):
             self._ready(route, kind)
 
-    async def _ask_beside(self, route: Route) -> None:
+    async def _refresh_during(self, route: Route) -> None:
         try:
             await self._refresh(route.table)
         except NotFound as error:
@@ -233,7 +230,7 @@ class Router:
                 self._ready(route, kind)
 
     def _detach(self, route: Route) -> None:
-        """Out of every lane. Work stays queued at the route."""
+        """Remove the route from every lane. Its work stays queued."""
         for server in self._servers.values():
             for lane in server.lanes:
                 lane.remove(route)
@@ -249,8 +246,9 @@ class Router:
     # -- ends
 
     def _fail(self, route: Route, error: EblaError) -> None:
-        """That the table was dropped for a while ends no writes: an earlier try of one may still arrive, and be applied after a recall.
-        Only the tablet's own refusal is remembered under the id of the write, so that it stays refused."""
+        """End the route's work in `error`. A dropped table that can be recalled ends reads only: an earlier attempt of a write may
+        still arrive, and be applied after a recall. The tablet remembers its own refusal by the id of the write, so only that
+        is final."""
         if isinstance(error, TableDropped):
             route.last = f"the master: {type(error).__name__}: {error}"
             while route.queues[READ]:
@@ -265,7 +263,7 @@ class Router:
                 op.future.set_exception(same(error))
 
     async def _sweep(self) -> None:
-        """Ends when nothing is under way."""
+        """Check deadlines until nothing is under way."""
         busy = True
         while busy and self.closed is None:
             await self.world.clock.sleep(SWEEP_S)
@@ -277,7 +275,7 @@ class Router:
         busy = False
         for server in self._servers.values():
             for lane in server.lanes:
-                lane.look()
+                lane.start_call()
                 for units in lane.flying.values():
                     busy = True
                     for unit in units:
@@ -297,7 +295,7 @@ class Router:
 
 
 def _release(route: Route, fatal: EblaError | None = None) -> None:
-    """The route is not on its way any more; `fatal`: because there is nowhere to go."""
+    """The route has arrived, or ends in `fatal`."""
     moved, route.moved = route.moved, None
     assert moved is not None
     if not moved.done():

@@ -1,7 +1,7 @@
-"""Where each tablet of a table is served, and where to turn when the answer was a refusal.
+"""Routes: where each tablet of a table is served, and which server to ask after a refusal.
 
-A route is the client's belief about one tablet: whom to ask now. It is corrected by what servers answer (`NotLeader`
-names the leader), and by the master only when the servers cannot help. `react` decides; router.py carries it out.
+A route is the client's knowledge of one tablet: the server to ask now. Answers of servers correct it (`NotLeader` names the
+leader); the master is asked only if the servers cannot help. `react` decides; router.py carries the decision out.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
@@ -30,26 +31,26 @@ from ebla.storage.errors import DiskFull, EblaError, StorageError
 from ebla.storage.rows.checksum import seed
 from ebla.storage.rows.partition import Partitioner
 from ebla.storage.schema import TableSchema
-from ebla.table_codec import Shape
+from ebla.table_codec import TableCodec
 
-# Kinds of work that queue at a route; each has its own calls.
+# Kinds of work that queue at a route; each kind has its own calls.
 READ, WRITE, BULK = 0, 1, 2
 KINDS = (READ, WRITE, BULK)
 
-# Whether a move asks the master: not at all, while going on, or before going on.
-NOBODY, BESIDE, FIRST = "nobody", "beside", "first"
+# Whether a move asks the master: never, during the next attempt, or before it.
+NEVER, DURING, BEFORE = "never", "during", "before"
 
 
 class Move(NamedTuple):
-    """What to do after a refusal: ask `target` next, after `delay_s`."""
+    """The reaction to a refusal: ask `target` next, after `delay_s`."""
 
     target: str
     delay_s: float
-    master: str = NOBODY
+    master: str = NEVER
 
 
 class Route:
-    """One tablet, as far as this client knows. `target` is whom to ask now."""
+    """One tablet, as far as this client knows. `target` is the server to ask now."""
 
     def __init__(self, table: TableRoutes, location: TabletLocation) -> None:
         self.table = table
@@ -60,16 +61,16 @@ class Route:
         self.replicas: list[str] = []
         self.target = ""
         self.failures = 0
-        self.last = "nobody yet"
-        self.moved: asyncio.Future[EblaError | None] | None = None  # set while on the way to another target
-        self.paused: dict[int, None] = {}  # kinds of work that a server asked us to hold back
+        self.last = "none yet"
+        self.moved: asyncio.Future[EblaError | None] | None = None  # set while it moves to another target
+        self.paused: dict[int, None] = {}  # kinds of work that a server has throttled
         self.queues: tuple[deque[Unit], ...] = (deque(), deque(), deque())
-        self.ops: deque[WriteOp] = deque()  # single rows, not yet made into a batch
-        self.outstanding: dict[int, None] = {}  # our sequences that the tablet has not answered, ascending
+        self.ops: deque[WriteOp] = deque()  # single rows that are not in a batch yet
+        self.outstanding: dict[int, None] = {}  # sequences that the tablet has not answered, ascending
         self.locate(location)
 
     def locate(self, location: TabletLocation) -> None:
-        """Believe the master. A target that works is kept."""
+        """Take the location from the master. A target that works is kept."""
         if location.tablet != self.tablet:
             assert not self.running, "a running tablet is never replaced"
             self.tablet, self.seed = location.tablet, seed(location.tablet)
@@ -80,10 +81,10 @@ class Route:
 
     @property
     def version(self) -> int:
-        return self.table.shape.version
+        return self.table.codec.version
 
     def next_to(self, address: str, suspect: Callable[[str], bool]) -> str:
-        """The replica after `address`, passing over those that fell silent just now."""
+        """The replica after `address`, skipping replicas that were silent a moment ago."""
         if not self.replicas:
             return address
         at = self.replicas.index(address) + 1 if address in self.replicas else 0
@@ -94,18 +95,17 @@ class Route:
         return bool(self.queues[kind]) or (kind == WRITE and bool(self.ops))
 
     def sequence(self, number: int) -> int:
-        """Note a new request number of ours; returns the lowest one that this tablet has not answered.
+        """Note a new request number; returns the lowest number that this tablet has not answered.
 
-        Each tablet keeps its own answers, and a number is only ever sent to one tablet, so counting per tablet is
-        safe whatever finishes first elsewhere, and lets each tablet forget as early as it can. A request that
-        ended in TimedOut is never sent again and may be passed: then a copy of it that is still on its way is
-        refused instead of applied late.
+        A number is sent to one tablet only, and each tablet keeps its own answers, so counting per tablet is safe and lets
+        each tablet forget answers early. A request that ended in TimedOut is never sent again and does not count: a copy of
+        it that arrives late is refused instead of applied.
         """
         self.outstanding[number] = None
         return next(iter(self.outstanding))
 
     def timed_out(self, what: str, deadline_s: float) -> TimedOut:
-        outcome = "" if what == "get" or what == "scan" else "; it may have been applied or not"
+        outcome = "" if what in ("get", "scan") else "; it may have been applied or not"
         return TimedOut(
             f"{what} on table {self.table.name!r}, tablet {self.tablet}: no answer within {deadline_s:g} s"
             f"{outcome}; last tried {self.last}",
@@ -114,12 +114,11 @@ class Route:
 
 
 class TableRoutes:
-    """A table as the master described it, and a route for each of its tablets. `shape` is replaced as a whole when the table
-    was altered."""
+    """A table as the master describes it, and a route for each tablet. An altered table gets a new `codec`."""
 
     def __init__(self, info: TableInfo) -> None:
         self.info = info
-        self.shape = Shape(info.schema)
+        self.codec = TableCodec(info.schema)
         self.routes = [Route(self, location) for location in _by_bucket(info)]
         self.all_running = all(route.running for route in self.routes)
 
@@ -129,19 +128,19 @@ class TableRoutes:
 
     @property
     def schema(self) -> TableSchema:
-        return self.shape.schema
+        return self.codec.schema
 
     @property
     def arrow(self) -> pa.Schema:
-        return self.shape.arrow
+        return self.codec.arrow
 
     @property
     def partitioner(self) -> Partitioner:
-        return self.shape.partitioner
+        return self.codec.partitioner
 
     def update(self, info: TableInfo) -> None:
-        """Word from the master. Raises NotFound if the name now belongs to another table. An answer that comes late tells
-        nothing of a schema that is older than the one that is known."""
+        """Take a description from the master; one with an older schema than the known one is ignored. Raises NotFound if the
+        name now belongs to another table."""
         if info.table != self.info.table:
             raise self.dropped()
         if info.schema.version < self.schema.version:
@@ -152,7 +151,7 @@ class TableRoutes:
                 raise self.dropped()
         self.info = info
         if info.schema.version > self.schema.version:
-            self.shape = Shape(info.schema)
+            self.codec = TableCodec(info.schema)
         for route, location in zip(self.routes, locations, strict=True):
             route.locate(location)
         self.all_running = all(route.running for route in self.routes)
@@ -172,14 +171,14 @@ def _by_bucket(info: TableInfo) -> list[TabletLocation]:
 
 
 def retriable(error: EblaError) -> bool:
-    """Whether the same request, sent again or elsewhere, may succeed while its caller waits. A full disk waits for an operator."""
+    """Whether the same request may succeed while its caller waits. A full disk needs an operator."""
     if isinstance(error, DiskFull):
         return False
     return error.retriable or isinstance(error, (WrongServer, TimedOut, StorageError))
 
 
 def same(error: EblaError) -> EblaError:
-    """An equal error for another caller: a raised one carries the traceback of who raised it."""
+    """An equal error for another caller: a raised error has the traceback of its own caller."""
     equal = type(error)(error.message, **error.values())
     equal.possibly_applied = error.possibly_applied
     for note in getattr(error, "__notes__", ()):
@@ -194,64 +193,52 @@ def backoff_s(failures: int, random: Random) -> float:
 
 
 def throttle_s(error: Throttled, random: Random) -> float:
-    """How long to hold back: what the server asked for, and a little more so that clients do not return in step."""
+    """The pause that the server asked for, and a little more so that clients do not return in step."""
     return min(error.retry_after_s or BACKOFF_MAX_S, THROTTLE_MAX_S) * random.uniform(1.0, 1.25)
 
 
 def react(
     route: Route, address: str, error: EblaError, suspect: Callable[[str], bool], random: Random
 ) -> Move:
-    """Where to turn after `address` refused with `error`; `route.failures` counts it already."""
+    """The move after `address` refused with `error`. `route.failures` includes this refusal."""
     pause_s = backoff_s(route.failures, random)
     following = route.next_to(address, suspect)
     if isinstance(error, (TabletNotFound, WrongServer)):
-        return Move(following, pause_s, FIRST)
-    if isinstance(error, SchemaMismatch):  # one of both is behind, and will hear of it
-        return Move(address, pause_s, FIRST)
+        return Move(following, pause_s, BEFORE)
+    if isinstance(error, SchemaMismatch):  # client or server has an old schema, and will get the new one
+        return Move(address, pause_s, BEFORE)
     if isinstance(error, NotLeader) and error.leader not in (None, address) and not suspect(error.leader):
         return Move(error.leader, 0.0 if route.failures <= HOPS_MAX else pause_s)
     if isinstance(error, NetworkError) and route.failures == 1 and following != address:
         return Move(following, 0.0)
     round_done = route.failures % max(1, len(route.replicas)) == 0
-    return Move(following, pause_s, BESIDE if round_done else NOBODY)
+    return Move(following, pause_s, DURING if round_done else NEVER)
 
 
 class Unit(Protocol):
     route: Route
-    bytes: int
+    size: int
 
     def succeed(self, result: Any) -> None: ...
 
     def again(self, error: EblaError) -> None:
-        """A try ended in this error, and the unit is sent again."""
+        """An attempt ended in this error, and the unit will be sent again."""
 
     def fail(self, error: EblaError) -> None: ...
 
     def expire(self, now: float) -> bool:
-        """Whether nobody waits any more; operations past their deadline end in TimedOut here."""
+        """End the operations whose deadline has passed in TimedOut. Returns whether no caller waits any more."""
 
 
+@dataclass(slots=True, eq=False)
 class WriteOp:
     """One row of one caller, encoded in this version of the table."""
 
-    __slots__ = ("columns", "deadline", "deadline_s", "future", "key", "kind", "value", "version")
-
-    def __init__(
-        self,
-        kind: int,
-        columns: tuple[str, ...],
-        key: bytes,
-        value: bytes,
-        future: asyncio.Future[Written],
-        deadline: float,
-        deadline_s: float,
-        version: int,
-    ) -> None:
-        self.kind = kind
-        self.version = version
-        self.columns = columns
-        self.key = key
-        self.value = value
-        self.future = future
-        self.deadline = deadline
-        self.deadline_s = deadline_s
+    kind: int
+    columns: tuple[str, ...]
+    key: bytes
+    value: bytes
+    future: asyncio.Future[Written]
+    deadline: float
+    deadline_s: float
+    version: int

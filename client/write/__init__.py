@@ -1,7 +1,7 @@
 """Writes.
 
-writer.py    writes to one table: rows that travel together, and calls with many rows
+writer.py    writes to one table: single rows, and calls with many rows
 bulk.py      one call with many rows: encoded by columns, cut into batches, bounded in memory
-inputs.py    rows and keys as callers give them, checked without converting them
+inputs.py    checks of rows and keys that do not convert them
 alter.py     changes of a table's columns, made together
 """

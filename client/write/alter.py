@@ -1,9 +1,9 @@
-"""Changes of a table that are made together, while it is read and written.
+"""Changes of a table that are made together, while clients read and write it.
 
     await table.alter().add_column("delay", pa.int32(), default=0).rename_column("dep", "departure").apply()
 
-Rows that are there are not touched: they have the default of a column that was added, and keep what a dropped one held to
-themselves, for good. Handles on the table learn of the change by themselves.
+Existing rows are not rewritten: a read shows the default of an added column, and never again the values of a dropped column.
+Handles on the table get the new schema by themselves.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from ebla.storage.rows.altered import AddColumn, Change, DropColumn, RenameColum
 from ebla.storage.rows.convert import pack_default
 from ebla.storage.rows.python_values import shown
 from ebla.storage.schema import Column
+from ebla.transport.client import DeploymentClient
 from ebla.transport.routes import TableRoutes
-from ebla.transport.session import Session
 
 
 class Changes:
-    """Collects changes; each method returns this object. They are carried out in their order, all or none."""
+    """Collects changes; each method returns this object. All are carried out in their order, or none."""
 
     def __init__(self) -> None:
         self.changes: list[Change] = []
         self.name = ""
 
     def add_column(self, name: str, type: pa.DataType, *, nullable: bool = True, default: Any = None) -> Self:
-        """At the end of the columns. `default`: what rows have that are there, and new ones that do not name the column; a
-        column that may not be null needs one."""
+        """Add a column at the end. `default`: its value in existing rows, and in new rows that do not name it. A column that
+        may not be null needs a default."""
         check_text("name", name)
         if not isinstance(type, pa.DataType):
             raise InvalidArgument(
@@ -50,29 +50,29 @@ class Changes:
         return self
 
     def drop_column(self, name: str) -> Self:
-        """Its values are gone, also for a column of this name that is added later."""
+        """Drop a column and its values. A column of this name that is added later does not get them back."""
         self.changes.append(DropColumn(check_text("name", name)))
         return self
 
     def rename(self, name: str) -> Self:
-        """The table itself."""
+        """Rename the table."""
         self.name = check_text("name", name)
         return self
 
 
 class Alteration(Changes):
-    """Of one table. Nothing happens before `apply`."""
+    """Changes of one table, carried out by `apply`."""
 
-    def __init__(self, session: Session, routes: TableRoutes) -> None:
+    def __init__(self, client: DeploymentClient, routes: TableRoutes) -> None:
         super().__init__()
-        self._session = session
+        self._client = client
         self._routes = routes
 
     async def apply(self, *, wait_s: float = WAIT_S) -> m.TableInfo:
-        """Carried out, for good, when this returns; by then every tablet has heard of it, or `wait_s` is over (0: do not
-        wait; TimedOut otherwise, and the tablets will still hear of it).
+        """Carry the changes out durably, and wait up to `wait_s` until every tablet has the new schema (0: do not wait).
 
-        Raises InvalidArgument for what cannot be, AlreadyPresent if a table has the new name.
+        Raises TimedOut after `wait_s` (the tablets still get the schema), InvalidArgument for an impossible change,
+        AlreadyPresent if a table has the new name.
         """
         if not self.changes and not self.name:
             raise InvalidArgument(
@@ -81,10 +81,10 @@ class Alteration(Changes):
         deadline_s = check_deadline(wait_s or None, "wait_s")
         table = self._routes.info
         request = m.AlterTableRequest(
-            self._session.new_request_id(), table.name, table.table, tuple(self.changes), self.name
+            self._client.new_request_id(), table.name, table.table, tuple(self.changes), self.name
         )
-        info = await self._session.ask_master("alter_table", request, m.TableInfo, deadline_s=deadline_s)
+        info = await self._client.ask_master("alter_table", request, m.TableInfo, deadline_s=deadline_s)
         self._routes.update(info)
         if wait_s:
-            await self._session.altered(self._routes, info.schema.version, deadline_s)
+            await self._client.altered(self._routes, info.schema.version, deadline_s)
         return self._routes.info

@@ -1,13 +1,13 @@
 """One call with many rows: encoded by columns, cut into batches per tablet, sent in full calls, bounded in memory.
 
-    1. check      every slice is brought to the schema and its keys are encoded before anything is sent
-    2. encode     slice by slice, while earlier calls are in flight; rows are sorted by tablet, never looped over
+    1. check      every slice is converted to the schema and its keys are encoded before anything is sent
+    2. encode     slice by slice, while earlier calls are in flight; rows are sorted by tablet, without a loop over rows
     3. cut        a tablet's rows, in the caller's order, into batches of UNIT_BYTES; the cuts depend on the rows
                   alone, so a repeated call with the same write id makes the same batches
-    4. gather     a server's batches into calls of about CALL_LARGE_BYTES; a rest that is too small for that goes in
-                  calls below CALL_SMALL_BYTES
+    4. gather     a server's batches into calls of about CALL_LARGE_BYTES; a smaller rest goes in calls below
+                  CALL_SMALL_BYTES
 
-Batches of one tablet travel side by side, unless a key occurs twice in the call: then each waits for the one before,
+Batches of one tablet are in flight together, unless a key occurs twice in the call: then each batch waits for the one before,
 so that the later row wins.
 """
 
@@ -44,8 +44,8 @@ from ebla.transport.batches import (
     rejected_positions,
 )
 from ebla.transport.certainty import Tries
+from ebla.transport.client import DeploymentClient
 from ebla.transport.routes import BULK, WRITE, Route, TableRoutes, same
-from ebla.transport.session import Session
 
 T = TypeVar("T")
 
@@ -80,36 +80,31 @@ class Encoded:
     ends: Array
 
 
+@dataclass(eq=False)
 class BulkWrite:
-    """See the module. Made for one call."""
+    """One call, in the four steps above."""
 
-    def __init__(
-        self,
-        session: Session,
-        table: TableRoutes,
-        kind: int,
-        codec: RowCodec,
-        columns: tuple[str, ...],
-        write_id: WriteId | None,
-        deadline_s: float,
-    ) -> None:
-        self.session = session
-        self.table = table
-        self.partitioner = table.partitioner  # of the codec's schema, whatever becomes of the table meanwhile
-        self.kind = kind
-        self.codec = codec
-        self.columns = columns
-        self.write_id = write_id
-        self.deadline_s = deadline_s
+    client: DeploymentClient
+    table: TableRoutes
+    kind: int
+    codec: RowCodec
+    columns: tuple[str, ...]
+    write_id: WriteId | None
+    deadline_s: float
+
+    def __post_init__(self) -> None:
+        self.partitioner = (
+            self.table.partitioner
+        )  # of the codec's schema, even if the table is altered meanwhile
         self.applied = 0
         self.rejected: list[int] = []
         self.error: EblaError | None = None
         self._tries = Tries()
         self._ordered = False
         self._cuttings: dict[int, Cutting] = {}
-        self._held: dict[str, list[BatchUnit]] = {}  # by the server they will go to, until there is enough
-        self._groups: dict[Route, str] = {}  # ordered: one group for a tablet, whoever leads it later
-        self._chains: dict[Route, deque[BatchUnit]] = {}  # ordered: what waits for the one in flight
+        self._held: dict[str, list[BatchUnit]] = {}  # by target server, until there is enough for a call
+        self._groups: dict[Route, str] = {}  # ordered: one group for a tablet, even if its leader changes
+        self._chains: dict[Route, deque[BatchUnit]] = {}  # ordered: units that wait for the one in flight
         self._sent: dict[BatchUnit, None] = {}
         self._unanswered_bytes = 0
         self._progress: asyncio.Future[None] | None = None
@@ -122,7 +117,7 @@ class BulkWrite:
             while slices and self.error is None:
                 await self._room()
                 self._cut(slices.pop(0))
-                await self.session.world.clock.sleep(0)
+                await self.client.world.clock.sleep(0)
             for cutting in list(self._cuttings.values()):
                 self._close(cutting)
             self._release_rest()
@@ -132,7 +127,7 @@ class BulkWrite:
             self._abandon()
         if self.error is not None:
             self.error.add_note(f"{self.applied} rows of the call were applied")
-            raise self._tries.told(self.error)
+            raise self._tries.outcome(self.error)
         return Written(self.applied, tuple(sorted(self.rejected)))
 
     # -- 1. check
@@ -148,7 +143,7 @@ class BulkWrite:
                 if self.kind != DELETE:
                     _located(start + at, self.codec.check_sizes, piece, keys)
                 slices.append(Slice(start + at, piece, keys))
-                await self.session.world.clock.sleep(0)
+                await self.client.world.clock.sleep(0)
             start += batch.num_rows
         return slices
 
@@ -194,7 +189,7 @@ class BulkWrite:
             at = stop
 
     def _fill(self, cutting: Cutting, encoded: Encoded, at: int, stop: int) -> None:
-        """Rows at..stop, as many as fit into each batch; a row larger than a batch is one alone."""
+        """Put the rows at..stop into batches; a row that is larger than a batch is a batch of its own."""
         ends = encoded.ends
         while at < stop:
             room = UNIT_BYTES - cutting.bytes
@@ -211,10 +206,10 @@ class BulkWrite:
                 self._close(cutting)
 
     def _close(self, cutting: Cutting) -> None:
-        """The batch is full, or the last of its tablet: give it its id and its final bytes."""
+        """The batch is full, or the last of its tablet: make a unit with a request id of it."""
         if not cutting.keys or self.error is not None:
             return
-        route, ids = cutting.route, self.session.router.ids
+        route, ids = cutting.route, self.client.router.ids
         positions = np.concatenate(cutting.positions)
         if self.write_id is None:
             request = WriteId(ids.client, ids.take())
@@ -228,7 +223,7 @@ class BulkWrite:
         )
         own = request.sequence if self.write_id is None else None
         unit = BatchUnit(route, self, VERBS[self.kind], batch, positions, own)
-        self._unanswered_bytes += unit.bytes
+        self._unanswered_bytes += unit.size
         self._hold(unit)
         cutting.keys, cutting.values, cutting.positions, cutting.bytes = [], [], [], 0
 
@@ -240,7 +235,7 @@ class BulkWrite:
             target = self._groups.setdefault(unit.route, target)
         held = self._held.setdefault(target, [])
         held.append(unit)
-        if sum(one.bytes for one in held) >= CALL_LARGE_MIN_BYTES:
+        if sum(one.size for one in held) >= CALL_LARGE_MIN_BYTES:
             self._release(target, BULK)
 
     def _release(self, target: str, kind: int) -> None:
@@ -260,8 +255,8 @@ class BulkWrite:
             self._release(target, WRITE)
 
     def _enqueue(self, unit: BatchUnit) -> None:
-        unit.deadline = (self.session.world.clock.monotonic() + self.deadline_s, self.deadline_s)
-        self.session.router.enqueue(unit.kind, unit)
+        unit.deadline = (self.client.world.clock.monotonic() + self.deadline_s, self.deadline_s)
+        self.client.router.enqueue(unit.kind, unit)
 
     async def _room(self) -> None:
         """Hold back encoding while too much is unanswered."""
@@ -273,7 +268,7 @@ class BulkWrite:
             await self._wait()
 
     async def _wait(self) -> None:
-        self.session.check_open()
+        self.client.check_open()
         self._progress = asyncio.get_running_loop().create_future()
         await self._progress
 
@@ -287,12 +282,12 @@ class BulkWrite:
 
     def failed(self, unit: BatchUnit, error: EblaError) -> None:
         self._tries.failed(error)
-        self.error = self.error or same(error)  # a note is added to it, and others may hold the same one
+        self.error = self.error or same(error)  # a copy, since a note is added
         self._finished(unit)
 
     def _finished(self, unit: BatchUnit) -> None:
         self._sent.pop(unit, None)
-        self._unanswered_bytes -= unit.bytes
+        self._unanswered_bytes -= unit.size
         chain = self._chains.get(unit.route)
         if chain is not None:
             if chain and self.error is None:
@@ -309,19 +304,19 @@ class BulkWrite:
             unit.forget()
 
     def _abandon(self) -> None:
-        """Nobody waits any more: what is still queued is not sent, what is in flight may be applied."""
+        """The call has ended: queued units are not sent, units in flight may be applied."""
         for held in self._held.values():
             self._drop(held)
         self._drop(list(self._sent))
 
 
 def _parts(rows: Any) -> Sequence[Any]:
-    """A table comes in chunks, so that it is never copied into one; everything else in one piece."""
+    """A table in its chunks, so that they are not copied into one; other rows in one piece."""
     return rows.to_batches() if isinstance(rows, pa.Table) else [rows]
 
 
 def _spans(batch: pa.RecordBatch) -> list[tuple[int, int]]:
-    """Slices small enough that encoding one leaves the event loop responsive."""
+    """Slices that are small enough to keep the event loop responsive."""
     rows = batch.num_rows
     if rows == 0:
         return []
@@ -331,8 +326,8 @@ def _spans(batch: pa.RecordBatch) -> list[tuple[int, int]]:
 
 
 def _located(positions: int | Array, act: Callable[..., T], *arguments: Any) -> T:
-    """The codec counts rows from the beginning of what it is given; the caller wants the position in the call:
-    `positions` of each row, or of the first."""
+    """Call the codec, and convert the row numbers of its errors to positions in the caller's rows. `positions`: those of all
+    rows, or of the first."""
     try:
         return act(*arguments)
     except InvalidArgument as error:
@@ -344,7 +339,7 @@ def _located(positions: int | Array, act: Callable[..., T], *arguments: Any) -> 
 
 
 def _has_duplicates(arrays: Sequence[pa.BinaryArray]) -> bool:
-    """Whether a key occurs twice. May say yes wrongly, never no: that only costs order."""
+    """Whether a key occurs twice. A wrong yes is possible and only costs speed; a wrong no is not."""
     if not arrays:
         return False
     offsets = [
@@ -362,7 +357,7 @@ def _has_duplicates(arrays: Sequence[pa.BinaryArray]) -> bool:
 
 
 def _digests(keys: pa.BinaryArray, offsets: Array, width: int) -> Array:
-    """64 bits for each of many keys of one length, by columns of 8 bytes."""
+    """A 64-bit digest of each of many keys of one length, computed by columns of 8 bytes."""
     words = -(-width // 8)
     data = np.frombuffer(keys.buffers()[2], np.uint8)[offsets[0] : offsets[-1]]
     padded = np.zeros((len(keys), words * 8), np.uint8)

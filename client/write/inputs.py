@@ -1,4 +1,4 @@
-"""Rows and keys as callers give them, looked at without converting them."""
+"""Checks of a caller's rows and keys that do not convert them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ebla.storage.errors import InvalidArgument
 
 
 def listed(rows: Any) -> Any:
-    """One row alone, and rows in a sequence of any kind, as a list; everything else as it is."""
+    """A list for one row, or for rows in a sequence of any kind; other inputs unchanged."""
     if isinstance(rows, Mapping):
         return [rows]
     if isinstance(rows, Sequence) and not isinstance(rows, (list, tuple, str, bytes, bytearray, memoryview)):
@@ -21,13 +21,13 @@ def listed(rows: Any) -> Any:
 
 
 def count(rows: Any) -> int | None:
-    """How many rows there are; None if these are no rows."""
+    """The number of rows; None if the input is not rows."""
     taken = isinstance(rows, (pa.RecordBatch, pa.Table, list, tuple)) or _is_frame(rows)
     return len(rows) if taken else None
 
 
 def names(rows: Any) -> tuple[str, ...] | None:
-    """The columns that the rows bring, as far as it can be told without converting them."""
+    """The columns of the rows; None if they are not known without conversion."""
     if isinstance(rows, (pa.RecordBatch, pa.Table)):
         return tuple(rows.schema.names)
     if isinstance(rows, (list, tuple)):
@@ -47,7 +47,7 @@ def check_uniform(rows: Any, wanted: tuple[str, ...]) -> None:
 
 
 def select(rows: Any, key: tuple[str, ...]) -> Any:
-    """Only the key columns: what is given as keys may be whole rows."""
+    """Only the key columns: whole rows may be given as keys."""
     if isinstance(rows, (pa.RecordBatch, pa.Table)):
         return rows.select([at for at, name in enumerate(rows.schema.names) if name in key])
     if isinstance(rows, (list, tuple)):

@@ -14,10 +14,11 @@ from ebla.actors import messages as m
 from ebla.actors.world import World, rpc
 from ebla.chaos.simulation.loop import run
 from ebla.cli.app import app
-from ebla.cli.frame import cluster as seam
+from ebla.cli.frame import connection as seam
 from ebla.cli.frame.ui import Ui
+from ebla.operate.cluster import Cluster
 from ebla.options import ClientWorld
-from ebla.transport.session import Session
+from ebla.transport.client import DeploymentClient
 from tests.cli.stage import Outcome
 from tests.master.healed import OPTIONS, opened
 from tests.master.stage import MASTER, Stage
@@ -98,10 +99,12 @@ class RepairStage(Stage):
         self.server_class = type("Telling", (TellingServer,), {"told": self.told})
         self.tablets: list[str] = []
 
-    async def start(self, hosts: str) -> Session:
+    async def start(self, hosts: str) -> DeploymentClient:
         self.tablets = await opened(self, hosts, buckets=2)
         world = self.cluster.client_world("operator")
-        return Session(ClientWorld(world.clock, world.network, world.random, world.spawn), "toys", (MASTER,))
+        return DeploymentClient(
+            ClientWorld(world.clock, world.network, world.random, world.spawn), "toys", (MASTER,)
+        )
 
     def of(self, host: str) -> Told:
         return self.told[host]
@@ -121,13 +124,13 @@ class Repairing:
         looked: Prepare | None = None,
         typed: str | None = None,
     ) -> Outcome:
-        def connected(ui: Ui, work: Callable[[seam.Cluster], Coroutine[Any, Any, Any]]) -> Any:
+        def connected(ui: Ui, work: Callable[[Cluster], Coroutine[Any, Any, Any]]) -> Any:
             async def main() -> Any:
                 stage = RepairStage()
                 session = await stage.start(self.hosts)
                 if prepare is not None:
                     await prepare(stage)
-                answer = await work(seam.Cluster(session, [f"tablet-server/{host}" for host in self.hosts]))
+                answer = await work(Cluster(session, [f"tablet-server/{host}" for host in self.hosts]))
                 if looked is not None:
                     await looked(stage)
                 return answer

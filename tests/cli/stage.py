@@ -24,10 +24,11 @@ from ebla.chaos.simulation.loop import run
 from ebla.chaos.simulation.masters import alone, start_alone
 from ebla.chaos.simulation.world import SimulatedCluster
 from ebla.cli.app import app
-from ebla.cli.frame import cluster as seam
+from ebla.cli.frame import connection as seam
 from ebla.cli.frame.ui import Ui
+from ebla.operate.cluster import Cluster
 from ebla.options import MASTER, ClientWorld
-from ebla.transport.session import Session
+from ebla.transport.client import DeploymentClient
 
 HOSTS = ("host-a", "host-b", "host-c")
 SERVERS = tuple(f"tablet-server/{host}" for host in HOSTS)
@@ -91,12 +92,12 @@ class Cli:
     monkeypatch: pytest.MonkeyPatch
 
     def __call__(self, *words: str, prepare: Prepare | None = None) -> Outcome:
-        def connected(ui: Ui, work: Callable[[seam.Cluster], Coroutine[Any, Any, Any]]) -> Any:
+        def connected(ui: Ui, work: Callable[[Cluster], Coroutine[Any, Any, Any]]) -> Any:
             async def main() -> Any:
                 stage, session = await _boot()
                 if prepare is not None:
                     await prepare(stage)
-                return await work(seam.Cluster(session, SERVERS))
+                return await work(Cluster(session, SERVERS))
 
             return run(main())
 
@@ -105,13 +106,13 @@ class Cli:
         return Outcome(result.exit_code, result.stdout, result.stderr)
 
 
-async def _boot() -> tuple[Stage, Session]:
+async def _boot() -> tuple[Stage, DeploymentClient]:
     cluster = SimulatedCluster()
     await start_alone(cluster, alone(MASTER, MasterOptions(bg_s=0.1)))
     for host, address in zip(HOSTS, SERVERS, strict=True):
         await cluster.start(address, _server(host))
     world = cluster.client_world("client")
-    session = Session(ClientWorld(world.clock, world.network, world.random, world.spawn))
+    session = DeploymentClient(ClientWorld(world.clock, world.network, world.random, world.spawn))
     stage = Stage(cluster, aio.Database(session))
     while sum(status.alive for status in await stage.db.servers()) < len(HOSTS):
         await world.clock.sleep(0.1)

@@ -323,10 +323,10 @@ def test_a_check_waits_for_health_if_it_is_told_to(ebla: Cli) -> None:
         await one_server_down(stage)
 
         async def back() -> None:
-            await stage.db._session.world.clock.sleep(5.0)
+            await stage.db._client.world.clock.sleep(5.0)
             await stage.cluster.restart("tablet-server/host-c")
 
-        stage.db._session.world.spawn(back(), "back")
+        stage.db._client.world.spawn(back(), "back")
 
     assert ebla("check", "--wait", "60", prepare=restarting).status == 0
 

@@ -66,7 +66,7 @@ def test_set_compares_versions_and_makes_nodes_on_request(ebla: Cli):
 def test_rm_deletes_a_node_and_with_recursive_what_is_below(ebla: Cli):
     refused = ebla("coord", "rm", "/config", prepare=some_nodes)
     assert refused.status == 1 and "has 1 children; delete them first" in refused.err
-    assert "next: `--recursive` deletes what is below, too" in refused.err
+    assert "next: `--recursive` deletes the nodes below, too" in refused.err
     assert ebla("coord", "rm", "/config", "-r", "-y", "--json", prepare=some_nodes).json["deleted"] == 3
     assert ebla("coord", "rm", "/config", "-r", prepare=some_nodes).status == 1, "it asks first"
     assert ebla("coord", "rm", "/config/deep/er", prepare=some_nodes).lines == ["deleted 1 node"]

@@ -14,8 +14,8 @@ from ebla.actors.replication.configuration import (
     Peer,
 )
 from ebla.actors.replication.health import UNHEALTHY
-from ebla.cli.frame.problems import Refused
-from ebla.cli.tablets.forcing import planned
+from ebla.operate.forcing import planned
+from ebla.operate.naming import Refused
 from tests.cli.repair_stage import Repairing, RepairStage, first_tablet
 from tests.cli.stage import HOSTS, Cli, Stage
 from tests.cli.test_commands import flights

@@ -19,13 +19,13 @@ from ebla.actors.replication.configuration import (
     Peer,
 )
 from ebla.actors.tablet.raft.forced import GIVEN_UP
-from ebla.cli.frame.render import brief
 from ebla.cli.nodes import check
 from ebla.health.survey import survey, unanswered
 from ebla.health.tablets import LAG_ENTRIES_MAX, judge, may_pass, worst
 from ebla.health.verdicts import STATUSES, ClusterHealth, Digests, Survey, TabletHealth, Unanswered
 from ebla.storage.errors import EblaError
 from ebla.storage.schema import TableSchema
+from ebla.wording import brief
 
 SCHEMA = TableSchema.from_arrow(pa.schema([pa.field("k", pa.int64(), False)]), ["k"])
 HOSTS = ("a", "b", "c")
@@ -218,7 +218,7 @@ def test_a_tablet_that_no_server_has_yet_is_unavailable() -> None:
     ("other", "reason"),
     [
         ({"leader": "b"}, "tablet-server/c takes tablet-server/b for the leader, not tablet-server/a"),
-        ({"leader": None}, "tablet-server/c takes nobody for the leader, not tablet-server/a"),
+        ({"leader": None}, "tablet-server/c takes no replica for the leader, not tablet-server/a"),
         ({"term": 2}, "tablet-server/c is in term 2, the leader in 3"),
         ({"leader": "c", "term": 2}, "tablet-server/c says that it leads in term 2, the leader is in 3"),
         (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ebla.actors.master.messages import Drained, DrainReply, DrainRequest, MaintainReply, MaintainRequest
 from ebla.cli.nodes import draining
+from ebla.operate.draining import waiting
 from tests.cli.repair_stage import Repairing, RepairStage
 from tests.master.healed import hosts_of, silence
 
@@ -124,6 +125,6 @@ def test_a_drain_that_waits_for_a_silent_host_in_maintenance_names_it(
 
 def test_a_drain_tells_of_how_many_tablets_nobody_leads() -> None:
     left = DrainReply((Drained("tablet-server/b", True, 3, 0, leaderless=1),))
-    said = draining._told(left, [], {})
+    said = draining._lines(left, [], {})
     assert said[1:] == ["  1 of them have no leader now, which a move needs: `ebla check` says why"]
-    assert draining._waiting(left) == "; 1 without a leader, see `ebla check`"
+    assert waiting(left) == "; 1 without a leader, see `ebla check`"

@@ -16,8 +16,9 @@ from ebla.actors.journal import records
 from ebla.actors.journal.messages import Done, RejoinRequest
 from ebla.chaos.simulation.loop import run
 from ebla.cli.app import app
-from ebla.cli.frame import cluster as seam
+from ebla.cli.frame import connection as seam
 from ebla.cli.frame.ui import Ui
+from ebla.operate.cluster import Cluster
 from ebla.storage.environment import Put
 from tests.cli.stage import Cli, Outcome
 from tests.master.group_stage import GroupStage
@@ -30,14 +31,14 @@ def several(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
     """A command on a deployment of its own; `looked` is done with it afterwards."""
 
     def invoke(*words: str, prepare: Prepare | None = None, looked: Prepare | None = None) -> Outcome:
-        def connected(ui: Ui, work: Callable[[seam.Cluster], Coroutine[Any, Any, Any]]) -> Any:
+        def connected(ui: Ui, work: Callable[[Cluster], Coroutine[Any, Any, Any]]) -> Any:
             async def main() -> Any:
                 stage = GroupStage()
                 await stage.open()
                 if prepare is not None:
                     await prepare(stage)
                 servers = [f"tablet-server/{host}" for host in stage.hosts]
-                told = await work(seam.Cluster(stage.session, servers, stage.journals))
+                told = await work(Cluster(stage.session, servers, stage.journals))
                 if looked is not None:
                     await looked(stage)
                 stage.watching.cancel()

@@ -14,9 +14,9 @@ from ebla.actors.replication.configuration import (
 )
 from ebla.actors.replication.health import UNHEALTHY
 from ebla.cli.frame import ui
-from ebla.cli.frame.problems import Refused
-from ebla.cli.nodes import draining
-from ebla.cli.tablets import members
+from ebla.operate import naming
+from ebla.operate.cluster import Cluster
+from ebla.operate.naming import Refused
 from ebla.placement import launch
 from tests.cli.repair_stage import Repairing, RepairStage, first_tablet
 from tests.master.healed import asked, configuration, hosts_of, silence, spare, well
@@ -136,9 +136,9 @@ def test_with_wait_a_removal_at_once_is_over_when_another_has_the_replica(
 def test_of_two_members_at_one_address_one_is_named_by_its_uuid() -> None:
     places = [("aaaa1", "tablet-server/a"), ("bbbb1", "tablet-server/b"), ("aaaa2", "tablet-server/a")]
     with pytest.raises(Refused, match=r"'a' may mean a \(aaaa1\) or a \(aaaa2\)"):
-        members.meant("a", places)
-    assert [members.meant(word, places) for word in ("aaaa2", "b", "c")] == ["aaaa2", "bbbb1", None]
-    found = members.find(Configuration(tuple(Peer(*place) for place in places)), "a")
+        naming.meant("a", places)
+    assert [naming.meant(word, places) for word in ("aaaa2", "b", "c")] == ["aaaa2", "bbbb1", None]
+    found = naming.find(Configuration(tuple(Peer(*place) for place in places)), "a")
     assert found is not None and found.uuid == "aaaa2", "it came last"
 
 
@@ -300,7 +300,7 @@ def test_a_drain_names_the_masters_and_journal_nodes_that_stay(
         asked.append(addresses)
         return {"journal/1": "b", "journal/2": None, **dict.fromkeys(addresses, "b")}
 
-    monkeypatch.setattr(draining, "hosts", hosts)
+    monkeypatch.setattr(Cluster, "hosts", hosts)
     done = repairing("nodes", "drain", "b", "--wait")
     assert done.lines == [
         "b is drained",
@@ -335,7 +335,7 @@ def test_a_host_that_is_gone_for_good_is_forgotten(
     assert shown.status == 0, shown.out
     line = next(row for row in shown.lines if row.startswith("b "))
     assert line.split()[1:3] == ["STOPPED", "0"]
-    assert "draining; it gives no answer, and nobody needs it" in line
+    assert "draining; stopped after draining" in line
     done = repairing("nodes", "forget", "b", prepare=drained, looked=looked)
     assert (done.status, done.lines, ended) == (0, ["b is forgotten"], ["tablet-server/b"])
     document = repairing("nodes", "forget", "tablet-server/b", "--json", prepare=drained).json
@@ -379,4 +379,4 @@ def test_a_command_that_waits_no_longer_says_that_it_goes_on(
         "1",
     )
     late = repairing(*words, prepare=nothing, looked=looked)
-    assert (late.status, "goes on without this command" in late.err) == (1, True), late.err
+    assert (late.status, "continues without this command" in late.err) == (1, True), late.err

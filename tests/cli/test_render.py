@@ -8,8 +8,9 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
-from ebla.cli.frame.render import age, count, facts, listing, size, status
+from ebla.cli.frame.render import facts, listing, status
 from ebla.cli.tables.scanning import rows_table
+from ebla.wording import age, count, size
 
 
 def printed(part: object, width: int = 100) -> list[str]:

@@ -84,7 +84,7 @@ def test_a_time_without_an_offset_is_read_in_the_zone_of_its_column() -> None:
         ("orgin == 'JFK'", "orgin", "did you mean 'origin'?"),
         ("quux > 1", "quux", "the columns are origin, distance"),
         ("distance == '500'", "'500'", "without quotes"),
-        ("origin == JFK", "JFK", "text stands in quotes"),
+        ("origin == JFK", "JFK", "write text in quotes"),
         ("origin == 5", "5", "in quotes"),
         ("distance > 1.5", "1.5", "int of 32 bits"),
         ("distance == 99999999999", "99999999999", "int of 32 bits"),

@@ -17,7 +17,7 @@ from ebla.link import Link
 from ebla.options import ClientWorld
 from ebla.table import Database
 from ebla.transport.bridge import Bridge
-from ebla.transport.session import Session
+from ebla.transport.client import DeploymentClient
 from tests.client.toy import HOSTS, MASTER, Toy, ToyMaster, ToyServer, address
 
 
@@ -92,7 +92,7 @@ class Loopback:
         for host in HOSTS:
             serve(ToyServer(world(address(host)), self.toy))
         client = ClientWorld(RealClock(), network, random.Random(1), tasks.spawn)
-        self.session = Session(client, "toy", on_close=tasks.cancel)
+        self.session = DeploymentClient(client, "toy", on_close=tasks.cancel)
 
     def operations(self) -> int:
         """How many calls of the API are under way."""

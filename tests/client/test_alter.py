@@ -13,14 +13,14 @@ import ebla
 from ebla import aio
 from ebla.errors import AlreadyPresent, InvalidArgument, NotFound, TimedOut
 from ebla.options import Written
-from ebla.transport.session import Session
+from ebla.transport.client import DeploymentClient
 from tests.client.tables import SCHEMA, arrow, row, rows
 from tests.client.test_real_roles import Stage, simulate
 from tests.client.toy import HOSTS, address, client_world
 
 
 def other_client(stage: Stage) -> aio.Database:
-    return aio.Database(Session(client_world(stage.cluster, "another client")))
+    return aio.Database(DeploymentClient(client_world(stage.cluster, "another client")))
 
 
 async def everything(table: aio.Table) -> list[dict[str, Any]]:

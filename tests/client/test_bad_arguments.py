@@ -173,10 +173,10 @@ def test_a_stored_time_that_python_cannot_hold_is_named_by_every_read_of_python_
 def test_the_quick_way_of_a_get_refuses_like_the_ordinary_one(loopback: Loopback, key: Any) -> None:
     table = loopback.db.table("t")
     network = BlockingNetwork(loopback)
-    table._quick = quick_of(table, network), upserts_of(loopback, table, network)
+    table._fast = quick_of(table, network), upserts_of(loopback, table, network)
     with pytest.raises(InvalidArgument, match="a key is a dict"):
         table.get(key)
-    assert network.calls == 0 and table._quick[0].get({"id": -1}, 5.0) == (None, 5.0)
+    assert network.calls == 0 and table._fast[0].get({"id": -1}, 5.0) == (None, 5.0)
 
 
 # -- what the master is asked --------------------------------------------------------------------------------

@@ -94,7 +94,7 @@ def test_the_rows_in_flight_are_bounded() -> None:
         for _ in range(50):
             await bench.world.clock.sleep(0.05)
             waiting = sum(
-                unit.bytes for unit in bench.session.router._active and table._routes.routes[0].queues[2]
+                unit.size for unit in bench.session.router._active and table._routes.routes[0].queues[2]
             )
             assert waiting < UNANSWERED_BYTES_MAX + 5_000_000
         assert bench.toy.count("write") <= 4 * 3, "four large calls in flight, each answered after a second"

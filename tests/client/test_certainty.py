@@ -192,7 +192,7 @@ def test_a_late_first_try_is_applied_after_a_recall_only_if_its_caller_was_told_
         await table.insert(rows(1))
         other = await other_client(stage).table("t")
         await other.get({"id": 1})
-        world = other._session.world
+        world = other._client.world
         honest = world.network.call
         held: list[Any] = []
 

@@ -15,7 +15,7 @@ from ebla.storage.errors import InvalidArgument
 from ebla.table import Table
 from ebla.transport.batches import Ids
 from ebla.transport.certainty import Tries
-from ebla.transport.fast_path import MISS, QuickGets, QuickUpserts
+from ebla.transport.fast_path import MISS, FastGets, FastUpserts
 from ebla.write.writer import send_again
 from tests.client.loopback import Loopback
 from tests.client.tables import row
@@ -51,8 +51,8 @@ def loopback() -> Iterator[Loopback]:
         yield made
 
 
-def quick_of(table: Table, network: Any) -> QuickGets:
-    return QuickGets(network, table._awaited._routes)
+def quick_of(table: Table, network: Any) -> FastGets:
+    return FastGets(network, table._awaited._routes)
 
 
 def test_a_lone_get_is_answered_by_one_call_in_its_own_thread(loopback: Loopback) -> None:
@@ -99,13 +99,13 @@ def test_a_key_that_cannot_be_is_told_by_the_ordinary_way(loopback: Loopback) ->
 # -- upserts
 
 
-def upserts_of(loopback: Loopback, table: Table, network: Any) -> QuickUpserts:
-    session = table._awaited._session
+def upserts_of(loopback: Loopback, table: Table, network: Any) -> FastUpserts:
+    session = table._awaited._client
 
     def resend(route: Any, batch: bytes, deadline_s: float, tries: Tries) -> Written:
         return loopback.bridge.run(send_again(session, route, batch, deadline_s, tries))
 
-    return QuickUpserts(network, table._awaited._routes, Ids(random.Random(1)), resend)
+    return FastUpserts(network, table._awaited._routes, Ids(random.Random(1)), resend)
 
 
 def requests(loopback: Loopback) -> list[tuple[bytes, int, int]]:

@@ -20,7 +20,7 @@ from ebla.chaos.simulation.masters import alone, start_alone
 from ebla.chaos.simulation.world import SimulatedCluster
 from ebla.errors import Unavailable
 from ebla.options import Written
-from ebla.transport.session import Session
+from ebla.transport.client import DeploymentClient
 from tests.client.tables import SCHEMA, arrow, row
 from tests.client.toy import HOSTS, MASTER, address, client_world
 
@@ -28,7 +28,7 @@ from tests.client.toy import HOSTS, MASTER, address, client_world
 @dataclass
 class Stage:
     cluster: SimulatedCluster
-    session: Session
+    session: DeploymentClient
     db: aio.Database
 
     async def table(self, buckets: int = 4) -> aio.Table:
@@ -51,7 +51,7 @@ def simulate(scenario: Callable[[Stage], Coroutine[Any, Any, None]], seed: int =
         await start_alone(cluster, alone(MASTER, MasterOptions(bg_s=0.1)))
         for host in HOSTS:
             await cluster.start(address(host), server(host))
-        session = Session(client_world(cluster, "client"))
+        session = DeploymentClient(client_world(cluster, "client"))
         db = aio.Database(session)
         while sum(status.alive for status in await db.servers()) < len(HOSTS):
             await session.world.clock.sleep(0.1)
@@ -159,4 +159,4 @@ def test_a_network_that_loses_and_repeats_messages_changes_no_answer() -> None:
 
 def _keyed(table: aio.Table, number: int) -> tuple[dict[str, int], bytes]:
     key = {"id": number}
-    return key, table._routes.shape.keys_only.encode_key(key)
+    return key, table._routes.codec.keys.encode_key(key)

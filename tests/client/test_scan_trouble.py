@@ -13,7 +13,7 @@ from ebla import aio
 from ebla.actors.errors import NotFound, OutcomeUnknown
 from ebla.actors.messages import ScanBlock
 from ebla.chaos.simulation.environment import MemoryEnvironment
-from ebla.transport.session import Session
+from ebla.transport.client import DeploymentClient
 from tests.client.tables import arrow
 from tests.client.test_real_roles import Stage, simulate
 from tests.client.toy import client_world
@@ -47,7 +47,7 @@ def test_a_stream_whose_last_block_is_lost_on_the_way_is_complete_nevertheless()
         await loaded(stage)
         world = client_world(stage.cluster, "another")
         network = LosesLastBlocks(world.network)
-        session = Session(replace(world, network=network))
+        session = DeploymentClient(replace(world, network=network))
         table = await aio.Database(session).table("t")
         assert [row["id"] async for row in table.scan(columns=["id", "v"])] == list(range(ROWS))
         assert len(network.lost) == 1
@@ -89,14 +89,14 @@ def test_a_table_dropped_during_its_scan_is_reported_and_never_a_short_result(
 def test_a_scan_of_a_table_that_was_dropped_before_it_began_says_so_at_once() -> None:
     async def scenario(stage: Stage) -> None:
         table = await loaded(stage)
-        other = aio.Database(Session(client_world(stage.cluster, "another")))
+        other = aio.Database(DeploymentClient(client_world(stage.cluster, "another")))
         await other.drop_table("t")
-        await other._session.world.clock.sleep(10.0)  # its tablets have been deleted
+        await other._client.world.clock.sleep(10.0)  # its tablets have been deleted
         clock = stage.cluster.loop
         began = clock.time()
         with pytest.raises(NotFound, match="'t'"):
             await table.scan().to_arrow()
         assert clock.time() - began < 10.0
-        other._session.close()
+        other._client.close()
 
     simulate(scenario)

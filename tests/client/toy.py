@@ -27,7 +27,7 @@ from ebla.storage.errors import EblaError, SnapshotExpired
 from ebla.storage.predicates import expressions
 from ebla.storage.rows import checksum
 from ebla.storage.rows.rows import RowCodec
-from ebla.transport.session import Session
+from ebla.transport.client import DeploymentClient
 
 HOSTS = ("host-a", "host-b", "host-c")
 MASTER = "master/0"
@@ -393,7 +393,7 @@ class Bench:
     cluster: SimulatedCluster
     toy: Toy
     world: ClientWorld
-    session: Session
+    session: DeploymentClient
     db: aio.Database
 
     def crash(self, host: str) -> None:
@@ -401,7 +401,7 @@ class Bench:
 
     def client(self, name: str) -> aio.Database:
         """Another, independent client."""
-        return aio.Database(Session(client_world(self.cluster, name)))
+        return aio.Database(DeploymentClient(client_world(self.cluster, name)))
 
 
 def client_world(cluster: SimulatedCluster, name: str) -> ClientWorld:
@@ -419,7 +419,7 @@ def simulate(scenario: Callable[[Bench], Coroutine[Any, Any, None]], seed: int =
         for host in HOSTS:
             await cluster.start(address(host), lambda world: ToyServer(world, toy))
         world = client_world(cluster, "client")
-        session = Session(world)
+        session = DeploymentClient(world)
         await scenario(Bench(cluster, toy, world, session, aio.Database(session)))
         session.close()
 

@@ -138,7 +138,7 @@ def assert_whole(db: Database, table: Table) -> None:
 
 
 def network(db: Database) -> Any:
-    return db._awaited._session.world.network
+    return db._awaited._client.world.network
 
 
 def test_a_killed_leader_loses_nothing_and_repeats_nothing(

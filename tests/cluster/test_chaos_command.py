@@ -29,7 +29,7 @@ from ebla.chaos.ray.stage import stage
 from ebla.chaos.style import STYLE
 from ebla.cli.app import app
 from ebla.cli.chaos import running as command
-from ebla.cli.chaos.running import main
+from ebla.cli.chaos.running import Options, main
 from ebla.placement.local import node as local_node
 from ebla.placement.local import processes
 from ebla.placement.local.cluster import STATE, LocalCluster, LocalState, NodeState
@@ -101,7 +101,7 @@ def test_ctrl_c_is_heard_once_and_everything_is_removed(
 
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(command, "run", interrupted)
-    assert main([]) == 130
+    assert main(Options()) == 130
     assert len(made) == 2, "the ending came to its end"
     assert not made[0].exists()
     assert "interrupted; everything was ended" in capfd.readouterr().err
@@ -118,7 +118,7 @@ def test_a_verdict_is_an_exit_status_and_its_report_is_kept(
         return msgspec.structs.replace(REPORT, verdict=verdict, results=str(request.results))
 
     monkeypatch.setattr(command, "run", judged)
-    assert main(["--json"]) == report.STATUS[verdict]
+    assert main(Options(json=True)) == report.STATUS[verdict]
     told = json.loads(capfd.readouterr().out)
     shown = Path(told["page"])
     try:
@@ -160,10 +160,9 @@ def test_the_help_names_every_scenario_of_its_own() -> None:
 
 
 def test_an_unknown_scenario_ends_the_command_before_anything_is_started(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["chaos", "--scenario", "earthquakes"])
-    assert main() == report.STATUS[report.VOID]
+    assert main(Options(scenario="earthquakes")) == report.STATUS[report.VOID]
     assert "there is no scenario 'earthquakes'; there are calm, crashes" in capfd.readouterr().err
 
 

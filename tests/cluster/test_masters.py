@@ -181,7 +181,7 @@ class Deployment:
 
         def well() -> bool:
             with ebla.connect(NAME) as db:
-                world = db._awaited._session.world
+                world = db._awaited._client.world
                 seen = db._run(survey.survey(world.network, MASTERS, journals=NODES))
             if not tablets.judge(seen).healthy:
                 return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ebla import aio
 from ebla.coordination.awaited import Session
 from ebla.options import ClientWorld
-from ebla.transport.session import Session as Connection
+from ebla.transport.client import DeploymentClient
 from tests.master.group_stage import GroupStage
 
 
@@ -16,7 +16,7 @@ class Process:
         self.address = f"client/{name}"
         self.world = stage.cluster.client_world(self.address)
         world = ClientWorld(self.world.clock, self.world.network, self.world.random, self.world.spawn)
-        self.connection = Connection(world, "group", stage.masters)
+        self.connection = DeploymentClient(world, "group", stage.masters)
         self.db = aio.Database(self.connection)
 
     async def session(self, timeout_s: float = 3.0) -> Session:

@@ -168,9 +168,9 @@ def test_a_lock_whose_node_was_deleted_by_hand_says_so():
         await asyncio.sleep(0.5)
         for name in reversed(await operator.children(PATH)):
             await operator.delete(f"{PATH}/{name}")
-        with pytest.raises(NotFound, match="somebody deleted"):
+        with pytest.raises(NotFound, match="another client deleted"):
             await lock.release()
-        with pytest.raises(NotFound, match="somebody deleted"):
+        with pytest.raises(NotFound, match="another client deleted"):
             await task
 
     play(scenario)

@@ -23,7 +23,7 @@ from ebla.link import Link
 from ebla.options import MASTER, ClientWorld
 from ebla.table import Database
 from ebla.transport.bridge import Bridge
-from ebla.transport.session import Session
+from ebla.transport.client import DeploymentClient
 from tests.client.loopback import LoopNetwork, RealClock
 
 
@@ -56,7 +56,9 @@ def db() -> Iterator[Database]:
         chance, clock = random.Random(1), RealClock()
         world = World(MASTER, clock, network, None, chance, tasks.spawn, print)  # type: ignore[arg-type]
         network.roles[MASTER] = Dispatcher(Namespaces(world), lambda method, error: print(method, error))
-        session = Session(ClientWorld(clock, network, chance, tasks.spawn), "loop", on_close=tasks.cancel)
+        session = DeploymentClient(
+            ClientWorld(clock, network, chance, tasks.spawn), "loop", on_close=tasks.cancel
+        )
         return aio.Database(session)
 
     with Database(("loop", None), Link(bridge, bridge.run(start()))) as made:

@@ -25,7 +25,7 @@ from ebla.chaos.simulation.points import Points
 from ebla.chaos.simulation.world import SimulatedCluster
 from ebla.options import ClientWorld
 from ebla.storage.rows.altered import Change
-from ebla.transport.session import Session
+from ebla.transport.client import DeploymentClient
 from tests.master.builders import create_request
 
 T = TypeVar("T")
@@ -66,7 +66,7 @@ class GroupStage:
         self.options = GroupOptions(masters=self.masters, journal=self.journal, **given)
         self.outside = self.cluster.client_world("outside")
         world = self.cluster.client_world("client")
-        self.session = Session(
+        self.session = DeploymentClient(
             ClientWorld(world.clock, world.network, world.random, world.spawn), "group", self.masters
         )
         self.served: list[str] = []  # who served, one after the other

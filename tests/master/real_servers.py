@@ -14,7 +14,7 @@ from ebla.actors.tablet.server import TabletServer
 from ebla.actors.world import World
 from ebla.options import ClientWorld
 from ebla.storage.errors import EblaError
-from ebla.transport.session import Session
+from ebla.transport.client import DeploymentClient
 from tests.master.stage import MASTER, Stage
 
 HOSTS = ("a", "b", "c", "d")
@@ -100,5 +100,7 @@ def members_of(stage: Stage, tablet: str) -> dict[str, str]:
 async def table(stage: Stage, name: str = "flights") -> aio.Table:
     """Of a client that reads and writes."""
     world = stage.cluster.client_world("writer")
-    session = Session(ClientWorld(world.clock, world.network, world.random, world.spawn), "real", (MASTER,))
+    session = DeploymentClient(
+        ClientWorld(world.clock, world.network, world.random, world.spawn), "real", (MASTER,)
+    )
     return await aio.Database(session).table(name)

@@ -3,5 +3,5 @@
 group.py          one of several masters: active or standby
 active_term.py    one time of being active, from the recovery of the journal to its end
 standby.py        a standby's catalog follows the journal
-mover.py          moves the catalog of an only master into a journal
+growth.py         the journal grows from one node to several
 """

@@ -1,7 +1,7 @@
-"""`ebla chaos scenarios | simulate | replay | planted | run`: deployments under faults, from the command line.
+"""`ebla chaos scenarios | simulate | planted | run`: deployments under faults, from the command line.
 
-All but `run` is the deterministic simulation: nothing of it needs Ray, and a run is a value of its scenario and seed,
-the same everywhere. `run` carries a plan out on a real Ray cluster of its own.
+All commands but `run` use the deterministic simulation: they do not need Ray, and a run depends on its scenario and seed only,
+on every machine. `run` carries a plan out on a real Ray cluster of its own.
 """
 
 from __future__ import annotations
@@ -15,15 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from ebla.cli.chaos.replaying import (
-    PROVED_NOTHING,
-    VIOLATED,
-    make_directory,
-    replay,
-    scenario_named,
-    shrink,
-)
-from ebla.cli.frame.commands import command
+from ebla.cli.chaos.replaying import PROVED_NOTHING, VIOLATED, make_directory, scenario_named, shrink
 from ebla.cli.frame.problems import Usage
 from ebla.cli.frame.render import listing
 from ebla.cli.frame.ui import Ui
@@ -109,19 +101,19 @@ def simulate(
     names = list(dict.fromkeys(scenario_named(name).name for name in scenario or SCENARIOS))
     if keep is not None:
         make_directory(keep, "--keep")
-    told = soak.Soak()
+    total_of_runs = soak.Soak()
     began_s = time.monotonic()
     limit = None if minutes is None else began_s + 60 * minutes
     numbers = range(first, first + seeds) if limit is None else _until(limit, first)
     tasks, total = soak.tasks(names, numbers), len(names) * seeds if limit is None else None
 
     def figures() -> Figures:
-        return soak_page.figures(told, time.monotonic() - began_s, everything=not scenario)
+        return soak_page.figures(total_of_runs, time.monotonic() - began_s, everything=not scenario)
 
     try:
-        _make_runs(ui, tasks, workers or os.cpu_count() or 1, told, total)
+        _make_runs(ui, tasks, workers or os.cpu_count() or 1, total_of_runs, total)
     except KeyboardInterrupt:
-        if keep is not None and told.runs:  # what failed is not lost, though nothing of it is shrunk
+        if keep is not None and total_of_runs.runs:  # failures are kept, though they are not shrunk
             ui.note(f"the report of what was run is {soak_page.write(figures(), keep)}")
         raise
     found = figures()
@@ -134,19 +126,19 @@ def simulate(
         raise typer.Exit(PROVED_NOTHING if found.verdict == soak_page.VOID else VIOLATED)
 
 
-def _make_runs(ui: Ui, tasks: Iterator[Task], workers: int, told: Soak, total: int | None) -> None:
+def _make_runs(ui: Ui, tasks: Iterator[Task], workers: int, done: Soak, total: int | None) -> None:
     from ebla.chaos import soak
 
     with ui.working("simulating") as progress, soak.workers(workers) as pools:
-        for plan, report in soak.runs(tasks, pools, told):
+        for plan, report in soak.runs(tasks, pools, done):
             if report.violation:
                 ui.warn(f"{plan.scenario} seed {plan.seed}: {report.violation.splitlines()[0][:400]}")
                 ui.note(f"see it with: ebla chaos replay -s {plan.scenario} --seed {plan.seed} --story")
-            progress.step(f"{told.answered:,} operations", told.runs, total)
+            progress.step(f"{done.answered:,} operations", done.runs, total)
 
 
 def _shrunk(ui: Ui, found: Figures, keep: Path) -> Figures:
-    """Writes the report before the first failures are shrunk, and again afterwards, Ctrl-C or not."""
+    """Write the report before the first failures are shrunk, and again afterwards, also after Ctrl-C."""
     from ebla.chaos import soak, soak_page
 
     soak_page.write(found, keep)
@@ -284,18 +276,6 @@ def run_on_ray(
     """
     if ui.common.address is not None or ui.common.name is not None:
         raise Usage("chaos run starts its own cluster; leave out --address and --name")
-    from ebla.cli.chaos.running import main
+    from ebla.cli.chaos.running import Options, main
 
-    words = ["--duration", str(duration), "--groups", str(groups), "--clients", str(clients)]
-    given = {"--scenario": scenario, "--seed": seed, "--plan": plan, "--hosts": hosts, "--keep": keep}
-    for option, value in given.items():
-        words += [option, str(value)] if value is not None else []
-    raise typer.Exit(main([*words, *(["--json"] if ui.json else [])]))
-
-
-def register(app: typer.Typer) -> None:
-    command(app)(scenarios)
-    command(app)(simulate)
-    command(app)(replay)
-    command(app)(planted)
-    command(app, "run")(run_on_ray)
+    raise typer.Exit(main(Options(scenario, duration, seed, plan, hosts, groups, clients, keep, ui.json)))

@@ -1,4 +1,4 @@
-"""`ebla chaos replay`: one simulated run again, told, shrunk and exported; and what the other commands share with it."""
+"""`ebla chaos replay`: repeats one simulated run, prints its story, shrinks and exports it. The other commands use parts of it."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def replay(
     verdict = report.violation or (VOID if report.void else "everything held")
     parts: list[Any] = _faults(chosen, report)
     if story:
-        parts += _told(run, messages, whole)
+        parts += _story(run, messages, whole)
     parts.append(
         f"{chosen.scenario} seed {chosen.seed}, {report.virtual_s:.3f} s of virtual time, digest {report.digest}"
     )
@@ -100,9 +100,9 @@ def _faults(plan: Plan, report: Report) -> list[Any]:
         return []
     planned = Counter(fault.kind for fault in plan.faults)
     begun, effects = Counter(report.begun), Counter(report.effects)
-    told = {"had no effect": begun - effects, "had not begun when it ended": planned - begun}
+    idle = {"had no effect": begun - effects, "had not begun when it ended": planned - begun}
     table = listing(("", "fault"), [("", str(fault)) for fault in plan.faults])
-    return [table, *(f"{what}: {_listed(which, planned)}" for what, which in told.items() if which)]
+    return [table, *(f"{what}: {_listed(which, planned)}" for what, which in idle.items() if which)]
 
 
 def _listed(which: Counter[str], planned: Counter[str]) -> str:
@@ -111,7 +111,7 @@ def _listed(which: Counter[str], planned: Counter[str]) -> str:
 
 
 def _plan(scenario: str | None, seed: int | None, path: Path | None, defect: str) -> Plan:
-    """A defect brings its scenario and the seed that shows it, and the plan where it has one that is written."""
+    """The plan to repeat. A defect has a scenario, a seed that shows it, and perhaps a written plan."""
     from ebla.chaos.defects.planted import defect as named
     from ebla.chaos.runs import plan_of
 
@@ -136,7 +136,7 @@ def _read_plan(path: Path) -> Plan:
         plan = plans.decode(path.read_bytes())
     except OSError as error:
         raise Usage(
-            f"{path} cannot be read: {error.strerror}; name a plan that can be", option="--plan"
+            f"{path} cannot be read: {error.strerror}; name a readable plan", option="--plan"
         ) from None
     except msgspec.MsgspecError as error:
         raise Usage(f"{path} is not a plan of faults: {error}", option="--plan") from error
@@ -148,7 +148,7 @@ def _read_plan(path: Path) -> Plan:
     return plan
 
 
-def _told(run: Run, messages: bool, whole: bool) -> list[Any]:
+def _story(run: Run, messages: bool, whole: bool) -> list[Any]:
     from ebla.chaos import story
 
     around_s = None if whole else story.AROUND_S
@@ -189,11 +189,11 @@ def scenario_named(name: str) -> Scenario:
 
 
 def make_directory(directory: Path, option: str) -> None:
-    """Before anything is run, so that nothing is run for nobody."""
+    """Create the directory before any run, so that no run is wasted."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        why = f"{directory} cannot be made: {error.strerror}; name a directory that can be written"
+        why = f"{directory} cannot be created: {error.strerror}; name a directory that can be written"
         raise Usage(why, option=option) from None
     if not os.access(directory, os.W_OK):
         raise Usage(f"{directory} cannot be written; name another directory", option=option)

@@ -1,26 +1,21 @@
-"""Chaos on a real Ray cluster of this machine: what `ebla chaos run` does, and the same by itself.
+"""`ebla chaos run`: faults on a real Ray cluster of its own on this machine.
 
-    python -m ebla.chaos.ray --scenario crashes --duration 60 --seed 7
-
-The cluster, its data and its processes are the command's own, and gone when it ends; Ctrl-C ends it at any moment, and
-is heard once: what follows is bounded, and leaves nothing behind. Exit status: 0 judged and valid, 1 something was
-violated, 2 void (too little happened to judge, or it could not be begun), 130 interrupted. The report, the histories
-and the roles' logs are always kept, in the directory of --keep or in one that is told; the data is, where the run was
-not valid.
+The command removes its cluster, data and processes at its end. Ctrl-C ends it at any moment; a second Ctrl-C is ignored, since
+the clean-up is bounded. Exit status: 0 judged and valid, 1 a violation, 2 void (too little happened to judge, or the
+run could not begin), 130 interrupted. The report, the histories and the roles' logs are always kept, in the directory of --keep
+or in a new one whose name is printed; the data is kept if the run was not valid.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import math
 import shutil
 import signal
-import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from rich.console import Console
@@ -28,7 +23,7 @@ from rich.console import Console
 from ebla.chaos.plans import Plan, decode
 from ebla.chaos.ray.report import page, report
 from ebla.chaos.ray.run import CLIENTS, GROUPS, Request, run
-from ebla.chaos.ray.scenarios import HOSTS, SCENARIOS, scenario
+from ebla.chaos.ray.scenarios import HOSTS, scenario
 from ebla.cli.frame.problems import document, next_step
 from ebla.cli.frame.ui import write_json
 from ebla.steps import Steps
@@ -37,12 +32,23 @@ from ebla.storage.errors import EblaError, InvalidArgument
 HOSTS_MAX = 8
 SCENARIO = "crashes"
 INTERRUPTED = 130
-PLAIN_WIDTH = 140  # of what is no terminal
+PLAIN_WIDTH = 140  # of output that is not on a terminal
 RESULTS = "results"
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    given = _parser().parse_args(words)
+class Options(NamedTuple):
+    scenario: str | None = None
+    duration: float = 60.0
+    seed: int | None = None
+    plan: Path | None = None
+    hosts: int | None = None
+    groups: int = GROUPS
+    clients: int = CLIENTS
+    keep: Path | None = None
+    json: bool = False
+
+
+def main(given: Options) -> int:
     steps = Steps(Console(stderr=True), quiet=given.json)
     with _interrupted_once(steps):
         try:
@@ -57,7 +63,7 @@ def main(words: Sequence[str] | None = None) -> int:
             return _refused(InvalidArgument(f"{why}; name places that can be used"), steps, given.json)
 
 
-def _run(given: argparse.Namespace, steps: Steps) -> int:
+def _run(given: Options, steps: Steps) -> int:
     plan = _plan(given)
     directory = Path(tempfile.mkdtemp(prefix="ebla-chaos-"))
     remove: list[Path] = [directory]
@@ -84,7 +90,7 @@ def _run(given: argparse.Namespace, steps: Steps) -> int:
 
 @contextlib.contextmanager
 def _interrupted_once(steps: Steps) -> Iterator[None]:
-    """The first Ctrl-C (or SIGTERM) ends the run. Those after it would only leave behind what is being ended."""
+    """The first Ctrl-C (or SIGTERM) ends the run. Later ones are ignored: they would interrupt the clean-up."""
 
     def end(*_: Any) -> None:
         for each in before:
@@ -103,43 +109,20 @@ def _interrupted_once(steps: Steps) -> Iterator[None]:
 
 
 def _refused(error: EblaError, steps: Steps, as_json: bool) -> int:
-    """Nothing was judged: void, whatever kind of error it was."""
+    """Report that nothing was judged: void, for every kind of error."""
     status = report.STATUS[report.VOID]
     if as_json:
-        told = document(error)
-        told["error"]["exit_status"] = status
-        write_json(told)
+        found = document(error)
+        found["error"]["exit_status"] = status
+        write_json(found)
     else:
-        steps.end(f"void, the run did not come about: {error}")
+        steps.end(f"void, the run could not begin: {error}")
         if step := next_step(error):
             steps.end(f"  next: {step}")
     return status
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m ebla.chaos.ray", description=(__doc__ or "").partition("\n")[0]
-    )
-    parser.add_argument(
-        "--scenario",
-        help=f"one of {', '.join(SCENARIOS)}, or the simulation's; {SCENARIO} if left out",
-    )
-    parser.add_argument("--duration", type=float, default=60.0, metavar="S", help="of act one, in seconds")
-    parser.add_argument(
-        "--seed", type=int, help="decides the plan of faults and what clients ask; 0 if left out"
-    )
-    parser.add_argument("--plan", type=Path, metavar="FILE", help="a plan as JSON, instead of the seed's")
-    parser.add_argument(
-        "--hosts", type=int, metavar="N", help="Ray nodes; the scenario's own number if left out"
-    )
-    parser.add_argument("--groups", type=int, default=GROUPS, help="processes of clients")
-    parser.add_argument("--clients", type=int, default=CLIENTS, help="clients in each of them")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="put the report, histories and logs there")
-    parser.add_argument("--json", action="store_true", help="print the report as one JSON document")
-    return parser
-
-
-def _plan(given: argparse.Namespace) -> Plan | None:
+def _plan(given: Options) -> Plan | None:
     if given.plan is None:
         return None
     if given.scenario is not None or given.seed is not None:
@@ -150,7 +133,7 @@ def _plan(given: argparse.Namespace) -> Plan | None:
         raise InvalidArgument(f"{given.plan} is not a plan of faults: {error}") from error
 
 
-def _request(given: argparse.Namespace, plan: Plan | None, directory: Path) -> Request:
+def _request(given: Options, plan: Plan | None, directory: Path) -> Request:
     name = plan.scenario if plan else given.scenario or SCENARIO
     scenario(name)  # or InvalidArgument, before anything is started
     if not 0 < given.duration < math.inf:
@@ -173,8 +156,4 @@ def _request(given: argparse.Namespace, plan: Plan | None, directory: Path) -> R
 
 
 def _silent(text: str) -> None:
-    """Standard output is for the document, and standard error for errors."""
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    """Prints nothing: standard output is for the document, and standard error for errors."""

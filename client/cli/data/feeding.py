@@ -13,19 +13,16 @@ import msgspec
 import typer
 
 from ebla.cli.frame import quiet
-from ebla.cli.frame.cluster import reach
-from ebla.cli.frame.commands import command
-from ebla.cli.frame.problems import (
-    FAILED,
-    Usage,
-)
-from ebla.cli.frame.ui import Progress, Ui
+from ebla.cli.frame.connection import name_of, reach
+from ebla.cli.frame.problems import FAILED, Usage
+from ebla.cli.frame.ui import Ui
 from ebla.cli.tables import schemas
 from ebla.storage.errors import did_you_mean
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from ebla.operate.waiting import Progress
     from ebla.partitions import PartitionBy
     from ebla.pipelines.feed import FeedProgress
     from ebla.table import Database, Table
@@ -158,7 +155,7 @@ def feed(
                 mode=mode.value,
                 job=job,
                 partitions=partitions,
-                on_progress=lambda now: _tell(progress, now),
+                on_progress=lambda now: _show(progress, now),
             )
     report = msgspec.structs.replace(report, source=source)
     from ebla.pipelines.report import feed_view
@@ -170,7 +167,7 @@ def feed(
     )
 
 
-def _tell(progress: Progress, now: FeedProgress) -> None:
+def _show(progress: Progress, now: FeedProgress) -> None:
     total = f" of {now.total_rows:,}" if now.total_rows else ""
     tasks = f", {now.tasks_done} of {now.tasks} tasks" if now.tasks else ""
     done, whole = (now.rows, now.total_rows) if now.total_rows else (now.tasks_done, now.tasks or None)
@@ -218,7 +215,7 @@ def verify(
                 target,
                 samples=samples,
                 replicas=replicas,
-                told=progress.step,
+                progress=progress.step,
             )
     report = msgspec.structs.replace(report, source=source)
     from ebla.pipelines.report import verify_view
@@ -229,8 +226,8 @@ def verify(
 
 
 def _existing(database: Database, name: str) -> Table:
-    from ebla.cli.frame.cluster import unknown_table
     from ebla.errors import NotFound, TableDropped
+    from ebla.operate.cluster import unknown_table
 
     try:
         return database.table(name)
@@ -260,7 +257,7 @@ def demo(ui: Ui) -> None:
         raise typer.Exit(FAILED)
 
 
-# -- what both need ------------------------------------------------------------------------------------------
+# -- both ----------------------------------------------------------------------------------------------------
 
 
 def reader_options(texts: list[str] | None) -> dict[str, str]:
@@ -274,7 +271,7 @@ def reader_options(texts: list[str] | None) -> dict[str, str]:
 
 
 def _partition_by(source: str, format: str | None, hashed: str | None) -> PartitionBy | None:
-    """As told; a named data set knows how it is divided."""
+    """The partitioning of a new table: --hash, or that of a named data set."""
     import ebla.partitions as partitions
 
     if hashed is not None:
@@ -294,7 +291,7 @@ def _is_dataset(source: str, format: str | None) -> bool:
 
 
 def _needed(source: str, format: str | None) -> str:
-    """The source as Spark takes it: a path is made absolute. Refused before Spark is started for nothing."""
+    """The source for Spark: a data set's name, or an absolute path. Raises Usage before Spark is started."""
     if _is_dataset(source, format) or "://" in source:
         return source
     from ebla.pipelines.datasets import DATASETS, guess_format
@@ -309,7 +306,7 @@ def _needed(source: str, format: str | None) -> str:
 
 
 def _rows(session: SparkSession, source: str, format: str | None, options: dict[str, str]) -> DataFrame | str:
-    """A named data set stays a name, so that its rows are known."""
+    """The rows; a named data set stays a name, so that their number is known."""
     from ebla.pipelines import datasets
 
     if _is_dataset(source, format):
@@ -323,7 +320,7 @@ def _database(ui: Ui, progress: Progress) -> Iterator[Database]:
     reach(ui)
     from ebla.connection import connect
 
-    with connect(ui.common.name or "ebla") as database:
+    with connect(name_of(ui)) as database:
         yield database
 
 
@@ -337,7 +334,7 @@ def _spark(
     on_slot: list[str] | None,
     avoid_slot: list[str] | None,
 ) -> Iterator[SparkSession]:
-    """Spark beside the deployment, for as long as the command works."""
+    """A Spark session beside the deployment, until the command ends."""
     from ebla.pipelines.session import spark
 
     with spark(
@@ -347,12 +344,6 @@ def _spark(
         memory=memory,
         on_slots=on_slot or (),
         avoid_slots=avoid_slot or (),
-        told=progress.step,
+        progress=progress.step,
     ) as session:
         yield session
-
-
-def register(app: typer.Typer) -> None:
-    command(app, "feed")(feed)
-    command(app, "verify")(verify)
-    command(app, "demo")(demo)

@@ -1,14 +1,14 @@
-"""What every command stands on.
+"""The frame of every command.
 
-commands.py    common options, the place in the help, and how a command fails
+commands.py    common options, registration, and how a command fails
+options.py     arguments and options that several commands share
 ui.py          results on standard output, everything else on standard error, or one JSON document
-cluster.py     one quiet connection for as long as a command runs
-polling.py     asks the active master again until something is done
+connection.py  one connection for as long as a command runs
 problems.py    messages and exit statuses of failures
-render.py      tables, numbers, sizes and ages on a terminal
+render.py      tables on a terminal
 views.py       verdicts as tables
-values.py      values as people type them
-where.py       conditions as people type them
+values.py      values in text form
+where.py       conditions in text form
 places.py      where this user's deployments keep their data
 quiet.py       keeps Ray off the console
 """

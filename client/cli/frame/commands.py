@@ -1,7 +1,7 @@
-"""The frame around every command: its common options, its place in the help, and how it fails.
+"""The frame around every command: its common options, its registration, and how it fails.
 
-A command is a function `(ui, ...)`. Here it gets `--address`, `--name`, `--json` and `--verbose`, which may stand
-before or after the command's name, and whatever it raises becomes one message and an exit status.
+A command is a function `(ui, ...)`. The frame adds `--address`, `--name`, `--json` and `--verbose`, before or after the
+command's name, and turns an exception into one message and an exit status.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from ebla.cli.frame.problems import (
     INTERRUPTED,
     TERMINATED,
     USAGE,
-    Refused,
     document,
+    error_document,
     exit_status,
     next_step,
 )
 from ebla.cli.frame.ui import Common, Ui, write_json
+from ebla.operate.naming import Refused
 from ebla.storage.errors import EblaError
 
 EVERYWHERE = "Options of every command"
@@ -67,18 +68,22 @@ Verbose = Annotated[
         show_default=False,
     ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
-_COMMON = (
-    ("common_address", Address, None),
-    ("common_name", Name, None),
-    ("common_json", Json, False),
-    ("common_verbose", Verbose, 0),
-)
+_COMMON = [
+    inspect.Parameter(
+        f"common_{name}", inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default
+    )
+    for name, annotation, default in (
+        ("address", Address, None),
+        ("name", Name, None),
+        ("json", Json, False),
+        ("verbose", Verbose, 0),
+    )
+]
 
 
 def group(help: str, alone: bool = False) -> typer.Typer:
-    """A set of commands, such as `ebla table ...`. `alone`: it does something without a command, too."""
+    """A set of commands, such as `ebla table ...`. `alone`: the group is a command by itself, too."""
     return typer.Typer(
         cls=Group,
         help=help,
@@ -90,7 +95,7 @@ def group(help: str, alone: bool = False) -> typer.Typer:
 
 
 def _plain_flags(params: list[Any]) -> list[Any]:
-    """Help that does not call every flag a <bool>."""
+    """Do not show flags as <bool> in the help."""
     for param in params:
         if getattr(param, "is_flag", False) or getattr(param, "count", False):
             param.metavar = ""
@@ -107,37 +112,23 @@ class Command(TyperCommand):
         return _plain_flags(super().get_params(ctx))
 
 
-def command(
-    app: typer.Typer, name: str | None = None, **settings: Any
-) -> Callable[[Callable[..., None]], Any]:
+def command(app: typer.Typer, name: str, function: Callable[..., None]) -> None:
     """Register `function(ui, ...)` as a command with the common options."""
-
-    def register(function: Callable[..., None]) -> Callable[..., None]:
-        run = _framed(function)
-        app.command(name, cls=Command, help=_paragraphs(function.__doc__ or ""), **settings)(run)
-        return function
-
-    return register
+    app.command(name, cls=Command, help=_help(function))(_framed(function))
 
 
-def alone(app: typer.Typer) -> Callable[[Callable[..., None]], Any]:
-    """Register `function(ui, ...)` as what a group of that kind does without a command."""
-
-    def register(function: Callable[..., None]) -> Callable[..., None]:
-        run = _framed(function)
-        app.callback(cls=Group, invoke_without_command=True, help=_paragraphs(function.__doc__ or ""))(run)
-        return function
-
-    return register
+def alone(app: typer.Typer, function: Callable[..., None]) -> None:
+    """Register `function(ui, ...)` to run if a group is called without a command."""
+    app.callback(cls=Group, invoke_without_command=True, help=_help(function))(_framed(function))
 
 
 def _framed(function: Callable[..., None]) -> Callable[..., None]:
-    ui, *own = inspect.signature(function, eval_str=True).parameters.values()
+    ui, *parameters = inspect.signature(function, eval_str=True).parameters.values()
     assert ui.name == "ui", function
 
     def run(ctx: typer.Context, **given: Any) -> None:
-        said = Common(*(given.pop(name) for name, _, _ in _COMMON))
-        common = said.over(ctx.find_object(Common) or Common())
+        own = Common(*(given.pop(each.name) for each in _COMMON))
+        common = own.over(ctx.find_object(Common) or Common())
         if ctx.invoked_subcommand is not None:
             ctx.obj = common
             return
@@ -146,29 +137,22 @@ def _framed(function: Callable[..., None]) -> Callable[..., None]:
     run.__name__, run.__doc__, run.__module__ = function.__name__, function.__doc__, function.__module__
     run.__annotations__ = {}
     run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [_parameter("ctx", typer.Context), *(p.replace(kind=p.KEYWORD_ONLY) for p in own), *_common()]
+        [
+            inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context),
+            *(p.replace(kind=p.KEYWORD_ONLY) for p in parameters),
+            *_COMMON,
+        ]
     )
     return run
 
 
-def _paragraphs(text: str) -> str:
-    """Each paragraph on one line: the help is broken where the terminal ends."""
-    return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
-
-
-def _common() -> list[inspect.Parameter]:
-    return [
-        _parameter(name, annotation).replace(kind=inspect.Parameter.KEYWORD_ONLY, default=default)
-        for name, annotation, default in _COMMON
-    ]
-
-
-def _parameter(name: str, annotation: Any) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=annotation)
+def _help(function: Callable[..., None]) -> str:
+    """The docstring with each paragraph on one line: the terminal wraps the help."""
+    return "\n\n".join(" ".join(part.split()) for part in (function.__doc__ or "").split("\n\n"))
 
 
 class RootGroup(Group):
-    """The `ebla` command itself: turns whatever a command raises into a message and an exit status."""
+    """The `ebla` command itself: turns exceptions of commands into a message and an exit status."""
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **settings: Any) -> NoReturn:
         given = list(sys.argv[1:] if args is None else args)
@@ -182,18 +166,18 @@ class RootGroup(Group):
         except SystemExit as end:
             status = end.code
         except EblaError as error:
-            status = _tell(error, as_json, verbose)
+            status = _report(error, as_json, verbose)
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             status = BROKEN_PIPE
         except Exception as error:
-            status = _tell_usage(error, as_json)
+            status = _report_usage(error, as_json)
         if status in (INTERRUPTED, TERMINATED):
-            _tell_interrupted(as_json, status)
+            _report_interrupted(as_json, status)
         sys.exit(status if isinstance(status, int) else 0)
 
 
-def _tell(error: EblaError, as_json: bool, verbose: bool) -> int:
+def _report(error: EblaError, as_json: bool, verbose: bool) -> int:
     if verbose:
         traceback.print_exc()
     if as_json:
@@ -207,18 +191,18 @@ def _tell(error: EblaError, as_json: bool, verbose: bool) -> int:
     return exit_status(error)
 
 
-def _tell_usage(error: Exception, as_json: bool) -> int:
-    """A command line that typer refuses. Anything else is a defect, and raised again for its traceback."""
+def _report_usage(error: Exception, as_json: bool) -> int:
+    """Report a command line that typer refuses. Any other error is a defect, and raised again for its traceback."""
     message = getattr(error, "format_message", None)
     if message is None or not hasattr(error, "exit_code"):
         if as_json:
-            write_json(_plain("Internal", f"a defect in ebla: {error!r}", FAILED))
+            write_json(error_document("Internal", f"a defect in ebla: {error!r}", FAILED))
         raise error
     if type(error).__name__ == "NoArgsIsHelpError":
         print(error.format_message(), file=sys.stderr)  # type: ignore[attr-defined]
         return USAGE
     if as_json:
-        write_json(_plain("Usage", message(), USAGE))
+        write_json(error_document("Usage", message(), USAGE))
         return USAGE
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "ebla"
@@ -226,21 +210,8 @@ def _tell_usage(error: Exception, as_json: bool) -> int:
     return USAGE
 
 
-def _tell_interrupted(as_json: bool, status: int) -> None:
+def _report_interrupted(as_json: bool, status: int) -> None:
     if as_json:
-        write_json(_plain("Interrupted", "interrupted", status))
+        write_json(error_document("Interrupted", "interrupted", status))
     else:
         print("\nebla: interrupted", file=sys.stderr)
-
-
-def _plain(kind: str, message: str, status: int) -> dict[str, Any]:
-    return {
-        "error": {
-            "kind": kind,
-            "message": message,
-            "hint": None,
-            "possibly_applied": False,
-            "exit_status": status,
-            "fields": {},
-        }
-    }

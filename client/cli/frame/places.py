@@ -1,8 +1,8 @@
-"""Where each deployment of this user keeps its data, so that `ebla up` finds it again without being told.
+"""The data directories of this user's deployments, so that `ebla up` finds them again without --data-dir.
 
     ~/.ebla/data-dirs.json      deployment name -> data_dir of the last `ebla up`
 
-Only a convenience: what is in the directory itself (deployment.json) is what counts.
+This is only a default: deployment.json in the directory itself takes precedence.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def _file() -> Path:
 
 
 def known() -> dict[str, str]:
-    """By name; empty if there is nothing, or nothing readable."""
+    """Data directories by name; empty without a readable file."""
     try:
         return msgspec.json.decode(_file().read_bytes(), type=dict[str, str])
     except (OSError, msgspec.MsgspecError):

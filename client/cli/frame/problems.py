@@ -1,7 +1,7 @@
-"""How a command fails: one message that says what happened and what to do next, and an exit status.
+"""Failures of commands: one message with the problem and the remedy, and an exit status.
 
-0    done; for `check` and `verify`: all is well
-1    it could not be done, or all is not well
+0    done; for `check` and `verify`: no problem was found
+1    not done, or a problem was found
 2    the command line is wrong; nothing was begun
     130  interrupted with Ctrl-C; 143 with SIGTERM
 """
@@ -21,23 +21,16 @@ NEXT_STEPS = {
     "DirectoryLocked": "another deployment uses this directory: `ebla down` ends it, `--data-dir` names another",
     "DiskFull": "free some space, then run the command again",
     "NotLeader": "the leader has just changed; run the command again",
-    "NotEmpty": "`--recursive` deletes what is below, too",
+    "NotEmpty": "`--recursive` deletes the nodes below, too",
     "Throttled": "the cluster is at a stated limit; run the command again in a moment",
 }
 
 
 class Usage(InvalidArgument):
-    """The command line cannot be understood. `option` names the part, `hint` the remedy."""
+    """The command line is wrong. `option` names the part, `hint` the remedy."""
 
     fields: ClassVar[tuple[str, ...]] = ("column", "row", "option", "hint")
     option: str | None
-    hint: str | None
-
-
-class Refused(EblaError):
-    """The command stopped before it changed anything. `hint` is the next step."""
-
-    fields = ("hint",)
     hint: str | None
 
 
@@ -46,7 +39,7 @@ def exit_status(error: EblaError) -> int:
 
 
 def next_step(error: EblaError) -> str | None:
-    """What to try, unless the message says it already."""
+    """The remedy, unless the message has it already."""
     given: str | None = getattr(error, "hint", None)
     if given is not None:
         return given
@@ -57,13 +50,25 @@ def next_step(error: EblaError) -> str | None:
 def document(error: EblaError) -> dict[str, Any]:
     """The error as `--json` prints it."""
     fields = {name: value for name, value in error.values().items() if value is not None and name != "hint"}
+    kind, status, applied = type(error).__name__, exit_status(error), error.possibly_applied
+    return error_document(kind, error.message, status, next_step(error), applied, fields)
+
+
+def error_document(
+    kind: str,
+    message: str,
+    status: int,
+    hint: str | None = None,
+    possibly_applied: bool = False,
+    fields: dict[str, Any] | None = None,
+) -> dict[str, Any]:
     return {
         "error": {
-            "kind": type(error).__name__,
-            "message": error.message,
-            "hint": next_step(error),
-            "possibly_applied": error.possibly_applied,
-            "exit_status": exit_status(error),
-            "fields": fields,
+            "kind": kind,
+            "message": message,
+            "hint": hint,
+            "possibly_applied": possibly_applied,
+            "exit_status": status,
+            "fields": fields or {},
         }
     }

@@ -1,6 +1,6 @@
-"""Keeps Ray off the console and out of the way: a command prints its own result and ends as it says.
+"""Keeps Ray off the console and away from signals: a command prints its own output and sets its own exit status.
 
-`-v` lets Ray speak.
+With `-v` Ray's messages are printed.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-# Only what a child process may inherit: `ebla up --local` starts Ray's nodes, and their logs are wanted.
-SILENT = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}  # else every ray.init warns of a change to come
+# Child processes inherit this: `ebla up --local` starts Ray's nodes, whose logs must stay complete.
+SILENT = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}  # without it every ray.init warns of a future change
 
 
 def before_ray(verbose: int) -> None:
-    """Call it before ray is imported for the first time."""
+    """Must be called before ray is imported for the first time."""
     level = logging.DEBUG if verbose > 1 else logging.INFO if verbose else logging.ERROR
     logging.basicConfig(level=level, format="%(asctime)s %(name)s: %(message)s")
     if verbose:
@@ -34,26 +34,26 @@ def before_ray(verbose: int) -> None:
 
 
 def _not_py4j(record: logging.LogRecord) -> bool:
-    """py4j reports every call into a JVM that has ended, at length; the command says once what that means."""
+    """py4j reports every call into an ended JVM at length; the command reports it once."""
     return "/py4j/" not in record.pathname
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """As asyncio.run; SIGTERM cancels the work and ends the process when it has cleaned up. An exception out of the handler
-    would end whichever task runs at that moment, and be reported as one that nobody expected."""
+    """As asyncio.run, but SIGTERM cancels the work, and the process ends when the work has cleaned up. An exception in the
+    handler would end an arbitrary task, and be reported as an unhandled one."""
     import asyncio
 
     main = threading.current_thread() is threading.main_thread()
-    told = False
+    received = False
 
     async def body() -> T:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
 
         def terminated(number: int, frame: FrameType | None) -> None:
-            nonlocal told
-            told = True
-            end_on_sigterm()  # a second one does not wait
+            nonlocal received
+            received = True
+            end_on_sigterm()  # a second signal ends the process at once
             loop.call_soon_threadsafe(task.cancel)
 
         if main:
@@ -63,7 +63,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     try:
         return asyncio.run(body())
     except asyncio.CancelledError:
-        if told:
+        if received:
             sys.exit(128 + signal.SIGTERM)
         raise
     finally:
@@ -71,8 +71,8 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def end_on_sigterm() -> None:
-    """`ray job stop` and supervisors send SIGTERM: clean up on the way out, as with Ctrl-C. Again after ray.init, which
-    puts a handler there that aborts the process."""
+    """Clean up on SIGTERM as on Ctrl-C: `ray job stop` and supervisors send it. Must be called again after ray.init, which
+    installs a handler that aborts the process."""
 
     def terminated(number: int, frame: FrameType | None) -> None:
         sys.exit(128 + number)

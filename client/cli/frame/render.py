@@ -1,7 +1,4 @@
-"""How things look on a terminal: quiet tables, right-aligned numbers, sizes and ages as people say them.
-
-Colour only repeats what the words say, so nothing is lost where there is none.
-"""
+"""Tables for a terminal. Colours repeat the words only, so that no information is lost without them."""
 
 from __future__ import annotations
 
@@ -41,56 +38,6 @@ COLOURS = {
 }
 
 
-def size(count: int | None) -> str:
-    """980 B, 4.0 KiB, 12 MiB: two digits at least, four at most."""
-    if count is None:
-        return "-"
-    if count < 1024:
-        return f"{count} B"
-    value = float(count)
-    for unit in ("KiB", "MiB", "GiB", "TiB", "PiB"):
-        value /= 1024
-        if value < 999.5 or unit == "PiB":
-            return f"{value:.1f} {unit}" if value < 9.95 else f"{value:.0f} {unit}"
-    raise AssertionError("the loop returns at PiB")
-
-
-def age(seconds: float | None) -> str:
-    """0.3 s, 42 s, 5 min, 3 h, 12 d."""
-    if seconds is None:
-        return "-"
-    if seconds < 10:
-        return f"{max(0.0, seconds):.1f} s"
-    for limit, divisor, unit in ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
-        if seconds < limit:
-            return f"{seconds / divisor:.0f} {unit}"
-    return f"{seconds / 86_400:.0f} d"
-
-
-def number(value: int | None) -> str:
-    return "-" if value is None else f"{value:,}"
-
-
-def count(value: int, noun: str, plural: str | None = None) -> str:
-    return f"{value:,} {noun if value == 1 else plural or noun + 's'}"
-
-
-def short(identifier: str | None) -> str:
-    """The beginning of a uuid or tablet id; commands take it for the whole where it is unique."""
-    return "-" if identifier is None else identifier[:8]
-
-
-def host_of(address: str | None) -> str:
-    """`tablet-server/host-1` without the role."""
-    return "-" if address is None else address.rpartition("/")[2]
-
-
-def brief(text: str, characters_max: int = 90) -> str:
-    """The beginning of a long reason; `--json` has all of it."""
-    line = " ".join(text.split())
-    return line if len(line) <= characters_max else line[: characters_max - 3].rstrip(" ,.:;") + "..."
-
-
 def status(word: str) -> Text:
     from rich.text import Text
 
@@ -98,8 +45,8 @@ def status(word: str) -> Text:
 
 
 def listing(headers: Sequence[str], rows: Iterable[Sequence[Any]], keep_empty: bool = False) -> Table:
-    """A table without lines. A header that ends in `>` names a column of numbers, aligned to the right; a column in
-    which nothing stands is left out unless `keep_empty`."""
+    """A table without lines. A header that ends in `>` names a column of numbers, aligned to the right. Empty columns are left
+    out unless `keep_empty`."""
     from rich.table import Table
 
     cells = [list(row) for row in rows]
@@ -117,7 +64,7 @@ def listing(headers: Sequence[str], rows: Iterable[Sequence[Any]], keep_empty: b
 
 
 def facts(pairs: Iterable[tuple[str, Any]]) -> Table:
-    """Name and value, one a line."""
+    """One name and value on each line."""
     from rich.table import Table
 
     table = Table(box=None, show_edge=False, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))

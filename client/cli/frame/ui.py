@@ -1,7 +1,7 @@
-"""What a command speaks through: results on stdout, everything else on stderr, or one JSON document on stdout.
+"""The output of a command: results on stdout and everything else on stderr, or one JSON document on stdout.
 
-On a terminal long work shows a bar; elsewhere a line every few seconds. Nothing is coloured or cut where the output
-is not a terminal.
+Long work shows a bar on a terminal, elsewhere a line every few seconds. Output that is not on a terminal is neither coloured
+nor cut.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ebla.cli.frame.problems import Refused
+from ebla.operate.naming import Refused
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from ebla.operate.waiting import Progress
 
 PIPED_WIDTH = 2000
 LINE_EVERY_S = 5.0
@@ -35,29 +37,13 @@ class Common:
     verbose: int = 0
 
     def over(self, outer: Common) -> Common:
-        """These, and where they say nothing the ones given before the command."""
+        """These options; for missing ones those given before the command."""
         return Common(
             self.address or outer.address,
             self.name or outer.name,
             self.json or outer.json,
             max(self.verbose, outer.verbose),
         )
-
-
-class Progress:
-    """How far some work has come. `step` may be called as often as one likes."""
-
-    def __init__(self, show: Callable[[str, float, float | None], None]) -> None:
-        self._show = show
-        self.done = 0.0
-        self.total: float | None = None
-
-    def step(self, text: str, done: float | None = None, total: float | None = None) -> None:
-        if done is not None:
-            self.done = done
-        if total is not None:
-            self.total = total
-        self._show(text, self.done, self.total)
 
 
 class Ui:
@@ -87,7 +73,7 @@ class Ui:
         return sys.stdin.isatty() and sys.stderr.isatty()
 
     def show(self, document: Any, *parts: Any) -> None:
-        """The result: the document with --json, else its parts one after the other."""
+        """Print the result: the document with --json, else its parts one after the other."""
         if self.json:
             write_json(document)
             return
@@ -96,7 +82,7 @@ class Ui:
                 self.print(part)
 
     def print(self, part: Any) -> None:
-        """One part of the result; without the blanks that fill a table where nobody sees the table."""
+        """Print one part of the result; without trailing blanks if it is not a terminal."""
         if self.out.is_terminal:
             self.out.print(part, highlight=False, markup=False)
             return
@@ -104,10 +90,10 @@ class Ui:
             self.out.print(part, highlight=False, markup=False)
         sys.stdout.writelines(line.rstrip() + "\n" for line in captured.get().splitlines() or [""])
 
-    # -- on the side
+    # -- other output
 
     def note(self, text: str) -> None:
-        """Something worth knowing that is not the result."""
+        """Print information that is not the result."""
         if not self.json:
             self.err.print(text, highlight=False, markup=False, style="dim")
 
@@ -115,7 +101,7 @@ class Ui:
         self.err.print(f"warning: {text}", highlight=False, markup=False, style="yellow")
 
     def confirm(self, question: str, yes: bool) -> None:
-        """Before something is destroyed. Raises Refused unless the answer is yes."""
+        """Ask before data is deleted. Raises Refused unless the answer is yes."""
         if yes:
             return
         if self.json or not self.interactive:
@@ -126,9 +112,11 @@ class Ui:
 
     @contextmanager
     def working(self, title: str) -> Iterator[Progress]:
-        """A bar on a terminal, lines elsewhere; always on stderr."""
+        """Show progress on stderr: a bar on a terminal, lines elsewhere."""
+        from ebla.operate.waiting import Progress
+
         if self.json and not self.verbose:
-            yield Progress(lambda text, done, total: None)
+            yield Progress()
         elif self.err.is_terminal:
             with _bar(self.err, title) as show:
                 yield Progress(show)
@@ -137,7 +125,7 @@ class Ui:
 
     @contextmanager
     def kept_stdout(self) -> Iterator[None]:
-        """What libraries and their child processes print goes to stderr meanwhile: stdout is for the result."""
+        """Redirect the output of libraries and their child processes to stderr: stdout is for the result."""
         sys.stdout.flush()
         try:
             kept = os.dup(1)
@@ -154,7 +142,7 @@ class Ui:
 
 
 def write_json(document: Any) -> None:
-    """One document; times as ISO 8601, bytes as base64, decimals as text."""
+    """Print one document; times as ISO 8601, bytes as base64, decimals as text."""
     data = msgspec.json.format(msgspec.json.encode(document), indent=2)
     sys.stdout.write(data.decode() + "\n")
     sys.stdout.flush()
@@ -173,7 +161,7 @@ def _bar(console: Console, title: str) -> Iterator[Callable[[str, float, float |
     from rich.text import Text
 
     class KnownBar(BarColumn):
-        """Nothing while it is not known how much there is to do."""
+        """A bar that is hidden while the total is unknown."""
 
         def render(self, task: Task) -> Any:
             return super().render(task) if task.total else Text("")
@@ -195,15 +183,15 @@ def _bar(console: Console, title: str) -> Iterator[Callable[[str, float, float |
 
 
 def _lines(console: Console, title: str) -> Callable[[str, float, float | None], None]:
-    """A line when the text is new and some seconds have passed: quick work says nothing."""
-    told_at, told = time.monotonic(), ""
+    """A line when the text is new and some seconds have passed: short work prints nothing."""
+    shown_at, shown = time.monotonic(), ""
 
     def show(text: str, done: float, total: float | None) -> None:
-        nonlocal told_at, told
+        nonlocal shown_at, shown
         now = time.monotonic()
-        if text == told or now - told_at < LINE_EVERY_S:
+        if text == shown or now - shown_at < LINE_EVERY_S:
             return
-        told_at, told = now, text
+        shown_at, shown = now, text
         console.print(f"{title}: {text}" if text else title, highlight=False, markup=False)
 
     return show

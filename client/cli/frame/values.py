@@ -1,9 +1,9 @@
-"""Values as people write them on a command line, turned into what a column takes.
+"""Converts values from the command line to the type of a column.
 
     int..       12, -3, 1_000              date        2013-01-31
     float..     0.5, 1e-3, nan             timestamp   2013-01-31, 2013-01-31T05:00, 2013-01-31 05:00:00.25+01:00
     bool        true, false                decimal     19.90
-    string      as it is                   binary      as it is (UTF-8), or 0x00ff
+    string      unchanged                  binary      UTF-8 text, or 0x00ff
 
 A timestamp without an offset is read in the column's own zone.
 """
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 def from_text(column: Column, text: str) -> Any:
-    """The value; raises Usage naming the column and an example."""
-    read, example = _READERS.get(column.type, (_integer, "12"))
+    """The value. Raises Usage with the column's name and an example."""
+    read, example = _READERS.get(column.type, (lambda _, text: int(text), "12"))
     try:
         return read(column, text)
     except (ValueError, InvalidOperation) as error:
@@ -36,20 +36,12 @@ def from_text(column: Column, text: str) -> Any:
 
 
 def type_name(column: Column) -> str:
-    """As a column is declared: `timestamp[us,UTC]`, `decimal(10,2)`, `string`."""
+    """The type as users declare it: `timestamp[us,UTC]`, `decimal(10,2)`, `string`."""
     if column.type == "timestamp":
         return f"timestamp[{column.unit},{column.zone}]" if column.zone else f"timestamp[{column.unit}]"
     if column.type == "decimal":
         return f"decimal({column.precision},{column.scale})"
     return column.type
-
-
-def _integer(column: Column, text: str) -> int:
-    return int(text)
-
-
-def _float(column: Column, text: str) -> float:
-    return float(text)
 
 
 def _bool(column: Column, text: str) -> bool:
@@ -59,16 +51,8 @@ def _bool(column: Column, text: str) -> bool:
     return words[text.lower()]
 
 
-def _string(column: Column, text: str) -> str:
-    return text
-
-
 def _binary(column: Column, text: str) -> bytes:
     return bytes.fromhex(text[2:]) if text.lower().startswith("0x") else text.encode()
-
-
-def _date(column: Column, text: str) -> date:
-    return date.fromisoformat(text)
 
 
 def _timestamp(column: Column, text: str) -> datetime:
@@ -79,7 +63,7 @@ def _timestamp(column: Column, text: str) -> datetime:
 
 
 def _zone(name: str) -> Any:
-    """Arrow names zones as tzdata does, or as an offset such as +05:30."""
+    """The zone of one of Arrow's names: a name of tzdata, or an offset such as +05:30."""
     if re.fullmatch(r"[+-]\d\d:\d\d", name):
         return datetime.fromisoformat(f"2000-01-01T00:00{name}").tzinfo
     try:
@@ -90,17 +74,13 @@ def _zone(name: str) -> Any:
         ) from error
 
 
-def _decimal(column: Column, text: str) -> Decimal:
-    return Decimal(text)
-
-
 _READERS: dict[str, tuple[Callable[[Any, str], Any], str]] = {
-    "float": (_float, "0.5"),
-    "double": (_float, "0.5"),
+    "float": (lambda _, text: float(text), "0.5"),
+    "double": (lambda _, text: float(text), "0.5"),
     "bool": (_bool, "true"),
-    "string": (_string, "JFK"),
+    "string": (lambda _, text: text, "JFK"),
     "binary": (_binary, "0x00ff"),
-    "date": (_date, "2013-01-31"),
+    "date": (lambda _, text: date.fromisoformat(text), "2013-01-31"),
     "timestamp": (_timestamp, "2013-01-31T05:00"),
-    "decimal": (_decimal, "19.90"),
+    "decimal": (lambda _, text: Decimal(text), "19.90"),
 }

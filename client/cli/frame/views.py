@@ -1,4 +1,4 @@
-"""Verdicts as tables: what `status`, `nodes`, `check` and `tablet list` print."""
+"""Verdicts as tables, for `status`, `nodes`, `check` and `tablet list`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from ebla.cli.frame.render import age, brief, count, host_of, listing, number, short, size, status
+from ebla.cli.frame.render import listing, status
 from ebla.health.masters import is_served
-from ebla.health.verdicts import OUT_OF_ORDER, Unanswered
+from ebla.health.verdicts import OUT_OF_ORDER
+from ebla.wording import age, brief, count, host_of, number, short, size
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -18,13 +19,13 @@ if TYPE_CHECKING:
     from ebla.health.verdicts import ClusterHealth, ReplicaHealth, ServerHealth, TabletHealth
 
 REASONS_MAX = 20
-REASON_MAX = 180  # characters: what to do stands at the end
+REASON_MAX = 180  # characters: the remedy is at the end
 LINE_MAX = 98
 
 
 def health_line(health: ClusterHealth) -> Text:
-    """One line that says it all: `HEALTHY: 2 tables, 16 tablets, 4 of 4 servers up`, and masters and journal nodes if there
-    are several, and sessions if there are some."""
+    """One line, such as `HEALTHY: 2 tables, 16 tablets, 4 of 4 servers up`, with masters and journal nodes if there are
+    several, and sessions if there are any."""
     up = sum(server.status in ("HEALTHY", "DISK_FULL") for server in health.servers)
     others = [
         ([master.status for master in health.masters], "master"),
@@ -57,7 +58,7 @@ def reasons(health: ClusterHealth) -> list[str]:
 
 
 def warnings(health: ClusterHealth) -> list[str]:
-    """Of what is no reason yet not to be healthy."""
+    """Lines for problems that do not make the deployment unhealthy yet."""
     low = [f"warning: {server.address} has {server.low}" for server in health.servers if server.low]
     return [line for warning in low[:REASONS_MAX] for line in _wrapped(warning)]
 
@@ -114,7 +115,7 @@ def tablets(health: Iterable[TabletHealth], with_table: bool = True) -> Table:
 
 
 def replicas(tablet: TabletHealth) -> Table:
-    """Each replica in its own words; with digests fewer log positions, so that it fits."""
+    """Each replica by its own report; with digests fewer log positions, so that the table fits."""
     addresses = {replica.uuid: host_of(replica.address) for replica in tablet.replicas}
     digested = any(replica.digest for replica in tablet.replicas)
     headers = ("APPLIED>", "ROWS>", "DIGEST") if digested else ("LAST>", "APPLIED>", "FLUSHED>", "LAG>")
@@ -128,24 +129,22 @@ def replicas(tablet: TabletHealth) -> Table:
 
 
 def _role(replica: ReplicaHealth) -> str:
-    """Of a voter what it says itself: leader, follower or candidate."""
+    """A voter's own report (leader, follower or candidate), or the kind of another member."""
     if replica.member in (None, "voter"):
         return replica.role or "-"
     return str(replica.member)
 
 
 def _remark(replica: ReplicaHealth) -> str:
-    """What its leader, or the master, knows of it and it does not."""
-    told = [f"{replica.health} to its leader"] if replica.health in OUT_OF_ORDER else []
+    """The facts that only its leader or the master knows of a replica."""
+    remarks = [f"{replica.health} to its leader"] if replica.health in OUT_OF_ORDER else []
     if replica.replace:
-        told.append("to be replaced")
-    if marks := _marks(replica):
-        told.append(marks)
-    return ", ".join(told)
+        remarks.append("to be replaced")
+    return ", ".join([*remarks, *filter(None, [_marks(replica)])])
 
 
 def _marks(marked: ServerHealth | ReplicaHealth) -> str:
-    """Of operators, upon a server."""
+    """The operators' marks on a server."""
     marks = (marked.draining, "draining"), (marked.maintained, "in maintenance")
     return ", ".join(word for on, word in marks if on)
 
@@ -160,7 +159,7 @@ def _digest(replica: ReplicaHealth) -> list[str]:
 
 
 def tablet(judged: TabletHealth) -> list[Any]:
-    """One tablet: its status, what is wrong, and each replica's view."""
+    """One tablet: its status, the reasons, and each replica's report."""
     forced = []
     if judged.unsafe:
         times = count(judged.unsafe, "time")
@@ -172,7 +171,7 @@ def tablet(judged: TabletHealth) -> list[Any]:
 
 
 def _wrapped(reason: str) -> list[str]:
-    """In lines that go on further in."""
+    """The reason in lines; further lines are indented more."""
     return wrap(
         brief(reason, REASON_MAX),
         LINE_MAX,
@@ -190,45 +189,33 @@ def tablet_title(tablet: TabletHealth) -> Text:
     return line
 
 
+def silent_servers(silent: dict[str, str]) -> list[str]:
+    return [f"  {host_of(address)} does not answer: {brief(why)}" for address, why in silent.items()]
+
+
 def nodes(
-    servers: Iterable[ServerHealth],
-    heard: dict[str, ServerStatus],
-    states: dict[str, ServerState | Unanswered],
+    servers: Iterable[ServerHealth], listed_servers: dict[str, ServerStatus], states: dict[str, ServerState]
 ) -> Table:
-    """Servers with what they use. `states`: what each said of itself."""
+    """Servers and the space they use, by the servers' own states, or else by their last heartbeats to the master."""
     rows = []
     for server in servers:
         state = states.get(server.address)
-        said = None if isinstance(state, Unanswered) else state
-        listed = heard.get(server.address)
+        listed = listed_servers.get(server.address)
         rows.append(
             (
                 host_of(server.address),
                 server.status,
                 short(server.uuid),
-                said.instance.seqno if said else listed.seqno if listed else None,
+                state.instance.seqno if state else listed.seqno if listed else None,
                 server.replicas,
                 server.leaders,
-                size(said.disk_bytes if said else listed.disk_bytes if listed else None),
+                size(state.disk_bytes if state else listed.disk_bytes if listed else None),
                 size(server.free_bytes),
-                size(said.memtable_bytes if said else None),
-                size(said.shared_log_bytes if said else None),
+                size(state.memtable_bytes if state else None),
+                size(state.shared_log_bytes if state else None),
                 age(server.heartbeat_age_s),
                 _marks(server),
             )
         )
-    headers = (
-        "HOST",
-        "STATUS",
-        "UUID",
-        "SEQNO>",
-        "REPLICAS>",
-        "LEADERS>",
-        "DISK>",
-        "FREE>",
-        "MEMTABLE>",
-        "LOG>",
-        "SEEN>",
-        "REMARK",
-    )
-    return listing(headers, rows)
+    headers = "HOST STATUS UUID SEQNO> REPLICAS> LEADERS> DISK> FREE> MEMTABLE> LOG> SEEN> REMARK"
+    return listing(headers.split(), rows)

@@ -1,8 +1,8 @@
-"""Conditions on rows as people type them: `--where "origin == 'JFK' and distance > 500"`.
+"""Conditions on rows in text form: `--where "origin == 'JFK' and distance > 500"`.
 
-Python's grammar of comparisons, nothing of its meaning: the text is parsed and translated, never run.
+The text has Python's grammar of comparisons; it is parsed and translated, and never evaluated by Python.
 
-    ==  !=  <  <=  >  >=        a column and a value, either way round; also 500 < distance <= 1000
+    ==  !=  <  <=  >  >=        a column and a value, in either order; also 500 < distance <= 1000
     in (..)   not in (..)       a list of values
     is null   is not null       also None
     and  or  not  ( )
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 TEXT_MAX = 20_000
 
-# The relation, and the one that says the same with its sides changed.
+# Each relation, and the equal relation with its sides exchanged.
 _RELATIONS: dict[type[ast.cmpop], tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]] = {
     ast.Eq: (operator.eq, operator.eq),
     ast.NotEq: (operator.ne, operator.ne),
@@ -74,7 +74,7 @@ def _syntax_hint(text: str, error: SyntaxError) -> str:
 
 
 def _mistake(text: str, start: int, stop: int, message: str) -> Usage:
-    """The message, the text and a caret under what is wrong; long texts are cut around the place."""
+    """The message, the text and a caret under the mistake; long texts are cut around it."""
     left = max(0, start - 60)
     shown = text[left : left + 90]
     pointer = " " * (start - left) + "^" * max(1, min(stop - start, len(shown) - (start - left)))
@@ -150,12 +150,10 @@ class _Translator:
         return found
 
     def _sides(self, left: ast.expr, right: ast.expr) -> tuple[Column, ast.expr, bool]:
-        """The column, the other side, and whether the column stood on the right."""
+        """The column, the other side, and whether the column is on the right."""
         first, second = self._names_column(left), self._names_column(right)
         if first and second:
-            raise self._refusal(
-                right, "two columns cannot be compared with each other; text stands in quotes"
-            )
+            raise self._refusal(right, "two columns cannot be compared with each other; write text in quotes")
         if first:
             return self._column(left), right, False
         if second:
@@ -235,14 +233,14 @@ class _Translator:
             raise self._refusal(node, error.message) from None
 
     def _checked(self, expression: Expression, node: ast.expr) -> Expression:
-        """Bound here and now, so that a value that the column cannot hold is shown at its place."""
+        """Bind the expression now, so that a value that the column cannot hold is shown at its place."""
         try:
             return self.expressions.bind(expression, self.schema)
         except InvalidArgument as error:
             raise self._refusal(node, error.message) from None
 
     def _refusal(self, node: ast.expr, message: str) -> Usage:
-        """With the node's place, counted in characters (ast counts bytes)."""
+        """The refusal with the node's place in characters (ast counts bytes)."""
         start = len(self.bytes[: node.col_offset].decode())
         stop = len(self.bytes[: node.end_col_offset or node.col_offset + 1].decode())
         return _mistake(self.text, start, stop, message)

@@ -9,20 +9,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from ebla.cli.frame.cluster import Cluster, within
-from ebla.cli.frame.commands import Yes, command
-from ebla.cli.frame.render import age, brief, count, facts, listing, short, size
+from ebla.cli.frame.connection import within
+from ebla.cli.frame.options import Yes
+from ebla.cli.frame.render import facts, listing
 from ebla.cli.frame.ui import Ui
+from ebla.wording import age, brief, count, short, size
 
 if TYPE_CHECKING:
     from ebla.coordination.awaited import Session
     from ebla.coordination.nodes import Node
+    from ebla.operate.cluster import Cluster
 
-TOGETHER = 64  # nodes that are read at one time
+TOGETHER = 64  # nodes that are read at the same time
 SESSION_S = 10.0
 ROOT = "/"
 DELETED_TOGETHER = 99  # a change has 100 operations at most, and one of them compares the version
-LOOKS_MAX = 20
+ATTEMPTS_MAX = 20
 
 Path = Annotated[
     str, typer.Argument(metavar="PATH", help="The node, such as /jobs/report.", show_default=False)
@@ -62,8 +64,8 @@ async def _children(cluster: Cluster, path: str) -> list[Node]:
     names = await nodes.children(path)
     found: list[Node] = []
     for at in range(0, len(names), TOGETHER):
-        asked = [nodes.get(_below(path, name)) for name in names[at : at + TOGETHER]]
-        found += [node for node in await gathered(asked, TOGETHER) if node is not None]
+        some = [nodes.get(_below(path, name)) for name in names[at : at + TOGETHER]]
+        found += [node for node in await gathered(some, TOGETHER) if node is not None]
     return found
 
 
@@ -133,7 +135,7 @@ async def _put(
         try:
             return True, (await session.create(path, data, parents=True)).version
         except AlreadyPresent:
-            continue  # somebody was faster
+            continue  # another client has created it meanwhile
 
 
 def rm(
@@ -170,13 +172,13 @@ def rm(
 
 
 async def _delete_tree(session: Session, path: str, version: int | None) -> int:
-    """What others make or delete meanwhile is met by looking again."""
+    """Delete the nodes deepest first. If other clients create or delete nodes meanwhile, list them again."""
     from ebla.coordination.awaited import Check, Delete
     from ebla.errors import NotEmpty, NotFound, VersionMismatch
 
-    deleted = looks = 0
+    deleted = attempts = 0
     while True:
-        looks += 1
+        attempts += 1
         tree = [*await _below_all(session, path), path]
         try:
             for at in range(0, len(tree), DELETED_TOGETHER):
@@ -184,13 +186,13 @@ async def _delete_tree(session: Session, path: str, version: int | None) -> int:
                 await session.change(Check(path, version), *map(Delete, doomed))
                 deleted += len(doomed)
         except (NotFound, NotEmpty):
-            if looks == LOOKS_MAX:
+            if attempts == ATTEMPTS_MAX:
                 raise
         except VersionMismatch as error:
             if not deleted:
                 raise
-            told = f"{error.message}; {count(deleted, 'node')} below it had been deleted by then"
-            raise VersionMismatch(told, **error.values()) from error
+            text = f"{error.message}; {count(deleted, 'node')} below it had been deleted by then"
+            raise VersionMismatch(text, **error.values()) from error
         else:
             return deleted
 
@@ -211,11 +213,7 @@ async def _below_all(session: Session, path: str) -> list[str]:
 
 def sessions(ui: Ui) -> None:
     """List the sessions: owner, timeout, time of silence, number of ephemeral nodes."""
-
-    async def work(cluster: Cluster) -> Any:
-        return await cluster.database.coordination.sessions()
-
-    found = within(ui, work)
+    found = within(ui, lambda cluster: cluster.database.coordination.sessions())
     rows = (
         (each.session, brief(each.name, 40), age(each.timeout_ms / 1000), age(each.silent_s), each.nodes)
         for each in found
@@ -231,7 +229,7 @@ async def _session(cluster: Cluster) -> Session:
 
 
 def _document(node: Node) -> dict[str, Any]:
-    """`data` where it is text, `data_base64` always."""
+    """The node for `--json`; `data` is null if it is not text."""
     return {
         "path": node.path,
         "data": _text(node.data),
@@ -267,11 +265,3 @@ def _above(path: str) -> str:
 
 def _below(path: str, name: str) -> str:
     return f"/{name}" if path == "/" else f"{path}/{name}"
-
-
-def register(app: typer.Typer) -> None:
-    command(app, "ls")(ls)
-    command(app, "get")(get)
-    command(app, "set")(put)
-    command(app, "rm")(rm)
-    command(app, "sessions")(sessions)

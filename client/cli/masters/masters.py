@@ -1,4 +1,4 @@
-"""`ebla master list | failover`: which master is active, how far the standbys have followed, and making another active."""
+"""`ebla master list | failover`: which master is active, how far the standbys have read, and making another master active."""
 
 from __future__ import annotations
 
@@ -8,23 +8,26 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from ebla.cli.frame.cluster import Cluster, within
-from ebla.cli.frame.commands import command
-from ebla.cli.frame.problems import Refused
-from ebla.cli.frame.render import brief, listing
-from ebla.cli.frame.ui import Progress, Ui
+from ebla.cli.frame.connection import within
+from ebla.cli.frame.render import listing
+from ebla.cli.frame.ui import Ui
 from ebla.errors import Unavailable
+from ebla.operate.naming import Refused
+from ebla.wording import brief
 
 if TYPE_CHECKING:
     from ebla.health.verdicts import Survey
+    from ebla.operate.cluster import Cluster
+    from ebla.operate.waiting import Progress
 
-HAND_OVER_S = 40.0  # a master looks for a successor, waits 10 s for what is under way, and as long for it
-PING_S = 2.0
+HAND_OVER_S = (
+    40.0  # a master chooses a successor, waits 10 s for changes under way, and 10 s for the successor
+)
 
 
 class MasterLine(msgspec.Struct, frozen=True):
-    """`lag`: transactions that a standby has not read yet. What a silent master would have said is None. `error`: why it is
-    silent, or what is wrong with it."""
+    """`lag`: transactions that a standby has not read yet. The fields of a silent master are None. `error`: why it is silent, or
+    its problem."""
 
     address: str
     host: str | None
@@ -39,12 +42,12 @@ class MasterLine(msgspec.Struct, frozen=True):
 # -- list ----------------------------------------------------------------------------------------------------
 
 
-def listed(ui: Ui) -> None:
+def list_masters(ui: Ui) -> None:
     """List the masters: which one is active, and how far each has read and checkpointed the catalog."""
 
     async def work(cluster: Cluster) -> list[MasterLine]:
         seen = await cluster.survey(tables=())
-        return lines(seen, await hosts(cluster, list(seen.masters)))
+        return lines(seen, await cluster.hosts(list(seen.masters)))
 
     found = within(ui, work)
     headers = ("MASTER", "HOST", "ROLE", "EPOCH>", "TXID>", "LAG>", "CHECKPOINT>", "REMARK")
@@ -66,42 +69,28 @@ def listed(ui: Ui) -> None:
 
 def lines(seen: Survey, hosts: dict[str, str | None]) -> list[MasterLine]:
     from ebla.health.masters import judge_masters
-    from ebla.health.verdicts import Unanswered
+    from ebla.health.verdicts import Unanswered, answered
 
     judged = {each.address: each for each in judge_masters(seen)}
-    newest = max(
-        (each.edits for each in seen.masters.values() if not isinstance(each, Unanswered)), default=0
-    )
+    newest = max((each.edits for each in answered(seen.masters).values()), default=0)
     found = []
-    for address, said in sorted(seen.masters.items(), key=lambda item: _number(item[0])):
-        if isinstance(said, Unanswered):
-            found.append(MasterLine(address, hosts.get(address), None, error=said.message))
+    for address, status in sorted(seen.masters.items(), key=lambda item: _number(item[0])):
+        if isinstance(status, Unanswered):
+            found.append(MasterLine(address, hosts.get(address), None, error=status.message))
             continue
         found.append(
             MasterLine(
                 address=address,
                 host=hosts.get(address),
-                role=said.role,
-                epoch=said.epoch or None,
-                txid=said.edits,
-                lag=newest - said.edits,
-                checkpoint=said.checkpointed,
+                role=status.role,
+                epoch=status.epoch or None,
+                txid=status.edits,
+                lag=newest - status.edits,
+                checkpoint=status.checkpointed,
                 error=judged[address].error,
             )
         )
     return found
-
-
-async def hosts(cluster: Cluster, addresses: list[str]) -> dict[str, str | None]:
-    """The slots of actors, as they say themselves."""
-    from ebla.actors.messages import Empty
-    from ebla.actors.ray_shell import Pong
-    from ebla.health.survey import ask, gathered
-    from ebla.health.verdicts import Unanswered
-
-    pongs = await gathered([ask(cluster.network, each, "ping", Empty(), Pong, PING_S) for each in addresses])
-    slots = [None if isinstance(pong, Unanswered) else pong.slot for pong in pongs]
-    return dict(zip(addresses, slots, strict=True))
 
 
 def _number(address: str) -> int:
@@ -127,12 +116,12 @@ def failover(
 ) -> None:
     """Make a standby the active master: the named one, or the one that has read most.
 
-    The active master first finishes the change that is under way. Reads and writes of tables continue.
+    The active master first completes the change under way. Reads and writes of tables continue.
     """
     with ui.working("master failover") as progress:
         done = within(ui, lambda cluster: hand_over(cluster, to, progress))
-    said = f"{done.active} is the active master now, after {done.seconds:.1f} s; it was {done.before}"
-    ui.show(msgspec.to_builtins(done), said)
+    text = f"{done.active} is the active master now, after {done.seconds:.1f} s; it was {done.before}"
+    ui.show(msgspec.to_builtins(done), text)
 
 
 async def hand_over(cluster: Cluster, to: str | None, progress: Progress) -> HandedOver:
@@ -145,7 +134,7 @@ async def hand_over(cluster: Cluster, to: str | None, progress: Progress) -> Han
     try:
         reply = await cluster.call(active, "hand_over", HandOverRequest(to), HandOverReply, HAND_OVER_S)
     except (NetworkError, NotActive, Unavailable) as error:
-        now = _active(await cluster.survey(tables=()))
+        now = (await cluster.survey(tables=())).active
         if now in (None, active):
             raise
         if to not in (None, now):
@@ -156,7 +145,7 @@ async def hand_over(cluster: Cluster, to: str | None, progress: Progress) -> Han
 
 async def _active_of_several(cluster: Cluster, to: str | None) -> str:
     seen = await cluster.survey(tables=())
-    active, masters = _active(seen), sorted(seen.masters)
+    active, masters = seen.active, sorted(seen.masters)
     if to is not None and to not in masters:
         raise Refused(f"there is no master {to!r}", hint=f"the masters are {', '.join(masters)}")
     if len(masters) < 2:
@@ -169,17 +158,3 @@ async def _active_of_several(cluster: Cluster, to: str | None) -> str:
     if to == active:
         raise Refused(f"{to} is the active master already; nothing was changed")
     return active
-
-
-def _active(seen: Survey) -> str | None:
-    from ebla.health.verdicts import Unanswered
-
-    leading = (
-        a for a, said in seen.masters.items() if not isinstance(said, Unanswered) and said.role == "active"
-    )
-    return next(leading, None)
-
-
-def register(app: typer.Typer) -> None:
-    command(app, "list")(listed)
-    command(app, "failover")(failover)

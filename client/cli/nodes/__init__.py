@@ -4,8 +4,6 @@ deployment.py     up, down, status
 local.py          the local Ray cluster of `ebla up --local`
 check.py          check
 nodes.py          nodes
-draining.py       nodes drain
-maintaining.py    nodes maintain
-forgetting.py     nodes forget
+draining.py       nodes drain, maintain, forget
 metrics.py        metrics
 """

@@ -1,4 +1,4 @@
-"""`ebla up | down | status`: the deployment as a whole, and the local Ray cluster that may carry it."""
+"""`ebla up | down | status`: the deployment as a whole, and its local Ray cluster, if it has one."""
 
 from __future__ import annotations
 
@@ -11,23 +11,22 @@ import msgspec
 import typer
 
 from ebla.cli.frame import quiet, views
-from ebla.cli.frame.cluster import NoCluster, reach, within
-from ebla.cli.frame.commands import Yes, command
+from ebla.cli.frame.connection import NAME, NoCluster, name_of, reach, within
+from ebla.cli.frame.options import Yes
 from ebla.cli.frame.problems import FAILED, Usage
-from ebla.cli.frame.render import age, count, facts, host_of, listing
-from ebla.cli.frame.ui import Progress, Ui
+from ebla.cli.frame.render import facts, listing
+from ebla.cli.frame.ui import Ui
 from ebla.cli.nodes.local import document as document_of
 from ebla.cli.nodes.local import failure_remembered, local_cluster, require_room, undone_on_failure
+from ebla.wording import age, count, host_of
 
 if TYPE_CHECKING:
     from ebla.health.verdicts import ClusterHealth
+    from ebla.operate.waiting import Progress
     from ebla.placement.asking import RoleStatus
     from ebla.placement.config import DeploymentConfig
     from ebla.placement.launch import DownReport, StatusReport, UpReport
     from ebla.placement.local.cluster import LocalCluster
-
-NAME = "ebla"
-
 
 # -- up ------------------------------------------------------------------------------------------------------
 
@@ -84,10 +83,10 @@ def up(
     dashboard: UpDashboard = True,
     timeout: UpTimeout = 120.0,
 ) -> None:
-    """Start ebla, or the part of it that does not run.
+    """Start ebla, or the roles that do not run.
 
-    Launches the roles that are missing and adopts the others: in the running Ray cluster, or with --local N in a cluster
-    of N nodes that it starts on this machine. Data in the directory is kept. Doing it twice changes nothing.
+    Launches the missing roles and adopts the others: in the running Ray cluster, or with --local N in a cluster of N nodes
+    that it starts on this machine. Data in the directory is kept. A second `ebla up` changes nothing.
     """
     quiet.before_ray(ui.verbose)
     from ebla.cli.frame import places
@@ -121,7 +120,7 @@ def up(
 def _configured(
     ui: Ui, file: Path | None, flags: dict[str, Any], assigned: list[str] | None
 ) -> DeploymentConfig:
-    """Flags over the file over what the deployment was told before over the defaults."""
+    """The settings, by precedence: flags, the file, the deployment's present settings, defaults."""
     from ebla.cli.frame import places
     from ebla.placement import state
     from ebla.placement.config import configure, read_file
@@ -138,7 +137,7 @@ def _configured(
 
 
 def _assign(settings: dict[str, Any], text: str) -> None:
-    """`tablet_server.memtable_bytes=1000000`, the value as YAML has it."""
+    """Add a setting such as `tablet_server.memtable_bytes=1000000`; the value is YAML."""
     import yaml
 
     path, equals, value = text.partition("=")
@@ -171,12 +170,12 @@ def _up_parts(report: UpReport, address: str, cluster: LocalCluster | None, star
             head += f"; launched {', '.join(report.launched)}"
     if started and not fresh:
         head += f"; started again: {', '.join(started)}"
-    told: list[tuple[str, Any]] = [("ray", address), ("data", f"{report.data_dir} on every host")]
+    pairs: list[tuple[str, Any]] = [("ray", address), ("data", f"{report.data_dir} on every host")]
     if cluster is not None:
-        told.append(("nodes", f"{count(len(cluster.slots), 'local node')}: {', '.join(cluster.slots)}"))
+        pairs.append(("nodes", f"{count(len(cluster.slots), 'local node')}: {', '.join(cluster.slots)}"))
         if cluster.state.dashboard_url:
-            told.append(("dashboard", cluster.state.dashboard_url))
-    parts: list[Any] = [head, facts(told)]
+            pairs.append(("dashboard", cluster.state.dashboard_url))
+    parts: list[Any] = [head, facts(pairs)]
     if fresh and cluster is not None:
         exports = " ".join(f"{name}={value}" for name, value in cluster.environment().items())
         parts += ["", "for Ray's own commands (ray status, ray job submit):", f"  export {exports}"]
@@ -191,16 +190,8 @@ def _up_command(name: str) -> str:
 
 def _role_count(roles: list[RoleStatus]) -> str:
     kinds = [role.address.partition("/")[0] for role in roles]
-    told = [
-        count(kinds.count(kind), noun)
-        for kind, noun in (
-            ("master", "master"),
-            ("journal", "journal node"),
-            ("tablet-server", "tablet server"),
-        )
-        if kinds.count(kind)
-    ]
-    return ", ".join(told)
+    nouns = {"master": "master", "journal": "journal node", "tablet-server": "tablet server"}
+    return ", ".join(count(kinds.count(kind), noun) for kind, noun in nouns.items() if kind in kinds)
 
 
 # -- down ----------------------------------------------------------------------------------------------------
@@ -219,11 +210,11 @@ def down(
     """Stop ebla and the local Ray cluster, if there is one. The data stays."""
     quiet.before_ray(ui.verbose)
     from ebla.cli.frame import places
-    from ebla.placement.connection import local_directory
+    from ebla.placement.connection import disconnect_ray, local_directory
     from ebla.placement.local import failure
     from ebla.placement.local.cluster import LocalCluster
 
-    name = ui.common.name or NAME
+    name = name_of(ui)
     found = None if ui.common.address else LocalCluster.find(local_directory())
     what = f"Stop deployment {name}" + (" and the local Ray cluster" if found is not None else "")
     ui.confirm(f"{what}? The data stays.", yes)
@@ -233,7 +224,7 @@ def down(
             report = _down(ui, name, timeout, progress, found is None)
         others = _others(ui, name) if report is not None and found is not None else []
         if found is not None and not others:
-            _disconnect()
+            disconnect_ray()
             progress.step("ending the local Ray cluster")
             found.stop()
     if ui.common.address is None:
@@ -253,7 +244,7 @@ def down(
 
 
 def _down(ui: Ui, name: str, timeout_s: float, progress: Progress, anywhere: bool) -> DownReport | None:
-    """None if no Ray cluster is there, and none was named: then nothing can be up."""
+    """Stop the deployment. None if there is no Ray cluster, and none was named: then no role can run."""
     progress.step("connecting to Ray")
     try:
         reach(ui)
@@ -267,17 +258,11 @@ def _down(ui: Ui, name: str, timeout_s: float, progress: Progress, anywhere: boo
 
 
 def _others(ui: Ui, name: str) -> list[str]:
-    """Further deployments that live in the same Ray cluster."""
+    """Further deployments in the same Ray cluster."""
     from ebla.cli.frame import places
     from ebla.placement import launch
 
     return [other for other in places.known() if other != name and launch.status(other).roles]
-
-
-def _disconnect() -> None:
-    from ebla.placement.connection import disconnect_ray
-
-    disconnect_ray()
 
 
 def _down_parts(name: str, report: DownReport | None, ended: bool, others: list[str], data: str) -> list[Any]:
@@ -302,12 +287,12 @@ def _down_parts(name: str, report: DownReport | None, ended: bool, others: list[
 
 def status(ui: Ui) -> None:
     """Show masters, servers and tables, and one line about their health."""
-    name = ui.common.name or NAME
+    name = name_of(ui)
     address = reach(ui)
     from ebla.placement import launch
 
     report = launch.status(name)
-    health = _health(ui, report) if report.roles else None
+    health = _health(ui) if report.roles else None
     document = {
         **msgspec.to_builtins(report),
         "hosts": msgspec.to_builtins(report.hosts.hosts),
@@ -324,11 +309,11 @@ def status(ui: Ui) -> None:
     ui.show(document, *_status_parts(report, health, address))
 
 
-def _health(ui: Ui, report: StatusReport) -> ClusterHealth:
-    from ebla.cli.nodes.check import look
+def _health(ui: Ui) -> ClusterHealth:
+    from ebla.operate.checking import check
 
     with ui.working("status") as progress:
-        return within(ui, lambda cluster: look(cluster, None, 0.0, progress))
+        return within(ui, lambda cluster: check(cluster, None, 0.0, progress))
 
 
 def _status_parts(report: StatusReport, health: ClusterHealth, address: str) -> list[Any]:
@@ -358,9 +343,3 @@ def _roles(roles: list[RoleStatus]) -> Any:
         for role in roles
     )
     return listing(("ROLE", "HOST", "STATE", "PID>", "UP FOR>", "REMARK"), rows)
-
-
-def register(app: typer.Typer) -> None:
-    command(app, "up")(up)
-    command(app, "down")(down)
-    command(app, "status")(status)

@@ -1,4 +1,4 @@
-"""The Ray cluster of several nodes on this machine that `ebla up --local N` starts, and adopts the next time."""
+"""The local Ray cluster of several nodes that `ebla up --local N` starts on this machine, or finds running."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ebla.cli.frame.problems import Refused, Usage
-from ebla.cli.frame.render import count
-from ebla.cli.frame.ui import Progress, Ui
+from ebla.cli.frame.problems import Usage
+from ebla.cli.frame.ui import Ui
+from ebla.operate.naming import Refused
+from ebla.wording import count
 
 if TYPE_CHECKING:
+    from ebla.operate.waiting import Progress
     from ebla.placement.config import DeploymentConfig
     from ebla.placement.local.cluster import LocalCluster
 
@@ -26,7 +28,7 @@ def local_cluster(
     timeout_s: float,
     progress: Progress,
 ) -> tuple[LocalCluster | None, list[str]]:
-    """The local cluster, if there is one or shall be one, and the nodes that were started for it now."""
+    """The local cluster, started if `nodes` is given, and the nodes that this call has started."""
     from ebla.placement.connection import local_directory
     from ebla.placement.local.cluster import LocalCluster
 
@@ -62,7 +64,7 @@ def local_cluster(
 
 
 def require_room(config: DeploymentConfig, nodes: int | None) -> None:
-    """Refuses what `nodes` local nodes cannot carry, before they are started."""
+    """Refuse settings that `nodes` local nodes cannot fulfil, before they are started."""
     if nodes is None:
         return
     from ebla.placement import state
@@ -76,7 +78,7 @@ def require_room(config: DeploymentConfig, nodes: int | None) -> None:
 
 @contextmanager
 def failure_remembered(nodes: int | None) -> Iterator[None]:
-    """If the local cluster of so many nodes does not come up, later commands say so, instead of taking another one for it."""
+    """Record a failed start, so that later commands report it instead of using another Ray cluster."""
     if nodes is None:
         yield
         return
@@ -89,7 +91,7 @@ def failure_remembered(nodes: int | None) -> Iterator[None]:
 
 @contextmanager
 def undone_on_failure(cluster: LocalCluster | None, started: list[str]) -> Iterator[None]:
-    """A cluster that this command started does not outlive its failure or a Ctrl-C."""
+    """End the cluster that this command started if the command fails or is interrupted."""
     try:
         yield
     except BaseException:
@@ -102,7 +104,7 @@ def undone_on_failure(cluster: LocalCluster | None, started: list[str]) -> Itera
 
 
 def _java(ui: Ui) -> dict[str, str]:
-    """What Ray's nodes need to run Spark; without a Java everything but feed and verify works."""
+    """The environment in which Ray's nodes can run Spark. Without Java all commands but feed and verify work."""
     from ebla.placement import java
 
     try:

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from ebla.cli.frame.cluster import Cluster, within
-from ebla.cli.frame.commands import command
-from ebla.cli.frame.problems import Refused
-from ebla.cli.frame.render import brief, listing, size
+from ebla.cli.frame.connection import within
+from ebla.cli.frame.render import listing
 from ebla.cli.frame.ui import Ui
+from ebla.operate.naming import Refused
+from ebla.wording import brief, size
 
 if TYPE_CHECKING:
     from ebla.actors.figures import Figure
+    from ebla.operate.cluster import Cluster
 
 ASK_S = 5.0
 
@@ -43,36 +44,9 @@ def metrics(
 
         typer.echo(figure_docs.dashboard(), nl=False)
         return
-    told = within(ui, lambda cluster: look(cluster, role))
-    ui.show({"roles": [msgspec.to_builtins(each) for each in told]}, *_parts(told))
-
-
-async def look(cluster: Cluster, wanted: str | None) -> list[RoleFigures]:
-    from ebla.health.survey import gathered
-
-    seen = await cluster.survey(tables=())
-    roles = [*seen.masters, *seen.journals, *sorted(seen.states)]
-    chosen = [role for role in roles if wanted is None or role == wanted or role.startswith(f"{wanted}/")]
-    if not chosen:
-        raise Refused(f"there is no role {wanted!r}", hint=f"the roles are {', '.join(roles)}")
-    return await gathered([_ask(cluster, role) for role in chosen])
-
-
-async def _ask(cluster: Cluster, role: str) -> RoleFigures:
-    from ebla.actors.figures import Figures, FiguresRequest
-    from ebla.actors.ray_shell import SHELL
-    from ebla.health.survey import ask
-    from ebla.health.verdicts import Unanswered
-
-    answer = await ask(cluster.network, role, "figures", FiguresRequest(), Figures, ASK_S)
-    if isinstance(answer, Unanswered):
-        return RoleFigures(role, tuple(SHELL.read(False)), answer.message)
-    return RoleFigures(role, (*SHELL.read(True), *answer.figures))
-
-
-def _parts(told: list[RoleFigures]) -> list[Any]:
+    roles = within(ui, lambda cluster: _read(cluster, role))
     parts: list[Any] = []
-    for each in told:
+    for each in roles:
         parts += ["", each.role] if parts else [each.role]
         if each.error is not None:
             parts.append(f"  no answer: {brief(each.error)}")
@@ -82,7 +56,28 @@ def _parts(told: list[RoleFigures]) -> list[Any]:
             for figure in each.figures
         ]
         parts.append(listing(("  FIGURE", "OF", "VALUE>", "UNIT"), rows))
-    return parts
+    ui.show({"roles": [msgspec.to_builtins(each) for each in roles]}, *parts)
+
+
+async def _read(cluster: Cluster, wanted: str | None) -> list[RoleFigures]:
+    from ebla.actors.figures import Figures, FiguresRequest
+    from ebla.actors.ray_shell import SHELL
+    from ebla.health.survey import gathered
+    from ebla.health.verdicts import Unanswered
+
+    seen = await cluster.survey(tables=())
+    roles = list(dict.fromkeys([*seen.masters, *seen.journals, *sorted(seen.states)]))
+    chosen = [role for role in roles if wanted is None or role == wanted or role.startswith(f"{wanted}/")]
+    if not chosen:
+        raise Refused(f"there is no role {wanted!r}", hint=f"the roles are {', '.join(roles)}")
+
+    async def one(role: str) -> RoleFigures:
+        answer = await cluster.ask(role, "figures", FiguresRequest(), Figures, ASK_S)
+        if isinstance(answer, Unanswered):
+            return RoleFigures(role, tuple(SHELL.read(False)), answer.message)
+        return RoleFigures(role, (*SHELL.read(True), *answer.figures))
+
+    return await gathered([one(role) for role in chosen])
 
 
 def _value(figure: Figure) -> str:
@@ -93,7 +88,3 @@ def _value(figure: Figure) -> str:
 
 def _unit(figure: Figure) -> str:
     return "" if figure.unit in ("bytes", "0/1") else figure.unit
-
-
-def register(app: typer.Typer) -> None:
-    command(app, "metrics")(metrics)

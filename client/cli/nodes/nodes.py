@@ -1,22 +1,21 @@
-"""`ebla nodes`: the hosts and what runs on them. `ebla nodes drain`: draining.py, `maintain`: maintaining.py."""
+"""`ebla nodes`: the hosts and what runs on them."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
 from ebla.cli.frame import views
-from ebla.cli.frame.cluster import Cluster, within
-from ebla.cli.frame.commands import alone
-from ebla.cli.frame.render import host_of, listing, short, size
+from ebla.cli.frame.connection import within
+from ebla.cli.frame.render import listing
 from ebla.cli.frame.ui import Ui
-from ebla.health.verdicts import Survey, Unanswered
+from ebla.health.verdicts import ServerHealth, Survey, Unanswered, answered
+from ebla.wording import host_of, short, size
 
-
-async def _seen(cluster: Cluster) -> Survey:
-    return await cluster.survey()
+if TYPE_CHECKING:
+    from ebla.actors.messages import ServerState
 
 
 def nodes(
@@ -28,37 +27,28 @@ def nodes(
     """List the tablet servers: alive or not, replicas, leaders, disk, memory."""
     from ebla.health.tablets import judge
 
-    seen = within(ui, _seen)
+    seen = within(ui, lambda cluster: cluster.survey())
     health = judge(seen)
-    heard = {server.address: server for server in seen.servers if server.uuid}
+    listed = {server.address: server for server in seen.servers if server.uuid}
     document = {"nodes": [_document(server, seen, details) for server in health.servers]}
-    parts = [views.nodes(health.servers, heard, dict(seen.states))]
-    ui.show(document, *parts, *(_details(seen) if details else ()))
+    table = views.nodes(health.servers, listed, answered(seen.states))
+    ui.show(document, table, *(_details(seen) if details else ()))
 
 
-def _document(server: object, seen: Survey, details: bool) -> dict[str, object]:
-    from ebla.health.verdicts import ServerHealth
-
-    assert isinstance(server, ServerHealth)
-    found: dict[str, object] = msgspec.to_builtins(server)
+def _document(server: ServerHealth, seen: Survey, details: bool) -> dict[str, Any]:
     listed = next((each for each in seen.servers if each.uuid and each.address == server.address), None)
-    state = seen.states.get(server.address)
-    said = None if state is None or isinstance(state, Unanswered) else state
+    state: ServerState | None = answered(seen.states).get(server.address)
+    found: dict[str, Any] = msgspec.to_builtins(server)
     found["version"] = listed.version if listed else None
-    found["seqno"] = said.instance.seqno if said else listed.seqno if listed else None
-    found["disk_bytes"] = said.disk_bytes if said else listed.disk_bytes if listed else None
-    found["memtable_bytes"] = said.memtable_bytes if said else None
-    found["shared_log_bytes"] = said.shared_log_bytes if said else None
+    found["seqno"] = state.instance.seqno if state else listed.seqno if listed else None
+    found["disk_bytes"] = state.disk_bytes if state else listed.disk_bytes if listed else None
+    found["memtable_bytes"] = state.memtable_bytes if state else None
+    found["shared_log_bytes"] = state.shared_log_bytes if state else None
     if details:
         names = _table_names(seen)
-        found["replica_list"] = (
-            [
-                {"table": names.get(replica.tablet), **msgspec.to_builtins(replica)}
-                for replica in said.replicas
-            ]
-            if said
-            else None
-        )
+        found["replica_list"] = state and [
+            {"table": names.get(replica.tablet), **msgspec.to_builtins(replica)} for replica in state.replicas
+        ]
     return found
 
 
@@ -66,9 +56,9 @@ def _table_names(seen: Survey) -> dict[str, str]:
     return {tablet.tablet: info.name for info in seen.tables for tablet in info.tablets}
 
 
-def _details(seen: Survey) -> list[object]:
+def _details(seen: Survey) -> list[Any]:
     names = _table_names(seen)
-    parts: list[object] = []
+    parts: list[Any] = []
     for address, state in sorted(seen.states.items()):
         if isinstance(state, Unanswered):
             parts += ["", f"{host_of(address)}: {state.message}"]
@@ -90,7 +80,3 @@ def _details(seen: Survey) -> list[object]:
         headers = ("  TABLE", "TABLET", "STATE", "ROLE", "TERM>", "APPLIED>", "FLUSHED>", "SIZE>", "REASON")
         parts += ["", host_of(address), listing(headers, rows) if rows else "  no replicas"]
     return parts
-
-
-def register(app: typer.Typer) -> None:
-    alone(app)(nodes)

@@ -6,17 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ebla.cli.frame.cluster import Cluster, within
-from ebla.cli.frame.commands import Yes, command
+from ebla.cli.frame.connection import within
+from ebla.cli.frame.options import TableName, Yes
 from ebla.cli.frame.problems import Usage
-from ebla.cli.frame.render import count
 from ebla.cli.frame.ui import Ui
+from ebla.wording import count
 
 if TYPE_CHECKING:
     from ebla.actors.messages import TableInfo
+    from ebla.operate.cluster import Cluster
     from ebla.write.alter import Alteration
-
-TableName = Annotated[str, typer.Argument(metavar="NAME", help="The table.", show_default=False)]
 
 
 def alter(
@@ -63,8 +62,7 @@ def alter(
         ui.confirm(f"Drop {', '.join(drop)} of table {name}, with all values, for good?", yes)
 
     async def work(cluster: Cluster) -> TableInfo:
-        await cluster.table_info(name)  # or say which table may have been meant
-        table = await cluster.database.table(name)
+        table = await cluster.table(name)
         changes = _collect(table.alter(), add or [], rename or [], drop or [], as_name)
         return await changes.apply(wait_s=wait)
 
@@ -105,14 +103,10 @@ def _collect(
 
 
 def _default_at(text: str) -> int:
-    """Where the default begins: at the first = that stands in no brackets (timestamp[us,tz=UTC]), or at the end."""
+    """The place of the first = outside of brackets (timestamp[us,tz=UTC]), or the end."""
     depth = 0
     for place, character in enumerate(text):
         depth += (character in "[(") - (character in "])")
         if character == "=" and depth <= 0:
             return place
     return len(text)
-
-
-def register(app: typer.Typer) -> None:
-    command(app, "alter")(alter)

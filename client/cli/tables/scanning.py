@@ -1,6 +1,6 @@
 """`ebla table scan`: rows on the terminal, or into a csv, json or parquet file.
 
-A file is written beside its final name and renamed when it is whole, so that an interrupted scan leaves none.
+A file has a temporary name until it is complete, so that an interrupted scan leaves no file.
 """
 
 from __future__ import annotations
@@ -16,22 +16,20 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 import msgspec
 import typer
 
-from ebla.cli.frame.cluster import Cluster, within
-from ebla.cli.frame.commands import command
-from ebla.cli.frame.problems import (
-    Refused,
-    Usage,
-)
-from ebla.cli.frame.render import count, size
-from ebla.cli.frame.ui import Progress, Ui, write_json
-from ebla.cli.tables.tables import TableName
-from ebla.errors import NotFound
+from ebla.cli.frame.connection import within
+from ebla.cli.frame.options import TableName
+from ebla.cli.frame.problems import Usage
+from ebla.cli.frame.ui import Ui, write_json
+from ebla.operate.naming import Refused
 from ebla.storage.errors import did_you_mean
+from ebla.wording import count, size
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from ebla.aio import Scan, Table
+    from ebla.operate.cluster import Cluster
+    from ebla.operate.waiting import Progress
     from ebla.storage.schema import TableSchema
 
 TABLE_ROWS = 50  # shown as a table unless --limit says otherwise
@@ -99,10 +97,7 @@ def scan(
         rows_max = TABLE_ROWS
 
     async def work(cluster: Cluster) -> None:
-        try:
-            table = await cluster.database.table(name)
-        except NotFound as error:
-            raise await cluster.unknown_table(name) from error
+        table = await cluster.table(name)
         scanned = _plan(table, (await table.info()).schema, columns, where, rows_max)
         if count_only:
             found = await scanned.count()
@@ -178,7 +173,7 @@ async def _as_table(ui: Ui, scanned: Scan, name: str, limited: bool) -> None:
 
 
 def rows_table(found: pa.Table, width: int) -> tuple[Any, list[str]]:
-    """The rows, with as many columns as fit; and the names of the others."""
+    """The rows with as many columns as fit, and the names of the other columns."""
     import pyarrow as pa
 
     from ebla.cli.frame.render import listing
@@ -228,7 +223,7 @@ async def _to_file(ui: Ui, scanned: Scan, name: str, chosen: Format, output: Pat
 
 
 async def _write(scanned: Scan, chosen: Format, file: BinaryIO, progress: Progress) -> int:
-    """The rows as they arrive; returns how many."""
+    """Write the rows as they arrive; returns their number."""
     rows = 0
     write, finish = _WRITERS[chosen](scanned.schema, file)
     try:
@@ -249,7 +244,7 @@ def _csv(schema: pa.Schema, file: BinaryIO) -> Writer:
     import pyarrow as pa
     import pyarrow.csv as csv
 
-    # Arrow's CSV knows no binary: it goes as hex, as the terminal shows it.
+    # Arrow's CSV has no binary type: it is written as hex, as on the terminal.
     binary = [place for place, field in enumerate(schema) if pa.types.is_binary(field.type)]
     texts = schema
     for place in binary:
@@ -289,7 +284,3 @@ _WRITERS: dict[Format, Callable[[Any, BinaryIO], Writer]] = {
     Format.json: _json,
     Format.parquet: _parquet,
 }
-
-
-def register(app: typer.Typer) -> None:
-    command(app, "scan")(scan)

@@ -4,7 +4,7 @@
     --schema flights.yaml          columns, key, hash, range, replicas
     --schema-from flights.parquet  columns and types of a parquet or CSV file
 
-Flags add to, or stand over, what the file says. A column takes null only where `:null` says so.
+Flags override or extend the file. A column takes null only with `:null`.
 
     columns:                             key: [time_hour, carrier, flight]
       time_hour: timestamp[us, UTC]      hash: {columns: [carrier, flight], buckets: 8}
@@ -54,14 +54,14 @@ class HashSpec(msgspec.Struct, frozen=True):
 
 
 class RangeSpec(msgspec.Struct, frozen=True):
-    """`splits` are texts, or tuples of texts where `columns` are several."""
+    """`splits` are texts, or tuples of texts for several `columns`."""
 
     columns: tuple[str, ...]
     splits: tuple[Any, ...]
 
 
 class TableSpec(msgspec.Struct, frozen=True):
-    """What a user said about a table, from all places together."""
+    """The description of a new table, from flags and files together."""
 
     columns: tuple[Column, ...]
     key: tuple[str, ...]
@@ -75,7 +75,7 @@ class TableSpec(msgspec.Struct, frozen=True):
         return pa.schema([pa.field(c.name, c.arrow_type(), c.nullable) for c in self.columns])
 
     def partition_by(self) -> PartitionBy | None:
-        """None where nothing was said: one tablet."""
+        """The partitioning; None for one tablet."""
         import ebla.partitions as partitions
 
         parts = []
@@ -88,7 +88,7 @@ class TableSpec(msgspec.Struct, frozen=True):
         return parts[0] + parts[1] if len(parts) == 2 else parts[0] if parts else None
 
     def check(self) -> None:
-        """What can be said before anybody is asked: the columns that key, hash and range name are there."""
+        """Check without a cluster that there is a key, and that key, hash and range name columns of the table."""
         if not self.columns:
             raise Usage(
                 "the table has no columns; give --column name:type, --schema file.yaml or --schema-from data.parquet",
@@ -123,13 +123,13 @@ def gather(
     schema_file: Path | None,
     data_file: Path | None,
 ) -> TableSpec:
-    """All that was said, checked; flags stand over files."""
+    """The checked description; flags override files."""
     if schema_file is not None and data_file is not None:
         raise Usage("give --schema or --schema-from, not both", option="--schema")
-    said = from_yaml(schema_file) if schema_file else TableSpec((), ())
+    given = from_yaml(schema_file) if schema_file else TableSpec((), ())
     if data_file is not None:
-        said = msgspec.structs.replace(said, columns=from_data(data_file))
-    merged = {column.name: column for column in said.columns}
+        given = msgspec.structs.replace(given, columns=from_data(data_file))
+    merged = {column.name: column for column in given.columns}
     seen: dict[str, str] = {}
     for text in columns:
         column = parse_column(text)
@@ -139,10 +139,10 @@ def gather(
         merged[column.name] = column
     spec = TableSpec(
         columns=tuple(merged.values()),
-        key=parse_names(key, "--key") if key else said.key,
-        hash=parse_hash(hashed) if hashed else said.hash,
-        range=parse_range(ranged) if ranged else said.range,
-        replicas=replicas if replicas is not None else said.replicas,
+        key=parse_names(key, "--key") if key else given.key,
+        hash=parse_hash(hashed) if hashed else given.hash,
+        range=parse_range(ranged) if ranged else given.range,
+        replicas=replicas if replicas is not None else given.replicas,
     )
     spec.check()
     in_key = [msgspec.structs.replace(c, nullable=False) if c.name in spec.key else c for c in spec.columns]
@@ -153,7 +153,7 @@ def gather(
 
 
 def parse_column(text: str) -> Column:
-    """`name:type` or `name:type:null`. The name may hold colons if the type is known."""
+    """Read `name:type` or `name:type:null`."""
     from ebla.storage.schema import Column
 
     name, colon, kind = text.partition(":")
@@ -169,7 +169,7 @@ def parse_column(text: str) -> Column:
 
 
 def parse_type(name: str, text: str) -> dict[str, Any]:
-    """The fields of Column that a type says: `timestamp[us,UTC]`, `decimal(10,2)`, `int32`."""
+    """The fields of Column for a type: `timestamp[us,UTC]`, `decimal(10,2)`, `int32`."""
     wanted = text.strip()
     lower = ALIASES.get(wanted.lower(), wanted.lower())
     if lower in PLAIN:
@@ -301,7 +301,7 @@ def _range_of(path: Path, given: Any) -> RangeSpec | None:
 
 
 def from_data(path: Path) -> tuple[Column, ...]:
-    """Columns and types as the file has them; nothing but its beginning is read."""
+    """The columns and types of a file. Only its beginning is read."""
     import pyarrow as pa
 
     from ebla.storage.schema import Column

@@ -10,23 +10,22 @@ import msgspec
 import typer
 
 from ebla.cli.frame import views
-from ebla.cli.frame.cluster import Cluster, within
-from ebla.cli.frame.commands import Yes, command
+from ebla.cli.frame.connection import within
+from ebla.cli.frame.options import TableName, Yes
 from ebla.cli.frame.problems import Usage
-from ebla.cli.frame.render import count, facts, listing, size
+from ebla.cli.frame.render import facts, listing
 from ebla.cli.frame.ui import Ui
 from ebla.cli.frame.values import type_name
+from ebla.wording import count, size
 
 if TYPE_CHECKING:
-    from ebla.actors.messages import TableInfo, TableSummary
+    from ebla.actors.messages import TableInfo
     from ebla.cli.tables.schemas import TableSpec
     from ebla.health.verdicts import ClusterHealth
+    from ebla.operate.cluster import Cluster
     from ebla.storage.schema import Column
 
 REPLICAS = 3
-
-TableName = Annotated[str, typer.Argument(metavar="NAME", help="The table.", show_default=False)]
-
 
 NewColumn = Annotated[
     list[str] | None,
@@ -145,11 +144,7 @@ def list_tables(
     ] = False,
 ) -> None:
     """List the tables: state, tablets, replicas, size."""
-
-    async def work(cluster: Cluster) -> list[TableSummary]:
-        return await cluster.database.tables(prefix, deleted=deleted)
-
-    found = within(ui, work)
+    found = within(ui, lambda cluster: cluster.database.tables(prefix, deleted=deleted))
     begins = f" whose name begins with {prefix!r}" if prefix else ""
     document = {"tables": msgspec.to_builtins(found)}
     if not found:
@@ -175,10 +170,8 @@ def describe(
     """Show the columns, the key and the partitioning of a table."""
 
     async def work(cluster: Cluster) -> tuple[TableInfo, ClusterHealth | None]:
-        from ebla.health.tablets import judge
-
         info = await cluster.table_info(name)
-        return info, judge(await cluster.survey([name])) if details else None
+        return info, await cluster.health([name]) if details else None
 
     info, health = within(ui, work)
     document = table_document(info)
@@ -193,7 +186,7 @@ def describe(
 
 
 def table_document(info: TableInfo) -> dict[str, Any]:
-    """What `--json` says of a table; stable names."""
+    """A table for `--json`; the names never change."""
     hashed, ranged = info.schema.partitioning.hash, info.schema.partitioning.range
     return {
         "table": info.table,
@@ -225,7 +218,7 @@ def when(us: int) -> str:
 
 
 def split_texts(info: TableInfo) -> list[str]:
-    """The splits as values again; several columns are joined with a comma."""
+    """The splits as values; several columns are joined with a comma."""
     from ebla.storage.rows.keys import END, KeyCodec
 
     ranged = info.schema.partitioning.range
@@ -311,31 +304,26 @@ def drop(
         raise Usage("a table's name is not empty")
     reserve_s = None if reserve is None else seconds(reserve, "--reserve")
 
-    async def look(cluster: Cluster) -> TableSummary | None:
+    async def work(cluster: Cluster) -> tuple[bool, bool]:
         found = [each for each in await cluster.database.tables(name) if each.name == name]
         if not found:
             found = [each for each in await cluster.database.tables(deleted=True) if each.table == name]
-        if not found and not if_exists:
+        if not found:
+            if if_exists:
+                return False, False
             raise await cluster.unknown_table(name)
-        return found[0] if found else None
-
-    async def work(cluster: Cluster) -> tuple[bool, bool]:
-        summary = await look(cluster)
-        if summary is None:
-            return False, False
+        summary = found[0]
         what = f"Drop table {summary.name} ({size(summary.rows_bytes)}) and all its rows"
         ui.confirm(f"{what}, to be recalled within {reserve}?" if reserve_s else f"{what}, for good?", yes)
-        for_now = reserve_s if summary.state != "dropped" else 0
-        await cluster.database.drop_table(name, reserve_s=for_now)
+        kept_s = reserve_s if summary.state != "dropped" else 0
+        await cluster.database.drop_table(name, reserve_s=kept_s)
         kept = await cluster.database.tables(deleted=True)
         return True, any(each.table == summary.table for each in kept)
 
     dropped, kept = within(ui, work)
-    told = f"dropped table {name}" if dropped else f"there is no table {name}"
-    ui.show(
-        {"dropped": dropped, "name": name, "kept": kept},
-        told + (f"; `ebla table recall {name}` brings it back" if kept else ""),
-    )
+    text = f"dropped table {name}" if dropped else f"there is no table {name}"
+    back = f"; `ebla table recall {name}` brings it back" if kept else ""
+    ui.show({"dropped": dropped, "name": name, "kept": kept}, text + back)
 
 
 def recall(
@@ -358,7 +346,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 def seconds(text: str, option: str) -> float:
-    """Of a time as people write it: 90, 90s, 30m, 12h, 3d, 2w."""
+    """The seconds of a time such as 90, 90s, 30m, 12h, 3d or 2w."""
     number, unit = (text[:-1], text[-1]) if text[-1:] in _UNITS else (text, "s")
     try:
         value = float(number) * _UNITS[unit]
@@ -367,11 +355,3 @@ def seconds(text: str, option: str) -> float:
     if not 0 <= value < float("inf"):
         raise Usage(f"{text!r} is not a time; write 3d, 12h, 30m or 90s", option=option)
     return value
-
-
-def register(app: typer.Typer) -> None:
-    command(app, "create")(create)
-    command(app, "list")(list_tables)
-    command(app, "describe")(describe)
-    command(app, "drop")(drop)
-    command(app, "recall")(recall)

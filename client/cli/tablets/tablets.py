@@ -1,4 +1,4 @@
-"""`ebla tablet list | show | flush | step-down`. Its members: members.py, forcing.py, copies.py, quarantine.py."""
+"""`ebla tablet list | show | flush | step-down`."""
 
 from __future__ import annotations
 
@@ -8,21 +8,19 @@ import msgspec
 import typer
 
 from ebla.cli.frame import views
-from ebla.cli.frame.cluster import Cluster, within
-from ebla.cli.frame.commands import command
-from ebla.cli.frame.problems import Refused
-from ebla.cli.frame.render import host_of, listing, short
+from ebla.cli.frame.connection import within
+from ebla.cli.frame.options import TabletId
+from ebla.cli.frame.render import listing
 from ebla.cli.frame.ui import Ui
+from ebla.operate.naming import Refused, replica_meant
+from ebla.wording import host_of, short
 
 if TYPE_CHECKING:
     from ebla.actors import messages as m
-    from ebla.health.verdicts import ClusterHealth, TabletHealth
+    from ebla.health.verdicts import ClusterHealth
+    from ebla.operate.cluster import Cluster
 
 FLUSH_S = 300.0
-
-TabletId = Annotated[
-    str, typer.Argument(metavar="TABLET", help="The tablet's id, or its beginning.", show_default=False)
-]
 
 
 def list_tablets(
@@ -32,11 +30,9 @@ def list_tablets(
     """List the tablets: health, leader, term, log index, size."""
 
     async def work(cluster: Cluster) -> ClusterHealth:
-        from ebla.health.tablets import judge
-
         if table is not None:
             await cluster.table_info(table)
-        return judge(await cluster.survey(None if table is None else [table]))
+        return await cluster.health(None if table is None else [table])
 
     health = within(ui, work)
     document = {"tablets": msgspec.to_builtins(health.tablets)}
@@ -45,15 +41,7 @@ def list_tablets(
 
 def show(ui: Ui, tablet: TabletId) -> None:
     """Show one tablet as each of its replicas sees it."""
-
-    async def work(cluster: Cluster) -> TabletHealth:
-        from ebla.health.tablets import judge
-
-        info, location = await cluster.tablet(tablet)
-        health = judge(await cluster.survey([info.name]))
-        return next(each for each in health.tablets if each.tablet == location.tablet)
-
-    found = within(ui, work)
+    _, found = within(ui, lambda cluster: cluster.tablet_health(tablet))
     ui.show(msgspec.to_builtins(found), *views.tablet(found))
 
 
@@ -72,12 +60,19 @@ def flush(
         )
 
     async def work(cluster: Cluster) -> list[tuple[str, str, int]]:
+        from ebla.actors.messages import FlushReply, FlushRequest
+        from ebla.health.survey import gathered
+
+        async def one(tablet: str, address: str) -> tuple[str, str, int]:
+            reply = await cluster.call(address, "flush", FlushRequest(tablet), FlushReply, FLUSH_S)
+            return tablet, address, reply.flushed[tablet]
+
         if tablet is not None:
             locations = [(await cluster.tablet(tablet))[1]]
         else:
             assert table is not None
             locations = list((await cluster.table_info(table)).tablets)
-        return await _flush(cluster, locations)
+        return await gathered([one(each.tablet, r.address) for each in locations for r in each.replicas])
 
     flushed = sorted(within(ui, work))
     rows = [(short(name), host_of(address), index) for name, address, index in flushed]
@@ -85,17 +80,6 @@ def flush(
         {"flushed": [{"tablet": t, "address": a, "index": i} for t, a, i in flushed]},
         listing(("TABLET", "HOST", "FLUSHED>"), rows),
     )
-
-
-async def _flush(cluster: Cluster, locations: list[m.TabletLocation]) -> list[tuple[str, str, int]]:
-    from ebla.actors import messages as m
-    from ebla.health.survey import gathered
-
-    async def one(tablet: str, address: str) -> tuple[str, str, int]:
-        reply = await cluster.call(address, "flush", m.FlushRequest(tablet), m.FlushReply, FLUSH_S)
-        return tablet, address, reply.flushed[tablet]
-
-    return await gathered([one(each.tablet, r.address) for each in locations for r in each.replicas])
 
 
 def step_down(
@@ -112,53 +96,25 @@ def step_down(
     """Hand the leadership of a tablet over to another replica. No write is lost."""
 
     async def work(cluster: Cluster) -> tuple[str, str, m.StepDownReply]:
-        return await _step_down(cluster, tablet, to, timeout)
+        from ebla.actors.messages import StepDownReply, StepDownRequest
+
+        _, found = await cluster.tablet_health(tablet)
+        leader = next((replica for replica in found.replicas if replica.uuid == found.leader), None)
+        if leader is None:
+            raise Refused(
+                f"tablet {short(found.tablet)} has no leader now: {'; '.join(found.reasons)}",
+                hint=f"`ebla tablet show {short(found.tablet)}`",
+            )
+        if len(found.replicas) == 1:
+            raise Refused(
+                f"tablet {short(found.tablet)} has one replica: there is no other replica to lead it"
+            )
+        successor = None if to is None else replica_meant(to, found).uuid
+        request = StepDownRequest(found.tablet, successor, timeout)
+        reply = await cluster.call(leader.address, "step_down", request, StepDownReply, timeout + 5.0)
+        return found.tablet, leader.address, reply
 
     full, before, reply = within(ui, work)
     document = {"tablet": full, "leader_before": before, "leader": reply.leader, "term": reply.term}
     now = host_of(reply.leader) if reply.leader else "being elected"
     ui.show(document, f"tablet {short(full)}: leader was {host_of(before)}, is {now} (term {reply.term})")
-
-
-async def _step_down(
-    cluster: Cluster, tablet: str, to: str | None, timeout_s: float
-) -> tuple[str, str, m.StepDownReply]:
-    from ebla.actors import messages as m
-    from ebla.health.tablets import judge
-
-    info, location = await cluster.tablet(tablet)
-    health = judge(await cluster.survey([info.name]))
-    found = next(each for each in health.tablets if each.tablet == location.tablet)
-    leader = next((replica for replica in found.replicas if replica.uuid == found.leader), None)
-    if leader is None:
-        raise Refused(
-            f"tablet {short(found.tablet)} has no leader now: {'; '.join(found.reasons)}",
-            hint=f"`ebla tablet show {short(found.tablet)}`",
-        )
-    if len(found.replicas) == 1:
-        raise Refused(f"tablet {short(found.tablet)} has one replica: there is no other replica to lead it")
-    successor = None if to is None else _successor(found, to)
-    request = m.StepDownRequest(found.tablet, successor, timeout_s)
-    reply = await cluster.call(leader.address, "step_down", request, m.StepDownReply, timeout_s + 5.0)
-    return found.tablet, leader.address, reply
-
-
-def _successor(tablet: TabletHealth, to: str) -> str:
-    """A host, an address or a uuid (or how it begins) as the uuid of one of the tablet's replicas."""
-    for replica in tablet.replicas:
-        if to in (replica.address, host_of(replica.address)) or (
-            len(to) >= 4 and replica.uuid.startswith(to)
-        ):
-            return replica.uuid
-    hosts = [host_of(replica.address) for replica in tablet.replicas]
-    raise Refused(
-        f"tablet {short(tablet.tablet)} has no replica at {to!r}; it has replicas at {', '.join(hosts)}",
-        hint=None,
-    )
-
-
-def register(app: typer.Typer) -> None:
-    command(app, "list")(list_tablets)
-    command(app, "show")(show)
-    command(app, "flush")(flush)
-    command(app, "step-down")(step_down)

@@ -1,7 +1,7 @@
-"""One connection to a deployment: its request ids, its router, and what it knows of the tables.
+"""One connection to a deployment: its request ids, its router, and its routes to tables.
 
-Everything here runs on one event loop and reaches the outside through a ClientWorld, so the same code serves an
-application on Ray and a client in simulation. The sync API drives it from a thread of its own (bridge.py).
+It runs on one event loop and reaches the outside through a ClientWorld, so the same code serves an application on Ray and a
+client in simulation. The blocking API runs it in a thread of its own (bridge.py).
 """
 
 from __future__ import annotations
@@ -33,16 +33,15 @@ from ebla.transport.routes import TableRoutes, backoff_s, retriable, same
 
 Reply = TypeVar("Reply")
 
-# A cluster that is starting, or a master that has just taken over and hears from the servers; after that its reason is the
-# answer.
+# While a cluster is starting, or a master has just taken over and waits for heartbeats; later Unavailable is final.
 UNAVAILABLE_GRACE_S = 3.0
 REQUEST_ID = "request_id"  # of messages that change something
 
 
-class Session:
-    """See the module. `name` is the deployment's, for messages only. `masters` are the addresses of all of them, `master`
-    the one to ask now. `on_close` ends what the world has spawned. `on_refusal` is told of every try of a question to the
-    masters that failed and is repeated: why, after how many seconds, of how many."""
+class DeploymentClient:
+    """`name` is the deployment's, for messages only. `masters` are the addresses of all masters, `master` is the one to ask now.
+    `on_close` ends the tasks that the world has spawned. `on_refusal` is called for each failed attempt of a request to the
+    masters that is repeated: with the error, the passed and the allowed seconds."""
 
     def __init__(
         self,
@@ -65,12 +64,12 @@ class Session:
     # -- tables
 
     async def table(self, name: str, deadline_s: float) -> TableRoutes:
-        """What is known of the table, fetched anew: the name may belong to another table by now."""
+        """The table's routes, from the master: the name may belong to another table by now."""
         info = await self.ask_master("get_table", TableName(name), TableInfo, deadline_s=deadline_s)
         return self.adopt(info)
 
     def adopt(self, info: TableInfo) -> TableRoutes:
-        """The routes of this very table; all of a connection's handles share them."""
+        """The routes of this table; all handles of a connection share them."""
         known = self._tables.get(info.name)
         if known is not None and known.info.table == info.table:
             known.update(info)
@@ -97,9 +96,9 @@ class Session:
             wanted = TableName(table.name, table.info.table)
             table.update(await self._ask("get_table", wanted, TableInfo, MASTER_ATTEMPT_S))
         except EblaError as error:
-            gone = isinstance(error, NotFound) and not isinstance(error, TableDropped)
-            done.set_exception(table.dropped() if gone else error)
-            done.exception()  # those who asked may be gone
+            deleted = isinstance(error, NotFound) and not isinstance(error, TableDropped)
+            done.set_exception(table.dropped() if deleted else error)
+            done.exception()  # the callers may have been cancelled
         else:
             done.set_result(None)
         finally:
@@ -109,7 +108,7 @@ class Session:
                 done.exception()
 
     async def running(self, table: TableRoutes, deadline_s: float) -> None:
-        """Wait until every tablet of the table can be written to."""
+        """Wait until every tablet of the table accepts writes."""
         if table.all_running:
             return
         deadline = self.world.clock.monotonic() + deadline_s
@@ -135,14 +134,14 @@ class Session:
             await self.world.clock.sleep(backoff_s(tries, self.world.random))
 
     async def altered(self, table: TableRoutes, version: int, deadline_s: float) -> None:
-        """Wait until every tablet has heard of this version."""
+        """Wait until every tablet has this version of the schema."""
         deadline = self.world.clock.monotonic() + deadline_s
         tries = 0
         while table.info.applied_version < version:
             if self.world.clock.monotonic() >= deadline:
                 raise TimedOut(
-                    f"table {table.name!r} was altered, but not all of its tablets have heard of it within {deadline_s:g} s; "
-                    "they will when they can; see `ebla check`",
+                    f"table {table.name!r} was altered, but not all of its tablets have the new schema within {deadline_s:g} s; "
+                    "they will get it when they can; see `ebla check`",
                     deadline_s=deadline_s,
                 )
             tries += 1
@@ -168,9 +167,8 @@ class Session:
         patience_s: float = 0.0,
         tries: Tries | None = None,
     ) -> Reply:
-        """Repeats the same message until the master answers; a request that changes something carries its id. `patience_s`:
-        how long the master itself is asked to wait before it answers. `tries`: of a request that is numbered in another way, and
-        may have been sent before."""
+        """Repeat the same message until a master answers. `patience_s`: the time for which the message asks the master to wait
+        before it answers. `tries`: the earlier attempts of a request without a request id."""
         self.check_open()
         _check_sendable(method, message)
         clock = self.world.clock
@@ -184,11 +182,11 @@ class Session:
             try:
                 return await self._ask(method, message, reply, min(left_s, MASTER_ATTEMPT_S), patience_s)
             except EblaError as error:
-                told = error if tries is None else tries.told(error)
+                outcome = error if tries is None else tries.outcome(error)
                 if tries is not None:
                     tries.failed(error)
                 if not retriable(error):
-                    raise told from error.__cause__
+                    raise outcome from error.__cause__
                 now = clock.monotonic()
                 passed_s = now - began
                 if not isinstance(error, Unavailable):
@@ -196,12 +194,12 @@ class Session:
                 elif unavailable_since is None:
                     unavailable_since = now
                 elif now - unavailable_since >= UNAVAILABLE_GRACE_S:
-                    raise told from error.__cause__
+                    raise outcome from error.__cause__
                 failures += 1
                 pause_s = backoff_s(failures, self.world.random)
                 if passed_s + pause_s >= deadline_s:
                     if isinstance(error, Unavailable):
-                        raise told from error.__cause__
+                        raise outcome from error.__cause__
                     raise self._no_answer(method, deadline_s, error) from error
                 if self.on_refusal is not None:
                     self.on_refusal(error, passed_s, deadline_s)
@@ -216,7 +214,7 @@ class Session:
         timeout_s: float,
         patience_s: float = 0.0,
     ) -> Reply:
-        """Once. If it is not the active one, or silent, the next question goes to another."""
+        """One attempt. If the master is not active, or silent, the next attempt goes to another."""
         master = self.master
         if len(self.masters) > 1:
             timeout_s = min(timeout_s, MASTER_ATTEMPT_OF_SEVERAL_S)
@@ -225,7 +223,7 @@ class Session:
                 master, method, message, reply, max(0.01, timeout_s) + patience_s
             )
         except (NetworkError, NotActive, NotRunning) as error:
-            if master == self.master:  # nobody else has turned away from it meanwhile
+            if master == self.master:  # no other request has changed it meanwhile
                 self.master = self._next_to(master, error)
             raise
 
@@ -249,7 +247,7 @@ class Session:
             raise same(self._closed)
 
     def close(self, error: EblaError | None = None) -> None:
-        """Operations under way end in ConnectionClosed (or in `error`); nothing is sent any more."""
+        """Operations under way raise ConnectionClosed (or `error`); nothing is sent any more."""
         if self._closed is not None:
             return
         self._closed = error or ConnectionClosed(
@@ -260,12 +258,12 @@ class Session:
             self._on_close()
 
     def failed(self, what: str, error: BaseException) -> None:
-        """A background task met a defect: nobody may wait for what it would have done."""
+        """A background task failed by a defect: close, so that no caller waits for its work."""
         self.close(Internal(f"the connection to deployment {self.name!r} failed in {what}: {error!r}"))
 
 
 def _check_sendable(method: str, message: msgspec.Struct) -> None:
-    """What cannot be encoded, or would not be understood, ends this call only."""
+    """Refuse a message that cannot be encoded or decoded: it ends this call only."""
     try:
         msgspec.msgpack.decode(encode(message), type=type(message))
     except (ValueError, TypeError, OverflowError, RecursionError) as error:

@@ -1,0 +1,115 @@
+"""A command's way into the deployment: one connection for as long as the command runs, with Ray kept off the console."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ebla.cli.frame.ui import Ui
+from ebla.errors import EblaError, Unavailable
+from ebla.operate.naming import JOURNAL_NODE, TABLET_SERVER
+from ebla.wording import brief
+
+if TYPE_CHECKING:
+    from ebla.operate.cluster import Cluster
+
+T = TypeVar("T")
+
+NAME = "ebla"
+PROBE_S = 3.0
+QUIET_S = 3.0  # a take-over takes as long
+
+
+class NoCluster(Unavailable):
+    """There is no Ray cluster to connect to."""
+
+
+def name_of(ui: Ui) -> str:
+    """The deployment's name."""
+    return ui.common.name or NAME
+
+
+def within(ui: Ui, work: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
+    """Connect, do the work, close. What is not answered at once is reported once on standard error."""
+    reported = False
+
+    def refused(error: EblaError, passed_s: float, deadline_s: float) -> None:
+        nonlocal reported
+        if passed_s < QUIET_S or reported:
+            return
+        from ebla.actors.errors import NotActive
+
+        reported = True
+        why = "no master is active" if isinstance(error, NotActive) else brief(error.message)
+        ui.note(f"no answer yet ({why}); trying for {deadline_s:.0f} s in all")
+
+    async def body(cluster: Cluster) -> T:
+        cluster.client.on_refusal = refused
+        return await work(cluster)
+
+    return connected(ui, body)
+
+
+def connected(ui: Ui, work: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
+    reach(ui)
+    from ebla.cli.frame import quiet
+    from ebla.deployment import open_client
+    from ebla.operate.cluster import Cluster
+    from ebla.placement.asking import named_actors
+    from ebla.placement.config import DeploymentConfig
+
+    name = name_of(ui)
+
+    async def body() -> T:
+        client = await open_client(name)
+        try:
+            there = named_actors(DeploymentConfig(name=name).namespace)
+            servers, journals = (
+                [each for each in there if each.startswith(role)] for role in (TABLET_SERVER, JOURNAL_NODE)
+            )
+            return await work(Cluster(client, servers, journals))
+        finally:
+            client.close()
+
+    return quiet.run(body())
+
+
+def reach(ui: Ui) -> str:
+    """Connect this process to the Ray cluster, quietly; its address. Raises Unavailable with the remedy."""
+    from ebla.cli.frame import quiet
+
+    quiet.before_ray(ui.verbose)
+    from ebla.placement.connection import choose, connect_ray, local_directory
+
+    try:
+        _, target = choose(ui.common.address, local_directory())
+    except Unavailable as error:
+        raise NoCluster(error.message) from error
+    _probe(target)
+    try:
+        address = connect_ray(ui.common.address)
+    except Unavailable as error:
+        if target != "auto":
+            raise
+        raise NoCluster(
+            "no Ray cluster runs on this machine: start one with `ebla up --local 4`, or name one with --address or "
+            "RAY_ADDRESS"
+        ) from error
+    quiet.end_on_sigterm()
+    return address
+
+
+def _probe(target: str) -> None:
+    """Fail at once if nothing listens there: Ray itself tries for six minutes, and then ends the process."""
+    host, colon, port = target.rpartition(":")
+    if not colon or not port.isdigit() or "/" in host:
+        return
+    import socket
+
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), PROBE_S).close()
+    except OSError as error:
+        raise NoCluster(
+            f"no Ray cluster answers at {target} ({error.strerror or error}): is it the address of its head, as "
+            "`ray status` shows it?"
+        ) from error

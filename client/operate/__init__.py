@@ -1,0 +1,13 @@
+"""An operator's work on a deployment, without a terminal. The command line and the simulated operators use it.
+
+cluster.py       one connection: survey, find a table or a tablet, repeat a request until it is answered
+waiting.py       progress, and waiting until something is done
+naming.py        which server, host or replica is meant
+checking.py      the health of everything, checked again while it may recover, and compared by digests
+members.py       changes of a tablet's members, and waiting until they have taken effect
+forcing.py       a configuration without a majority
+copies.py        the copies that run, and how each ended
+quarantine.py    the data of deleted replicas on all servers
+draining.py      emptying a host
+journals.py      the nodes of the masters' journal
+"""

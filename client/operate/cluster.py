@@ -1,0 +1,150 @@
+"""A deployment as an operator's program sees it: one connection, and the questions that all operations ask."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TypeVar
+
+import msgspec
+
+from ebla.actors import messages as m
+from ebla.actors.ray_shell import Pong
+from ebla.aio import Database, Table
+from ebla.errors import NotFound, TableDropped
+from ebla.health import survey
+from ebla.health.tablets import judge
+from ebla.health.verdicts import ClusterHealth, Survey, TabletHealth, Unanswered
+from ebla.operate.naming import PREFIX_MIN, Refused
+from ebla.operate.waiting import Deadline, Progress
+from ebla.storage.errors import EblaError, did_you_mean
+from ebla.transport.client import DeploymentClient
+from ebla.wording import brief
+
+T = TypeVar("T")
+
+CALL_S = 12.0  # a master gives a tablet's leader 10 s
+AGAIN_S = 0.3
+PING_S = 2.0
+REASON_MAX = 60  # characters of a refusal that may pass; the last refusal is raised in full
+
+
+class Cluster:
+    """`slots` and `journals`: the addresses of tablet servers and journal nodes that Ray knows."""
+
+    def __init__(self, client: DeploymentClient, slots: Sequence[str], journals: Sequence[str] = ()) -> None:
+        self.client = client
+        self.database = Database(client)
+        self.network = client.world.network
+        self.masters = client.masters
+        self.slots = tuple(slots)
+        self.journals = tuple(journals)
+
+    # -- requests
+
+    async def call(
+        self, address: str, method: str, message: msgspec.Struct, reply: type[T], timeout_s: float
+    ) -> T:
+        return await self.network.call(address, method, message, reply, timeout_s)
+
+    async def ask(
+        self, address: str, method: str, message: msgspec.Struct, reply: type[T], timeout_s: float
+    ) -> T | Unanswered:
+        """As `call`, but a failure is a value."""
+        return await survey.ask(self.network, address, method, message, reply, timeout_s)
+
+    async def active(self) -> str:
+        """The active master, found by a request to it."""
+        await self.database.tables()
+        return self.client.master
+
+    async def persist(
+        self,
+        method: str,
+        request: msgspec.Struct,
+        reply: type[T],
+        timeout_s: float,
+        progress: Progress | None = None,
+    ) -> T:
+        """The answer of the active master. A refusal that may pass is followed by the same request again, for `timeout_s`;
+        then the last refusal is raised. Only for requests that may be repeated."""
+        deadline = Deadline(timeout_s)
+        while True:
+            try:
+                return await self.call(await self.active(), method, request, reply, CALL_S)
+            except EblaError as error:
+                passes = error.retriable or error.possibly_applied
+                if not passes or deadline.passed:
+                    raise
+                if progress is not None:
+                    why = brief(error.message, REASON_MAX)
+                    progress.step(f"not yet, asking for {timeout_s:g} s in all: {why}")
+            await asyncio.sleep(AGAIN_S)
+
+    # -- what is there
+
+    async def survey(self, tables: Sequence[str] | None = None) -> Survey:
+        return await survey.survey(self.network, self.masters, self.slots, tables, journals=self.journals)
+
+    async def health(self, tables: Sequence[str] | None = None) -> ClusterHealth:
+        return judge(await self.survey(tables))
+
+    async def servers(self) -> list[str]:
+        """Every address at which a tablet server is, or from which the master has received a heartbeat."""
+        known = [status.address for status in await self.database.servers()]
+        return sorted(dict.fromkeys([*self.slots, *known]))
+
+    async def hosts(self, addresses: Sequence[str]) -> dict[str, str | None]:
+        """The slot of each role, as the role itself reports it; None if it does not answer."""
+        pongs = await survey.gathered([self.ask(each, "ping", m.Empty(), Pong, PING_S) for each in addresses])
+        slots = [None if isinstance(pong, Unanswered) else pong.slot for pong in pongs]
+        return dict(zip(addresses, slots, strict=True))
+
+    # -- tables and tablets by name
+
+    async def table(self, name: str) -> Table:
+        """Raises NotFound with the name that may have been meant."""
+        try:
+            return await self.database.table(name)
+        except NotFound as error:
+            raise await self.unknown_table(name) from error
+
+    async def table_info(self, name: str) -> m.TableInfo:
+        return await (await self.table(name)).info()
+
+    async def unknown_table(self, name: str) -> NotFound:
+        """The error for a name that no table has: similar names, or that the table can be recalled."""
+        kept = [each for each in await self.database.tables(name, deleted=True) if each.name == name]
+        if kept:
+            return TableDropped.of(kept[-1].table, name, kept[-1].until_us)
+        return unknown_table(name, [table.name for table in await self.database.tables()])
+
+    async def tablet(self, given: str) -> tuple[m.TableInfo, m.TabletLocation]:
+        """The tablet with this id, or the only one whose id begins with it."""
+        infos = await survey.table_infos(self.network, await self.active())
+        found = [(info, each) for info in infos for each in info.tablets if each.tablet.startswith(given)]
+        exact = [(info, each) for info, each in found if each.tablet == given]
+        if exact:
+            return exact[0]
+        if not found:
+            raise NotFound(f"there is no tablet {given!r}; see `ebla tablet list`", what="tablet")
+        if len(found) > 1 or len(given) < PREFIX_MIN:
+            raise too_short(given, f"{len(found)} tablet ids begin so")
+        return found[0]
+
+    async def tablet_health(self, given: str) -> tuple[Survey, TabletHealth]:
+        """The verdict on one tablet, named as for `tablet`, and the survey that the verdict is from."""
+        info, location = await self.tablet(given)
+        seen = await self.survey([info.name])
+        return seen, next(each for each in judge(seen).tablets if each.tablet == location.tablet)
+
+
+def unknown_table(name: str, names: Sequence[str]) -> NotFound:
+    hint = did_you_mean(name, names)
+    if not hint:
+        hint = "; see `ebla table list`" if names else "; there are no tables yet: `ebla table create`"
+    return NotFound(f"there is no table {name!r}{hint}", what="table")
+
+
+def too_short(given: str, why: str) -> Refused:
+    return Refused(f"{given!r} is too short: {why}", hint="give more characters of it")
