@@ -82,7 +82,7 @@ async def replicas_set_aside(cluster: Cluster, reply: DrainReply, progress: Prog
 async def staying(cluster: Cluster, reply: DrainReply) -> dict[str, list[str]]:
     """The masters and journal nodes on each server's host, as far as they answer. The active master comes first, marked."""
     seen = await cluster.survey(tables=())
-    places = await cluster.hosts([*seen.masters, *seen.journals])
+    places = await cluster.hosts(list(dict.fromkeys([*seen.masters, *seen.journals])))
     found: dict[str, list[str]] = {}
     for each in reply.servers:
         there = [address for address, slot in places.items() if slot == host_of(each.address)]

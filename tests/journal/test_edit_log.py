@@ -6,10 +6,11 @@ import asyncio
 
 import pytest
 
-from ebla.actors.journal.errors import QuorumFailed
+from ebla.actors.journal.errors import EditsGone, QuorumFailed
+from ebla.actors.journal.records import first_digest
+from ebla.actors.journal.writer.reader import Position
 from ebla.actors.master.catalog.catalog import Catalog
 from ebla.actors.master.catalog.checkpoint import DATABASE, Checkpoints
-from ebla.actors.master.catalog.edit_log import EditLog
 from ebla.actors.master.catalog.edits import Edit, TableDropped, TabletRunning, TabletsForgotten
 from ebla.actors.master.catalog.quorum_edit_log import QuorumEditLog
 from ebla.actors.master.catalog.scribe import Scribe
@@ -29,9 +30,14 @@ def log_of(stage: Stage, line: Line | None = None) -> QuorumEditLog:
     return QuorumEditLog(stage.line_world(line), stage.options)
 
 
+async def opened(log: QuorumEditLog, after: int) -> list[Edit]:
+    digest = None if after else first_digest(log.writer.options.journal)
+    return await log.recover(Position(after, digest))
+
+
 async def filled(stage: Stage, first: int, last: int) -> QuorumEditLog:
     log = log_of(stage)
-    await log.open(0)
+    await opened(log, 0)
     for number in range(first, last + 1):
         await log.append([edit(number), edit(-number)])
     return log
@@ -44,11 +50,11 @@ def pairs(first: int, last: int) -> list[Edit]:
 def test_what_was_appended_comes_back_in_order_and_appending_goes_on():
     async def scenario(stage: Stage) -> None:
         await filled(stage, 1, 3)
-        log: EditLog = await filled(stage, 4, 5)
+        log = await filled(stage, 4, 5)
         assert log.last_txid == 7  # five transactions and two markers
-        assert await log_of(stage).open(0) == pairs(1, 5)
-        assert await log_of(stage).open(4) == pairs(4, 5)
-        assert await log_of(stage).open(7) == []
+        assert await opened(log_of(stage), 0) == pairs(1, 5)
+        assert await opened(log_of(stage), 4) == pairs(4, 5)
+        assert await opened(log_of(stage), 7) == []
 
     play(scenario)
 
@@ -57,7 +63,7 @@ def test_a_log_of_many_segments_comes_back_whole():
     async def scenario(stage: Stage) -> None:
         await filled(stage, 1, 40)
         assert len(stage.view(A).all()) > 5
-        assert await log_of(stage).open(0) == pairs(1, 40)
+        assert await opened(log_of(stage), 0) == pairs(1, 40)
 
     play(scenario, segment_txns=6)
 
@@ -68,11 +74,11 @@ def test_a_catalog_that_is_replayed_is_the_catalog_that_was_written():
         for number in range(5):
             story.create(f"table {number}", buckets=3)
         log = log_of(stage)
-        await log.open(0)
+        await opened(log, 0)
         for each in story.edits:
             await log.append([each])
         catalog = Catalog()
-        catalog.apply(await log_of(stage).open(0))
+        catalog.apply(await opened(log_of(stage), 0))
         catalog.check()
         assert catalog.image() == story.catalog.image()
 
@@ -92,14 +98,14 @@ def test_who_stands_still_after_a_recovery_and_finds_what_others_wrote_meanwhile
                 await awake.wait()
 
         late = log_of(stage, Line(before=stand_still))
-        opening = asyncio.ensure_future(late.open(0))
+        opening = asyncio.ensure_future(opened(late, 0))
         await asleep.wait()
         await filled(stage, 4, 5)
         await filled(stage, 6, 7)
         awake.set()
         with pytest.raises(QuorumFailed, match="StaleEpoch"):
             await opening
-        assert await log_of(stage).open(0) == pairs(1, 7)
+        assert await opened(log_of(stage), 0) == pairs(1, 7)
 
     play(scenario)
 
@@ -110,9 +116,9 @@ def test_purged_transactions_are_gone_and_the_rest_still_hangs_together():
         checkpointed = log.last_txid
         await log.purge(checkpointed)
         await log.append([edit(11)])
-        assert await log_of(stage).open(checkpointed) == [edit(11)]
-        with pytest.raises(Corruption, match="no checkpoint"):
-            await log_of(stage).open(0)
+        assert await opened(log_of(stage), checkpointed) == [edit(11)]
+        with pytest.raises(EditsGone, match="newer checkpoint"):
+            await opened(log_of(stage), 0)
 
     play(scenario, segment_txns=4)
 
@@ -121,7 +127,7 @@ def test_a_log_that_ends_before_its_checkpoint_is_corruption():
     async def scenario(stage: Stage) -> None:
         await filled(stage, 1, 2)
         with pytest.raises(Corruption, match="before the checkpoint"):
-            await log_of(stage).open(50)
+            await opened(log_of(stage), 50)
 
     play(scenario)
 
@@ -130,11 +136,11 @@ def test_a_master_that_was_superseded_cannot_append_and_what_it_wrote_stays():
     async def scenario(stage: Stage) -> None:
         old = await filled(stage, 1, 2)
         new = log_of(stage)
-        assert await new.open(0) == pairs(1, 2)
+        assert await opened(new, 0) == pairs(1, 2)
         with pytest.raises(QuorumFailed):
             await old.append([edit(99)])
         await new.append([edit(3)])
-        assert await log_of(stage).open(0) == [*pairs(1, 2), edit(3)]
+        assert await opened(log_of(stage), 0) == [*pairs(1, 2), edit(3)]
 
     play(scenario)
 
@@ -146,17 +152,17 @@ def test_an_append_whose_outcome_is_unknown_is_there_or_not_and_then_stays_so(nu
     async def scenario(stage: Stage) -> None:
         line = Line()
         log = log_of(stage, line)
-        await log.open(0)
+        await opened(log, 0)
         await log.append([edit(1)])
         for node in (A, B):
             line.faults[node, len(line.trace[node]) + 1] = DROP
         with pytest.raises(QuorumFailed):
             await log.append([edit(2)])
-        found = await log_of(stage).open(0)
+        found = await opened(log_of(stage), 0)
         assert found in ([edit(1)], [edit(1), edit(2)])
         for node in stage.nodes:
             await stage.cluster.restart(node)
-            assert await log_of(stage).open(0) == found
+            assert await opened(log_of(stage), 0) == found
 
     play(scenario, seed=number)
 
@@ -167,10 +173,10 @@ def test_a_log_that_could_not_be_opened_lets_go_of_its_lines():
         stage.cluster.crash(B)
         log = log_of(stage)
         with pytest.raises(QuorumFailed):
-            await log.open(0)
+            await opened(log, 0)
         assert log.writer.failed is not None
         await stage.cluster.restart(A)
-        assert await log_of(stage).open(0) == []
+        assert await opened(log_of(stage), 0) == []
 
     play(scenario)
 
@@ -180,7 +186,7 @@ def test_a_transaction_that_holds_no_edits_is_corruption():
         log = await filled(stage, 1, 1)
         await log.writer.append(b"\xff not edits")
         with pytest.raises(Corruption, match="no edits"):
-            await log_of(stage).open(0)
+            await opened(log_of(stage), 0)
 
     play(scenario)
 
@@ -192,8 +198,14 @@ def test_a_scribe_keeps_its_catalog_in_the_journal_through_checkpoints_purges_an
         checkpoints = Checkpoints(await world.disk.open_environment("catalog", (DATABASE,), create=True))
         for life in range(3):
             log, catalog = QuorumEditLog(world, stage.options), Catalog()
-            scribe = Scribe(world, log, checkpoints, catalog, waiting_max=100, checkpoint_edits=6)
-            await scribe.open()
+            saved = checkpoints.load()
+            if saved is not None:
+                catalog.load(saved.image)
+            txid = saved.txid if saved is not None else 0
+            catalog.apply(await opened(log, txid))
+            scribe = Scribe(
+                world, log, checkpoints, catalog, waiting_max=100, checkpoint_edits=6, checkpointed=txid
+            )
             assert catalog.image() == story.catalog.image()
             running = world.spawn(scribe.run(), "scribe")
             for number in range(10):
@@ -204,6 +216,7 @@ def test_a_scribe_keeps_its_catalog_in_the_journal_through_checkpoints_purges_an
                     assert gone is not None
                     story.apply(TableDropped(name, 1, gone.table, 2), TabletsForgotten(gone.tablets))
                     await scribe.change("drop_table", lambda: story.edits[-2:], lambda: None)
+                await log.purge(scribe.checkpointed)
             assert catalog.image() == story.catalog.image()
             running.cancel()
             log.writer.close()

@@ -55,7 +55,9 @@ UpMasters = Annotated[
 UpJournals = Annotated[
     int | None,
     typer.Option(
-        "--journals", metavar="N", help="Number of journal nodes that keep the catalog; an odd number. One becomes three while it runs."
+        "--journals",
+        metavar="N",
+        help="Number of journal nodes that keep the catalog; an odd number. One becomes three while it runs.",
     ),
 ]
 UpCpus = Annotated[
