@@ -19,6 +19,7 @@ import msgspec
 from ebla.chaos.checkers.refusals import tally
 from ebla.chaos.checkers.sides import Seen
 from ebla.chaos.checkers.verdict import Verdict
+from ebla.chaos.growing import Growing
 from ebla.chaos.history import INFO, OK, History, is_data
 from ebla.chaos.invariants.applied import AppliedLog
 from ebla.chaos.invariants.invariants import Watch
@@ -26,7 +27,6 @@ from ebla.chaos.plans import Plan, generate
 from ebla.chaos.scenarios.scenarios import Scenario
 from ebla.chaos.simulation import loop
 from ebla.chaos.simulation.deployment import ClientProcess, Deployment
-from ebla.chaos.simulation.growing import Growing
 from ebla.chaos.simulation.local_scans import LocalScans
 from ebla.chaos.simulation.medium import DurableState
 from ebla.chaos.simulation.nemesis import Nemesis

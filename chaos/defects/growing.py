@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ebla.actors.journal.node import rules
+from ebla.actors.journal.node import growth
 from ebla.actors.journal.node.journal import Journal
 from ebla.actors.journal.node.node import JournalNode
 from ebla.actors.master.leadership.growth import _Joins
@@ -14,7 +14,7 @@ from ebla.chaos.defects.replication import Swap
 
 
 def count_nodes_before_they_have_everything() -> list[Swap]:
-    honest = rules.admit_joining
+    honest = growth.admit_joining
 
     async def reach(self: _Joins, end: Any, limit_s: float) -> None:
         for address in self._request.nodes[1:]:
@@ -23,7 +23,7 @@ def count_nodes_before_they_have_everything() -> list[Swap]:
     def admit(view: Any, request: Any) -> Any:
         return honest(view, replace(request, end=0, digest=0))
 
-    return [(_Joins, "reach", reach), (rules, "admit_joining", admit)]
+    return [(_Joins, "reach", reach), (growth, "admit_joining", admit)]
 
 
 def serve_the_old_set() -> list[Swap]:

@@ -13,7 +13,6 @@ nemesis.py           carries out a plan of faults
 network_faults.py    faults of the network
 losses.py            hosts that are lost for good, or seem to be
 damage.py            damage to stored records
-growing.py           an operator lets the journal grow
 masters.py           an only master, with the journal's only node
 restores.py          an older copy of a single master's directory is put in place
 local_scans.py       rows read in place by a process beside a server

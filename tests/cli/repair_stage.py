@@ -153,5 +153,5 @@ def first_tablet(hosts: str = "abcd") -> str:
         await stage.start(hosts)
         found.extend(stage.tablets)
 
-    run(main())
+    run(main(), SEED)
     return found[0]

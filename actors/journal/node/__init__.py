@@ -5,6 +5,7 @@ journal.py     one journal on one node: makes the decisions of rules.py durable,
 rules.py       what a node accepts, decided without waiting
 lease.py       what a node promises to the holder of the lease
 sync.py        catching up: fetches missing finalized segments from peers
+growth.py      a journal grows from one node to several
 rejoin.py      how a node whose directory was lost becomes a member again
 measures.py    the figures of a node
 """

@@ -17,7 +17,7 @@ from ebla.actors.figures import Latencies
 from ebla.actors.journal import messages as m
 from ebla.actors.journal import records
 from ebla.actors.journal.errors import OutOfSync
-from ebla.actors.journal.node import rules
+from ebla.actors.journal.node import growth, rules
 from ebla.actors.journal.node.lease import Lease
 from ebla.actors.journal.node.rejoin import require_whole
 from ebla.actors.journal.node.rules import Change, View
@@ -191,7 +191,7 @@ class Journal:
         """The new set of nodes is durable when this answers, and requests of the old one are refused."""
         async with self._lock:
             self.require_whole()
-            await self._make("grow", rules.grow(self.view, request))
+            await self._make("grow", growth.grow(self.view, request))
             self.lease.help(self.world.address)
             return m.Done()
 
@@ -203,7 +203,7 @@ class Journal:
     async def admit(self, request: m.AdmitRequest) -> m.Done:
         """This node counts from now on, and helps nobody but `helps` as long as an older lease may last."""
         async with self._lock:
-            change = rules.admit_joining(self.view, request)
+            change = growth.admit_joining(self.view, request)
             if change is not None:
                 await self._make("admit", change)
                 self.lease = self._new_lease(self.view.state.held_ms)

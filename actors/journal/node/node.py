@@ -21,8 +21,8 @@ from ebla.actors.journal import messages as m
 from ebla.actors.journal import records
 from ebla.actors.journal.errors import ForeignJournal, NodesMoved, NotFormatted
 from ebla.actors.journal.messages import ANY_VERSION
+from ebla.actors.journal.node import growth, rejoin
 from ebla.actors.journal.node import journal as journals
-from ebla.actors.journal.node import rejoin, rules
 from ebla.actors.journal.node.journal import Journal
 from ebla.actors.journal.node.measures import measure_node
 from ebla.actors.journal.node.sync import Sync
@@ -240,7 +240,7 @@ class JournalNode(Role):
         if not self._fetching:
             self._fetching = True
             self.world.spawn(self._fetch_for_joining(journal, request.nodes[0]), "fetch to join")
-        return rules.joining(journal.view)
+        return growth.joining(journal.view)
 
     async def _fetch_for_joining(self, journal: Journal, source: str) -> None:
         try:
@@ -273,7 +273,7 @@ class JournalNode(Role):
     async def _admit(self, journal: Journal, node: str) -> None:
         """Until the node has been admitted; also after a restart."""
         while True:
-            request = rules.admission(journal.view, journal.form.journal, self.world.address)
+            request = growth.admission(journal.view, journal.form.journal, self.world.address)
             try:
                 await self.world.network.call(node, "admit", request, m.Done, self.options.rpc_timeout_s)
             except EblaError as error:

@@ -21,8 +21,8 @@ from sortedcontainers import SortedDict
 
 from ebla.actors.journal import messages as m
 from ebla.actors.journal.errors import JournalBroken, OutOfSync, StaleEpoch, broken
-from ebla.actors.journal.node.rejoin import covered, reached
-from ebla.actors.journal.records import LAYOUT, Format, Segment, State, edit_items, last_digest
+from ebla.actors.journal.node.rejoin import covered
+from ebla.actors.journal.records import Format, Segment, State, edit_items, last_digest
 from ebla.storage.environment import Item
 from ebla.storage.errors import InvalidArgument
 
@@ -147,7 +147,7 @@ def start(view: View, request: m.StartSegment) -> Change:
     nothing in it can have been committed: it is empty, or it is the first edit, the marker, of an older writer."""
     state = admit(view, request.stamp)
     if not knows_of_loss(state, request.token):
-        raise _out_of_sync(view, "this node has lost its directory, and the writer did not know it yet")
+        raise out_of_sync(view, "this node has lost its directory, and the writer did not know it yet")
     old = view.segment(request.start)
     if old is not None and not may_start_over(old, request.stamp.epoch):
         raise _wrong(view, f"segment {request.start} exists here, with edits up to {old.end}")
@@ -179,62 +179,6 @@ def caught_up(view: View, purged: int = 0) -> Change | None:
     return Change(replace(state, token="", joined=0, purged=purged), open=view.open)
 
 
-# -- from one node to several (docs/journal.md) --------------------------------------------------------------
-
-
-def joining(view: View) -> m.Joining:
-    end = reached([segment.state for segment in view.all()], view.state.purged)
-    return m.Joining(end, digest_at(view, end))
-
-
-def digest_at(view: View, end: int) -> int:
-    """The digest after this edit, if a finalized segment ends with it; else 0."""
-    return next((s.state.digest for s in view.all() if s.finalized and s.end == end), 0)
-
-
-def grow(view: View, request: m.GrowRequest) -> Change:
-    """The commit point of growing: the writer of this epoch is still the last, and everything that it wrote is finalized."""
-    if request.epoch != view.state.promised:
-        fence(view, request.epoch)
-        raise _out_of_sync(view, f"epoch {request.epoch} was never promised here")
-    if view.last != request.end or digest_at(view, request.end) != request.digest:
-        raise _out_of_sync(view, f"the journal does not end here with a segment finalized at {request.end}")
-    state = replace(view.state, admits=request.nodes[1:], grown=request.end)
-    journal = replace(request.journal, version=request.journal.version + 1)
-    return Change(state, dropped=empties(view), form=Format(LAYOUT, journal, request.nodes))
-
-
-def admission(view: View, journal: m.JournalId, helps: str) -> m.AdmitRequest:
-    state = view.state
-    digest = digest_at(view, state.grown)
-    return m.AdmitRequest(
-        journal, state.promised, state.writer, state.grown, digest, state.purged, state.held_ms, helps
-    )
-
-
-def admit_joining(view: View, request: m.AdmitRequest) -> Change | None:
-    """None: this node counts already. Raises OutOfSync if it lacks an edit."""
-    state = view.state
-    if not state.token:
-        return None
-    here = reached([segment.state for segment in view.all()], max(state.purged, request.purged))
-    digest = digest_at(view, request.end)
-    same = request.digest in (0, digest) or state.purged >= request.end
-    if here < request.end or not same:
-        raise _out_of_sync(view, f"this node has edits up to {here}, and joins with all up to {request.end}")
-    state = replace(
-        state,
-        promised=max(state.promised, request.promised),
-        purged=max(state.purged, request.purged),
-        held_ms=max(state.held_ms, request.held_ms),
-        token="",
-        joined=0,
-    )
-    if request.end > state.committed:
-        state = replace(state, committed=request.end, committed_epoch=request.epoch)
-    return Change(state, open=view.open)
-
-
 def committed_before(view: View, epoch: int) -> int:
     """What another writer said was committed. Its own may be told here ahead of what it asks: it went on with the
     other nodes while this one was slow."""
@@ -262,7 +206,7 @@ def journal(view: View, request: m.JournalRequest) -> Change:
     header = segment.state
     items = edit_items(segment.start, segment.copy, request.first, header.digest, request.edits)
     if not continues(items, request.digest):
-        raise _out_of_sync(view, f"edits from {request.first} do not continue what is here")
+        raise out_of_sync(view, f"edits from {request.first} do not continue what is here")
     longer = replace(
         segment,
         state=replace(header, end=request.first + len(request.edits) - 1, digest=request.digest),
@@ -274,17 +218,17 @@ def journal(view: View, request: m.JournalRequest) -> Change:
 def writes(view: View, epoch: int) -> None:
     """Whoever has promised has not started a segment yet."""
     if epoch != view.state.writer:
-        raise _out_of_sync(view, f"epoch {epoch} has started no segment here; {view.state.writer} has")
+        raise out_of_sync(view, f"epoch {epoch} has started no segment here; {view.state.writer} has")
 
 
 def taking(view: View, start: int) -> Segment:
     """The open segment. One that the writer has left is closed: this node missed the start of the next one."""
     opened = view.open
     if opened is None:
-        raise _out_of_sync(view, "no segment is open here")
+        raise out_of_sync(view, "no segment is open here")
     if opened != start:
         view.open = None
-        raise _out_of_sync(view, f"segment {opened} was open here, and the writer is in segment {start}")
+        raise out_of_sync(view, f"segment {opened} was open here, and the writer is in segment {start}")
     segment = view.segment(opened)
     assert segment is not None
     return segment
@@ -292,7 +236,7 @@ def taking(view: View, start: int) -> Segment:
 
 def follows(view: View, segment: Segment, first: int) -> None:
     if first != segment.end + 1:
-        raise _out_of_sync(view, f"edit {first} does not follow edit {segment.end}")
+        raise out_of_sync(view, f"edit {first} does not follow edit {segment.end}")
 
 
 def continues(items: Sequence[Item], digest: int) -> bool:
@@ -304,12 +248,12 @@ def finalize(view: View, request: m.FinalizeRequest) -> Change:
     state = admit(view, request.stamp)
     segment = view.segment(request.start)
     if segment is None:
-        raise _out_of_sync(view, f"there is no segment {request.start} here")
+        raise out_of_sync(view, f"there is no segment {request.start} here")
     if not is_whole(segment, request):
         what = f"segment {request.start} ends here at {segment.end}, not at {request.end} as it was finalized"
         if segment.finalized and not segment.learned:
             raise _broken(view, what)
-        raise _out_of_sync(view, what)
+        raise out_of_sync(view, what)
     final = replace(segment, state=replace(segment.state, finalized=True), accepted=0, learned=False)
     opened = None if view.open == request.start else view.open
     return Change(state, put=(final,), open=opened)
@@ -376,7 +320,7 @@ def holds(view: View, chosen: m.SegmentState, epoch: int) -> bool:
     if local is None or not is_same(local.state, chosen):
         if local is not None and local.finalized:
             what = f"segment {chosen.start} is finalized at {local.end}, a recovery chose {chosen.end}"
-            raise _out_of_sync(view, what) if local.learned else _broken(view, what)
+            raise out_of_sync(view, what) if local.learned else _broken(view, what)
         return False
     return True
 
@@ -409,7 +353,7 @@ def replace_copy(view: View, request: m.AcceptRequest, copy: int, size: int, sou
 def admitted_again(view: View, stamp: m.Stamp) -> State:
     """`admit` of a request that was admitted before it had to wait: only a newer one turns it away."""
     if stamp.epoch == view.state.promised and stamp.serial < view.state.serial:
-        raise _out_of_sync(
+        raise out_of_sync(
             view, f"request {stamp.serial} took so long that request {view.state.serial} came by"
         )
     return replace(view.state, promised=stamp.epoch, serial=stamp.serial)
@@ -480,7 +424,7 @@ def readable(view: View, after: int, in_progress: bool) -> tuple[Segment, int] |
     return found
 
 
-def _out_of_sync(view: View, what: str) -> OutOfSync:
+def out_of_sync(view: View, what: str) -> OutOfSync:
     return OutOfSync(f"{what}; this node is left out until the next segment", journal=view.journal.name)
 
 

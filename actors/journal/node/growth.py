@@ -1,0 +1,75 @@
+"""What a journal node accepts while its journal grows from one node to several, decided as in rules.py.
+
+    joining     a new node is a node that rejoins (rejoin.py): it counts for nothing, and fetches finalized segments
+    grow        at the only node: the commit point. It has the new nodes from then on, and refuses requests of the old set
+    admission   at that node, afterwards: each new node counts, if it has every edit up to the commit point
+
+The order of the steps is that of actors/master/leadership/growth.py, which says why they are safe.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from ebla.actors.journal import messages as m
+from ebla.actors.journal.node import rules
+from ebla.actors.journal.node.rejoin import reached
+from ebla.actors.journal.node.rules import Change, View
+from ebla.actors.journal.records import LAYOUT, Format
+
+
+def joining(view: View) -> m.Joining:
+    end = reached([segment.state for segment in view.all()], view.state.purged)
+    return m.Joining(end, digest_at(view, end))
+
+
+def digest_at(view: View, end: int) -> int:
+    """The digest after this edit, if a finalized segment ends with it; else 0."""
+    return next((s.state.digest for s in view.all() if s.finalized and s.end == end), 0)
+
+
+def grow(view: View, request: m.GrowRequest) -> Change:
+    """The commit point of growing: the writer of this epoch is still the last, and everything that it wrote is finalized."""
+    if request.epoch != view.state.promised:
+        rules.fence(view, request.epoch)
+        raise rules.out_of_sync(view, f"epoch {request.epoch} was never promised here")
+    if view.last != request.end or digest_at(view, request.end) != request.digest:
+        raise rules.out_of_sync(
+            view, f"the journal does not end here with a segment finalized at {request.end}"
+        )
+    state = replace(view.state, admits=request.nodes[1:], grown=request.end)
+    journal = replace(request.journal, version=request.journal.version + 1)
+    return Change(state, dropped=rules.empties(view), form=Format(LAYOUT, journal, request.nodes))
+
+
+def admission(view: View, journal: m.JournalId, helps: str) -> m.AdmitRequest:
+    state = view.state
+    digest = digest_at(view, state.grown)
+    return m.AdmitRequest(
+        journal, state.promised, state.writer, state.grown, digest, state.purged, state.held_ms, helps
+    )
+
+
+def admit_joining(view: View, request: m.AdmitRequest) -> Change | None:
+    """None: this node counts already. Raises OutOfSync if it lacks an edit."""
+    state = view.state
+    if not state.token:
+        return None
+    here = reached([segment.state for segment in view.all()], max(state.purged, request.purged))
+    digest = digest_at(view, request.end)
+    same = request.digest in (0, digest) or state.purged >= request.end
+    if here < request.end or not same:
+        raise rules.out_of_sync(
+            view, f"this node has edits up to {here}, and joins with all up to {request.end}"
+        )
+    state = replace(
+        state,
+        promised=max(state.promised, request.promised),
+        purged=max(state.purged, request.purged),
+        held_ms=max(state.held_ms, request.held_ms),
+        token="",
+        joined=0,
+    )
+    if request.end > state.committed:
+        state = replace(state, committed=request.end, committed_epoch=request.epoch)
+    return Change(state, open=view.open)
