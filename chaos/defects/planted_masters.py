@@ -85,6 +85,7 @@ MASTERS = (
         "growing",
         60,
         growing.count_nodes_before_they_have_everything,
+        seed=1,
     ),
     Defect(
         "old-set-served",
