@@ -12,7 +12,7 @@ MASTERS = (
         "churn",
         200,
         replication.acknowledge_edits_before_they_are_durable,
-        seed=50,
+        seed=52,
     ),
     Defect(
         "no-master-lease",
@@ -62,7 +62,7 @@ MASTERS = (
         "restores",
         60,
         standbys.believe_an_older_catalog,
-        seed=21,
+        seed=23,
     ),
     Defect(
         "take-over-behind",

@@ -101,7 +101,7 @@ SCENARIOS = {each.name: each for each in _ALL}
 def _runs_here(each: simulated.Scenario) -> bool:
     """A deployment on Ray has one master, and one namespace: a process of clients has no nodes of its own in it. Its hosts are
     not lost for good."""
-    if each.shape.forced:
+    if each.shape.forced or each.shape.grows:
         return False
     return each.shape.masters == 1 and not any(isinstance(one, Locks) for one in each.workloads())
 

@@ -64,7 +64,7 @@ async def survey(
     known = await _ask_masters(network, masters)
     others = _named(known, lambda status: status.masters)
     known |= await _ask_masters(network, [each for each in others if each not in known])
-    nodes = dict.fromkeys([*journals, *_named(known, lambda status: status.journals)])
+    nodes = dict.fromkeys([*_named(known, lambda status: status.journals), *journals])
     leading = next((each for each, status in answered(known).items() if status.role == ACTIVE), None)
     servers: tuple[m.ServerStatus, ...] = ()
     infos: list[m.TableInfo] = []

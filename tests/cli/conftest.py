@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ebla.chaos.simulation.loop import run
-from tests.cli.repair_stage import Repairing, RepairStage, first_tablet
+from tests.cli.repair_stage import SEED, Repairing, RepairStage, first_tablet
 from tests.cli.stage import Cli
 from tests.master.healed import follower, leader, spare
 
@@ -36,5 +36,5 @@ def places(tablet: str) -> dict[str, str]:
         found["leader"], found["spare"] = leader(stage, tablet), spare(stage, tablet)
         found["follower"] = follower(stage, tablet)
 
-    run(main())
+    run(main(), SEED)
     return found
