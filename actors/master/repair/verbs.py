@@ -1,5 +1,4 @@
-"""What an operator may ask of a master about the members of tablets: a single master carries it out, one of several if it is
-the active one."""
+"""What an operator may ask of the active master about the members of tablets."""
 
 from __future__ import annotations
 
@@ -26,8 +25,8 @@ Answer = TypeVar("Answer")
 
 class MembershipVerbs:
     async def _govern(self, act: Callable[[Members], Awaitable[Answer]]) -> Answer:
-        """With what the active master knows, which this one is; NotActive or NotRunning if it is not."""
-        raise AssertionError("each kind of master has its own")
+        """With what the active master knows."""
+        raise NotImplementedError
 
     @rpc
     async def add_replica(self, request: AddReplicaRequest) -> MembersReply:
