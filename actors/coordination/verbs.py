@@ -16,7 +16,7 @@ Answer = TypeVar("Answer")
 class CoordinationVerbs:
     async def _coordinate(self, act: Callable[[Coordination], Awaitable[Answer]]) -> Answer:
         """With the namespace of the active master."""
-        raise NotImplementedError
+        raise AssertionError("the active master overrides this")
 
     @rpc
     async def open_session(self, request: m.OpenSessionRequest) -> m.SessionReply:

@@ -26,7 +26,7 @@ Answer = TypeVar("Answer")
 class MembershipVerbs:
     async def _govern(self, act: Callable[[Members], Awaitable[Answer]]) -> Answer:
         """With what the active master knows."""
-        raise NotImplementedError
+        raise AssertionError("the active master overrides this")
 
     @rpc
     async def add_replica(self, request: AddReplicaRequest) -> MembersReply:
