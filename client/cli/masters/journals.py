@@ -68,8 +68,10 @@ async def let_rejoin(cluster: Cluster, node: str) -> Rejoined:
     from ebla.health.masters import journal_id
     from ebla.health.verdicts import answered
 
-    node = f"{JOURNAL_NODE}{node}" if node.isdigit() else node
     seen = await cluster.survey(tables=())
+    if node.isdigit():  # the first one may be in the process of master/0
+        numbered = (address for address in seen.journals if address.endswith(f"/{node}"))
+        node = next(numbered, f"{JOURNAL_NODE}{node}")
     if node not in seen.journals:
         raise Refused(
             f"there is no journal node {node!r}", hint=f"the nodes are {', '.join(seen.journals) or 'none'}"
@@ -81,6 +83,7 @@ async def let_rejoin(cluster: Cluster, node: str) -> Rejoined:
         raise Refused(
             f"no other journal node answers, to restore the state of {node}", hint="start the others first"
         )
-    request = RejoinRequest(known[0].journal, known[0].nodes)
+    newest = max(known, key=lambda status: status.journal.version)
+    request = RejoinRequest(newest.journal, newest.nodes)
     await cluster.call(node, "rejoin", request, Done, REJOIN_S)
     return Rejoined(node, tuple(others))
