@@ -1,4 +1,4 @@
-"""A table that the tests of the client share."""
+"""The table of the client's tests."""
 
 from __future__ import annotations
 

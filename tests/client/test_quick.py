@@ -1,10 +1,9 @@
-"""A lone get or upsert in its caller's own thread, and when it must go the ordinary way."""
+"""The fast path: a lone get or upsert in its caller's own thread, and the cases for the ordinary path."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ from tests.client.test_sync import table_of
 
 
 class BlockingNetwork:
-    """Waits for the toy deployment in the caller's thread."""
+    """Waits for answers of the toy deployment in the caller's thread."""
 
     def __init__(self, loopback: Loopback) -> None:
         self.loopback = loopback
@@ -45,17 +44,11 @@ class BlockingNetwork:
         return asyncio.run_coroutine_threadsafe(call, self.loopback.bridge.loop).result(10)
 
 
-@pytest.fixture
-def loopback() -> Iterator[Loopback]:
-    with Loopback() as made:
-        yield made
-
-
 def quick_of(table: Table, network: Any) -> QuickGets:
     return QuickGets(network, table._awaited._routes)
 
 
-def test_a_lone_get_is_answered_by_one_call_in_its_own_thread(loopback: Loopback) -> None:
+def test_a_lone_get_is_one_call_in_its_own_thread(loopback: Loopback) -> None:
     table = table_of(loopback)
     table.upsert(row(1))
     network = BlockingNetwork(loopback)
@@ -66,7 +59,7 @@ def test_a_lone_get_is_answered_by_one_call_in_its_own_thread(loopback: Loopback
 
 
 @pytest.mark.parametrize("error", [NotDelivered("gone"), NotLeader("not I")])
-def test_a_refusal_or_silence_goes_the_ordinary_way_with_the_time_that_is_left(
+def test_a_refused_or_unanswered_get_takes_the_ordinary_path_with_the_remaining_time(
     loopback: Loopback, error: Exception
 ) -> None:
     network = BlockingNetwork(loopback)
@@ -75,7 +68,7 @@ def test_a_refusal_or_silence_goes_the_ordinary_way_with_the_time_that_is_left(
     assert found is MISS and 0 < left_s <= 5.0
 
 
-def test_a_second_get_at_the_same_time_goes_the_ordinary_way(loopback: Loopback) -> None:
+def test_a_concurrent_get_takes_the_ordinary_path(loopback: Loopback) -> None:
     network = BlockingNetwork(loopback)
     quick = quick_of(table_of(loopback), network)
     seen: list[Any] = []
@@ -84,12 +77,12 @@ def test_a_second_get_at_the_same_time_goes_the_ordinary_way(loopback: Loopback)
     assert seen == [(MISS, 5.0)] and network.calls == 1
 
 
-def test_a_network_that_cannot_block_sends_every_get_the_ordinary_way(loopback: Loopback) -> None:
+def test_without_a_blocking_network_every_get_takes_the_ordinary_path(loopback: Loopback) -> None:
     table = table_of(loopback)
     assert quick_of(table, loopback.session.world.network).get({"id": 1}, 5.0) == (MISS, 5.0)
 
 
-def test_a_key_that_cannot_be_is_told_by_the_ordinary_way(loopback: Loopback) -> None:
+def test_the_ordinary_path_refuses_an_invalid_key(loopback: Loopback) -> None:
     table = table_of(loopback)
     assert quick_of(table, BlockingNetwork(loopback)).get({"id": "x"}, 5.0)[0] is MISS
     with pytest.raises(InvalidArgument):
@@ -123,9 +116,7 @@ def test_a_lone_upsert_is_one_call_in_its_own_thread(loopback: Loopback) -> None
 
 
 @pytest.mark.parametrize("error", [NotDelivered("gone"), NotLeader("not I")])
-def test_an_upsert_that_was_not_applied_goes_on_the_ordinary_way(
-    loopback: Loopback, error: Exception
-) -> None:
+def test_an_upsert_that_was_not_applied_takes_the_ordinary_path(loopback: Loopback, error: Exception) -> None:
     table = table_of(loopback)
     network = BlockingNetwork(loopback)
     network.fail = error
@@ -158,7 +149,7 @@ def test_a_final_refusal_of_an_upsert_is_raised(loopback: Loopback) -> None:
     assert loopback.toy.count("write") == 0
 
 
-def test_a_second_upsert_at_the_same_time_goes_the_ordinary_way(loopback: Loopback) -> None:
+def test_a_concurrent_upsert_takes_the_ordinary_path(loopback: Loopback) -> None:
     network = BlockingNetwork(loopback)
     quick = upserts_of(loopback, table_of(loopback), network)
     seen: list[Any] = []
@@ -167,7 +158,7 @@ def test_a_second_upsert_at_the_same_time_goes_the_ordinary_way(loopback: Loopba
     assert seen == [MISS] and network.calls == 1
 
 
-def test_a_row_that_does_not_fit_is_refused_alike_by_both_ways(loopback: Loopback) -> None:
+def test_both_paths_refuse_a_row_that_does_not_fit_alike(loopback: Loopback) -> None:
     table = table_of(loopback)
     network = BlockingNetwork(loopback)
     for wrong in ({"id": "x"}, {"id": 1, "nope": 2}, {"v": "no key"}, {"id": 1, "n": 1 << 40}):

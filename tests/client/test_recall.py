@@ -1,4 +1,4 @@
-"""Dropped tables and handles on them: refused while the table is kept, good again when it was recalled."""
+"""Handles on a dropped table are refused until the table is recalled."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import pytest
 
 from ebla.errors import InvalidArgument, NotFound, TableDropped
 from ebla.options import Written
+from tests.client.real_roles import Stage, on_real_roles
 from tests.client.tables import rows
-from tests.client.test_real_roles import Stage, simulate
 
 
 async def until_refused(stage: Stage, table: object) -> TableDropped:
@@ -17,49 +17,47 @@ async def until_refused(stage: Stage, table: object) -> TableDropped:
         except TableDropped as error:
             return error
         await stage.session.world.clock.sleep(0.05)
-    raise AssertionError("it is still read")
+    raise AssertionError("the table can still be read")
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_handle_is_refused_while_the_table_is_kept_and_serves_again_after_the_recall(seed: int) -> None:
-    async def scenario(stage: Stage) -> None:
-        table = await stage.table()
-        assert await table.insert(rows(1, 2, 3)) == Written(3)
-        await stage.db.drop_table("t", reserve_s=3600.0)
-        assert "`ebla table recall`" in str(await until_refused(stage, table))
-        for act in (
-            table.upsert(rows(4)),
-            table.get_many([{"id": 1}]),
-            table.scan().to_arrow(),
-            table.info(),
-        ):
-            with pytest.raises(TableDropped):
-                await act
+@on_real_roles
+async def test_a_handle_is_refused_while_the_table_is_dropped_and_works_again_after_the_recall(
+    stage: Stage, seed: int
+) -> None:
+    table = await stage.table()
+    assert await table.insert(rows(1, 2, 3)) == Written(3)
+    await stage.db.drop_table("t", reserve_s=3600.0)
+    assert "`ebla table recall`" in str(await until_refused(stage, table))
+    for act in (
+        table.upsert(rows(4)),
+        table.get_many([{"id": 1}]),
+        table.scan().to_arrow(),
+        table.info(),
+    ):
         with pytest.raises(TableDropped):
-            await stage.db.table("t")
-        assert await stage.db.tables() == []
-        (kept,) = await stage.db.tables(deleted=True)
-        assert (kept.name, kept.state) == ("t", "dropped")
+            await act
+    with pytest.raises(TableDropped):
+        await stage.db.table("t")
+    assert await stage.db.tables() == []
+    (kept,) = await stage.db.tables(deleted=True)
+    assert (kept.name, kept.state) == ("t", "dropped")
 
-        back = await stage.db.recall_table("t", "t again")
-        assert back.name == "t again"
-        assert await back.scan().count() == 3
-        assert await table.insert(rows(4)) == Written(1)
-        assert await back.get({"id": 4}) == rows(4)[0]
-        assert [each.name for each in await stage.db.tables()] == ["t again"]
-        assert await stage.db.tables(deleted=True) == []
-
-    simulate(scenario, seed)
+    back = await stage.db.recall_table("t", "t again")
+    assert back.name == "t again"
+    assert await back.scan().count() == 3
+    assert await table.insert(rows(4)) == Written(1)
+    assert await back.get({"id": 4}) == rows(4)[0]
+    assert [each.name for each in await stage.db.tables()] == ["t again"]
+    assert await stage.db.tables(deleted=True) == []
 
 
-def test_a_table_that_was_dropped_for_good_is_not_recalled() -> None:
-    async def scenario(stage: Stage) -> None:
-        await stage.table()
-        await stage.db.drop_table("t", reserve_s=0)
-        with pytest.raises(NotFound, match=r"tables\(deleted=True\)"):
-            await stage.db.recall_table("t")
-        for wrong in (-1, "3d", float("nan"), True):
-            with pytest.raises(InvalidArgument, match="reserve_s is a number of seconds"):
-                await stage.db.drop_table("t", reserve_s=wrong)
-
-    simulate(scenario)
+@on_real_roles
+async def test_a_table_that_was_dropped_for_good_is_not_recalled(stage: Stage) -> None:
+    await stage.table()
+    await stage.db.drop_table("t", reserve_s=0)
+    with pytest.raises(NotFound, match=r"tables\(deleted=True\)"):
+        await stage.db.recall_table("t")
+    for wrong in (-1, "3d", float("nan"), True):
+        with pytest.raises(InvalidArgument, match="reserve_s is a number of seconds"):
+            await stage.db.drop_table("t", reserve_s=wrong)
