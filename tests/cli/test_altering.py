@@ -7,8 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.cli.stage import Cli, Stage
-from tests.cli.test_commands import flights
+from tests.cli.stage import Cli, Stage, flights
 
 
 def test_columns_are_added_renamed_and_dropped_in_one_alteration(ebla: Cli) -> None:

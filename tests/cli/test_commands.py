@@ -15,13 +15,9 @@ from typer.main import get_command
 
 from ebla.cli.app import app
 from ebla.cli.tables import scanning
-from tests.cli.stage import HOSTS, ROWS, Cli, Stage
+from tests.cli.stage import HOSTS, ROWS, Cli, Stage, flights
 
 CREATE = ("table", "create", "t", "-c", "k:int64", "-c", "v:string:null", "-k", "k")
-
-
-async def flights(stage: Stage) -> None:
-    await stage.table()
 
 
 async def one_server_down(stage: Stage) -> None:
@@ -311,7 +307,7 @@ def test_a_check_tells_what_is_missing_and_has_status_1(ebla: Cli) -> None:
     told = (
         "tablet-server/host-c is UNREACHABLE; no other host that is up can take it: bring it back, or add one"
     )
-    assert told in " ".join(outcome.out.split()), "what to do is not cut off"
+    assert told in outcome.text, "what to do is not cut off"
     document = ebla("check", "--json", prepare=one_server_down).json
     assert document["healthy"] is False
     unreachable = [s["address"] for s in document["servers"] if s["status"] == "UNREACHABLE"]

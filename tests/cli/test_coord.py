@@ -13,7 +13,7 @@ from ebla.actors.coordination.namespace import Namespace
 from ebla.actors.coordination.service import OVERDUE_S
 from ebla.coordination.awaited import Session
 from ebla.options import MASTER
-from tests.cli.stage import Cli, Prepare, Stage
+from tests.cli.stage import Act, Cli, Stage
 
 
 async def some_nodes(stage: Stage) -> None:
@@ -98,7 +98,7 @@ def test_rm_of_more_than_one_change_can_delete_meets_what_others_do_meanwhile(eb
             await session.create(f"/many/{number % 7}/{number}", parents=True)
         await session.create("/left", b"1")
 
-    def disturbed(act: Callable[[Session], Awaitable[object]]) -> Prepare:
+    def disturbed(act: Callable[[Session], Awaitable[object]]) -> Act:
         """`act` comes right before the second change of the command."""
 
         async def prepare(stage: Stage) -> None:

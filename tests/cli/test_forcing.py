@@ -16,9 +16,8 @@ from ebla.actors.replication.configuration import (
 from ebla.actors.replication.health import UNHEALTHY
 from ebla.cli.frame.problems import Refused
 from ebla.cli.tablets.forcing import planned
-from tests.cli.repair_stage import Repairing, RepairStage, first_tablet
-from tests.cli.stage import HOSTS, Cli, Stage
-from tests.cli.test_commands import flights
+from tests.cli.repair_stage import RepairStage, first_tablet, on_toys
+from tests.cli.stage import HOSTS, Cli, Stage, flights
 from tests.cli.test_health import GONE, address, report, seen, state, table, uuid, with_room
 from tests.cli.test_health import HOSTS as THREE
 from tests.cli.test_health import configuration as configuration_of
@@ -33,12 +32,12 @@ async def majority_lost(stage: RepairStage) -> None:
     stage.fairy.elects = False
 
 
-def test_a_lost_majority_is_given_up_only_with_the_whole_id(repairing: Repairing, tablet: str) -> None:
+def test_a_lost_majority_is_given_up_only_with_the_whole_id(toys: Cli, tablet: str) -> None:
     survivor = "a"
     sent: list[m.UnsafeChangeRequest] = []
 
-    async def looked(stage: RepairStage) -> None:
-        sent.extend(stage.of(survivor).asked)
+    async def after(stage: RepairStage) -> None:
+        sent.extend(stage.of(survivor).requests)
 
     async def kept_first(stage: RepairStage) -> None:
         assert hosts_of(stage, tablet)[0] == survivor
@@ -52,28 +51,26 @@ def test_a_lost_majority_is_given_up_only_with_the_whole_id(repairing: Repairing
         (force, "y\n"),
         (force, f"{tablet[:8]}\n"),
     ):
-        refused = repairing(*words, prepare=kept_first, looked=looked, typed=typed)
+        refused = toys(*words, prepare=kept_first, after=after, typed=typed)
         assert refused.status == 1 and not sent, refused.err
-    done = repairing(*force, prepare=kept_first, looked=looked, typed=f"{tablet}\n")
+    done = toys(*force, prepare=kept_first, after=after, typed=f"{tablet}\n")
     assert done.status == 0, done.err
-    told = " ".join(done.err.split())
+    told = done.message
     assert "LOST: every write that was acknowledged and is not in the log of the new leader" in told
     assert "the leader" in told and told.count("given up") == 2
     (request,) = sent
     assert (request.tablet, request.keep, request.configuration_index) == (tablet, (request.dest_uuid,), -1)
-    again = repairing(*force, "--yes-i-lose-data", tablet, "--json", prepare=kept_first)
+    again = toys(*force, "--yes-i-lose-data", tablet, "--json", prepare=kept_first)
     assert (again.json["unsafe"], len(again.json["lost"]), len(again.json["members"])) == (1, 2, 1)
 
 
-def test_nothing_is_forced_where_a_majority_lives_or_who_is_kept_does_not_run(
-    repairing: Repairing, tablet: str
-) -> None:
+def test_nothing_is_forced_where_a_majority_lives_or_who_is_kept_does_not_run(toys: Cli, tablet: str) -> None:
     force = ("tablet", "unsafe-change-config", tablet, "--yes-i-lose-data", tablet, "--keep")
-    alive = repairing(*force, "a")
+    alive = toys(*force, "a")
     assert (alive.status, "no configuration needs to be forced" in alive.err) == (1, True)
     for server, told in (("nowhere", "has no replica at 'nowhere'"), ("b", "cannot be kept")):
-        refused = repairing(*force, server, prepare=majority_lost)
-        assert (refused.status, told in " ".join(refused.err.split())) == (1, True), refused.err
+        refused = toys(*force, server, prepare=majority_lost)
+        assert (refused.status, told in refused.message) == (1, True), refused.err
 
 
 def test_non_voters_that_live_are_no_majority(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +90,7 @@ def test_non_voters_that_live_are_no_majority(monkeypatch: pytest.MonkeyPatch) -
             stage.fairy.words[stage.server(name).uuid] = UNHEALTHY
         stage.fairy.elects = False
 
-    five = Repairing(monkeypatch, "abcde")
+    five = on_toys(monkeypatch, "abcde")
     tablet = first_tablet("abcde")
     five("check", prepare=lost)
     done = five(

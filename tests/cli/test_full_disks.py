@@ -29,7 +29,7 @@ def test_a_deployment_that_refuses_writes_for_want_of_space_is_not_healthy(ebla:
     checked = ebla("check", prepare=full)
     assert checked.status == 1
     assert "DISK_FULL: 0 tables, 0 tablets, 3 of 3 servers up" in checked.out
-    told = " ".join(checked.out.split())
+    told = checked.text
     assert (
         "tablet-server/host-a is DISK_FULL: writes are refused: 0 of 1,048,576 MiB left under /; free space there"
         in told
@@ -42,7 +42,7 @@ def test_a_deployment_that_refuses_writes_for_want_of_space_is_not_healthy(ebla:
 def test_a_disk_that_is_nearly_full_is_warned_of(ebla: Cli) -> None:
     checked = ebla("check", prepare=nearly_full)
     assert checked.status == 0
-    told = " ".join(checked.out.split())
+    told = checked.text
     assert (
         "warning: tablet-server/host-a has 200 of 1,048,576 MiB left under /; free space before writes"
         in told

@@ -3,56 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import io
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from rich.console import Console
-from typer.testing import CliRunner
 
 from ebla.actors.journal import records
 from ebla.actors.journal.messages import Done, RejoinRequest
-from ebla.chaos.simulation.loop import run
-from ebla.cli.app import app
-from ebla.cli.frame import cluster as seam
-from ebla.cli.frame.ui import Ui
 from ebla.storage.environment import Put
-from tests.cli.stage import Cli, Outcome
+from tests.cli.stage import Act, Cli, terminal
 from tests.master.group_stage import GroupStage
-
-Prepare = Callable[[GroupStage], Awaitable[object]]
-
-
-@pytest.fixture
-def several(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
-    """A command on a deployment of its own; `looked` is done with it afterwards."""
-
-    def invoke(*words: str, prepare: Prepare | None = None, looked: Prepare | None = None) -> Outcome:
-        def connected(ui: Ui, work: Callable[[seam.Cluster], Coroutine[Any, Any, Any]]) -> Any:
-            async def main() -> Any:
-                stage = GroupStage()
-                await stage.open()
-                if prepare is not None:
-                    await prepare(stage)
-                servers = [f"tablet-server/{host}" for host in stage.hosts]
-                told = await work(seam.Cluster(stage.session, servers, stage.journals))
-                if looked is not None:
-                    await looked(stage)
-                stage.watching.cancel()
-                return told
-
-            return run(main())
-
-        monkeypatch.setattr(seam, "connected", connected)
-        result = CliRunner().invoke(app, list(words), catch_exceptions=False)
-        return Outcome(result.exit_code, result.stdout, result.stderr)
-
-    return invoke
-
-
-Several = Callable[..., Outcome]
 
 
 async def a_table(stage: GroupStage) -> None:
@@ -91,7 +50,7 @@ async def standby_cut(stage: GroupStage) -> None:
 # -- masters -------------------------------------------------------------------------------------------------
 
 
-def test_master_list_tells_who_is_active_and_how_far_the_others_are(several: Several) -> None:
+def test_master_list_tells_who_is_active_and_how_far_the_others_are(several: Cli) -> None:
     found = several("master", "list", "--json", prepare=a_table).json["masters"]
     assert [each["address"] for each in found] == ["master/0", "master/1"]
     active = next(each for each in found if each["role"] == "active")
@@ -102,36 +61,36 @@ def test_master_list_tells_who_is_active_and_how_far_the_others_are(several: Sev
     assert [line.split()[0] for line in shown.lines] == ["MASTER", "master/0", "master/1"]
 
 
-def test_a_master_that_gives_no_answer_is_listed_with_the_reason(several: Several) -> None:
+def test_a_master_that_gives_no_answer_is_listed_with_the_reason(several: Cli) -> None:
     outcome = several("master", "list", prepare=one_master_down)
     line = next(line for line in outcome.lines if "UNREACHABLE" in line)
     assert line.startswith("master/") and line.split("UNREACHABLE")[1].strip("- ")
 
 
-def test_a_standby_that_could_not_take_over_is_listed_with_the_reason(several: Several) -> None:
+def test_a_standby_that_could_not_take_over_is_listed_with_the_reason(several: Cli) -> None:
     found = several("master", "list", "--json", prepare=standby_cut).json["masters"]
     errors = {each["role"]: each["error"] for each in found}
     assert errors["active"] is None and errors["standby"].startswith("it could not take over: ")
 
 
-def test_masters_are_listed_as_what_they_are_while_none_is_active(several: Several) -> None:
+def test_masters_are_listed_as_what_they_are_while_none_is_active(several: Cli) -> None:
     found = several("master", "list", "--json", prepare=no_majority).json["masters"]
     assert [each["role"] for each in found] == ["standby", "standby"]
     assert several("check", prepare=no_majority).lines[0].startswith("UNAVAILABLE: tables not known, 3 of 3")
 
 
-def test_a_failover_says_who_serves_now_and_how_long_it_took(several: Several) -> None:
-    async def looked(stage: GroupStage) -> None:
+def test_a_failover_says_who_serves_now_and_how_long_it_took(several: Cli) -> None:
+    async def after(stage: GroupStage) -> None:
         await stage.until(lambda: len(stage.served) > 1 and stage.served[-2] != stage.served[-1])
         assert len(stage.serving()) == 1
 
-    document = several("master", "failover", "--json", prepare=a_table, looked=looked).json
+    document = several("master", "failover", "--json", prepare=a_table, after=after).json
     assert {document["before"], document["active"]} == {"master/0", "master/1"}
     assert document["seconds"] >= 0
     assert "is the active master now, after" in several("master", "failover").out
 
 
-def test_a_failover_to_somebody_else_is_refused_and_changes_nothing(several: Several) -> None:
+def test_a_failover_to_somebody_else_is_refused_and_changes_nothing(several: Cli) -> None:
     unknown = several("master", "failover", "--to", "master/7")
     assert (unknown.status, "the masters are master/0, master/1" in unknown.err) == (1, True)
     found = several("master", "list", "--json").json["masters"]
@@ -140,7 +99,7 @@ def test_a_failover_to_somebody_else_is_refused_and_changes_nothing(several: Sev
     assert (again.status, "is the active master already" in again.err) == (1, True)
 
 
-def test_a_failover_without_a_standby_says_so(several: Several, ebla: Cli) -> None:
+def test_a_failover_without_a_standby_says_so(several: Cli, ebla: Cli) -> None:
     alone = several("master", "failover", prepare=one_master_down)
     assert (alone.status, "no standby answers" in alone.err) == (1, True)
     nobody = several("master", "failover", prepare=no_master_up)
@@ -150,7 +109,7 @@ def test_a_failover_without_a_standby_says_so(several: Several, ebla: Cli) -> No
 
 
 @pytest.mark.parametrize("words", [("coord", "ls"), ("table", "list")])
-def test_a_command_that_waits_for_a_master_says_so_once(several: Several, words: tuple[str, ...]) -> None:
+def test_a_command_that_waits_for_a_master_says_so_once(several: Cli, words: tuple[str, ...]) -> None:
     outcome = several(*words, prepare=no_majority)
     assert outcome.status == 1 and outcome.err.count("no answer yet (no master is active)") == 1, outcome.err
     assert "no answer yet" not in several(*words, "--json", prepare=no_majority).err
@@ -160,7 +119,7 @@ def test_a_command_that_waits_for_a_master_says_so_once(several: Several, words:
 # -- the journal ---------------------------------------------------------------------------------------------
 
 
-def test_journal_status_tells_of_each_node_what_it_and_the_writer_say(several: Several) -> None:
+def test_journal_status_tells_of_each_node_what_it_and_the_writer_say(several: Cli) -> None:
     document = several("journal", "status", "--json", prepare=a_table).json
     assert [node["address"] for node in document["nodes"]] == ["journal/0", "journal/1", "journal/2"]
     assert document["active"] in ("master/0", "master/1")
@@ -176,7 +135,7 @@ def test_journal_status_tells_of_each_node_what_it_and_the_writer_say(several: S
     assert len({tuple(node["journal"]["segments"][-1].values()) for node in document["nodes"]}) == 1
 
 
-def test_a_node_that_is_away_is_told_by_name_and_by_how_far_it_is_behind(several: Several) -> None:
+def test_a_node_that_is_away_is_told_by_name_and_by_how_far_it_is_behind(several: Cli) -> None:
     async def away(stage: GroupStage) -> None:
         stage.cluster.crash("journal/1")
         await a_table(stage)
@@ -191,7 +150,7 @@ def test_a_node_that_is_away_is_told_by_name_and_by_how_far_it_is_behind(several
     assert any(line.startswith("  journal/1: ") for line in shown.lines)
 
 
-def test_without_a_majority_the_nodes_are_told_all_the_same(several: Several) -> None:
+def test_without_a_majority_the_nodes_are_told_all_the_same(several: Cli) -> None:
     outcome = several("journal", "status", prepare=no_majority)
     assert outcome.status == 0
     assert any("writer" in line and "no master is active" in line for line in outcome.lines)
@@ -204,10 +163,10 @@ async def one_directory_lost(stage: GroupStage) -> None:
     await stage.cluster.restart("journal/1")
 
 
-def test_a_node_that_lost_its_directory_rejoins(several: Several) -> None:
+def test_a_node_that_lost_its_directory_rejoins(several: Cli) -> None:
     missing = " ".join(several("check", prepare=one_directory_lost).out.split())
     assert "journal/1 is MISSING" in missing and "ebla journal rejoin journal/1" in missing, missing[-300:]
-    again = several("journal", "rejoin", "journal/1", "--json", prepare=one_directory_lost, looked=rejoining)
+    again = several("journal", "rejoin", "journal/1", "--json", prepare=one_directory_lost, after=rejoining)
     assert again.json == {"node": "journal/1", "learned_from": ["journal/0", "journal/2"]}
 
     async def rejoined(stage: GroupStage) -> None:
@@ -217,11 +176,11 @@ def test_a_node_that_lost_its_directory_rejoins(several: Several) -> None:
         )
 
     assert several("journal", "status", "--json", prepare=rejoined).json["nodes"][1]["status"] == "REJOINING"
-    number = several("journal", "rejoin", "1", "--json", prepare=one_directory_lost, looked=rejoining)
+    number = several("journal", "rejoin", "1", "--json", prepare=one_directory_lost, after=rejoining)
     assert number.json == again.json
 
 
-def test_what_an_operator_must_do_is_told_and_not_hidden_by_what_the_writer_says(several: Several) -> None:
+def test_what_an_operator_must_do_is_told_and_not_hidden_by_what_the_writer_says(several: Cli) -> None:
     async def lost_and_left_out(stage: GroupStage) -> None:
         await one_directory_lost(stage)
         await stage.create("more", buckets=1)
@@ -231,7 +190,7 @@ def test_what_an_operator_must_do_is_told_and_not_hidden_by_what_the_writer_says
     assert any("`ebla journal rejoin journal/1`" in line for line in outcome.lines)
 
 
-def test_a_node_that_is_well_and_left_out_is_out_of_sync(several: Several) -> None:
+def test_a_node_that_is_well_and_left_out_is_out_of_sync(several: Cli) -> None:
     async def left_out(stage: GroupStage) -> None:
         await a_table(stage)
         active = await stage.ready()
@@ -252,7 +211,7 @@ async def one_disk_full(stage: GroupStage) -> None:
     await asyncio.sleep(30.0)
 
 
-def test_a_node_that_takes_nothing_for_its_disk_is_full_is_no_healthy_one(several: Several) -> None:
+def test_a_node_that_takes_nothing_for_its_disk_is_full_is_no_healthy_one(several: Cli) -> None:
     checked = several("check", "--json", prepare=one_disk_full)
     (reason,) = checked.json["reasons"]
     assert (checked.status, checked.json["status"]) == (1, "RECOVERING")
@@ -269,7 +228,7 @@ def test_a_node_that_takes_nothing_for_its_disk_is_full_is_no_healthy_one(severa
 @pytest.mark.parametrize("epoch", [1, 7])
 @pytest.mark.parametrize("serving", [True, False])
 def test_a_node_with_the_journal_of_another_deployment_is_told_and_blames_no_other(
-    several: Several, epoch: int, serving: bool
+    several: Cli, epoch: int, serving: bool
 ) -> None:
     async def foreign(stage: GroupStage) -> None:
         await a_table(stage)
@@ -297,7 +256,7 @@ async def rejoining(stage: GroupStage) -> None:
     assert [bool(journal.view.state.token) for journal in node.journals.values()] == [True]
 
 
-def test_what_cannot_rejoin_is_refused_by_name(several: Several) -> None:
+def test_what_cannot_rejoin_is_refused_by_name(several: Cli) -> None:
     stranger = several("journal", "rejoin", "journal/9")
     assert (stranger.status, "the nodes are journal/0, journal/1, journal/2" in stranger.err) == (1, True)
     sound = several("journal", "rejoin", "journal/1")
@@ -310,12 +269,8 @@ def test_a_deployment_without_a_journal_says_so(ebla: Cli) -> None:
 
 
 @pytest.mark.parametrize("columns", [80, 120])
-def test_the_tables_fit_their_terminal(
-    monkeypatch: pytest.MonkeyPatch, several: Several, columns: int
-) -> None:
-    printed = io.StringIO()
-    console = Console(file=printed, width=columns, force_terminal=True, color_system=None)
-    monkeypatch.setattr(Ui, "out", property(lambda self: console))
+def test_the_tables_fit_their_terminal(monkeypatch: pytest.MonkeyPatch, several: Cli, columns: int) -> None:
+    printed = terminal(monkeypatch, columns)
     several("master", "list", prepare=a_table)
     several("journal", "status", prepare=one_node_down)
     lines = [line.rstrip() for line in printed.getvalue().splitlines()]
@@ -327,7 +282,7 @@ def test_the_tables_fit_their_terminal(
 # -- check ---------------------------------------------------------------------------------------------------
 
 
-def test_check_covers_masters_and_journal_nodes(several: Several) -> None:
+def test_check_covers_masters_and_journal_nodes(several: Cli) -> None:
     well = several("check", prepare=a_table)
     assert well.status == 0
     assert well.lines[-1].endswith("3 of 3 servers up, 2 of 2 masters, 3 of 3 journal nodes")
@@ -345,7 +300,7 @@ def test_check_covers_masters_and_journal_nodes(several: Several) -> None:
     ],
 )
 def test_check_finds_what_the_next_loss_would_make_an_outage(
-    several: Several, prepare: Prepare, status: str, words: str
+    several: Cli, prepare: Act, status: str, words: str
 ) -> None:
     outcome = several("check", "--json", prepare=prepare)
     assert outcome.status == 1

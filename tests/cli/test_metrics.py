@@ -6,12 +6,10 @@ import json
 
 from ebla import figure_docs
 from tests.cli.stage import Cli
-from tests.cli.test_masters import Several, a_table, one_node_down, several
-
-__all__ = ["several"]  # the fixture
+from tests.cli.test_masters import a_table, one_node_down
 
 
-def test_every_role_tells_its_figures(several: Several) -> None:
+def test_every_role_tells_its_figures(several: Cli) -> None:
     roles = {each["role"]: each for each in several("metrics", "--json", prepare=a_table).json["roles"]}
     assert list(roles) == [
         *("master/0", "master/1"),
@@ -30,7 +28,7 @@ def test_every_role_tells_its_figures(several: Several) -> None:
     assert sum(figure["value"] for figure in rows) == 2
 
 
-def test_a_kind_of_role_or_a_single_one_can_be_asked_for(several: Several) -> None:
+def test_a_kind_of_role_or_a_single_one_can_be_asked_for(several: Cli) -> None:
     document = several("metrics", "journal", "--json").json
     assert [each["role"] for each in document["roles"]] == ["journal/0", "journal/1", "journal/2"]
     shown = several("metrics", "journal/1", prepare=a_table).lines
@@ -40,7 +38,7 @@ def test_a_kind_of_role_or_a_single_one_can_be_asked_for(several: Several) -> No
     assert any(line.split()[0] == "journal_sync_p99_ms" and line.endswith("ms") for line in shown[2:])
 
 
-def test_a_role_that_gives_no_answer_is_told_with_the_reason(several: Several) -> None:
+def test_a_role_that_gives_no_answer_is_told_with_the_reason(several: Cli) -> None:
     document = several("metrics", "journal", "--json", prepare=one_node_down).json
     answered = {each["role"]: each["error"] is None for each in document["roles"]}
     assert answered == {"journal/0": True, "journal/1": False, "journal/2": True}
