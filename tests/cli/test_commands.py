@@ -1,4 +1,4 @@
-"""Commands as they are typed, against real roles in the deterministic world."""
+"""The frame of the command line, and commands on tables, rows, health and tablets of real roles."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ COMMANDS = leaves(get_command(app))
 
 
 @pytest.mark.parametrize("path", [path for path, _ in COMMANDS], ids=" ".join)
-def test_every_command_explains_itself_and_takes_the_common_options(ebla: Cli, path: tuple[str, ...]) -> None:
+def test_every_command_has_help_and_the_common_options(ebla: Cli, path: tuple[str, ...]) -> None:
     outcome = ebla(*path, "--help")
     assert outcome.status == 0
     for option in ("--json", "--address", "--name", "--verbose"):
@@ -48,7 +48,7 @@ def test_every_command_explains_itself_and_takes_the_common_options(ebla: Cli, p
     assert all(len(line) <= 100 for line in outcome.lines)
 
 
-def test_help_and_mistakes_import_neither_ray_nor_arrow_nor_spark() -> None:
+def test_help_and_usage_errors_import_no_heavy_modules() -> None:
     code = (
         "import sys, ebla.cli\nsys.argv = ['ebla', *sys.argv[1:]]\n"
         "try: ebla.cli.main()\nexcept SystemExit: pass\n"
@@ -68,7 +68,7 @@ def test_the_common_options_may_stand_before_or_after_the_command(ebla: Cli) -> 
     assert before.json == after.json == between.json == {"tables": []}
 
 
-def test_a_mistyped_command_is_told_what_was_meant(ebla: Cli) -> None:
+def test_a_mistyped_command_gets_a_suggestion(ebla: Cli) -> None:
     outcome = ebla("tabel", "list")
     assert (outcome.status, outcome.out) == (2, "")
     assert "Did you mean 'table'" in outcome.err
@@ -82,7 +82,7 @@ def test_a_mistyped_command_is_told_what_was_meant(ebla: Cli) -> None:
         (("table", "list", "--quux"), "Usage", 2),
         (("table", "describe"), "Usage", 2),
         (("table", "create", "t"), "Usage", 2),
-        (("table", "describe", "nobody"), "NotFound", 1),
+        (("table", "describe", "none"), "NotFound", 1),
         (("table", "drop", "flights"), "Refused", 1),
         (("table", "scan", "flights", "-w", "origin ="), "Usage", 2),
         ((*CREATE, "-r", "5"), "Unavailable", 1),
@@ -116,7 +116,7 @@ def test_sigterm_ends_with_status_143_and_says_so(ebla: Cli) -> None:
     assert (outcome.status, outcome.json["error"]["kind"]) == (143, "Interrupted")
 
 
-def test_sigterm_while_a_command_waits_ends_its_tasks_and_prints_no_traceback() -> None:
+def test_sigterm_ends_the_tasks_of_a_waiting_command_without_a_traceback() -> None:
     code = (
         "import asyncio\nfrom ebla.cli.frame import quiet\n"
         "async def busy():\n    while True: await asyncio.sleep(0)\n"
@@ -147,7 +147,7 @@ def test_a_defect_is_never_hidden(ebla: Cli) -> None:
 # -- tables --------------------------------------------------------------------------------------------------
 
 
-def test_a_table_is_created_and_told(ebla: Cli) -> None:
+def test_a_table_is_created_and_described(ebla: Cli) -> None:
     outcome = ebla(*CREATE, "--hash", "k:4")
     assert (outcome.status, outcome.lines) == (0, ["created table t: 2 columns, 4 tablets x 3 replicas"])
     made = ebla(*CREATE, "--hash", "k:4", "--json").json
@@ -207,7 +207,7 @@ def test_a_range_is_described_with_the_values_of_its_splits(ebla: Cli) -> None:
     assert ebla("table", "describe", "p", "--json", prepare=ranged).json["range"]["splits"] == ["a", "m\0"]
 
 
-def test_an_unknown_table_is_told_what_was_meant(ebla: Cli) -> None:
+def test_an_unknown_table_gets_a_suggestion(ebla: Cli) -> None:
     for words in (("describe", "flight"), ("scan", "flight"), ("drop", "flight", "-y")):
         outcome = ebla("table", *words, prepare=flights)
         assert (outcome.status, outcome.out) == (1, "")
@@ -219,8 +219,8 @@ def test_a_drop_needs_a_yes(ebla: Cli) -> None:
     refused = ebla("table", "drop", "flights", prepare=flights)
     assert (refused.status, "add -y" in refused.err) == (1, True)
     assert ebla("table", "drop", "flights", "-y", prepare=flights).lines == ["dropped table flights"]
-    missing = ebla("table", "drop", "nobody", "-y", "--if-exists", "--json", prepare=flights)
-    assert (missing.status, missing.json) == (0, {"dropped": False, "name": "nobody", "kept": False})
+    missing = ebla("table", "drop", "none", "-y", "--if-exists", "--json", prepare=flights)
+    assert (missing.status, missing.json) == (0, {"dropped": False, "name": "none", "kept": False})
 
 
 # -- rows ----------------------------------------------------------------------------------------------------
@@ -272,18 +272,18 @@ def test_an_interrupted_scan_leaves_no_file(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(scanning, "_write", interrupted)
-    (tmp_path / "rows.csv").write_text("what was there before")
+    (tmp_path / "rows.csv").write_text("the old content")
     outcome = ebla("table", "scan", "flights", "-o", str(tmp_path / "rows.csv"), prepare=flights)
     assert outcome.status == 130
-    assert [path.read_text() for path in tmp_path.iterdir()] == ["what was there before"]
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["the old content"]
 
 
-def test_a_file_whose_format_cannot_be_told_is_refused(ebla: Cli, tmp_path: Path) -> None:
+def test_a_file_with_an_unknown_ending_is_refused(ebla: Cli, tmp_path: Path) -> None:
     outcome = ebla("table", "scan", "flights", "-o", str(tmp_path / "rows.xlsx"), prepare=flights)
     assert (outcome.status, "does not show its format" in outcome.err) == (2, True)
 
 
-def test_an_unknown_column_is_told_what_was_meant(ebla: Cli) -> None:
+def test_an_unknown_column_gets_a_suggestion(ebla: Cli) -> None:
     outcome = ebla("table", "scan", "flights", "-c", "carier", prepare=flights)
     assert (outcome.status, "did you mean 'carrier'?" in outcome.err) == (2, True)
 
@@ -298,23 +298,21 @@ def test_a_check_of_a_healthy_deployment_has_status_0(ebla: Cli) -> None:
     assert (document["status"], document["healthy"], document["reasons"]) == ("HEALTHY", True, [])
 
 
-def test_a_check_tells_what_is_missing_and_has_status_1(ebla: Cli) -> None:
+def test_a_check_names_missing_servers_and_has_status_1(ebla: Cli) -> None:
     outcome = ebla("check", prepare=one_server_down)
     assert outcome.status == 1
     assert "UNDER_REPLICATED: 1 table, 2 tablets, 2 of 3 servers up" in outcome.lines
     assert any(line.startswith("  table flights: 2 tablets UNDER_REPLICATED") for line in outcome.lines)
     assert all(len(line) <= 100 for line in outcome.lines)
-    told = (
-        "tablet-server/host-c is UNREACHABLE; no other host that is up can take it: bring it back, or add one"
-    )
-    assert told in outcome.text, "what to do is not cut off"
+    whole = "is UNREACHABLE; no other host that is up can take it: bring it back, or add one"
+    assert f"tablet-server/host-c {whole}" in outcome.text, "the remedy is not cut off"
     document = ebla("check", "--json", prepare=one_server_down).json
     assert document["healthy"] is False
     unreachable = [s["address"] for s in document["servers"] if s["status"] == "UNREACHABLE"]
     assert unreachable == ["tablet-server/host-c"]
 
 
-def test_a_check_waits_for_health_if_it_is_told_to(ebla: Cli) -> None:
+def test_a_check_waits_for_health_on_request(ebla: Cli) -> None:
     async def restarting(stage: Stage) -> None:
         await one_server_down(stage)
 
@@ -337,7 +335,7 @@ def test_checksums_compare_every_replica(ebla: Cli) -> None:
         assert tablet["checksum_index"] > 0
 
 
-def test_a_check_of_one_table_asks_for_no_other(ebla: Cli) -> None:
+def test_a_check_of_one_table_covers_no_other_table(ebla: Cli) -> None:
     async def two(stage: Stage) -> None:
         await stage.table("one")
         await stage.table("two")
@@ -346,7 +344,7 @@ def test_a_check_of_one_table_asks_for_no_other(ebla: Cli) -> None:
     assert ebla("check", "three", prepare=two).status == 1
 
 
-def test_nodes_tell_what_runs_on_them(ebla: Cli) -> None:
+def test_nodes_shows_the_replicas_of_each_host(ebla: Cli) -> None:
     outcome = ebla("nodes", "-d", prepare=flights)
     assert [line.split()[0] for line in outcome.lines[1:4]] == list(HOSTS)
     document = ebla("nodes", "-d", "--json", prepare=flights).json
@@ -364,7 +362,7 @@ def first_tablet(ebla: Cli) -> dict[str, Any]:
     return found
 
 
-def test_a_tablet_hands_its_leadership_over(ebla: Cli) -> None:
+def test_a_tablets_leadership_is_handed_over(ebla: Cli) -> None:
     tablet = first_tablet(ebla)
     other = next(r["address"] for r in tablet["replicas"] if r["uuid"] != tablet["leader"])
     words = ("tablet", "step-down", tablet["tablet"][:8], "--to", other.rpartition("/")[2], "--json")
@@ -373,7 +371,7 @@ def test_a_tablet_hands_its_leadership_over(ebla: Cli) -> None:
     assert document["leader_before"] != other
 
 
-def test_a_successor_that_has_no_replica_is_refused(ebla: Cli) -> None:
+def test_a_successor_without_a_replica_is_refused(ebla: Cli) -> None:
     tablet = first_tablet(ebla)["tablet"]
     outcome = ebla("tablet", "step-down", tablet, "--to", "host-z", prepare=flights)
     assert (outcome.status, "it has replicas at host-a, host-b, host-c" in outcome.err) == (1, True)

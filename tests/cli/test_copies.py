@@ -1,4 +1,4 @@
-"""`ebla tablet copies | cancel-copy | quarantine`, as they are typed, against servers that tell of scripted ones."""
+"""`ebla tablet copies | cancel-copy | quarantine` on servers that report scripted copies and entries."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_the_copies_of_all_servers_are_listed(toys: Cli) -> None:
     assert shown.status == 0
     first, second = [line.split() for line in shown.lines[1:]]
     assert " ".join(first) == "aaaa1111 flights a c data 10 MiB of 40 MiB 10 MiB/s 3.0 s"
-    assert second[-2:] == ["-", "3"], "how long is not known, it is the third attempt"
+    assert second[-2:] == ["-", "3"], "the remaining time is unknown, the attempt is the third"
     document = toys("tablet", "copies", "--json", prepare=two_copies).json
     assert [(each["tablet"], each["target"]) for each in document["copies"]] == [
         ("aaaa1111", "tablet-server/c"),
@@ -67,7 +67,7 @@ def test_the_copies_of_all_servers_are_listed(toys: Cli) -> None:
     assert toys("tablet", "copies").lines == ["no copy is running"]
 
 
-def test_a_server_that_gives_no_answer_is_named(toys: Cli) -> None:
+def test_a_server_without_an_answer_is_named(toys: Cli) -> None:
     async def prepare(stage: RepairStage) -> None:
         await two_copies(stage)
         stage.cluster.crash("tablet-server/d")
@@ -77,7 +77,7 @@ def test_a_server_that_gives_no_answer_is_named(toys: Cli) -> None:
     assert "aaaa1111" in shown.out and "bbbb2222" not in shown.out
 
 
-def test_copies_are_watched_until_none_is_left_with_lines_where_there_is_no_terminal(
+def test_without_a_terminal_copies_are_watched_in_lines_until_none_is_left(
     toys: Cli,
 ) -> None:
     shown = toys("tablet", "copies", "--watch", prepare=copies_that_end)
@@ -91,8 +91,8 @@ def test_copies_are_watched_until_none_is_left_with_lines_where_there_is_no_term
     ]
     assert shown.lines[-1] == "no replica needs a copy"
     document = toys("tablet", "copies", "--watch", "--json", prepare=copies_that_end).json
-    told = [(each["how"], each["job"]["copied_bytes"], each["why"]) for each in document["ended"]]
-    assert told == [
+    ended_copies = [(each["how"], each["job"]["copied_bytes"], each["why"]) for each in document["ended"]]
+    assert ended_copies == [
         ("failed", MIB, "no space left"),
         ("failed", 0, "no space left"),
         ("copied", 40 * MIB, None),
@@ -100,7 +100,7 @@ def test_copies_are_watched_until_none_is_left_with_lines_where_there_is_no_term
     assert document["copies"] == []
 
 
-def test_of_a_copy_that_has_ended_its_server_says_how_much_it_brought(toys: Cli) -> None:
+def test_an_ended_copy_shows_its_servers_byte_count(toys: Cli) -> None:
     async def prepare(stage: RepairStage) -> None:
         stage.of("c").copies[:] = [(job(copied=0),), ()]
         stage.of("c").ended[:] = [job(copied=3 * MIB, attempt=2), job(copied=MIB, elapsed_s=12.0)]
@@ -110,7 +110,7 @@ def test_of_a_copy_that_has_ended_its_server_says_how_much_it_brought(toys: Cli)
     assert "flights aaaa1111 a -> c: copied after 12 s, 1.0 MiB" in shown.lines
 
 
-def test_who_watches_waits_for_a_copy_that_has_not_begun_and_is_told_if_there_is_none(
+def test_watching_waits_for_a_copy_that_has_not_begun(
     toys: Cli,
 ) -> None:
     assert toys("tablet", "copies", "--watch").lines == ["no copy is running"]
@@ -131,9 +131,7 @@ def test_who_watches_waits_for_a_copy_that_has_not_begun_and_is_told_if_there_is
     assert (shown.status, shown.lines[-1]) == (0, "no copy is running")
 
 
-def test_on_a_terminal_each_copy_has_a_bar_with_its_rate_and_what_is_left(
-    toys: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_on_a_terminal_each_copy_has_a_progress_bar(toys: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     printed = terminal(monkeypatch, 120)
     assert toys("tablet", "copies", "--watch", prepare=copies_that_end).status == 0
     last = [line for line in printed.getvalue().splitlines() if "aaaa1111" in line][-1]
@@ -141,8 +139,7 @@ def test_on_a_terminal_each_copy_has_a_bar_with_its_rate_and_what_is_left(
     assert "40.0/40.0 MiB" in last and "copied after 4.0 s" in last
 
 
-def test_the_bar_of_a_copy_that_is_done_is_full(toys: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It stayed where it was when somebody after last, as if something were missing."""
+def test_the_bar_of_an_ended_copy_is_full(toys: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     printed = terminal(monkeypatch, 120)
 
     async def prepare(stage: RepairStage) -> None:
@@ -170,14 +167,14 @@ def test_a_copy_is_cancelled_at_the_server_that_copies(toys: Cli) -> None:
     async def alike(stage: RepairStage) -> None:
         stage.of("c").copies[:] = [(job("aaaa1111"), job("aaaa2222"))]
 
-    async def not_heard(stage: RepairStage) -> None:
+    async def silent(stage: RepairStage) -> None:
         await two_copies(stage)
         stage.scripts["c"].silent = True
         await stage.cluster.restart(MASTER)
 
     requests.clear()
-    unheard = toys("tablet", "cancel-copy", "aaaa", prepare=not_heard, after=after)
-    assert (unheard.status, [request.tablet for request in requests]) == (0, ["aaaa1111"]), unheard.err
+    unreported = toys("tablet", "cancel-copy", "aaaa", prepare=silent, after=after)
+    assert (unreported.status, [request.tablet for request in requests]) == (0, ["aaaa1111"]), unreported.err
 
     short = toys("tablet", "cancel-copy", "aaaa", prepare=alike)
     assert (short.status, "is too short" in short.err) == (1, True)
@@ -204,7 +201,7 @@ async def some_kept(stage: RepairStage) -> None:
 QUARANTINE = ("tablet", "quarantine")
 
 
-def test_what_is_in_quarantine_is_listed_the_oldest_first(toys: Cli) -> None:
+def test_the_quarantine_is_listed_oldest_first(toys: Cli) -> None:
     shown = toys(*QUARANTINE, "list", prepare=some_kept)
     assert [line.split()[0] for line in shown.lines[1:]] == ["aaaa1111-1", "bbbb2222-1", "aaaa1111-2"]
     assert "2020-09-13 12:26:40" in shown.lines[1] and "it left the tablet's configuration" in shown.lines[1]
@@ -217,7 +214,7 @@ def test_what_is_in_quarantine_is_listed_the_oldest_first(toys: Cli) -> None:
     assert toys(*QUARANTINE, "list").lines == ["nothing is in quarantine"]
 
 
-def test_entries_are_restored_on_the_host_that_has_them(toys: Cli) -> None:
+def test_quarantine_entries_are_restored_on_their_host(toys: Cli) -> None:
     requests: list[Any] = []
 
     async def after(stage: RepairStage) -> None:
@@ -232,7 +229,7 @@ def test_entries_are_restored_on_the_host_that_has_them(toys: Cli) -> None:
     assert (unknown.status, "did you mean 'bbbb2222-1'" in unknown.err) == (1, True)
 
 
-def test_entries_are_purged_by_name_or_all_of_them_after_a_question(toys: Cli) -> None:
+def test_quarantine_entries_are_purged_by_name_or_all_after_confirmation(toys: Cli) -> None:
     requests: list[Any] = []
 
     async def after(stage: RepairStage) -> None:

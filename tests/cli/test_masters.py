@@ -1,4 +1,4 @@
-"""`ebla master`, `ebla journal`, and what `check` says of both, with two masters and three journal nodes in virtual time."""
+"""`ebla master`, `ebla journal` and `ebla check` with two masters and three journal nodes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def no_majority(stage: GroupStage) -> None:
 
 
 async def standby_cut(stage: GroupStage) -> None:
-    """It answers, and cannot read the journal."""
+    """The standby answers, and cannot read the journal."""
     standby = stage.other(await stage.ready())
     for node in stage.journals:
         stage.cluster.network.cut(standby, node)
@@ -50,7 +50,7 @@ async def standby_cut(stage: GroupStage) -> None:
 # -- masters -------------------------------------------------------------------------------------------------
 
 
-def test_master_list_tells_who_is_active_and_how_far_the_others_are(several: Cli) -> None:
+def test_master_list_shows_the_active_master_and_the_lag_of_the_standby(several: Cli) -> None:
     found = several("master", "list", "--json", prepare=a_table).json["masters"]
     assert [each["address"] for each in found] == ["master/0", "master/1"]
     active = next(each for each in found if each["role"] == "active")
@@ -61,25 +61,25 @@ def test_master_list_tells_who_is_active_and_how_far_the_others_are(several: Cli
     assert [line.split()[0] for line in shown.lines] == ["MASTER", "master/0", "master/1"]
 
 
-def test_a_master_that_gives_no_answer_is_listed_with_the_reason(several: Cli) -> None:
+def test_a_master_without_an_answer_is_listed_with_the_reason(several: Cli) -> None:
     outcome = several("master", "list", prepare=one_master_down)
     line = next(line for line in outcome.lines if "UNREACHABLE" in line)
     assert line.startswith("master/") and line.split("UNREACHABLE")[1].strip("- ")
 
 
-def test_a_standby_that_could_not_take_over_is_listed_with_the_reason(several: Cli) -> None:
+def test_a_standby_that_cannot_take_over_is_listed_with_the_reason(several: Cli) -> None:
     found = several("master", "list", "--json", prepare=standby_cut).json["masters"]
     errors = {each["role"]: each["error"] for each in found}
     assert errors["active"] is None and errors["standby"].startswith("it could not take over: ")
 
 
-def test_masters_are_listed_as_what_they_are_while_none_is_active(several: Cli) -> None:
+def test_masters_are_listed_as_standbys_while_none_is_active(several: Cli) -> None:
     found = several("master", "list", "--json", prepare=no_majority).json["masters"]
     assert [each["role"] for each in found] == ["standby", "standby"]
     assert several("check", prepare=no_majority).lines[0].startswith("UNAVAILABLE: tables not known, 3 of 3")
 
 
-def test_a_failover_says_who_serves_now_and_how_long_it_took(several: Cli) -> None:
+def test_a_failover_names_the_new_active_master_and_its_duration(several: Cli) -> None:
     async def after(stage: GroupStage) -> None:
         await stage.until(lambda: len(stage.served) > 1 and stage.served[-2] != stage.served[-1])
         assert len(stage.serving()) == 1
@@ -90,7 +90,7 @@ def test_a_failover_says_who_serves_now_and_how_long_it_took(several: Cli) -> No
     assert "is the active master now, after" in several("master", "failover").out
 
 
-def test_a_failover_to_somebody_else_is_refused_and_changes_nothing(several: Cli) -> None:
+def test_a_failover_to_an_unknown_or_the_active_master_is_refused(several: Cli) -> None:
     unknown = several("master", "failover", "--to", "master/7")
     assert (unknown.status, "the masters are master/0, master/1" in unknown.err) == (1, True)
     found = several("master", "list", "--json").json["masters"]
@@ -102,14 +102,14 @@ def test_a_failover_to_somebody_else_is_refused_and_changes_nothing(several: Cli
 def test_a_failover_without_a_standby_says_so(several: Cli, ebla: Cli) -> None:
     alone = several("master", "failover", prepare=one_master_down)
     assert (alone.status, "no standby answers" in alone.err) == (1, True)
-    nobody = several("master", "failover", prepare=no_master_up)
-    assert (nobody.status, "no master is active now" in nobody.err) == (1, True)
+    none = several("master", "failover", prepare=no_master_up)
+    assert (none.status, "no master is active now" in none.err) == (1, True)
     single = ebla("master", "failover")
     assert (single.status, "`ebla up --masters 2 --journals 3`" in single.err) == (1, True)
 
 
 @pytest.mark.parametrize("words", [("coord", "ls"), ("table", "list")])
-def test_a_command_that_waits_for_a_master_says_so_once(several: Cli, words: tuple[str, ...]) -> None:
+def test_a_command_without_an_active_master_says_so_once(several: Cli, words: tuple[str, ...]) -> None:
     outcome = several(*words, prepare=no_majority)
     assert outcome.status == 1 and outcome.err.count("no answer yet (no master is active)") == 1, outcome.err
     assert "no answer yet" not in several(*words, "--json", prepare=no_majority).err
@@ -119,7 +119,7 @@ def test_a_command_that_waits_for_a_master_says_so_once(several: Cli, words: tup
 # -- the journal ---------------------------------------------------------------------------------------------
 
 
-def test_journal_status_tells_of_each_node_what_it_and_the_writer_say(several: Cli) -> None:
+def test_journal_status_shows_each_node_and_the_writers_view_of_it(several: Cli) -> None:
     document = several("journal", "status", "--json", prepare=a_table).json
     assert [node["address"] for node in document["nodes"]] == ["journal/0", "journal/1", "journal/2"]
     assert document["active"] in ("master/0", "master/1")
@@ -135,7 +135,7 @@ def test_journal_status_tells_of_each_node_what_it_and_the_writer_say(several: C
     assert len({tuple(node["journal"]["segments"][-1].values()) for node in document["nodes"]}) == 1
 
 
-def test_a_node_that_is_away_is_told_by_name_and_by_how_far_it_is_behind(several: Cli) -> None:
+def test_an_unreachable_journal_node_is_shown_with_its_lag(several: Cli) -> None:
     async def away(stage: GroupStage) -> None:
         stage.cluster.crash("journal/1")
         await a_table(stage)
@@ -150,7 +150,7 @@ def test_a_node_that_is_away_is_told_by_name_and_by_how_far_it_is_behind(several
     assert any(line.startswith("  journal/1: ") for line in shown.lines)
 
 
-def test_without_a_majority_the_nodes_are_told_all_the_same(several: Cli) -> None:
+def test_journal_status_works_without_a_majority(several: Cli) -> None:
     outcome = several("journal", "status", prepare=no_majority)
     assert outcome.status == 0
     assert any("writer" in line and "no master is active" in line for line in outcome.lines)
@@ -180,7 +180,7 @@ def test_a_node_that_lost_its_directory_rejoins(several: Cli) -> None:
     assert number.json == again.json
 
 
-def test_what_an_operator_must_do_is_told_and_not_hidden_by_what_the_writer_says(several: Cli) -> None:
+def test_the_remedy_of_a_missing_directory_is_shown_before_the_writers_view(several: Cli) -> None:
     async def lost_and_left_out(stage: GroupStage) -> None:
         await one_directory_lost(stage)
         await stage.create("more", buckets=1)
@@ -190,7 +190,7 @@ def test_what_an_operator_must_do_is_told_and_not_hidden_by_what_the_writer_says
     assert any("`ebla journal rejoin journal/1`" in line for line in outcome.lines)
 
 
-def test_a_node_that_is_well_and_left_out_is_out_of_sync(several: Cli) -> None:
+def test_a_healthy_node_that_the_writer_left_out_is_out_of_sync(several: Cli) -> None:
     async def left_out(stage: GroupStage) -> None:
         await a_table(stage)
         active = await stage.ready()
@@ -211,7 +211,7 @@ async def one_disk_full(stage: GroupStage) -> None:
     await asyncio.sleep(30.0)
 
 
-def test_a_node_that_takes_nothing_for_its_disk_is_full_is_no_healthy_one(several: Cli) -> None:
+def test_a_node_with_a_full_disk_is_not_healthy(several: Cli) -> None:
     checked = several("check", "--json", prepare=one_disk_full)
     (reason,) = checked.json["reasons"]
     assert (checked.status, checked.json["status"]) == (1, "RECOVERING")
@@ -221,13 +221,13 @@ def test_a_node_that_takes_nothing_for_its_disk_is_full_is_no_healthy_one(severa
     shown = several("journal", "status", prepare=one_disk_full)
     assert "2 of 3 healthy" in shown.out and "out of sync" in shown.out
     assert any(line.startswith("  journal/1: ") and "DiskFull: " in line for line in shown.lines)
-    told = several("journal", "status", "--json", prepare=one_disk_full).json["nodes"][1]
-    assert told["writer"]["error"].startswith("DiskFull: ")
+    node = several("journal", "status", "--json", prepare=one_disk_full).json["nodes"][1]
+    assert node["writer"]["error"].startswith("DiskFull: ")
 
 
 @pytest.mark.parametrize("epoch", [1, 7])
 @pytest.mark.parametrize("serving", [True, False])
-def test_a_node_with_the_journal_of_another_deployment_is_told_and_blames_no_other(
+def test_a_foreign_journal_node_is_failed_and_the_other_nodes_are_healthy(
     several: Cli, epoch: int, serving: bool
 ) -> None:
     async def foreign(stage: GroupStage) -> None:
@@ -256,7 +256,7 @@ async def rejoining(stage: GroupStage) -> None:
     assert [bool(journal.view.state.token) for journal in node.journals.values()] == [True]
 
 
-def test_what_cannot_rejoin_is_refused_by_name(several: Cli) -> None:
+def test_an_unknown_or_healthy_node_cannot_rejoin(several: Cli) -> None:
     stranger = several("journal", "rejoin", "journal/9")
     assert (stranger.status, "the nodes are journal/0, journal/1, journal/2" in stranger.err) == (1, True)
     sound = several("journal", "rejoin", "journal/1")
@@ -299,7 +299,7 @@ def test_check_covers_masters_and_journal_nodes(several: Cli) -> None:
         (no_master_up, "UNAVAILABLE", "master/1: "),
     ],
 )
-def test_check_finds_what_the_next_loss_would_make_an_outage(
+def test_check_finds_losses_that_the_next_one_would_make_an_outage(
     several: Cli, prepare: Act, status: str, words: str
 ) -> None:
     outcome = several("check", "--json", prepare=prepare)

@@ -9,26 +9,26 @@ from tests.cli.stage import Cli
 from tests.cli.test_masters import a_table, one_node_down
 
 
-def test_every_role_tells_its_figures(several: Cli) -> None:
+def test_every_role_reports_its_figures(several: Cli) -> None:
     roles = {each["role"]: each for each in several("metrics", "--json", prepare=a_table).json["roles"]}
     assert list(roles) == [
         *("master/0", "master/1"),
         *("journal/0", "journal/1", "journal/2"),
         *("tablet-server/a", "tablet-server/b", "tablet-server/c"),
     ]
-    told = [figure for role in roles.values() for figure in role["figures"]]
-    assert {figure["name"] for figure in told} == {each.name for each in figure_docs.definitions()}
-    active = [figure["value"] for figure in told if figure["name"] == "master_active"]
+    figures = [figure for role in roles.values() for figure in role["figures"]]
+    assert {figure["name"] for figure in figures} == {each.name for each in figure_docs.definitions()}
+    active = [figure["value"] for figure in figures if figure["name"] == "master_active"]
     assert sorted(active) == [0, 1]
     rows = [
         figure
-        for figure in told
+        for figure in figures
         if figure["name"] == "tablet_replicas" and figure["tags"]["state"] == "leader"
     ]
     assert sum(figure["value"] for figure in rows) == 2
 
 
-def test_a_kind_of_role_or_a_single_one_can_be_asked_for(several: Cli) -> None:
+def test_metrics_of_one_kind_of_role_or_of_one_role(several: Cli) -> None:
     document = several("metrics", "journal", "--json").json
     assert [each["role"] for each in document["roles"]] == ["journal/0", "journal/1", "journal/2"]
     shown = several("metrics", "journal/1", prepare=a_table).lines
@@ -38,7 +38,7 @@ def test_a_kind_of_role_or_a_single_one_can_be_asked_for(several: Cli) -> None:
     assert any(line.split()[0] == "journal_sync_p99_ms" and line.endswith("ms") for line in shown[2:])
 
 
-def test_a_role_that_gives_no_answer_is_told_with_the_reason(several: Cli) -> None:
+def test_a_role_without_an_answer_is_shown_with_the_reason(several: Cli) -> None:
     document = several("metrics", "journal", "--json", prepare=one_node_down).json
     answered = {each["role"]: each["error"] is None for each in document["roles"]}
     assert answered == {"journal/0": True, "journal/1": False, "journal/2": True}

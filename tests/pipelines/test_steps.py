@@ -1,4 +1,4 @@
-"""The lines that a long command prints as its steps go by."""
+"""The lines that a long command prints for its steps."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from rich.console import Console
 from ebla import steps
 
 
-def test_what_is_told_after_a_step_has_ended_shows_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_after_the_end_of_a_step_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steps, "LINE_EVERY_S", 0.0)
     out = io.StringIO()
-    told = steps.Steps(Console(file=out))
-    with told.step("first") as first:
+    shown = steps.Steps(Console(file=out))
+    with shown.step("first") as first:
         first("begun")
-    with told.step("second") as second:
+    with shown.step("second") as second:
         first("too late")
         second("begun")
     lines = [line for line in out.getvalue().splitlines() if "✔" not in line]
     assert lines == ["  first: begun", "  second: begun"]
-    assert list(told.seconds) == ["first", "second"]
+    assert list(shown.seconds) == ["first", "second"]

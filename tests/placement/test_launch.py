@@ -1,4 +1,4 @@
-"""Which roles `ebla up` looks for."""
+"""The roles that `ebla up` expects."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ebla.placement.deploy.slots import Host, Seats, Survey
 from ebla.placement.launch import expected
 
 
-def test_a_server_whose_host_is_away_is_expected_unless_ray_was_told_to_forget_it() -> None:
+def test_a_server_on_a_missing_host_is_expected_if_its_actor_exists() -> None:
     available = Survey((Host("a", "1", "10.0.0.1"), Host("b", "2", "10.0.0.2")))
     config = configure({"data_dir": "/tmp/ebla", "masters": 1, "journals": 0})
     plan = plan_roles(config, Seats(("gone",), ("a", "b", "c", "gone")), "")

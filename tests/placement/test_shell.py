@@ -26,7 +26,7 @@ Reply = TypeVar("Reply")
 
 
 class FastClock:
-    """Sleeping is only letting others run."""
+    """A clock whose sleeps only let other tasks run."""
 
     def __init__(self) -> None:
         self.slept = 0
@@ -45,17 +45,17 @@ class FastClock:
         return asyncio.timeout(seconds)
 
 
-class Nobody:
-    """A network with nobody on it."""
+class EmptyNetwork:
+    """A network without roles."""
 
     async def call(
         self, address: str, method: str, message: msgspec.Struct, reply: type[Reply], timeout_s: float
     ) -> Reply:
-        raise NotDelivered("nobody is there", address=address)
+        raise NotDelivered("no such role", address=address)
 
 
 class Stage:
-    """Shells on one machine, and the statuses with which their processes would have ended."""
+    """Shells on one machine, and the exit statuses of their processes."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -71,7 +71,7 @@ class Stage:
         sets_aside: bool = False,
     ) -> Shell:
         chosen = options or ToyOptions()
-        told = Assignment(
+        assignment = Assignment(
             address="toy/a",
             slot="a",
             namespace="ebla-t",
@@ -83,9 +83,9 @@ class Stage:
         )
 
         def make_world(disk: Disk, tasks: Tasks, fail: Callable[[BaseException], None]) -> World:
-            return World("toy/a", self.clock, Nobody(), disk, random.Random(7), tasks.spawn, fail)
+            return World("toy/a", self.clock, EmptyNetwork(), disk, random.Random(7), tasks.spawn, fail)
 
-        return Shell(told, make_world, self.clock, self.ended.append, export)
+        return Shell(assignment, make_world, self.clock, self.ended.append, export)
 
 
 def play(scenario: Callable[[Stage], Awaitable[None]], tmp_path: Path) -> None:
@@ -160,9 +160,9 @@ async def test_waiting_for_a_directory_is_bounded_and_ends_the_process(stage: St
 
 
 @on_stage
-async def test_a_damaged_directory_is_told_to_every_caller_and_nothing_is_formatted(stage: Stage) -> None:
+async def test_a_damaged_directory_is_reported_to_every_caller_and_not_formatted(stage: Stage) -> None:
     (stage.root / "toy").mkdir()
-    (stage.root / "toy" / "something").write_text("of somebody")
+    (stage.root / "toy" / "something").write_text("unknown")
     shell = stage.shell()
     assert (await settle(shell)).state == "failed"
     for method in ("show", "echo"):
@@ -174,7 +174,7 @@ async def test_a_damaged_directory_is_told_to_every_caller_and_nothing_is_format
 
 
 @on_stage
-async def test_a_disk_that_was_given_up_is_told_by_the_next_incarnation(stage: Stage) -> None:
+async def test_the_next_incarnation_reports_a_failed_disk(stage: Stage) -> None:
     first = stage.shell()
     await settle(first)
     await first.stop()
@@ -187,7 +187,7 @@ async def test_a_disk_that_was_given_up_is_told_by_the_next_incarnation(stage: S
 
 
 @on_stage
-async def test_a_role_that_others_fill_comes_back_as_another_one_beside_what_it_gave_up(stage: Stage) -> None:
+async def test_a_replaceable_role_starts_again_beside_its_directory_set_aside(stage: Stage) -> None:
     first = stage.shell(sets_aside=True)
     await settle(first)
     before = await ask(first, "show", Empty(), State)
@@ -203,8 +203,8 @@ async def test_a_role_that_others_fill_comes_back_as_another_one_beside_what_it_
 
 
 @on_stage
-async def test_a_role_that_this_version_does_not_have_is_told_not_crashed_over(stage: Stage) -> None:
-    shell = stage.shell(role="tests.cluster.toy:Nobody")
+async def test_an_unknown_role_class_is_reported_without_a_crash(stage: Stage) -> None:
+    shell = stage.shell(role="tests.cluster.toy:Missing")
     assert (await settle(shell)).state == "failed"
     with pytest.raises(InvalidArgument, match="every node needs the same version"):
         await ask(shell, "show", Empty(), State)
@@ -220,7 +220,7 @@ async def test_a_role_that_this_version_does_not_have_is_told_not_crashed_over(s
         ("give_up", Exit.FAILED, "the toy gives up"),
     ],
 )
-def test_a_role_that_cannot_go_on_ends_its_process_loudly(
+def test_a_role_that_fails_ends_its_process_with_a_message(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], method: str, status: Exit, words: str
 ) -> None:
     async def scenario(stage: Stage) -> None:
@@ -232,8 +232,8 @@ def test_a_role_that_cannot_go_on_ends_its_process_loudly(
         await shell.stop()
 
     play(scenario, tmp_path)
-    told = capsys.readouterr().err
-    assert words in told and "Traceback" in told and "toy/a" in told
+    printed = capsys.readouterr().err
+    assert words in printed and "Traceback" in printed and "toy/a" in printed
 
 
 @on_stage
@@ -266,7 +266,7 @@ def test_a_defect_in_a_handler_ends_the_call_and_not_the_role(
 
 
 @on_stage
-async def test_stopping_lets_go_of_the_directory_and_may_be_repeated(stage: Stage) -> None:
+async def test_stopping_releases_the_directory_and_can_be_repeated(stage: Stage) -> None:
     shell = stage.shell()
     await settle(shell)
     await ask(shell, "add", Number(5), Number)
@@ -282,7 +282,7 @@ async def test_stopping_lets_go_of_the_directory_and_may_be_repeated(stage: Stag
 
 
 @on_stage
-async def test_a_call_that_waits_for_ever_does_not_hold_up_the_stop(stage: Stage) -> None:
+async def test_a_call_that_never_ends_does_not_delay_the_stop(stage: Stage) -> None:
     shell = stage.shell()
     await settle(shell)
     waiting = asyncio.ensure_future(ask(shell, "hang", Empty()))
@@ -294,7 +294,7 @@ async def test_a_call_that_waits_for_ever_does_not_hold_up_the_stop(stage: Stage
 
 
 @on_stage
-async def test_a_role_may_be_stopped_before_it_has_started(stage: Stage) -> None:
+async def test_a_role_can_be_stopped_before_it_has_started(stage: Stage) -> None:
     await stage.shell().stop()
     again = stage.shell()
     assert (await settle(again)).state == "running"
@@ -303,35 +303,35 @@ async def test_a_role_may_be_stopped_before_it_has_started(stage: Stage) -> None
 
 
 @on_stage
-async def test_what_a_role_measures_is_exported_again_and_again_from_when_it_runs(stage: Stage) -> None:
-    told: list[dict[str, float]] = []
+async def test_the_figures_of_a_running_role_are_exported_repeatedly(stage: Stage) -> None:
+    exported: list[dict[str, float]] = []
 
     def export(figures: Iterable[Figure]) -> None:
-        told.append({figure.name: figure.value for figure in figures})
+        exported.append({figure.name: figure.value for figure in figures})
 
     shell = stage.shell(export=export)
-    await until(lambda: told)
-    assert told[0] == {"role_running": 0}
+    await until(lambda: exported)
+    assert exported[0] == {"role_running": 0}
     await settle(shell)
     await ask(shell, "add", Number(5), Number)
-    await until(lambda: told[-1] == {"role_running": 1, "toy_count": 5})
+    await until(lambda: exported[-1] == {"role_running": 1, "toy_count": 5})
     await ask(shell, "add", Number(2), Number)
-    await until(lambda: told[-1]["toy_count"] == 7)
+    await until(lambda: exported[-1]["toy_count"] == 7)
     await shell.stop()
 
 
 @on_stage
-async def test_a_role_that_cannot_start_is_exported_as_one_that_does_not_run(stage: Stage) -> None:
-    told: list[list[Figure]] = []
-    shell = stage.shell(role="tests.cluster.toy:Nobody", export=lambda figures: told.append([*figures]))
+async def test_a_role_that_cannot_start_is_exported_as_not_running(stage: Stage) -> None:
+    exported: list[list[Figure]] = []
+    shell = stage.shell(role="tests.cluster.toy:Missing", export=lambda figures: exported.append([*figures]))
     assert (await settle(shell)).state == "failed"
-    seen = len(told)
-    await until(lambda: len(told) > seen + 1)
-    assert [(figure.name, figure.value) for figure in told[-1]] == [("role_running", 0)]
+    seen = len(exported)
+    await until(lambda: len(exported) > seen + 1)
+    assert [(figure.name, figure.value) for figure in exported[-1]] == [("role_running", 0)]
     await shell.stop()
 
 
-def test_figures_that_cannot_be_exported_are_told_once_and_end_nothing(
+def test_a_failing_export_is_reported_once_and_ends_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def scenario(stage: Stage) -> None:
@@ -339,7 +339,7 @@ def test_figures_that_cannot_be_exported_are_told_once_and_end_nothing(
 
         def export(figures: Iterable[Figure]) -> None:
             tried.append(len(list(figures)))
-            raise RuntimeError("nobody takes figures here")
+            raise RuntimeError("figures are refused")
 
         shell = stage.shell(export=export)
         await settle(shell)
@@ -349,8 +349,8 @@ def test_figures_that_cannot_be_exported_are_told_once_and_end_nothing(
         await shell.stop()
 
     play(scenario, tmp_path)
-    assert capsys.readouterr().err.count("RuntimeError: nobody takes figures here") == 1
+    assert capsys.readouterr().err.count("RuntimeError: figures are refused") == 1
 
 
-def test_statuses_are_told_apart() -> None:
+def test_exit_statuses_are_distinct() -> None:
     assert len(set(Exit)) == len(Exit) and not {0, 1, 137} & set(Exit)
