@@ -10,22 +10,23 @@ from typing import Any
 Test = Callable[..., Any]
 
 
-def inside(play: Callable[..., None]) -> Callable[[Test], Test]:
+def inside(play: Callable[..., None], parts: int = 1) -> Callable[[Test], Test]:
     """Make a decorator of tests from `play`, which runs a coroutine function on a stage.
 
-    The first parameter of the test is the stage. pytest gives the others, and those parameters of `play` that have no default.
+    The first `parts` parameters of the test are the stage. pytest gives the others, and those parameters of `play` that have no
+    default.
     """
     _, *options = (p for p in inspect.signature(play).parameters.values() if p.kind != p.VAR_KEYWORD)
 
     def decorate(test: Test) -> Test:
-        _, *wanted = inspect.signature(test).parameters.values()
+        wanted = [*inspect.signature(test).parameters.values()][parts:]
         names = [each.name for each in wanted]
         needed = [each for each in options if each.default is each.empty and each.name not in names]
 
         @functools.wraps(test)
         def run(**given: Any) -> None:
             chosen = {each.name: given[each.name] for each in options if each.name in given}
-            play(lambda stage: test(stage, **{name: given[name] for name in names}), **chosen)
+            play(lambda *stage: test(*stage, **{name: given[name] for name in names}), **chosen)
 
         run.__signature__ = inspect.Signature([*wanted, *needed])  # type: ignore[attr-defined]
         return run

@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,19 +14,18 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rich.console import Console
 
 from ebla.chaos import plans
 from ebla.chaos.checkers.verdict import Verdict
-from ebla.chaos.export import read_json_lines, to_edn
+from ebla.chaos.export import read_json_lines
 from ebla.chaos.history import INFO, INVOKE, OK, History
-from ebla.chaos.plans import EVERY_HOST, MASTER, NODES, Fault, Plan
+from ebla.chaos.plans import EVERY_HOST, MASTER, NODES, Fault
 from ebla.chaos.ray.clients import Recorded
 from ebla.chaos.ray.faults import probes
 from ebla.chaos.ray.faults.nemesis import KINDS, misplaced
 from ebla.chaos.ray.orders import Judged
 from ebla.chaos.ray.pulse import check_pulse
-from ebla.chaos.ray.report import figures, report
+from ebla.chaos.ray.report import figures
 from ebla.chaos.ray.report.struck import (
     MISSED,
     OBSERVED,
@@ -35,14 +34,12 @@ from ebla.chaos.ray.report.struck import (
     VIOLATED,
     FaultReport,
 )
-from ebla.chaos.ray.run import Request, Seen, run, violations, voids
+from ebla.chaos.ray.run import Request, Seen, violations, voids
 from ebla.chaos.ray.scenarios import BACK_S, GONE_S, SCENARIOS, plan_of, scenario
 from ebla.chaos.ray.stage import disk_shim, namespaces
 from ebla.chaos.ray.stage.stage import host_names
 from ebla.chaos.runs import plan_of as simulated_plan_of
 from ebla.chaos.scenarios import scenarios as simulation
-from ebla.placement.local.cluster import LocalCluster
-from ebla.steps import Steps
 from ebla.storage.errors import InvalidArgument
 
 FAULT = Fault(1.0, "crash", ("host-2",))
@@ -175,7 +172,10 @@ def test_a_run_with_enough_operations_and_faults_counts() -> None:
     [
         ({"acknowledged": 99}, "99 operations were acknowledged, of at least 100"),
         ({"others": 700}, "1000 of 1700 operations were acknowledged, fewer than 60 %"),
-        ({"faults": (msgspec.structs.replace(HIT, outcome=UNOBSERVED, reason="it continues"),)}, "it continues"),
+        (
+            {"faults": (msgspec.structs.replace(HIT, outcome=UNOBSERVED, reason="it continues"),)},
+            "it continues",
+        ),
         ({"faults": (msgspec.structs.replace(HIT, outcome=MISSED),)}, "no fault of the plan was carried out"),
         (
             {"faults": (msgspec.structs.replace(HIT, outcome=SKIPPED),)},
@@ -220,7 +220,9 @@ def test_a_recovery_lasts_until_every_led_tablet_is_written_again() -> None:
     assert figures.recovery_s(pulse, [], 10.02) is None
     assert figures.recovery_s({0: [9.9, 10.0]}, [0], 10.02) is None, "no write after the fault"
     late = {0: [10.0, 10.05, 12.0, 14.5, 14.6]}
-    assert figures.recovery_s(late, [0], 10.02, seen_s=11.5) == 4.48, "the recovery begins when the role has ended"
+    assert figures.recovery_s(late, [0], 10.02, seen_s=11.5) == 4.48, (
+        "the recovery begins when the role has ended"
+    )
 
 
 @settings(deadline=None)

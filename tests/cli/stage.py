@@ -97,7 +97,7 @@ Act = Callable[[Any], Awaitable[object]]
 class Cli:
     """Runs commands, each on a new deployment: `start` opens the deployment, `prepare` and `after` run around the command.
 
-    `typed` is the input of a user at a terminal.
+    The command is one string, with further words that have spaces. `typed` is the input of a user at a terminal.
     """
 
     monkeypatch: pytest.MonkeyPatch
@@ -105,6 +105,7 @@ class Cli:
 
     def __call__(
         self,
+        command: str,
         *words: str,
         prepare: Act | None = None,
         after: Act | None = None,
@@ -125,7 +126,7 @@ class Cli:
         self.monkeypatch.setattr(seam, "connected", connected)
         if typed is not None:
             self.monkeypatch.setattr(Ui, "interactive", property(lambda self: True))
-        result = CliRunner().invoke(app, list(words), input=typed, catch_exceptions=False)
+        result = CliRunner().invoke(app, [*command.split(), *words], input=typed, catch_exceptions=False)
         return Outcome(result.exit_code, result.stdout, result.stderr)
 
 

@@ -23,12 +23,12 @@ from ebla.cli.app import app
 FOUND = DEFECTS["apply-twice"]
 
 
-def run(*words: str) -> Result:
-    return CliRunner().invoke(app, ["chaos", *words])
+def run(command: str, *words: str) -> Result:
+    return CliRunner().invoke(app, ["chaos", *command.split(), *words])
 
 
 def test_the_scenarios_are_listed() -> None:
-    listed = json.loads(run("scenarios", "--json").stdout)["scenarios"]
+    listed = json.loads(run("scenarios --json").stdout)["scenarios"]
     assert [each["name"] for each in listed] == list(SCENARIOS)
     masters = next(each for each in listed if each["name"] == "masters")
     assert (masters["hosts"], masters["masters"], masters["journals"]) == (3, 2, 3)
@@ -40,7 +40,7 @@ def test_the_scenarios_are_listed() -> None:
 
 
 def test_seeds_are_simulated_and_a_report_is_kept(tmp_path: Path) -> None:
-    done = run("simulate", "-s", "chains", "-n", "3", "--workers", "2", "--json", "--keep", str(tmp_path))
+    done = run("simulate -s chains -n 3 --workers 2 --json --keep", str(tmp_path))
     assert done.exit_code == 0, done.output
     document = json.loads(done.stdout)
     drawn = sum(soak.paired(Plan("chains", seed, ())) for seed in (1, 2))
@@ -52,9 +52,7 @@ def test_seeds_are_simulated_and_a_report_is_kept(tmp_path: Path) -> None:
 
 def test_a_run_is_repeated_explained_and_exported(tmp_path: Path) -> None:
     first, again = (
-        json.loads(
-            run("replay", "-s", "registers", "--seed", "4", "--json", "--export", str(tmp_path)).stdout
-        )
+        json.loads(run("replay -s registers --seed 4 --json --export", str(tmp_path)).stdout)
         for _ in range(2)
     )
     assert first == again and first["violation"] == ""
@@ -66,7 +64,7 @@ def test_a_run_is_repeated_explained_and_exported(tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "knossos").iterdir()} == {
         f"registers-key-{key}.knossos.edn" for key in keys
     }
-    story = run("replay", "-s", "registers", "--seed", "4", "--story", "--whole").stdout
+    story = run("replay -s registers --seed 4 --story --whole").stdout
     assert "everything held" in story and "starts" in story
 
 
@@ -78,7 +76,7 @@ def test_a_violation_is_explained_and_shrunk_and_has_exit_status_1(tmp_path: Pat
     assert "twice" in document["violation"]
     path = tmp_path / "plan.json"
     path.write_bytes(plans.encode(plans.decode(json.dumps(document["plan"]).encode())))
-    shrunk = run("replay", "--plan", str(path), "--defect", FOUND.name, "--shrink", "--json")
+    shrunk = run("replay --plan", str(path), "--defect", FOUND.name, "--shrink", "--json")
     assert shrunk.exit_code == 1
     assert len(json.loads(shrunk.stdout)["plan"]["faults"]) < len(document["plan"]["faults"])
     story = run(*words, "--story").stdout
@@ -92,7 +90,7 @@ def test_a_violation_is_explained_and_shrunk_and_has_exit_status_1(tmp_path: Pat
 
 
 def test_a_run_without_a_violation_is_not_shrunk() -> None:
-    done = run("replay", "-s", "calm", "--seed", "1", "--shrink")
+    done = run("replay -s calm --seed 1 --shrink")
     assert done.exit_code == 0
     assert "there is nothing to shrink: everything held" in done.stderr
 
@@ -102,18 +100,18 @@ def test_faults_without_effect_are_named(tmp_path: Path) -> None:
     twice = [{"at_s": at_s, "kind": "crash", "where": ["host-1"], "for_s": 0.6} for at_s in (0.1, 0.2)]
     gone = [{"at_s": 0.3, "kind": "pause", "where": ["host-1"], "for_s": 0.1}]
     path.write_text(json.dumps({"scenario": "calm", "seed": 1, "faults": twice + gone}))
-    done = run("replay", "--plan", str(path))
+    done = run("replay --plan", str(path))
     assert done.exit_code == 0, done.output
     assert "\nhad no effect: crash (1 of 2), pause\n" in done.stdout
-    assert "had no effect" not in run("replay", "-s", "calm", "--seed", "1").stdout
+    assert "had no effect" not in run("replay -s calm --seed 1").stdout
 
 
 def test_faults_after_a_violation_are_not_reported_as_without_effect() -> None:
-    document = json.loads(run("replay", "--defect", "no-lease", "--json").stdout)
+    document = json.loads(run("replay --defect no-lease --json").stdout)
     begun, planned = document["begun"], Counter(fault["kind"] for fault in document["plan"]["faults"])
     unbegun = [kind for kind in planned if kind not in begun]
     assert unbegun, "the violation comes before the last fault"
-    shown = run("replay", "--defect", "no-lease").stdout
+    shown = run("replay --defect no-lease").stdout
     (forestalled,) = re.findall(r"^had not begun when it ended: (.*)$", shown, re.MULTILINE)
     idle = [
         kind for line in shown.splitlines() if "no effect" in line for kind in re.findall(r"[a-z_]+", line)
@@ -148,7 +146,7 @@ def test_failures_are_reported_before_the_first_of_them_are_shrunk(
     failing = Failing(12, last)
     monkeypatch.setattr(soak, "runs", failing.runs)
     monkeypatch.setattr(soak, "shrink", failing.shrink)
-    done = run("simulate", "-s", "chains", "-n", "20", "--workers", "1", "--keep", str(tmp_path))
+    done = run("simulate -s chains -n 20 --workers 1 --keep", str(tmp_path))
     assert done.exit_code == status, done.output
     assert "Traceback" not in done.output and str(tmp_path / "soak.html") in done.stderr.replace("\n", "")
     failed = json.loads((tmp_path / "soak.json").read_text())["failed"]
@@ -159,7 +157,7 @@ def test_failures_are_reported_before_the_first_of_them_are_shrunk(
 
 @pytest.mark.parametrize("name", [next(name for name, each in DEFECTS.items() if each.faults), FOUND.name])
 def test_a_defect_alone_selects_the_run_that_finds_it(name: str) -> None:
-    done = run("replay", "--defect", name, "--json")
+    done = run(f"replay --defect {name} --json")
     assert done.exit_code == 1, done.output
     document = json.loads(done.stdout)
     assert document["violation"]
@@ -167,11 +165,11 @@ def test_a_defect_alone_selects_the_run_that_finds_it(name: str) -> None:
 
 
 def test_a_planted_defect_is_searched_for() -> None:
-    done = run("planted", "-d", "vote-for-older-log", "--json")
+    done = run("planted -d vote-for-older-log --json")
     assert done.exit_code == 0
     (hunt,) = json.loads(done.stdout)["defects"]
     assert hunt["seed"] is not None and hunt["violation"]
-    missed = run("planted", "-d", "lease-from-answer", "-n", "1", "--json")
+    missed = run("planted -d lease-from-answer -n 1 --json")
     assert missed.exit_code == 1
 
 
@@ -212,21 +210,21 @@ def test_a_plan_for_ray_runs_in_the_simulation(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     plan = real.plan_of("losses", 3, ("host-1", "host-2", "host-3"), 30.0)
     path.write_bytes(plans.encode(plan))
-    done = run("replay", "--plan", str(path), "--json")
+    done = run("replay --plan", str(path), "--json")
     assert done.exit_code == 0, done.output
     document = json.loads(done.stdout)
     assert document["scenario"] == "losses"
     assert document["effects"] == {"node_loss": 1, "stop": 1}
     unknown = plans.Plan("earthquakes", 3, plan.faults)
     path.write_bytes(plans.encode(unknown))
-    refused = run("replay", "--plan", str(path))
+    refused = run("replay --plan", str(path))
     assert (refused.exit_code, "there is no scenario 'earthquakes'" in refused.stderr) == (2, True)
 
 
 def test_an_impossible_plan_is_refused_with_the_place(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     path.write_text(json.dumps(PLAN))
-    done = run("replay", "--plan", str(path), "--json")
+    done = run("replay --plan", str(path), "--json")
     assert done.exit_code == 2
     message = json.loads(done.stdout)["error"]["message"]
     assert "there is no host host-9; the hosts are host-1" in message and "$.faults[0].where" in message
@@ -236,12 +234,12 @@ def test_a_run_without_operations_is_not_a_pass(tmp_path: Path) -> None:
     down = [{"at_s": 0.0, "kind": "crash", "where": [f"host-{n}"], "for_s": 30.0} for n in (1, 2, 3)]
     path = tmp_path / "plan.json"
     path.write_text(json.dumps({"scenario": "registers", "seed": 1, "faults": down}))
-    done = run("replay", "--plan", str(path))
+    done = run("replay --plan", str(path))
     assert done.exit_code == 2
     assert "this is not a pass" in done.stdout and "everything held" not in done.stdout
 
 
 def test_one_worker_compares_no_digests_and_says_so() -> None:
-    done = run("simulate", "-s", "calm", "-n", "1", "--workers", "1")
+    done = run("simulate -s calm -n 1 --workers 1")
     assert done.exit_code == 0, done.output
     assert "not compared: one worker" in done.stdout

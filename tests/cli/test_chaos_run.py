@@ -176,7 +176,9 @@ def test_an_interrupted_run_leaves_no_network_namespace(tmp_path: Path) -> None:
         if shutil.which("ip") is None:
             return []
         printed = [subprocess.run(["ip", *words], capture_output=True, text=True).stdout for words in LISTS]
-        return [line for line in "".join(printed).splitlines() if re.search(rf"\b(ebla-chaos-|eb){pid}", line)]
+        return [
+            line for line in "".join(printed).splitlines() if re.search(rf"\b(ebla-chaos-|eb){pid}", line)
+        ]
 
     pid = os.getpid()
     with (

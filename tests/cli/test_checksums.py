@@ -27,7 +27,7 @@ class Timed:
         self.ebla = ebla
         self.seconds = 0.0
 
-    def __call__(self, *words: str, prepare: Any) -> Outcome:
+    def __call__(self, command: str, prepare: Any) -> Outcome:
         loops: list[Any] = []
         began: list[float] = []
 
@@ -36,7 +36,7 @@ class Timed:
             loops.append(asyncio.get_running_loop())
             began.append(loops[0].time())
 
-        outcome = self.ebla(*words, prepare=prepared)
+        outcome = self.ebla(command, prepare=prepared)
         self.seconds = loops[0].time() - began[0]
         return outcome
 
@@ -60,7 +60,7 @@ async def just_apart(stage: Stage) -> None:
 
 
 def test_a_check_names_tablets_without_a_majority_at_once(timed: Timed) -> None:
-    outcome = timed("check", "--checksum", prepare=without_majority)
+    outcome = timed("check --checksum", prepare=without_majority)
     assert (outcome.status, timed.seconds < 10.0) == (1, True)
     assert outcome.err.startswith("not compared, for they are UNAVAILABLE: flights ")
     assert "; not compared: 2 tablets" in outcome.out
@@ -68,7 +68,7 @@ def test_a_check_names_tablets_without_a_majority_at_once(timed: Timed) -> None:
 
 
 def test_a_majority_lost_during_a_check_delays_it_for_seconds(timed: Timed) -> None:
-    outcome = timed("check", "--checksum", prepare=just_apart)
+    outcome = timed("check --checksum", prepare=just_apart)
     assert (outcome.status, timed.seconds < 40.0) == (1, True)
     assert "was applied nowhere within 10 s" in outcome.out
     assert "2 UNAVAILABLE" in outcome.out
@@ -79,7 +79,7 @@ def test_a_paused_server_delays_a_check_for_seconds(timed: Timed) -> None:
         await stage.table()
         stage.cluster.pause(SERVERS[0])
 
-    outcome = timed("check", "--checksum", prepare=still)
+    outcome = timed("check --checksum", prepare=still)
     assert (outcome.status, timed.seconds < 60.0) == (1, True)
     assert "UNREACHABLE" in outcome.out
 

@@ -53,18 +53,18 @@ async def copies_that_end(stage: RepairStage) -> None:
 
 
 def test_the_copies_of_all_servers_are_listed(toys: Cli) -> None:
-    shown = toys("tablet", "copies", prepare=two_copies)
+    shown = toys("tablet copies", prepare=two_copies)
     assert shown.status == 0
     first, second = [line.split() for line in shown.lines[1:]]
     assert " ".join(first) == "aaaa1111 flights a c data 10 MiB of 40 MiB 10 MiB/s 3.0 s"
     assert second[-2:] == ["-", "3"], "the remaining time is unknown, the attempt is the third"
-    document = toys("tablet", "copies", "--json", prepare=two_copies).json
+    document = toys("tablet copies --json", prepare=two_copies).json
     assert [(each["tablet"], each["target"]) for each in document["copies"]] == [
         ("aaaa1111", "tablet-server/c"),
         ("bbbb2222", "tablet-server/d"),
     ]
     assert document["silent"] == {}
-    assert toys("tablet", "copies").lines == ["no copy is running"]
+    assert toys("tablet copies").lines == ["no copy is running"]
 
 
 def test_a_server_without_an_answer_is_named(toys: Cli) -> None:
@@ -72,7 +72,7 @@ def test_a_server_without_an_answer_is_named(toys: Cli) -> None:
         await two_copies(stage)
         stage.cluster.crash("tablet-server/d")
 
-    shown = toys("tablet", "copies", prepare=prepare)
+    shown = toys("tablet copies", prepare=prepare)
     assert [line for line in shown.lines if line.startswith("  d does not answer: ")]
     assert "aaaa1111" in shown.out and "bbbb2222" not in shown.out
 
@@ -80,7 +80,7 @@ def test_a_server_without_an_answer_is_named(toys: Cli) -> None:
 def test_without_a_terminal_copies_are_watched_in_lines_until_none_is_left(
     toys: Cli,
 ) -> None:
-    shown = toys("tablet", "copies", "--watch", prepare=copies_that_end)
+    shown = toys("tablet copies --watch", prepare=copies_that_end)
     assert shown.status == 0
     assert shown.lines[0] == "flights aaaa1111 a -> c: 10 MiB of 40 MiB, data, 10 MiB/s, 3.0 s left"
     ended = [line for line in shown.lines if " after " in line]
@@ -90,7 +90,7 @@ def test_without_a_terminal_copies_are_watched_in_lines_until_none_is_left(
         "flights aaaa1111 a -> c: copied after 4.0 s, 40 MiB",
     ]
     assert shown.lines[-1] == "no replica needs a copy"
-    document = toys("tablet", "copies", "--watch", "--json", prepare=copies_that_end).json
+    document = toys("tablet copies --watch --json", prepare=copies_that_end).json
     ended_copies = [(each["how"], each["job"]["copied_bytes"], each["why"]) for each in document["ended"]]
     assert ended_copies == [
         ("failed", MIB, "no space left"),
@@ -106,14 +106,14 @@ def test_an_ended_copy_shows_its_servers_byte_count(toys: Cli) -> None:
         stage.of("c").ended[:] = [job(copied=3 * MIB, attempt=2), job(copied=MIB, elapsed_s=12.0)]
         stage.of("c").replicas[:] = [replica("aaaa1111", ABC)]
 
-    shown = toys("tablet", "copies", "--watch", prepare=prepare)
+    shown = toys("tablet copies --watch", prepare=prepare)
     assert "flights aaaa1111 a -> c: copied after 12 s, 1.0 MiB" in shown.lines
 
 
 def test_watching_waits_for_a_copy_that_has_not_begun(
     toys: Cli,
 ) -> None:
-    assert toys("tablet", "copies", "--watch").lines == ["no copy is running"]
+    assert toys("tablet copies --watch").lines == ["no copy is running"]
 
     async def moving(stage: RepairStage) -> None:
         stage.fairy.copies = False
@@ -126,14 +126,14 @@ def test_watching_waits_for_a_copy_that_has_not_begun(
     async def after(stage: RepairStage) -> None:
         assert stage.cluster.loop.time() > 7.0 and stage.fairy.copies
 
-    shown = toys("tablet", "copies", "--watch", prepare=moving, after=after)
+    shown = toys("tablet copies --watch", prepare=moving, after=after)
     assert shown.lines[0].startswith("waiting for a copy: flights ")
     assert (shown.status, shown.lines[-1]) == (0, "no copy is running")
 
 
 def test_on_a_terminal_each_copy_has_a_progress_bar(toys: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     printed = terminal(monkeypatch, 120)
-    assert toys("tablet", "copies", "--watch", prepare=copies_that_end).status == 0
+    assert toys("tablet copies --watch", prepare=copies_that_end).status == 0
     last = [line for line in printed.getvalue().splitlines() if "aaaa1111" in line][-1]
     assert "flights aaaa1111 a -> c" in last and "━" in last
     assert "40.0/40.0 MiB" in last and "copied after 4.0 s" in last
@@ -147,7 +147,7 @@ def test_the_bar_of_an_ended_copy_is_full(toys: Cli, monkeypatch: pytest.MonkeyP
         stage.of("c").ended[:] = [job(copied=41 * MIB)]
         stage.of("c").replicas[:] = [replica("aaaa1111", ABC)]
 
-    assert toys("tablet", "copies", "--watch", prepare=prepare).status == 0
+    assert toys("tablet copies --watch", prepare=prepare).status == 0
     last = [line for line in printed.getvalue().splitlines() if "aaaa1111" in line][-1]
     assert "41.0/41.0 MiB" in last and "copied after" in last, last
 
@@ -158,10 +158,10 @@ def test_a_copy_is_cancelled_at_the_server_that_copies(toys: Cli) -> None:
     async def after(stage: RepairStage) -> None:
         requests[:] = stage.of("c").requests + stage.of("d").requests
 
-    done = toys("tablet", "cancel-copy", "aaaa", prepare=two_copies, after=after)
+    done = toys("tablet cancel-copy aaaa", prepare=two_copies, after=after)
     assert done.lines == ["cancelled 1 copy of tablet aaaa1111 to c"]
     assert [request.tablet for request in requests] == ["aaaa1111"]
-    elsewhere = toys("tablet", "cancel-copy", "aaaa", "d", prepare=two_copies)
+    elsewhere = toys("tablet cancel-copy aaaa d", prepare=two_copies)
     assert (elsewhere.status, "no copy of tablet 'aaaa' to d is under way" in elsewhere.err) == (1, True)
 
     async def alike(stage: RepairStage) -> None:
@@ -173,10 +173,10 @@ def test_a_copy_is_cancelled_at_the_server_that_copies(toys: Cli) -> None:
         await stage.cluster.restart(MASTER)
 
     requests.clear()
-    unreported = toys("tablet", "cancel-copy", "aaaa", prepare=silent, after=after)
+    unreported = toys("tablet cancel-copy aaaa", prepare=silent, after=after)
     assert (unreported.status, [request.tablet for request in requests]) == (0, ["aaaa1111"]), unreported.err
 
-    short = toys("tablet", "cancel-copy", "aaaa", prepare=alike)
+    short = toys("tablet cancel-copy aaaa", prepare=alike)
     assert (short.status, "is too short" in short.err) == (1, True)
 
 

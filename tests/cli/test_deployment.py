@@ -103,7 +103,7 @@ def test_a_setting_that_cannot_be_read_is_refused(text: str, words: str) -> None
 def test_an_unknown_setting_gets_a_suggestion(ebla: Cli) -> None:
     with pytest.raises(InvalidArgument, match=r"did you mean tablet_server\.memtable_bytes"):
         configured(assigned=["tablet_server.memtable_byte=1"])
-    outcome = ebla("up", "--set", "mastres=1")
+    outcome = ebla("up --set mastres=1")
     assert (outcome.status, "did you mean masters" in outcome.err) == (2, True)
 
 
@@ -179,7 +179,7 @@ def test_down_says_what_it_did_and_where_the_data_is() -> None:
 
 
 def test_without_a_terminal_down_needs_the_flag_yes(ebla: Cli) -> None:
-    outcome = ebla("down", "--json")
+    outcome = ebla("down --json")
     assert (outcome.status, outcome.json["error"]["kind"]) == (1, "Refused")
 
 
@@ -195,5 +195,5 @@ def test_reader_options_are_pairs() -> None:
 )
 def test_a_missing_source_is_refused_before_spark_starts(ebla: Cli, source: str, words: str) -> None:
     for verb in ("feed", "verify"):
-        outcome = ebla(verb, source, "t")
+        outcome = ebla(f"{verb} {source} t")
         assert (outcome.status, words in outcome.err) == (2, True)

@@ -95,14 +95,7 @@ def test_running_non_voters_are_not_a_majority(monkeypatch: pytest.MonkeyPatch) 
     tablet = first_tablet("abcde")
     five("check", prepare=lost)
     done = five(
-        "tablet",
-        "unsafe-change-config",
-        tablet,
-        "--keep",
-        voters[0],
-        "--yes-i-lose-data",
-        tablet,
-        "--json",
+        f"tablet unsafe-change-config {tablet} --keep {voters[0]} --yes-i-lose-data {tablet} --json",
         prepare=lost,
     )
     assert done.status == 0, done.err
@@ -151,7 +144,7 @@ async def two_lost(stage: Stage) -> None:
 
 
 def test_a_real_survivor_leads_alone_and_the_forced_epoch_remains(ebla: Cli) -> None:
-    tablets = [each["tablet"] for each in ebla("tablet", "list", "--json", prepare=flights).json["tablets"]]
+    tablets = [each["tablet"] for each in ebla("tablet list --json", prepare=flights).json["tablets"]]
 
     async def forced_once(stage: Stage) -> None:
         await two_lost(stage)
@@ -170,7 +163,7 @@ def test_a_real_survivor_leads_alone_and_the_forced_epoch_remains(ebla: Cli) -> 
     check = ebla("check", prepare=forced_once)
     assert check.status == 1, "the other replicas are missing"
     assert any("forced on these tablets without a majority" in line for line in check.lines), check.out
-    shown = ebla("tablet", "show", tablets[0], prepare=forced_once)
+    shown = ebla(f"tablet show {tablets[0]}", prepare=forced_once)
     assert (
         "a configuration was forced on it without a majority 1 time: acknowledged writes may be missing"
         in shown.out

@@ -31,7 +31,7 @@ def test_a_deployment_that_refuses_writes_for_lack_of_space_is_not_healthy(ebla:
     assert "DISK_FULL: 0 tables, 0 tablets, 3 of 3 servers up" in checked.out
     refused = "DISK_FULL: writes are refused: 0 of 1,048,576 MiB left under /; free space there"
     assert f"tablet-server/host-a is {refused}" in checked.text
-    document = ebla("check", "--json", prepare=full).json
+    document = ebla("check --json", prepare=full).json
     assert (document["status"], document["healthy"]) == ("DISK_FULL", False)
     assert [server["status"] for server in document["servers"]] == ["DISK_FULL", "HEALTHY", "HEALTHY"]
 
@@ -47,5 +47,5 @@ def test_a_nearly_full_disk_gives_a_warning(ebla: Cli) -> None:
 def test_nodes_shows_free_disk_space(ebla: Cli) -> None:
     listed = ebla("nodes", prepare=nearly_full)
     assert "FREE" in listed.lines[0] and "200 MiB" in listed.out and "1.0 TiB" in listed.out
-    document = ebla("nodes", "--json", prepare=nearly_full).json
+    document = ebla("nodes --json", prepare=nearly_full).json
     assert [node["free_bytes"] for node in document["nodes"]] == [200 << 20, SPACE_BYTES, SPACE_BYTES]

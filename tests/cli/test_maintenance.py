@@ -33,18 +33,18 @@ def test_maintenance_of_a_host_begins_and_ends(toys: Cli) -> None:
     async def over(stage: RepairStage) -> None:
         assert not stage.master.catalog.maintained
 
-    done = toys("nodes", "maintain", "b", after=after)
+    done = toys("nodes maintain b", after=after)
     assert done.status == 0, done.err
     assert done.lines[0].startswith("b is in maintenance until `--off`: its 1 replica may be silent"), (
         done.out
     )
-    (server,) = toys("nodes", "maintain", HELD, "--json", prepare=maintained, after=after).json["servers"]
+    (server,) = toys(f"nodes maintain {HELD} --json", prepare=maintained, after=after).json["servers"]
     assert server == {"address": HELD, "maintained": True, "alive": True, "replicas": 1}
-    back = toys("nodes", "maintain", "b", "--off", prepare=maintained, after=over)
+    back = toys("nodes maintain b --off", prepare=maintained, after=over)
     assert back.lines == ["b is no longer in maintenance; it has 1 replica"]
-    again = toys("nodes", "maintain", "b", "--off", after=over)
+    again = toys("nodes maintain b --off", after=over)
     assert (again.status, again.lines) == (0, back.lines), "the command can be repeated"
-    unknown = toys("nodes", "maintain", "z")
+    unknown = toys("nodes maintain z")
     assert (unknown.status, "there is no server 'z'; there are tablet-server/a" in unknown.err) == (1, True)
 
 
@@ -52,7 +52,7 @@ def test_ending_maintenance_of_a_silent_host_announces_new_replicas(toys: Cli) -
     async def replaced(stage: RepairStage) -> None:
         await stage.until(lambda: all("b" not in hosts_of(stage, tablet) for tablet in stage.tablets))
 
-    back = toys("nodes", "maintain", "b", "--off", prepare=maintained_and_down, after=replaced)
+    back = toys("nodes maintain b --off", prepare=maintained_and_down, after=replaced)
     assert back.status == 0, back.err
     assert back.lines[0].endswith("it is silent, so its 1 replica will be created on other hosts")
 
@@ -63,15 +63,15 @@ def test_nodes_check_and_show_report_maintenance(toys: Cli) -> None:
     check = toys("check", prepare=maintained)
     assert check.status == 0, "maintenance alone is not a finding"
     assert [row.split()[0] for row in check.lines if row.endswith("in maintenance")] == ["b"]
-    document = toys("nodes", "--json", prepare=maintained).json
+    document = toys("nodes --json", prepare=maintained).json
     assert [each["host"] for each in document["nodes"] if each["maintained"]] == ["b"]
 
-    sick = toys("check", "--json", prepare=maintained_and_down)
+    sick = toys("check --json", prepare=maintained_and_down)
     assert sick.status == 1, "a tablet with a silent replica tolerates fewer losses"
     reasons = [reason for tablet in sick.json["tablets"] for reason in tablet["reasons"]]
     assert f"replica at {HELD} is UNREACHABLE: its server is in maintenance" in reasons
     tablet = sick.json["tablets"][0]["tablet"]
-    shown = toys("tablet", "show", tablet, prepare=maintained_and_down)
+    shown = toys(f"tablet show {tablet}", prepare=maintained_and_down)
     (line,) = [row for row in shown.lines if row.split()[:1] == ["b"]]
     assert line.endswith("silent to its leader, in maintenance")
 
@@ -91,7 +91,7 @@ def test_a_drain_that_maintenance_blocks_says_so(toys: Cli) -> None:
         for request in map(MaintainRequest, "acd"):
             await stage.persist(lambda request=request: stage.ask("maintain", request, MaintainReply))
 
-    stuck = toys("nodes", "drain", "b", "--wait", prepare=taken)
+    stuck = toys("nodes drain b --wait", prepare=taken)
     assert stuck.status == 1
     assert "is draining or is in maintenance; add a host" in stuck.message
 
@@ -110,12 +110,12 @@ def test_a_drain_that_waits_for_a_silent_host_in_maintenance_names_it(
         stage.cluster.crash(f"tablet-server/{away}")
         await stage.until(lambda: not stage.alive(away))
 
-    alive = toys("nodes", "drain", drained, "--json", prepare=begun).json
+    alive = toys(f"nodes drain {drained} --json", prepare=begun).json
     assert alive["servers"][0]["waits_for"] == []
-    silent = toys("nodes", "drain", drained, prepare=gone)
+    silent = toys(f"nodes drain {drained}", prepare=gone)
     waits = f"tablets that also have a replica on {away} wait: silent, and in maintenance"
     assert f"  {waits}" in silent.lines
-    late = toys("nodes", "drain", drained, "--wait", "--timeout", "5", prepare=gone)
+    late = toys(f"nodes drain {drained} --wait --timeout 5", prepare=gone)
     assert late.status != 0 and waits in late.message
 
 

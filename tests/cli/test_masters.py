@@ -51,30 +51,30 @@ async def standby_cut(stage: GroupStage) -> None:
 
 
 def test_master_list_shows_the_active_master_and_the_lag_of_the_standby(several: Cli) -> None:
-    found = several("master", "list", "--json", prepare=a_table).json["masters"]
+    found = several("master list --json", prepare=a_table).json["masters"]
     assert [each["address"] for each in found] == ["master/0", "master/1"]
     active = next(each for each in found if each["role"] == "active")
     standby = next(each for each in found if each["role"] == "standby")
     assert active["epoch"] == 1 and active["lag"] == 0 and active["txid"] > 3
     assert standby["epoch"] is None and standby["txid"] + standby["lag"] == active["txid"]
-    shown = several("master", "list")
+    shown = several("master list")
     assert [line.split()[0] for line in shown.lines] == ["MASTER", "master/0", "master/1"]
 
 
 def test_a_master_without_an_answer_is_listed_with_the_reason(several: Cli) -> None:
-    outcome = several("master", "list", prepare=one_master_down)
+    outcome = several("master list", prepare=one_master_down)
     line = next(line for line in outcome.lines if "UNREACHABLE" in line)
     assert line.startswith("master/") and line.split("UNREACHABLE")[1].strip("- ")
 
 
 def test_a_standby_that_cannot_take_over_is_listed_with_the_reason(several: Cli) -> None:
-    found = several("master", "list", "--json", prepare=standby_cut).json["masters"]
+    found = several("master list --json", prepare=standby_cut).json["masters"]
     errors = {each["role"]: each["error"] for each in found}
     assert errors["active"] is None and errors["standby"].startswith("it could not take over: ")
 
 
 def test_masters_are_listed_as_standbys_while_none_is_active(several: Cli) -> None:
-    found = several("master", "list", "--json", prepare=no_majority).json["masters"]
+    found = several("master list --json", prepare=no_majority).json["masters"]
     assert [each["role"] for each in found] == ["standby", "standby"]
     assert several("check", prepare=no_majority).lines[0].startswith("UNAVAILABLE: tables not known, 3 of 3")
 
@@ -84,27 +84,27 @@ def test_a_failover_names_the_new_active_master_and_its_duration(several: Cli) -
         await stage.until(lambda: len(stage.served) > 1 and stage.served[-2] != stage.served[-1])
         assert len(stage.serving()) == 1
 
-    document = several("master", "failover", "--json", prepare=a_table, after=after).json
+    document = several("master failover --json", prepare=a_table, after=after).json
     assert {document["before"], document["active"]} == {"master/0", "master/1"}
     assert document["seconds"] >= 0
-    assert "is the active master now, after" in several("master", "failover").out
+    assert "is the active master now, after" in several("master failover").out
 
 
 def test_a_failover_to_an_unknown_or_the_active_master_is_refused(several: Cli) -> None:
-    unknown = several("master", "failover", "--to", "master/7")
+    unknown = several("master failover --to master/7")
     assert (unknown.status, "the masters are master/0, master/1" in unknown.err) == (1, True)
-    found = several("master", "list", "--json").json["masters"]
+    found = several("master list --json").json["masters"]
     already = next(each["address"] for each in found if each["role"] == "active")
-    again = several("master", "failover", "--to", already)
+    again = several(f"master failover --to {already}")
     assert (again.status, "is the active master already" in again.err) == (1, True)
 
 
 def test_a_failover_without_a_standby_says_so(several: Cli, ebla: Cli) -> None:
-    alone = several("master", "failover", prepare=one_master_down)
+    alone = several("master failover", prepare=one_master_down)
     assert (alone.status, "no standby answers" in alone.err) == (1, True)
-    none = several("master", "failover", prepare=no_master_up)
+    none = several("master failover", prepare=no_master_up)
     assert (none.status, "no master is active now" in none.err) == (1, True)
-    single = ebla("master", "failover")
+    single = ebla("master failover")
     assert (single.status, "`ebla up --masters 2 --journals 3`" in single.err) == (1, True)
 
 
@@ -120,7 +120,7 @@ def test_a_command_without_an_active_master_says_so_once(several: Cli, words: tu
 
 
 def test_journal_status_shows_each_node_and_the_writers_view_of_it(several: Cli) -> None:
-    document = several("journal", "status", "--json", prepare=a_table).json
+    document = several("journal status --json", prepare=a_table).json
     assert [node["address"] for node in document["nodes"]] == ["journal/0", "journal/1", "journal/2"]
     assert document["active"] in ("master/0", "master/1")
     assert document["writer"]["epoch"] == 1
@@ -140,18 +140,18 @@ def test_an_unreachable_journal_node_is_shown_with_its_lag(several: Cli) -> None
         stage.cluster.crash("journal/1")
         await a_table(stage)
 
-    document = several("journal", "status", "--json", prepare=away).json
+    document = several("journal status --json", prepare=away).json
     node = document["nodes"][1]
     assert (node["status"], node["journal"], node["writer"]["out_of_sync"]) == ("UNREACHABLE", None, True)
     assert node["writer"]["lag_txns"] > 0
-    shown = several("journal", "status", prepare=away)
+    shown = several("journal status", prepare=away)
     line = next(line for line in shown.lines if line.strip().startswith("1 "))
     assert "UNREACHABLE" in line and "out of sync" not in line
     assert any(line.startswith("  journal/1: ") for line in shown.lines)
 
 
 def test_journal_status_works_without_a_majority(several: Cli) -> None:
-    outcome = several("journal", "status", prepare=no_majority)
+    outcome = several("journal status", prepare=no_majority)
     assert outcome.status == 0
     assert any("writer" in line and "no master is active" in line for line in outcome.lines)
 
@@ -166,7 +166,7 @@ async def one_directory_lost(stage: GroupStage) -> None:
 def test_a_node_that_lost_its_directory_rejoins(several: Cli) -> None:
     missing = " ".join(several("check", prepare=one_directory_lost).out.split())
     assert "journal/1 is MISSING" in missing and "ebla journal rejoin journal/1" in missing, missing[-300:]
-    again = several("journal", "rejoin", "journal/1", "--json", prepare=one_directory_lost, after=rejoining)
+    again = several("journal rejoin journal/1 --json", prepare=one_directory_lost, after=rejoining)
     assert again.json == {"node": "journal/1", "learned_from": ["journal/0", "journal/2"]}
 
     async def rejoined(stage: GroupStage) -> None:
@@ -175,8 +175,8 @@ def test_a_node_that_lost_its_directory_rejoins(several: Cli) -> None:
             "journal/1", "rejoin", RejoinRequest(stage.options.journal.journal, stage.journals), Done, 5.0
         )
 
-    assert several("journal", "status", "--json", prepare=rejoined).json["nodes"][1]["status"] == "REJOINING"
-    number = several("journal", "rejoin", "1", "--json", prepare=one_directory_lost, after=rejoining)
+    assert several("journal status --json", prepare=rejoined).json["nodes"][1]["status"] == "REJOINING"
+    number = several("journal rejoin 1 --json", prepare=one_directory_lost, after=rejoining)
     assert number.json == again.json
 
 
@@ -185,7 +185,7 @@ def test_the_remedy_of_a_missing_directory_is_shown_before_the_writers_view(seve
         await one_directory_lost(stage)
         await stage.create("more", buckets=1)
 
-    outcome = several("journal", "status", prepare=lost_and_left_out)
+    outcome = several("journal status", prepare=lost_and_left_out)
     assert next(line for line in outcome.lines if line.strip().startswith("1 ")).split()[2] == "MISSING"
     assert any("`ebla journal rejoin journal/1`" in line for line in outcome.lines)
 
@@ -200,7 +200,7 @@ def test_a_healthy_node_that_the_writer_left_out_is_out_of_sync(several: Cli) ->
         await stage.until(lambda: reign.writer_status().nodes[1].out_of_sync)
         stage.cluster.network.mend(active, "journal/1")
 
-    outcome = several("journal", "status", prepare=left_out)
+    outcome = several("journal status", prepare=left_out)
     assert "out of sync" in next(line for line in outcome.lines if line.strip().startswith("1 "))
 
 
@@ -212,16 +212,16 @@ async def one_disk_full(stage: GroupStage) -> None:
 
 
 def test_a_node_with_a_full_disk_is_not_healthy(several: Cli) -> None:
-    checked = several("check", "--json", prepare=one_disk_full)
+    checked = several("check --json", prepare=one_disk_full)
     (reason,) = checked.json["reasons"]
     assert (checked.status, checked.json["status"]) == (1, "RECOVERING")
     assert reason.startswith(
         "journal/1 is LAGGING: it is left out, and back with the next segment: DiskFull: "
     )
-    shown = several("journal", "status", prepare=one_disk_full)
+    shown = several("journal status", prepare=one_disk_full)
     assert "2 of 3 healthy" in shown.out and "out of sync" in shown.out
     assert any(line.startswith("  journal/1: ") and "DiskFull: " in line for line in shown.lines)
-    node = several("journal", "status", "--json", prepare=one_disk_full).json["nodes"][1]
+    node = several("journal status --json", prepare=one_disk_full).json["nodes"][1]
     assert node["writer"]["error"].startswith("DiskFull: ")
 
 
@@ -243,11 +243,11 @@ def test_a_foreign_journal_node_is_failed_and_the_other_nodes_are_healthy(
         if not serving:
             await no_master_up(stage)
 
-    found = several("check", "--json", prepare=foreign).json
+    found = several("check --json", prepare=foreign).json
     nodes = {node["address"]: node for node in found["journals"]}
     assert [nodes[f"journal/{n}"]["status"] for n in range(3)] == ["FAILED", "HEALTHY", "HEALTHY"]
     assert "it holds the journal of another deployment (id another, not " in nodes["journal/0"]["error"]
-    head = several("journal", "status", prepare=foreign).out
+    head = several("journal status", prepare=foreign).out
     assert "2 of 3 healthy" in head and "(another)" not in head
 
 
@@ -257,22 +257,22 @@ async def rejoining(stage: GroupStage) -> None:
 
 
 def test_an_unknown_or_healthy_node_cannot_rejoin(several: Cli) -> None:
-    stranger = several("journal", "rejoin", "journal/9")
+    stranger = several("journal rejoin journal/9")
     assert (stranger.status, "the nodes are journal/0, journal/1, journal/2" in stranger.err) == (1, True)
-    sound = several("journal", "rejoin", "journal/1")
+    sound = several("journal rejoin journal/1")
     assert (sound.status, "only a node that has lost its directory can rejoin" in sound.err) == (1, True)
 
 
 def test_a_deployment_without_a_journal_says_so(ebla: Cli) -> None:
-    outcome = ebla("journal", "status")
+    outcome = ebla("journal status")
     assert (outcome.status, "has no journal" in outcome.err) == (1, True)
 
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_the_tables_fit_their_terminal(monkeypatch: pytest.MonkeyPatch, several: Cli, columns: int) -> None:
     printed = terminal(monkeypatch, columns)
-    several("master", "list", prepare=a_table)
-    several("journal", "status", prepare=one_node_down)
+    several("master list", prepare=a_table)
+    several("journal status", prepare=one_node_down)
     lines = [line.rstrip() for line in printed.getvalue().splitlines()]
     rows = [line for line in lines if line.lstrip().startswith(("master/", "0 ", "1 ", "2 "))]
     assert len(rows) == 5, lines
@@ -302,7 +302,7 @@ def test_check_covers_masters_and_journal_nodes(several: Cli) -> None:
 def test_check_finds_losses_that_the_next_one_would_make_an_outage(
     several: Cli, prepare: Act, status: str, words: str
 ) -> None:
-    outcome = several("check", "--json", prepare=prepare)
+    outcome = several("check --json", prepare=prepare)
     assert outcome.status == 1
     assert outcome.json["status"] == status
     assert any(words in reason for reason in outcome.json["reasons"]), outcome.json["reasons"]

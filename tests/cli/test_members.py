@@ -29,12 +29,12 @@ def test_a_move_shows_the_members_and_the_command_that_shows_the_copy(
     toys: Cli, tablet: str, places: dict[str, str]
 ) -> None:
     source, target = places["follower"], places["spare"]
-    done = toys("tablet", "move-replica", tablet[:8], source, target)
+    done = toys(f"tablet move-replica {tablet[:8]} {source} {target}")
     assert done.status == 0, done.err
     assert f"{target} (pre-voter)" in done.out
     assert f"{source} (voter, goes when its replacement has caught up)" in done.out
     assert "`ebla tablet copies --watch` shows the copy" in done.out
-    document = toys("tablet", "move-replica", tablet, source, target, "--json").json
+    document = toys(f"tablet move-replica {tablet} {source} {target} --json").json
     roles = {each["address"]: (each["role"], each["replace"]) for each in document["members"]}
     assert roles[f"tablet-server/{target}"] == ("pre-voter", False)
     assert roles[f"tablet-server/{source}"] == ("voter", True)
@@ -45,7 +45,7 @@ def test_a_removal_and_an_addition_name_the_command_that_shows_the_copy(
     toys: Cli, tablet: str, places: dict[str, str]
 ) -> None:
     shows = "`ebla tablet copies --watch` shows the copy"
-    assert shows in toys("tablet", "remove-replica", tablet, places["follower"]).out
+    assert shows in toys(f"tablet remove-replica {tablet} {places['follower']}").out
     further = ("tablet", "add-replica", tablet, places["spare"], "--role", "non-voter")
     assert shows in toys(*further).out
 
@@ -59,7 +59,7 @@ def test_with_wait_the_command_ends_with_the_move(
     async def after(stage: RepairStage) -> None:
         assert target in hosts_of(stage, tablet) and source not in hosts_of(stage, tablet)
 
-    done = toys("tablet", "move-replica", tablet, source, target, "--wait", "--json", after=after)
+    done = toys(f"tablet move-replica {tablet} {source} {target} --wait --json", after=after)
     assert done.status == 0, done.err
     assert sorted(each["role"] for each in done.json["members"]) == ["voter"] * 3
 
@@ -91,7 +91,7 @@ def test_a_move_that_ends_elsewhere_is_an_error_that_says_where(monkeypatch: pyt
     five = on_toys(monkeypatch, "abcde")
     five("check", prepare=prepare)
     source, target = held[1], next(name for name in "abcde" if name not in held)
-    moved = five("tablet", "move-replica", tablet, source, target, "--wait", prepare=prepare)
+    moved = five(f"tablet move-replica {tablet} {source} {target} --wait", prepare=prepare)
     assert moved.status == 1, moved.out
     reason = f"the replica left {source}, but {target} could not take it: the tablet is at "
     assert reason in moved.message, moved.message
@@ -103,7 +103,7 @@ def test_a_replica_is_removed_and_another_server_gets_it(
     async def after(stage: RepairStage) -> None:
         assert places["leader"] not in hosts_of(stage, tablet) and len(hosts_of(stage, tablet)) == 3
 
-    done = toys("tablet", "remove-replica", tablet, places["leader"], "--wait", after=after)
+    done = toys(f"tablet remove-replica {tablet} {places['leader']} --wait", after=after)
     assert done.status == 0, done.err
     assert places["spare"] in done.out
 
@@ -116,8 +116,8 @@ def test_removing_a_nonmember_is_a_noop(toys: Cli, tablet: str, places: dict[str
             0,
             f"nothing to do: {out} has no replica of it",
         )
-    assert toys("tablet", "remove-replica", tablet, out, "--json").json["needless"] is True
-    assert toys("tablet", "remove-replica", tablet, held, "--json").json["needless"] is False
+    assert toys(f"tablet remove-replica {tablet} {out} --json").json["needless"] is True
+    assert toys(f"tablet remove-replica {tablet} {held} --json").json["needless"] is False
 
 
 def test_with_wait_a_removal_at_once_ends_with_its_replacement(
@@ -170,7 +170,7 @@ def test_a_refusal_that_is_repeated_is_shown_in_full_once(
     """While the command waits, it shows a short reason and the waiting time."""
     monkeypatch.setattr(ui, "LINE_EVERY_S", 0.0)
     three, tablet = on_toys(monkeypatch, "abc"), first_tablet("abc")
-    refused = three("tablet", "remove-replica", tablet, "a")
+    refused = three(f"tablet remove-replica {tablet} a")
     assert refused.status == 1
     for reason in (
         "asking for 15 s in all: no live server could take",
@@ -180,7 +180,7 @@ def test_a_refusal_that_is_repeated_is_shown_in_full_once(
 
 
 def test_a_non_voter_is_added_and_shown(toys: Cli, tablet: str, places: dict[str, str]) -> None:
-    done = toys("tablet", "add-replica", tablet, places["spare"], "--role", "non-voter", "--wait")
+    done = toys(f"tablet add-replica {tablet} {places['spare']} --role non-voter --wait")
     assert done.status == 0, done.err
     assert f"{places['spare']} (non-voter)" in done.out
 
@@ -199,12 +199,12 @@ def test_show_and_check_report_roles_health_and_draining(
         await stage.ask("drain", DrainRequest(places["leader"]), DrainReply)
         await stage.until(lambda: len(hosts_of(stage, tablet)) == 4)
 
-    shown = toys("tablet", "show", tablet, prepare=prepare)
+    shown = toys(f"tablet show {tablet}", prepare=prepare)
     line = {row.split()[0]: row for row in shown.lines if row.startswith("  ") and row.split()}
     assert "pre-voter" in line[places["spare"]] and "MISSING" in line[places["spare"]]
     assert "silent to its leader" in line[places["follower"]]
     assert "draining" in line[places["leader"]]
-    check = toys("check", "--json", prepare=prepare)
+    check = toys("check --json", prepare=prepare)
     assert check.status == 1
     found = next(each for each in check.json["tablets"] if each["tablet"] == tablet)
     assert found["status"] == "RECOVERING"
@@ -229,14 +229,14 @@ def test_a_host_is_drained_and_its_server_stopped(toys: Cli, monkeypatch: pytest
         assert all("b" not in hosts_of(stage, tablet) for tablet in stage.tablets)
 
     monkeypatch.setattr(launch, "stop", stop)
-    done = toys("nodes", "drain", "b", "--wait", after=after)
+    done = toys("nodes drain b --wait", after=after)
     assert (done.status, done.lines, stopped) == (0, ["b is drained"], [])
-    gone = toys("nodes", "drain", "b", "--stop", "--json").json
+    gone = toys("nodes drain b --stop --json").json
     assert gone["stopped"] == ["tablet-server/b"] and stopped == [["tablet-server/b"]]
     assert gone["servers"][0]["replicas"] == 0
-    begun = toys("nodes", "drain", "b", prepare=without_copies)
+    begun = toys("nodes drain b", prepare=without_copies)
     assert begun.status == 0 and begun.lines[0].startswith("b is draining: ")
-    back = toys("nodes", "drain", "b", "--off")
+    back = toys("nodes drain b --off")
     assert back.status == 0 and back.lines[0].startswith("b may have replicas again")
 
 
@@ -260,7 +260,7 @@ def test_a_drained_server_is_stopped_after_its_replicas_are_deleted(
         held = [replica.state for replica in stage.server("b").replicas.values()]
         assert held and set(held) == {m.DELETED}
 
-    done = toys("nodes", "drain", "b", "--stop", prepare=slowly, after=after)
+    done = toys("nodes drain b --stop", prepare=slowly, after=after)
     assert (done.status, done.lines) == (0, ["b is drained; its tablet server has stopped"]), done.err
 
 
@@ -283,7 +283,7 @@ def test_a_drain_names_non_voters_that_will_not_be_created_elsewhere(
     assert f"warning: {lost}" in done.message, done.err
     document = toys(*drain, "--json", prepare=prepare).json
     assert document["non_voters"] == {f"tablet-server/{extra}": [tablet]}
-    assert "warning" not in toys("nodes", "drain", places["follower"], prepare=prepare).err
+    assert "warning" not in toys(f"nodes drain {places['follower']}", prepare=prepare).err
     assert "warning" not in toys(*drain, "--off", prepare=prepare).err
 
 
@@ -297,16 +297,16 @@ def test_a_drain_names_the_masters_and_journal_nodes_that_stay(
         return {"journal/1": "b", "journal/2": None, **dict.fromkeys(addresses, "b")}
 
     monkeypatch.setattr(draining, "hosts", hosts)
-    done = toys("nodes", "drain", "b", "--wait")
+    done = toys("nodes drain b --wait")
     assert done.lines == [
         "b is drained",
         "  master/m (active), journal/1 stay there: a drain moves tablets only",
         "  `ebla master failover` makes another master active, if there is one",
     ]
     assert requests == [["master/m"]]
-    begun = toys("nodes", "drain", "b", "--json").json
+    begun = toys("nodes drain b --json").json
     assert begun["staying"] == {"tablet-server/b": ["master/m (active)", "journal/1"]}
-    assert toys("nodes", "drain", "c").lines[-1].startswith("c is draining: ")
+    assert toys("nodes drain c").lines[-1].startswith("c is draining: ")
 
 
 def test_a_lost_host_is_forgotten(toys: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -330,28 +330,28 @@ def test_a_lost_host_is_forgotten(toys: Cli, monkeypatch: pytest.MonkeyPatch) ->
     line = next(row for row in shown.lines if row.startswith("b "))
     assert line.split()[1:3] == ["STOPPED", "0"]
     assert "draining; it gives no answer, and nobody needs it" in line
-    done = toys("nodes", "forget", "b", prepare=drained, after=after)
+    done = toys("nodes forget b", prepare=drained, after=after)
     assert (done.status, done.lines, ended) == (0, ["b is forgotten"], ["tablet-server/b"])
-    document = toys("nodes", "forget", "tablet-server/b", "--json", prepare=drained).json
+    document = toys("nodes forget tablet-server/b --json", prepare=drained).json
     assert (document["address"], len(document["uuids"]), document["ended"]) == ("tablet-server/b", 1, True)
-    refused = toys("nodes", "forget", "b")
+    refused = toys("nodes forget b")
     assert (refused.status, "the server at tablet-server/b answers" in refused.message) == (
         1,
         True,
     )
-    unknown = toys("nodes", "forget", "z")
+    unknown = toys("nodes forget z")
     assert (unknown.status, "there is no server 'z'" in unknown.err) == (1, True)
     assert len(ended) == 2
 
 
 def test_a_drain_that_cannot_end_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     few = on_toys(monkeypatch, "abc")
-    stuck = few("nodes", "drain", "b", "--wait")
+    stuck = few("nodes drain b --wait")
     assert stuck.status == 1
     assert "2 replicas on b cannot move" in stuck.message and "`ebla nodes drain --off`" in stuck.message
-    assert "2 of them cannot move now: add a host" in few("nodes", "drain", "b").out
-    assert "there is no server 'z'; there are tablet-server/a" in few("nodes", "drain", "z").err
-    wrong = few("nodes", "drain", "b", "--off", "--wait")
+    assert "2 of them cannot move now: add a host" in few("nodes drain b").out
+    assert "there is no server 'z'; there are tablet-server/a" in few("nodes drain z").err
+    wrong = few("nodes drain b --off --wait")
     assert (wrong.status, "there is nothing to wait for" in wrong.err) == (2, True)
 
 

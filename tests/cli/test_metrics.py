@@ -10,7 +10,7 @@ from tests.cli.test_masters import a_table, one_node_down
 
 
 def test_every_role_reports_its_figures(several: Cli) -> None:
-    roles = {each["role"]: each for each in several("metrics", "--json", prepare=a_table).json["roles"]}
+    roles = {each["role"]: each for each in several("metrics --json", prepare=a_table).json["roles"]}
     assert list(roles) == [
         *("master/0", "master/1"),
         *("journal/0", "journal/1", "journal/2"),
@@ -29,9 +29,9 @@ def test_every_role_reports_its_figures(several: Cli) -> None:
 
 
 def test_metrics_of_one_kind_of_role_or_of_one_role(several: Cli) -> None:
-    document = several("metrics", "journal", "--json").json
+    document = several("metrics journal --json").json
     assert [each["role"] for each in document["roles"]] == ["journal/0", "journal/1", "journal/2"]
-    shown = several("metrics", "journal/1", prepare=a_table).lines
+    shown = several("metrics journal/1", prepare=a_table).lines
     assert shown[0] == "journal/1" and shown[1].split() == ["FIGURE", "OF", "VALUE", "UNIT"]
     promised = next(line for line in shown if "journal_promised_epoch" in line)
     assert promised.split() == ["journal_promised_epoch", "catalog", "1"]
@@ -39,21 +39,21 @@ def test_metrics_of_one_kind_of_role_or_of_one_role(several: Cli) -> None:
 
 
 def test_a_role_without_an_answer_is_shown_with_the_reason(several: Cli) -> None:
-    document = several("metrics", "journal", "--json", prepare=one_node_down).json
+    document = several("metrics journal --json", prepare=one_node_down).json
     answered = {each["role"]: each["error"] is None for each in document["roles"]}
     assert answered == {"journal/0": True, "journal/1": False, "journal/2": True}
     silent = document["roles"][1]
     assert [(figure["name"], figure["value"]) for figure in silent["figures"]] == [("role_running", 0)]
-    assert "  no answer: " in several("metrics", "journal/1", prepare=one_node_down).out
+    assert "  no answer: " in several("metrics journal/1", prepare=one_node_down).out
 
 
 def test_an_unknown_role_is_refused_with_the_known_ones(ebla: Cli) -> None:
-    outcome = ebla("metrics", "ledger")
+    outcome = ebla("metrics ledger")
     assert outcome.status != 0 and "there is no role 'ledger'" in outcome.err
     assert "tablet-server/host-a" in outcome.err
 
 
 def test_the_dashboard_is_printed_without_a_deployment(ebla: Cli) -> None:
-    outcome = ebla("metrics", "--dashboard")
+    outcome = ebla("metrics --dashboard")
     assert outcome.status == 0 and outcome.out == figure_docs.dashboard()
     assert json.loads(outcome.out)["title"] == "ebla"

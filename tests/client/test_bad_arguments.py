@@ -17,6 +17,7 @@ import pytest
 import ebla
 from ebla import aio
 from ebla.actors import messages as m
+from ebla.aio import Table
 from ebla.arguments import check_deadline
 from ebla.errors import InvalidArgument
 from ebla.options import INT_MAX, WriteId, Written
@@ -24,7 +25,7 @@ from ebla.storage.predicates import expressions
 from ebla.storage.schema import Column, TableSchema
 from tests.client.loopback import Loopback
 from tests.client.real_roles import Stage, on_real_roles
-from tests.client.tables import SCHEMA, make, row
+from tests.client.tables import SCHEMA, on_table, row
 from tests.client.test_quick import BlockingNetwork, quick_of, upserts_of
 from tests.client.toy import HOSTS, Bench, address, on_toys
 
@@ -276,9 +277,8 @@ def test_a_deadline_is_any_positive_number(given: Any, used: float) -> None:
     assert check_deadline(given) == used
 
 
-@on_toys
-async def test_an_infinite_deadline_is_accepted_everywhere(bench: Bench) -> None:
-    table = await make(bench)
+@on_table()
+async def test_an_infinite_deadline_is_accepted_everywhere(bench: Bench, table: Table) -> None:
     for deadline_s in (float("inf"), 10**400):
         assert await table.upsert(row(1), deadline_s=deadline_s) == Written(1)
         assert await table.upsert([row(1), row(2)], deadline_s=deadline_s) == Written(2)

@@ -13,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ebla.actors import errors
+from ebla.aio import Table
 from ebla.errors import AlreadyPresent, InvalidArgument, NotFound, TimedOut
 from ebla.options import UNANSWERED_BYTES_MAX, UNIT_BYTES, Written
 from ebla.write.bulk import _has_duplicates
-from tests.client.tables import SCHEMA, arrow, make, row, rows
-from tests.client.toy import HOSTS, Bench, address, on_toys, refuse, silence
+from tests.client.tables import SCHEMA, arrow, on_table, row, rows
+from tests.client.toy import HOSTS, Bench, address, refuse, silence
 
 
 def call_sizes(bench: Bench) -> list[int]:
@@ -34,9 +35,8 @@ def call_sizes(bench: Bench) -> list[int]:
     ],
     ids=["table", "batch", "pandas", "dicts"],
 )
-@on_toys
-async def test_rows_are_accepted_in_every_form(bench: Bench, form: Any) -> None:
-    table = await make(bench)
+@on_table()
+async def test_rows_are_accepted_in_every_form(bench: Bench, table: Table, form: Any) -> None:
     data = arrow(50)
     assert await table.upsert(form(data)) == Written(50)
     assert (await table.scan().to_arrow()).sort_by("id").equals(data.cast(table.schema))
@@ -44,18 +44,16 @@ async def test_rows_are_accepted_in_every_form(bench: Bench, form: Any) -> None:
     assert await table.scan().count() == 10
 
 
-@on_toys
-async def test_an_empty_call_sends_nothing(bench: Bench) -> None:
-    table = await make(bench)
+@on_table()
+async def test_an_empty_call_sends_nothing(bench: Bench, table: Table) -> None:
     assert await table.upsert([]) == await table.upsert(arrow(0)) == await table.delete([]) == Written(0)
     assert bench.toy.count("write") == 0
 
 
-@on_toys
+@on_table()
 async def test_a_large_load_is_sent_in_calls_of_about_a_megabyte_with_all_tablets_of_a_server(
-    bench: Bench,
+    bench: Bench, table: Table
 ) -> None:
-    table = await make(bench)
     count = 60_000
     assert await table.upsert(arrow(count, width=100)) == Written(count)
     sizes = call_sizes(bench)
@@ -72,16 +70,14 @@ async def test_a_large_load_is_sent_in_calls_of_about_a_megabyte_with_all_tablet
     assert bench.toy.rows("t") == count
 
 
-@on_toys
-async def test_a_moderate_call_stays_below_the_costly_size(bench: Bench) -> None:
-    table = await make(bench, buckets=1)
+@on_table(1)
+async def test_a_moderate_call_stays_below_the_costly_size(bench: Bench, table: Table) -> None:
     await table.upsert(arrow(3000, width=100))
     assert max(call_sizes(bench)) < 100 * 1024
 
 
-@on_toys
-async def test_the_rows_in_flight_are_bounded(bench: Bench) -> None:
-    table = await make(bench, buckets=1)
+@on_table(1)
+async def test_the_rows_in_flight_are_bounded(bench: Bench, table: Table) -> None:
     bench.toy.before[address("host-a"), "write"] = [silence(1.0)] * 200
     data = arrow(200_000, width=150)
     pending = asyncio.ensure_future(table.upsert(data, deadline_s=1e6))
@@ -96,11 +92,10 @@ async def test_the_rows_in_flight_are_bounded(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("lead_changes", [False, True])
-@on_toys
+@on_table()
 async def test_row_errors_name_the_callers_positions_over_all_tablets(
-    bench: Bench, lead_changes: bool
+    bench: Bench, table: Table, lead_changes: bool
 ) -> None:
-    table = await make(bench)
     present = list(range(0, 2000, 7))
     await table.upsert([row(n) for n in present])
     if lead_changes:
@@ -114,9 +109,8 @@ async def test_row_errors_name_the_callers_positions_over_all_tablets(
     assert "the first at position 0" in str(caught.value)
 
 
-@on_toys
-async def test_updates_and_deletes_of_absent_rows_are_listed_or_ignored(bench: Bench) -> None:
-    table = await make(bench)
+@on_table()
+async def test_updates_and_deletes_of_absent_rows_are_listed_or_ignored(bench: Bench, table: Table) -> None:
     await table.upsert(rows(1, 3))
     with pytest.raises(NotFound) as caught:
         await table.update([{"id": n, "n": 0} for n in (1, 2, 3, 4)])
@@ -130,9 +124,10 @@ async def test_updates_and_deletes_of_absent_rows_are_listed_or_ignored(bench: B
 
 
 @pytest.mark.parametrize("at", [0, 1, 20_000])
-@on_toys
-async def test_a_bad_value_names_its_column_and_row_and_nothing_is_sent(bench: Bench, at: int) -> None:
-    table = await make(bench)
+@on_table()
+async def test_a_bad_value_names_its_column_and_row_and_nothing_is_sent(
+    bench: Bench, table: Table, at: int
+) -> None:
     data = arrow(30_000).to_pydict()
     data["id"][at] = None
     broken = pa.table(data, schema=pa.schema([("id", pa.int64()), ("v", pa.string()), ("n", pa.int32())]))
@@ -142,9 +137,8 @@ async def test_a_bad_value_names_its_column_and_row_and_nothing_is_sent(bench: B
     assert bench.toy.count("write") == 0
 
 
-@on_toys
-async def test_a_row_that_is_too_large_is_named_and_nothing_is_sent(bench: Bench) -> None:
-    table = await make(bench)
+@on_table()
+async def test_a_row_that_is_too_large_is_named_and_nothing_is_sent(bench: Bench, table: Table) -> None:
     data = [row(n, v="x" * 40) for n in range(60_000)] + [row(60_000, v="x" * 1_100_000)]
     with pytest.raises(InvalidArgument, match="row 60000 takes") as caught:
         await table.upsert(data)
@@ -152,9 +146,8 @@ async def test_a_row_that_is_too_large_is_named_and_nothing_is_sent(bench: Bench
     assert bench.toy.count("write") == 0
 
 
-@on_toys
-async def test_the_later_of_two_rows_with_one_key_wins_over_lost_answers(bench: Bench) -> None:
-    table = await make(bench, buckets=2)
+@on_table(2)
+async def test_the_later_of_two_rows_with_one_key_wins_over_lost_answers(bench: Bench, table: Table) -> None:
     first = arrow(6000, width=100)
     second = first.set_column(2, "n", pa.array(np.arange(6000) + 1_000_000, pa.int32()))
     throttled = errors.Throttled("full", limit="memtable_bytes", retry_after_s=0.3)
@@ -166,12 +159,11 @@ async def test_the_later_of_two_rows_with_one_key_wins_over_lost_answers(bench: 
 
 
 @pytest.mark.parametrize("when", [0.005, 0.02, 0.05, 0.2])
-@on_toys
+@on_table(1)
 async def test_the_later_of_two_rows_with_one_key_wins_while_the_leader_changes(
-    bench: Bench, when: float
+    bench: Bench, table: Table, when: float
 ) -> None:
     """Each row is repeated about a batch later, so that a batch that overtakes another is detected."""
-    table = await make(bench, buckets=1)
     numbers = [n for start in range(0, 10_000, 200) for n in [*range(start, start + 200)] * 2]
     data = arrow(10_000, width=2000).take(pa.array(numbers))  # more than can be under way
     data = data.set_column(2, "n", pa.array(np.arange(len(numbers)), pa.int32()))
@@ -184,11 +176,10 @@ async def test_the_later_of_two_rows_with_one_key_wins_while_the_leader_changes(
     assert dict(zip(found["id"].to_pylist(), found["n"].to_pylist(), strict=True)) == last
 
 
-@on_toys
+@on_table()
 async def test_a_failed_tablet_ends_a_large_call_with_its_error_and_leaves_nothing_queued(
-    bench: Bench,
+    bench: Bench, table: Table
 ) -> None:
-    table = await make(bench)
     bench.toy.tables["t"].tablets[3].leader = ""
     with pytest.raises(TimedOut, match="t003") as caught:
         await table.upsert(arrow(20_000, width=100), deadline_s=2.0)
@@ -200,9 +191,8 @@ async def test_a_failed_tablet_ends_a_large_call_with_its_error_and_leaves_nothi
     assert bench.toy.rows("t") == applied
 
 
-@on_toys
-async def test_a_cancelled_call_stops_sending(bench: Bench) -> None:
-    table = await make(bench, buckets=1)
+@on_table(1)
+async def test_a_cancelled_call_stops_sending(bench: Bench, table: Table) -> None:
     bench.toy.before[address("host-a"), "write"] = [silence(1.0)] * 1000
     pending = asyncio.ensure_future(table.upsert(arrow(100_000, width=100)))
     await bench.world.clock.sleep(0.5)
@@ -214,9 +204,8 @@ async def test_a_cancelled_call_stops_sending(bench: Bench) -> None:
     assert bench.toy.count("write") == sent
 
 
-@on_toys
-async def test_a_large_load_does_not_delay_single_rows(bench: Bench) -> None:
-    table = await make(bench, buckets=1)
+@on_table(1)
+async def test_a_large_load_does_not_delay_single_rows(bench: Bench, table: Table) -> None:
     load = asyncio.ensure_future(table.upsert(arrow(100_000, width=100)))
     await bench.world.clock.sleep(0.001)
     written = await table.upsert(row(1_000_000))
@@ -235,9 +224,8 @@ def test_a_repeated_key_is_always_detected(keys: list[bytes], cut: int) -> None:
     assert _has_duplicates(arrays) == _has_duplicates(sliced) == (len(set(keys)) < len(keys))
 
 
-@on_toys
-async def test_pandas_and_arrow_agree_on_nulls(bench: Bench) -> None:
-    table = await make(bench)
+@on_table()
+async def test_pandas_and_arrow_agree_on_nulls(bench: Bench, table: Table) -> None:
     await table.upsert(pd.DataFrame({"id": [1, 2], "v": ["a", None]}))
     assert await table.get_many([{"id": 1}, {"id": 2}]) == [
         {"id": 1, "v": "a", "n": None},

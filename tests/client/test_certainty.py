@@ -11,12 +11,12 @@ import pytest
 
 from ebla import aio
 from ebla.actors import errors
+from ebla.aio import Table
 from ebla.errors import EblaError, InvalidArgument, OutcomeUnknown, TableDropped, Unavailable
-from ebla.table import Table
 from ebla.transport.routes import same
 from tests.client.loopback import Loopback
 from tests.client.real_roles import Stage, on_real_roles
-from tests.client.tables import arrow, make, row, rows
+from tests.client.tables import arrow, make, on_table, row, rows
 from tests.client.test_alter import other_client
 from tests.client.test_quick import BlockingNetwork, upserts_of
 from tests.client.test_sync import table_of
@@ -47,9 +47,10 @@ async def refusal_of(write: Awaitable[Any]) -> EblaError:
 
 
 @each_write
-@on_toys
-async def test_a_refused_write_without_a_lost_try_was_not_applied(bench: Bench, write: Write) -> None:
-    table = await make(bench, buckets=1)
+@on_table(1)
+async def test_a_refused_write_without_a_lost_try_was_not_applied(
+    bench: Bench, table: Table, write: Write
+) -> None:
     bench.toy.before[address(HOSTS[0]), "write"] = [refuse(errors.NotRunning("it is starting"))]
     refuse_from_now_on(bench, GONE)
     error = await refusal_of(write(table))
@@ -57,11 +58,10 @@ async def test_a_refused_write_without_a_lost_try_was_not_applied(bench: Bench, 
 
 
 @each_write
-@on_toys
+@on_table(1)
 async def test_a_write_that_is_refused_after_a_lost_try_may_have_been_applied(
-    bench: Bench, write: Write
+    bench: Bench, table: Table, write: Write
 ) -> None:
-    table = await make(bench, buckets=1)
     bench.toy.before[address(HOSTS[0]), "write"] = [refuse(LOST)]
     refuse_from_now_on(bench, GONE)
     error = await refusal_of(write(table))
@@ -71,12 +71,11 @@ async def test_a_write_that_is_refused_after_a_lost_try_may_have_been_applied(
 
 
 @each_write
-@on_toys
+@on_table(1)
 async def test_a_lost_write_of_a_table_that_is_gone_by_then_may_have_been_applied(
-    bench: Bench, write: Write
+    bench: Bench, table: Table, write: Write
 ) -> None:
     """The master does not find the table; the queued operations of its tablets end with this error."""
-    table = await make(bench, buckets=1)
 
     async def drop() -> None:
         bench.toy.tablets.clear()
@@ -88,9 +87,8 @@ async def test_a_lost_write_of_a_table_that_is_gone_by_then_may_have_been_applie
     assert isinstance(error, errors.NotFound) and error.possibly_applied
 
 
-@on_toys
-async def test_rows_of_one_lost_call_may_all_have_been_applied(bench: Bench) -> None:
-    table = await make(bench, buckets=1)
+@on_table(1)
+async def test_rows_of_one_lost_call_may_all_have_been_applied(bench: Bench, table: Table) -> None:
     bench.toy.before[address(HOSTS[0]), "write"] = [refuse(LOST)]
     refuse_from_now_on(bench, GONE)
     errors_of_rows = await asyncio.gather(*(table.upsert(row(n)) for n in range(5)), return_exceptions=True)
@@ -100,9 +98,8 @@ async def test_rows_of_one_lost_call_may_all_have_been_applied(bench: Bench) -> 
     assert not later.possibly_applied, "another request, without a lost try"
 
 
-@on_toys
-async def test_a_partly_applied_call_says_so(bench: Bench) -> None:
-    table = await make(bench, buckets=2)
+@on_table(2)
+async def test_a_partly_applied_call_says_so(bench: Bench, table: Table) -> None:
     first, second = bench.toy.tables["t"].tablets
     bench.toy.refusals[second.id] = [GONE] * 100
     error = await refusal_of(table.upsert(arrow(100)))
@@ -111,9 +108,10 @@ async def test_a_partly_applied_call_says_so(bench: Bench) -> None:
     assert not (await refusal_of(table.upsert(arrow(100)))).possibly_applied
 
 
-@on_toys
-async def test_one_lost_batch_of_a_call_makes_the_refusal_of_another_uncertain(bench: Bench) -> None:
-    table = await make(bench, buckets=2)
+@on_table(2)
+async def test_one_lost_batch_of_a_call_makes_the_refusal_of_another_uncertain(
+    bench: Bench, table: Table
+) -> None:
     first, second = bench.toy.tables["t"].tablets
     assert first.leader != second.leader
     bench.toy.refusals[first.id] = [GONE] * 100
@@ -124,7 +122,7 @@ async def test_one_lost_batch_of_a_call_makes_the_refusal_of_another_uncertain(b
 
 def test_an_upsert_refused_after_a_lost_try_of_the_fast_path_may_have_been_applied() -> None:
     with Loopback() as loopback:
-        table: Table = table_of(loopback)
+        table = table_of(loopback)
         network = BlockingNetwork(loopback)
         quick = upserts_of(loopback, table, network)
         for tablet in loopback.toy.tables["t"].tablets:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 
 from ebla.actors.messages import DELETE, INSERT, UPDATE, UPSERT
+from ebla.aio import Table
 from ebla.errors import AlreadyPresent, InvalidArgument, NotFound
 from ebla.options import PATIENCE_S, SMALL_CALLS_MAX, Written
-from tests.client.tables import make, row
+from tests.client.tables import make, on_table, row
 from tests.client.toy import Bench, address, on_toys, silence
 
 
-@on_toys
-async def test_the_first_operation_is_sent_at_once_and_queued_ones_as_one_call(bench: Bench) -> None:
-    table = await make(bench)
+@on_table()
+async def test_the_first_operation_is_sent_at_once_and_queued_ones_as_one_call(
+    bench: Bench, table: Table
+) -> None:
     first = asyncio.ensure_future(table.upsert(row(0)))
     await bench.world.clock.sleep(0)
     await bench.world.clock.sleep(0)
@@ -24,18 +26,18 @@ async def test_the_first_operation_is_sent_at_once_and_queued_ones_as_one_call(b
     assert len(bench.toy.batches()) <= 1 + 8, "one batch for each tablet"
 
 
-@on_toys
-async def test_concurrent_gets_make_one_call_per_server(bench: Bench) -> None:
-    table = await make(bench)
+@on_table()
+async def test_concurrent_gets_make_one_call_per_server(bench: Bench, table: Table) -> None:
     await table.upsert([row(n) for n in range(200)])
     found = await asyncio.gather(*(table.get({"id": n}) for n in range(256)))
     assert found == [row(n) for n in range(200)] + [None] * 56
     assert bench.toy.count("read") == 3
 
 
-@on_toys
-async def test_small_operations_wait_for_the_call_under_way_and_are_sent_as_one(bench: Bench) -> None:
-    table = await make(bench, buckets=1)
+@on_table(1)
+async def test_small_operations_wait_for_the_call_under_way_and_are_sent_as_one(
+    bench: Bench, table: Table
+) -> None:
     bench.toy.before[address("host-a"), "write"] = [silence(0.03)] * 2
     pending = [asyncio.ensure_future(table.upsert(row(0)))]
     for n in range(1, 20):
@@ -47,9 +49,8 @@ async def test_small_operations_wait_for_the_call_under_way_and_are_sent_as_one(
     assert bench.toy.rows("t") == 20
 
 
-@on_toys
-async def test_few_calls_are_sent_beside_an_overdue_one(bench: Bench) -> None:
-    table = await make(bench, buckets=1)
+@on_table(1)
+async def test_few_calls_are_sent_beside_an_overdue_one(bench: Bench, table: Table) -> None:
     bench.toy.before[address("host-a"), "write"] = [silence(1.2)] * SMALL_CALLS_MAX
     pending = []
     for n in range(100):
@@ -62,9 +63,10 @@ async def test_few_calls_are_sent_beside_an_overdue_one(bench: Bench) -> None:
     assert bench.toy.rows("t") == 100
 
 
-@on_toys
-async def test_an_operation_behind_an_overdue_call_is_sent_without_further_operations(bench: Bench) -> None:
-    table = await make(bench, buckets=1)
+@on_table(1)
+async def test_an_operation_behind_an_overdue_call_is_sent_without_further_operations(
+    bench: Bench, table: Table
+) -> None:
     bench.toy.before[address("host-a"), "write"] = [silence(1.2)]
     slow = asyncio.ensure_future(table.upsert(row(0)))
     await bench.world.clock.sleep(0.001)
@@ -94,9 +96,8 @@ async def test_a_read_call_never_mixes_schema_versions(bench: Bench) -> None:
     assert bench.toy.count("read") == 6 and bench.toy.count("get_table") == 0
 
 
-@on_toys
-async def test_a_small_call_of_many_rows_shares_calls_with_single_rows(bench: Bench) -> None:
-    table = await make(bench)
+@on_table()
+async def test_a_small_call_of_many_rows_shares_calls_with_single_rows(bench: Bench, table: Table) -> None:
     await asyncio.gather(
         *(table.upsert(row(n)) for n in range(50)),
         table.upsert([row(n) for n in range(50, 100)]),
@@ -106,9 +107,8 @@ async def test_a_small_call_of_many_rows_shares_calls_with_single_rows(bench: Be
     assert bench.toy.count("write") <= 6, "the rows of the calls are encoded a moment later"
 
 
-@on_toys
-async def test_queued_operations_on_one_key_keep_their_order(bench: Bench) -> None:
-    table = await make(bench, buckets=1)
+@on_table(1)
+async def test_queued_operations_on_one_key_keep_their_order(bench: Bench, table: Table) -> None:
     outcomes = await asyncio.gather(
         table.insert(row(1, v="a")),
         table.update({"id": 1, "v": "b"}),
@@ -131,9 +131,8 @@ async def test_queued_operations_on_one_key_keep_their_order(bench: Bench) -> No
     assert bench.toy.count("write") == 1
 
 
-@on_toys
-async def test_only_the_caller_whose_row_was_refused_gets_the_error(bench: Bench) -> None:
-    table = await make(bench, buckets=1)
+@on_table(1)
+async def test_only_the_caller_whose_row_was_refused_gets_the_error(bench: Bench, table: Table) -> None:
     await table.upsert(row(5))
     outcomes = await asyncio.gather(*(table.insert(row(n)) for n in range(10)), return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [Written] * 5 + [AlreadyPresent] + [Written] * 4
@@ -146,9 +145,8 @@ async def test_only_the_caller_whose_row_was_refused_gets_the_error(bench: Bench
     assert await table.delete({"id": 78}, if_absent="ignore") == Written(0, (0,))
 
 
-@on_toys
-async def test_a_row_that_cannot_be_encoded_fails_alone_and_is_not_sent(bench: Bench) -> None:
-    table = await make(bench, buckets=1)
+@on_table(1)
+async def test_a_row_that_cannot_be_encoded_fails_alone_and_is_not_sent(bench: Bench, table: Table) -> None:
     outcomes = await asyncio.gather(
         table.upsert(row(1)), table.upsert({"id": "two"}), table.upsert(row(3)), return_exceptions=True
     )
@@ -157,9 +155,8 @@ async def test_a_row_that_cannot_be_encoded_fails_alone_and_is_not_sent(bench: B
     assert bench.toy.rows("t") == 2
 
 
-@on_toys
-async def test_a_cancelled_operation_that_still_queued_is_never_sent(bench: Bench) -> None:
-    table = await make(bench, buckets=1)
+@on_table(1)
+async def test_a_cancelled_operation_that_still_queued_is_never_sent(bench: Bench, table: Table) -> None:
     bench.toy.before[address("host-a"), "write"] = [silence(1.0), silence(1.0)]
     busy = []
     for n in range(2):  # both calls to the server are under way
@@ -173,9 +170,10 @@ async def test_a_cancelled_operation_that_still_queued_is_never_sent(bench: Benc
     assert bench.toy.rows("t") == 3
 
 
-@on_toys
-async def test_many_large_rows_are_spread_over_calls_below_the_costly_size(bench: Bench) -> None:
-    table = await make(bench, buckets=1)
+@on_table(1)
+async def test_many_large_rows_are_spread_over_calls_below_the_costly_size(
+    bench: Bench, table: Table
+) -> None:
     await asyncio.gather(*(table.upsert(row(n, v="x" * 3000)) for n in range(100)))
     sizes = [sum(len(w.batch) for w in q.writes) for _, method, q in bench.toy.calls if method == "write"]
     assert max(sizes) < 100 * 1024

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from ebla.actors import errors
+from ebla.aio import Table
 from ebla.errors import RequestReused, TimedOut
 from ebla.options import Written
-from tests.client.tables import arrow, make, row, rows
+from tests.client.tables import arrow, make, on_table, row, rows
 from tests.client.toy import HOSTS, Bench, address, on_toys, refuse, silence
 
 LOST = errors.OutcomeUnknown("the answer was lost")
@@ -17,9 +18,10 @@ def leaders(bench: Bench) -> list[str]:
     return [address(host) for host in HOSTS]
 
 
-@on_toys
-async def test_a_request_with_a_lost_answer_is_repeated_with_the_same_bytes(bench: Bench) -> None:
-    table = await make(bench, buckets=1)
+@on_table(1)
+async def test_a_request_with_a_lost_answer_is_repeated_with_the_same_bytes(
+    bench: Bench, table: Table
+) -> None:
     bench.toy.after["tablet-server/host-a", "write"] = [refuse(LOST)]
     assert await table.insert(row(1)) == Written(1)  # a second insert would find the row present
     sent = [request.writes for _, method, request in bench.toy.calls if method == "write"]
@@ -27,9 +29,8 @@ async def test_a_request_with_a_lost_answer_is_repeated_with_the_same_bytes(benc
     assert len(bench.toy.tables["t"].tablets[0].applied) == 1
 
 
-@on_toys
-async def test_bulk_inserts_over_lost_answers_apply_every_row_once(bench: Bench) -> None:
-    table = await make(bench)
+@on_table()
+async def test_bulk_inserts_over_lost_answers_apply_every_row_once(bench: Bench, table: Table) -> None:
     for leader in leaders(bench):
         bench.toy.after[leader, "write"] = [refuse(LOST), refuse(LOST)]
     assert await table.insert(arrow(3000, width=100)) == Written(3000)
@@ -40,18 +41,18 @@ async def test_bulk_inserts_over_lost_answers_apply_every_row_once(bench: Bench)
     assert all(len(digests) == 1 for digests in by_id.values())
 
 
-@on_toys
-async def test_a_silent_leader_gets_the_same_request_again_until_it_answers(bench: Bench) -> None:
-    table = await make(bench, buckets=1)
+@on_table(1)
+async def test_a_silent_leader_gets_the_same_request_again_until_it_answers(
+    bench: Bench, table: Table
+) -> None:
     bench.toy.before["tablet-server/host-a", "write"] = [silence(), silence(5.0)]
     assert await table.insert(row(1)) == Written(1)
     assert len(bench.toy.tables["t"].tablets[0].applied) == 1
     assert len({batch.sequence for _, batch in bench.toy.batches()}) == 1
 
 
-@on_toys
-async def test_received_answers_are_dropped_on_each_tablet(bench: Bench) -> None:
-    table = await make(bench)
+@on_table()
+async def test_received_answers_are_dropped_on_each_tablet(bench: Bench, table: Table) -> None:
     for number in range(60):
         await table.upsert(row(number))
     for tablet in bench.toy.tables["t"].tablets:
@@ -59,9 +60,10 @@ async def test_received_answers_are_dropped_on_each_tablet(bench: Bench) -> None
         assert len({batch.sequence for batch in tablet.applied}) == len(tablet.applied)
 
 
-@on_toys
-async def test_a_tablet_keeps_the_answers_of_requests_after_an_unanswered_one(bench: Bench) -> None:
-    table = await make(bench, buckets=1)
+@on_table(1)
+async def test_a_tablet_keeps_the_answers_of_requests_after_an_unanswered_one(
+    bench: Bench, table: Table
+) -> None:
     bench.toy.before["tablet-server/host-a", "write"] = [silence(1.0)]
     slow = bench.cluster.loop.create_task(table.upsert(row(1)))
     await bench.world.clock.sleep(0.1)
@@ -75,9 +77,8 @@ async def test_a_tablet_keeps_the_answers_of_requests_after_an_unanswered_one(be
     assert last.first_incomplete == last.sequence
 
 
-@on_toys
-async def test_a_late_copy_of_a_request_that_timed_out_is_refused(bench: Bench) -> None:
-    table = await make(bench, buckets=1)
+@on_table(1)
+async def test_a_late_copy_of_a_request_that_timed_out_is_refused(bench: Bench, table: Table) -> None:
     bench.toy.before["tablet-server/host-a", "write"] = [silence(3.0)]
     with pytest.raises(TimedOut) as caught:
         await table.upsert(row(1, v="late"), deadline_s=1.0)
@@ -87,9 +88,8 @@ async def test_a_late_copy_of_a_request_that_timed_out_is_refused(bench: Bench) 
     assert await table.get({"id": 1}) == row(1, v="new")
 
 
-@on_toys
-async def test_a_call_repeated_with_its_write_id_changes_nothing(bench: Bench) -> None:
-    table = await make(bench)
+@on_table()
+async def test_a_call_repeated_with_its_write_id_changes_nothing(bench: Bench, table: Table) -> None:
     write_id = (b"spark-task-00001", 5000)
     data = arrow(3000, width=100)
     assert await table.insert(data, write_id=write_id) == Written(3000)
@@ -103,11 +103,10 @@ async def test_a_call_repeated_with_its_write_id_changes_nothing(bench: Bench) -
         assert batch.first_incomplete == 0, "a later repetition must find its answers"
 
 
-@on_toys
+@on_table()
 async def test_the_batches_of_a_write_id_do_not_depend_on_chunks_or_leaders(
-    bench: Bench,
+    bench: Bench, table: Table
 ) -> None:
-    table = await make(bench)
     data = arrow(4000, width=60)
     await table.upsert(data, write_id=(b"spark-task-00001", 0))
     first = sorted((tablet, batch) for tablet, batch in bench.toy.batches())
@@ -123,9 +122,8 @@ async def test_the_batches_of_a_write_id_do_not_depend_on_chunks_or_leaders(
     assert second == [(t, b.sequence, b.digest) for t, b in first]
 
 
-@on_toys
-async def test_a_write_id_with_other_rows_is_refused(bench: Bench) -> None:
-    table = await make(bench, buckets=1)
+@on_table(1)
+async def test_a_write_id_with_other_rows_is_refused(bench: Bench, table: Table) -> None:
     await table.upsert(rows(1, 2), write_id=(b"spark-task-00001", 0))
     with pytest.raises(RequestReused):
         await table.upsert(rows(1, 3), write_id=(b"spark-task-00001", 0))

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from ebla import aio
+from ebla.aio import Table
 from ebla.storage.errors import DiskFull
-from tests.client.tables import SCHEMA, arrow, make, row
+from tests.client.tables import SCHEMA, arrow, on_table, row
 from tests.client.toy import MASTER, Bench, on_toys, refuse
 
 FULL = DiskFull("the disk of host-a is full, the write was not applied: free space, then send it again")
@@ -24,11 +25,10 @@ async def upsert_many(table: aio.Table) -> object:
 
 
 @pytest.mark.parametrize("write", [upsert, upsert_many])
-@on_toys
+@on_table(1)
 async def test_a_write_that_a_full_disk_refuses_raises_disk_full_at_once(
-    bench: Bench, write: Callable[[aio.Table], Coroutine[Any, Any, object]]
+    bench: Bench, table: Table, write: Callable[[aio.Table], Coroutine[Any, Any, object]]
 ) -> None:
-    table = await make(bench, buckets=1)
     bench.toy.refusals["t000"] = [FULL] * 5
     began = bench.world.clock.monotonic()
     with pytest.raises(DiskFull, match="free space, then send it again") as raised:
@@ -39,9 +39,8 @@ async def test_a_write_that_a_full_disk_refuses_raises_disk_full_at_once(
     await write(table)
 
 
-@on_toys
-async def test_a_flush_that_a_full_disk_refuses_raises_disk_full_at_once(bench: Bench) -> None:
-    table = await make(bench, buckets=1)
+@on_table(1)
+async def test_a_flush_that_a_full_disk_refuses_raises_disk_full_at_once(bench: Bench, table: Table) -> None:
     target = table._routes.routes[0].target
     bench.toy.before[target, "flush"] = [refuse(FULL)]
     began = bench.world.clock.monotonic()

@@ -7,15 +7,17 @@ import asyncio
 import pytest
 
 from ebla.actors import errors
+from ebla.aio import Table
 from ebla.errors import NotFound, TimedOut
 from ebla.options import PATIENCE_S, SMALL_CALLS_MAX, Written
-from tests.client.tables import arrow, make, row
+from tests.client.tables import arrow, make, on_table, row
 from tests.client.toy import HOSTS, Bench, address, on_toys, refuse, refuse_later, silence
 
 
-@on_toys
-async def test_a_hint_to_the_leader_is_followed_without_a_request_to_the_master(bench: Bench) -> None:
-    table = await make(bench, buckets=1)
+@on_table(1)
+async def test_a_hint_to_the_leader_is_followed_without_a_request_to_the_master(
+    bench: Bench, table: Table
+) -> None:
     bench.toy.lead(bench.toy.tablets["t000"], "host-c")
     bench.toy.calls.clear()
     assert await table.upsert(row(1)) == Written(1)
@@ -26,9 +28,10 @@ async def test_a_hint_to_the_leader_is_followed_without_a_request_to_the_master(
     )
 
 
-@on_toys
-async def test_a_late_refusal_of_a_former_leader_does_not_change_the_route(bench: Bench) -> None:
-    table = await make(bench, buckets=1)
+@on_table(1)
+async def test_a_late_refusal_of_a_former_leader_does_not_change_the_route(
+    bench: Bench, table: Table
+) -> None:
     unknown = errors.NotLeader("not any more", tablet="t000")
     bench.toy.before[address("host-a"), "write"] = [
         refuse_later(0.2, unknown),
@@ -44,9 +47,10 @@ async def test_a_late_refusal_of_a_former_leader_does_not_change_the_route(bench
 
 
 @pytest.mark.parametrize("seed", range(5))
-@on_toys
-async def test_a_write_succeeds_soon_after_a_crashed_leader_is_replaced(bench: Bench, seed: int) -> None:
-    table = await make(bench, buckets=1)
+@on_table(1)
+async def test_a_write_succeeds_soon_after_a_crashed_leader_is_replaced(
+    bench: Bench, table: Table, seed: int
+) -> None:
     await table.upsert(row(1))
     tablet = bench.toy.tablets["t000"]
     bench.crash("host-a")
@@ -63,9 +67,8 @@ async def test_a_write_succeeds_soon_after_a_crashed_leader_is_replaced(bench: B
     await election
 
 
-@on_toys
-async def test_a_silent_leader_costs_one_short_try(bench: Bench) -> None:
-    table = await make(bench, buckets=1)
+@on_table(1)
+async def test_a_silent_leader_costs_one_short_try(bench: Bench, table: Table) -> None:
     tablet = bench.toy.tablets["t000"]
     bench.toy.before[address("host-a"), "write"] = [silence() for _ in range(9)]
     began = bench.world.clock.monotonic()
@@ -76,9 +79,10 @@ async def test_a_silent_leader_costs_one_short_try(bench: Bench) -> None:
     assert bench.world.clock.monotonic() - began < 3.0
 
 
-@on_toys
-async def test_a_hint_to_a_server_that_just_fell_silent_is_not_followed_at_once(bench: Bench) -> None:
-    table = await make(bench, buckets=1)
+@on_table(1)
+async def test_a_hint_to_a_server_that_just_fell_silent_is_not_followed_at_once(
+    bench: Bench, table: Table
+) -> None:
     bench.crash("host-a")  # the other servers still name it as the leader
     pending = asyncio.ensure_future(table.upsert(row(1)))
     await bench.world.clock.sleep(0.9)
@@ -88,9 +92,10 @@ async def test_a_hint_to_a_server_that_just_fell_silent_is_not_followed_at_once(
     await pending
 
 
-@on_toys
-async def test_a_throttled_write_waits_for_the_stated_time_and_reads_continue(bench: Bench) -> None:
-    table = await make(bench, buckets=1)
+@on_table(1)
+async def test_a_throttled_write_waits_for_the_stated_time_and_reads_continue(
+    bench: Bench, table: Table
+) -> None:
     throttled = errors.Throttled("full", limit="memtable_bytes", retry_after_s=2.0)
     bench.toy.refusals["t000"] = [throttled]
     began = bench.world.clock.monotonic()
@@ -103,9 +108,8 @@ async def test_a_throttled_write_waits_for_the_stated_time_and_reads_continue(be
     assert bench.toy.count("write") == 2
 
 
-@on_toys
-async def test_only_the_refused_tablets_of_a_call_are_sent_again(bench: Bench) -> None:
-    table = await make(bench)
+@on_table()
+async def test_only_the_refused_tablets_of_a_call_are_sent_again(bench: Bench, table: Table) -> None:
     bench.toy.refusals["t000"] = [errors.NotRunning("starting", tablet="t000", state="bootstrapping")]
     assert await table.upsert(arrow(100)) == Written(100)
     counts: dict[str, int] = {}
@@ -115,18 +119,16 @@ async def test_only_the_refused_tablets_of_a_call_are_sent_again(bench: Bench) -
     assert set(counts.values()) == {1}
 
 
-@on_toys
-async def test_a_moved_tablet_is_found_through_the_master(bench: Bench) -> None:
-    table = await make(bench, buckets=1)
+@on_table(1)
+async def test_a_moved_tablet_is_found_through_the_master(bench: Bench, table: Table) -> None:
     bench.toy.refusals["t000"] = [errors.TabletNotFound("gone from here", tablet="t000")]
     bench.toy.lead(bench.toy.tablets["t000"], "host-b")
     assert await table.upsert(row(1)) == Written(1)
     assert bench.toy.count("get_table") == 1
 
 
-@on_toys
-async def test_a_dropped_table_is_not_found_even_if_its_name_is_reused(bench: Bench) -> None:
-    table = await make(bench)
+@on_table()
+async def test_a_dropped_table_is_not_found_even_if_its_name_is_reused(bench: Bench, table: Table) -> None:
     await bench.client("another").drop_table("t")
     with pytest.raises(NotFound, match="dropped"):
         await table.upsert(row(1))
@@ -136,9 +138,8 @@ async def test_a_dropped_table_is_not_found_even_if_its_name_is_reused(bench: Be
     assert await other.upsert(row(1)) == Written(1)
 
 
-@on_toys
-async def test_writes_continue_while_the_master_is_down(bench: Bench) -> None:
-    table = await make(bench)
+@on_table()
+async def test_writes_continue_while_the_master_is_down(bench: Bench, table: Table) -> None:
     bench.cluster.crash("master/0")
     for tablet in bench.toy.tables["t"].tablets:
         bench.toy.lead(tablet, HOSTS[(tablet.bucket + 1) % 3])
@@ -156,9 +157,10 @@ async def test_a_master_that_stays_down_is_named_at_the_deadline(bench: Bench) -
 
 
 @pytest.mark.parametrize("method", ["upsert", "get", "scan", "flush", "many"])
-@on_toys
-async def test_a_deadline_ends_a_call_on_time_and_says_what_was_tried_last(bench: Bench, method: str) -> None:
-    table = await make(bench, buckets=1)
+@on_table(1)
+async def test_a_deadline_ends_a_call_on_time_and_says_what_was_tried_last(
+    bench: Bench, table: Table, method: str
+) -> None:
     bench.toy.tablets["t000"].leader = ""
     calls = {
         "upsert": lambda: table.upsert(row(1), deadline_s=2.0),
@@ -175,9 +177,8 @@ async def test_a_deadline_ends_a_call_on_time_and_says_what_was_tried_last(bench
     assert 1.9 < bench.world.clock.monotonic() - began < 2.8
 
 
-@on_toys
-async def test_a_deadline_holds_even_while_the_only_try_is_unanswered(bench: Bench) -> None:
-    table = await make(bench, buckets=1)
+@on_table(1)
+async def test_a_deadline_holds_even_while_the_only_try_is_unanswered(bench: Bench, table: Table) -> None:
     bench.toy.before[address("host-a"), "read"] = [silence()]
     began = bench.world.clock.monotonic()
     with pytest.raises(TimedOut):
@@ -185,9 +186,8 @@ async def test_a_deadline_holds_even_while_the_only_try_is_unanswered(bench: Ben
     assert bench.world.clock.monotonic() - began < 0.6
 
 
-@on_toys
-async def test_a_deadline_holds_for_an_operation_that_was_never_sent(bench: Bench) -> None:
-    table = await make(bench, buckets=1)
+@on_table(1)
+async def test_a_deadline_holds_for_an_operation_that_was_never_sent(bench: Bench, table: Table) -> None:
     bench.toy.before[address("host-a"), "write"] = [silence(1.2)] * SMALL_CALLS_MAX
     busy = []
     for n in range(SMALL_CALLS_MAX):  # the limit of calls under way
@@ -201,19 +201,17 @@ async def test_a_deadline_holds_for_an_operation_that_was_never_sent(bench: Benc
     assert await table.get({"id": 9}) is None
 
 
-@on_toys
-async def test_a_defect_of_a_server_reaches_the_caller_as_it_is(bench: Bench) -> None:
-    table = await make(bench, buckets=1)
+@on_table(1)
+async def test_a_defect_of_a_server_reaches_the_caller_as_it_is(bench: Bench, table: Table) -> None:
     bench.toy.before[address("host-a"), "write"] = [refuse(errors.Internal("a defect"))]
     with pytest.raises(errors.Internal, match="a defect"):
         await table.upsert(row(1))
 
 
-@on_toys
+@on_table(1)
 async def test_a_tablet_without_a_leader_is_probed_at_a_bounded_rate_by_any_number_of_callers(
-    bench: Bench,
+    bench: Bench, table: Table
 ) -> None:
-    table = await make(bench, buckets=1)
     tablet = bench.toy.tablets["t000"]
     tablet.leader = ""
     pending = [asyncio.ensure_future(table.upsert(row(n))) for n in range(300)]

@@ -8,14 +8,16 @@ import pyarrow as pa
 import pytest
 
 import ebla
+from ebla.aio import Table
 from ebla.errors import Corruption, InvalidArgument
-from tests.client.tables import arrow, make, row
+from tests.client.tables import arrow, on_table, row
 from tests.client.toy import HOSTS, Bench, on_toys
 
 
-@on_toys
-async def test_get_many_answers_in_the_order_of_the_keys_with_none_for_absent_rows(bench: Bench) -> None:
-    table = await make(bench)
+@on_table()
+async def test_get_many_answers_in_the_order_of_the_keys_with_none_for_absent_rows(
+    bench: Bench, table: Table
+) -> None:
     await table.upsert([row(n) for n in range(100)])
     wanted = [5, 500, 99, 5, 0, 101]
     expected = [row(n) if n < 100 else None for n in wanted]
@@ -25,9 +27,10 @@ async def test_get_many_answers_in_the_order_of_the_keys_with_none_for_absent_ro
     assert await table.get_many([]) == []
 
 
-@on_toys
-async def test_get_many_as_arrow_returns_the_existing_rows_in_the_order_of_their_keys(bench: Bench) -> None:
-    table = await make(bench)
+@on_table()
+async def test_get_many_as_arrow_returns_the_existing_rows_in_the_order_of_their_keys(
+    bench: Bench, table: Table
+) -> None:
     await table.upsert([row(n) for n in range(100)])
     found = await table.get_many([{"id": n} for n in (7, 300, 3, 7)], as_arrow=True)
     assert found.to_pylist() == [row(7), row(3), row(7)]
@@ -35,9 +38,8 @@ async def test_get_many_as_arrow_returns_the_existing_rows_in_the_order_of_their
     assert (await table.get_many([{"id": 300}], as_arrow=True)).num_rows == 0
 
 
-@on_toys
-async def test_many_keys_are_read_while_leaders_change(bench: Bench) -> None:
-    table = await make(bench)
+@on_table()
+async def test_many_keys_are_read_while_leaders_change(bench: Bench, table: Table) -> None:
     await table.upsert(arrow(10_000))
     pending = asyncio.ensure_future(table.get_many(pa.table({"id": range(12_000)}), as_arrow=True))
     await bench.world.clock.sleep(0.0005)
@@ -46,9 +48,8 @@ async def test_many_keys_are_read_while_leaders_change(bench: Bench) -> None:
     assert (await pending)["id"].to_pylist() == list(range(10_000))
 
 
-@on_toys
-async def test_a_row_that_arrives_damaged_is_never_returned(bench: Bench) -> None:
-    table = await make(bench, buckets=1)
+@on_table(1)
+async def test_a_row_that_arrives_damaged_is_never_returned(bench: Bench, table: Table) -> None:
     await table.upsert([row(1), row(2)])
     stored = bench.toy.tablets["t000"].rows
     for key, value in stored.items():
@@ -59,9 +60,8 @@ async def test_a_row_that_arrives_damaged_is_never_returned(bench: Bench) -> Non
         await table.get_many([{"id": 1}, {"id": 2}])
 
 
-@on_toys
-async def test_an_invalid_key_is_refused_with_the_name_of_its_column(bench: Bench) -> None:
-    table = await make(bench)
+@on_table()
+async def test_an_invalid_key_is_refused_with_the_name_of_its_column(bench: Bench, table: Table) -> None:
     for key in ({}, {"id": None}, {"id": "one"}, {"idd": 1}):
         with pytest.raises(InvalidArgument) as caught:
             await table.get(key)

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 import ebla
-from ebla import aio
+from ebla.aio import Table
 from ebla.errors import Unavailable
 from ebla.options import Written
 from tests.client.real_roles import Stage, on_real_roles
@@ -99,6 +99,6 @@ async def test_a_network_that_loses_and_repeats_messages_changes_no_answer(stage
     assert await table.scan().count() == 2300
 
 
-def _keyed(table: aio.Table, number: int) -> tuple[dict[str, int], bytes]:
+def _keyed(table: Table, number: int) -> tuple[dict[str, int], bytes]:
     key = {"id": number}
     return key, table._routes.shape.keys_only.encode_key(key)

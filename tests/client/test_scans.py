@@ -10,31 +10,23 @@ import pytest
 
 import ebla
 from ebla.actors import errors
+from ebla.aio import Table
 from ebla.errors import ScanInterrupted, TimedOut
 from ebla.storage.errors import SnapshotExpired
-from tests.client.tables import SCHEMA, arrow, make
-from tests.client.toy import Bench, address, on_toys, refuse, silence
+from tests.client.tables import SCHEMA, arrow, on_table
+from tests.client.toy import Bench, address, refuse, silence
 
 
-async def loaded(bench: Bench, count: int = 1000, buckets: int = 8) -> ebla.aio.Table:
-    table = await make(bench, buckets)
-    await table.upsert(arrow(count))
-    bench.toy.calls.clear()
-    return table
-
-
-@on_toys
-async def test_columns_come_in_the_requested_order(bench: Bench) -> None:
-    table = await loaded(bench)
+@on_table(loaded=1000)
+async def test_columns_come_in_the_requested_order(bench: Bench, table: Table) -> None:
     found = await table.scan(columns=["n", "id"]).to_arrow()
     assert found.schema == pa.schema([("n", pa.int32()), pa.field("id", pa.int64(), nullable=False)])
     assert sorted(found["id"].to_pylist()) == list(range(1000))
     assert list((await table.scan(columns=["v"], limit=3).to_pandas()).columns) == ["v"]
 
 
-@on_toys
-async def test_a_predicate_is_evaluated_by_the_servers(bench: Bench) -> None:
-    table = await loaded(bench)
+@on_table(loaded=1000)
+async def test_a_predicate_is_evaluated_by_the_servers(bench: Bench, table: Table) -> None:
     scan = table.scan(columns=["id"], where=(ebla.col("n") >= 100) & (ebla.col("n") < 110))
     assert sorted((await scan.to_arrow())["id"].to_pylist()) == list(range(100, 110))
     assert await scan.count() == 10
@@ -42,9 +34,8 @@ async def test_a_predicate_is_evaluated_by_the_servers(bench: Bench) -> None:
     assert all(request.predicate for request in requests)
 
 
-@on_toys
-async def test_only_the_tablets_that_can_hold_matching_rows_are_asked(bench: Bench) -> None:
-    table = await loaded(bench)
+@on_table(loaded=1000)
+async def test_only_the_tablets_that_can_hold_matching_rows_are_asked(bench: Bench, table: Table) -> None:
     assert (await table.scan(where=ebla.col("id") == 77).to_arrow()).to_pylist() == [
         {"id": 77, "v": f"{77:010}", "n": 77}
     ]
@@ -62,9 +53,8 @@ async def test_only_the_tablets_that_can_hold_matching_rows_are_asked(bench: Ben
 
 
 @pytest.mark.parametrize("limit", [0, 1, 17, 250, 5000])
-@on_toys
-async def test_a_limit_holds_over_all_tablets(bench: Bench, limit: int) -> None:
-    table = await loaded(bench)
+@on_table(loaded=1000)
+async def test_a_limit_holds_over_all_tablets(bench: Bench, table: Table, limit: int) -> None:
     bench.toy.block_rows = 10
     wanted = min(limit, 1000)
     assert (await table.scan(limit=limit).to_arrow()).num_rows == wanted
@@ -76,11 +66,10 @@ async def test_a_limit_holds_over_all_tablets(bench: Bench, limit: int) -> None:
     assert bench.toy.scanners == {}
 
 
-@on_toys
+@on_table(loaded=1000)
 async def test_every_block_of_every_tablet_arrives_once_and_in_key_order_within_its_tablet(
-    bench: Bench,
+    bench: Bench, table: Table
 ) -> None:
-    table = await loaded(bench)
     bench.toy.block_rows = 7
     seen = [row["id"] async for row in table]
     assert sorted(seen) == list(range(1000))
@@ -92,18 +81,16 @@ async def test_every_block_of_every_tablet_arrives_once_and_in_key_order_within_
     assert collected["id"].to_pylist() == [number for tablet in by_tablet for number in tablet]
 
 
-@on_toys
-async def test_a_scan_has_the_log_index_of_each_tablets_snapshot(bench: Bench) -> None:
-    table = await loaded(bench)
+@on_table(loaded=1000)
+async def test_a_scan_has_the_log_index_of_each_tablets_snapshot(bench: Bench, table: Table) -> None:
     scan = table.scan()
     assert scan.indexes == {}
     await scan.to_arrow()
     assert scan.indexes == {t.id: len(t.applied) for t in bench.toy.tables["t"].tablets}
 
 
-@on_toys
-async def test_blocks_are_read_ahead_within_a_bound(bench: Bench) -> None:
-    table = await loaded(bench)
+@on_table(loaded=1000)
+async def test_blocks_are_read_ahead_within_a_bound(bench: Bench, table: Table) -> None:
     bench.toy.block_rows = 5
     async with aclosing(table.scan().batches()) as batches:
         await anext(batches)
@@ -112,9 +99,8 @@ async def test_blocks_are_read_ahead_within_a_bound(bench: Bench) -> None:
         assert 4 <= asked <= 1 + 4 + 4, "one read, four ready, and one waiting in each of four readers"
 
 
-@on_toys
-async def test_a_scan_left_early_closes_its_scanners(bench: Bench) -> None:
-    table = await loaded(bench)
+@on_table(loaded=1000)
+async def test_a_scan_left_early_closes_its_scanners(bench: Bench, table: Table) -> None:
     bench.toy.block_rows = 5
     async with aclosing(table.scan().batches()) as batches:
         await anext(batches)
@@ -123,18 +109,16 @@ async def test_a_scan_left_early_closes_its_scanners(bench: Bench) -> None:
     assert bench.toy.scanners == {}
 
 
-@on_toys
-async def test_a_tablet_that_moves_before_it_is_read_is_read_elsewhere(bench: Bench) -> None:
-    table = await loaded(bench)
+@on_table(loaded=1000)
+async def test_a_tablet_that_moves_before_it_is_read_is_read_elsewhere(bench: Bench, table: Table) -> None:
     for tablet in bench.toy.tables["t"].tablets:
         bench.toy.lead(tablet, "host-b")
     bench.crash("host-a")
     assert sorted(row["id"] for row in (await table.scan().to_arrow()).to_pylist()) == list(range(1000))
 
 
-@on_toys
-async def test_a_lost_block_is_requested_again_from_the_same_server(bench: Bench) -> None:
-    table = await loaded(bench, buckets=1)
+@on_table(1, loaded=1000)
+async def test_a_lost_block_is_requested_again_from_the_same_server(bench: Bench, table: Table) -> None:
     bench.toy.block_rows = 100
     lost = errors.OutcomeUnknown("lost")
     bench.toy.before[address("host-a"), "scan_more"] = [refuse(lost), silence()]
@@ -142,9 +126,8 @@ async def test_a_lost_block_is_requested_again_from_the_same_server(bench: Bench
     assert bench.toy.scans_opened == 1
 
 
-@on_toys
-async def test_a_lost_snapshot_is_read_again_when_rows_are_collected(bench: Bench) -> None:
-    table = await loaded(bench, buckets=1)
+@on_table(1, loaded=1000)
+async def test_a_lost_snapshot_is_read_again_when_rows_are_collected(bench: Bench, table: Table) -> None:
     bench.toy.block_rows = 100
     bench.toy.before[address("host-a"), "scan_more"] = [refuse(SnapshotExpired("expired"))]
     found = await table.scan().to_arrow()
@@ -153,9 +136,10 @@ async def test_a_lost_snapshot_is_read_again_when_rows_are_collected(bench: Benc
     assert await table.scan().count() == 1000
 
 
-@on_toys
-async def test_a_scan_whose_snapshot_is_always_lost_times_out_and_says_why(bench: Bench) -> None:
-    table = await loaded(bench, buckets=1)
+@on_table(1, loaded=1000)
+async def test_a_scan_whose_snapshot_is_always_lost_times_out_and_says_why(
+    bench: Bench, table: Table
+) -> None:
     bench.toy.block_rows = 100
     bench.toy.before[address("host-a"), "scan_more"] = [refuse(SnapshotExpired("expired"))] * 1000
     with pytest.raises(TimedOut, match="no answer within 3 s; last tried SnapshotExpired: expired"):
@@ -163,9 +147,8 @@ async def test_a_scan_whose_snapshot_is_always_lost_times_out_and_says_why(bench
     assert 2 < bench.toy.scans_opened < 100  # with pauses between tries
 
 
-@on_toys
-async def test_a_lost_snapshot_interrupts_a_stream_that_has_returned_rows(bench: Bench) -> None:
-    table = await loaded(bench, buckets=1)
+@on_table(1, loaded=1000)
+async def test_a_lost_snapshot_interrupts_a_stream_that_has_returned_rows(bench: Bench, table: Table) -> None:
     bench.toy.block_rows = 100
     bench.toy.before[address("host-a"), "scan_more"] = [refuse(SnapshotExpired("expired"))]
     seen = 0
@@ -176,11 +159,10 @@ async def test_a_lost_snapshot_interrupts_a_stream_that_has_returned_rows(bench:
 
 
 @pytest.mark.parametrize("seed", range(5))
-@on_toys
+@on_table(loaded=1000)
 async def test_a_leader_that_crashes_during_a_collected_scan_does_not_change_its_rows(
-    bench: Bench, seed: int
+    bench: Bench, table: Table, seed: int
 ) -> None:
-    table = await loaded(bench)
     bench.toy.block_rows = 10
     pending = asyncio.ensure_future(table.scan().to_arrow())
     await bench.world.clock.sleep(0.03)

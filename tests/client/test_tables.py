@@ -9,9 +9,10 @@ import pytest
 
 import ebla
 from ebla.actors import errors
+from ebla.aio import Table
 from ebla.errors import AlreadyPresent, ConnectionClosed, InvalidArgument, NotFound, TimedOut, Unavailable
 from ebla.options import Written
-from tests.client.tables import SCHEMA, make, row
+from tests.client.tables import SCHEMA, make, on_table, row
 from tests.client.toy import Bench, address, on_toys, refuse, silence
 
 
@@ -90,9 +91,8 @@ def test_partitionings_are_added_and_have_a_readable_form() -> None:
         both + ebla.hash("a", buckets=2)
 
 
-@on_toys
-async def test_closing_a_connection_ends_new_calls_and_those_under_way(bench: Bench) -> None:
-    table = await make(bench)
+@on_table()
+async def test_closing_a_connection_ends_new_calls_and_those_under_way(bench: Bench, table: Table) -> None:
     bench.toy.before[address("host-a"), "write"] = [silence()] * 9
     pending = [bench.cluster.loop.create_task(table.upsert(row(n))) for n in range(50)]
     await bench.world.clock.sleep(0.5)
