@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
@@ -60,6 +60,7 @@ class Stage:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.ended: list[Exit] = []
+        self.shells: list[Shell] = []
         self.clock = FastClock()
 
     def shell(
@@ -85,13 +86,29 @@ class Stage:
         def make_world(disk: Disk, tasks: Tasks, fail: Callable[[BaseException], None]) -> World:
             return World("toy/a", self.clock, EmptyNetwork(), disk, random.Random(7), tasks.spawn, fail)
 
-        return Shell(assignment, make_world, self.clock, self.ended.append, export)
+        self.shells.append(Shell(assignment, make_world, self.clock, self.ended.append, export))
+        return self.shells[-1]
+
+    async def running(self, **options: Any) -> Shell:
+        shell = self.shell(**options)
+        assert (await settle(shell)).state == "running"
+        return shell
+
+    async def failed(self, **options: Any) -> Shell:
+        shell = self.shell(**options)
+        assert (await settle(shell)).state == "failed"
+        return shell
 
 
 def play(scenario: Callable[[Stage], Awaitable[None]], tmp_path: Path) -> None:
+    """Run the scenario, and stop all shells."""
+
     async def run() -> None:
         async with asyncio.timeout(20):
-            await scenario(Stage(tmp_path))
+            stage = Stage(tmp_path)
+            await scenario(stage)
+            for shell in stage.shells:
+                await shell.stop()
 
     asyncio.run(run())
 
@@ -114,6 +131,12 @@ async def until(condition: Callable[[], object]) -> None:
         await asyncio.sleep(0.001)
 
 
+async def shown(shell: Shell) -> State:
+    state = await ask(shell, "show", Empty(), State)
+    assert isinstance(state, State)
+    return state
+
+
 async def ask(shell: Shell, method: str, message: msgspec.Struct, answer: type = Empty) -> object:
     return decode_answer(await shell.answer(method, encode(message)), answer)
 
@@ -124,15 +147,12 @@ async def test_rpcs_are_refused_until_the_role_has_started(stage: Stage) -> None
     with pytest.raises(NotRunning, match="toy/a is starting"):
         await ask(shell, "show", Empty(), State)
     assert (await settle(shell)).state == "running"
-    state = await ask(shell, "show", Empty(), State)
-    assert isinstance(state, State) and state.seqno == 1
-    await shell.stop()
+    assert (await shown(shell)).seqno == 1
 
 
 @on_stage
 async def test_a_second_incarnation_waits_while_the_first_lives(stage: Stage) -> None:
-    first = stage.shell()
-    await settle(first)
+    first = await stage.running()
     second = stage.shell()
     await until(lambda: pong(second).error is not None)
     waiting = pong(second)
@@ -142,73 +162,58 @@ async def test_a_second_incarnation_waits_while_the_first_lives(stage: Stage) ->
         await ask(second, "show", Empty(), State)
     await first.stop()
     assert (await settle(second)).state == "running"
-    state = await ask(second, "show", Empty(), State)
-    assert isinstance(state, State) and state.seqno == 2
+    assert (await shown(second)).seqno == 2
     assert stage.ended == []
-    await second.stop()
 
 
 @on_stage
 async def test_waiting_for_a_directory_is_bounded_and_ends_the_process(stage: Stage) -> None:
-    first = stage.shell()
-    await settle(first)
+    await stage.running()
     stage.shell()
     await until(lambda: stage.ended)
     assert stage.ended == [Exit.LOCKED]
     assert stage.clock.slept == START_TRIES_MAX
-    await first.stop()
 
 
 @on_stage
 async def test_a_damaged_directory_is_reported_to_every_caller_and_not_formatted(stage: Stage) -> None:
     (stage.root / "toy").mkdir()
     (stage.root / "toy" / "something").write_text("unknown")
-    shell = stage.shell()
-    assert (await settle(shell)).state == "failed"
+    shell = await stage.failed()
     for method in ("show", "echo"):
         with pytest.raises(Damaged, match="move the directory aside"):
             await ask(shell, method, Empty())
     assert stage.ended == []
     assert not (stage.root / "toy" / "instance").exists()
-    await shell.stop()
 
 
 @on_stage
 async def test_the_next_incarnation_reports_a_failed_disk(stage: Stage) -> None:
-    first = stage.shell()
-    await settle(first)
+    first = await stage.running()
     await first.stop()
     (stage.root / "toy" / "FAILED").write_text('{"reason": "Input/output error", "at": "now"}')
-    second = stage.shell()
-    assert (await settle(second)).state == "failed"
+    second = await stage.failed()
     with pytest.raises(DiskFailed, match="Input/output error"):
         await ask(second, "show", Empty(), State)
-    await second.stop()
 
 
 @on_stage
 async def test_a_replaceable_role_starts_again_beside_its_directory_set_aside(stage: Stage) -> None:
-    first = stage.shell(sets_aside=True)
-    await settle(first)
-    before = await ask(first, "show", Empty(), State)
+    first = await stage.running(sets_aside=True)
+    before = await shown(first)
     await ask(first, "grow_old", Empty())
     await first.stop()
-    second = stage.shell(sets_aside=True)
-    assert (await settle(second)).state == "running"
-    after = await ask(second, "show", Empty(), State)
-    assert isinstance(before, State) and isinstance(after, State)
+    second = await stage.running(sets_aside=True)
+    after = await shown(second)
     assert (before.seqno, after.seqno) == (1, 1)
     assert (stage.root / "toy.set-aside/FAILED").exists()
-    await second.stop()
 
 
 @on_stage
 async def test_an_unknown_role_class_is_reported_without_a_crash(stage: Stage) -> None:
-    shell = stage.shell(role="tests.cluster.toy:Missing")
-    assert (await settle(shell)).state == "failed"
+    shell = await stage.failed(role="tests.cluster.toy:Missing")
     with pytest.raises(InvalidArgument, match="every node needs the same version"):
         await ask(shell, "show", Empty(), State)
-    await shell.stop()
 
 
 @pytest.mark.parametrize(
@@ -224,12 +229,10 @@ def test_a_role_that_fails_ends_its_process_with_a_message(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], method: str, status: Exit, words: str
 ) -> None:
     async def scenario(stage: Stage) -> None:
-        shell = stage.shell()
-        await settle(shell)
+        shell = await stage.running()
         await ask(shell, method, Empty())
         await until(lambda: stage.ended)
         assert stage.ended == [status]
-        await shell.stop()
 
     play(scenario, tmp_path)
     printed = capsys.readouterr().err
@@ -238,28 +241,23 @@ def test_a_role_that_fails_ends_its_process_with_a_message(
 
 @on_stage
 async def test_an_old_copy_does_not_start_again_and_answers_with_the_reason(stage: Stage) -> None:
-    shell = stage.shell()
-    await settle(shell)
+    shell = await stage.running()
     await ask(shell, "grow_old", Empty())
     await shell.stop()
-    again = stage.shell()
-    assert (await settle(again)).state == "failed"
+    again = await stage.failed()
     with pytest.raises(OldCopy, match=r"^the toy is an old copy, set it aside .*was given up"):
         await ask(again, "show", Empty(), State)
-    await again.stop()
 
 
 def test_a_defect_in_a_handler_ends_the_call_and_not_the_role(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def scenario(stage: Stage) -> None:
-        shell = stage.shell()
-        await settle(shell)
+        shell = await stage.running()
         with pytest.raises(errors.Internal, match="a defect of the toy"):
             await ask(shell, "stumble", Empty())
         assert await ask(shell, "echo", Number(3), Number) == Number(3)
         assert stage.ended == []
-        await shell.stop()
 
     play(scenario, tmp_path)
     assert "Traceback" in capsys.readouterr().err
@@ -267,24 +265,19 @@ def test_a_defect_in_a_handler_ends_the_call_and_not_the_role(
 
 @on_stage
 async def test_stopping_releases_the_directory_and_can_be_repeated(stage: Stage) -> None:
-    shell = stage.shell()
-    await settle(shell)
+    shell = await stage.running()
     await ask(shell, "add", Number(5), Number)
     await asyncio.gather(shell.stop(), shell.stop())
     assert pong(shell).state == "stopping"
     with pytest.raises(NotRunning, match="stopping"):
         await ask(shell, "show", Empty(), State)
-    again = stage.shell()
-    assert (await settle(again)).state == "running"
-    state = await ask(again, "show", Empty(), State)
-    assert isinstance(state, State) and state.count == 5
-    await again.stop()
+    again = await stage.running()
+    assert (await shown(again)).count == 5
 
 
 @on_stage
 async def test_a_call_that_never_ends_does_not_delay_the_stop(stage: Stage) -> None:
-    shell = stage.shell()
-    await settle(shell)
+    shell = await stage.running()
     waiting = asyncio.ensure_future(ask(shell, "hang", Empty()))
     while await ask(shell, "hanging", Empty(), Number) == Number(0):
         await asyncio.sleep(0.001)
@@ -296,8 +289,7 @@ async def test_a_call_that_never_ends_does_not_delay_the_stop(stage: Stage) -> N
 @on_stage
 async def test_a_role_can_be_stopped_before_it_has_started(stage: Stage) -> None:
     await stage.shell().stop()
-    again = stage.shell()
-    assert (await settle(again)).state == "running"
+    again = await stage.running()
     await again.stop()
     assert stage.ended == []
 
@@ -317,18 +309,15 @@ async def test_the_figures_of_a_running_role_are_exported_repeatedly(stage: Stag
     await until(lambda: exported[-1] == {"role_running": 1, "toy_count": 5})
     await ask(shell, "add", Number(2), Number)
     await until(lambda: exported[-1]["toy_count"] == 7)
-    await shell.stop()
 
 
 @on_stage
 async def test_a_role_that_cannot_start_is_exported_as_not_running(stage: Stage) -> None:
     exported: list[list[Figure]] = []
-    shell = stage.shell(role="tests.cluster.toy:Missing", export=lambda figures: exported.append([*figures]))
-    assert (await settle(shell)).state == "failed"
+    await stage.failed(role="tests.cluster.toy:Missing", export=lambda figures: exported.append([*figures]))
     seen = len(exported)
     await until(lambda: len(exported) > seen + 1)
     assert [(figure.name, figure.value) for figure in exported[-1]] == [("role_running", 0)]
-    await shell.stop()
 
 
 def test_a_failing_export_is_reported_once_and_ends_nothing(
@@ -341,12 +330,10 @@ def test_a_failing_export_is_reported_once_and_ends_nothing(
             tried.append(len(list(figures)))
             raise RuntimeError("figures are refused")
 
-        shell = stage.shell(export=export)
-        await settle(shell)
+        shell = await stage.running(export=export)
         await until(lambda: len(tried) > 3)
         assert await ask(shell, "echo", Number(3), Number) == Number(3)
         assert stage.ended == []
-        await shell.stop()
 
     play(scenario, tmp_path)
     assert capsys.readouterr().err.count("RuntimeError: figures are refused") == 1
