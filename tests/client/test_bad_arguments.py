@@ -26,7 +26,7 @@ from ebla.storage.schema import Column, TableSchema
 from tests.client.loopback import Loopback
 from tests.client.real_roles import Stage, on_real_roles
 from tests.client.tables import SCHEMA, on_table, row
-from tests.client.test_quick import BlockingNetwork, quick_of, upserts_of
+from tests.client.test_quick import Fast
 from tests.client.toy import HOSTS, Bench, address, on_toys
 
 CLIENT = b"c" * 16
@@ -184,11 +184,11 @@ def test_a_stored_time_that_python_cannot_hold_is_named_by_every_read() -> None:
 @pytest.mark.parametrize("key", ["a", None, [1]])
 def test_the_fast_path_of_a_get_refuses_bad_keys_like_the_ordinary_path(loopback: Loopback, key: Any) -> None:
     table = loopback.db.table("t")
-    network = BlockingNetwork(loopback)
-    table._quick = quick_of(table, network), upserts_of(loopback, table, network)
+    fast = Fast(loopback, table)
+    table._quick = fast.gets, fast.upserts
     with pytest.raises(InvalidArgument, match="a key is a dict"):
         table.get(key)
-    assert network.calls == 0 and table._quick[0].get({"id": -1}, 5.0) == (None, 5.0)
+    assert fast.network.calls == 0 and fast.gets.get({"id": -1}, 5.0) == (None, 5.0)
 
 
 # -- requests to the master ------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from tests.client.loopback import Loopback
 from tests.client.real_roles import Stage, on_real_roles
 from tests.client.tables import arrow, make, on_table, row, rows
 from tests.client.test_alter import other_client
-from tests.client.test_quick import BlockingNetwork, upserts_of
+from tests.client.test_quick import Fast
 from tests.client.test_sync import table_of
 from tests.client.toy import HOSTS, Bench, address, on_toys, refuse
 
@@ -120,21 +120,17 @@ async def test_one_lost_batch_of_a_call_makes_the_refusal_of_another_uncertain(
     assert error.possibly_applied
 
 
-def test_an_upsert_refused_after_a_lost_try_of_the_fast_path_may_have_been_applied() -> None:
-    with Loopback() as loopback:
-        table = table_of(loopback)
-        network = BlockingNetwork(loopback)
-        quick = upserts_of(loopback, table, network)
-        for tablet in loopback.toy.tables["t"].tablets:
-            loopback.toy.refusals[tablet.id] = [GONE] * 100
-        network.fail = errors.NotDelivered("no such server")
-        with pytest.raises(TableDropped) as surely_not:
-            quick.upsert(row(1), 5.0)
-        assert not surely_not.value.possibly_applied
-        network.fail = LOST
-        with pytest.raises(TableDropped) as perhaps:
-            quick.upsert(row(1), 5.0)
-        assert perhaps.value.possibly_applied
+def test_an_upsert_refused_after_a_lost_try_of_the_fast_path_may_have_been_applied(
+    loopback: Loopback,
+) -> None:
+    fast = Fast(loopback, table_of(loopback))
+    for tablet in loopback.toy.tables["t"].tablets:
+        loopback.toy.refusals[tablet.id] = [GONE] * 100
+    for failure, possibly_applied in ((errors.NotDelivered("no such server"), False), (LOST, True)):
+        fast.network.fail = failure
+        with pytest.raises(TableDropped) as refused:
+            fast.upserts.upsert(row(1), 5.0)
+        assert refused.value.possibly_applied is possibly_applied
 
 
 # -- masters

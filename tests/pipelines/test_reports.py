@@ -1,10 +1,14 @@
-"""Reports of feeds, verifications and the demo: every figure and every failure is shown."""
+"""Reports of feeds, verifications and the demo, and the lines of steps: every figure and every failure is shown."""
 
 from __future__ import annotations
 
+import io
+
 import msgspec
 import pytest
+from rich.console import Console
 
+from ebla import steps
 from ebla.actors.messages import ChecksumReply, ReplicaLocation, TabletLocation
 from ebla.health.verdicts import Digests, Unanswered
 from ebla.pipelines import demo, report
@@ -127,3 +131,17 @@ def test_a_tablet_without_a_leader_is_not_equal_but_says_why() -> None:
     judged = _judged(LOCATION, Digests(0, {}, Unanswered("Unavailable", "no leader")))
     assert not judged.equal
     assert judged.error == "no leader"
+
+
+def test_progress_after_the_end_of_a_step_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "LINE_EVERY_S", 0.0)
+    out = io.StringIO()
+    shown = steps.Steps(Console(file=out))
+    with shown.step("first") as first:
+        first("begun")
+    with shown.step("second") as second:
+        first("too late")
+        second("begun")
+    lines = [line for line in out.getvalue().splitlines() if "✔" not in line]
+    assert lines == ["  first: begun", "  second: begun"]
+    assert list(shown.seconds) == ["first", "second"]

@@ -1,4 +1,4 @@
-"""The settings of a deployment: defaults, files, flags, and refusals with their messages."""
+"""The settings of a deployment: defaults, files, flags and refusals; and the roles that `ebla up` expects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.server import TabletServer
 from ebla.placement.config import DeploymentConfig, configure, read_file
 from ebla.placement.deploy.roles import plan_roles
-from ebla.placement.deploy.slots import Seats
+from ebla.placement.deploy.slots import Host, Seats, Survey
+from ebla.placement.launch import expected
 from ebla.storage.errors import InvalidArgument
 
 
@@ -167,3 +168,11 @@ def test_an_empty_file_sets_nothing(tmp_path: Path) -> None:
 def test_a_configuration_survives_its_file_format() -> None:
     config = configure({"slots": ["a"], "tablet_server": {"heartbeat_s": 0.2}})
     assert msgspec.json.decode(msgspec.json.encode(config), type=DeploymentConfig) == config
+
+
+def test_a_server_on_a_missing_host_is_expected_if_its_actor_exists() -> None:
+    available = Survey((Host("a", "1", "10.0.0.1"), Host("b", "2", "10.0.0.2")))
+    config = configure({"data_dir": "/tmp/ebla", "masters": 1, "journals": 0})
+    plan = plan_roles(config, Seats(("gone",), ("a", "b", "c", "gone")), "")
+    found = [spec.address for spec in expected(plan, available, ["tablet-server/c", "tablet-server/a"])]
+    assert found == ["master/0", "tablet-server/a", "tablet-server/b", "tablet-server/c"]
