@@ -210,27 +210,40 @@ def test_a_tablet_that_is_being_created_is_unavailable() -> None:
     assert (judged.status, judged.reasons) == ("UNAVAILABLE", ("it is creating: no server has it yet",))
 
 
+def disagreeing(leader: str | None = "a", **other: Any) -> Survey:
+    return seen(report("a"), report("b"), report("c", leader, **other))
+
+
+DEMOTED = Configuration((*configuration().peers[:2], replace(configuration().peers[2], member=NON_VOTER)))
+
+
 @pytest.mark.parametrize(
-    ("other", "reason"),
+    ("survey", "reason"),
     [
-        ({"leader": "b"}, "tablet-server/c takes tablet-server/b for the leader, not tablet-server/a"),
-        ({"leader": None}, "tablet-server/c takes nobody for the leader, not tablet-server/a"),
-        ({"term": 2}, "tablet-server/c is in term 2, the leader in 3"),
-        ({"leader": "c", "term": 2}, "tablet-server/c says that it leads in term 2, the leader is in 3"),
+        (disagreeing("b"), "tablet-server/c takes tablet-server/b for the leader, not tablet-server/a"),
+        (disagreeing(None), "tablet-server/c takes nobody for the leader, not tablet-server/a"),
+        (disagreeing(term=2), "tablet-server/c is in term 2, the leader in 3"),
         (
-            {"configuration": configuration(("a", "b"))},
+            disagreeing("c", term=2),
+            "tablet-server/c says that it leads in term 2, the leader is in 3",
+        ),
+        (
+            disagreeing(configuration=configuration(("a", "b"))),
             "tablet-server/c has another configuration than the leader",
+        ),
+        (
+            disagreeing(configuration=DEMOTED),
+            "tablet-server/c has another configuration than the leader",
+        ),
+        (
+            seen(report("a"), report("b"), report("c"), info=table(leader="b")),
+            "the master takes tablet-server/b for the leader, not tablet-server/a",
         ),
     ],
 )
-def test_a_replica_that_disagrees_with_the_leader_is_a_consensus_mismatch(
-    other: dict[str, Any], reason: str
-) -> None:
-    leader = other.pop("leader", "a")
-    survey = seen(report("a"), report("b"), report("c", leader, **other))
+def test_a_disagreement_about_the_leader_is_a_consensus_mismatch(survey: Survey, reason: str) -> None:
     judged = tablet(survey)
-    assert judged.status == "CONSENSUS_MISMATCH"
-    assert judged.leader == uuid("a")
+    assert (judged.status, judged.leader) == ("CONSENSUS_MISMATCH", uuid("a"))
     assert reason in judged.reasons
     assert may_pass(judge(survey))
 
@@ -238,19 +251,6 @@ def test_a_replica_that_disagrees_with_the_leader_is_a_consensus_mismatch(
 def test_two_leaders_of_one_term_are_a_mismatch() -> None:
     judged = tablet(seen(report("a"), report("b", "b"), report("c")))
     assert judged.status == "CONSENSUS_MISMATCH"
-
-
-def test_a_demoted_member_is_another_configuration() -> None:
-    peers = configuration().peers
-    demoted = Configuration((*peers[:2], replace(peers[2], member=NON_VOTER)))
-    judged = tablet(seen(report("a"), report("b"), report("c", configuration=demoted)))
-    assert judged.status == "CONSENSUS_MISMATCH"
-
-
-def test_a_leader_unknown_to_the_master_is_a_consensus_mismatch() -> None:
-    judged = tablet(seen(report("a"), report("b"), report("c"), info=table(leader="b")))
-    assert judged.status == "CONSENSUS_MISMATCH"
-    assert judged.reasons == ("the master takes tablet-server/b for the leader, not tablet-server/a",)
 
 
 def test_a_tablet_with_a_starting_or_lagging_replica_is_recovering() -> None:
