@@ -1,6 +1,6 @@
-"""Files of the host outside of the role's directory, where an operator has something written out.
+"""Files of the host outside the role's directory, written for an operator.
 
-They belong to whoever asked for them: nothing here is synced, locked or read again.
+They belong to the operator: nothing here is synced, locked or read again.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import IO, Protocol
 
 
 class Outside(Protocol):
-    """Paths are absolute. Whatever cannot be done is an OSError."""
+    """Paths are absolute. Failures are OSErrors."""
 
     def make(self, directory: str) -> list[str]:
-        """Make the directory if it is not there, and tell what it contains."""
+        """Make the directory if it does not exist, and return the names in it."""
 
     def create(self, path: str) -> IO[bytes]: ...
 
