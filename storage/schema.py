@@ -38,13 +38,8 @@ _SIMPLE: dict[str, pa.DataType] = {
 _NAMES = {kind: name for name, kind in _SIMPLE.items()}
 TIMESTAMP_UNITS = ("s", "ms", "us", "ns")
 _OFFSET = re.compile(r"[+-]([01][0-9]|2[0-3]):[0-5][0-9]")
-_NO_ZONES = (
-    "localtime",
-    "posixrules",
-    "Factory",
-    "posix/",
-    "right/",
-)  # files beside the zones that differ between hosts
+# Files beside the zones that differ between hosts.
+_NO_ZONES = ("localtime", "posixrules", "Factory", "posix/", "right/")
 
 
 class FormerName(msgspec.Struct, frozen=True, array_like=True):

@@ -14,9 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-LOW_BYTES = (
-    64 << 20
-)  # the last space is reserved for votes, flushes and deletions: no new work starts below it
+LOW_BYTES = 64 << 20  # no new work starts below it: the rest is for votes, flushes and deletions
 BALLAST_BYTES = 4 << 20
 BALLAST = "ballast"
 PLENTY = 4  # times the ballast must be free before it is made again

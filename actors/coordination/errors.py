@@ -1,7 +1,7 @@
 """Refusals of the coordination namespace, beside NotFound, AlreadyPresent, Throttled and InvalidArgument:
 
-SessionExpired    the session has ended, its ephemeral nodes are gone   begin anew, with another session
-VersionMismatch   the node is not as it was read                        read it again, then decide again
+SessionExpired    the session has ended, its ephemeral nodes are gone   start again with another session
+VersionMismatch   the node has changed since it was read                read it again, then decide again
 NotEmpty          the node has children                                 delete them first
 LimitReached      a limit of the namespace is reached                   delete something, or raise the limit
 """
@@ -12,8 +12,8 @@ from ebla.storage.errors import EblaError
 
 
 class SessionExpired(EblaError):
-    """The session has expired or was closed. What it asked before may have been done; its ephemeral nodes are gone, its locks
-    are somebody else's."""
+    """The session has expired or was closed. Its earlier requests may have been carried out; its ephemeral nodes and its locks
+    are gone."""
 
     fields = ("session",)
     session: str | None

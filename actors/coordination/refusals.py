@@ -1,6 +1,6 @@
-"""What was refused in this reign: a copy of a request that comes late, after its client was told no, is refused as well.
+"""Requests that were refused in this active term: a late copy of such a request is refused as well.
 
-In memory only: a late copy is on its way to this very process. What was carried out is remembered in the namespace.
+In memory only, because a late copy was sent to this process. The namespace keeps the answers of carried out requests.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Refusals:
         self._of: dict[str, _Of] = {}
 
     def require_new(self, request: ChangeRequest) -> None:
-        """Raises what the request was refused with before, or StaleRequest if its client has given it up."""
+        """Raise the error with which the request was refused before, or StaleRequest if its client gave it up."""
         of = self._of.setdefault(request.session, _Of())
         if request.unanswered > of.unanswered:
             of.unanswered = request.unanswered

@@ -1,4 +1,4 @@
-"""Requests to change nodes: whether they may be carried out, and as what. Await-free.
+"""Decisions on requests to change nodes: a refusal, or the changes. Await-free.
 
 The operations of one request see each other's effects, and are carried out together or not at all.
 """
@@ -46,7 +46,7 @@ def validate_open(request: OpenSessionRequest, limits: Limits) -> None:
 
 
 def validate(request: ChangeRequest, limits: Limits) -> None:
-    """What can never succeed, whatever the namespace holds: InvalidArgument."""
+    """Raise InvalidArgument for a request that can never succeed in any namespace."""
     if not 0 <= request.unanswered <= request.number:
         raise InvalidArgument(
             f"request {request.number} cannot be below the lowest unanswered one, {request.unanswered}"
@@ -63,7 +63,7 @@ def validate(request: ChangeRequest, limits: Limits) -> None:
                 f"a node's data has {limits.data_bytes_max} bytes at most, not {size}: keep large data in a table"
             )
         if operation.path == paths.ROOT and isinstance(operation, Create | Delete):
-            raise InvalidArgument("the root is always there")
+            raise InvalidArgument("the root always exists; name a node below it")
 
 
 def session_of(namespace: Namespace, session: str) -> Session:
@@ -77,14 +77,14 @@ def session_of(namespace: Namespace, session: str) -> Session:
 
 
 def decide(namespace: Namespace, request: ChangeRequest, limits: Limits) -> NodesChanged | tuple[Result, ...]:
-    """What is to be made durable; or the results, if there is nothing to change or it was carried out before."""
+    """The edit to make durable; or the results, if nothing changes or the request was carried out before."""
     session = session_of(namespace, request.session)
     digest = xxhash.xxh3_64_intdigest(_encode(request.operations))
     earlier = session.answer(request.number)
     if earlier is not None:
         if earlier.digest != digest:
             raise RequestReused(
-                f"request {request.number} of session {request.session} was something else before"
+                f"request {request.number} of session {request.session} had other operations before; use a new number"
             )
         return earlier.results
     if request.number < session.unanswered:
@@ -92,9 +92,7 @@ def decide(namespace: Namespace, request: ChangeRequest, limits: Limits) -> Node
             f"request {request.number} of session {request.session} was given up by its client"
         )
     unanswered = max(request.unanswered, session.unanswered)
-    awaited = sum(
-        answer.number >= unanswered for answer in session.answers
-    )  # this change lets go of the others
+    awaited = sum(answer.number >= unanswered for answer in session.answers)  # this change drops the others
     if awaited >= limits.unanswered_max:
         raise Throttled(
             f"session {request.session} waits for {awaited} answers",
@@ -135,7 +133,7 @@ class _Draft:
         self._make_parents(operation)
         revision, path = self._revision + 1, operation.path
         if operation.sequential:
-            # Somebody may have given such a name by hand; its number is passed over.
+            # A client may have created a node with such a name; skip its number.
             while self._node(paths.numbered(path, revision)) is not None:
                 revision += 1
             path = paths.numbered(path, revision)

@@ -206,9 +206,7 @@ class InstanceDirectory:
         )
 
     def _set_aside(self, aside: Path) -> None:
-        os.rename(
-            self.root, aside
-        )  # with its lock; the process that makes the new directory first gets the new lock
+        os.rename(self.root, aside)  # with its lock; a new lock belongs to the first process that makes it
         sync_path(self.root.parent)
         self.close()
         make_directory(self.root)

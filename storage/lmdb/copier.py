@@ -31,9 +31,7 @@ FRAME_BYTES = 1 << 20
 FRAME_MAX = 1 << 28
 STEP = 16  # items between two checks of the size of a frame
 SAMPLED = 64  # items at either end of a database
-SYNC_BYTES = (
-    4 << 20
-)  # written between two syncs: another process that syncs a record may have to wait for them
+SYNC_BYTES = 4 << 20  # written between two syncs, for which a sync of another process may have to wait
 ROOM_BYTES = 1 << 26
 NICE = 10  # requests have priority
 DAMAGE = 0

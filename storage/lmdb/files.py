@@ -158,9 +158,7 @@ class EnvironmentFiles:
         with self.disks.touching(target):
             make_directory(target.parent)
             if target != place and target.exists():
-                remove_tree(
-                    target
-                )  # no link leads there: half made, or left on a disk that was lost at removal
+                remove_tree(target)  # no link leads there: half made, or removed while the disk was lost
             beside = target.with_name(target.name + BESIDE)
             if os.path.lexists(beside):
                 remove_tree(beside)
@@ -183,9 +181,7 @@ class EnvironmentFiles:
     def _create(self, path: str, databases: Sequence[str], map_bytes: int) -> None:
         beside = self.begin(path)
         with self.disks.touching(beside):
-            made = map_environment(
-                beside, map_bytes, synced=False
-            )  # `finish` syncs it before it gets its name
+            made = map_environment(beside, map_bytes, synced=False)  # `finish` syncs it before the rename
             try:
                 with made.begin(write=True) as transaction:
                     identity = made.open_db(IDENTITY_DATABASE, txn=transaction)

@@ -16,9 +16,7 @@ from ebla.storage.errors import Damaged
 from ebla.storage.lmdb.files import DATA_FILE, DATABASES_MAX, READERS_MAX
 from ebla.storage.lmdb.reads import SPARE_READS, LmdbMapping
 
-ADDRESS_SPACE_BYTES = (
-    1 << 36
-)  # only addresses; growth of the owner's file beyond it makes the reader map again
+ADDRESS_SPACE_BYTES = 1 << 36  # only addresses; a file that grows beyond them must be mapped again
 
 
 class LmdbReader(LmdbMapping):

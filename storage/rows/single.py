@@ -1,8 +1,8 @@
 """One row at a time, in plain Python: the same bytes as storage/rows/rows.py makes of batches, without Arrow's start-up
 cost (tens of microseconds a call).
 
-Everything that depends on the schema alone is worked out once: a row then costs one loop over its columns, one
-struct call for the header and one checksum.
+Everything that depends only on the schema is computed once: a row then costs one loop over its columns, one struct call
+for the header and one checksum.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ebla.storage.rows.keys import KeyCodec, check_key
 from ebla.storage.rows.scalars import Convert, Scalar
 from ebla.storage.schema import ROW_BYTES_MAX, Column
 
-PLANS_MAX = 64  # chosen sets of columns remembered; beyond that the memory is started afresh
+PLANS_MAX = 64  # cached sets of columns; when full, the cache is cleared
 
 
 class Step(NamedTuple):
-    """How decode_row gets one value column out of the unpacked header: field `place`, and for texts the field
-    before it (0: the first text, which begins at 0)."""
+    """The reading of one value column from the unpacked header: field `place`, and for texts the field before it (0: the
+    first text, which begins at 0)."""
 
     name: str
     bit: int
@@ -35,7 +35,7 @@ class Step(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What decode_row does for one choice of columns: of the key (by place) and of the value."""
+    """The steps of decode_row for one choice of columns: of the key (by place) and of the value."""
 
     names: tuple[str, ...]
     keys: list[tuple[int, str]]
@@ -61,7 +61,6 @@ class SingleRows:
 
     @cached_property
     def defaults(self) -> dict[str, Any]:
-        """What a row gets that says nothing of these columns."""
         return {column.name: convert.defaults(column, 1)[0].as_py() for column in self.defaulted}
 
     def encode_key(self, row: Mapping[str, Any]) -> bytes:
