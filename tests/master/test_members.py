@@ -98,7 +98,7 @@ def test_a_removed_replica_does_not_return_to_its_server_while_another_can_take_
         at_once = RemoveReplicaRequest(tablet, gone, at_once=True)
         with pytest.raises(Unavailable, match="no live server could take the place"):
             await stage.ask("remove_replica", RemoveReplicaRequest(tablet, gone), m.MembersReply)
-        with pytest.raises(Unavailable, match=r"would be made anew at tablet-server/. at once"):
+        with pytest.raises(Unavailable, match=r"would be made again at tablet-server/. at once"):
             await stage.ask("remove_replica", at_once, m.MembersReply)
         await stage.persist(lambda: stage.ask("drain", DrainRequest(gone), DrainReply))
         await asked(stage, "remove_replica", at_once)
@@ -245,7 +245,7 @@ def test_a_move_to_a_server_that_cannot_take_it_is_refused() -> None:
             await stage.ask("move_replica", MoveReplicaRequest(tablet, "nowhere", first), m.MembersReply)
         silence(stage, target := spare(stage, tablet))
         await asyncio.sleep(5.0)
-        with pytest.raises(Unavailable, match="has not been heard of late"):
+        with pytest.raises(Unavailable, match="has sent no heartbeat of late"):
             await stage.ask("move_replica", MoveReplicaRequest(tablet, first, target), m.MembersReply)
 
     play(scenario, 0, OPTIONS)
@@ -358,7 +358,7 @@ def test_requests_without_a_leader_or_a_tablet_say_so() -> None:
         for name in "abcd":
             stage.scripts[name].silent = True
         await stage.cluster.restart(MASTER)
-        with pytest.raises((Unavailable, NetworkError), match="has not been heard yet"):
+        with pytest.raises((Unavailable, NetworkError), match="has not reported yet"):
             await stage.ask("remove_replica", RemoveReplicaRequest(tablet, "a"), m.MembersReply)
 
     play(scenario, 0, OPTIONS)
