@@ -35,7 +35,7 @@ The others are answers:
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 
@@ -46,7 +46,6 @@ from ebla.storage.errors import EblaError
 class NetworkError(EblaError):
     """The caller has no answer."""
 
-    fields = ("address",)
     address: str | None
     retriable = True
 
@@ -64,7 +63,6 @@ class OutcomeUnknown(NetworkError):
 class NotLeader(EblaError):
     """`leader` is the address of the server that leads, if known; `term` the term this replica knows."""
 
-    fields = ("tablet", "leader", "term")
     tablet: str | None
     leader: str | None
     term: int | None
@@ -74,33 +72,28 @@ class NotLeader(EblaError):
 class NotActive(EblaError):
     """This master is a standby, or not sure that it is the active one. `active`: the address of the active one, if known."""
 
-    fields = ("active",)
     active: str | None
     retriable = True
 
 
 class TabletNotFound(EblaError):
-    fields = ("tablet",)
     tablet: str | None
     retriable = True
 
 
 class NotRunning(EblaError):
-    fields = ("tablet", "state")
     tablet: str | None
     state: str | None
     retriable = True
 
 
 class ReplicaFailed(EblaError):
-    fields = ("tablet", "reason")
     tablet: str | None
     reason: str | None
     retriable = True
 
 
 class WrongServer(EblaError):
-    fields = ("wanted", "found")
     wanted: str | None
     found: str | None
 
@@ -108,7 +101,6 @@ class WrongServer(EblaError):
 class Throttled(EblaError):
     """A limit is full: `limit` names it, `retry_after_s` is the least time to wait. Nothing was changed."""
 
-    fields = ("limit", "retry_after_s")
     limit: str | None
     retry_after_s: float | None
     retriable = True
@@ -117,7 +109,6 @@ class Throttled(EblaError):
 class ConfigurationMoved(EblaError):
     """Compare-and-set failed: `found` is the index of the committed configuration. Nothing was changed."""
 
-    fields = ("tablet", "found")
     tablet: str | None
     found: int | None
 
@@ -125,7 +116,6 @@ class ConfigurationMoved(EblaError):
 class AlreadyInProgress(EblaError):
     """A copy, a deletion or a change of members of this tablet is under way here; nothing was changed."""
 
-    fields = ("tablet",)
     tablet: str | None
     retriable = True
 
@@ -133,7 +123,6 @@ class AlreadyInProgress(EblaError):
 class IllegalState(EblaError):
     """The replica's `state` is not the one that the request expects. Nothing was changed."""
 
-    fields = ("tablet", "state")
     tablet: str | None
     state: str | None
 
@@ -141,7 +130,6 @@ class IllegalState(EblaError):
 class OldTerm(EblaError):
     """A newer `term` than the request's is known here. Nothing was changed."""
 
-    fields = ("tablet", "term")
     tablet: str | None
     term: int | None
 
@@ -149,14 +137,12 @@ class OldTerm(EblaError):
 class TabletRemoved(EblaError):
     """The tablet was deleted for good on this server; it is not made again."""
 
-    fields = ("tablet",)
     tablet: str | None
 
 
 class NoSession(EblaError):
     """The copy session has expired, was ended, or its server restarted."""
 
-    fields = ("session",)
     session: str | None
 
 
@@ -171,7 +157,6 @@ class RequestReused(EblaError):
 
 
 class SchemaMismatch(EblaError):
-    fields = ("wanted", "found")
     wanted: int | None
     found: int | None
     retriable = True
@@ -183,7 +168,6 @@ class NotFound(EblaError, KeyError):
     For row errors the other rows of the call were applied; `applied` counts them.
     """
 
-    fields: ClassVar[tuple[str, ...]] = ("what", "rows", "applied")
     what: str | None
     rows: list[int] | None
     applied: int | None
@@ -196,7 +180,6 @@ class TableDropped(NotFound):
     """The table was dropped and is kept for a while: `table` is its id, `until_us` the time (since the epoch) of its deletion.
     It is neither read nor written before it is recalled."""
 
-    fields = (*NotFound.fields, "table", "until_us")
     table: str | None
     until_us: int | None
 
@@ -218,7 +201,6 @@ class AlreadyPresent(EblaError):
     For row errors the other rows of the call were applied; `applied` counts them.
     """
 
-    fields = ("what", "rows", "applied")
     what: str | None
     rows: list[int] | None
     applied: int | None
@@ -234,7 +216,6 @@ class Unavailable(EblaError):
 class TimedOut(EblaError, TimeoutError):
     """The deadline passed. A write may have been applied as a whole or on some tablets; never half a tablet's batch."""
 
-    fields = ("deadline_s",)
     deadline_s: float | None
     possibly_applied = True
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -80,17 +79,14 @@ def counter(name: str, unit: str, help: str, read: Callable[[T], float]) -> Line
     return Line(COUNTER, name, unit, help, read)
 
 
-@dataclass(frozen=True, init=False)
 class Sheet(Generic[T]):
     """The figures of one kind of subject, with the names of its tags."""
 
-    definitions: tuple[Definition, ...]
-    _reads: tuple[Callable[[T], float], ...]
-
     def __init__(self, tags: tuple[str, ...], *lines: Line[T]) -> None:
-        defined = tuple(Definition(line.name, line.kind, line.unit, line.help, tags) for line in lines)
-        object.__setattr__(self, "definitions", defined)
-        object.__setattr__(self, "_reads", tuple(line.read for line in lines))
+        self.definitions = tuple(
+            Definition(line.name, line.kind, line.unit, line.help, tags) for line in lines
+        )
+        self._reads = tuple(line.read for line in lines)
 
     def read(self, subject: T, *tags: str) -> Iterator[Figure]:
         for definition, read in zip(self.definitions, self._reads, strict=True):
@@ -124,11 +120,9 @@ class Latencies:
 
     def percentiles(self) -> Percentiles:
         """Nearest rank."""
-        ordered = sorted(self._samples)
+        ordered = sorted(self._samples) or [0.0]
 
         def at(percent: int) -> float:
-            if not ordered:
-                return 0.0
             return ordered[-(-percent * len(ordered) // 100) - 1] * 1000
 
         return Percentiles(self.count, *map(at, (50, 75, 90, 95, 99)))

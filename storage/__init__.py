@@ -3,7 +3,6 @@
 environment.py    the interface of a disk: ordered maps with atomic, durable, grouped commits
 schema.py         table schemas
 errors.py         errors of storage, and the root of every error that ebla raises
-outside.py        files of the host outside a role's directory
 rows/             rows and keys as bytes; alterations; which tablet a row is in
 predicates/       conditions on rows, built by clients and evaluated by servers
 logs/             log entries, the shared log of a server, the private log of a tablet

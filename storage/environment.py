@@ -16,11 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import IO, Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from ebla.storage.outside import Outside
 from ebla.storage.space import DiskSpace
 
 T = TypeVar("T")
@@ -216,6 +215,19 @@ class SetAside(msgspec.Struct, frozen=True):
     path: str
     reason: str
     uuid: str
+
+
+class Outside(Protocol):
+    """Files of the host outside the role's directory, written for an operator: never synced, locked or read again. Paths are
+    absolute. Failures are OSErrors."""
+
+    def make(self, directory: str) -> list[str]:
+        """Make the directory if it does not exist, and return the names in it."""
+
+    def create(self, path: str) -> IO[bytes]: ...
+
+    def remove(self, path: str) -> None:
+        """Absent is no error."""
 
 
 class Disk(Protocol):

@@ -16,6 +16,7 @@ Every error crosses the wire as its class name and fields (actors/errors.py). It
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
@@ -23,13 +24,18 @@ from typing import Any, ClassVar
 class EblaError(Exception):
     """The root of every error that ebla raises on purpose.
 
-    A subclass lists its `fields`: keyword arguments and attributes that travel on the wire. `possibly_applied`: the
-    failed request may have taken effect, either by the kind of error, or because an earlier attempt has no known result.
+    The annotated attributes of a subclass are its `fields`: keyword arguments that travel on the wire. `possibly_applied`:
+    the request may have taken effect, by the kind of error, or because an earlier attempt has no known result.
     """
 
     fields: ClassVar[tuple[str, ...]] = ()
     possibly_applied: bool = False
     retriable: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        if "fields" not in cls.__dict__:
+            own = inspect.get_annotations(cls)
+            cls.fields = (*cls.fields, *(name for name, kind in own.items() if "ClassVar" not in str(kind)))
 
     def __init__(self, message: str, **values: Any) -> None:
         super().__init__(message)
@@ -60,7 +66,6 @@ def _rebuild(
 class InvalidArgument(EblaError, ValueError):
     """The request can never succeed as it is. `column` and `row` (position in the call) locate the mistake, if known."""
 
-    fields: ClassVar[tuple[str, ...]] = ("column", "row")
     column: str | None
     row: int | None
 
@@ -68,14 +73,12 @@ class InvalidArgument(EblaError, ValueError):
 class StorageError(EblaError):
     """Something below the role went wrong."""
 
-    fields: ClassVar[tuple[str, ...]] = ("path",)
     path: str | None
 
 
 class OverLimit(InvalidArgument):
     """The request exceeds the limit named `limit`, which allows `most`. Nothing was changed."""
 
-    fields = (*InvalidArgument.fields, "limit", "most")
     limit: str | None
     most: int | None
 
@@ -112,7 +115,6 @@ class OldCopy(StorageError):
     """A server runs on an older copy of its directory: another incarnation with the same or a higher number was seen.
     `server` is its uuid, `shown` its own number, `known` the highest number seen."""
 
-    fields = ("path", "server", "shown", "known")
     server: str | None
     shown: int | None
     known: int | None

@@ -15,7 +15,6 @@ class SessionExpired(EblaError):
     """The session has expired or was closed. Its earlier requests may have been carried out; its ephemeral nodes and its locks
     are gone."""
 
-    fields = ("session",)
     session: str | None
     possibly_applied = True
 
@@ -23,19 +22,16 @@ class SessionExpired(EblaError):
 class VersionMismatch(EblaError):
     """Nothing was changed: the node at `what` has version `found` (0: there is none), not `wanted`."""
 
-    fields = ("what", "wanted", "found")
     what: str | None
     wanted: int | None
     found: int | None
 
 
 class NotEmpty(EblaError):
-    fields = ("what",)
     what: str | None
 
 
 class LimitReached(EblaError):
     """Nothing was changed. `limit` names the limit."""
 
-    fields = ("limit",)
     limit: str | None

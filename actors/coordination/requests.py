@@ -24,8 +24,9 @@ from ebla.actors.coordination.messages import (
 )
 from ebla.actors.coordination.namespace import Namespace, Node, Session
 from ebla.actors.errors import AlreadyPresent, NotFound, RequestReused, StaleRequest, Throttled
-from ebla.storage.errors import InvalidArgument
+from ebla.storage.errors import EblaError, InvalidArgument
 
+REFUSALS_MAX = 1000  # of a session
 REQUEST_ID_MAX = 128
 SESSION_NAME_MAX = 256
 RETRY_AFTER_S = 0.1
@@ -88,9 +89,7 @@ def decide(namespace: Namespace, request: ChangeRequest, limits: Limits) -> Node
             )
         return earlier.results
     if request.number < session.unanswered:
-        raise StaleRequest(
-            f"request {request.number} of session {request.session} was given up by its client"
-        )
+        raise _given_up(request)
     unanswered = max(request.unanswered, session.unanswered)
     awaited = sum(answer.number >= unanswered for answer in session.answers)  # this change drops the others
     if awaited >= limits.unanswered_max:
@@ -104,6 +103,45 @@ def decide(namespace: Namespace, request: ChangeRequest, limits: Limits) -> Node
     if not draft.changes:
         return results
     return NodesChanged(request.session, request.number, unanswered, digest, tuple(draft.changes), results)
+
+
+class _OfSession:
+    def __init__(self) -> None:
+        self.unanswered = 0
+        self.errors: dict[int, EblaError] = {}
+
+
+class Refusals:
+    """Requests that were refused in this active term: a late copy of such a request is refused as well. In memory only,
+    because a late copy was sent to this process. The namespace keeps the answers of carried out requests."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, _OfSession] = {}
+
+    def require_new(self, request: ChangeRequest) -> None:
+        """Raise the error with which the request was refused before, or StaleRequest if its client gave it up."""
+        of = self._of.setdefault(request.session, _OfSession())
+        if request.unanswered > of.unanswered:
+            of.unanswered = request.unanswered
+            for number in [number for number in of.errors if number < request.unanswered]:
+                del of.errors[number]
+        if request.number < of.unanswered:
+            raise _given_up(request)
+        earlier = of.errors.get(request.number)
+        if earlier is not None:
+            raise type(earlier)(earlier.message, **earlier.values())
+
+    def note(self, request: ChangeRequest, error: EblaError) -> None:
+        errors = self._of[request.session].errors
+        if not error.retriable and len(errors) < REFUSALS_MAX:
+            errors[request.number] = error
+
+    def forget(self, session: str) -> None:
+        self._of.pop(session, None)
+
+
+def _given_up(request: ChangeRequest) -> StaleRequest:
+    return StaleRequest(f"request {request.number} of session {request.session} was given up by its client")
 
 
 class _Draft:

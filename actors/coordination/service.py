@@ -20,7 +20,6 @@ from ebla.actors.coordination.edits import CoordinationEdit, NodesChanged, Sessi
 from ebla.actors.coordination.errors import LimitReached
 from ebla.actors.coordination.limits import Limits
 from ebla.actors.coordination.namespace import Namespace
-from ebla.actors.coordination.refusals import Refusals
 from ebla.actors.coordination.timers import TICK_S, Timers
 from ebla.actors.coordination.watchers import Watchers
 from ebla.actors.errors import Throttled
@@ -55,7 +54,7 @@ class Coordination:
         self._limits = limits
         self._timers = Timers(world.clock)
         self._watchers = Watchers(world.clock, limits.polls_max)
-        self._refusals = Refusals()
+        self._refusals = requests.Refusals()
         self._expiring: tuple[str, ...] = ()
         self._expiring_since: float | None = None
         self._due = asyncio.Event()

@@ -25,7 +25,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 from ebla.storage.directories.instance import (
     BESIDE,
@@ -43,7 +43,6 @@ from ebla.storage.lmdb.data_dirs import DataDisks
 from ebla.storage.lmdb.environment import LmdbEnvironment
 from ebla.storage.lmdb.files import EnvironmentFiles, directory_bytes
 from ebla.storage.lmdb.stream import LmdbReceiver
-from ebla.storage.outside import HostFiles
 from ebla.storage.space import Ballast, DiskSpace, space_of
 
 T = TypeVar("T")
@@ -66,6 +65,20 @@ class Threads:
     def end(self) -> None:
         for each in (self.commits, self.work, self.measures):
             each.shutdown()
+
+
+class HostFiles:
+    """Implements `Outside`."""
+
+    def make(self, directory: str) -> list[str]:
+        Path(directory).mkdir(parents=True, exist_ok=True)
+        return sorted(os.listdir(directory))
+
+    def create(self, path: str) -> IO[bytes]:
+        return open(path, "wb")
+
+    def remove(self, path: str) -> None:
+        Path(path).unlink(missing_ok=True)
 
 
 class LmdbDisk:

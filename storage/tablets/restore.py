@@ -20,11 +20,10 @@ import msgspec
 import pyarrow as pa
 
 from ebla.storage.directories.records import unseal
-from ebla.storage.environment import QUARANTINE, Disk, Environment, Snapshot
+from ebla.storage.environment import QUARANTINE, Disk, Environment, Outside, Snapshot
 from ebla.storage.errors import Corruption, DiskFailed, DiskFull, EblaError, InvalidArgument, StorageError
 from ebla.storage.logs.entries import Position, Record
 from ebla.storage.logs.private_log import ENTRIES, PrivateLog
-from ebla.storage.outside import Outside
 from ebla.storage.rows import alteration, checksum
 from ebla.storage.rows.rows import RowCodec
 from ebla.storage.schema import TableSchema

@@ -176,7 +176,9 @@ def test_what_is_refused_for_as_long_as_it_is_asked_is_told_in_full_only_once(
     refused = three("tablet", "remove-replica", tablet, "a")
     told = " ".join(refused.err.split())
     assert refused.status == 1 and told.count("asking for 15 s in all: no live server could take") == 1, told
-    assert told.count("to have fewer replicas, drain its host first, and then remove the replica at once") == 1, told
+    assert (
+        told.count("to have fewer replicas, drain its host first, and then remove the replica at once") == 1
+    ), told
 
 
 def test_a_further_non_voter_is_added_and_shown(

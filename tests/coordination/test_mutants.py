@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ebla.actors.coordination import requests
 from ebla.actors.coordination.namespace import Namespace, Session
-from ebla.actors.coordination.refusals import Refusals
+from ebla.actors.coordination.requests import Refusals
 from ebla.actors.coordination.service import Coordination
 from ebla.actors.coordination.timers import Timers
 from ebla.actors.coordination.watchers import Watchers
