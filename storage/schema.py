@@ -218,18 +218,11 @@ class TableSchema(msgspec.Struct, frozen=True):
             isinstance(primary_key, (list, tuple)) and all(isinstance(name, str) for name in primary_key),
             f'primary_key is a list of column names, such as ["id"], not {primary_key!r:.100}',
         )
-        made = TableSchema(
-            tuple(Column.from_arrow(field) for field in schema),
-            tuple(primary_key),
-            partitioning or Partitioning(),
+        columns = tuple(
+            msgspec.structs.replace(column, nullable=column.nullable and column.name not in primary_key)
+            for column in map(Column.from_arrow, schema)
         )
-        made = msgspec.structs.replace(
-            made,
-            columns=tuple(
-                msgspec.structs.replace(c, nullable=c.nullable and c.name not in made.key)
-                for c in made.columns
-            ),
-        )
+        made = TableSchema(columns, tuple(primary_key), partitioning or Partitioning())
         made.validate()
         return made
 

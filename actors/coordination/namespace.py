@@ -2,7 +2,7 @@
 
 It is a state machine over edits (edits.py), changed by nothing else. It is a part of the catalog, so it is in every
 checkpoint and on every master. One count, `revision`, numbers all changes of nodes. It gives versions to nodes, numbers
-to sequential nodes and fencing tokens to lock holders; it is kept for ever, so none of these is used twice, even after
+to sequential nodes and fencing tokens to lock holders; it is never reset, so none of these is used twice, even after
 deletions.
 
 The last GONE_MAX deleted nodes are remembered. A client that last saw an absent node before `horizon` gets the answer

@@ -65,7 +65,7 @@ class Coordination:
         self._serves = serves
         self._timers.begin(self.namespace.sessions)
         self.namespace.notify = self._watchers.notify
-        self._world.spawn(self._tick(), "look at sessions")
+        self._world.spawn(self._tick(), "time sessions")
         self._world.spawn(self._expire(), "expire sessions")
 
     def close(self) -> None:

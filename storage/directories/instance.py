@@ -191,13 +191,13 @@ class InstanceDirectory:
         if not self.sets_aside:
             remedy = "move the directory aside and start again: the server comes back as a new one and is filled from its peers"
         elif os.path.lexists(aside):
-            remedy = f"and since an earlier one still lies in {aside}, move both away and start again"
+            remedy = f"and because an earlier one is still in {aside}, move both away and start again"
         else:
             try:
                 self._set_aside(aside)
                 return
             except OSError as error:
-                remedy = f"and since it cannot be set aside ({error}), move it away and start again"
+                remedy = f"and because it cannot be set aside ({error}), move it away and start again"
         if marker.old_copy:
             why = f": {remedy}" if self.sets_aside else ""
             raise OldCopy(f"{marker.reason} ({self.root} was given up{why})", path=str(self.root))

@@ -13,7 +13,7 @@ its default. Without a seed all rows count as ones of the newest layout.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from operator import add
 from typing import Any, NamedTuple
 
@@ -75,6 +75,7 @@ class RowCodec:
         self.arrow_schema = schema.arrow(names)
         self._columns = [schema.column(name) for name in names]
         self.single = SingleRows(self._columns, self.keys, self.header)
+        self.encode_key, self.encode_row = self.single.encode_key, self.single.encode_row
 
     # -- batches in ------------------------------------------------------------------------------------------
 
@@ -354,13 +355,6 @@ class RowCodec:
         return ragged.cut(block.data, before, block.ends[:, place])
 
     # -- single rows -----------------------------------------------------------------------------------------
-
-    def encode_key(self, row: Mapping[str, Any]) -> bytes:
-        return self.single.encode_key(row)
-
-    def encode_row(self, row: Mapping[str, Any], seed: int) -> tuple[bytes, bytes]:
-        """Key and value of one row. Missing nullable columns are null; invalid rows are refused as in `arrow`."""
-        return self.single.encode_row(row, seed)
 
     def decode_row(
         self,

@@ -69,6 +69,7 @@ class SingleRows:
         return key
 
     def encode_row(self, row: Mapping[str, Any], seed: int) -> tuple[bytes, bytes]:
+        """Key and value of one row. Missing nullable columns are null; invalid rows are refused as in `RowCodec.arrow`."""
         if not self.known.issuperset(row):
             self._refuse_unknown(row)
         if self.defaulted:

@@ -306,7 +306,7 @@ class Views:
             elif view.leader != named:
                 self.leader_conflicts += 1
                 log.error(
-                    "tablet %s has two leaders in term %d: %s, and %s says %s",
+                    "tablet %s has two leaders in term %d: %s, and %s reports %s",
                     replica.tablet,
                     view.term,
                     view.leader,

@@ -14,6 +14,7 @@ Reads need a leader that has a lease and has applied what it committed.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 import msgspec
 
@@ -56,15 +57,13 @@ class Load:
         return tablet in self.hung and self.is_full_for(tablet)
 
 
+@dataclass(eq=False)
 class Admission:
-    def __init__(
-        self, world: World, options: TabletServerOptions, rounds: Rounds, load: Load, space: Space
-    ) -> None:
-        self.world = world
-        self.options = options
-        self.rounds = rounds
-        self.load = load
-        self.space = space
+    world: World
+    options: TabletServerOptions
+    rounds: Rounds
+    load: Load
+    space: Space
 
     def write(self, replica: Replica, write: TabletWrite) -> asyncio.Future[Answer] | Answer:
         """The stored answer of an earlier try, or a future answer. Raises a typed error if the write may not run."""

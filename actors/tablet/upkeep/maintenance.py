@@ -19,6 +19,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
@@ -52,30 +53,20 @@ class Measured(NamedTuple):
     unapplied: int
 
 
+@dataclass(eq=False)
 class Maintenance:
-    def __init__(
-        self,
-        world: World,
-        options: TabletServerOptions,
-        replicas: dict[str, Replica],
-        shared: SharedLog,
-        rounds: Rounds,
-        scans: Scans,
-        load: Load,
-        on_flushed: Callable[[Replica], None],
-        abandon: Callable[[int], Awaitable[None]],
-        anchor: Callable[[str], int | None],
-    ) -> None:
-        self.world = world
-        self.options = options
-        self.replicas = replicas
-        self.shared = shared
-        self.rounds = rounds
-        self.scans = scans
-        self.load = load
-        self.on_flushed = on_flushed
-        self.abandon = abandon
-        self.anchor = anchor
+    world: World
+    options: TabletServerOptions
+    replicas: dict[str, Replica]
+    shared: SharedLog
+    rounds: Rounds
+    scans: Scans
+    load: Load
+    on_flushed: Callable[[Replica], None]
+    abandon: Callable[[int], Awaitable[None]]
+    anchor: Callable[[str], int | None]
+
+    def __post_init__(self) -> None:
         self._lost_data_dirs: dict[str, str] = {}
         self._measured: dict[str, Measured] = {}  # by tablet
         self._held: dict[str, int] = {}  # the sums, by disk

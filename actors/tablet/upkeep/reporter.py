@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from ebla.actors.errors import NotActive
 from ebla.actors.messages import (
@@ -32,26 +33,19 @@ from ebla.storage.errors import EblaError
 CALL_TIMEOUT_S = 5.0
 
 
+@dataclass(eq=False)
 class Reporter:
     """The heartbeats to one master."""
 
-    def __init__(
-        self,
-        world: World,
-        options: TabletServerOptions,
-        identity: Identity,
-        held: Callable[[], Mapping[str, Replica | Broken | Stone]],
-        master: str,
-        load: Load,
-        space: Space,
-    ) -> None:
-        self.world = world
-        self.options = options
-        self.identity = identity
-        self.held = held
-        self.master = master
-        self.load = load
-        self.space = space
+    world: World
+    options: TabletServerOptions
+    identity: Identity
+    held: Callable[[], Mapping[str, Replica | Broken | Stone]]
+    master: str
+    load: Load
+    space: Space
+
+    def __post_init__(self) -> None:
         self._register = True
         self._full = True
         self._brief = False  # the master is a standby, as far as is known

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from ebla.actors.tablet.engine.replica import RUNNING, Replica
 from ebla.actors.tablet.options import TabletServerOptions
@@ -24,18 +25,14 @@ REST_S_MAX = 1.0
 RETRY_S = 60.0  # after an interrupted walk
 
 
+@dataclass(eq=False)
 class Scrubber:
-    def __init__(
-        self,
-        world: World,
-        options: TabletServerOptions,
-        replicas: dict[str, Replica],
-        changed: Callable[[Replica], None],
-    ) -> None:
-        self.world = world
-        self.options = options
-        self.replicas = replicas
-        self.changed = changed
+    world: World
+    options: TabletServerOptions
+    replicas: dict[str, Replica]
+    changed: Callable[[Replica], None]
+
+    def __post_init__(self) -> None:
         self.walks = 0  # completed ones
         self._due: dict[Replica, float] = {}  # the time of the next walk, by the monotonic clock
         self._doubted: dict[Replica, None] = {}
