@@ -93,9 +93,6 @@ class Sheet(Generic[T]):
             yield definition.of(read(subject), *tags)
 
 
-# -- latencies -----------------------------------------------------------------------------------------------
-
-
 class Percentiles(msgspec.Struct, frozen=True):
     """Percentiles of the last samples, in milliseconds."""
 

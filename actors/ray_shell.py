@@ -152,8 +152,6 @@ class Shell:
         if export is not None:
             self._own.spawn(self._export(export), "export of figures")
 
-    # -- answering
-
     async def answer(self, method: str, data: bytes) -> bytes:
         if self._dispatcher is None:
             return encode_error(self._refusal())
@@ -186,8 +184,6 @@ class Shell:
             Pong(where.address, where.slot, self.state, os.getpid(), node_id, restarted, started_us, frame)
         )
 
-    # -- figures
-
     async def _export(self, export: Export) -> None:
         logged = False
         while self.state != STOPPING:
@@ -206,8 +202,6 @@ class Shell:
             assert self._role is not None
             figures += self._role.measure()
         return figures
-
-    # -- starting
 
     async def _start(self) -> None:
         for attempt in range(START_TRIES_MAX):
@@ -244,8 +238,6 @@ class Shell:
                 await self._disk.close()
             raise
         self._role, self._dispatcher = role, dispatcher
-
-    # -- ending
 
     async def stop(self) -> None:
         """Stop gracefully: the role stops, its tasks end, its disk is closed. Safe to repeat, and in any state."""

@@ -192,9 +192,6 @@ def ray_world(
     )
 
 
-# -- a role as an actor --------------------------------------------------------------------------------------
-
-
 class RoleActor:
     """The base of every actor. A subclass, made by `actor_class`, adds the role's RPCs as methods."""
 

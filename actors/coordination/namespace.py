@@ -211,8 +211,6 @@ class Namespace:
         del self.opened[ended.request]
         self._owned.pop(edit.session, None)
 
-    # -- helpers ---------------------------------------------------------------------------------------------
-
     def _open(self, session: Session) -> None:
         assert session.session not in self.sessions and session.request not in self.opened, session
         self.sessions[session.session] = session

@@ -213,20 +213,20 @@ class LmdbDisk:
         return str(self._files.place(path))
 
     async def space(self) -> tuple[DiskSpace, ...]:
-        found = await self._measure("space", lambda place: partial(self._space, place))
+        def measure(place: Path) -> DiskSpace:
+            if place == self.root:
+                self._ballast.trim()
+            return space_of(place)
+
+        found = await self._measure("space", measure)
         for each in found:
             self._files.free_bytes[each.path] = each.free_bytes
         return found
 
-    def _space(self, place: Path) -> DiskSpace:
-        if place == self.root:
-            self._ballast.trim()
-        return space_of(place)
-
     async def used_bytes(self) -> int:
-        return sum(await self._measure("used", lambda place: partial(directory_bytes, place)))
+        return sum(await self._measure("used", directory_bytes))
 
-    async def _measure(self, what: str, how: Callable[[Path], Callable[[], T]]) -> tuple[T, ...]:
+    async def _measure(self, what: str, measure: Callable[[Path], T]) -> tuple[T, ...]:
         """Measure every working disk beside the loop. A disk that does not answer gets no second request meanwhile, and
         counts with its last value."""
         self.check()
@@ -234,7 +234,7 @@ class LmdbDisk:
         for key, place in zip(keys, self._directories(), strict=True):
             if key not in self._measuring:
                 thread = self._threads_at(place).measures
-                self._measuring[key] = self._loop.run_in_executor(thread, how(place))
+                self._measuring[key] = self._loop.run_in_executor(thread, measure, place)
         await asyncio.wait([self._measuring[key] for key in keys], timeout=MEASURE_S_MAX)
         for key in keys:
             future = self._measuring.get(key)

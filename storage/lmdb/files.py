@@ -80,7 +80,10 @@ class EnvironmentFiles:
         try:
             return self._open(path, databases, map_bytes)
         except (lmdb.Error, OSError, msgspec.MsgspecError) as error:
-            raise _open_error(path, self.root / path, error) from error
+            if for_want_of_space(_code(error), self.root / path):
+                raise DiskFull(f"no space left to open {path}: {error}; free space", path=path) from error
+            problem = f"environment {path} is unreadable: {error}; rebuild it from a peer"
+            raise Damaged(problem, path=path) from error
 
     def exists(self, path: str) -> bool:
         return _is_environment(self.root / path)
@@ -330,12 +333,6 @@ def create_error(path: str, place: Path, error: Exception) -> StorageError:
     if for_want_of_space(_code(error), place):
         return DiskFull(f"no space left to make {path}: {error}; nothing was changed: free space", path=path)
     return DiskFailed(f"cannot make environment {path}: {error}", path=path)
-
-
-def _open_error(path: str, place: Path, error: Exception) -> StorageError:
-    if for_want_of_space(_code(error), place):
-        return DiskFull(f"no space left to open {path}: {error}; free space", path=path)
-    return Damaged(f"environment {path} is unreadable: {error}; rebuild it from a peer", path=path)
 
 
 def _code(error: Exception) -> int | None:

@@ -178,9 +178,6 @@ def col(name: str) -> Reference:
     return Reference(name)
 
 
-# -- values --------------------------------------------------------------------------------------------------
-
-
 def _value(given: Any, column: str) -> Value:
     if isinstance(given, (np.bool_, np.integer, np.floating)):
         given = given.item()
@@ -244,9 +241,6 @@ def python_value(value: Value) -> Any:
 
             return pandas.Timestamp(data, unit="ns", tz="UTC" if value.kind == "instant_ns" else None)
     return data
-
-
-# -- operands ------------------------------------------------------------------------------------------------
 
 
 def condition(given: Any) -> Node:

@@ -114,9 +114,6 @@ def _columns(node: Node) -> Iterator[str]:
         yield from _columns(part)
 
 
-# -- binding -------------------------------------------------------------------------------------------------
-
-
 def bind(expression: Expression, schema: TableSchema) -> Expression:
     """The same condition with every value in its column's type. Binding again changes nothing.
 
@@ -188,9 +185,6 @@ def _raw(column: Column, value: Value) -> Any:
     return value.data
 
 
-# -- evaluation ----------------------------------------------------------------------------------------------
-
-
 def mask(expression: Expression, batch: pa.RecordBatch) -> pa.BooleanArray:
     """True for the rows to keep; null counts as false. The expression is bound, the batch has its columns."""
     try:
@@ -234,9 +228,6 @@ def _is_in(array: pa.Array, values: Sequence[Value]) -> pa.BooleanArray:
 
 def _for_arrow(value: Value) -> Any:
     return value.data if value.kind == "date" else python_value(value)
-
-
-# -- key bounds ----------------------------------------------------------------------------------------------
 
 
 def key_bounds(expression: Expression | None, schema: TableSchema) -> KeyBounds:

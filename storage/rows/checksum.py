@@ -83,14 +83,11 @@ def verified_block(
         return bytes(BRIDGE_BYTES).join(joined)
     residue = MARKED if layout else RESIDUE
     block = bridge(seed, residue).join(joined)
-    if joined and (_crc(block, seed) != residue or (layout and not _all_name(joined, layout))):
+    tag = layout.to_bytes(TAG_BYTES, "little")
+    other = layout and any(row[-CRC_BYTES - TAG_BYTES : -CRC_BYTES] != tag for row in joined)
+    if joined and (_crc(block, seed) != residue or other):
         raise OtherLayouts(_layouts(joined, seed, path), path)
     return block
-
-
-def _all_name(joined: Sequence[bytes], layout: int) -> bool:
-    tag = layout.to_bytes(TAG_BYTES, "little")
-    return all(row[-CRC_BYTES - TAG_BYTES : -CRC_BYTES] == tag for row in joined)
 
 
 def _layouts(joined: Sequence[bytes], seed: int, path: str | None) -> list[int]:

@@ -161,9 +161,6 @@ def _check_names(rows: Any, given: Columns, known: set[str]) -> None:
     )
 
 
-# -- one column ----------------------------------------------------------------------------------------------
-
-
 def to_array(column: Column, values: Any) -> pa.Array:
     """The values as one array of the column's type, without loss. Nulls are not checked here."""
     if isinstance(values, (pa.Array, pa.ChunkedArray)):

@@ -67,7 +67,14 @@ def scalar(column: Column) -> Scalar:
     if kind == "timestamp":
         return Scalar(_time(column, slow), _from_time(column), form)
     if kind == "decimal":
-        return Scalar(_decimal(column, slow), _from_decimal(column), form, _to_16, _from_16)
+        scale = -(column.scale or 0)
+        return Scalar(
+            _decimal(column, slow),
+            lambda raw: Decimal(raw).scaleb(scale, _EXACT),
+            form,
+            lambda raw: raw.to_bytes(16, "little", signed=True),
+            lambda slot: int.from_bytes(slot, "little", signed=True),
+        )
     if kind == "float":
         return Scalar(_float32(slow), _same, form)
     return Scalar(_exactly(float if kind == "double" else int, slow), _same, form)
@@ -75,14 +82,6 @@ def scalar(column: Column) -> Scalar:
 
 def _same(value: Any) -> Any:
     return value
-
-
-def _to_16(raw: int) -> bytes:
-    return raw.to_bytes(16, "little", signed=True)
-
-
-def _from_16(slot: bytes) -> int:
-    return int.from_bytes(slot, "little", signed=True)
 
 
 # -- Python to raw: an exact type, or the slow conversion -----------------------------------------------------------
@@ -220,11 +219,6 @@ def _from_nanoseconds(column: Column) -> Convert:
             raise _beyond(column, raw) from error
 
     return from_raw
-
-
-def _from_decimal(column: Column) -> Convert:
-    scale = column.scale or 0
-    return lambda raw: Decimal(raw).scaleb(-scale, _EXACT)
 
 
 def _beyond(column: Column, raw: int) -> InvalidArgument:

@@ -50,8 +50,8 @@ class SingleRows:
         self.known = frozenset(column.name for column in columns)
         self.required = sum(1 << header.bit[c.name] for c in header.columns if not c.nullable)
         self.slots = [
-            (name, 1 << header.bit[name], _into_slot(header.scalars[name]), _zero(header.scalars[name]))
-            for name in header.fixed
+            (name, 1 << header.bit[name], _into_slot(each), b"" if each.format == "16s" else 0)
+            for name, each in ((name, header.scalars[name]) for name in header.fixed)
         ]
         self.texts = [(name, 1 << header.bit[name], header.scalars[name].to_raw) for name in header.variable]
         self.closed = [place for place, closed in enumerate(keys.closed) if closed]
@@ -169,8 +169,6 @@ class SingleRows:
             steps.append(Step(name, 1 << header.bit[name], text, place, before, _from_slot(each)))
         return Plan(names, keys, steps)
 
-    # -- refusals --------------------------------------------------------------------------------------------
-
     def _refuse_unknown(self, row: Mapping[str, Any]) -> None:
         name = next(name for name in row if name not in self.known)
         refuse_absent(name, self.known)
@@ -212,7 +210,3 @@ def _into_slot(each: Scalar) -> Callable[[Any], Any]:
 def _from_slot(each: Scalar) -> Callable[[Any], Any]:
     from_raw, from_slot = each.from_raw, each.from_slot
     return from_raw if from_slot is None else (lambda slot: from_raw(from_slot(slot)))
-
-
-def _zero(each: Scalar) -> Any:
-    return b"" if each.format == "16s" else 0

@@ -130,8 +130,6 @@ class Quarantine:
     async def close(self) -> None:
         await self._records.environment.close()
 
-    # -- helpers
-
     def _record(self, name: str) -> Quarantined:
         try:
             found = self._records.get(name)

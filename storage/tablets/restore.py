@@ -143,9 +143,6 @@ def _readable(data: bytes) -> Any:
         return data
 
 
-# -- rows ----------------------------------------------------------------------------------------------------
-
-
 async def _opened(
     disk: Disk, path: str, databases: Sequence[str], about: Restored, what: str
 ) -> Environment | None:
@@ -235,9 +232,6 @@ def _good(codec: RowCodec, row: bytes, seed: int) -> pa.RecordBatch | None:
         return codec.decode([row], seed)
     except Corruption:
         return None
-
-
-# -- log -----------------------------------------------------------------------------------------------------
 
 
 async def _write_log(disk: Disk, record: Quarantined, about: Restored, file: str) -> None:

@@ -152,7 +152,7 @@ def test_of_two_members_at_one_address_one_is_named_by_its_uuid() -> None:
             1,
         ),
         (("add-replica", "{tablet}", "{spare}", "--role", "boss"), "there is no role 'boss'", 2),
-        (("add-replica", "{tablet}", "{leader}", "--role", "non-voter"), "remove it, then add it anew", 2),
+        (("add-replica", "{tablet}", "{leader}", "--role", "non-voter"), "remove it, then add it again", 2),
         (("move-replica", "{tablet}", "nowhere", "{leader}"), "has no replica at 'nowhere'", 1),
         (("move-replica", "{tablet}", "{leader}", "{follower}"), "has a replica of tablet", 2),
         (("remove-replica", "feedfeed", "a"), "there is no tablet 'feedfeed'", 1),

@@ -90,8 +90,6 @@ class Messenger:
             self.repaired[type(repair.action)] += 1
             log.info("tablet %s: %s", errand.tablet, _described(repair))
 
-    # -- messages --------------------------------------------------------------------------------------------
-
     def _repair(self, errand: Errand) -> Repair | None:
         """The present step, if the configuration is still that of the errand."""
         if errand.kind != kinds.REPAIR:

@@ -151,8 +151,6 @@ class _Tablet:
         staying = sum(not each.leaving and not each.broken for each in self.voters)
         return staying + self.coming < self.wanted
 
-    # -- evict -----------------------------------------------------------------------------------------------
-
     def evict(self) -> Evict | None:
         others = self.others if self.has_majority else []
         voters = [each for each in self.voters if self.has_majority_without(each)]
@@ -191,8 +189,6 @@ class _Tablet:
         if member.leaving:
             return "to be replaced" if member.peer.replace else "on a server that drains"
         return "one too many"
-
-    # -- add, hand over, stay --------------------------------------------------------------------------------
 
     def add(self, pick: Pick) -> Add | Stay | None:
         if not self.wants_more or not self.has_majority:
