@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -28,24 +29,18 @@ LEFT = "it left the tablet's configuration"
 Call = tuple[str, msgspec.Struct, type[Any]]  # method, message, type of the answer
 
 
+@dataclass(eq=False)
 class Messenger:
     """`repaired`: counts of the repairs that leaders carried out, by kind."""
 
-    def __init__(
-        self,
-        world: World,
-        options: MasterOptions,
-        catalog: Catalog,
-        servers: Servers,
-        errands: Errands,
-        repairs: Repairs,
-    ) -> None:
-        self._world = world
-        self._options = options
-        self._catalog = catalog
-        self._servers = servers
-        self._errands = errands
-        self._repairs = repairs
+    _world: World
+    _options: MasterOptions
+    _catalog: Catalog
+    _servers: Servers
+    _errands: Errands
+    _repairs: Repairs
+
+    def __post_init__(self) -> None:
         self.repaired: dict[type[Action], int] = dict.fromkeys((Add, Evict, HandOver, Stay), 0)
 
     def send(self) -> None:

@@ -6,6 +6,8 @@ write into a tablet that will be deleted.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ebla.actors.master.catalog.catalog import KEPT, RUNNING, Catalog
 from ebla.actors.master.catalog.records import TableRecord, TabletRecord
 from ebla.actors.master.cluster.reports import Views
@@ -16,11 +18,11 @@ from ebla.actors.replication.configuration import VOTER
 DROPPED = "dropped"  # the state of a kept table, for clients
 
 
+@dataclass(eq=False)
 class Answers:
-    def __init__(self, catalog: Catalog, views: Views, servers: Servers) -> None:
-        self._catalog = catalog
-        self._views = views
-        self._servers = servers
+    _catalog: Catalog
+    _views: Views
+    _servers: Servers
 
     def table(self, record: TableRecord, now: float) -> TableInfo:
         tablets = self._catalog.tablets
