@@ -165,7 +165,7 @@ def test_a_non_voter_makes_room_for_the_voter_that_is_missing() -> None:
         await asked(stage, "add_replica", AddReplicaRequest(tablet, extra, "non_voter"))
         await stage.until(lambda: extra in hosts_of(stage, tablet))
         silence(stage, out)
-        await stage.until(lambda: SILENT in stage.master.views.of(tablet).told.health.values())
+        await stage.until(lambda: SILENT in stage.master.views.of(tablet).leader_report.health.values())
         await asked(stage, "remove_replica", RemoveReplicaRequest(tablet, extra, at_once=True))
         await stage.until(lambda: well(stage) and out not in hosts_of(stage, tablet))
         assert extra in hosts_of(stage, tablet)
@@ -178,7 +178,7 @@ def test_what_would_cost_the_majority_is_refused() -> None:
         (tablet,) = await opened(stage, "abc")
         first, second = [h for h in hosts_of(stage, tablet) if h != leader(stage, tablet)]
         silence(stage, first)
-        await stage.until(lambda: SILENT in stage.master.views.of(tablet).told.health.values())
+        await stage.until(lambda: SILENT in stage.master.views.of(tablet).leader_report.health.values())
         with pytest.raises(Unavailable, match="no majority of the voters"):
             await stage.ask(
                 "remove_replica", RemoveReplicaRequest(tablet, second, at_once=True), m.MembersReply
@@ -226,7 +226,7 @@ def test_a_voter_that_does_not_work_is_removed_at_once_whatever_is_left() -> Non
             await asked(stage, "remove_replica", RemoveReplicaRequest(tablet, name, at_once=True))
             await stage.until(lambda name=name: name not in hosts_of(stage, tablet))
         silence(stage, broken)
-        await stage.until(lambda: SILENT in stage.master.views.of(tablet).told.health.values())
+        await stage.until(lambda: SILENT in stage.master.views.of(tablet).leader_report.health.values())
         await asked(stage, "remove_replica", RemoveReplicaRequest(tablet, broken, at_once=True))
         await stage.until(lambda: len(hosts_of(stage, tablet)) == 2)
 
