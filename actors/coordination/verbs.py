@@ -1,4 +1,4 @@
-"""The namespace's RPCs, which every master has: a single one carries them out, one of several if it is the active one."""
+"""The namespace's RPCs of every master. Of several masters only the active one carries them out."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Answer = TypeVar("Answer")
 
 class CoordinationVerbs:
     async def _coordinate(self, act: Callable[[Coordination], Awaitable[Answer]]) -> Answer:
-        """With the namespace of the active master, which this one is; NotActive or NotRunning if it is not."""
-        raise AssertionError("each kind of master has its own")
+        """Call `act` if this master is active. Raises NotActive or NotRunning."""
+        raise AssertionError("a subclass implements it")
 
     @rpc
     async def open_session(self, request: m.OpenSessionRequest) -> m.SessionReply:

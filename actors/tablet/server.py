@@ -203,7 +203,7 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
                 if replica.is_due(now):
                     self.rounds.step(replica, replica.core.tick, now)
             for reporter in self.reporters:
-                reporter.look()
+                reporter.find_changes()
 
     # -- clients
 

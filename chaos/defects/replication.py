@@ -381,9 +381,9 @@ def tell_nobody_who_watches() -> list[Swap]:
     honest = Namespace._set
 
     def set_quietly(self: Namespace, change: NodeSet) -> None:
-        tell, self.tell = self.tell, lambda path: None
+        notify, self.notify = self.notify, lambda path: None
         honest(self, change)
-        self.tell = tell
+        self.notify = notify
 
     return [(Namespace, "_set", set_quietly)]
 
@@ -403,7 +403,7 @@ def expire_what_a_predecessor_heard() -> list[Swap]:
 
     def begin(self: Timers, sessions: Any) -> None:
         honest(self, known := list(sessions))
-        self._heard_at.update(dict.fromkeys(known, float("-inf")))
+        self._renewed_at.update(dict.fromkeys(known, float("-inf")))
 
     return [(Timers, "begin", begin)]
 

@@ -149,7 +149,7 @@ def test_two_members_at_one_address_are_distinguished_by_their_uuid() -> None:
             1,
         ),
         (("add-replica", "{tablet}", "{spare}", "--role", "boss"), "there is no role 'boss'", 2),
-        (("add-replica", "{tablet}", "{leader}", "--role", "non-voter"), "remove it, then add it anew", 2),
+        (("add-replica", "{tablet}", "{leader}", "--role", "non-voter"), "remove it, then add it again", 2),
         (("move-replica", "{tablet}", "nowhere", "{leader}"), "has no replica at 'nowhere'", 1),
         (("move-replica", "{tablet}", "{leader}", "{follower}"), "has a replica of tablet", 2),
         (("remove-replica", "feedfeed", "a"), "there is no tablet 'feedfeed'", 1),
@@ -174,7 +174,7 @@ def test_a_refusal_that_is_repeated_is_shown_in_full_once(
     assert refused.status == 1
     for reason in (
         "asking for 15 s in all: no live server could take",
-        "to do with less, drain its host first, and",
+        "to have fewer replicas, drain its host first, and then remove the replica at once",
     ):
         assert refused.message.count(reason) == 1, refused.message
 

@@ -23,7 +23,7 @@ class Room:
         self.twin = Catalog()
         self.told: list[str] = []
         self.numbers: dict[str, int] = {}
-        self.namespace.tell = self.told.append
+        self.namespace.notify = self.told.append
 
     @property
     def namespace(self) -> Namespace:
@@ -43,7 +43,7 @@ class Room:
         self.catalog = Catalog()
         self.catalog.load(image)
         assert self.catalog.image() == image
-        self.namespace.tell = self.told.append
+        self.namespace.notify = self.told.append
 
     # -- what clients ask ------------------------------------------------------------------------------------
 

@@ -67,14 +67,14 @@ def test_a_release_wakes_the_next_in_line_and_nobody_else():
         await line[0][1]
         polls = stage.role(await stage.active()).reign.master.coordination._watchers
         woken: list[str] = []
-        honest = polls.tell
+        honest = polls.notify
         namespace = stage.role(await stage.active()).reign.master.catalog.namespace
 
         def counting(path: str) -> None:
             woken.extend([path] * len(polls._futures.get(path, ())))
             honest(path)
 
-        namespace.tell = counting
+        namespace.notify = counting
         await line[0][0].release()
         await line[1][1]
         assert len(woken) == 1

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ebla.actors.coordination import requests
 from ebla.actors.coordination.namespace import Namespace, Session
-from ebla.actors.coordination.refusals import Refusals
+from ebla.actors.coordination.requests import Refusals
 from ebla.actors.coordination.service import Coordination
 from ebla.actors.coordination.timers import Timers
 from ebla.actors.coordination.watchers import Watchers
@@ -65,16 +65,16 @@ def a_sign_of_life_is_answered_while_the_session_expires(patch: pytest.MonkeyPat
 
 
 def a_master_that_stood_still_blames_the_sessions(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Timers, "look", lambda self, serves: None)
+    patch.setattr(Timers, "tick", lambda self, serves: None)
 
 
 def changes_are_no_signs_of_life(patch: pytest.MonkeyPatch) -> None:
     honest = Coordination.change_nodes
 
     async def change(self: Coordination, request: Any) -> Any:
-        heard = dict(self._timers._heard_at)
+        heard = dict(self._timers._renewed_at)
         reply = await honest(self, request)
-        self._timers._heard_at.update(heard)
+        self._timers._renewed_at.update(heard)
         return reply
 
     patch.setattr(Coordination, "change_nodes", change)
@@ -109,7 +109,7 @@ def watches_fire_before_the_change_is_durable(patch: pytest.MonkeyPatch) -> None
         node = namespace.nodes.get(operation.path)
         if node is not None:
             namespace.nodes[operation.path] = replace(node, version=operation.revision)
-            namespace.tell(operation.path)
+            namespace.notify(operation.path)
 
     patch.setattr(Scribe, "_carry_out", carry_out)
 

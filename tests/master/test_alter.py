@@ -88,7 +88,7 @@ def test_a_retry_is_answered_and_not_carried_out_again_also_after_a_restart():
         with pytest.raises(RequestReused):
             await stage.alter(DropColumn("note"))
         await stage.drop("flights")
-        with pytest.raises(StaleRequest, match="dropped since"):
+        with pytest.raises(StaleRequest, match="the table dropped since"):
             await stage.alter(ADD)
 
     play(scenario)

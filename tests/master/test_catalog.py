@@ -135,17 +135,17 @@ def test_a_request_id_is_remembered_after_its_table_is_gone_and_with_its_body():
     story = Story()
     request = create_request("flights")
     story.apply(requests.created(request, story.random, 1))
-    assert requests.earlier_create(story.catalog, request).name == "flights"
+    assert requests.earlier_table(story.catalog, request).name == "flights"
     with pytest.raises(RequestReused):
-        requests.earlier_create(story.catalog, create_request("other", request_id=request.request_id))
+        requests.earlier_table(story.catalog, create_request("other", request_id=request.request_id))
     with pytest.raises(RequestReused):
-        requests.earlier_drop(story.catalog, DropTableRequest(request.request_id, "flights"))
+        requests.earlier(story.catalog, DropTableRequest(request.request_id, "flights"))
     drop = DropTableRequest("drop 1", "flights")
     table = story.catalog.named("flights").table
     story.apply(e.TableDropped("drop 1", requests.digest(drop), table, 2))
-    assert requests.earlier_drop(story.catalog, drop)
+    assert requests.earlier(story.catalog, drop)
     with pytest.raises(StaleRequest):
-        requests.earlier_create(story.catalog, request)
+        requests.earlier_table(story.catalog, request)
 
 
 def test_only_so_many_request_ids_are_remembered_the_oldest_go_first(monkeypatch):

@@ -180,7 +180,7 @@ def test_a_former_member_that_was_a_member_again_since_is_asked_for_its_tombston
         todo.succeeded(errand, 0.0)
         assert todo.former_gone(story.catalog) == {("d", True): (tablet,)}
         story.apply(e.FormerMembersGone("d", (tablet,), tombstone=True))
-    assert todo.former_gone(story.catalog) == {} and todo.buried == {}
+    assert todo.former_gone(story.catalog) == {} and todo.departed == {}
 
 
 def test_nobody_is_asked_for_a_tombstone_who_is_a_member_again_by_then():

@@ -19,8 +19,8 @@ from ebla.actors.master.rules.healing import (
     Situation,
     Stay,
     decide,
+    has_majority_without,
     settled,
-    stands_without,
 )
 from ebla.actors.replication.configuration import (
     NON_VOTER,
@@ -252,7 +252,7 @@ def test_a_voter_can_be_done_without_if_a_majority_of_the_others_is_healthy() ->
         ("a* b c d! e!", "d", True),
         ("a* b c", "z", False),
     ):
-        assert stands_without(situation(members), uuid) == can, (members, uuid)
+        assert has_majority_without(situation(members), uuid) == can, (members, uuid)
 
 
 def test_a_tablet_is_settled_when_nothing_will_ever_be_decided_about_it() -> None:

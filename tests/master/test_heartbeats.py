@@ -123,7 +123,7 @@ def test_an_earlier_incarnation_is_refused_and_changes_nothing():
             stage.master.instance, False, False, (beat.instance,), stage.master.catalog.lineage.version
         )
         for register in (True, False):
-            with pytest.raises(OldCopy, match="shows number 1, and master/m has heard 2"):
+            with pytest.raises(OldCopy, match="shows number 1, and master/m has seen 2"):
                 await stage.ask("heartbeat", heartbeat("x", 1, register=register), m.HeartbeatReply)
         (server,) = (await stage.ask("list_servers", m.Empty(), m.ListServersReply)).servers
         assert server.seqno == 2
@@ -145,7 +145,7 @@ def test_a_master_that_was_restarted_still_refuses_an_old_copy_and_takes_what_is
         await asyncio.sleep(1.0)
         await stage.cluster.restart(MASTER)
         for seqno in (2, 1001):
-            with pytest.raises(OldCopy, match=f"shows number {seqno}, and master/m has heard 1001"):
+            with pytest.raises(OldCopy, match=f"shows number {seqno}, and master/m has seen 1001"):
                 await stage.ask("heartbeat", heartbeat("x", seqno, start="t"), m.HeartbeatReply)
         assert (await stage.ask("list_servers", m.Empty(), m.ListServersReply)).servers == ()
         reply = await stage.ask("heartbeat", heartbeat("x", 1000, start="s"), m.HeartbeatReply)

@@ -35,7 +35,7 @@ async def maintain(stage: Any, name: str, on: bool | None = True) -> MaintainRep
 
 
 def words(stage: Stage, tablet: str) -> set[str]:
-    told = stage.master.views.of(tablet).told
+    told = stage.master.views.of(tablet).leader_report
     return set(told.health.values()) if told else set()
 
 
@@ -59,7 +59,7 @@ def test_what_is_silent_in_maintenance_is_not_replaced_and_takes_its_place_again
         tablet, down = await down_in_maintenance(stage)
         index = stage.master.catalog.tablets[tablet].configuration.index
         await stage.cluster.restart(MASTER)
-        await stage.until(lambda: stage.master.views.of(tablet).told is not None)
+        await stage.until(lambda: stage.master.views.of(tablet).leader_report is not None)
         await asyncio.sleep(LONG_S)
         assert down in voters(stage, tablet), "the next incarnation of the master knows"
         listed = (await stage.ask("list_servers", m.Empty(), m.ListServersReply)).servers

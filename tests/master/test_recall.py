@@ -225,7 +225,7 @@ def test_retries_of_drop_and_recall_get_the_first_answer(restart: bool):
         assert (await stage.table("flights")).table == info.table, "the old drop is not carried out again"
         assert (await stage.recall("flights")).table == info.table
         await stage.drop("flights", "once more", reserve_s=3600.0)
-        with pytest.raises(StaleRequest, match="dropped since"):
+        with pytest.raises(StaleRequest, match="the table dropped since"):
             await stage.recall("flights")
         assert len(await stage.kept()) == 1
 

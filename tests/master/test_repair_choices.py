@@ -110,7 +110,7 @@ def test_a_mark_is_taken_back_only_after_nobody_could_fulfil_it_for_a_while():
 
 
 def test_so_many_tablets_are_looked_at_in_one_go_and_each_in_its_turn(monkeypatch):
-    monkeypatch.setattr(repairs, "LOOKS_MAX", 3)
+    monkeypatch.setattr(repairs, "CHECKS_MAX", 3)
     scene = Scene("a", "b", "c")
     tablets = [scene.tablet(configuration("a", "b", "c", index=1), FAILED, name=f"t{n}") for n in range(7)]
     looks = [list(scene.repairs.unsettled(0.0)) for _ in range(4)]

@@ -150,7 +150,7 @@ def test_a_retry_of_a_create_whose_table_was_dropped_does_not_create_it_again():
         await stage.open("a", "b", "c")
         await stage.create("flights")
         await stage.drop("flights")
-        with pytest.raises(StaleRequest, match="dropped since"):
+        with pytest.raises(StaleRequest, match="the table dropped since"):
             await stage.create("flights")
         assert not await stage.exists("flights")
 

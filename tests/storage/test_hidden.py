@@ -223,7 +223,7 @@ def test_an_entry_under_another_tablets_key_is_not_passed_over(place: int) -> No
         table = state.environments[log.environment.path][ENTRIES]
         key = list(table)[place]
         table[key[:8] + bytes.fromhex(OTHER) + key[24:]] = table.pop(key)
-        with pytest.raises(Damaged, match="whose it was is unknown"):
+        with pytest.raises(Damaged, match="its tablet and index are unknown"):
             list((await reopened(disk, state)).recover())
 
     run(main())
@@ -234,7 +234,7 @@ def test_a_shared_log_that_misses_an_entry_does_not_start() -> None:
         disk, state, log = await logged(3)
         table = state.environments[log.environment.path][ENTRIES]
         del table[list(table)[1]]
-        with pytest.raises(Damaged, match="entry 3 stands where entry 2 should"):
+        with pytest.raises(Damaged, match="entry 3 is in the place of entry 2"):
             list((await reopened(disk, state)).recover())
 
     run(main())
@@ -286,7 +286,7 @@ def test_a_log_whose_keys_go_in_a_circle_ends_in_an_error() -> None:
             return honest(database, b"", *arguments, **options)
 
         log.environment.items = circling  # type: ignore[method-assign]
-        with pytest.raises(Damaged, match="entry 1 stands where entry 4 should"):
+        with pytest.raises(Damaged, match="entry 1 is in the place of entry 4"):
             list(log.recover())
         private = await PrivateLog.open(disk, TABLET, create=True)
         entry = make_entry(TABLET, START, 1, 0, 0, b"payload")

@@ -16,10 +16,9 @@ from pyarrow import parquet
 from ebla.actors.tablet.engine.records import Superblock
 from ebla.storage.environment import Put
 from ebla.storage.errors import InvalidArgument, StorageError
-from ebla.storage.lmdb.disk import LmdbDisk
+from ebla.storage.lmdb.disk import HostFiles, LmdbDisk
 from ebla.storage.logs.entries import START, Entry, Position, make_entry
 from ebla.storage.logs.private_log import ENTRIES, PrivateLog
-from ebla.storage.outside import HostFiles
 from ebla.storage.rows.alteration import Alteration
 from ebla.storage.rows.alteration import encode as encode_alteration
 from ebla.storage.rows.rows import RowCodec

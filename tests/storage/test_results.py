@@ -185,7 +185,7 @@ def test_a_position_that_is_older_than_the_answers_is_a_disk_that_lost_a_write(t
         await store.environment.commit([Put("meta", [(b"position", older)])])
         await store.close()
         with pytest.raises(
-            Corruption, match="stands at 0 and has the answer to entry 1: its position is an older one"
+            Corruption, match="is at index 0 and has the answer to entry 1: its position is an older one"
         ):
             await TabletStore.open(disk, TABLET, create=False)
         environment = await disk.open_environment(f"data/{TABLET}", ["rows", "results", "meta"], create=False)

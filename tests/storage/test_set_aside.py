@@ -69,7 +69,7 @@ def test_a_second_failure_stays_down_and_says_what_to_do(
     start(root, "two", end=end)
     for _ in range(2):
         with pytest.raises(
-            error, match=r"an earlier one still lies in .*role.set-aside, move both away and start"
+            error, match=r"an earlier one is still in .*role.set-aside, move both away and start"
         ):
             start(root, "three")
     assert (root / "data/two/data.mdb").exists() and (tmp_path / ASIDE / "data/one/data.mdb").exists()

@@ -201,7 +201,7 @@ def test_a_get_of_more_than_an_answer_holds_is_refused_with_the_remedy(
             k if 0 <= k < 1000 else None for k in keys
         ]
         monkeypatch.setattr(admission, "READ_BYTES_MAX", 500_000)
-        with pytest.raises(InvalidArgument, match="ask for fewer keys at once"):
+        with pytest.raises(InvalidArgument, match="get fewer keys at once"):
             await group.get(*range(1000))
         assert len(await group.get(*range(400))) == 400
 

@@ -1,5 +1,4 @@
-"""What an operator may ask of a master about the members of tablets: a single master carries it out, one of several if it is
-the active one."""
+"""The calls of operators about members and servers. Of several masters only the active one carries them out."""
 
 from __future__ import annotations
 
@@ -26,8 +25,8 @@ Answer = TypeVar("Answer")
 
 class MembershipVerbs:
     async def _govern(self, act: Callable[[Members], Awaitable[Answer]]) -> Answer:
-        """With what the active master knows, which this one is; NotActive or NotRunning if it is not."""
-        raise AssertionError("each kind of master has its own")
+        """Call `act` if this master is active. Raises NotActive or NotRunning."""
+        raise AssertionError("a subclass implements it")
 
     @rpc
     async def add_replica(self, request: AddReplicaRequest) -> MembersReply:

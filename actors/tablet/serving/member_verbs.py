@@ -1,4 +1,4 @@
-"""What a tablet server answers about the members of its tablets: checks of who is meant, then raft/members.py."""
+"""The calls about members of tablets: a check of the addressed server, then raft/members.py."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class MemberVerbs:
     rounds: Rounds
 
     def _replica(self, tablet: str) -> Replica:
-        raise AssertionError("the tablet server has its own")
+        raise AssertionError("the tablet server implements it")
 
     def _require(self, uuid: str) -> None:
-        raise AssertionError("the tablet server has its own")
+        raise AssertionError("the tablet server implements it")
 
     @rpc
     async def change_members(self, request: m.ChangeMembersRequest) -> m.MembersReply:
