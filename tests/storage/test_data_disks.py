@@ -14,7 +14,7 @@ from ebla.storage.directories.instance import FAILED
 from ebla.storage.environment import Put
 from ebla.storage.errors import Corruption, DataDiskFailed, DiskFailed, EblaError
 from ebla.storage.lmdb.disk import LmdbDisk
-from tests.storage.test_lmdb_disk import RECORD, make, on_disk, reopen
+from tests.storage.disks import RECORD, make, on_disk, reopen
 from tests.storage.test_lmdb_failures import Child, failing_sync
 
 __all__ = ["failing_sync"]

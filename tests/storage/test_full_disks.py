@@ -11,7 +11,7 @@ import pytest
 
 from ebla.storage.lmdb.disk import LmdbDisk
 from ebla.storage.lmdb.files import LOCK_BYTES
-from tests.storage.test_lmdb_disk import on_disk
+from tests.storage.disks import on_disk
 
 CHILD = Path(__file__).with_name("full_child.py")
 

@@ -24,6 +24,7 @@ from ebla.storage.rows import checksum
 from ebla.storage.rows.rows import RowCodec
 from ebla.storage.schema import TableSchema
 from ebla.storage.tablets.tablet_store import TabletSnapshot, TabletStore
+from tests.storage.disks import given_by
 
 TABLET = "0123456789abcdef0123456789abcdef"
 SEED = checksum.seed(TABLET)
@@ -125,6 +126,9 @@ async def with_store(root: Path, scenario: Callable[[TabletStore], Awaitable[Non
     await disk.close()
 
 
+on_store = given_by(lambda scenario, root: asyncio.run(with_store(root, scenario)), "tmp_path")
+
+
 def fill(store: TabletStore, items: list[tuple[bytes, bytes]]) -> None:
     store.put([key for key, _ in items], [value for _, value in items])
     index = store.applied.index + 1
@@ -159,90 +163,87 @@ def scanner(snapshot: Any, **options: Any) -> Scanner:
 
 
 @pytest.mark.parametrize("flushed", [True, False])
-def test_a_scan_of_large_rows_reads_no_more_than_its_blocks_take(tmp_path: Path, flushed: bool) -> None:
+@on_store
+async def test_a_scan_of_large_rows_reads_no_more_than_its_blocks_take(
+    store: TabletStore, flushed: bool
+) -> None:
     """From the disk, and from memory."""
+    fill(store, [encode(k, 256 << 10) for k in range(100)])
+    if flushed:
+        await store.flush()
+    snapshot = store.snapshot()
+    measured = Measured(snapshot)
+    _, rows, following = read_block(scanner(measured, limit=1), SEED)
+    assert (rows, following, measured.counts) == (1, None, [1])
 
-    async def scenario(store: TabletStore) -> None:
-        fill(store, [encode(k, 256 << 10) for k in range(100)])
-        if flushed:
-            await store.flush()
-        snapshot = store.snapshot()
-        measured = Measured(snapshot)
-        _, rows, following = read_block(scanner(measured, limit=1), SEED)
-        assert (rows, following, measured.counts) == (1, None, [1])
+    measured = Measured(snapshot)
+    whole = scanner(measured)
+    at: bytes | None = b""
+    seen = 0
+    while at is not None:
+        whole.start = at
+        data, rows, at = read_block(whole, SEED)
+        seen += rows
+        assert len(data) < 4_000_000
+    assert seen == 100 and max(measured.sizes) <= READ_BYTES + (300 << 10)
 
-        measured = Measured(snapshot)
-        whole = scanner(measured)
-        at: bytes | None = b""
-        seen = 0
-        while at is not None:
-            whole.start = at
-            data, rows, at = read_block(whole, SEED)
-            seen += rows
-            assert len(data) < 4_000_000
-        assert seen == 100 and max(measured.sizes) <= READ_BYTES + (300 << 10)
+    everything = scanner(Measured(snapshot), block_bytes=1 << 40)
+    data, rows, at = read_block(everything, SEED)
+    assert len(data) < 20_000_000 and at is not None, "whatever the caller asks for"
 
-        everything = scanner(Measured(snapshot), block_bytes=1 << 40)
-        data, rows, at = read_block(everything, SEED)
-        assert len(data) < 20_000_000 and at is not None, "whatever the caller asks for"
-
-        measured = Measured(snapshot)
-        assert digest(measured, SEED, "here", lambda: False)[0] == 100  # type: ignore[arg-type]
-        assert max(measured.sizes) <= READ_BYTES + (300 << 10)
-        snapshot.close()
-
-    asyncio.run(with_store(tmp_path, scenario))
+    measured = Measured(snapshot)
+    assert digest(measured, SEED, "here", lambda: False)[0] == 100  # type: ignore[arg-type]
+    assert max(measured.sizes) <= READ_BYTES + (300 << 10)
+    snapshot.close()
 
 
-def test_a_block_of_a_scan_that_finds_nothing_looks_at_a_bounded_number_of_bytes(tmp_path: Path) -> None:
-    async def scenario(store: TabletStore) -> None:
-        for start in range(0, 500, 100):
-            fill(store, [encode(k, 256 << 10) for k in range(start, start + 100)])
-            await store.flush()
-        snapshot = store.snapshot()
-        measured = Measured(snapshot)
-        nothing = expressions.encode(expressions.bind(expressions.col("k") < -1, SCHEMA))
-        _, rows, following = read_block(scanner(measured, predicate=nothing), SEED)
-        assert rows == 0 and following is not None and sum(measured.sizes) < 80_000_000
-        snapshot.close()
-
-    asyncio.run(with_store(tmp_path, scenario))
+@on_store
+async def test_a_block_of_a_scan_that_finds_nothing_looks_at_a_bounded_number_of_bytes(
+    store: TabletStore,
+) -> None:
+    for start in range(0, 500, 100):
+        fill(store, [encode(k, 256 << 10) for k in range(start, start + 100)])
+        await store.flush()
+    snapshot = store.snapshot()
+    measured = Measured(snapshot)
+    nothing = expressions.encode(expressions.bind(expressions.col("k") < -1, SCHEMA))
+    _, rows, following = read_block(scanner(measured, predicate=nothing), SEED)
+    assert rows == 0 and following is not None and sum(measured.sizes) < 80_000_000
+    snapshot.close()
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_blocks_of_a_snapshot_give_every_row_once_whatever_their_bounds(tmp_path: Path, seed: int) -> None:
+@on_store
+async def test_blocks_of_a_snapshot_give_every_row_once_whatever_their_bounds(
+    store: TabletStore, seed: int
+) -> None:
     """Rows on the disk under rows, newer rows and deletions in two memtables."""
-
-    async def scenario(store: TabletStore) -> None:
-        chance = random.Random(seed)
-        model: dict[bytes, bytes] = {}
-        for turn in range(3):
-            items = [
-                encode(k, chance.choice([5, 5, 50, 3000, 30_000]))
-                for k in sorted(chance.sample(range(600), 250))
-            ]
-            fill(store, items)
-            model.update(items)
-            gone = [encode(k, 0)[0] for k in chance.sample(range(600), 60)]
-            store.delete(gone)
-            for key in gone:
-                model.pop(key, None)
-            if turn == 0:
-                await store.flush()
-            else:
-                store.snapshot().close()  # what was active is frozen now
-        snapshot = store.snapshot()
-        assert len(snapshot.tables) == 2
-        wanted = [key + model[key] for key in sorted(model)]
-        for limit in (1, 7, 300, 5000):
-            for bytes_max in (1, 40_000, 1 << 30):
-                at: bytes | None = b""
-                rows: list[bytes] = []
-                while at is not None:
-                    some, at = snapshot.block(at, None, limit, bytes_max)
-                    rows += some
-                    assert sum(map(len, some)) < 2 * bytes_max + 62_000
-                assert rows == wanted, (limit, bytes_max)
-        snapshot.close()
-
-    asyncio.run(with_store(tmp_path, scenario))
+    chance = random.Random(seed)
+    model: dict[bytes, bytes] = {}
+    for turn in range(3):
+        items = [
+            encode(k, chance.choice([5, 5, 50, 3000, 30_000])) for k in sorted(chance.sample(range(600), 250))
+        ]
+        fill(store, items)
+        model.update(items)
+        gone = [encode(k, 0)[0] for k in chance.sample(range(600), 60)]
+        store.delete(gone)
+        for key in gone:
+            model.pop(key, None)
+        if turn == 0:
+            await store.flush()
+        else:
+            store.snapshot().close()  # what was active is frozen now
+    snapshot = store.snapshot()
+    assert len(snapshot.tables) == 2
+    wanted = [key + model[key] for key in sorted(model)]
+    for limit in (1, 7, 300, 5000):
+        for bytes_max in (1, 40_000, 1 << 30):
+            at: bytes | None = b""
+            rows: list[bytes] = []
+            while at is not None:
+                some, at = snapshot.block(at, None, limit, bytes_max)
+                rows += some
+                assert sum(map(len, some)) < 2 * bytes_max + 62_000
+            assert rows == wanted, (limit, bytes_max)
+    snapshot.close()

@@ -24,37 +24,7 @@ from ebla.storage.errors import (
 from ebla.storage.lmdb import structure
 from ebla.storage.lmdb.disk import LmdbDisk
 from ebla.storage.lmdb.reader import LmdbReader
-
-RECORD = [Put("t", [(b"k", b"v")])]
-
-
-def on_disk(root: Path, scenario, *data_dirs: Path, **options):
-    """Run the scenario on a fresh incarnation, which ends properly also when the scenario raises."""
-
-    async def main():
-        disk = LmdbDisk(root, data_dirs, **options)
-        await disk.open_instance("one")
-        try:
-            return await scenario(disk)
-        finally:
-            await disk.close()
-
-    return asyncio.run(main())
-
-
-def make(root: Path, *paths: str, data_dirs: tuple[Path, ...] = ()) -> None:
-    async def scenario(disk):
-        for path in paths:
-            await (await disk.open_environment(path, ["t"], create=True)).commit(RECORD)
-
-    on_disk(root, scenario, *data_dirs)
-
-
-def reopen(root: Path, path: str, data_dirs: tuple[Path, ...] = ()) -> bytes | None:
-    async def scenario(disk):
-        return (await disk.open_environment(path, ["t"], create=False)).get("t", b"k")
-
-    return on_disk(root, scenario, *data_dirs)
+from tests.storage.disks import RECORD, in_loop, make, on_disk, on_one_disk, reopen
 
 
 def test_what_was_committed_is_there_in_the_next_incarnation(tmp_path):
@@ -173,25 +143,22 @@ def test_an_environment_in_the_wrong_place_is_damaged(tmp_path):
         reopen(tmp_path, "data/b")
 
 
-def test_pages_that_rot_while_open_are_corruption_not_wrong_answers_about_structure(tmp_path):
+@on_one_disk
+async def test_pages_that_rot_while_open_are_corruption_not_wrong_answers_about_structure(disk, tmp_path):
     """Page headers overwritten in place reach this process through the page cache."""
-
-    async def scenario(disk):
-        environment = await disk.open_environment("meta", ["t"], create=True)
-        await environment.commit([Put("t", [(b"%06d" % n, b"x" * 100) for n in range(5000)], True)])
-        data = tmp_path / "meta/data.mdb"
-        with open(data, "r+b") as file:
-            for page in range(2, data.stat().st_size // 4096):
-                file.seek(page * 4096 + 10)
-                file.write(b"\xff\xff")  # page flags: none that exist
-        with pytest.raises(Corruption, match="rebuild"):
-            environment.items("t")
-        with pytest.raises(Corruption):
-            await environment.commit([Put("t", [(b"000100", b"new")])])
-        with pytest.raises(Corruption):
-            environment.get("t", b"000100")
-
-    on_disk(tmp_path, scenario)
+    environment = await disk.open_environment("meta", ["t"], create=True)
+    await environment.commit([Put("t", [(b"%06d" % n, b"x" * 100) for n in range(5000)], True)])
+    data = tmp_path / "meta/data.mdb"
+    with open(data, "r+b") as file:
+        for page in range(2, data.stat().st_size // 4096):
+            file.seek(page * 4096 + 10)
+            file.write(b"\xff\xff")  # page flags: none that exist
+    with pytest.raises(Corruption, match="rebuild"):
+        environment.items("t")
+    with pytest.raises(Corruption):
+        await environment.commit([Put("t", [(b"000100", b"new")])])
+    with pytest.raises(Corruption):
+        environment.get("t", b"000100")
 
 
 def test_a_file_cut_off_in_the_middle_never_kills_and_never_lies(tmp_path, monkeypatch):
@@ -291,37 +258,31 @@ def test_a_tablet_on_a_lost_data_directory_is_damaged(tmp_path):
 @pytest.mark.parametrize(
     "path", ["", "/etc", "../x", "a//b", "a/./b", "a.new", "x/b.removed", "instance", "FAILED"]
 )
-def test_a_path_that_would_lead_astray_is_refused(tmp_path, path):
-    async def scenario(disk):
-        with pytest.raises(InvalidArgument):
-            await disk.open_environment(path, ["t"], create=True)
-
-    on_disk(tmp_path, scenario)
+@on_one_disk
+async def test_a_path_that_would_lead_astray_is_refused(disk, path):
+    with pytest.raises(InvalidArgument):
+        await disk.open_environment(path, ["t"], create=True)
 
 
-def test_nothing_works_before_open_and_after_close(tmp_path):
-    async def main():
-        disk = LmdbDisk(tmp_path)
-        with pytest.raises(StorageError, match="not open"):
-            disk.exists("meta")
-        await disk.open_instance("one")
-        environment = await disk.open_environment("meta", ["t"], create=True)
-        await disk.close()
-        for attempt in (lambda: disk.list("wals"), lambda: environment.get("t", b"k")):
-            with pytest.raises(StorageError):
-                attempt()
-
-    asyncio.run(main())
+@in_loop
+async def test_nothing_works_before_open_and_after_close(tmp_path):
+    disk = LmdbDisk(tmp_path)
+    with pytest.raises(StorageError, match="not open"):
+        disk.exists("meta")
+    await disk.open_instance("one")
+    environment = await disk.open_environment("meta", ["t"], create=True)
+    await disk.close()
+    for attempt in (lambda: disk.list("wals"), lambda: environment.get("t", b"k")):
+        with pytest.raises(StorageError):
+            attempt()
 
 
-def test_two_incarnations_in_one_process_are_refused_as_well(tmp_path):
-    async def scenario(disk):
-        second = LmdbDisk(tmp_path)
-        with pytest.raises(DirectoryLocked):
-            await second.open_instance("two")
-        await second.close()
-
-    on_disk(tmp_path, scenario)
+@on_one_disk
+async def test_two_incarnations_in_one_process_are_refused_as_well(disk, tmp_path):
+    second = LmdbDisk(tmp_path)
+    with pytest.raises(DirectoryLocked):
+        await second.open_instance("two")
+    await second.close()
 
 
 def test_a_poisoned_disk_refuses_everything_everywhere_and_tells_once(tmp_path):

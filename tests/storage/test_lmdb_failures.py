@@ -17,7 +17,7 @@ from ebla.storage.directories.instance import FAILED
 from ebla.storage.environment import Put
 from ebla.storage.errors import DiskFailed
 from ebla.storage.lmdb.disk import LmdbDisk
-from tests.storage.test_lmdb_disk import on_disk
+from tests.storage.disks import on_disk, on_one_disk
 
 CHILD = Path(__file__).with_name("lmdb_child.py")
 
@@ -179,21 +179,20 @@ def test_a_file_at_its_size_limit_refuses_commits_and_nothing_else(tmp_path):
 
 
 @pytest.mark.parametrize("map_bytes", [1 << 20, 1 << 36])
-def test_a_reader_in_another_process_follows_while_the_owner_writes_and_grows(tmp_path, map_bytes):
-
-    async def scenario(disk: LmdbDisk) -> None:
-        environment = await disk.open_environment("data/a", ["log"], create=True, map_bytes=1 << 20)
-        await environment.commit([Put("log", [(b"%08d" % n, b"x" * 100) for n in range(100)], True)])
-        reader = Child("read_along", tmp_path / "data/a", map_bytes)
-        assert await environment.run(reader.line) == "reader 100"
-        for block in range(1, 6):
-            items = [(b"%08d" % n, b"x" * 1000) for n in range(block * 1000, block * 1000 + 1000)]
-            await environment.commit([Put("log", items, True)])
-            assert await environment.run(reader.tell, "read") == f"rows {100 + block * 1000} True"
-        assert environment.info()["map_size"] > 5_000_000
-        reader.finish()
-
-    on_disk(tmp_path, scenario)
+@on_one_disk
+async def test_a_reader_in_another_process_follows_while_the_owner_writes_and_grows(
+    disk: LmdbDisk, tmp_path, map_bytes
+):
+    environment = await disk.open_environment("data/a", ["log"], create=True, map_bytes=1 << 20)
+    await environment.commit([Put("log", [(b"%08d" % n, b"x" * 100) for n in range(100)], True)])
+    reader = Child("read_along", tmp_path / "data/a", map_bytes)
+    assert await environment.run(reader.line) == "reader 100"
+    for block in range(1, 6):
+        items = [(b"%08d" % n, b"x" * 1000) for n in range(block * 1000, block * 1000 + 1000)]
+        await environment.commit([Put("log", items, True)])
+        assert await environment.run(reader.tell, "read") == f"rows {100 + block * 1000} True"
+    assert environment.info()["map_size"] > 5_000_000
+    reader.finish()
 
 
 @pytest.mark.parametrize("learn", ["check", "poison"])

@@ -16,7 +16,7 @@ from ebla.storage.environment import Put
 from ebla.storage.errors import Damaged, InvalidArgument, SnapshotExpired, StorageError
 from ebla.storage.lmdb import files
 from ebla.storage.lmdb.disk import LmdbDisk
-from tests.storage.test_lmdb_disk import make, on_disk, reopen
+from tests.storage.disks import make, on_disk, on_one_disk, reopen
 
 AWAY = "quarantine/q/data"
 
@@ -190,17 +190,15 @@ def test_a_reserved_map_does_not_grow_under_a_snapshot(tmp_path: Path) -> None:
     assert on_disk(tmp_path, both, growth_grace_s=0.0) == (False, True)
 
 
-def test_room_is_asked_for_in_turn_with_commits(tmp_path: Path) -> None:
-    async def scenario(disk: LmdbDisk) -> None:
-        environment = await disk.open_environment("data/a", ["t"], create=True, map_bytes=1 << 17)
-        waiting = [environment.commit([Put("t", [(b"%d" % n, b"v")])]) for n in range(3)]
-        waiting.insert(1, environment.reserve(1 << 24))
-        await asyncio.gather(*waiting)
-        assert environment.count("t") == 3 and environment.info()["map_size"] >= 1 << 25
-        await environment.reserve(1 << 10)
-        assert environment.info()["map_size"] < 1 << 26
-        await environment.close()
-        with pytest.raises(StorageError, match="clos"):
-            await environment.reserve(1)
-
-    on_disk(tmp_path, scenario)
+@on_one_disk
+async def test_room_is_asked_for_in_turn_with_commits(disk: LmdbDisk) -> None:
+    environment = await disk.open_environment("data/a", ["t"], create=True, map_bytes=1 << 17)
+    waiting = [environment.commit([Put("t", [(b"%d" % n, b"v")])]) for n in range(3)]
+    waiting.insert(1, environment.reserve(1 << 24))
+    await asyncio.gather(*waiting)
+    assert environment.count("t") == 3 and environment.info()["map_size"] >= 1 << 25
+    await environment.reserve(1 << 10)
+    assert environment.info()["map_size"] < 1 << 26
+    await environment.close()
+    with pytest.raises(StorageError, match="clos"):
+        await environment.reserve(1)

@@ -13,6 +13,7 @@ from ebla.storage.errors import DiskFailed
 from ebla.storage.lmdb import pages
 from ebla.storage.lmdb.disk import LmdbDisk
 from ebla.storage.lmdb.environment import RELEASE_ITEMS, RENEW_ITEMS, LmdbEnvironment
+from tests.storage.disks import in_loop
 
 VALUE = b"x" * 1000
 
@@ -32,25 +33,23 @@ def items(first: int, count: int) -> list[tuple[bytes, bytes]]:
     return [(b"%08d" % n, VALUE) for n in range(first, first + count)]
 
 
-def test_pages_that_were_read_are_let_go_by_the_commits_that_follow(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        disk = LmdbDisk(tmp_path)
-        await disk.open_instance("0" * 32)
-        environment = await disk.open_environment("data", ["t"], create=True)
-        file = environment.directory + "/data.mdb"
-        await environment.commit([Put("t", items(0, RELEASE_ITEMS - 1), sorted_keys=True)])
-        before = environment.items("t")
-        held_kb = mapped_kb(file)
-        assert held_kb > len(before) * len(VALUE) // 1024
-        snapshot = environment.snapshot()
-        await environment.commit([Put("t", items(RELEASE_ITEMS, 1), sorted_keys=True)])
-        assert mapped_kb(file) < held_kb / 4
-        assert snapshot.items("t") == before
-        assert environment.count("t") == len(before) + 1
-        snapshot.close()
-        await disk.close()
-
-    asyncio.run(scenario())
+@in_loop
+async def test_pages_that_were_read_are_let_go_by_the_commits_that_follow(tmp_path: Path) -> None:
+    disk = LmdbDisk(tmp_path)
+    await disk.open_instance("0" * 32)
+    environment = await disk.open_environment("data", ["t"], create=True)
+    file = environment.directory + "/data.mdb"
+    await environment.commit([Put("t", items(0, RELEASE_ITEMS - 1), sorted_keys=True)])
+    before = environment.items("t")
+    held_kb = mapped_kb(file)
+    assert held_kb > len(before) * len(VALUE) // 1024
+    snapshot = environment.snapshot()
+    await environment.commit([Put("t", items(RELEASE_ITEMS, 1), sorted_keys=True)])
+    assert mapped_kb(file) < held_kb / 4
+    assert snapshot.items("t") == before
+    assert environment.count("t") == len(before) + 1
+    snapshot.close()
+    await disk.close()
 
 
 def anonymous_kb() -> int:
@@ -113,18 +112,16 @@ def test_a_disk_that_does_not_give_an_environment_back_has_failed(tmp_path: Path
     with_environment(tmp_path, scenario, path)
 
 
-def test_an_open_environment_holds_no_memory_before_it_is_used(tmp_path: Path) -> None:
-    async def main() -> None:
-        disk = LmdbDisk(tmp_path)
-        await disk.open_instance("0" * 32)
-        await disk.open_environment("data/first", ["t"], create=True)
-        before_kb = anonymous_kb()
-        for number in range(40):
-            await disk.open_environment(f"data/{number}", ["t"], create=True)
-        assert (anonymous_kb() - before_kb) / 40 < 400
-        await disk.close()
-
-    asyncio.run(main())
+@in_loop
+async def test_an_open_environment_holds_no_memory_before_it_is_used(tmp_path: Path) -> None:
+    disk = LmdbDisk(tmp_path)
+    await disk.open_instance("0" * 32)
+    await disk.open_environment("data/first", ["t"], create=True)
+    before_kb = anonymous_kb()
+    for number in range(40):
+        await disk.open_environment(f"data/{number}", ["t"], create=True)
+    assert (anonymous_kb() - before_kb) / 40 < 400
+    await disk.close()
 
 
 def test_a_file_that_is_not_mapped_is_left_alone(tmp_path: Path) -> None:

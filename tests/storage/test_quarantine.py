@@ -27,8 +27,8 @@ from ebla.storage.tablets import quarantine as module
 from ebla.storage.tablets.quarantine import Quarantine
 from ebla.storage.tablets.restore import data_of, wals_of
 from ebla.storage.tablets.tablet_store import ROWS, TabletStore
+from tests.storage.disks import given_by, on_disk
 from tests.storage.local_owner import ALTERED, CODEC, SCHEMA, TABLET, encoded
-from tests.storage.test_lmdb_disk import on_disk
 
 OTHER = "f" * 32
 SUPERBLOCK = msgspec.msgpack.encode(Superblock(TABLET, "table", "cities", SCHEMA, 3))
@@ -76,6 +76,9 @@ def on_quarantine(
         return await scenario(disk, await Quarantine.open(disk, bytes_max))
 
     return on_disk(root, opened)
+
+
+in_quarantine = given_by(lambda scenario, root: on_quarantine(root / "role", scenario), "tmp_path", count=2)
 
 
 def names(quarantine: Quarantine) -> list[str]:
@@ -186,22 +189,20 @@ def test_only_an_empty_directory_by_its_full_path_is_written_to(tmp_path: Path) 
     assert os.listdir(tmp_path / "full") == ["mine"] and not (tmp_path / "new").exists()
 
 
-def test_a_restore_that_finds_no_space_leaves_nothing_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@in_quarantine
+async def test_a_restore_that_finds_no_space_leaves_nothing_there(
+    disk: LmdbDisk, quarantine: Quarantine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_space(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    async def scenario(disk: LmdbDisk, quarantine: Quarantine) -> None:
-        await set_aside(disk, quarantine, "q", TABLET, 1)
-        with monkeypatch.context() as patched:
-            patched.setattr(HostFiles, "create", no_space)
-            with pytest.raises(StorageError, match="free space"):
-                await quarantine.restore("q", str(tmp_path / "out"))
-        assert os.listdir(tmp_path / "out") == []
-        await quarantine.restore("q", str(tmp_path / "out"))
-
-    on_quarantine(tmp_path / "role", scenario)
+    await set_aside(disk, quarantine, "q", TABLET, 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(HostFiles, "create", no_space)
+        with pytest.raises(StorageError, match="free space"):
+            await quarantine.restore("q", str(tmp_path / "out"))
+    assert os.listdir(tmp_path / "out") == []
+    await quarantine.restore("q", str(tmp_path / "out"))
 
 
 def test_the_oldest_go_when_there_is_more_than_the_bound(tmp_path: Path) -> None:
@@ -222,22 +223,20 @@ def test_the_oldest_go_when_there_is_more_than_the_bound(tmp_path: Path) -> None
     assert os.listdir(tmp_path / "role/quarantine") == []
 
 
-def test_what_is_being_written_out_does_not_go_for_want_of_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@in_quarantine
+async def test_what_is_being_written_out_does_not_go_for_want_of_room(
+    disk: LmdbDisk, quarantine: Quarantine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario(disk: LmdbDisk, quarantine: Quarantine) -> None:
-        done = asyncio.Event()
-        monkeypatch.setattr(module.restore, "restore", lambda *given: done.wait())
-        await set_aside(disk, quarantine, "oldest", TABLET, 1)
-        quarantine.bytes_max = 0
-        restoring = asyncio.ensure_future(quarantine.restore("oldest", str(tmp_path / "out")))
-        await asyncio.sleep(0)
-        await set_aside(disk, quarantine, "next", OTHER, 2)
-        assert names(quarantine) == ["oldest"]
-        done.set()
-        await restoring
-
-    on_quarantine(tmp_path / "role", scenario)
+    done = asyncio.Event()
+    monkeypatch.setattr(module.restore, "restore", lambda *given: done.wait())
+    await set_aside(disk, quarantine, "oldest", TABLET, 1)
+    quarantine.bytes_max = 0
+    restoring = asyncio.ensure_future(quarantine.restore("oldest", str(tmp_path / "out")))
+    await asyncio.sleep(0)
+    await set_aside(disk, quarantine, "next", OTHER, 2)
+    assert names(quarantine) == ["oldest"]
+    done.set()
+    await restoring
 
 
 def test_a_name_or_everything_is_purged_for_good_and_again_is_no_error(tmp_path: Path) -> None:
@@ -271,24 +270,24 @@ def test_a_record_whose_deletion_came_no_further_is_dropped_at_the_start(tmp_pat
     on_quarantine(tmp_path / "role", after)
 
 
-def test_what_is_on_its_way_is_left_alone_until_it_is_there(tmp_path: Path) -> None:
-    async def scenario(disk: LmdbDisk, quarantine: Quarantine) -> None:
-        await fill(disk, TABLET, 1)
-        await add(quarantine, "q")
-        for act in (quarantine.purge(["q"]), quarantine.restore("q", str(tmp_path / "out"))):
-            with pytest.raises(StorageError, match="q is being moved; wait"):
-                await act
-        await quarantine.purge()
-        await quarantine.finish("q", TABLET)
-        assert names(quarantine) == ["q"]
-        restoring = asyncio.ensure_future(quarantine.restore("q", str(tmp_path / "out")))
-        await asyncio.sleep(0)
-        with pytest.raises(StorageError, match="q is being restored"):
-            await quarantine.purge(["q"])
-        await restoring
+@in_quarantine
+async def test_what_is_on_its_way_is_left_alone_until_it_is_there(
+    disk: LmdbDisk, quarantine: Quarantine, tmp_path: Path
+) -> None:
+    await fill(disk, TABLET, 1)
+    await add(quarantine, "q")
+    for act in (quarantine.purge(["q"]), quarantine.restore("q", str(tmp_path / "out"))):
+        with pytest.raises(StorageError, match="q is being moved; wait"):
+            await act
+    await quarantine.purge()
+    await quarantine.finish("q", TABLET)
+    assert names(quarantine) == ["q"]
+    restoring = asyncio.ensure_future(quarantine.restore("q", str(tmp_path / "out")))
+    await asyncio.sleep(0)
+    with pytest.raises(StorageError, match="q is being restored"):
         await quarantine.purge(["q"])
-
-    on_quarantine(tmp_path / "role", scenario)
+    await restoring
+    await quarantine.purge(["q"])
 
 
 def test_a_quarantine_whose_records_are_lost_is_begun_anew_and_what_lies_in_it_is_seen(
@@ -313,13 +312,11 @@ def test_a_quarantine_whose_records_are_lost_is_begun_anew_and_what_lies_in_it_i
     on_quarantine(tmp_path / "role", after)
 
 
-def test_a_damaged_record_hides_nothing(tmp_path: Path) -> None:
-    async def scenario(disk: LmdbDisk, quarantine: Quarantine) -> None:
-        await set_aside(disk, quarantine, "q", TABLET, 1)
-        await quarantine._records.environment.commit([Put(module.RECORDS, [(b"q", b"rotten")])])
-        (held,) = quarantine.list()
-        assert (held.record.name, held.record.reason) == ("q", "its record is damaged") and held.bytes > 0
-        await quarantine.purge(["q"])
-        assert quarantine.list() == []
-
-    on_quarantine(tmp_path / "role", scenario)
+@in_quarantine
+async def test_a_damaged_record_hides_nothing(disk: LmdbDisk, quarantine: Quarantine) -> None:
+    await set_aside(disk, quarantine, "q", TABLET, 1)
+    await quarantine._records.environment.commit([Put(module.RECORDS, [(b"q", b"rotten")])])
+    (held,) = quarantine.list()
+    assert (held.record.name, held.record.reason) == ("q", "its record is damaged") and held.bytes > 0
+    await quarantine.purge(["q"])
+    assert quarantine.list() == []

@@ -12,7 +12,7 @@ import pytest
 from ebla.chaos.powercut.damage.btree import FREE, MAIN, File
 from ebla.storage.errors import Damaged
 from ebla.storage.lmdb.structure import HEADER, check
-from tests.storage.test_lmdb_disk import make, reopen
+from tests.storage.disks import make, reopen
 
 KEEP = 0x8000  # a flag of a page that LMDB need not write
 PAD = (8, 9)  # of a page's header: nobody reads them

@@ -1,4 +1,4 @@
-"""Copies that ended without success, by themselves or because somebody cancelled them: when the next one begins."""
+"""The time at which the next copy begins after one that failed or was cancelled."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from ebla.actors.tablet.copy.copies import CANCELLED_S, Copies
 from ebla.actors.tablet.copy.job import STANDS_FOR, CopyEnded, Job
 from ebla.storage.errors import DiskFull
 from tests.tablet.copies import copying, ended, entomb, fill, same_rows, until
-from tests.tablet.harness import TABLET, Group, address, simulate
+from tests.tablet.harness import TABLET, Group, simulate, simulated
 
 
 def cancel(group: Group, host: str) -> Any:
-    request = m.CancelCopyRequest(group.server(host).instance.uuid, TABLET)
+    request = m.CancelCopyRequest(group.uuid(host), TABLET)
     return group.ask(host, "cancel_copy", request, m.Empty, 20.0)
 
 
-def test_the_pause_after_a_copy_that_failed_begins_when_it_has_ended(
+@simulated()
+async def test_the_pause_after_a_failed_copy_begins_at_its_end(
+    group: Group,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     begun: list[float] = []
@@ -41,73 +43,66 @@ def test_the_pause_after_a_copy_that_failed_begins_when_it_has_ended(
 
     monkeypatch.setattr(Copies, "_ready", fails)
     monkeypatch.setattr(Copies, "_undo", undone)
-
-    async def scenario(group: Group) -> None:
-        await fill(group, 10)
-        await entomb(group, (await group.followers())[0])
-        await group.sleep(500.0)
-        pauses = [at - end for end, at in zip(over, begun[1:], strict=False)]
-        assert len(pauses) >= 5 and pauses[0] >= recovery.RETRY_S_MIN
-        assert all(later > 1.2 * before for before, later in itertools.pairwise(pauses[:5]))
-
-    simulate(scenario)
+    await fill(group, 10)
+    await entomb(group, (await group.followers())[0])
+    await group.sleep(500.0)
+    pauses = [at - end for end, at in zip(over, begun[1:], strict=False)]
+    assert len(pauses) >= 5 and pauses[0] >= recovery.RETRY_S_MIN
+    assert all(later > 1.2 * before for before, later in itertools.pairwise(pauses[:5]))
 
 
 @pytest.mark.parametrize("led_by_another", [False, True])
-def test_a_copy_that_was_cancelled_begins_anew_after_a_pause(led_by_another: bool) -> None:
-    async def scenario(group: Group) -> None:
-        leader, target, other = await copying(group, 400)
-        copies, clock = group.server(target).copies, group.client.clock
-        await cancel(group, target)
-        cancelled_at = clock.monotonic()
-        if led_by_another:
-            request = m.StepDownRequest(TABLET, group.server(other).instance.uuid)
-            await group.ask(leader, "step_down", request, m.StepDownReply, 10.0)
-        await until(group, lambda: bool(copies.jobs), "it is copied again")
-        assert CANCELLED_S - 1.0 <= clock.monotonic() - cancelled_at <= 2 * CANCELLED_S
-        await until(group, lambda: copies.done == 1, "it succeeds")
-
-    simulate(scenario, copy_bytes_per_s=20_000)
+@simulated(copy_bytes_per_s=20_000)
+async def test_a_cancelled_copy_begins_again_after_a_pause(group: Group, led_by_another: bool) -> None:
+    leader, target, other = await copying(group, 400)
+    copies, clock = group.server(target).copies, group.client.clock
+    await cancel(group, target)
+    cancelled_at = clock.monotonic()
+    if led_by_another:
+        request = m.StepDownRequest(TABLET, group.uuid(other))
+        await group.ask(leader, "step_down", request, m.StepDownReply, 10.0)
+    await until(group, lambda: bool(copies.jobs), "it is copied again")
+    assert CANCELLED_S - 1.0 <= clock.monotonic() - cancelled_at <= 2 * CANCELLED_S
+    await until(group, lambda: copies.done == 1, "it succeeds")
 
 
-def test_a_copy_that_is_complete_is_not_called_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+@simulated()
+async def test_a_complete_copy_is_not_reported_as_cancelled(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
     honest = Copies._ready
+    refused_with: list[errors.NotFound] = []
 
-    async def scenario(group: Group) -> None:
-        told: list[errors.NotFound] = []
+    async def ready(self: Copies, job: Any) -> None:
+        async def too_late() -> None:
+            with pytest.raises(errors.NotFound, match="was complete before") as refused:
+                await self.cancel_for_a_while(TABLET)
+            refused_with.append(refused.value)
 
-        async def ready(self: Copies, job: Any) -> None:
-            async def too_late() -> None:
-                with pytest.raises(errors.NotFound, match="was complete before") as refused:
-                    await self.cancel_for_a_while(TABLET)
-                told.append(refused.value)
+        save = self.lifecycle.superblocks.save
 
-            save = self.lifecycle.superblocks.save
+        async def slowly(*record: Any) -> None:
+            self.world.spawn(too_late(), "canceller")
+            await save(*record)
+            await self.world.clock.sleep(0.1)
 
-            async def slowly(*record: Any) -> None:
-                self.world.spawn(too_late(), "who cancels")
-                await save(*record)
-                await self.world.clock.sleep(0.1)
+        self.lifecycle.superblocks.save = slowly  # type: ignore[method-assign]
+        await honest(self, job)
+        self.lifecycle.superblocks.save = save  # type: ignore[method-assign]
 
-            self.lifecycle.superblocks.save = slowly  # type: ignore[method-assign]
-            await honest(self, job)
-            self.lifecycle.superblocks.save = save  # type: ignore[method-assign]
-
-        monkeypatch.setattr(Copies, "_ready", ready)
-        _, target, _ = await copying(group, 10)
-        copies = group.server(target).copies
-        await ended(group, target)
-        await until(group, lambda: bool(told), "it is told")
-        assert group.server(target).lifecycle.state_of(TABLET) == m.RUNNING
-        monkeypatch.setattr(Copies, "_ready", honest)
-        await entomb(group, target)
-        await until(group, lambda: copies.done == 2, "the next one need not wait", CANCELLED_S / 2)
-
-    simulate(scenario)
+    monkeypatch.setattr(Copies, "_ready", ready)
+    _, target, _ = await copying(group, 10)
+    copies = group.server(target).copies
+    await ended(group, target)
+    await until(group, lambda: bool(refused_with), "the cancellation is refused")
+    assert group.state_of(target) == m.RUNNING
+    monkeypatch.setattr(Copies, "_ready", honest)
+    await entomb(group, target)
+    await until(group, lambda: copies.done == 2, "the next one does not wait", CANCELLED_S / 2)
 
 
 @pytest.mark.parametrize("hangs", [False, True])
-def test_a_copy_that_gets_no_further_is_told_of_and_one_that_waits_for_its_turn_is_not(
+def test_a_stalled_copy_is_reported_and_a_waiting_one_is_not(
     monkeypatch: pytest.MonkeyPatch, hangs: bool
 ) -> None:
     idle_s = 2.0
@@ -128,10 +123,9 @@ def test_a_copy_that_gets_no_further_is_told_of_and_one_that_waits_for_its_turn_
     monkeypatch.setattr(Job, "_finish_data", finish)
 
     async def scenario(group: Group) -> None:
-        leader = await group.leader()
-        target, other = await group.followers()
+        leader, target, other = await group.roles()
         await fill(group, 50)
-        uuid, core = group.server(target).instance.uuid, group.replica(leader).core
+        uuid, core = group.uuid(target), group.replica(leader).core
         await entomb(group, target)
         await until(group, lambda: bool(group.server(target).copies.jobs), "it is copied")
         for _ in range(30):
@@ -145,31 +139,31 @@ def test_a_copy_that_gets_no_further_is_told_of_and_one_that_waits_for_its_turn_
             with pytest.raises(errors.OutcomeUnknown, match="look at that disk"):
                 await cancel(group, target)
         over.set()
-        await until(group, lambda: group.server(target).copies.done == 1, "what goes on may succeed")
+        await until(group, lambda: group.server(target).copies.done == 1, "the copy continues and succeeds")
         await same_rows(group, target, other)
 
     simulate(scenario, copy_idle_s=idle_s)
 
 
-def test_what_a_failed_copy_left_is_removed_later_if_the_disk_is_too_full_and_the_server_goes_on() -> None:
-    async def scenario(group: Group) -> None:
-        _, target, other = await copying(group, 400)
-        server = group.server(target)
-        honest, refused = server.world.disk.remove, 0
+@simulated(copy_bytes_per_s=20_000)
+async def test_a_failed_copys_data_that_a_full_disk_kept_is_removed_later(
+    group: Group,
+) -> None:
+    _, target, other = await copying(group, 400)
+    server = group.server(target)
+    honest, refused = server.world.disk.remove, 0
 
-        async def remove(path: str) -> None:
-            nonlocal refused
-            refused += 1
-            if refused == 1:
-                raise DiskFull("no space left on the device")
-            await honest(path)
+    async def remove(path: str) -> None:
+        nonlocal refused
+        refused += 1
+        if refused == 1:
+            raise DiskFull("no space left on the device")
+        await honest(path)
 
-        server.world.disk.remove = remove  # type: ignore[method-assign]
-        await cancel(group, target)
-        assert group.cluster.alive(address(target)) and refused == 1
-        assert not server.lifecycle.stones[TABLET].finished
-        await until(group, lambda: server.lifecycle.stones[TABLET].finished, "it is tried again", CANCELLED_S)
-        await until(group, lambda: server.copies.done == 1, "the next copy succeeds")
-        await same_rows(group, target, other)
-
-    simulate(scenario, copy_bytes_per_s=20_000)
+    server.world.disk.remove = remove  # type: ignore[method-assign]
+    await cancel(group, target)
+    assert group.alive(target) and refused == 1
+    assert not server.lifecycle.stones[TABLET].finished
+    await until(group, lambda: server.lifecycle.stones[TABLET].finished, "it is tried again", CANCELLED_S)
+    await until(group, lambda: server.copies.done == 1, "the next copy succeeds")
+    await same_rows(group, target, other)

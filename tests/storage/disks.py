@@ -1,0 +1,81 @@
+"""Real disks for tests, and decorators that turn a coroutine into a test: a scenario on a disk, or in a loop."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from ebla.chaos.simulation import loop
+from ebla.storage.environment import Put
+from ebla.storage.lmdb.disk import LmdbDisk
+
+RECORD = [Put("t", [(b"k", b"v")])]
+
+Scenario = Callable[..., Coroutine[Any, Any, Any]]
+Test = Callable[..., Any]
+
+
+def on_disk(root: Path, scenario: Scenario, *data_dirs: Path, **options: Any) -> Any:
+    """Run the scenario on a new incarnation, and close the disk even if the scenario raises."""
+
+    async def main() -> Any:
+        disk = LmdbDisk(root, data_dirs, **options)
+        await disk.open_instance("one")
+        try:
+            return await scenario(disk)
+        finally:
+            await disk.close()
+
+    return asyncio.run(main())
+
+
+def make(root: Path, *paths: str, data_dirs: tuple[Path, ...] = ()) -> None:
+    """Make environments with one record each."""
+
+    async def scenario(disk: LmdbDisk) -> None:
+        for path in paths:
+            await (await disk.open_environment(path, ["t"], create=True)).commit(RECORD)
+
+    on_disk(root, scenario, *data_dirs)
+
+
+def reopen(root: Path, path: str, data_dirs: tuple[Path, ...] = ()) -> bytes | None:
+    """Return the record's value in a new incarnation."""
+
+    async def scenario(disk: LmdbDisk) -> bytes | None:
+        return (await disk.open_environment(path, ["t"], create=False)).get("t", b"k")
+
+    return on_disk(root, scenario, *data_dirs)
+
+
+def given_by(drive: Callable[..., Any], *needs: str, count: int = 1) -> Callable[[Scenario], Test]:
+    """Turn a scenario into a test. `drive` gets a callable and the fixtures `needs`; it calls the callable with the
+    first `count` arguments of the scenario. All other arguments are fixtures or parameters."""
+
+    def decorate(scenario: Scenario) -> Test:
+        own = list(inspect.signature(scenario).parameters.values())[count:]
+        known = {parameter.name: None for parameter in own}
+        more = [
+            inspect.Parameter(need, inspect.Parameter.KEYWORD_ONLY) for need in needs if need not in known
+        ]
+        signature = inspect.Signature([*own, *more])
+
+        @functools.wraps(scenario)
+        def test(*positional: Any, **named: Any) -> Any:
+            given = signature.bind(*positional, **named).arguments
+            rest = {name: given[name] for name in known}
+            return drive(lambda *first: scenario(*first, **rest), *(given[need] for need in needs))
+
+        test.__signature__ = signature  # type: ignore[attr-defined]
+        return test
+
+    return decorate
+
+
+on_one_disk = given_by(lambda scenario, root: on_disk(root, scenario), "tmp_path")
+in_loop = given_by(lambda scenario: asyncio.run(scenario()), count=0)
+in_simulation = given_by(lambda scenario: loop.run(scenario(), seed=1), count=0)
