@@ -276,7 +276,7 @@ class Stage:
         own = core.configuration.peer(node.name)
         kind = own.kind.replace("_", "-") if own else "non-voter"
         role = core.role if kind == "voter" else kind
-        leader = f"of {core.leader}" if core.leader else "of nobody"
+        leader = f"of {core.leader}" if core.leader else "no leader"
         line = f"{node.name}  {role:13} term {core.term}  {leader:9}  commit {core.commit_index}  last {core.last_index}"
         return line + ("  paused" if node.paused else "")
 

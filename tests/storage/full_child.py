@@ -1,4 +1,4 @@
-"""What the tests of full file systems run as processes of their own: `python full_child.py <verb> <root>`."""
+"""The child process of the tests of full file systems: `python full_child.py <verb> <root>`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def say(*words: object) -> None:
 
 
 def fill(root: Path, left_bytes: int = 0) -> Path:
-    """Somebody else's file takes all of the file system but `left_bytes`."""
+    """Fill the file system with another file, except for `left_bytes`."""
     file = root.parent / "filler"
     space = os.statvfs(root.parent)
     with open(file, "wb") as filler:
@@ -30,7 +30,7 @@ def fill(root: Path, left_bytes: int = 0) -> Path:
 
 
 async def make_until_it_fits(root: Path) -> None:
-    """Make an environment with 0, 1, 2, ... pages of space left. One that was there before is read each time."""
+    """Make an environment with 0, 1, 2, ... pages of space left, and read an earlier environment each time."""
     disk = LmdbDisk(root)
     await disk.open_instance("one")
     before = await disk.open_environment("data/before", ["rows"], create=True)
@@ -53,7 +53,7 @@ async def make_until_it_fits(root: Path) -> None:
 
 
 async def start_when_full(root: Path) -> None:
-    """Start twice on a file system that is full, read, and write what a role must write to come up."""
+    """Start twice on a full file system, read, and write what a role must write at its start."""
     disk = LmdbDisk(root, ballast_bytes=BALLAST_BYTES)
     await disk.open_instance("one")
     rows = await disk.open_environment("data/rows", ["rows"], create=True)

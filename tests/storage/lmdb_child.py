@@ -1,4 +1,4 @@
-"""What the tests run as other processes: `python lmdb_child.py <verb> <arguments>`. Reports on stdout."""
+"""The child process of the tests of LMDB disks: `python lmdb_child.py <verb> <arguments>`. It reports on stdout."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def number(n: int) -> bytes:
 
 
 async def commit_for_ever(root: str) -> None:
-    """Eight committers; a number is printed only after its commit has returned."""
+    """Commit numbers by eight tasks; print a number only after its commit has returned."""
     disk = LmdbDisk(Path(root))
     say("instance", (await disk.open_instance("one")).seqno)
     environment = await disk.open_environment("wals/shared", ["log"], create=True)
@@ -40,7 +40,7 @@ async def commit_for_ever(root: str) -> None:
 
 
 async def hold(root: str) -> None:
-    """Hold the directory until the parent is done with it."""
+    """Hold the directory until the parent closes stdin."""
     disk = LmdbDisk(Path(root))
     try:
         say("held", (await disk.open_instance("one")).seqno)
@@ -51,9 +51,9 @@ async def hold(root: str) -> None:
 
 
 async def fail_sync(root: str, control: str) -> None:
-    """With the shim loaded: a sync fails once `control` exists. What is believed afterwards?"""
-    told: list[DiskFailed] = []
-    disk = LmdbDisk(Path(root), on_failed=told.append)
+    """With the shim loaded: a sync fails while `control` exists. Report which later operations succeed."""
+    failures: list[DiskFailed] = []
+    disk = LmdbDisk(Path(root), on_failed=failures.append)
     await disk.open_instance("one")
     shared = await disk.open_environment("wals/shared", ["log"], create=True)
     other = await disk.open_environment("meta", ["t"], create=True)
@@ -78,14 +78,14 @@ async def fail_sync(root: str, control: str) -> None:
         say("read", shared.get("log", b"before"))
     except EblaError as error:
         say("read", type(error).__name__)
-    say("told", *(type(error).__name__ for error in told))
+    say("reported", *(type(error).__name__ for error in failures))
     await disk.close()
 
 
 async def fail_data_sync(root: str, first: str, second: str, control: str) -> None:
-    """As `fail_sync`, of an environment on the first of two data disks."""
-    told: list[DiskFailed] = []
-    disk = LmdbDisk(Path(root), [Path(first), Path(second)], on_failed=told.append)
+    """Like `fail_sync`, for an environment on the first of two data disks."""
+    failures: list[DiskFailed] = []
+    disk = LmdbDisk(Path(root), [Path(first), Path(second)], on_failed=failures.append)
     await disk.open_instance("one")
     paths = ("data/a", "data/b", "data/c", "wals/shared")
     a, b, c, shared = [await disk.open_environment(path, ["t"], create=True) for path in paths]
@@ -108,13 +108,13 @@ async def fail_data_sync(root: str, first: str, second: str, control: str) -> No
     for path in ("data/new0", "data/new1"):
         await (await disk.open_environment(path, ["t"], create=True)).commit(good)
     say("new", *((Path(root) / f"data/new{n}").resolve().parent.parent.name for n in range(2)))
-    say("told", *told)
+    say("reported", *failures)
     say("lost", *(Path(path).name for path in disk.lost_data_dirs()))
     await disk.close()
 
 
 async def hang_data_sync(root: str, first: str, second: str, control: str) -> None:
-    """With the shim loaded: syncs on the first of two data disks hang while `control` exists. Who else waits?"""
+    """With the shim loaded: syncs on the first of two data disks hang while `control` exists. Report what else waits."""
     disk = LmdbDisk(Path(root), [Path(first), Path(second)])
     await disk.open_instance("one")
     paths = ("data/a", "data/b", "data/c", "meta")
@@ -138,7 +138,7 @@ async def hang_data_sync(root: str, first: str, second: str, control: str) -> No
 
 
 async def fill_up(root: str, limit: str) -> None:
-    """Commit until there is no space; read; make space; commit again. `limit`: most bytes of a file, or 0."""
+    """Commit until there is no space; read; make space; commit again. `limit`: highest size of a file, or 0."""
     if int(limit):
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), resource.RLIM_INFINITY))
     disk = LmdbDisk(Path(root))
@@ -170,7 +170,7 @@ async def fill_up(root: str, limit: str) -> None:
 
 
 def read_along(directory: str, map_bytes: str) -> None:
-    """Read whenever the parent asks; a snapshot taken at the start is to stay as it was, or to expire."""
+    """Read at each request of the parent; a snapshot from the start must stay as it was, or expire."""
     reader = LmdbReader(Path(directory), ["log"], map_bytes=int(map_bytes))
     pinned = reader.snapshot()
     at_start = pinned.count("log")

@@ -1,4 +1,4 @@
-"""One of several data disks fails: what lies on it is lost, the others and the role's own disk go on."""
+"""One of several data disks fails: its environments are lost; the other disks and the role's own disk keep working."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def places(tmp_path: Path) -> tuple[Path, Path, Path]:
     return tmp_path / "role", tmp_path / "d0", tmp_path / "d1"
 
 
-def test_a_failed_sync_on_a_data_disk_loses_what_lies_on_it_and_nothing_else(
+def test_a_failed_sync_on_a_data_disk_loses_only_the_environments_on_it(
     places: tuple[Path, Path, Path], tmp_path: Path, failing_sync: Path
 ) -> None:
-    """data/a and data/c lie on the disk that fails, data/b on the other one."""
+    """data/a and data/c are on the disk that fails, data/b on the other one."""
     control = tmp_path / "fail"
     report = Child(
         "fail_data_sync", *places, control, LD_PRELOAD=str(failing_sync), EBLA_FAIL_SYNC=str(control)
@@ -41,7 +41,7 @@ def test_a_failed_sync_on_a_data_disk_loses_what_lies_on_it_and_nothing_else(
         "neighbour": "DataDiskFailed DataDiskFailed",
         "others": "accepted accepted",
         "new": "d1 d1",
-        "told": "",
+        "reported": "",
         "lost": "d0",
     }
     assert "Input/output error" in (places[1] / FAILED).read_text()
@@ -59,10 +59,10 @@ def test_a_failed_sync_on_a_data_disk_loses_what_lies_on_it_and_nothing_else(
     on_disk(places[0], restarted, *places[1:])
 
 
-def test_a_data_disk_that_hangs_holds_up_nothing_that_lies_elsewhere(
+def test_a_hanging_data_disk_delays_nothing_on_other_disks(
     places: tuple[Path, Path, Path], tmp_path: Path, failing_sync: Path
 ) -> None:
-    """data/a and data/c lie on the disk that hangs: as many as may be committed at a time."""
+    """data/a and data/c are on the disk that hangs: as many as may be committed at a time."""
     control, d0 = tmp_path / "hang", places[1]
     environment = {"LD_PRELOAD": str(failing_sync), "EBLA_HANG_SYNC": str(control), "EBLA_HANG_DISK": str(d0)}
     report = Child("hang_data_sync", *places, control, **environment).finish()
@@ -75,7 +75,7 @@ def lose(disk: LmdbDisk, path: str, why: str = "it failed") -> None:
     keeper.poison(DiskFailed(why))
 
 
-def test_everything_on_a_lost_disk_raises_and_is_damage_to_whoever_knows_no_better(
+def test_all_operations_on_a_lost_disk_raise_corruption(
     places: tuple[Path, Path, Path],
 ) -> None:
     async def scenario(disk: LmdbDisk) -> None:
@@ -105,7 +105,7 @@ def test_everything_on_a_lost_disk_raises_and_is_damage_to_whoever_knows_no_bett
     assert reopen(places[0], "data/b", places[1:]) == b"v"
 
 
-def test_a_server_whose_data_disks_are_all_lost_says_so(places: tuple[Path, Path, Path]) -> None:
+def test_a_server_that_lost_all_data_disks_reports_this(places: tuple[Path, Path, Path]) -> None:
     async def scenario(disk: LmdbDisk) -> None:
         await disk.open_environment("data/a", ["t"], create=True)
         assert disk.takes_data()
@@ -123,7 +123,7 @@ def put_file_in_place(place: Path) -> None:
     place.write_text("no directory")
 
 
-def test_a_disk_on_which_nothing_can_be_made_is_lost_and_the_next_tablet_goes_elsewhere(
+def test_a_disk_that_takes_no_new_environment_is_lost_and_another_takes_it(
     places: tuple[Path, Path, Path],
 ) -> None:
     async def scenario(disk: LmdbDisk) -> str:
@@ -139,7 +139,7 @@ def test_a_disk_on_which_nothing_can_be_made_is_lost_and_the_next_tablet_goes_el
 
 
 @pytest.mark.parametrize("verb", ["remove", "move"])
-def test_who_removes_or_moves_is_not_held_up_by_a_disk_that_fails_meanwhile(
+def test_removals_and_moves_succeed_although_the_disk_fails_meanwhile(
     places: tuple[Path, Path, Path], monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
     root, *disks = places
@@ -164,7 +164,7 @@ def test_who_removes_or_moves_is_not_held_up_by_a_disk_that_fails_meanwhile(
 
 
 @pytest.mark.parametrize("verb", ["remove", "move"])
-def test_an_environment_on_a_lost_disk_goes_and_is_not_found_again_when_the_disk_returns(
+def test_an_environment_removed_from_a_lost_disk_stays_removed_when_the_disk_returns(
     places: tuple[Path, Path, Path], verb: str
 ) -> None:
     root, *disks = places
@@ -198,7 +198,7 @@ def test_an_environment_on_a_lost_disk_goes_and_is_not_found_again_when_the_disk
     on_disk(root, again, *disks)
 
 
-def test_a_disk_that_returns_has_what_it_had(places: tuple[Path, Path, Path]) -> None:
+def test_a_disk_that_returns_has_its_environments(places: tuple[Path, Path, Path]) -> None:
     root, *disks = places
     make(root, "data/a", "data/b", data_dirs=tuple(disks))
     disks[0].rename(root.with_name("unplugged"))
@@ -209,7 +209,7 @@ def test_a_disk_that_returns_has_what_it_had(places: tuple[Path, Path, Path]) ->
     assert reopen(root, "data/a", tuple(disks)) == b"v"
 
 
-def test_what_was_half_removed_on_a_disk_that_is_lost_by_now_is_forgotten(
+def test_an_unfinished_removal_on_a_lost_disk_is_forgotten(
     places: tuple[Path, Path, Path],
 ) -> None:
     root, *disks = places
@@ -226,12 +226,12 @@ def test_what_was_half_removed_on_a_disk_that_is_lost_by_now_is_forgotten(
     assert (root.with_name("unplugged") / "data/a/data.mdb").exists()
 
 
-def test_a_failure_that_cannot_be_noted_anywhere_ends_the_server(
+def test_a_failure_that_cannot_be_recorded_ends_the_server(
     places: tuple[Path, Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main() -> list[Any]:
-        told: list[Any] = []
-        disk = LmdbDisk(places[0], places[1:], on_failed=told.append)
+        failures: list[Any] = []
+        disk = LmdbDisk(places[0], places[1:], on_failed=failures.append)
         await disk.open_instance("one")
         lost = await disk.open_environment("data/a", ["t"], create=True)
 
@@ -247,6 +247,6 @@ def test_a_failure_that_cannot_be_noted_anywhere_ends_the_server(
         with pytest.raises(EblaError):
             await disk.open_environment("wals/shared", ["t"], create=True)
         await disk.close()
-        return told
+        return failures
 
     assert [type(error) for error in asyncio.run(main())] == [DiskFailed]

@@ -1,4 +1,4 @@
-"""File systems that are full, for real: nothing that lives there dies of it, and what must start starts."""
+"""Real full file systems: no process on them ends, and roles can start."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHILD = Path(__file__).with_name("full_child.py")
 
 
 def lines_of(verb: str, place: Path) -> list[str]:
-    """What the child says, on a small tmpfs in a mount namespace of its own. A signal that ends it is a failure."""
+    """Run the child on a small tmpfs in its own mount namespace; return its output. A signal that ends it is a failure."""
     mount = f"mount -t tmpfs -o size=8m tmpfs {place}"
     probe = subprocess.run(["unshare", "-m", "sh", "-c", mount], capture_output=True, text=True, check=False)
     if probe.returncode != 0:
@@ -33,11 +33,11 @@ def lines_of(verb: str, place: Path) -> list[str]:
     return ran.stdout.splitlines()
 
 
-def test_an_environment_made_on_a_full_file_system_is_refused_and_the_process_lives(tmp_path: Path) -> None:
+def test_making_an_environment_on_a_full_file_system_is_refused(tmp_path: Path) -> None:
     assert lines_of("make_until_it_fits", tmp_path) == ["refused DiskFull True", "then made"]
 
 
-def test_a_role_starts_on_a_full_file_system_and_reads_and_has_room_for_votes(tmp_path: Path) -> None:
+def test_a_role_starts_on_a_full_file_system_and_can_read_and_write_votes(tmp_path: Path) -> None:
     assert lines_of("start_when_full", tmp_path) == [
         "started 2 True",
         "committed True",
@@ -47,11 +47,8 @@ def test_a_role_starts_on_a_full_file_system_and_reads_and_has_room_for_votes(tm
 
 
 @pytest.mark.parametrize("left_bytes", [0, 8192])
-def test_every_block_of_a_file_that_is_written_through_a_map_is_there(
-    tmp_path: Path, left_bytes: int
-) -> None:
-    """A block that is missing when the disk is full is a SIGBUS. On any file system, without a full one. What a try that met a full
-    disk has left is made whole."""
+def test_every_block_of_a_file_written_through_a_map_is_allocated(tmp_path: Path, left_bytes: int) -> None:
+    """A missing block on a full disk is a SIGBUS. A file that an attempt on a full disk left too short is completed."""
     place = tmp_path / "data/a"
 
     async def scenario(disk: LmdbDisk) -> None:

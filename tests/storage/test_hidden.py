@@ -1,4 +1,4 @@
-"""What LMDB's pages may hide when they are damaged: rows that reads do not find, entries that a log has lost."""
+"""Rows and log entries that damaged pages of LMDB hide: reads must notice that they are missing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.storage.disks import in_simulation
 
 TABLET, OTHER = "0123456789abcdef0123456789abcdef", "f" * 32
 SEED = checksum.seed(TABLET)
-FOUND = b"kkkk"  # a row that LMDB does not come to
+FOUND = b"kkkk"  # a row that LMDB does not find
 
 
 def rows(*keys: bytes) -> tuple[list[bytes], list[bytes]]:
@@ -30,7 +30,7 @@ def rows(*keys: bytes) -> tuple[list[bytes], list[bytes]]:
 
 
 class Hiding:
-    """An environment of which lookups are led astray: they do not find FOUND; a walk may pass it over, too."""
+    """An environment whose lookups do not find FOUND; its walks may skip that row, too."""
 
     def __init__(self, reader: Any, *, from_walks: bool = False) -> None:
         self._reader = reader
@@ -74,7 +74,7 @@ async def filled(*keys: bytes) -> TabletStore:
 
 
 @in_simulation
-async def test_a_row_that_is_not_found_though_it_is_there_is_corruption() -> None:
+async def test_a_present_row_that_a_lookup_misses_is_corruption() -> None:
     store = await filled(b"aaaa", FOUND, b"zzzz")
     assert store.get_many([b"bbbb", b"cccc", b"zzzzz"]) == [None] * 3
     store.environment = Hiding(store.environment)  # type: ignore[assignment]
@@ -84,7 +84,7 @@ async def test_a_row_that_is_not_found_though_it_is_there_is_corruption() -> Non
 
 
 @in_simulation
-async def test_absence_is_not_believed_of_a_place_beside_a_rotten_row() -> None:
+async def test_absence_beside_a_damaged_row_is_corruption() -> None:
     store = await filled(b"aaaa", b"zzzz")
     table = store.environment._disk.state.environments[store.environment.path][ROWS]  # type: ignore[attr-defined]
     table[b"zzzz"] = b"rotten"
@@ -95,9 +95,7 @@ async def test_absence_is_not_believed_of_a_place_beside_a_rotten_row() -> None:
 @pytest.mark.parametrize("stop", [None, b"kkkz"])
 @pytest.mark.parametrize("start", [b"", b"kkkk"])
 @in_simulation
-async def test_a_scan_that_leaves_out_a_row_at_its_edge_is_corruption(
-    start: bytes, stop: bytes | None
-) -> None:
+async def test_a_scan_that_misses_a_row_at_its_edge_is_corruption(start: bytes, stop: bytes | None) -> None:
     store = await filled(FOUND) if not start else await filled(b"aaaa", FOUND, b"zzzz")
     honest = store.snapshot()
     assert any(row.startswith(FOUND) for row in honest.block(start, stop, 10, 10_000)[0])
@@ -108,7 +106,7 @@ async def test_a_scan_that_leaves_out_a_row_at_its_edge_is_corruption(
 
 @pytest.mark.parametrize("in_memory", [False, True])
 @in_simulation
-async def test_a_scan_to_the_end_that_leaves_out_the_last_row_is_corruption(in_memory: bool) -> None:
+async def test_a_scan_that_misses_the_last_row_is_corruption(in_memory: bool) -> None:
     store = await filled(b"aaaa", FOUND)
     if in_memory:
         store.put(*rows(b"bbbb"))
@@ -120,7 +118,7 @@ async def test_a_scan_to_the_end_that_leaves_out_the_last_row_is_corruption(in_m
 
 @pytest.mark.parametrize("in_memory", [False, True])
 @in_simulation
-async def test_a_scan_that_comes_to_a_row_twice_is_corruption(in_memory: bool) -> None:
+async def test_a_scan_that_finds_a_row_twice_is_corruption(in_memory: bool) -> None:
     store = await filled(b"aaaa", b"bbbb", b"cccc")
     if in_memory:
         store.put(*rows(b"dddd"))
@@ -138,7 +136,7 @@ async def test_a_scan_that_comes_to_a_row_twice_is_corruption(in_memory: bool) -
 
 @in_simulation
 async def test_rows_ascend_by_their_keys_alone() -> None:
-    """A key that begins with another comes behind it, whatever the other's value is."""
+    """A key that begins with another one follows it, whatever the other's value is."""
     disk, _ = await opened()
     store = await TabletStore.open(disk, TABLET, create=True)
     keys = [b"a", b"a\0"]
@@ -150,7 +148,7 @@ async def test_rows_ascend_by_their_keys_alone() -> None:
 
 
 @in_simulation
-async def test_a_walk_counts_what_it_finds() -> None:
+async def test_a_scrub_counts_its_rows() -> None:
     store = await filled(b"aaaa", FOUND, b"zzzz")
     assert await store.scrub() == 3
     store.environment = Hiding(store.environment, from_walks=True)  # type: ignore[assignment]
@@ -159,7 +157,7 @@ async def test_a_walk_counts_what_it_finds() -> None:
 
 
 @in_simulation
-async def test_a_walk_meets_a_rotten_row_that_nobody_asks_for() -> None:
+async def test_a_scrub_finds_a_damaged_row() -> None:
     store = await filled(b"aaaa", b"zzzz")
     store.environment._disk.state.rot(store.environment.path, ROWS, b"zzzz")  # type: ignore[attr-defined]
     with pytest.raises(Corruption, match="checksum"):
@@ -187,7 +185,7 @@ async def reopened(disk: MemoryDisk, state: DurableState) -> SharedLog:
 
 
 @in_simulation
-async def test_a_rotten_entry_still_says_whose_it_is() -> None:
+async def test_a_damaged_entry_still_shows_its_tablet() -> None:
     disk, state, log = await logged(3)
     state.rot(log.environment.path, ENTRIES, list(state.environments[log.environment.path][ENTRIES])[1])
     found = list((await reopened(disk, state)).recover())
@@ -200,8 +198,8 @@ async def test_a_rotten_entry_still_says_whose_it_is() -> None:
 
 @pytest.mark.parametrize("place", [0, 1, 2])
 @in_simulation
-async def test_an_entry_under_another_tablets_key_is_not_passed_over(place: int) -> None:
-    """Or what was acknowledged would be gone, as if its tablet had been dropped."""
+async def test_an_entry_under_another_tablets_key_is_damage(place: int) -> None:
+    """Otherwise an acknowledged entry would be lost, as if its tablet had been dropped."""
     disk, state, log = await logged(3)
     table = state.environments[log.environment.path][ENTRIES]
     key = list(table)[place]
@@ -211,7 +209,7 @@ async def test_an_entry_under_another_tablets_key_is_not_passed_over(place: int)
 
 
 @in_simulation
-async def test_a_shared_log_that_misses_an_entry_does_not_start() -> None:
+async def test_a_shared_log_with_a_missing_entry_does_not_start() -> None:
     disk, state, log = await logged(3)
     table = state.environments[log.environment.path][ENTRIES]
     del table[list(table)[1]]
@@ -251,7 +249,7 @@ async def test_a_private_log_with_a_key_of_another_length_is_damaged(key: bytes)
 
 
 @in_simulation
-async def test_a_log_whose_keys_go_in_a_circle_ends_in_an_error() -> None:
+async def test_a_log_whose_keys_form_a_circle_ends_in_an_error() -> None:
     disk, _, log = await logged(3)
     honest = log.environment.items
 
@@ -271,7 +269,7 @@ async def test_a_log_whose_keys_go_in_a_circle_ends_in_an_error() -> None:
 
 
 @in_simulation
-async def test_a_private_log_that_misses_an_entry_is_damaged() -> None:
+async def test_a_private_log_with_a_missing_entry_is_damaged() -> None:
     disk, _ = await opened()
     log = await PrivateLog.open(disk, TABLET, create=True)
     entry = make_entry(TABLET, START, 1, 0, 0, b"payload")
@@ -282,7 +280,7 @@ async def test_a_private_log_that_misses_an_entry_is_damaged() -> None:
 
 
 @in_simulation
-async def test_records_that_are_not_all_found_are_damaged() -> None:
+async def test_missing_records_are_damage() -> None:
     disk, _ = await opened()
     environment = await disk.open_environment("meta", ["records"], create=True)
     store = RecordStore(environment, "records", Position)

@@ -1,4 +1,4 @@
-"""Environments appear, move between disks, and vanish by single durable steps; damage is never taken for new."""
+"""Environments appear, spread over disks and vanish by single durable steps; damage never counts as new."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from ebla.storage.lmdb.reader import LmdbReader
 from tests.storage.disks import RECORD, in_loop, make, on_disk, on_one_disk, reopen
 
 
-def test_what_was_committed_is_there_in_the_next_incarnation(tmp_path):
+def test_a_commit_is_there_in_the_next_incarnation(tmp_path):
     make(tmp_path, "wals/shared", "meta")
     assert reopen(tmp_path, "wals/shared") == reopen(tmp_path, "meta") == b"v"
 
 
-def test_environments_are_listed_where_they_are_and_removed_for_good(tmp_path):
+def test_environments_are_listed_by_directory_and_removed_for_good(tmp_path):
     async def scenario(disk):
         for path in ("wals/b", "wals/a", "meta"):
             await disk.open_environment(path, ["t"], create=True)
@@ -51,7 +51,7 @@ def test_environments_are_listed_where_they_are_and_removed_for_good(tmp_path):
     assert not (tmp_path / "wals/c").exists()
 
 
-def test_an_environment_may_be_made_again_after_its_removal_and_is_empty_then(tmp_path):
+def test_an_environment_made_again_after_its_removal_is_empty(tmp_path):
     make(tmp_path, "data/a")
 
     async def scenario(disk):
@@ -62,7 +62,7 @@ def test_an_environment_may_be_made_again_after_its_removal_and_is_empty_then(tm
     on_disk(tmp_path, scenario)
 
 
-def test_what_an_interrupted_start_or_removal_left_is_cleared(tmp_path):
+def test_remains_of_an_interrupted_start_or_removal_are_removed(tmp_path):
     make(tmp_path, "wals/a")
     shutil.copytree(tmp_path / "wals/a", tmp_path / "wals/b.new")
     shutil.copytree(tmp_path / "wals/a", tmp_path / "wals/c.removed")
@@ -123,7 +123,7 @@ def lose_a_database(place: Path) -> None:
 @pytest.mark.parametrize(
     "harm", [lose_file, empty_file, cut_file, overwrite_file, put_another_instance_there, lose_a_database]
 )
-def test_a_harmed_environment_is_damaged_never_new(tmp_path, harm, create):
+def test_a_harmed_environment_is_damaged_and_not_new(tmp_path, harm, create):
     make(tmp_path, "meta")
     harm(tmp_path / "meta")
 
@@ -144,8 +144,8 @@ def test_an_environment_in_the_wrong_place_is_damaged(tmp_path):
 
 
 @on_one_disk
-async def test_pages_that_rot_while_open_are_corruption_not_wrong_answers_about_structure(disk, tmp_path):
-    """Page headers overwritten in place reach this process through the page cache."""
+async def test_page_headers_damaged_while_open_are_corruption(disk, tmp_path):
+    """The page cache shows overwritten page headers to this process."""
     environment = await disk.open_environment("meta", ["t"], create=True)
     await environment.commit([Put("t", [(b"%06d" % n, b"x" * 100) for n in range(5000)], True)])
     data = tmp_path / "meta/data.mdb"
@@ -161,7 +161,7 @@ async def test_pages_that_rot_while_open_are_corruption_not_wrong_answers_about_
         environment.get("t", b"000100")
 
 
-def test_a_file_cut_off_in_the_middle_never_kills_and_never_lies(tmp_path, monkeypatch):
+def test_a_truncated_file_never_ends_the_process_and_never_gives_wrong_values(tmp_path, monkeypatch):
     monkeypatch.setattr(structure, "BYTES_MAX", 0)  # as if it were large
     rows = [(b"%06d" % n, b"%06d" % n * 20) for n in range(5000)]
 
@@ -187,10 +187,10 @@ def test_a_file_cut_off_in_the_middle_never_kills_and_never_lies(tmp_path, monke
         try:
             on_disk(tmp_path, look)
         except Damaged:
-            assert tenths < 9  # the root itself is gone: also a way of saying so
+            assert tenths < 9  # the root itself is lost
 
 
-def test_a_file_whose_last_pages_were_freed_before_they_were_written_is_in_good_health(tmp_path):
+def test_a_file_whose_last_pages_were_freed_unwritten_is_healthy(tmp_path):
     async def scenario(disk):
         environment = await disk.open_environment("meta", ["t"], create=True)
         for _ in range(
@@ -232,8 +232,8 @@ def test_data_spreads_over_data_directories_and_is_found_again(tmp_path):
     assert [sorted(os.listdir(disk / "data")) for disk in disks] == [["c", "d"], ["b"]]
 
 
-def test_what_no_link_leads_to_is_not_taken_for_a_new_environment(tmp_path):
-    """A placement that was interrupted, or data of a tablet that went while its disk was lost."""
+def test_data_without_a_link_is_not_used_for_a_new_environment(tmp_path):
+    """It remains from an interrupted placement, or from a tablet deleted while its disk was lost."""
     root, disks = tmp_path / "role", (tmp_path / "d0",)
     make(root, "data/a", data_dirs=disks)
     (root / "data/a").unlink()
@@ -259,13 +259,13 @@ def test_a_tablet_on_a_lost_data_directory_is_damaged(tmp_path):
     "path", ["", "/etc", "../x", "a//b", "a/./b", "a.new", "x/b.removed", "instance", "FAILED"]
 )
 @on_one_disk
-async def test_a_path_that_would_lead_astray_is_refused(disk, path):
+async def test_an_invalid_path_is_refused(disk, path):
     with pytest.raises(InvalidArgument):
         await disk.open_environment(path, ["t"], create=True)
 
 
 @in_loop
-async def test_nothing_works_before_open_and_after_close(tmp_path):
+async def test_no_operation_works_before_open_and_after_close(tmp_path):
     disk = LmdbDisk(tmp_path)
     with pytest.raises(StorageError, match="not open"):
         disk.exists("meta")
@@ -278,19 +278,19 @@ async def test_nothing_works_before_open_and_after_close(tmp_path):
 
 
 @on_one_disk
-async def test_two_incarnations_in_one_process_are_refused_as_well(disk, tmp_path):
+async def test_two_incarnations_in_one_process_are_refused(disk, tmp_path):
     second = LmdbDisk(tmp_path)
     with pytest.raises(DirectoryLocked):
         await second.open_instance("two")
     await second.close()
 
 
-def test_a_poisoned_disk_refuses_everything_everywhere_and_tells_once(tmp_path):
-    """The failed sync itself is in test_lmdb_failures.py; here is what follows from it."""
+def test_a_poisoned_disk_refuses_all_operations_and_reports_once(tmp_path):
+    """The failed sync itself is in test_lmdb_failures.py; this test checks its consequences."""
 
     async def main():
-        told = []
-        disk = LmdbDisk(tmp_path, on_failed=told.append)
+        failures = []
+        disk = LmdbDisk(tmp_path, on_failed=failures.append)
         await disk.open_instance("one")
         first = await disk.open_environment("wals/shared", ["t"], create=True)
         second = await disk.open_environment("meta", ["t"], create=True)
@@ -317,7 +317,7 @@ def test_a_poisoned_disk_refuses_everything_everywhere_and_tells_once(tmp_path):
             with pytest.raises(DiskFailed):
                 await waiting
         await disk.close()
-        assert [str(error) for error in told] == ["the sync of wals/shared failed"]
+        assert [str(error) for error in failures] == ["the sync of wals/shared failed"]
 
     asyncio.run(main())
     assert (tmp_path / FAILED).exists()
@@ -325,7 +325,7 @@ def test_a_poisoned_disk_refuses_everything_everywhere_and_tells_once(tmp_path):
         make(tmp_path, "meta")
 
 
-def test_a_reader_beside_the_owner_sees_what_is_committed(tmp_path):
+def test_a_reader_beside_the_owner_sees_committed_rows(tmp_path):
     async def scenario(disk):
         environment = await disk.open_environment("data/a", ["t"], create=True)
         with pytest.raises(EblaError):

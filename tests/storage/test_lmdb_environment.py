@@ -1,4 +1,4 @@
-"""Environments on a real disk: groups, batches that are refused, reads, growth, snapshots."""
+"""Environments on a real disk: group commits, refused batches, reads, growth, snapshots."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ async def test_commits_queued_together_share_one_transaction_in_call_order(envir
 
 
 @on_environment(map_bytes=MIB, grace_s=60)
-async def test_a_group_waits_for_the_commit_before_it_and_then_goes_as_one(environment):
-    """While the writer is kept busy all later commits queue up, and become exactly one transaction."""
+async def test_a_group_waits_for_the_commit_before_it_and_is_one_transaction(environment):
+    """All commits that queue while the writer is busy become exactly one transaction."""
     before = environment.info()["last_txnid"]
     snapshot = environment.snapshot()
     growing = asyncio.ensure_future(environment.commit(put(b"large", value=bytes(2 * MIB))))
@@ -84,7 +84,7 @@ async def test_a_group_waits_for_the_commit_before_it_and_then_goes_as_one(envir
     ],
 )
 @on_either_environment
-async def test_a_bad_batch_is_refused_alone_and_wholly(environment, bad):
+async def test_a_bad_batch_is_refused_alone_and_as_a_whole(environment, bad):
     results = await asyncio.gather(
         environment.commit(put(b"a")),
         environment.commit(bad),
@@ -129,7 +129,7 @@ async def test_changes_of_one_batch_apply_in_order(environment):
 
 
 @on_environment()
-async def test_joined_goes_on_where_it_stopped(environment):
+async def test_joined_continues_where_it_stopped(environment):
     keys = [b"%03d" % n for n in range(100)]
     await environment.commit([Put("t", [(key, b"=" + key) for key in keys], sorted_keys=True)])
     for start, stop in ((b"", None), (b"010", b"090"), (b"0105", b"0895"), (b"100", None), (b"5", b"5")):
@@ -157,7 +157,7 @@ async def test_joined_ends_early_when_rows_are_large(environment):
 
 
 @on_environment()
-async def test_reads_of_what_is_not_there(environment):
+async def test_reads_of_absent_keys_and_databases(environment):
     assert environment.get("t", b"") is None
     assert environment.get_many("t", [b"", b"a", b"k" * 600]) == [None, None, None]
     assert environment.last("t") is None and environment.joined("t", limit=1) == ([], None)
@@ -186,7 +186,7 @@ async def test_a_snapshot_stays_as_it_was_and_ends_when_closed(environment):
 
 
 @on_environment(map_bytes=MIB)
-async def test_the_map_grows_under_writes_far_larger_than_it_was(environment):
+async def test_the_map_grows_for_writes_far_larger_than_it(environment):
     value = os.urandom(1000)
     for n in range(20):
         await environment.commit([Put("t", [(b"%02d%05d" % (n, i), value) for i in range(1000)], True)])
@@ -197,7 +197,7 @@ async def test_the_map_grows_under_writes_far_larger_than_it_was(environment):
 
 
 @on_environment(map_bytes=MIB, grace_s=60)
-async def test_growth_waits_for_a_snapshot_and_leaves_it_whole(environment):
+async def test_growth_waits_for_an_open_snapshot(environment):
     await environment.commit(put(b"a"))
     snapshot = environment.snapshot()
     growing = asyncio.ensure_future(environment.commit(put(b"b", value=bytes(4 * MIB))))
@@ -211,7 +211,7 @@ async def test_growth_waits_for_a_snapshot_and_leaves_it_whole(environment):
 
 
 @on_environment(map_bytes=MIB, grace_s=0.05)
-async def test_growth_expires_a_snapshot_that_nobody_closes(environment):
+async def test_growth_expires_a_snapshot_that_stays_open(environment):
     await environment.commit(put(b"a"))
     left_open = environment.snapshot()
     await environment.commit(put(b"b", value=bytes(4 * MIB)))
@@ -244,7 +244,7 @@ async def test_readers_without_a_pause_do_not_starve_the_writer_that_grows_the_m
 
 
 @on_environment()
-async def test_whoever_is_cancelled_while_he_waits_has_committed_nevertheless(environment):
+async def test_a_cancelled_commit_is_carried_out(environment):
     waiting = asyncio.ensure_future(environment.commit(put(b"a")))
     await asyncio.sleep(0)
     waiting.cancel()
@@ -254,7 +254,7 @@ async def test_whoever_is_cancelled_while_he_waits_has_committed_nevertheless(en
 
 @pytest.mark.parametrize("path", [HOT, POOLED])
 @on_either_environment
-async def test_close_waits_for_what_was_committed_before_and_refuses_what_comes_after(environment):
+async def test_close_waits_for_earlier_commits_and_refuses_later_ones(environment):
     snapshot = environment.snapshot()
     commits = [asyncio.ensure_future(environment.commit(put(b"%d" % n))) for n in range(50)]
     await asyncio.sleep(0)
@@ -273,7 +273,7 @@ async def test_close_waits_for_what_was_committed_before_and_refuses_what_comes_
 
 
 @on_environment()
-async def test_work_runs_beside_the_loop(environment):
+async def test_run_uses_another_thread(environment):
     assert await environment.run(threading.get_ident) != threading.get_ident()
     assert await environment.run(max, 3, 4) == 4
     with pytest.raises(ZeroDivisionError):
@@ -293,7 +293,7 @@ async def test_a_forked_child_may_not_touch_the_environment(environment):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_a_closed_gate_lets_nobody_in_and_waits_for_those_inside():
+def test_a_closed_gate_admits_no_thread_and_waits_for_those_inside():
     gate, order = Gate(), []
     gate.enter()
     closing = threading.Thread(target=lambda: _closed(gate, order))
@@ -314,6 +314,6 @@ def _closed(gate: Gate, order: list[str]) -> None:
 
 
 def _until(holds: Callable[[], bool]) -> None:
-    """Wait for another thread to get there; a test that hangs is ended by its timeout."""
+    """Wait for another thread's progress; the test's timeout ends a hanging test."""
     while not holds():
         os.sched_yield()

@@ -1,4 +1,4 @@
-"""What an LMDB disk promises when its process, its device or its space goes away. Real processes, real faults."""
+"""An LMDB disk's promises when its process ends, its device fails, or its space runs out. Real processes, real faults."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ int fdatasync(int fd) {
 
 
 class Child:
-    """One child process; `lines` is what it says."""
+    """One child process, with the lines of its output."""
 
     def __init__(self, *words: object, prefix: tuple[str, ...] = (), **environment: str) -> None:
         self.process = subprocess.Popen(
@@ -68,22 +68,22 @@ class Child:
     def line(self) -> str:
         return next(self.lines())
 
-    def tell(self, line: str) -> str:
-        """Say something to the child and hear its answer."""
+    def ask(self, line: str) -> str:
+        """Send a line to the child; return its answer."""
         assert self.process.stdin is not None
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
         return self.line()
 
     def kill(self) -> list[str]:
-        """SIGKILL; what it had said and nobody had heard."""
+        """Kill the child; return the lines that were not read yet."""
         self.process.kill()
         left = list(self.lines())
         self.process.wait()
         return left
 
     def finish(self) -> dict[str, str]:
-        """Its whole report, by the first word of each line."""
+        """Return the child's report by the first word of each line."""
         output, _ = self.process.communicate()
         assert self.process.returncode == 0, output
         return {word: rest for word, _, rest in (line.partition(" ") for line in output.splitlines())}
@@ -95,9 +95,9 @@ def test_every_acknowledged_commit_survives_sigkill(tmp_path):
         child = Child("commit_for_ever", tmp_path)
         lines = child.lines()
         assert next(lines) == f"instance {incarnation}"
-        heard = [next(lines) for _ in range(300)]
-        said = heard + child.kill()
-        acknowledged.update(int(line) for line in said if line.isdigit())
+        first_lines = [next(lines) for _ in range(300)]
+        lines_read = first_lines + child.kill()
+        acknowledged.update(int(line) for line in lines_read if line.isdigit())
 
     async def scenario(disk):
         environment = await disk.open_environment("wals/shared", ["log"], create=False)
@@ -136,7 +136,7 @@ def failing_sync(tmp_path_factory) -> Path:
     return place / "shim.so"
 
 
-def test_a_failed_sync_is_the_end_of_the_disk(tmp_path, failing_sync):
+def test_a_failed_sync_ends_the_use_of_the_disk(tmp_path, failing_sync):
     root, control = tmp_path / "role", tmp_path / "fail"
     report = Child(
         "fail_sync", root, control, LD_PRELOAD=str(failing_sync), EBLA_FAIL_SYNC=str(control)
@@ -147,7 +147,7 @@ def test_a_failed_sync_is_the_end_of_the_disk(tmp_path, failing_sync):
         "other": "DiskFailed",
         "open": "DiskFailed",
         "read": "DiskFailed",
-        "told": "DiskFailed",
+        "reported": "DiskFailed",
     }
     assert "Input/output error" in (root / FAILED).read_text()
     next_start = Child("hold", root).finish()
@@ -158,7 +158,7 @@ FULL_IS_SURVIVED = {"committed": "True True", "after": "True", "reopened": "True
 
 
 def test_a_full_file_system_refuses_commits_and_nothing_else(tmp_path):
-    """On a small tmpfs in a mount namespace of its own."""
+    """The test uses a small tmpfs in its own mount namespace."""
     place = tmp_path / "small"
     place.mkdir()
     mount = f"mount -t tmpfs -o size=6m tmpfs {place}"
@@ -190,16 +190,16 @@ async def test_a_reader_in_another_process_follows_while_the_owner_writes_and_gr
     for block in range(1, 6):
         items = [(b"%08d" % n, b"x" * 1000) for n in range(block * 1000, block * 1000 + 1000)]
         await environment.commit([Put("log", items, True)])
-        assert await environment.run(reader.tell, "read") == f"rows {100 + block * 1000} True"
+        assert await environment.run(reader.ask, "read") == f"rows {100 + block * 1000} True"
     assert environment.info()["map_size"] > 5_000_000
     reader.finish()
 
 
-@pytest.mark.parametrize("learn", ["check", "poison"])
-def test_nobody_learns_of_a_failed_disk_before_its_mark_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, learn: str
+@pytest.mark.parametrize("reported_by", ["check", "poison"])
+def test_a_failed_disk_is_reported_only_after_its_mark_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reported_by: str
 ) -> None:
-    """Whoever learns of it ends the process, and without the mark the next one would believe the disk."""
+    """The report ends the process, and without the mark the next process would trust the disk."""
     waiting = threading.Event()
 
     class Marked(threading.Event):
@@ -223,7 +223,7 @@ def test_nobody_learns_of_a_failed_disk_before_its_mark_is_written(
     first.start()
     try:
         marking.wait(10.0)
-        if learn == "poison":
+        if reported_by == "poison":
             disk.poison(DiskFailed("another sync failed"))
         else:
             with pytest.raises(DiskFailed, match="a sync failed"):

@@ -1,4 +1,4 @@
-"""An environment is given a name in the quarantine by steps of which each may be the last before a crash."""
+"""An environment is moved to quarantine by several steps; a crash may follow each of them."""
 
 from __future__ import annotations
 
@@ -28,19 +28,12 @@ def move(root: Path, *data_dirs: Path, path: str = "data/a", to: str = AWAY) -> 
     on_disk(root, scenario, *data_dirs)
 
 
-def rows_of_a_new_one(root: Path, *data_dirs: Path) -> int:
-    async def scenario(disk: LmdbDisk) -> int:
-        return (await disk.open_environment("data/a", ["t"], create=True)).count("t")
-
-    return on_disk(root, scenario, *data_dirs)
-
-
 class PowerCut(BaseException):
-    """Nothing of ours handles it."""
+    """No code of ebla handles this exception."""
 
 
 def cut_before(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    """The process ends in front of its change of names number so many, the syncs of directories included."""
+    """End the process before its change of names with this number; syncs of directories count as changes."""
     left = [number]
 
     def counted(act: Callable[..., Any]) -> Callable[..., Any]:
@@ -59,7 +52,7 @@ def cut_before(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
 
 
 @pytest.mark.parametrize("disks", [(), ("d0", "d1")], ids=["one disk", "data directories"])
-def test_a_move_that_is_cut_off_anywhere_is_finished_by_the_next(
+def test_a_move_cut_off_at_any_step_is_finished_by_the_next_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disks: tuple[str, ...]
 ) -> None:
     whole = 0
@@ -80,7 +73,7 @@ def test_a_move_that_is_cut_off_anywhere_is_finished_by_the_next(
         whole += on_disk(root, cut_off, *data_dirs)
 
         async def look(disk: LmdbDisk) -> None:
-            if disk.exists("data/a"):  # whole, or refused, never new
+            if disk.exists("data/a"):  # complete or refused, and never new
                 try:
                     found = await disk.open_environment("data/a", ["t"], create=True)
                     assert found.get("t", b"k") == b"v"
@@ -91,16 +84,20 @@ def test_a_move_that_is_cut_off_anywhere_is_finished_by_the_next(
             await disk.move("data/a", AWAY)
             assert disk.list("data") == ["b"] and disk.list("quarantine/q") == ["data"]
 
+        async def look_again(disk: LmdbDisk) -> None:
+            assert (await disk.open_environment("data/a", ["t"], create=True)).count("t") == 0
+            for path in (AWAY, "data/b"):
+                assert (await disk.open_environment(path, ["t"], create=False)).get("t", b"k") == b"v"
+
         on_disk(root, look, *data_dirs)
-        assert rows_of_a_new_one(root, *data_dirs) == 0
-        assert reopen(root, AWAY, data_dirs) == reopen(root, "data/b", data_dirs) == b"v"
+        on_disk(root, look_again, *data_dirs)
         if whole:
             break
     assert whole == 1 and number > 3, "every step was cut off, and the last run was not"
 
 
 @pytest.mark.parametrize("disks", [(), ("d0",)], ids=["one disk", "data directories"])
-def test_both_names_or_none_are_refused(tmp_path: Path, disks: tuple[str, ...]) -> None:
+def test_a_move_is_refused_if_both_names_or_neither_exist(tmp_path: Path, disks: tuple[str, ...]) -> None:
     root, data_dirs = tmp_path / "role", tuple(tmp_path / name for name in disks)
     with pytest.raises(Damaged, match="data/a must exist"):
         move(root, *data_dirs)
@@ -115,14 +112,14 @@ def test_both_names_or_none_are_refused(tmp_path: Path, disks: tuple[str, ...]) 
 @pytest.mark.parametrize(
     ("path", "to"), [("data/a", "data/b"), (AWAY, "quarantine/p/data"), ("data/a", "../x")]
 )
-def test_only_the_quarantine_takes_environments_of_other_names(tmp_path: Path, path: str, to: str) -> None:
+def test_an_environment_can_only_be_moved_to_quarantine(tmp_path: Path, path: str, to: str) -> None:
     make(tmp_path, "data/a")
     with pytest.raises(InvalidArgument):
         move(tmp_path, path=path, to=to)
     assert reopen(tmp_path, "data/a") == b"v"
 
 
-def test_another_instances_environment_is_not_believed_in_the_quarantine_either(tmp_path: Path) -> None:
+def test_another_instances_environment_in_quarantine_is_damage(tmp_path: Path) -> None:
     make(tmp_path / "role", "data/a")
 
     async def other() -> None:
@@ -138,7 +135,7 @@ def test_another_instances_environment_is_not_believed_in_the_quarantine_either(
 
 
 @pytest.mark.parametrize("disks", [(), ("d0",)], ids=["one disk", "data directories"])
-def test_what_is_purged_leaves_nothing_behind_and_counts_until_then(
+def test_purged_environments_leave_nothing_and_count_until_then(
     tmp_path: Path, disks: tuple[str, ...]
 ) -> None:
     root, data_dirs = tmp_path / "role", tuple(tmp_path / name for name in disks)
@@ -159,7 +156,7 @@ def test_what_is_purged_leaves_nothing_behind_and_counts_until_then(
     assert [os.listdir(place / "quarantine") for place in (root, *data_dirs)] == [[]] * (1 + len(disks))
 
 
-def test_a_start_clears_what_a_move_that_was_not_needed_left(tmp_path: Path) -> None:
+def test_a_start_removes_the_remains_of_an_unfinished_move(tmp_path: Path) -> None:
     make(tmp_path, "data/a")
     (tmp_path / "quarantine/q").mkdir(parents=True)
     assert reopen(tmp_path, "data/a") == b"v"
@@ -167,7 +164,7 @@ def test_a_start_clears_what_a_move_that_was_not_needed_left(tmp_path: Path) -> 
 
 
 def test_a_reserved_map_does_not_grow_under_a_snapshot(tmp_path: Path) -> None:
-    """Rows of so many bytes in no order, which leaves pages half full; the file grows only as they come."""
+    """Unordered rows leave pages half full; the file grows only with the rows."""
     rows = [(b"%08d" % (n * 7919 % 10_007), bytes(120)) for n in range(10_000)]
 
     async def scenario(disk: LmdbDisk, reserved: int, path: str) -> bool:
@@ -191,7 +188,7 @@ def test_a_reserved_map_does_not_grow_under_a_snapshot(tmp_path: Path) -> None:
 
 
 @on_one_disk
-async def test_room_is_asked_for_in_turn_with_commits(disk: LmdbDisk) -> None:
+async def test_reserving_space_queues_with_commits(disk: LmdbDisk) -> None:
     environment = await disk.open_environment("data/a", ["t"], create=True, map_bytes=1 << 17)
     waiting = [environment.commit([Put("t", [(b"%d" % n, b"v")])]) for n in range(3)]
     waiting.insert(1, environment.reserve(1 << 24))

@@ -1,4 +1,4 @@
-"""Mapped pages that are let go: the process gets smaller, and what is read stays the same."""
+"""Released mapped pages: the process gets smaller, and reads stay the same."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VALUE = b"x" * 1000
 
 
 def mapped_kb(file: str) -> int:
-    """How much of the file is mapped into this process at present."""
+    """Return how much of the file is mapped into this process."""
     found, here = 0, False
     for line in Path("/proc/self/smaps").read_text().splitlines():
         if "-" in line.split()[0]:
@@ -34,7 +34,7 @@ def items(first: int, count: int) -> list[tuple[bytes, bytes]]:
 
 
 @in_loop
-async def test_pages_that_were_read_are_let_go_by_the_commits_that_follow(tmp_path: Path) -> None:
+async def test_read_pages_are_released_by_later_commits(tmp_path: Path) -> None:
     disk = LmdbDisk(tmp_path)
     await disk.open_instance("0" * 32)
     environment = await disk.open_environment("data", ["t"], create=True)
@@ -53,7 +53,7 @@ async def test_pages_that_were_read_are_let_go_by_the_commits_that_follow(tmp_pa
 
 
 def anonymous_kb() -> int:
-    """How much memory of its own this process holds."""
+    """Return how much anonymous memory this process holds."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon:"))
 
@@ -70,7 +70,7 @@ def with_environment(
     asyncio.run(main())
 
 
-def test_the_memory_of_a_large_commit_is_given_back_and_all_of_it_can_be_read(tmp_path: Path) -> None:
+def test_the_memory_of_a_large_commit_is_released_and_its_rows_can_be_read(tmp_path: Path) -> None:
     async def scenario(disk: LmdbDisk, environment: LmdbEnvironment) -> None:
         rows = items(0, 64_000)
         await environment.commit([Put("u", [(b"before", b"1")])])
@@ -84,7 +84,7 @@ def test_the_memory_of_a_large_commit_is_given_back_and_all_of_it_can_be_read(tm
     with_environment(tmp_path, scenario, "data/one")
 
 
-def test_an_environment_is_not_opened_again_under_a_snapshot_but_once_that_is_closed(tmp_path: Path) -> None:
+def test_an_environment_is_opened_again_only_after_its_snapshot_is_closed(tmp_path: Path) -> None:
     async def scenario(disk: LmdbDisk, environment: LmdbEnvironment) -> None:
         first = environment.lmdb
         snapshot = environment.snapshot()
@@ -100,7 +100,7 @@ def test_an_environment_is_not_opened_again_under_a_snapshot_but_once_that_is_cl
 
 
 @pytest.mark.parametrize("path", ["wals/shared", "data/one"])
-def test_a_disk_that_does_not_give_an_environment_back_has_failed(tmp_path: Path, path: str) -> None:
+def test_a_disk_that_cannot_open_an_environment_again_has_failed(tmp_path: Path, path: str) -> None:
     async def scenario(disk: LmdbDisk, environment: LmdbEnvironment) -> None:
         (tmp_path / path / "data.mdb").unlink()
         await environment.commit([Put("t", items(0, RENEW_ITEMS))])

@@ -1,4 +1,4 @@
-"""What is set aside is kept within bounds, told of, written out with what can be read of it, and purged; crashes between."""
+"""Quarantined data is kept within limits, listed, restored as far as it can be read, and purged; with crashes in between."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def names(quarantine: Quarantine) -> list[str]:
     return [held.record.name for held in quarantine.list()]
 
 
-def test_rows_log_and_what_is_known_come_out_again(tmp_path: Path) -> None:
+def test_a_restore_writes_rows_log_and_metadata(tmp_path: Path) -> None:
     async def before(disk: LmdbDisk, quarantine: Quarantine) -> None:
         await fill(disk, TABLET, 20_000, entries=600)
         await add(quarantine, "q")
@@ -99,7 +99,7 @@ def test_rows_log_and_what_is_known_come_out_again(tmp_path: Path) -> None:
         about = await quarantine.restore("q", str(tmp_path / "out/deep"))
         assert (about.rows, about.rows_damaged, about.entries, about.entries_damaged) == (20_000, 0, 600, 0)
         assert about.flushed == Position(7, 1, 1) and about.problems == []
-        assert names(quarantine) == ["q"], "it stays"
+        assert names(quarantine) == ["q"], "it stays in quarantine"
 
     on_quarantine(tmp_path / "role", before)
     on_quarantine(tmp_path / "role", after)
@@ -117,7 +117,7 @@ def test_rows_log_and_what_is_known_come_out_again(tmp_path: Path) -> None:
     assert about["superblock"]["table_name"] == "cities" and about["consensus"] == {"term": 4}
 
 
-def test_rows_come_with_the_schema_that_the_data_has(tmp_path: Path) -> None:
+def test_restored_rows_have_the_schema_of_the_data(tmp_path: Path) -> None:
     async def scenario(disk: LmdbDisk, quarantine: Quarantine) -> None:
         await fill(disk, TABLET, 3, altered=True)
         await add(quarantine, "q")
@@ -130,7 +130,7 @@ def test_rows_come_with_the_schema_that_the_data_has(tmp_path: Path) -> None:
     assert rows.column("n").to_pylist() == ["new", "new", "new", None]
 
 
-def test_damaged_rows_and_entries_are_left_out_and_counted(tmp_path: Path) -> None:
+def test_damaged_rows_and_entries_are_skipped_and_counted(tmp_path: Path) -> None:
     async def scenario(disk: LmdbDisk, quarantine: Quarantine) -> None:
         await fill(disk, TABLET, 100, entries=10)
         await add(quarantine, "q")
@@ -153,7 +153,7 @@ def test_damaged_rows_and_entries_are_left_out_and_counted(tmp_path: Path) -> No
     assert found == [k for k in range(100) if k != 42]
 
 
-def test_what_is_unreadable_as_a_whole_is_told_and_the_rest_comes_out(tmp_path: Path) -> None:
+def test_an_unreadable_environment_is_reported_and_the_rest_is_restored(tmp_path: Path) -> None:
     async def scenario(disk: LmdbDisk, quarantine: Quarantine) -> None:
         await fill(disk, TABLET, 100, entries=10)
         await add(quarantine, "q")
@@ -166,19 +166,19 @@ def test_what_is_unreadable_as_a_whole_is_told_and_the_rest_comes_out(tmp_path: 
     assert sorted(os.listdir(tmp_path / "out")) == ["about.json", "log.jsonl"]
 
 
-def test_only_an_empty_directory_by_its_full_path_is_written_to(tmp_path: Path) -> None:
+def test_a_restore_needs_an_empty_directory_with_an_absolute_path(tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full/mine").write_text("keep")
     (tmp_path / "file").write_text("keep")
 
     async def scenario(disk: LmdbDisk, quarantine: Quarantine) -> None:
         await set_aside(disk, quarantine, "q", TABLET, 1)
-        for directory, told in (
+        for directory, problem in (
             (str(tmp_path / "full"), r"has contents \(mine\)"),
             ("relative", "no absolute path"),
             (str(tmp_path / "file"), "cannot restore to"),
         ):
-            with pytest.raises(InvalidArgument, match=told):
+            with pytest.raises(InvalidArgument, match=problem):
                 await quarantine.restore("q", directory)
         with pytest.raises(InvalidArgument, match="no 'unknown' in quarantine"):
             await quarantine.restore("unknown", str(tmp_path / "new"))
@@ -190,7 +190,7 @@ def test_only_an_empty_directory_by_its_full_path_is_written_to(tmp_path: Path) 
 
 
 @in_quarantine
-async def test_a_restore_that_finds_no_space_leaves_nothing_there(
+async def test_a_restore_without_space_leaves_no_files(
     disk: LmdbDisk, quarantine: Quarantine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_space(*_: object) -> None:
@@ -205,7 +205,7 @@ async def test_a_restore_that_finds_no_space_leaves_nothing_there(
     await quarantine.restore("q", str(tmp_path / "out"))
 
 
-def test_the_oldest_go_when_there_is_more_than_the_bound(tmp_path: Path) -> None:
+def test_the_oldest_entries_are_removed_above_the_limit(tmp_path: Path) -> None:
     async def measure(disk: LmdbDisk, quarantine: Quarantine) -> int:
         await set_aside(disk, quarantine, "q", TABLET, 1, 2000)
         return quarantine.list()[0].bytes
@@ -217,14 +217,14 @@ def test_the_oldest_go_when_there_is_more_than_the_bound(tmp_path: Path) -> None
             await set_aside(disk, quarantine, f"q{number}", f"{number:032}", at_us, 2000)
         assert names(quarantine) == ["q0", "q2", "q3"]
         await set_aside(disk, quarantine, "large", OTHER, 50, 20_000)
-        assert names(quarantine) == [], "what alone is larger is not kept"
+        assert names(quarantine) == [], "an entry larger than the limit is not kept"
 
     on_quarantine(tmp_path / "role", scenario, bytes_max=3 * one)
     assert os.listdir(tmp_path / "role/quarantine") == []
 
 
 @in_quarantine
-async def test_what_is_being_written_out_does_not_go_for_want_of_room(
+async def test_an_entry_being_restored_is_not_removed_for_space(
     disk: LmdbDisk, quarantine: Quarantine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = asyncio.Event()
@@ -239,7 +239,7 @@ async def test_what_is_being_written_out_does_not_go_for_want_of_room(
     await restoring
 
 
-def test_a_name_or_everything_is_purged_for_good_and_again_is_no_error(tmp_path: Path) -> None:
+def test_one_entry_or_all_are_purged_and_a_repeated_purge_is_no_error(tmp_path: Path) -> None:
     async def scenario(disk: LmdbDisk, quarantine: Quarantine) -> None:
         for number in range(3):
             await set_aside(disk, quarantine, f"q{number}", f"{number:032}", number)
@@ -254,7 +254,7 @@ def test_a_name_or_everything_is_purged_for_good_and_again_is_no_error(tmp_path:
     assert os.listdir(tmp_path / "role/quarantine") == []
 
 
-def test_a_record_whose_deletion_came_no_further_is_dropped_at_the_start(tmp_path: Path) -> None:
+def test_a_record_of_an_unfinished_deletion_is_dropped_at_the_start(tmp_path: Path) -> None:
     async def before(disk: LmdbDisk, quarantine: Quarantine) -> None:
         await fill(disk, TABLET, 1)
         await add(quarantine, "never")
@@ -271,7 +271,7 @@ def test_a_record_whose_deletion_came_no_further_is_dropped_at_the_start(tmp_pat
 
 
 @in_quarantine
-async def test_what_is_on_its_way_is_left_alone_until_it_is_there(
+async def test_an_entry_being_moved_or_restored_cannot_be_purged(
     disk: LmdbDisk, quarantine: Quarantine, tmp_path: Path
 ) -> None:
     await fill(disk, TABLET, 1)
@@ -290,7 +290,7 @@ async def test_what_is_on_its_way_is_left_alone_until_it_is_there(
     await quarantine.purge(["q"])
 
 
-def test_a_quarantine_whose_records_are_lost_is_begun_anew_and_what_lies_in_it_is_seen(
+def test_a_quarantine_that_lost_its_records_still_lists_its_data(
     tmp_path: Path,
 ) -> None:
     async def before(disk: LmdbDisk, quarantine: Quarantine) -> None:
@@ -313,7 +313,7 @@ def test_a_quarantine_whose_records_are_lost_is_begun_anew_and_what_lies_in_it_i
 
 
 @in_quarantine
-async def test_a_damaged_record_hides_nothing(disk: LmdbDisk, quarantine: Quarantine) -> None:
+async def test_data_with_a_damaged_record_is_listed(disk: LmdbDisk, quarantine: Quarantine) -> None:
     await set_aside(disk, quarantine, "q", TABLET, 1)
     await quarantine._records.environment.commit([Put(module.RECORDS, [(b"q", b"rotten")])])
     (held,) = quarantine.list()

@@ -1,4 +1,4 @@
-"""Answers on a real disk, through flushes that fail."""
+"""Stored answers on a real disk, also after failed flushes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def opened(root: Path, *, create: bool) -> tuple[LmdbDisk, TabletStore]:
 
 
 async def fail_once(store: TabletStore, during: Sequence[tuple[bytes, int]] = ()) -> None:
-    """One flush that meets a full disk, and what is applied while it is under way."""
+    """Let one flush fail on a full disk; apply the writes `during` while it is under way."""
     commit = store.environment.commit
 
     async def full(batch: Batch) -> None:
@@ -50,7 +50,7 @@ def answers(results: Results) -> dict[bytes, list[int]]:
 
 
 @in_loop
-async def test_answers_that_a_failed_flush_took_are_written_by_the_next(tmp_path: Path) -> None:
+async def test_answers_of_a_failed_flush_are_written_by_the_next(tmp_path: Path) -> None:
     disk, store = await opened(tmp_path, create=True)
     store.put([b"k"], [checksum.seal(b"k", b"v", checksum.seed(TABLET))])
     record(store.results, BUSY, 1)
@@ -68,7 +68,7 @@ async def test_answers_that_a_failed_flush_took_are_written_by_the_next(tmp_path
 
 @pytest.mark.parametrize("returns", [False, True])
 @in_loop
-async def test_clients_that_a_failed_flush_was_to_drop_are_dropped_by_the_next(
+async def test_expired_clients_of_a_failed_flush_are_dropped_by_the_next(
     tmp_path: Path, returns: bool
 ) -> None:
     disk, store = await opened(tmp_path, create=True)
@@ -87,7 +87,7 @@ async def test_clients_that_a_failed_flush_was_to_drop_are_dropped_by_the_next(
     await disk.close()
 
 
-def test_a_client_that_is_dropped_while_its_answers_are_given_back_stays_dropped() -> None:
+def test_a_client_dropped_before_its_answers_are_given_back_stays_dropped() -> None:
     results = Results()
     record(results, IDLE, 1)
     taken = results.take()
@@ -101,7 +101,7 @@ def test_a_client_that_is_dropped_while_its_answers_are_given_back_stays_dropped
 
 
 @in_loop
-async def test_clients_expire_in_the_order_of_their_last_writes_also_after_a_restart(tmp_path: Path) -> None:
+async def test_clients_expire_in_the_order_of_their_last_writes_after_a_restart(tmp_path: Path) -> None:
     first, second, third = (name * 16 for name in (b"c", b"b", b"a"))
     disk, store = await opened(tmp_path, create=True)
     for time_us, client in enumerate((first, second, third, first), 1):
@@ -119,7 +119,7 @@ async def test_clients_expire_in_the_order_of_their_last_writes_also_after_a_res
 
 
 @in_loop
-async def test_an_environment_that_cannot_be_opened_as_a_store_is_not_left_open(tmp_path: Path) -> None:
+async def test_a_store_that_cannot_be_opened_closes_its_environment(tmp_path: Path) -> None:
     disk, store = await opened(tmp_path, create=True)
     position = store.environment.get("meta", b"position")
     assert position is not None
@@ -136,8 +136,8 @@ async def test_an_environment_that_cannot_be_opened_as_a_store_is_not_left_open(
 
 @pytest.mark.parametrize("twice", [False, True])
 @in_loop
-async def test_an_answer_that_a_damaged_page_hides_is_not_forgotten(tmp_path: Path, twice: bool) -> None:
-    """Or the retry that it answers would be applied again. Another may be found in its place."""
+async def test_an_answer_hidden_by_a_damaged_page_is_corruption(tmp_path: Path, twice: bool) -> None:
+    """Otherwise its retry would be applied again. Another answer may be found in its place."""
     disk, store = await opened(tmp_path, create=True)
     for sequence in (1, 2, 3):
         record(store.results, BUSY, sequence)
@@ -159,8 +159,8 @@ async def test_an_answer_that_a_damaged_page_hides_is_not_forgotten(tmp_path: Pa
 
 
 @in_loop
-async def test_a_position_that_is_older_than_the_answers_is_a_disk_that_lost_a_write(tmp_path: Path) -> None:
-    """Both are written in one transaction, so one of them is not what was written."""
+async def test_a_position_older_than_the_answers_is_corruption(tmp_path: Path) -> None:
+    """Both are written in one transaction, so the disk lost a write."""
     disk, store = await opened(tmp_path, create=True)
     older = store.environment.get("meta", b"position")
     assert older is not None

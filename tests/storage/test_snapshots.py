@@ -1,5 +1,5 @@
-"""Snapshots of a tablet's rows, over several memtables and beside flushes, against a sorted dict; and what comes while a flush
-writes."""
+"""Snapshots of a tablet's rows over several memtables and during flushes, compared with a sorted dict; and changes during
+a flush."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ steps = st.lists(
 
 
 class Tablet:
-    """A store, what its rows should be, and a flush that ends when it is told to."""
+    """A store, its expected rows, and a flush that the test ends."""
 
     def __init__(self, store: TabletStore) -> None:
         self.store = store
@@ -108,7 +108,7 @@ class Tablet:
 def read(
     snapshot: TabletSnapshot, start: bytes, stop: bytes | None, limit: int, bytes_max: int
 ) -> list[bytes]:
-    """All of its rows, block by block."""
+    """Return all rows of the snapshot, block by block."""
     found: list[bytes] = []
     at: bytes | None = start
     while at is not None:
@@ -133,7 +133,7 @@ def between(rows: Rows, start: bytes, stop: bytes | None) -> list[bytes]:
     bytes_max=st.integers(1, 200),
 )
 @in_simulation
-async def test_a_snapshot_gives_each_row_of_its_moment_once_and_in_order(
+async def test_a_snapshot_returns_each_row_once_and_in_order(
     before: Steps, after: Steps, start: bytes, stop: bytes | None, limit: int, bytes_max: int
 ) -> None:
     tablet = await Tablet.open()
@@ -150,9 +150,7 @@ async def test_a_snapshot_gives_each_row_of_its_moment_once_and_in_order(
 
 
 @given(rows=st.dictionaries(chosen, st.none() | st.binary(max_size=3)), limit=st.integers(1, 17))
-def test_a_memtable_gives_each_of_its_rows_once_and_in_order(
-    rows: dict[bytes, bytes | None], limit: int
-) -> None:
+def test_a_memtable_returns_each_row_once_and_in_order(rows: dict[bytes, bytes | None], limit: int) -> None:
     table = Memtable()
     for key, value in rows.items():
         if value is not None:
@@ -169,7 +167,7 @@ def test_a_memtable_gives_each_of_its_rows_once_and_in_order(
 
 
 @in_simulation
-async def test_what_a_scan_froze_while_a_flush_wrote_stays_and_is_written_by_the_next() -> None:
+async def test_rows_that_a_scan_froze_during_a_flush_are_written_by_the_next() -> None:
     tablet = await Tablet.open()
     tablet.put(KEYS[:3])
     await tablet.begin()
@@ -185,7 +183,7 @@ async def test_what_a_scan_froze_while_a_flush_wrote_stays_and_is_written_by_the
 
 
 @in_simulation
-async def test_an_alteration_that_comes_while_a_flush_writes_is_written_by_the_next() -> None:
+async def test_an_alteration_during_a_flush_is_written_by_the_next() -> None:
     tablet = await Tablet.open()
     stored = []
     tablet.alter(b"first")

@@ -1,4 +1,4 @@
-"""Environments travel from disk to disk as bytes: what the copier outlives, what it leaves behind, and what is refused."""
+"""Environments are copied from disk to disk as streams: faults during a copy, its remains, and refused streams."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import errno
 import io
 import os
+import re
 import resource
 import shutil
 from pathlib import Path
@@ -37,7 +38,7 @@ LARGE = [(b"%05d" % number, bytes(3000)) for number in range(2000)]  # with page
 
 
 class Two:
-    """The disk that something is copied from, and the one that it is copied to."""
+    """The source disk and the target disk."""
 
     def __init__(self, place: Path, *data_dirs: Path) -> None:
         self.place = place
@@ -95,11 +96,11 @@ def two(tmp_path: Path) -> Two:
 
 
 async def ended(stream: Any) -> None:
-    """Its thread has nothing left to do."""
+    """Wait until the stream's thread has ended."""
     await asyncio.get_running_loop().run_in_executor(None, stream._thread.shutdown)
 
 
-def test_a_sync_that_fails_beside_what_is_written_is_told_before_the_end() -> None:
+def test_a_failed_sync_during_writes_is_reported_before_the_end() -> None:
     reads, writes = os.pipe()  # cannot be synced
     try:
         for wait in (lambda syncs: syncs.begin(), lambda syncs: syncs.end()):
@@ -113,7 +114,7 @@ def test_a_sync_that_fails_beside_what_is_written_is_told_before_the_end() -> No
 
 
 @between_disks
-async def test_a_stream_shows_its_moment_whatever_is_committed_grown_and_refused_meanwhile(two: Two) -> None:
+async def test_a_stream_shows_one_moment_during_commits_and_growth(two: Two) -> None:
     source = await two.environment()
     snapshot = source.snapshot()
     stream = await source.stream()
@@ -132,7 +133,7 @@ async def test_a_stream_shows_its_moment_whatever_is_committed_grown_and_refused
 
 
 @between_disks
-async def test_a_copier_that_ends_early_breaks_the_stream_and_lets_go_of_its_snapshot(two: Two) -> None:
+async def test_a_killed_copier_breaks_the_stream_and_releases_its_snapshot(two: Two) -> None:
     source = await two.environment()
     stream = await source.stream()
     assert stream._copier is not None and str(stream._copier.pid) in source.lmdb.readers()
@@ -161,7 +162,7 @@ async def test_closing_an_environment_ends_its_streams(two: Two) -> None:
 
 
 @between_disks
-async def test_what_arrived_in_part_is_gone_after_a_crash_and_in_the_way_of_nobody(two: Two) -> None:
+async def test_a_partial_copy_is_gone_after_a_crash(two: Two) -> None:
     data = await two.bytes_of(await two.environment())
     receiver = await two.target.receive(PATH)
     await receiver.write(data)
@@ -177,7 +178,7 @@ async def test_what_arrived_in_part_is_gone_after_a_crash_and_in_the_way_of_nobo
 
 
 @between_disks
-async def test_an_environment_that_arrived_belongs_to_its_new_disk_alone(two: Two) -> None:
+async def test_a_copied_environment_belongs_to_its_new_disk_only(two: Two) -> None:
     await two.arrive(await two.bytes_of(await two.environment()))
     await two.target.close()
     shutil.rmtree(two.place / "source" / PATH)
@@ -193,7 +194,7 @@ async def test_an_environment_that_arrived_belongs_to_its_new_disk_alone(two: Tw
 
 @pytest.mark.parametrize("cut", [0, 3, 5, 1000, -1])
 @between_disks
-async def test_a_stream_that_is_cut_off_or_goes_on_behind_its_end_is_refused(two: Two, cut: int) -> None:
+async def test_a_stream_that_is_too_short_or_too_long_is_refused(two: Two, cut: int) -> None:
     data = await two.bytes_of(await two.environment(LARGE[:10]))
     for wrong in (data[:cut], data + b"x"):
         with pytest.raises(Damaged, match="its end"):
@@ -219,7 +220,7 @@ def bytes_of(found: list[Any]) -> bytes:
 
 
 @between_disks
-async def test_frames_in_another_order_and_items_that_are_not_all_there_are_refused(two: Two) -> None:
+async def test_frames_in_wrong_order_and_missing_items_are_refused(two: Two) -> None:
     found = frames(await two.bytes_of(await two.environment()))
     parts = [frame for frame in found if frame[0] == b"t"]
     assert len(parts) > 3
@@ -233,7 +234,7 @@ async def test_frames_in_another_order_and_items_that_are_not_all_there_are_refu
 
 
 @between_disks
-async def test_a_tree_that_hides_items_or_leads_in_a_circle_is_not_copied(two: Two) -> None:
+async def test_a_tree_with_hidden_items_or_a_circle_is_not_copied(two: Two) -> None:
     source = await two.environment()
     with source.lmdb.begin() as transaction:
         database = source.handle("t")
@@ -265,8 +266,11 @@ async def test_a_damaged_row_is_refused_at_the_end(two: Two) -> None:
 
 
 @between_disks
-async def test_an_environment_that_does_not_fit_the_first_map_arrives(two: Two) -> None:
-    large = [(b"%05d" % number, os.urandom(100_000)) for number in range(1000)]
+async def test_an_environment_that_does_not_fit_the_first_map_arrives(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed_copier(monkeypatch, two, "ROOM_BYTES")
+    large = [(b"%05d" % number, os.urandom(100_000)) for number in range(50)]
     source = await two.source.open_environment(PATH, ["t", "empty"], create=True, map_bytes=1 << 30)
     await source.commit([Put("t", large)])
     await two.arrive(await two.bytes_of(source), ("t", "empty"))
@@ -274,23 +278,24 @@ async def test_an_environment_that_does_not_fit_the_first_map_arrives(two: Two) 
     assert copy.items("t") == large and copy.count("empty") == 0
 
 
-def failing_copier(monkeypatch: pytest.MonkeyPatch, two: Two, code: int) -> None:
-    """The processes fail their first sync."""
-    program = two.place / "copier.py"
-    program.write_text(
-        f"import os\n"
-        f"def failing(*arguments): raise OSError({code}, os.strerror({code}))\n"
-        f"os.fdatasync = failing\n"
-        + Path(copier.__file__)
-        .read_text()
-        .replace("from __future__ import annotations\n", "")
-        .replace("SYNC_BYTES = 8 << 20", "SYNC_BYTES = 1")
-    )
+def changed_copier(monkeypatch: pytest.MonkeyPatch, two: Two, constant: str, before: str = "") -> None:
+    """Let the copier's processes run with the constant set to 1 (or 1 MiB for room), after the statements `before`."""
+    program, value = two.place / "copier.py", "1 << 20" if constant == "ROOM_BYTES" else "1"
+    honest = Path(copier.__file__).read_text().replace("from __future__ import annotations\n", "")
+    changed, count = re.subn(rf"(?m)^{constant} = .*", f"{constant} = {value}", honest)
+    assert count == 1
+    program.write_text(before + changed)
     monkeypatch.setattr(copier, "__file__", str(program))
 
 
+def failing_copier(monkeypatch: pytest.MonkeyPatch, two: Two, code: int) -> None:
+    """Let the copier's processes fail their first sync."""
+    failing = f"def failing(*arguments): raise OSError({code}, os.strerror({code}))"
+    changed_copier(monkeypatch, two, "SYNC_BYTES", f"import os\n{failing}\nos.fdatasync = failing\n")
+
+
 @between_disks
-async def test_a_full_disk_refuses_the_rest_and_nothing_is_left(
+async def test_a_full_disk_refuses_the_stream_and_keeps_no_files(
     two: Two, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = await two.bytes_of(await two.environment())
@@ -303,8 +308,8 @@ async def test_a_full_disk_refuses_the_rest_and_nothing_is_left(
 
 
 @between_disks
-async def test_a_write_that_a_full_disk_cuts_short_is_no_failure_of_the_disk(two: Two) -> None:
-    """LMDB calls it an input/output error."""
+async def test_a_short_write_on_a_full_disk_is_not_a_disk_failure(two: Two) -> None:
+    """LMDB reports it as an input/output error."""
     source = await two.source.open_environment(PATH, ["t"], create=True, map_bytes=1 << 30)
     await source.commit([Put("t", [(b"%05d" % number, os.urandom(100_000)) for number in range(100)])])
     data = await two.bytes_of(source)
@@ -319,7 +324,7 @@ async def test_a_write_that_a_full_disk_cuts_short_is_no_failure_of_the_disk(two
 
 
 @pytest.mark.parametrize("data_dir", [False, True])
-def test_a_sync_that_fails_is_the_end_of_the_disk_that_was_written_to(
+def test_a_failed_sync_ends_the_use_of_the_target_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data_dir: bool
 ) -> None:
     async def scenario(two: Two) -> None:
@@ -339,7 +344,7 @@ def test_a_sync_that_fails_is_the_end_of_the_disk_that_was_written_to(
     copying(scenario, Two(tmp_path, *[tmp_path / "d0"] * data_dir))
 
 
-def test_what_arrives_goes_to_a_data_directory(tmp_path: Path) -> None:
+def test_a_copied_environment_goes_to_a_data_directory(tmp_path: Path) -> None:
     async def scenario(two: Two) -> None:
         await two.arrive(await two.bytes_of(await two.environment()))
         assert (tmp_path / "target" / PATH).is_symlink()

@@ -73,19 +73,30 @@ async def fill(group: Group, rows: int, at_once: int = 200) -> None:
         await group.upsert(*[row(k, "x" * 100) for k in range(first, min(rows, first + at_once))])
 
 
-async def copying(group: Group, rows: int) -> tuple[str, str, str]:
-    """Return the leader, a follower that became a tombstone and is being copied to, and the other follower."""
+async def filled(group: Group, rows: int) -> tuple[str, str, str]:
+    """Write rows; return the leader and both followers."""
     leader, target, other = await group.roles()
     await fill(group, rows)
+    return leader, target, other
+
+
+async def deleted(group: Group, rows: int) -> tuple[str, str, str]:
+    """Write rows; return the leader, a follower that became a tombstone, and the other follower."""
+    leader, target, other = await filled(group, rows)
     await entomb(group, target)
+    return leader, target, other
+
+
+async def copying(group: Group, rows: int) -> tuple[str, str, str]:
+    """Return the leader, a follower that became a tombstone and is being copied to, and the other follower."""
+    leader, target, other = await deleted(group, rows)
     await start(group, target, leader)
     return leader, target, other
 
 
 async def one_down(group: Group) -> tuple[str, str, str]:
     """Return the leader, a follower that is down and had all entries until then, and the other follower."""
-    leader, target, other = await group.roles()
-    await fill(group, 100)
+    leader, target, other = await filled(group, 100)
     await group.settle()
     group.crash(target)
     return leader, target, other

@@ -38,6 +38,8 @@ HOSTS = ("host-a", "host-b", "host-c")
 FIVE = (*HOSTS, "host-d", "host-e")
 CLIENT = b"client-number-01"
 OPTIONS: dict[str, Any] = {"raft_heartbeat_s": 0.1, "election_s_min": 0.6, "lease_s": 0.4}
+# For tests that wait for long in virtual time: heartbeats are most of their cost.
+SLOW_HEARTBEATS: dict[str, Any] = {"raft_heartbeat_s": 0.5, "election_s_min": 3.0, "lease_s": 2.0}
 
 
 def address(host: str) -> str:
@@ -181,6 +183,36 @@ class Group:
 
     def heal(self) -> None:
         self.cluster.network.heal()
+
+    # -- single requests
+
+    async def write_once(self, host: str, batch: bytes, timeout_s: float = 2.0) -> Exception | None:
+        """Send a write to one host; return its error."""
+        request = m.WriteRequest((m.TabletWrite(TABLET, batch),), timeout_s)
+        reply = await self.ask(host, "write", request, m.WriteReply)
+        return errors.from_triple(reply.errors[0]) if reply.errors[0] is not None else None
+
+    async def read_once(
+        self, host: str, k: int = 1, version: int = 0, timeout_s: float = 5.0
+    ) -> Exception | None:
+        """Send a get to one host; return its error."""
+        request = m.ReadRequest(version, (m.TabletKeys(TABLET, [CODEC.encode_key({"k": k})]),))
+        reply = await self.ask(host, "read", request, m.ReadReply, timeout_s)
+        assert (reply.values[0] is None) == (reply.errors[0] is not None)
+        return errors.from_triple(reply.errors[0]) if reply.errors[0] is not None else None
+
+    async def begin_session(self, source: str, target: str) -> m.SessionBegun:
+        term = self.replica(source).core.term
+        request = m.BeginSessionRequest(self.uuid(source), TABLET, self.uuid(target), term)
+        return await self.ask(source, "begin_copy_session", request, m.SessionBegun)
+
+    def propose_without(self, leader: str, host: str) -> int:
+        """Let the leader propose a configuration without the host; return its index."""
+        server, core = self.server(leader), self.replica(leader).core
+        stay = tuple(peer for peer in core.configuration.peers if peer.uuid != self.uuid(host))
+        wanted = Configuration(stay, core.configuration.index)
+        now = server.world.clock.monotonic()
+        return server.rounds.step(self.replica(leader), core.propose_configuration, now, wanted)[0]
 
     # -- a client that retries with the same id until it knows the outcome
 

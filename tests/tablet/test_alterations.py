@@ -25,12 +25,7 @@ def alteration(version: int, dropped: Dropped | None = None) -> Alteration:
 
 
 async def alter(group: Group, version: int, dropped: Dropped | None = None) -> None:
-    async def attempt(host: str) -> None:
-        uuid = group.uuid(host)
-        request = m.AlterTabletRequest(uuid, TABLET, alteration(version, dropped))
-        await group.ask(host, "alter_tablet", request, m.Empty, 8.0)
-
-    await group.until_led(attempt)
+    await group.alter(alteration(version, dropped))
 
 
 def versions(group: Group) -> list[tuple[int, bool]]:
@@ -54,9 +49,7 @@ async def test_a_dropped_table_refuses_reads_and_writes_and_says_how_to_recall_i
 
 
 @simulated()
-async def test_a_write_applied_before_the_drop_is_answered_after_it(
-    group: Group,
-) -> None:
+async def test_a_write_applied_before_the_drop_is_answered_after_it(group: Group) -> None:
     batch = group.batch(m.INSERT, [row(1)], 1)
     first = await group.write_bytes(batch)
     await alter(group, 1, KEPT)
@@ -64,9 +57,7 @@ async def test_a_write_applied_before_the_drop_is_answered_after_it(
 
 
 @simulated()
-async def test_a_write_after_the_drop_in_the_log_is_refused_on_every_replica(
-    group: Group,
-) -> None:
+async def test_a_write_after_the_drop_in_the_log_is_refused_on_every_replica(group: Group) -> None:
     await group.upsert(row(1))
     leader = await group.leader()
     for host in HOSTS:
@@ -111,9 +102,7 @@ async def test_a_restart_restores_the_alteration_from_the_data_or_the_log(
 
 
 @simulated()
-async def test_old_and_repeated_alterations_change_nothing_and_a_follower_refuses(
-    group: Group,
-) -> None:
+async def test_old_and_repeated_alterations_change_nothing_and_a_follower_refuses(group: Group) -> None:
     await group.upsert(row(1))
     await alter(group, 2, KEPT)
     await group.settle()
@@ -148,15 +137,6 @@ ADDED = altered(SCHEMA, [AddColumn(Column("x", "int64", default=(7).to_bytes(8, 
 REPLACED = altered(ADDED, [DropColumn("v"), AddColumn(Column("w", "string")), RenameColumn("w", "v")])
 
 
-async def alter_to(group: Group, schema: TableSchema) -> None:
-    async def attempt(host: str) -> None:
-        uuid = group.uuid(host)
-        request = m.AlterTabletRequest(uuid, TABLET, Alteration(schema))
-        await group.ask(host, "alter_tablet", request, m.Empty, 8.0)
-
-    await group.until_led(attempt)
-
-
 async def rows_of(group: Group, schema: TableSchema, host: str | None = None) -> list[dict[str, object]]:
     names = tuple(column.name for column in schema.columns)
     request = m.ScanRequest(TABLET, schema.version, names, at_leader=host is None)
@@ -169,13 +149,11 @@ async def rows_of(group: Group, schema: TableSchema, host: str | None = None) ->
 
 
 @simulated()
-async def test_batches_of_older_versions_apply_alike_on_every_replica(
-    group: Group,
-) -> None:
+async def test_batches_of_older_versions_apply_alike_on_every_replica(group: Group) -> None:
     await group.upsert(row(1), row(2))
-    await alter_to(group, ADDED)
+    await group.alter(Alteration(ADDED))
     await group.upsert(row(3, "late"))  # encoded in version 0
-    await alter_to(group, REPLACED)
+    await group.alter(Alteration(REPLACED))
     await group.write(m.INSERT, [row(4, "later")])
     await group.write(m.UPDATE, [{"k": 1, "v": "of the dropped column", "n": 5}], columns=("v", "n"))
     with pytest.raises(errors.InvalidArgument, match="no column 'x' in version 0"):
@@ -206,7 +184,7 @@ async def test_reads_with_an_older_or_newer_version_are_refused(group: Group) ->
         leader = await group.leader()
         await group.ask(leader, "scan", m.ScanRequest(TABLET, 1, ("k",)), m.ScanBlock)
     assert (newer.value.wanted, newer.value.found) == (1, 0)
-    await alter_to(group, ADDED)
+    await group.alter(Alteration(ADDED))
     leader = await group.leader()
     with pytest.raises(errors.SchemaMismatch, match="fetch the table again") as older:
         await group.ask(leader, "scan", m.ScanRequest(TABLET, 0, ("k",)), m.ScanBlock)
@@ -224,7 +202,7 @@ async def test_a_scan_keeps_the_schema_it_was_opened_with(group: Group) -> None:
     leader = await group.leader()
     request = m.ScanRequest(TABLET, 0, ("k", "v"), block_bytes=1)
     block = await group.ask(leader, "scan", request, m.ScanBlock)
-    await alter_to(group, REPLACED)
+    await group.alter(Alteration(REPLACED))
     await group.upsert(row(3, "not in the snapshot"))
     found = pa.ipc.open_stream(block.data).read_all().to_pylist()
     while block.scanner is not None:
@@ -237,7 +215,7 @@ async def test_a_scan_keeps_the_schema_it_was_opened_with(group: Group) -> None:
 @simulated()
 async def test_altered_replicas_have_equal_digests_flushed_or_not(group: Group) -> None:
     await group.upsert(*(row(k) for k in range(20)))
-    await alter_to(group, ADDED)
+    await group.alter(Alteration(ADDED))
     await group.upsert(*(row(k, "y") for k in range(10, 30)))
     await group.flush(HOSTS[0])
     await group.write(m.UPDATE, [{"k": k, "n": 1} for k in range(5)], columns=("n",))
@@ -250,10 +228,8 @@ async def test_altered_replicas_have_equal_digests_flushed_or_not(group: Group) 
 
 
 @simulated()
-async def test_rows_with_another_layout_than_their_batch_are_refused_before_the_log(
-    group: Group,
-) -> None:
-    await alter_to(group, ADDED)
+async def test_rows_with_another_layout_than_their_batch_are_refused_before_the_log(group: Group) -> None:
+    await group.alter(Alteration(ADDED))
     codec = RowCodec(ADDED)
     key, value = codec.encode_row({"k": 1}, checksum.seed(TABLET))
     batch = m.RowBatch(CLIENT, 900, 0, m.UPSERT, 0, checksum.rows_digest([key], [value]), [key], [value])

@@ -1,4 +1,4 @@
-"""Committed batches change rows as a whole or not at all, and no batch ends a server, whatever its content."""
+"""Committed batches change rows as a whole or not at all, and no batch ends a server, with any content."""
 
 from __future__ import annotations
 

@@ -12,7 +12,6 @@ from ebla.actors.tablet.engine.replica import Replica
 from ebla.storage.errors import EblaError
 from tests.tablet.copies import fill
 from tests.tablet.harness import TABLET, Group, simulated
-from tests.tablet.test_recovery import lead
 
 SLOW_S = 1.0
 
@@ -43,9 +42,7 @@ async def begin(group: Group, source: str, target: str, tablet: str = TABLET) ->
 
 
 @simulated(copy_sessions_max=20)
-async def test_of_many_requests_for_one_session_one_succeeds_and_others_fail_at_once(
-    group: Group,
-) -> None:
+async def test_of_many_requests_for_one_session_one_succeeds_and_others_fail_at_once(group: Group) -> None:
     """S6 of the reference: ten tablets, five requests for each; sessions of different tablets begin side by side."""
     tablets = [f"{number:032x}" for number in range(1, 11)]
     for tablet in tablets:
@@ -53,7 +50,7 @@ async def test_of_many_requests_for_one_session_one_succeeds_and_others_fail_at_
     source = await group.leader(tablets[0])
     target = next(host for host in group.hosts if host != source)
     for tablet in tablets:
-        await lead(group, source, tablet)
+        await group.lead(source, tablet)
     slow(group, source)
     asked = [begin(group, source, target, tablet) for tablet in tablets for _ in range(5)]
     began = group.client.clock.monotonic()

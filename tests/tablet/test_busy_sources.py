@@ -11,7 +11,19 @@ from ebla.actors import messages as m
 from ebla.actors.messages import peers
 from ebla.actors.messages.raft import AppendRequest, VoteReply, VoteRequest
 from ebla.actors.tablet.engine.records import Superblock
-from tests.tablet.copies import copied, copying, ended, entomb, fill, request, same_rows, start, until
+from tests.tablet.copies import (
+    copied,
+    copying,
+    deleted,
+    ended,
+    entomb,
+    fill,
+    filled,
+    request,
+    same_rows,
+    start,
+    until,
+)
 from tests.tablet.harness import OTHER, TABLET, Group, row, simulated
 from tests.tablet.test_tombstones import delete, exclude
 
@@ -20,9 +32,7 @@ SLOW = 1500  # bytes per second: a chunk takes longer than a call's timeout
 
 @simulated(copy_bytes_per_s=SLOW)
 async def test_a_copy_over_little_bandwidth_succeeds_at_the_first_attempt(group: Group) -> None:
-    leader, target, other = await group.roles()
-    await fill(group, 600)
-    await entomb(group, target)
+    leader, target, other = await deleted(group, 600)
     clock, source, server = group.client.clock, group.server(leader), group.server(target)
     await start(group, target, leader)
     began = clock.monotonic()
@@ -34,12 +44,8 @@ async def test_a_copy_over_little_bandwidth_succeeds_at_the_first_attempt(group:
 
 
 @simulated(copy_bytes_per_s=100_000)
-async def test_list_copies_shows_progress_and_the_bytes_of_ended_copies(
-    group: Group,
-) -> None:
-    leader, target, _ = await group.roles()
-    await fill(group, 3000)
-    await entomb(group, target)
+async def test_list_copies_shows_progress_and_the_bytes_of_ended_copies(group: Group) -> None:
+    leader, target, _ = await deleted(group, 3000)
     await start(group, target, leader)
     server, seen = group.server(target), []
     while jobs := (await group.ask(target, "list_copies", m.Empty(), m.CopyJobs)).jobs:
@@ -53,9 +59,7 @@ async def test_list_copies_shows_progress_and_the_bytes_of_ended_copies(
 
 @simulated(copy_bytes_per_s=SLOW)
 async def test_the_unsent_bytes_of_an_ended_copy_delay_no_other(group: Group) -> None:
-    leader, target, _ = await group.roles()
-    await fill(group, 600)
-    await entomb(group, target)
+    leader, target, _ = await deleted(group, 600)
     bandwidth = group.server(leader).sessions.bandwidth
     owed = []
     for _ in range(4):
@@ -69,9 +73,7 @@ async def test_the_unsent_bytes_of_an_ended_copy_delay_no_other(group: Group) ->
 
 
 @simulated(copy_sessions_max=1, copy_bytes_per_s=20_000)
-async def test_a_source_at_its_session_limit_refuses_others_until_one_ends(
-    group: Group,
-) -> None:
+async def test_a_source_at_its_session_limit_refuses_others_until_one_ends(group: Group) -> None:
     """S15 of the reference: busy sources refuse, nothing is changed, and a later request succeeds."""
     await group.create(OTHER)
     leader, target, other = await group.roles()
@@ -96,8 +98,7 @@ async def test_a_source_at_its_session_limit_refuses_others_until_one_ends(
 
 @simulated()
 async def test_a_late_copy_request_makes_no_replica_on_a_nonmember(group: Group) -> None:
-    leader, target, _ = await group.roles()
-    await fill(group, 50)
+    leader, target, _ = await filled(group, 50)
     late = request(group, target, leader, state=m.DELETED)
     await delete(group, target, await exclude(group, target))
     with pytest.raises(errors.IllegalState, match="no member"):
@@ -141,9 +142,7 @@ async def test_heartbeats_and_votes_do_not_wait_for_the_removal_of_a_copys_data(
 
 @simulated()
 async def test_heartbeats_do_not_wait_until_a_copy_becomes_a_replica(group: Group) -> None:
-    leader, target, _ = await group.roles()
-    await fill(group, 100)
-    await entomb(group, target)
+    leader, target, _ = await deleted(group, 100)
     server, begun, over = group.server(target), asyncio.Event(), asyncio.Event()
     save = server.lifecycle.superblocks.save
 

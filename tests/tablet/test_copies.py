@@ -12,20 +12,30 @@ from ebla.actors.fault_points import REPAIR_POINTS
 from ebla.actors.messages.raft import HardState
 from ebla.actors.tablet.copy import sessions
 from ebla.actors.tablet.copy.copies import CANCELLED_S
-from tests.tablet.copies import copied, ended, entomb, fill, left_behind, quarantined, same_rows, start, until
+from tests.tablet.copies import (
+    copied,
+    deleted,
+    ended,
+    entomb,
+    fill,
+    filled,
+    same_rows,
+    start,
+    until,
+)
 from tests.tablet.harness import HOSTS, TABLET, Group, row, simulated
 
 
 @simulated()
 async def test_a_copy_turns_a_tombstone_into_a_replica_with_all_rows(group: Group) -> None:
-    leader, target, other = await group.roles()
-    await fill(group, 500)
-    await entomb(group, target)
+    leader, target, other = await deleted(group, 500)
     await group.upsert(row(1, "after"))
     await copied(group, target, leader)
     await group.upsert(row(2, "later"))
     await same_rows(group, target, other, leader)
+    group.crash(target)  # the shared log still has entries of the former replica
     await group.restart(target)
+    assert group.replica(target).state == m.RUNNING
     await same_rows(group, target, other)
 
 
@@ -36,9 +46,7 @@ async def test_a_retry_of_an_old_write_gets_its_first_answer_from_a_copied_repli
     first = await group.write_bytes(batch)
     await entomb(group, target)
     await copied(group, target, leader)
-    successor = group.uuid(target)
-    await group.ask(leader, "step_down", m.StepDownRequest(TABLET, successor), m.StepDownReply, 10.0)
-    assert await group.leader() == target
+    await group.lead(target)
     assert await group.write_bytes(batch) == first
 
 
@@ -51,8 +59,7 @@ RUNNING_AFTER = ("tablet.entomb.before_mark", "tablet.entomb.after_quarantine", 
 @pytest.mark.parametrize("point", POINTS)
 @simulated()
 async def test_a_crash_at_any_step_leaves_a_tombstone_or_a_replica(group: Group, point: str) -> None:
-    leader, target, other = await group.roles()
-    await fill(group, 400)
+    leader, target, other = await filled(group, 400)
     group.crash_at(target, point)
     with pytest.raises(errors.EblaError):
         await start(group, target, leader)
@@ -67,25 +74,9 @@ async def test_a_crash_at_any_step_leaves_a_tombstone_or_a_replica(group: Group,
     await same_rows(group, target, other)
 
 
-@simulated(log_retained_entries_max=2)
-async def test_a_lagging_followers_old_data_goes_to_quarantine_when_it_is_copied(group: Group) -> None:
-    leader, target, other = await left_behind(group)
-    await until(
-        group,
-        lambda: group.replica(leader).core.needs_copy(group.uuid(target)),
-        "the leader finds that its log is too short",
-    )
-    last = group.replica(target).log.last
-    await copied(group, target, leader, last=(last.index, last.term))
-    await same_rows(group, target, other)
-    (entry,) = await quarantined(group, target)
-    assert entry.tablet == TABLET and entry.bytes > 0
-
-
 @simulated()
 async def test_a_refused_copy_changes_nothing(group: Group) -> None:
-    leader, target, other = await group.roles()
-    await fill(group, 200)
+    leader, target, other = await filled(group, 200)
     await group.settle()
     uuid, last = group.uuid(target), group.replica(target).log.last
     for kind, changes in (
@@ -107,9 +98,7 @@ async def test_a_refused_copy_changes_nothing(group: Group) -> None:
 
 
 @simulated(copies_max=1, copy_bytes_per_s=100_000)
-async def test_a_repeated_copy_request_is_in_progress_and_other_copies_are_throttled(
-    group: Group,
-) -> None:
+async def test_a_repeated_copy_request_is_in_progress_and_other_copies_are_throttled(group: Group) -> None:
     """S7 of the reference. After the copy's end an older leader is refused."""
     leader, target, _ = await group.roles()
     second = "1" * 32
@@ -137,13 +126,11 @@ async def test_a_repeated_copy_request_is_in_progress_and_other_copies_are_throt
 @simulated()
 async def test_a_vote_survives_a_copy_unless_its_term_is_over(group: Group, ahead: int) -> None:
     """S10 of the reference: the merge takes the higher term, and keeps the target's vote only with the target's term."""
-    leader, target, _ = await group.roles()
-    await fill(group, 10)
-    await entomb(group, target)
-    stone = group.server(target).lifecycle.stones[TABLET]
+    leader, target, _ = await deleted(group, 10)
+    tombstone = group.server(target).lifecycle.stones[TABLET]
     term = group.replica(leader).core.term - ahead
-    stone.voter.hard_state = HardState(term, "a-candidate")
-    await stone.save(group.server(target).consensus)
+    tombstone.voter.hard_state = HardState(term, "a-candidate")
+    await tombstone.save(group.server(target).consensus)
     await copied(group, target, leader)
     kept = group.server(target).consensus.get(TABLET)
     assert kept is not None
@@ -153,9 +140,7 @@ async def test_a_vote_survives_a_copy_unless_its_term_is_over(group: Group, ahea
 
 @simulated()
 async def test_a_copy_from_a_leader_older_than_the_targets_last_entry_is_refused(group: Group) -> None:
-    leader, target, _ = await group.roles()
-    await fill(group, 10)
-    await entomb(group, target)
+    leader, target, _ = await deleted(group, 10)
     last = group.server(target).lifecycle.stones[TABLET].superblock.last
     assert last is not None and last.term > 0
     with pytest.raises(errors.OldTerm):
@@ -169,13 +154,11 @@ async def test_a_copy_from_a_leader_older_than_the_targets_last_entry_is_refused
 @simulated()
 async def test_a_higher_term_without_entries_allows_a_copy_and_stays(group: Group) -> None:
     """S3: the term of the last entry decides; the stored term stays."""
-    leader, target, _ = await group.roles()
-    await fill(group, 10)
-    await entomb(group, target)
-    stone = group.server(target).lifecycle.stones[TABLET]
+    leader, target, _ = await deleted(group, 10)
+    tombstone = group.server(target).lifecycle.stones[TABLET]
     term = group.replica(leader).core.term
-    stone.voter.hard_state = HardState(term + 5)
-    await stone.save(group.server(target).consensus)
+    tombstone.voter.hard_state = HardState(term + 5)
+    await tombstone.save(group.server(target).consensus)
     await copied(group, target, leader)
     assert group.replica(target).core.term >= term + 5
     await same_rows(group, target, await group.leader())
@@ -183,8 +166,7 @@ async def test_a_higher_term_without_entries_allows_a_copy_and_stays(group: Grou
 
 @simulated()
 async def test_a_chunk_that_arrives_damaged_is_fetched_again(group: Group) -> None:
-    leader, target, other = await group.roles()
-    await fill(group, 100)
+    leader, target, other = await filled(group, 100)
     source = group.server(leader)
     fetch, damaged = source.sessions.fetch, []
 
@@ -206,8 +188,7 @@ async def test_a_chunk_that_arrives_damaged_is_fetched_again(group: Group) -> No
 @pytest.mark.parametrize("database", ["rows", "results", "meta"])
 @simulated()
 async def test_damage_at_the_source_is_not_copied_and_is_found_there(group: Group, database: str) -> None:
-    leader, target, _ = await group.roles()
-    await fill(group, 100)
+    leader, target, _ = await filled(group, 100)
     await group.flush(leader)
     await entomb(group, target)
     last = group.server(target).lifecycle.stones[TABLET].superblock.last
@@ -225,9 +206,7 @@ async def test_damage_at_the_source_is_not_copied_and_is_found_there(group: Grou
 
 @simulated(copy_bytes_per_s=20_000)
 async def test_a_cancelled_copy_leaves_the_tombstone_as_it_was(group: Group) -> None:
-    leader, target, _ = await group.roles()
-    await fill(group, 600)
-    await entomb(group, target)
+    leader, target, _ = await deleted(group, 600)
     before = group.server(target).lifecycle.stones[TABLET].superblock.last
     await start(group, target, leader)
     uuid = group.uuid(target)
@@ -244,14 +223,9 @@ async def test_a_cancelled_copy_leaves_the_tombstone_as_it_was(group: Group) -> 
 
 @simulated(log_retained_entries_max=1, copy_idle_s=5.0)
 async def test_an_idle_session_ends_and_no_longer_retains_the_log(group: Group) -> None:
-    leader = await group.leader()
-    await fill(group, 10)
-    server = group.server(leader)
-    replica = group.replica(leader)
-    asking = group.server((await group.followers())[0]).instance.uuid
-    begin = m.BeginSessionRequest(server.instance.uuid, TABLET, asking, replica.core.term)
-    begun = await group.ask(leader, "begin_copy_session", begin, m.SessionBegun)
-    again = await group.ask(leader, "begin_copy_session", begin, m.SessionBegun)
+    leader, target, _ = await filled(group, 10)
+    server, replica = group.server(leader), group.replica(leader)
+    begun, again = [await group.begin_session(leader, target) for _ in range(2)]
     assert len(server.sessions) == 1 and again.session != begun.session
     with pytest.raises(errors.NoSession):
         await group.ask(leader, "fetch_chunk", m.FetchRequest(begun.session, 0), m.Chunk)
@@ -267,25 +241,6 @@ async def test_more_chunks_than_a_window_arrive_in_order(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sessions, "CHUNK_BYTES", 2000)
-    leader, target, other = await group.roles()
-    await fill(group, 600)
-    await entomb(group, target)
+    leader, target, other = await deleted(group, 600)
     await copied(group, target, leader)
-    await same_rows(group, target, other)
-
-
-@simulated()
-async def test_entries_of_a_former_replica_in_the_shared_log_are_not_used_for_the_copy(
-    group: Group,
-) -> None:
-    leader, target, other = await group.roles()
-    await fill(group, 300)
-    await group.settle()
-    await entomb(group, target)
-    await copied(group, target, leader)
-    await group.upsert(row(1, "new"))
-    await group.settle()
-    group.crash(target)
-    await group.restart(target)
-    assert group.replica(target).state == m.RUNNING
     await same_rows(group, target, other)

@@ -14,7 +14,7 @@ from ebla.actors.tablet.copy import recovery
 from ebla.actors.tablet.copy.copies import CANCELLED_S, Copies
 from ebla.actors.tablet.copy.job import STANDS_FOR, CopyEnded, Job
 from ebla.storage.errors import DiskFull
-from tests.tablet.copies import copying, ended, entomb, fill, same_rows, until
+from tests.tablet.copies import copying, ended, entomb, fill, filled, same_rows, until
 from tests.tablet.harness import TABLET, Group, simulate, simulated
 
 
@@ -25,8 +25,7 @@ def cancel(group: Group, host: str) -> Any:
 
 @simulated()
 async def test_the_pause_after_a_failed_copy_begins_at_its_end(
-    group: Group,
-    monkeypatch: pytest.MonkeyPatch,
+    group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[float] = []
     over: list[float] = []
@@ -34,7 +33,7 @@ async def test_the_pause_after_a_failed_copy_begins_at_its_end(
 
     async def fails(self: Copies, job: Any) -> None:
         begun.append(job.began_at)
-        await self.world.clock.sleep(60.0)
+        await self.world.clock.sleep(15.0)
         raise CopyEnded("for a test")
 
     async def undone(self: Copies, job: Any, error: Any) -> None:
@@ -45,7 +44,7 @@ async def test_the_pause_after_a_failed_copy_begins_at_its_end(
     monkeypatch.setattr(Copies, "_undo", undone)
     await fill(group, 10)
     await entomb(group, (await group.followers())[0])
-    await group.sleep(500.0)
+    await group.sleep(180.0)
     pauses = [at - end for end, at in zip(over, begun[1:], strict=False)]
     assert len(pauses) >= 5 and pauses[0] >= recovery.RETRY_S_MIN
     assert all(later > 1.2 * before for before, later in itertools.pairwise(pauses[:5]))
@@ -123,8 +122,7 @@ def test_a_stalled_copy_is_reported_and_a_waiting_one_is_not(
     monkeypatch.setattr(Job, "_finish_data", finish)
 
     async def scenario(group: Group) -> None:
-        leader, target, other = await group.roles()
-        await fill(group, 50)
+        leader, target, other = await filled(group, 50)
         uuid, core = group.uuid(target), group.replica(leader).core
         await entomb(group, target)
         await until(group, lambda: bool(group.server(target).copies.jobs), "it is copied")
@@ -146,9 +144,7 @@ def test_a_stalled_copy_is_reported_and_a_waiting_one_is_not(
 
 
 @simulated(copy_bytes_per_s=20_000)
-async def test_a_failed_copys_data_that_a_full_disk_kept_is_removed_later(
-    group: Group,
-) -> None:
+async def test_a_failed_copys_data_that_a_full_disk_kept_is_removed_later(group: Group) -> None:
     _, target, other = await copying(group, 400)
     server = group.server(target)
     honest, refused = server.world.disk.remove, 0

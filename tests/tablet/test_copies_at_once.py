@@ -12,7 +12,7 @@ from ebla.actors import messages as m
 from ebla.actors.tablet.copy import sessions
 from ebla.actors.tablet.copy.copies import CANCELLED_S
 from ebla.storage.tablets.tablet_store import ROWS
-from tests.tablet.copies import copied, copying, ended, entomb, fill, same_rows, start, until
+from tests.tablet.copies import copied, copying, ended, entomb, fill, filled, same_rows, start, until
 from tests.tablet.harness import HOSTS, OTHER, TABLET, Group, row, simulated
 
 # Leaders request no copies by themselves.
@@ -70,18 +70,11 @@ async def test_two_servers_copy_one_tablet_at_once_and_get_rows_written_meanwhil
 
 @simulated(log_retained_entries_max=20)
 async def test_the_log_is_retained_for_the_copy_with_the_oldest_snapshot(group: Group) -> None:
-    leader, one, two = await group.roles()
-    await fill(group, 10)
-    replica, server = group.replica(leader), group.server(leader)
-
-    async def begin(host: str) -> m.SessionBegun:
-        requestor = group.uuid(host)
-        request = m.BeginSessionRequest(server.instance.uuid, TABLET, requestor, replica.core.term)
-        return await group.ask(leader, "begin_copy_session", request, m.SessionBegun)
-
-    first = await begin(one)
+    leader, one, two = await filled(group, 10)
+    replica = group.replica(leader)
+    first = await group.begin_session(leader, one)
     await fill(group, 300, at_once=20)
-    second = await begin(two)
+    second = await group.begin_session(leader, two)
     assert first.flushed.index < second.flushed.index
 
     async def written() -> None:
@@ -123,12 +116,9 @@ async def test_a_chunk_request_of_the_first_session_neither_delays_nor_serves_th
     group: Group,
 ) -> None:
     """The first still reads its snapshot when the second begins."""
-    leader = await group.leader()
-    await fill(group, 200)
+    leader, target, _ = await filled(group, 200)
     server = group.server(leader)
-    asking = group.server((await group.followers())[0]).instance.uuid
-    request = m.BeginSessionRequest(server.instance.uuid, TABLET, asking, group.replica(leader).core.term)
-    first = await group.ask(leader, "begin_copy_session", request, m.SessionBegun)
+    first = await group.begin_session(leader, target)
     (session,) = server.sessions.all()
     read, may_go = server.sessions._read, asyncio.Event()
 
@@ -141,7 +131,7 @@ async def test_a_chunk_request_of_the_first_session_neither_delays_nor_serves_th
     fetch = m.FetchRequest(first.session, 0)
     waiting = asyncio.ensure_future(group.ask(leader, "fetch_chunk", fetch, m.Chunk))
     await until(group, session.turn.locked, "it reads")
-    second = await group.ask(leader, "begin_copy_session", request, m.SessionBegun)
+    second = await group.begin_session(leader, target)
     chunk = await group.ask(leader, "fetch_chunk", m.FetchRequest(second.session, 0), m.Chunk)
     assert chunk.session == second.session and chunk.data
     may_go.set()
@@ -152,9 +142,7 @@ async def test_a_chunk_request_of_the_first_session_neither_delays_nor_serves_th
 
 
 @simulated(**SLOW)
-async def test_cancelling_one_of_two_copies_to_a_server_leaves_the_other(
-    group: Group,
-) -> None:
+async def test_cancelling_one_of_two_copies_to_a_server_leaves_the_other(group: Group) -> None:
     leader, target, _ = await group.roles()
     await group.create(OTHER)
     group.leader_hint = None

@@ -15,7 +15,7 @@ from ebla.actors.replication.configuration import (
 )
 from ebla.actors.tablet.copy.job import Job
 from ebla.storage.errors import DiskFull, EblaError
-from tests.tablet.copies import copied, copying, ended, entomb, fill, same_rows, start, until
+from tests.tablet.copies import copied, copying, deleted, ended, entomb, fill, filled, same_rows, start, until
 from tests.tablet.harness import CODEC, FIVE, HOSTS, SCHEMA, TABLET, Group, address, row, simulated
 
 OTHERS = [f"{number:032x}" for number in range(1, 9)]
@@ -24,9 +24,7 @@ OTHERS = [f"{number:032x}" for number in range(1, 9)]
 @simulated(copy_bytes_per_s=20_000)
 async def test_a_copy_to_a_full_disk_ends_cleanly_and_the_next_one_succeeds(group: Group) -> None:
     """S1 of the reference."""
-    leader, target, other = await group.roles()
-    await fill(group, 400)
-    await entomb(group, target)
+    leader, target, other = await deleted(group, 400)
     before = group.server(target).lifecycle.stones[TABLET].superblock.last
     await start(group, target, leader)
     group.disk(target).fill()
@@ -40,9 +38,7 @@ async def test_a_copy_to_a_full_disk_ends_cleanly_and_the_next_one_succeeds(grou
 
 @simulated()
 async def test_a_full_disk_refuses_a_copy_without_a_change(group: Group) -> None:
-    leader, target, _ = await group.roles()
-    await fill(group, 50)
-    await entomb(group, target)
+    leader, target, _ = await deleted(group, 50)
     group.disk(target).fill()
     with pytest.raises(DiskFull):
         await start(group, target, leader)
@@ -63,11 +59,7 @@ async def test_many_tablets_copied_at_once_under_writes_get_their_own_rows(group
     for tablet in OTHERS:
         await entomb(group, target, tablet)
     writing = asyncio.ensure_future(fill(group, 200, at_once=5))
-    await until(
-        group,
-        lambda: all(group.state_of(target, t) == m.RUNNING for t in OTHERS),
-        "all are copied",
-    )
+    await until(group, lambda: all(group.state_of(target, t) == m.RUNNING for t in OTHERS), "all are copied")
     await writing
     for tablet in OTHERS:
         await group.settle(tablet)
@@ -140,11 +132,7 @@ async def test_a_copied_log_applies_changes_of_members_once(group: Group) -> Non
         request = m.ChangeMembersRequest(server.instance.uuid, TABLET, (change,))
         await group.ask(leader, "change_members", request, m.MembersReply)
     await entomb(group, target)
-    await until(
-        group,
-        lambda: group.state_of(target) == m.RUNNING,
-        "the tablet is copied",
-    )
+    await until(group, lambda: group.state_of(target) == m.RUNNING, "the tablet is copied")
     await group.settle()
     here = group.replica(target).core
     assert here.committed_configuration == replica.core.committed_configuration
@@ -156,8 +144,7 @@ async def test_a_copied_log_applies_changes_of_members_once(group: Group) -> Non
 @simulated()
 async def test_a_server_removed_and_added_during_a_write_applies_it_once(group: Group) -> None:
     """S16: the copied log holds the changes of members after a write that is committed and not applied anywhere."""
-    leader, target, _ = await group.roles()
-    await fill(group, 20)
+    leader, target, _ = await filled(group, 20)
     await group.settle()
     server, replica = group.server(leader), group.replica(leader)
     apply, uuid = replica.apply, _uuid(group, target)
@@ -199,8 +186,7 @@ async def test_a_server_removed_and_added_during_a_write_applies_it_once(group: 
 @pytest.mark.usefixtures("unmended")
 @simulated()
 async def test_repeated_deletions_of_a_copy_on_a_hanging_disk_leave_no_call_waiting(
-    group: Group,
-    monkeypatch: pytest.MonkeyPatch,
+    group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hangs, answers, honest = asyncio.Event(), asyncio.Event(), Job._finish_data
     waiting: list[m.DeleteTabletRequest] = []

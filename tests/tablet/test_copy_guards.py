@@ -10,15 +10,13 @@ import pytest
 
 from ebla.actors import errors
 from ebla.actors import messages as m
-from ebla.actors.replication.configuration import Configuration
 from ebla.actors.tablet.copy.copies import Copies
 from ebla.actors.tablet.copy.sessions import Sessions
 from ebla.actors.tablet.engine.replica import Replica
 from ebla.storage.errors import DiskFull
-from tests.tablet.copies import copying, ended, entomb, fill, start, until
+from tests.tablet.copies import copying, ended, entomb, fill, filled, start, until
 from tests.tablet.harness import HOSTS, OTHER, TABLET, Group, row, simulated
 from tests.tablet.test_begins import slow
-from tests.tablet.test_recovery import lead
 from tests.tablet.test_tombstones import delete, exclude
 
 # Leaders request no copies by themselves.
@@ -46,8 +44,7 @@ def shortened(monkeypatch: pytest.MonkeyPatch, group: Group, source: str, *, ann
 async def test_a_copy_shorter_than_announced_or_than_the_targets_log_is_not_put_into_service(
     group: Group, monkeypatch: pytest.MonkeyPatch, announced: bool
 ) -> None:
-    leader, target, _ = await group.roles()
-    await fill(group, 50)
+    leader, target, _ = await filled(group, 50)
     await group.settle()
     await group.flush(leader)
     if not announced:
@@ -61,8 +58,8 @@ async def test_a_copy_shorter_than_announced_or_than_the_targets_log_is_not_put_
     await ended(group, target)
     server = group.server(target)
     assert (server.copies.done, server.copies.failed) == (0, 1)
-    stone = server.lifecycle.stones[TABLET]
-    assert ("before our own" if announced else "its source at") in (stone.error or "")
+    tombstone = server.lifecycle.stones[TABLET]
+    assert ("before our own" if announced else "its source at") in (tombstone.error or "")
 
 
 @pytest.mark.parametrize("state", [m.RUNNING, m.DELETED, m.FAILED])
@@ -71,8 +68,7 @@ async def test_a_target_refuses_a_leader_of_an_older_term_before_it_calls_it(
     group: Group, state: str
 ) -> None:
     """It compares with the term of its last entry or, if that is unknown, with its own term."""
-    leader, target, _ = await group.roles()
-    await fill(group, 20)
+    leader, target, _ = await filled(group, 20)
     await group.settle()
     term = group.replica(target).log.last.term
     if state == m.DELETED:
@@ -92,8 +88,7 @@ async def test_a_target_refuses_a_leader_of_an_older_term_before_it_calls_it(
 
 @simulated()
 async def test_a_replica_that_changed_while_its_session_began_is_not_copied_over(group: Group) -> None:
-    leader, target, _ = await group.roles()
-    await fill(group, 20)
+    leader, target, _ = await filled(group, 20)
     await group.settle()
     slow(group, leader)
     asked = asyncio.ensure_future(start(group, target, leader))
@@ -109,7 +104,7 @@ async def test_a_replica_that_changed_while_its_session_began_is_not_copied_over
 async def test_starting_copies_count_for_the_limit(group: Group) -> None:
     await group.create(OTHER)
     leader = await group.leader()
-    await lead(group, leader, OTHER)
+    await group.lead(leader, OTHER)
     target = next(host for host in HOSTS if host != leader)
     for tablet in (TABLET, OTHER):
         await entomb(group, target, tablet)
@@ -125,8 +120,7 @@ async def test_starting_copies_count_for_the_limit(group: Group) -> None:
 
 @simulated()
 async def test_a_copy_cancelled_after_its_last_chunk_becomes_no_replica(
-    group: Group,
-    monkeypatch: pytest.MonkeyPatch,
+    group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     honest = Copies._ready
 
@@ -148,17 +142,11 @@ async def test_a_copy_cancelled_after_its_last_chunk_becomes_no_replica(
 @simulated()
 async def test_a_session_sends_the_committed_configuration_not_the_newest(group: Group) -> None:
     """The third rule of merging: an uncommitted configuration may be undone."""
-    leader, target, other = await group.roles()
-    await fill(group, 20)
-    replica, server = group.replica(leader), group.server(leader)
-    core = replica.core
+    leader, target, other = await filled(group, 20)
+    core = group.replica(leader).core
     group.isolate(target, other)
-    out = group.uuid(other)
-    stay = tuple(peer for peer in core.configuration.peers if peer.uuid != out)
-    wanted = Configuration(stay, core.configuration.index)
-    index, _ = server.rounds.step(replica, core.propose_configuration, server.world.clock.monotonic(), wanted)
-    asking = m.BeginSessionRequest(server.instance.uuid, TABLET, group.uuid(target), core.term)
-    begun = await group.ask(leader, "begin_copy_session", asking, m.SessionBegun)
+    index = group.propose_without(leader, other)
+    begun = await group.begin_session(leader, target)
     assert core.configuration.index == index > core.committed_configuration.index
     assert begun.configuration == core.committed_configuration
     assert begun.last.index == index, "the log is sent up to its end"
@@ -166,15 +154,12 @@ async def test_a_session_sends_the_committed_configuration_not_the_newest(group:
 
 @simulated()
 async def test_a_session_ends_when_a_new_leader_replaces_its_log(group: Group) -> None:
-    leader, target, other = await group.roles()
-    await fill(group, 20)
+    leader, target, other = await filled(group, 20)
     replica, server = group.replica(leader), group.server(leader)
     group.isolate(target, other)
     lost = group.batch(m.UPSERT, [row(9000, "on one only")], group.next_sequence())
-    write = m.WriteRequest((m.TabletWrite(TABLET, lost),), 0.05)
-    await group.ask(leader, "write", write, m.WriteReply, 3.0)
-    asking = m.BeginSessionRequest(server.instance.uuid, TABLET, group.uuid(target), replica.core.term)
-    begun = await group.ask(leader, "begin_copy_session", asking, m.SessionBegun)
+    await group.write_once(leader, lost, 0.05)
+    begun = await group.begin_session(leader, target)
     assert begun.last.index > begun.flushed.index
     group.heal()
     group.isolate(leader)
@@ -194,9 +179,7 @@ async def test_a_session_ends_when_a_new_leader_replaces_its_log(group: Group) -
 
 
 @simulated()
-async def test_a_quarantine_record_of_an_unfinished_deletion_is_dropped_at_the_start(
-    group: Group,
-) -> None:
+async def test_a_quarantine_record_of_an_unfinished_deletion_is_dropped_at_the_start(group: Group) -> None:
     await fill(group, 20)
     target, _ = await group.followers()
     index = await exclude(group, target)

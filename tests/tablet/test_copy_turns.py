@@ -9,13 +9,11 @@ from ebla.actors.replication.configuration import Peer
 from ebla.actors.tablet.copy import recovery
 from tests.tablet.copies import entomb, until
 from tests.tablet.harness import TABLET, Group, simulated
-from tests.tablet.test_recovery import lead
 
 
 @simulated()
 async def test_replicas_without_a_request_yet_go_before_those_that_wait(
-    group: Group,
-    monkeypatch: pytest.MonkeyPatch,
+    group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: dict[str, int] = {}
 
@@ -29,7 +27,7 @@ async def test_replicas_without_a_request_yet_go_before_those_that_wait(
     tablets = [TABLET, *(f"{n:032x}" for n in range(1, 5 * recovery.PEER_CALLS_MAX))]
     for tablet in tablets[1:]:
         await group.create(tablet)
-        await lead(group, leader, tablet)
+        await group.lead(leader, tablet)
     for tablet in tablets:
         await entomb(group, target, tablet)
     await until(group, lambda: len(asked) == len(tablets), "each was asked for", 20.0)

@@ -45,8 +45,7 @@ async def test_a_replica_with_a_damaged_superblock_fails_alone_and_keeps_its_vot
 @pytest.mark.parametrize("also", [(), ("tablet-meta",), ("tablet-meta", "consensus-meta", f"data/{TABLET}")])
 @simulated()
 async def test_a_server_without_its_log_does_not_start_as_a_new_one(
-    group: Group,
-    also: tuple[str, ...],
+    group: Group, also: tuple[str, ...]
 ) -> None:
     """For instance, the log's own disk is not mounted. The server would vote for candidates that lack what it acknowledged."""
     await group.upsert(row(1))

@@ -49,9 +49,7 @@ async def test_entries_around_a_power_of_two_are_replayed_after_a_crash(group: G
 
 
 @simulated()
-async def test_entries_around_a_power_of_two_move_to_the_private_log_and_are_copied(
-    group: Group,
-) -> None:
+async def test_entries_around_a_power_of_two_move_to_the_private_log_and_are_copied(group: Group) -> None:
     edge = EDGES[0]
     await far(group, edge - 8)
     leader, target, other = await group.roles()

@@ -85,8 +85,7 @@ async def test_two_kept_of_five_keep_leader_and_term_when_the_three_others_campa
 @pytest.mark.parametrize("seed", [0, 1, 4])
 @simulated()
 async def test_a_single_kept_member_ignores_the_two_others_which_report_that_they_were_given_up(
-    group: Group,
-    seed: int,
+    group: Group, seed: int
 ) -> None:
     leader, survivor, other = await group.roles()
     lost = [leader, other]
@@ -98,9 +97,8 @@ async def test_a_single_kept_member_ignores_the_two_others_which_report_that_the
     for host in given_up_hosts:
         report = group.replica(host).report()
         assert report.error == GIVEN_UP and report.configuration.unsafe == 0 and report.state == "running"
-    batch = m.WriteRequest((m.TabletWrite(TABLET, group.batch(m.UPSERT, [row(1)], 99)),), 0.5)
-    reply = await group.ask(given_up_hosts[0], "write", batch, m.WriteReply, 3.0)
-    assert isinstance(errors.from_triple(reply.errors[0]), errors.NotLeader)
+    refused = await group.write_once(given_up_hosts[0], group.batch(m.UPSERT, [row(1)], 99), 0.5)
+    assert isinstance(refused, errors.NotLeader)
     assert group.replica(survivor).core.hard_state == before and group.replica(survivor).leads
     await entomb(group, given_up_hosts[0])
     assert group.server(given_up_hosts[0]).lifecycle.stones[TABLET].voter.unsafe == 1, (
@@ -110,9 +108,7 @@ async def test_a_single_kept_member_ignores_the_two_others_which_report_that_the
 
 
 @simulated()
-async def test_a_member_of_the_old_side_is_copied_in_place_when_it_is_added_again(
-    group: Group,
-) -> None:
+async def test_a_member_of_the_old_side_is_copied_in_place_when_it_is_added_again(group: Group) -> None:
     """Rows that only the old side acknowledged are gone from it."""
     leader, survivor, other = await group.roles()
     lost = [leader, other]
@@ -226,9 +222,7 @@ async def test_a_tombstone_keeps_a_forced_epoch_that_it_learns_later_even_after_
 
 
 @simulated()
-async def test_reports_with_an_uncommitted_forced_configuration_are_marked_as_such(
-    group: Group,
-) -> None:
+async def test_reports_with_an_uncommitted_forced_configuration_are_marked_as_such(group: Group) -> None:
     """The others may continue without it, in far lower terms."""
     leader, survivor, other = await group.roles()
     await group.upsert(row(1))

@@ -26,7 +26,7 @@ from ebla.actors.replication.configuration import (
 )
 from ebla.actors.replication.health import LOST
 from ebla.actors.tablet.server import RECORDS
-from tests.tablet.copies import one_away, same_rows, start, until
+from tests.tablet.copies import one_down, same_rows, start, until
 from tests.tablet.harness import TABLET, Group, address, row, simulated
 
 CONSENSUS = "consensus-meta"
@@ -34,7 +34,7 @@ CONSENSUS = "consensus-meta"
 
 async def forgotten(group: Group) -> tuple[str, str, str]:
     """Return the leader, a follower that started without its vote record, and the other follower."""
-    leader, target, other = await one_away(group)
+    leader, target, other = await one_down(group)
     group.disk(target).rot(CONSENSUS, RECORDS, TABLET.encode())
     await group.restart(target)
     assert group.state_of(target) == m.FAILED
@@ -56,9 +56,7 @@ def health(group: Group, leader: str) -> dict[str, str]:
 
 
 @simulated()
-async def test_a_voter_without_its_vote_record_is_reported_lost_and_gets_no_copy(
-    group: Group,
-) -> None:
+async def test_a_voter_without_its_vote_record_is_reported_lost_and_gets_no_copy(group: Group) -> None:
     leader, target, other = await forgotten(group)
     uuid = group.uuid(target)
     await until(group, lambda: health(group, leader)[uuid] == LOST, "the leader learns it")
@@ -128,11 +126,7 @@ async def test_a_tombstone_without_its_vote_record_returns_as_a_new_member(group
     leader, target, other = await forgotten_and_removed(group)
     await vote_refused(group, other, target, group.replica(other).core.term)
     await change(group, leader, ADD, as_peer(group, target, member=NON_VOTER, promote=True))
-    await until(
-        group,
-        lambda: group.state_of(target) == m.RUNNING,
-        "the copy takes its place",
-    )
+    await until(group, lambda: group.state_of(target) == m.RUNNING, "the copy takes its place")
     kept = group.server(target).consensus.get(TABLET)
     assert kept is not None and kept.hard_state.vote == group.uuid(leader)
     await same_rows(group, target, other, leader)

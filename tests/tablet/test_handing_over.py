@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import asyncio
 
-from ebla.actors import messages as m
+import pytest
+
 from ebla.actors.ray_shell import STOP_S
+from ebla.actors.tablet.serving import handing_over
 from tests.tablet.harness import Group, address, row, simulated
 
-MANY = 80  # more than are handed over at once
+MANY, AT_ONCE = 20, 16
+
+
+@pytest.fixture(autouse=True)
+def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handing_over, "AT_ONCE_MAX", AT_ONCE)
 
 
 async def lead_everything(group: Group) -> str:
     """Let one host lead all tablets; return it."""
     host = await group.leader()
-    uuid = group.uuid(host)
     for tablet in group.tablets:
-        leader = await group.leader(tablet)
-        if leader != host:
-            await group.ask(leader, "step_down", m.StepDownRequest(tablet, uuid), m.StepDownReply)
+        await group.lead(host, tablet)
     assert all(replica.leads for replica in group.server(host).replicas.values())
     return host
 
@@ -29,9 +33,7 @@ def led_elsewhere(group: Group, host: str) -> int:
 
 
 @simulated()
-async def test_a_stopping_server_hands_over_many_tablets_even_with_slow_disks(
-    group: Group,
-) -> None:
+async def test_a_stopping_server_hands_over_many_tablets_even_with_slow_disks(group: Group) -> None:
     for number in range(MANY - 1):
         await group.create(f"{number:032x}")
     await group.upsert(row(1))
@@ -49,10 +51,8 @@ async def test_a_stopping_server_hands_over_many_tablets_even_with_slow_disks(
 
 
 @simulated()
-async def test_tablets_without_a_successor_do_not_delay_the_stop(
-    group: Group,
-) -> None:
-    for number in range(70):
+async def test_tablets_without_a_successor_do_not_delay_the_stop(group: Group) -> None:
+    for number in range(MANY - 1):
         await group.create(f"{number:032x}")
     host = await lead_everything(group)
     for other in group.hosts:

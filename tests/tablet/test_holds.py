@@ -13,7 +13,7 @@ from ebla.actors.messages.repair import REMOVE
 from ebla.actors.tablet.copy.copies import Copies
 from ebla.actors.tablet.copy.job import CopyEnded
 from ebla.actors.tablet.copy.log_retention import CATCHING_UP, SENDING
-from tests.tablet.copies import copying, entomb, fill, same_rows, until
+from tests.tablet.copies import copying, entomb, filled, same_rows, until
 from tests.tablet.harness import TABLET, Group, address, row, simulated
 from tests.tablet.test_forgotten_votes import as_peer, change
 
@@ -23,13 +23,6 @@ SHORT: dict[str, Any] = {"log_retained_entries_max": RETAINED, "copy_idle_s": 5.
 
 async def flush(group: Group, *hosts: str) -> None:
     await group.flush(*hosts)
-
-
-async def opened(group: Group) -> tuple[str, str, str]:
-    """Write some rows; return the leader, the copy's target, and the other follower."""
-    leader, target, other = await group.roles()
-    await fill(group, 100)
-    return leader, target, other
 
 
 async def written(group: Group, entries: int, *hosts: str) -> None:
@@ -46,7 +39,7 @@ async def test_a_copied_replica_catches_up_after_more_writes_than_the_log_retain
 ) -> None:
     """Also if the target checks the copied data for longer than an idle session lives."""
     honest = Copies._ready
-    leader, target, other = await opened(group)
+    leader, target, other = await filled(group, 100)
 
     async def ready(self: Copies, job: Any) -> None:
         await self.world.clock.sleep(checked_s)
@@ -72,7 +65,7 @@ async def test_after_an_outdated_copy_the_next_one_may_retain_more_of_the_log(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     honest = Copies._ready
-    leader, target, other = await opened(group)
+    leader, target, other = await filled(group, 100)
 
     async def ready(self: Copies, job: Any) -> None:
         await written(group, (CATCHING_UP + 1) * RETAINED, leader, other)
@@ -98,7 +91,7 @@ async def test_the_log_is_not_retained_for_long_for_a_paused_replica(
     group: Group, monkeypatch: pytest.MonkeyPatch, outgrown: bool
 ) -> None:
     honest = Copies._ready
-    leader, target, other = await opened(group)
+    leader, target, other = await filled(group, 100)
 
     async def ready(self: Copies, job: Any) -> None:
         await written(group, 2 * RETAINED, leader, other)
@@ -121,12 +114,9 @@ async def test_the_log_is_not_retained_for_long_for_a_paused_replica(
 
 @simulated(log_retained_entries_max=RETAINED)
 async def test_a_copy_whose_log_exceeds_its_limit_ends_and_the_log_is_trimmed(group: Group) -> None:
-    leader, target, other = await group.roles()
-    await fill(group, 10)
+    leader, target, other = await filled(group, 10)
     server, replica = group.server(leader), group.replica(leader)
-    asking = group.uuid(target)
-    begin = m.BeginSessionRequest(server.instance.uuid, TABLET, asking, replica.core.term)
-    begun = await group.ask(leader, "begin_copy_session", begin, m.SessionBegun)
+    begun = await group.begin_session(leader, target)
     await written(group, SENDING * RETAINED - 10, leader, target, other)
     await group.sleep(2.0)
     assert len(server.sessions) == 1 and replica.log.dropped.index <= begun.flushed.index

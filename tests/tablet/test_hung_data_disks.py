@@ -69,9 +69,7 @@ async def test_the_shared_log_is_trimmed_while_a_disk_hangs(group: Group) -> Non
 
 
 @simulated(memtable_bytes=MEMTABLE_BYTES, disk_hung_s=HUNG_S)
-async def test_a_flush_to_a_hanging_disk_is_refused_and_other_tablets_are_flushed(
-    group: Group,
-) -> None:
+async def test_a_flush_to_a_hanging_disk_is_refused_and_other_tablets_are_flushed(group: Group) -> None:
     host = await two_tablets(group)
     await hang(group, host)
     with pytest.raises(errors.Unavailable, match="has not answered for 1 s"):

@@ -7,9 +7,8 @@ import asyncio
 import pytest
 
 from ebla.actors import errors
-from ebla.actors import messages as m
 from ebla.actors.tablet.serving.admission import READ_WAIT_S
-from tests.tablet.harness import CODEC, HOSTS, SCHEMA, TABLET, Group, address, row, simulated
+from tests.tablet.harness import HOSTS, SLOW_HEARTBEATS, Group, address, row, simulated
 
 OTHERS = tuple(f"{number:032x}" for number in range(3))
 LONG_S = 1000.0
@@ -18,14 +17,6 @@ LONG_S = 1000.0
 def hang(group: Group, *hosts: str, for_s: float = LONG_S) -> None:
     for host in hosts:
         group.disk(host).hang(for_s)
-
-
-async def asked(group: Group, host: str, k: int = 1) -> Exception:
-    """Return the error of a get that this server refuses."""
-    request = m.ReadRequest(SCHEMA.version, (m.TabletKeys(TABLET, [CODEC.encode_key({"k": k})]),))
-    reply = await group.ask(host, "read", request, m.ReadReply, LONG_S)
-    assert reply.errors[0] is not None
-    return errors.from_triple(reply.errors[0])
 
 
 @pytest.mark.parametrize("trouble", ["hangs", "is full"])
@@ -48,7 +39,7 @@ async def test_a_leader_whose_disk_hangs_or_is_full_hands_over(group: Group, tro
     assert not any(replica.leads for replica in group.server(host).replicas.values())
 
 
-@simulated()
+@simulated(**SLOW_HEARTBEATS)
 async def test_a_server_whose_disk_hangs_does_not_lead_until_the_disk_answers(group: Group) -> None:
     await group.upsert(row(1))
     host = await group.leader()
@@ -62,10 +53,7 @@ async def test_a_server_whose_disk_hangs_does_not_lead_until_the_disk_answers(gr
     assert leader != host and group.replica(leader).core.term == term
     await group.sleep(30.0)
     await group.settle()
-    uuid = group.uuid(host)
-    request = m.StepDownRequest(TABLET, uuid)
-    await group.ask(leader, "step_down", request, m.StepDownReply)
-    assert await group.leader() == host
+    await group.lead(host)
     assert await group.get(2) == [row(2, n=39)]
 
 
@@ -78,14 +66,12 @@ async def test_a_read_waiting_at_a_leader_that_hands_over_is_refused_at_once(gro
     await group.sleep(0.1)
     replica = group.replica(host)
     assert replica.core.commit_index > replica.store.applied.index
-    assert isinstance(await asked(group, host), errors.NotLeader)
+    assert isinstance(await group.read_once(host, timeout_s=LONG_S), errors.NotLeader)
     await writing
 
 
 @simulated()
-async def test_a_read_waiting_for_a_disk_is_refused_in_time_without_a_successor(
-    group: Group,
-) -> None:
+async def test_a_read_waiting_for_a_disk_is_refused_in_time_without_a_successor(group: Group) -> None:
     await group.upsert(row(1))
     host = await group.leader()
     hang(group, host)
@@ -95,7 +81,7 @@ async def test_a_read_waiting_for_a_disk_is_refused_in_time_without_a_successor(
     more = asyncio.ensure_future(group.upsert(row(2)))
     await group.sleep(0.1)
     began = group.client.clock.monotonic()
-    refused = await asked(group, host)
+    refused = await group.read_once(host, timeout_s=LONG_S)
     assert isinstance(refused, errors.Unavailable) and refused.retriable
     assert group.client.clock.monotonic() - began < READ_WAIT_S + 0.5
     writing.cancel()

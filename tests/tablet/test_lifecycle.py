@@ -9,28 +9,12 @@ import pytest
 
 from ebla.actors import errors
 from ebla.actors import messages as m
-from ebla.actors.replication.configuration import (
-    Configuration,
-    Peer,
-)
 from ebla.actors.tablet.engine import apply
 from ebla.actors.tablet.engine.records import Superblock
 from ebla.storage.directories.records import seal
 from ebla.storage.errors import DiskFull
 from ebla.storage.schema import Column
-from tests.tablet.harness import HOSTS, OTHER, SCHEMA, TABLET, Group, address, row, simulated
-
-
-def creation(group: Group, host: str, tablet: str) -> m.CreateTabletRequest:
-    peers = tuple(Peer(group.uuid(h), address(h)) for h in HOSTS)
-    uuid = group.uuid(host)
-    return m.CreateTabletRequest(uuid, tablet, "table", "t", SCHEMA, 0, Configuration(peers))
-
-
-async def delete(group: Group, host: str, tablet: str = TABLET) -> None:
-    request = m.DeleteTabletRequest(group.uuid(host), tablet, "dropped")
-    await group.ask(host, "delete_tablet", request, m.Empty)
-
+from tests.tablet.harness import HOSTS, OTHER, SCHEMA, TABLET, Group, row, simulated
 
 CREATE_POINTS = ("before_consensus", "before_data", "before_superblock")
 DELETE_POINTS = ("before_mark", "after_mark", "after_data", "after_log", "after_consensus")
@@ -43,7 +27,7 @@ async def test_a_creation_on_a_full_disk_succeeds_when_it_is_repeated(group: Gro
     group.fill_at(host, f"tablet.create.{point}")
     for _ in range(2):
         with pytest.raises(DiskFull):
-            await group.ask(host, "create_tablet", creation(group, host, OTHER), m.Empty)
+            await group.ask(host, "create_tablet", group.creation(host), m.Empty)
     assert OTHER not in group.server(host).replicas
     group.disk(host).free()
     await group.create(OTHER)
@@ -57,7 +41,7 @@ async def test_a_creation_on_a_full_disk_succeeds_when_it_is_repeated(group: Gro
 async def test_a_creation_that_fails_at_its_first_commit_leaves_nothing_open(group: Group) -> None:
     host = HOSTS[0]
     state = group.disk(host)
-    asked = asyncio.ensure_future(group.ask(host, "create_tablet", creation(group, host, OTHER), m.Empty))
+    asked = asyncio.ensure_future(group.ask(host, "create_tablet", group.creation(host), m.Empty))
     while f"data/{OTHER}" not in state.environments:
         await group.sleep(0.00001)
     state.fill()  # before the position is written
@@ -75,13 +59,13 @@ async def test_a_deletion_on_a_full_disk_succeeds_when_it_is_repeated(group: Gro
     group.fill_at(host, f"tablet.delete.{point}")
     for _ in range(2):
         with pytest.raises(DiskFull):
-            await delete(group, host)
+            await group.drop(host)
     server = group.server(host)
     if point == "before_mark":
         assert server.replicas[TABLET].state == "running", "nothing was changed, so it keeps running"
     group.disk(host).free()
-    await delete(group, host)
-    await delete(group, host)
+    await group.drop(host)
+    await group.drop(host)
     assert TABLET not in server.replicas
     assert not server.world.disk.exists(f"data/{TABLET}")
     assert server.lifecycle.superblocks.get(TABLET) is None
@@ -95,9 +79,9 @@ async def test_a_replica_may_be_created_after_a_deletion_that_a_full_disk_interr
     await group.flush(host)
     group.fill_at(host, "tablet.delete.after_mark")
     with pytest.raises(DiskFull):
-        await delete(group, host)
+        await group.drop(host)
     group.disk(host).free()
-    await group.ask(host, "create_tablet", creation(group, host, TABLET), m.Empty)
+    await group.ask(host, "create_tablet", group.creation(host, TABLET), m.Empty)
     assert group.replica(host).state == "running"
     assert group.replica(host).store.flushed.index == 0
 
@@ -116,15 +100,14 @@ async def test_a_replica_that_cannot_be_loaded_can_be_deleted(group: Group, lost
     await group.restart(host)
     server = group.server(host)
     assert list(server.lifecycle.broken) == [TABLET]
-    await delete(group, host)
+    await group.drop(host)
     assert not server.lifecycle.broken
     assert not server.world.disk.exists(f"data/{TABLET}")
 
 
 @simulated()
 async def test_an_unusable_schema_is_refused_before_anything_is_stored(
-    group: Group,
-    monkeypatch: pytest.MonkeyPatch,
+    group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(schema: object) -> None:
         raise KeyError("no such zone")
@@ -133,7 +116,7 @@ async def test_an_unusable_schema_is_refused_before_anything_is_stored(
     apply.codec_of.cache_clear()  # other tests have put this schema into the cache
     monkeypatch.setattr(apply, "RowCodec", refuse)
     with pytest.raises(errors.InvalidArgument, match="cannot be kept here: KeyError: 'no such zone'"):
-        await group.ask(host, "create_tablet", creation(group, host, OTHER), m.Empty)
+        await group.ask(host, "create_tablet", group.creation(host), m.Empty)
     monkeypatch.undo()
     server = group.server(host)
     assert OTHER not in server.replicas
@@ -144,9 +127,7 @@ async def test_an_unusable_schema_is_refused_before_anything_is_stored(
 
 @pytest.mark.usefixtures("unmended")
 @simulated(shared_log_bytes=40_000, memtable_bytes=30_000)
-async def test_a_replica_with_a_schema_that_became_unusable_fails_and_the_server_starts(
-    group: Group,
-) -> None:
+async def test_a_replica_with_a_schema_that_became_unusable_fails_and_the_server_starts(group: Group) -> None:
     await group.create(OTHER)
     await group.upsert(row(1))
     host = HOSTS[0]
@@ -172,7 +153,7 @@ async def test_a_replica_with_a_schema_that_became_unusable_fails_and_the_server
     assert server.shared.first_seq > 1
     kept = server.lifecycle.superblocks.get(OTHER)
     assert kept is not None
-    assert kept.state == "failed", "what it acknowledged is no longer in the log, whoever can read it later"
+    assert kept.state == "failed", "the log no longer has the entries that it acknowledged"
     await group.restart(host)
     assert list(group.server(host).lifecycle.broken) == [OTHER]
-    await delete(group, host, OTHER)
+    await group.drop(host, OTHER)

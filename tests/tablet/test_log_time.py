@@ -11,8 +11,8 @@ from ebla.actors import messages as m
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.server import TabletServer
 from ebla.storage.tablets.results import Client
-from tests.tablet.copies import copied, entomb, fill, until
-from tests.tablet.harness import HOSTS, OPTIONS, OTHER, Group, address, row, simulated
+from tests.tablet.copies import copied, entomb, fill
+from tests.tablet.harness import HOSTS, OPTIONS, OTHER, SLOW_HEARTBEATS, Group, address, row, simulated
 
 A, B, X = b"client-A-0000000", b"client-B-0000000", b"client-X-0000000"
 JUMP_US = 7_200_000_000
@@ -27,16 +27,6 @@ async def many_entries(group: Group, until_index: int = 1100) -> None:
         number += 50
 
 
-async def lead(group: Group, host: str) -> None:
-    leader = await group.leader()
-    if leader != host:
-        request = m.StepDownRequest(group.tablets[0], group.uuid(host))
-        await group.ask(leader, "step_down", request, m.StepDownReply, 10.0)
-    await until(group, lambda: group.replica(host).leads, f"{host} leads")
-    group.leader_hint = None
-    await group.leader()
-
-
 def answers(group: Group, host: str) -> dict[bytes, Client]:
     return dict(sorted(group.replica(host).store.results.clients.items()))
 
@@ -49,7 +39,7 @@ def log_time_us(group: Group, host: str) -> int:
 
 
 @pytest.mark.parametrize("whose", ["the leader's clock", "the next leader's clock"])
-@simulated()
+@simulated(**SLOW_HEARTBEATS)
 async def test_a_wall_clock_that_jumps_ahead_does_not_turn_a_retry_into_a_new_request(
     group: Group, whose: str
 ) -> None:
@@ -60,7 +50,7 @@ async def test_a_wall_clock_that_jumps_ahead_does_not_turn_a_retry_into_a_new_re
     other = (await group.followers())[0]
     ahead = leader if whose == "the leader's clock" else other
     group.cluster.clock(address(ahead)).wall_offset_us += JUMP_US
-    await lead(group, ahead)
+    await group.lead(ahead)
     await many_entries(group)
     await group.sleep(5.0)
     assert await group.write_bytes(old) == first
@@ -74,7 +64,7 @@ def with_retention(group: Group, host: str, retention_s: float) -> Any:
 
 
 @pytest.mark.parametrize("leads", [False, True])
-@simulated()
+@simulated(**SLOW_HEARTBEATS)
 async def test_replicas_agree_on_answers_when_one_server_keeps_them_shorter(
     group: Group, leads: bool
 ) -> None:
@@ -82,7 +72,7 @@ async def test_replicas_agree_on_answers_when_one_server_keeps_them_shorter(
     group.crash(odd)
     await group.cluster.start(address(odd), with_retention(group, odd, 60.0))
     await group.write_bytes(group.batch(m.UPSERT, [row(1, "old")], 1, client=A))
-    await lead(group, odd if leads else HOSTS[0])
+    await group.lead(odd if leads else HOSTS[0])
     for _ in range(7):
         await group.upsert(row(2))
         await group.sleep(20.0)
@@ -93,7 +83,7 @@ async def test_replicas_agree_on_answers_when_one_server_keeps_them_shorter(
     assert (A in answers(group, odd)) == (not leads)
 
 
-@simulated()
+@simulated(**SLOW_HEARTBEATS)
 async def test_replicas_agree_on_answers_after_a_restart_with_another_setting(group: Group) -> None:
     """One replica has flushed the entries that the others apply again."""
     await group.write_bytes(group.batch(m.UPSERT, [row(1, "old")], 1, client=A))
@@ -112,7 +102,7 @@ async def test_replicas_agree_on_answers_after_a_restart_with_another_setting(gr
     assert answers(group, HOSTS[0]) == answers(group, HOSTS[1]) == answers(group, HOSTS[2])
 
 
-@simulated(results_retention_s=60.0)
+@simulated(results_retention_s=60.0, **SLOW_HEARTBEATS)
 async def test_answers_of_an_idle_client_expire_while_others_write(group: Group) -> None:
     await group.write_bytes(group.batch(m.UPSERT, [row(1)], 1, client=A))
     for _ in range(12):
@@ -123,21 +113,21 @@ async def test_answers_of_an_idle_client_expire_while_others_write(group: Group)
         assert list(answers(group, host)) == [b"client-number-01"]
 
 
-@simulated()
+@simulated(results_retention_s=120.0, **SLOW_HEARTBEATS)
 async def test_time_without_entries_counts_up_to_a_limit(group: Group) -> None:
     """A jump of a monotonic clock counts for at most a minute, so one jump expires nothing."""
     await group.write_bytes(group.batch(m.UPSERT, [row(1)], 1, client=A))
     await group.upsert(row(2))
     leader = await group.leader()
     before_us = log_time_us(group, leader)
-    await group.sleep(7200.0)
+    await group.sleep(300.0)
     await group.upsert(row(2))
     await group.sleep(5.0)
     assert 0 < log_time_us(group, leader) - before_us <= 60_000_000
     assert A in answers(group, leader)
 
 
-@simulated()
+@simulated(**SLOW_HEARTBEATS)
 async def test_log_time_is_the_leaders_monotonic_time_and_stops_without_a_leader(group: Group) -> None:
     await group.upsert(row(1))
     before_us = log_time_us(group, await group.leader())
@@ -155,7 +145,7 @@ async def test_log_time_is_the_leaders_monotonic_time_and_stops_without_a_leader
     assert after_us <= log_time_us(group, await group.leader()) < after_us + 5_000_000
 
 
-@simulated(shared_log_bytes=1)
+@simulated(shared_log_bytes=1, **SLOW_HEARTBEATS)
 async def test_log_time_does_not_go_back_when_a_replica_starts_with_an_empty_log(group: Group) -> None:
     for _ in range(3):
         await group.upsert(row(1))
@@ -179,7 +169,7 @@ async def test_log_time_does_not_go_back_when_a_replica_starts_with_an_empty_log
     assert log_time_us(group, await group.leader()) >= before_us
 
 
-@simulated()
+@simulated(**SLOW_HEARTBEATS)
 async def test_log_time_does_not_go_back_after_a_copy(group: Group) -> None:
     await fill(group, 50)
     await group.sleep(20.0)
@@ -193,6 +183,6 @@ async def test_log_time_does_not_go_back_after_a_copy(group: Group) -> None:
     await copied(group, target, leader)
     assert not group.replica(target).log.slots
     group.cluster.clock(address(target)).wall_offset_us -= JUMP_US
-    await lead(group, target)
+    await group.lead(target)
     await group.upsert(row(2))
     assert log_time_us(group, target) >= before_us

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ebla.actors import messages as m
-from tests.tablet.harness import CODEC, HOSTS, OTHER, SCHEMA, TABLET, Group, row, simulated
+from tests.tablet.harness import CODEC, HOSTS, OTHER, TABLET, Group, row, simulated
 
 
 @pytest.mark.parametrize("noticed", [False, True])
@@ -28,13 +28,11 @@ async def test_a_server_with_a_lost_data_disk_reports_its_status_without_a_major
 
 
 @simulated()
-async def test_a_get_from_a_lost_data_disk_fails_the_replica_and_another_one_serves(
-    group: Group,
-) -> None:
+async def test_a_get_from_a_lost_data_disk_fails_the_replica_and_another_one_serves(group: Group) -> None:
     await group.upsert(row(1))
     leader = await group.leader()
     await group.flush(leader)
-    request = m.ReadRequest(SCHEMA.version, (m.TabletKeys(TABLET, [CODEC.encode_key({"k": 1})]),))
+    request = m.ReadRequest(0, (m.TabletKeys(TABLET, [CODEC.encode_key({"k": 1})]),))
     group.disk(leader).lose_data(f"data/{TABLET}")
     reply = await group.server(leader).read(request)  # before the loss is noticed
     assert reply.errors[0] is not None and reply.errors[0][0] == "ReplicaFailed"

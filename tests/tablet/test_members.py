@@ -286,8 +286,7 @@ async def test_forcing_is_refused_if_a_kept_member_gets_heartbeats_of_a_leader(g
 
 @simulated()
 async def test_forcing_checks_the_configuration_again_after_all_kept_members_answered(
-    group: Group,
-    monkeypatch: pytest.MonkeyPatch,
+    group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     honest = tablet_members._ask
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -16,6 +15,7 @@ from ebla.actors.messages import peers
 from ebla.actors.messages.raft import VoteRequest
 from ebla.chaos.simulation.medium import DurableState
 from ebla.storage.errors import OldCopy
+from tests.tablet.copies import until
 from tests.tablet.harness import HOSTS, TABLET, Group, address, row, simulated
 
 OTHERS, HOST = HOSTS[:2], HOSTS[2]
@@ -39,10 +39,7 @@ async def until_known(group: Group, seqno: int) -> None:
     for _ in range(40):
         if all(group.server(host).identity.others.known(uuid).seqno >= seqno for host in OTHERS):
             return
-        leader = await group.leader()
-        successor = HOST if leader != HOST else OTHERS[0]
-        request = m.StepDownRequest(TABLET, group.uuid(successor))
-        await group.ask(leader, "step_down", request, m.StepDownReply)
+        await group.lead(HOST if await group.leader() != HOST else OTHERS[0])
         await group.sleep(1.0)
     raise AssertionError("not every server has learnt the number within 40 s")
 
@@ -55,16 +52,8 @@ def restore(group: Group, copy: DurableState) -> None:
     group.cluster.launch(address(HOST), group.make(HOST))
 
 
-async def until(group: Group, holds: Callable[[], bool]) -> None:
-    for _ in range(800):
-        if holds():
-            return
-        await group.sleep(0.05)
-    raise AssertionError("it did not happen within 40 s")
-
-
 async def ended(group: Group) -> None:
-    await until(group, lambda: not group.alive(HOST))
+    await until(group, lambda: not group.alive(HOST), "the server ends")
 
 
 @pytest.mark.parametrize("restarted", [False, True])
@@ -117,9 +106,7 @@ async def test_the_request_of_an_old_copy_is_refused_with_both_numbers_and_chang
 @simulated(**OFTEN)
 async def test_the_answer_of_an_old_copy_is_no_acknowledgement(group: Group) -> None:
     await outgrown(group)
-    while await group.leader() != OTHERS[0]:
-        request = m.StepDownRequest(TABLET, group.uuid(OTHERS[0]))
-        await group.ask(await group.leader(), "step_down", request, m.StepDownReply)
+    await group.lead(OTHERS[0])
     await group.settle()
     # The copy has the whole log, so that it could acknowledge. It does not learn that it is old, so that it answers.
     copy = group.disk(HOST).copy()
@@ -131,9 +118,7 @@ async def test_the_answer_of_an_old_copy_is_no_acknowledgement(group: Group) -> 
     group.crash(OTHERS[1])
     restore(group, copy)
     batch = group.batch(m.UPSERT, [row(3)], group.next_sequence())
-    write = m.WriteRequest((m.TabletWrite(TABLET, batch),), 0.3)
-    reply = await group.ask(OTHERS[0], "write", write, m.WriteReply)
-    assert reply.results == (None,)
+    assert isinstance(await group.write_once(OTHERS[0], batch, 0.3), errors.OutcomeUnknown)
     await group.restart(OTHERS[1])
     group.leader_hint = None
     await group.write_bytes(batch)
@@ -145,7 +130,7 @@ async def test_an_isolated_old_copy_does_not_reach_the_known_number(group: Group
     copy = await outgrown(group)
     group.isolate(HOST)
     restore(group, copy)
-    await group.sleep(60.0)
+    await group.sleep(20.0)
     for _ in range(3):
         group.crash(HOST)
         group.cluster.launch(address(HOST), group.make(HOST))
@@ -156,16 +141,14 @@ async def test_an_isolated_old_copy_does_not_reach_the_known_number(group: Group
 
 
 @simulated(**OFTEN)
-async def test_a_restarted_server_is_accepted_and_its_number_grows_further(
-    group: Group,
-) -> None:
+async def test_a_restarted_server_is_accepted_and_its_number_grows_further(group: Group) -> None:
     for _ in range(3):
         before = group.server(HOST).instance
         await group.restart(HOST)
         after = group.server(HOST).instance
         assert after.uuid == before.uuid and after.start != before.start and after.seqno > before.seqno
         grown = after.seqno + 3 * RAISED_BY
-        await until(group, lambda grown=grown: group.server(HOST).instance.seqno >= grown)
+        await until(group, lambda grown=grown: group.server(HOST).instance.seqno >= grown, "it grows")
         assert group.disk(HOST).seqno >= group.server(HOST).instance.seqno
     assert group.cluster.failures == []
 

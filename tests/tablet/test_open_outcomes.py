@@ -40,9 +40,7 @@ async def test_the_outcome_of_an_alteration_not_committed_in_time_is_unknown(gro
 
 
 @simulated()
-async def test_the_outcome_of_a_change_whose_replica_fails_meanwhile_is_unknown(
-    group: Group,
-) -> None:
+async def test_the_outcome_of_a_change_whose_replica_fails_meanwhile_is_unknown(group: Group) -> None:
     await group.upsert(row(1))
     leader = await group.leader()
     new = await spare(group)
@@ -55,16 +53,12 @@ async def test_the_outcome_of_a_change_whose_replica_fails_meanwhile_is_unknown(
     await is_open(asked, "is failed")
     others = [host for host in HOSTS if host != leader]
     await until(
-        group,
-        lambda: all(SPARE in kinds(members(group, host)) for host in others),
-        "it is carried out",
+        group, lambda: all(SPARE in kinds(members(group, host)) for host in others), "it is carried out"
     )
 
 
 @simulated()
-async def test_the_outcome_of_a_change_that_another_leaders_entries_replaced_is_unknown(
-    group: Group,
-) -> None:
+async def test_the_outcome_of_a_change_that_another_leaders_entries_replaced_is_unknown(group: Group) -> None:
     new = await spare(group)
     await group.upsert(row(1))
     leader, followers = await group.leader(), await group.followers()

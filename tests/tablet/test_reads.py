@@ -11,11 +11,6 @@ from ebla.storage.predicates import expressions
 from tests.tablet.harness import CODEC, HOSTS, SCHEMA, TABLET, Group, address, row, simulated
 
 
-async def read_at(group: Group, host: str, k: int) -> m.ReadReply:
-    request = m.ReadRequest(SCHEMA.version, (m.TabletKeys(TABLET, [CODEC.encode_key({"k": k})]),))
-    return await group.ask(host, "read", request, m.ReadReply)
-
-
 @simulated()
 async def test_a_read_at_the_leader_sees_every_write_acknowledged_before_it(group: Group) -> None:
     for n in range(30):
@@ -29,8 +24,7 @@ async def test_a_read_at_the_leader_sees_every_write_acknowledged_before_it(grou
 async def test_a_follower_refuses_reads_and_names_the_leader(group: Group) -> None:
     await group.upsert(row(1))
     leader = await group.leader()
-    reply = await read_at(group, (await group.followers())[0], 1)
-    error = errors.from_triple(reply.errors[0])
+    error = await group.read_once((await group.followers())[0])
     assert isinstance(error, errors.NotLeader) and error.leader == address(leader)
 
 
@@ -42,8 +36,7 @@ async def test_an_isolated_leader_stops_answering_reads_before_another_can_write
     group.cluster.network.cut(address(old), "host-c" if old != "host-c" else "host-b")
     group.leader_hint = next(h for h in HOSTS if h != old)
     await group.upsert(row(1, "new"))
-    reply = await read_at(group, old, 1)
-    assert reply.values == (None,) and reply.errors[0] is not None
+    assert await group.read_once(old) is not None
 
 
 @simulated()
@@ -82,11 +75,11 @@ async def test_a_scan_respects_columns_predicate_bounds_and_limit(group: Group) 
     assert counted.rows == 500 and counted.scanner is None
 
 
-@simulated()
+@simulated(scan_read_rows=100)
 async def test_a_repeated_request_for_a_block_gets_it_again_and_a_closed_scan_is_an_error(
     group: Group,
 ) -> None:
-    await group.upsert(*[row(k, "x" * 50) for k in range(40_000)])
+    await group.upsert(*[row(k, "x" * 50) for k in range(500)])
     leader = await group.leader()
     first = await group.ask(
         leader, "scan", m.ScanRequest(TABLET, SCHEMA.version, ("k",), block_bytes=1), m.ScanBlock
@@ -99,9 +92,9 @@ async def test_a_repeated_request_for_a_block_gets_it_again_and_a_closed_scan_is
         await group.ask(leader, "scan_more", m.ScanContinue(first.scanner, 2), m.ScanBlock)
 
 
-@simulated(scanner_ttl_s=2.0)
+@simulated(scanner_ttl_s=2.0, scan_read_rows=100)
 async def test_idle_scans_expire(group: Group) -> None:
-    await group.upsert(*[row(k) for k in range(20_000)])
+    await group.upsert(*[row(k) for k in range(500)])
     leader = await group.leader()
     first = await group.ask(
         leader, "scan", m.ScanRequest(TABLET, SCHEMA.version, ("k",), block_bytes=1), m.ScanBlock

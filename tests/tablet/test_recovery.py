@@ -13,15 +13,14 @@ from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.messages import peers
 from ebla.actors.replication.configuration import (
-    Configuration,
     Peer,
 )
 from ebla.actors.tablet.copy import recovery
 from ebla.actors.tablet.copy.copies import Copies
 from ebla.actors.tablet.server import TabletServer
 from ebla.storage.errors import Corruption, DiskFull
-from tests.tablet.copies import entomb, fill, left_behind, quarantined, same_rows, until
-from tests.tablet.harness import FIVE, HOSTS, SCHEMA, TABLET, Group, address, row, simulated
+from tests.tablet.copies import deleted, entomb, filled, left_behind, quarantined, same_rows, until
+from tests.tablet.harness import FIVE, HOSTS, TABLET, Group, address, row, simulated
 from tests.tablet.test_members import members
 
 PATIENCE: dict[str, Any] = {"follower_failed_s": 6.0}
@@ -69,9 +68,7 @@ async def test_a_deleted_replica_of_a_member_is_copied_automatically(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = watched(monkeypatch, lambda _: None)
-    leader, target, other = await group.roles()
-    await fill(group, 100)
-    await entomb(group, target)
+    leader, target, other = await deleted(group, 100)
     await until(group, copied(group, target), "the tablet is there again")
     await same_rows(group, target, other, leader)
     (request,) = (request for _, request in seen)
@@ -86,8 +83,7 @@ async def test_a_deleted_replica_of_a_member_is_copied_automatically(
 
 @simulated()
 async def test_a_damaged_replica_is_copied_over(group: Group) -> None:
-    leader, target, other = await group.roles()
-    await fill(group, 100)
+    leader, target, other = await filled(group, 100)
     group.replica(target).fail(Corruption("for a test"))
     await until(group, copied(group, target), "it is a replica again")
     await same_rows(group, target, other, leader)
@@ -97,8 +93,7 @@ async def test_a_damaged_replica_is_copied_over(group: Group) -> None:
 
 @simulated(log_retained_entries_max=2)
 async def test_a_follower_behind_the_start_of_the_log_is_copied_in_place(
-    group: Group,
-    monkeypatch: pytest.MonkeyPatch,
+    group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = watched(monkeypatch, lambda _: None)
     leader, target, other = await left_behind(group)
@@ -109,31 +104,25 @@ async def test_a_follower_behind_the_start_of_the_log_is_copied_in_place(
     assert core.progress[uuid].state == "replicate"
     assert (seen[0][1].state, seen[0][1].last) == (m.RUNNING, (last.index, last.term))
     await same_rows(group, target, other)
+    (entry,) = await quarantined(group, target)
+    assert entry.tablet == TABLET and entry.bytes > 0
     assert members(group, leader).index == -1, "it stayed a member"
 
 
 @simulated()
 async def test_a_tablet_is_not_copied_to_a_member_that_will_soon_create_it(
-    group: Group,
-    monkeypatch: pytest.MonkeyPatch,
+    group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = watched(monkeypatch, lambda _: None)
     tablet = "e" * 32
-    peers = tuple(Peer(group.uuid(h), address(h)) for h in HOSTS)
-
-    async def create(host: str) -> None:
-        uuid = group.uuid(host)
-        request = m.CreateTabletRequest(uuid, tablet, "table", "t", SCHEMA, 0, Configuration(peers))
-        await group.ask(host, "create_tablet", request, m.Empty)
-
     for host in HOSTS[:2]:
-        await create(host)
+        await group.ask(host, "create_tablet", group.creation(host, tablet), m.Empty)
     leader = await group.leader(tablet)
     uuid = group.uuid(HOSTS[2])
     core = group.replica(leader, tablet).core
     await until(group, lambda: core.progress[uuid].refusal == "tablet_not_found", "it is not there")
     await group.sleep(5.0)
-    await create(HOSTS[2])
+    await group.ask(HOSTS[2], "create_tablet", group.creation(HOSTS[2], tablet), m.Empty)
     await until(group, lambda: core.progress[uuid].state == "replicate", "it follows")
     assert seen == []
 
@@ -141,11 +130,8 @@ async def test_a_tablet_is_not_copied_to_a_member_that_will_soon_create_it(
 @simulated()
 async def test_a_new_tablet_is_copied_to_a_member_that_never_creates_it(group: Group) -> None:
     tablet = "e" * 32
-    peers = tuple(Peer(group.uuid(h), address(h)) for h in HOSTS)
     for host in HOSTS[:2]:
-        uuid = group.uuid(host)
-        request = m.CreateTabletRequest(uuid, tablet, "table", "t", SCHEMA, 0, Configuration(peers))
-        await group.ask(host, "create_tablet", request, m.Empty)
+        await group.ask(host, "create_tablet", group.creation(host, tablet), m.Empty)
     await until(group, lambda: tablet in group.server(HOSTS[2]).replicas, "it is copied")
 
 
@@ -281,17 +267,15 @@ async def test_requests_of_many_tablets_are_limited_at_a_time(
     assert max(at_once) == recovery.PEER_CALLS_MAX
 
 
-@simulated(hosts=FIVE, copies_max=1)
-async def test_a_paused_server_does_not_delay_copies_to_another(
-    group: Group,
-) -> None:
+@simulated(hosts=FIVE, copies_max=1, raft_heartbeat_s=0.4, election_s_min=2.4, lease_s=1.6)
+async def test_a_paused_server_does_not_delay_copies_to_another(group: Group) -> None:
     """It reported more tombstones than the limit of requests, and is paused afterwards."""
     tablets = [f"{n:032x}" for n in range(1, 17)]
     for tablet in tablets:
         await group.create(tablet)
     leader = await group.leader()
     for tablet in tablets:
-        await lead(group, leader, tablet)
+        await group.lead(leader, tablet)
     hung, well = [host for host in group.hosts if host != leader][:2]
     expected, other = tablets[:14], tablets[14:]
     for tablet in expected:
@@ -306,10 +290,7 @@ async def test_a_paused_server_does_not_delay_copies_to_another(
     for tablet in other:
         await entomb(group, well, tablet)
     await until(
-        group,
-        lambda: all(tablet in group.server(well).replicas for tablet in other),
-        "it is mended",
-        10.0,
+        group, lambda: all(tablet in group.server(well).replicas for tablet in other), "it is mended", 10.0
     )
     await group.sleep(30.0)
     assert group.server(leader).recovery.calls == 0, "who is silent is asked for nothing"
@@ -332,14 +313,6 @@ async def test_a_replica_that_no_longer_leads_requests_no_copy(
     replica.absorb()
     await group.sleep(0.05)
     assert seen == [] and own.calls == 0 and not attempt.under_way
-
-
-async def lead(group: Group, host: str, tablet: str) -> None:
-    uuid = group.uuid(host)
-    leader = await group.leader(tablet)
-    if leader != host:
-        await group.ask(leader, "step_down", m.StepDownRequest(tablet, uuid), m.StepDownReply, 10.0)
-        await until(group, lambda: group.replica(host, tablet).leads, "it leads")
 
 
 # -- health
@@ -396,8 +369,7 @@ async def test_a_replica_that_cannot_be_copied_fails_after_a_time(
 
 @simulated(**PATIENCE)
 async def test_a_wiped_server_is_lost_and_its_successor_gets_no_copy(
-    group: Group,
-    monkeypatch: pytest.MonkeyPatch,
+    group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = watched(monkeypatch, lambda _: None)
     leader = await group.leader()

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-import msgspec
 import pytest
 
 from ebla.actors import messages as m
 from ebla.actors.tablet.engine import apply
 from ebla.errors import InvalidArgument, TableDropped
 from ebla.storage.errors import EblaError
-from ebla.storage.rows.alteration import Alteration, Dropped
-from tests.tablet.harness import HOSTS, SCHEMA, TABLET, Group, row, simulated
+from ebla.storage.rows.alteration import Dropped
+from tests.tablet.harness import HOSTS, TABLET, Group, row, simulated
+from tests.tablet.test_alterations import alter
 
 LATE = b"client-that-late"
-
-
-async def alter(group: Group, version: int, dropped: Dropped | None) -> None:
-    alteration = Alteration(msgspec.structs.replace(SCHEMA, version=version), dropped)
-    leader = await group.leader()
-    request = m.AlterTabletRequest(group.uuid(leader), TABLET, alteration)
-    await group.ask(leader, "alter_tablet", request, m.Empty, 8.0)
 
 
 async def refused(group: Group, batch: bytes, kind: type[EblaError]) -> EblaError:
@@ -54,8 +47,7 @@ BETWEEN = pytest.mark.parametrize("between", [nothing, another_leads, all_restar
 @BETWEEN
 @simulated()
 async def test_a_write_refused_by_a_dropped_table_is_refused_after_the_recall(
-    group: Group,
-    between: Callable[[Group], Awaitable[None]],
+    group: Group, between: Callable[[Group], Awaitable[None]]
 ) -> None:
     late = group.batch(m.UPSERT, [row(7, "late")], 1, client=LATE)
     await group.upsert(row(1))

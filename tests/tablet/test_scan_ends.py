@@ -15,7 +15,7 @@ from ebla.actors.tablet.serving import admission, scans
 from ebla.storage.errors import InvalidArgument, SnapshotExpired
 from tests.tablet.harness import CODEC, SCHEMA, TABLET, Group, address, row, simulated
 
-ROWS = 20_000
+ROWS, READ_ROWS = 300, 100
 
 
 class Held:
@@ -34,8 +34,7 @@ class Held:
 
 
 async def filled(group: Group, count: int = ROWS) -> str:
-    for start in range(0, count, 2000):
-        await group.upsert(*[row(k, "x") for k in range(start, min(start + 2000, count))])
+    await group.upsert(*[row(k, "x") for k in range(count)])
     await group.settle()
     return await group.leader()
 
@@ -48,58 +47,35 @@ async def first_block(group: Group, host: str) -> m.ScanBlock:
 async def last_but_one(group: Group, host: str) -> m.ScanBlock:
     """Read a scan until only its last block is left."""
     block = await first_block(group, host)
-    while group.server(host).scans._open[block.scanner].start < CODEC.encode_key({"k": ROWS - 8192}):
+    while group.server(host).scans._open[block.scanner].start < CODEC.encode_key({"k": ROWS - READ_ROWS}):
         more = m.ScanContinue(block.scanner, block.block + 1)
         block = await group.ask(host, "scan_more", more, m.ScanBlock)
     return block
 
 
-def dropped(group: Group, host: str) -> Any:
-    request = m.DeleteTabletRequest(group.uuid(host), TABLET, "dropped")
-    return group.ask(host, "delete_tablet", request, m.Empty)
-
-
-@simulated()
-async def test_a_scan_whose_table_is_dropped_while_a_block_is_read_ends_in_an_error(
-    group: Group,
+@pytest.mark.parametrize("verb", ["drop during the first block", "drop", "close"])
+@simulated(scan_read_rows=READ_ROWS)
+async def test_a_scan_dropped_or_closed_while_a_block_is_read_ends_in_an_error(
+    group: Group, verb: str
 ) -> None:
     host = await filled(group)
-    block = await first_block(group, host)
-    held = Held(group, host)
-    more = group.ask(host, "scan_more", m.ScanContinue(block.scanner, 1), m.ScanBlock)
-    pending = asyncio.ensure_future(more)
+    if verb == "drop during the first block":
+        held = Held(group, host)
+        pending = asyncio.ensure_future(first_block(group, host))
+    else:
+        block = await first_block(group, host)
+        held = Held(group, host)
+        more = m.ScanContinue(block.scanner, 1)
+        pending = asyncio.ensure_future(group.ask(host, "scan_more", more, m.ScanBlock))
     await held.begun.wait()
-    await dropped(group, host)
+    if verb == "close":
+        await group.ask(host, "scan_close", m.ScanClose(block.scanner), m.Empty)
+    else:
+        await group.drop(host)
     held.released.set()
-    with pytest.raises(errors.TabletNotFound):
+    with pytest.raises(SnapshotExpired if verb == "close" else errors.TabletNotFound):
         await pending
     assert not group.server(host).scans._open
-
-
-@simulated()
-async def test_a_first_block_is_refused_if_its_table_is_dropped_during_the_read(group: Group) -> None:
-    host = await filled(group)
-    held = Held(group, host)
-    pending = asyncio.ensure_future(first_block(group, host))
-    await held.begun.wait()
-    await dropped(group, host)
-    held.released.set()
-    with pytest.raises(errors.TabletNotFound):
-        await pending
-
-
-@simulated()
-async def test_a_scan_closed_while_a_block_is_read_ends_in_an_error(group: Group) -> None:
-    host = await filled(group)
-    block = await first_block(group, host)
-    held = Held(group, host)
-    more = group.ask(host, "scan_more", m.ScanContinue(block.scanner, 1), m.ScanBlock)
-    pending = asyncio.ensure_future(more)
-    await held.begun.wait()
-    await group.ask(host, "scan_close", m.ScanClose(block.scanner), m.Empty)
-    held.released.set()
-    with pytest.raises(SnapshotExpired):
-        await pending
 
 
 @simulated()
@@ -115,12 +91,12 @@ async def test_dropping_a_table_during_a_digest_does_not_end_the_server(group: G
     environment.run = late
     started = await group.ask(host, "checksum_start", m.ChecksumStart(TABLET), m.ChecksumStarted)
     await group.settle()
-    await dropped(group, host)
+    await group.drop(host)
     await group.sleep(1.0)
     assert group.alive(host) and started.index > 0
 
 
-@simulated()
+@simulated(scan_read_rows=READ_ROWS)
 async def test_the_last_block_is_sent_again_after_a_lost_answer(group: Group) -> None:
     host = await filled(group)
     block = await last_but_one(group, host)
@@ -137,7 +113,7 @@ async def test_the_last_block_is_sent_again_after_a_lost_answer(group: Group) ->
         await group.ask(host, "scan_more", m.ScanContinue(block.scanner, 1), m.ScanBlock)
 
 
-@simulated(scanner_ttl_s=2.0)
+@simulated(scanner_ttl_s=2.0, scan_read_rows=READ_ROWS)
 async def test_last_blocks_are_kept_for_a_limited_time(group: Group) -> None:
     host = await filled(group)
     block = await last_but_one(group, host)
@@ -149,8 +125,8 @@ async def test_last_blocks_are_kept_for_a_limited_time(group: Group) -> None:
         await group.ask(host, "scan_more", more, m.ScanBlock)
 
 
-@pytest.mark.parametrize(("limit", "value"), [("ENDED_MAX", 2), ("ENDED_BYTES_MAX", 100_000)])
-@simulated()
+@pytest.mark.parametrize(("limit", "value"), [("ENDED_MAX", 2), ("ENDED_BYTES_MAX", 3000)])
+@simulated(scan_read_rows=READ_ROWS)
 async def test_last_blocks_are_kept_in_limited_number_and_bytes(
     group: Group, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
 ) -> None:
@@ -178,8 +154,7 @@ async def test_a_scan_with_a_limit_skips_deleted_rows(group: Group) -> None:
 
 @simulated()
 async def test_a_get_with_too_large_an_answer_is_refused_with_the_remedy(
-    group: Group,
-    monkeypatch: pytest.MonkeyPatch,
+    group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await group.upsert(*[row(k, "x" * 1000) for k in range(1000)])
     keys = list(range(-100, 1100))

@@ -10,11 +10,10 @@ import pytest
 from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.messages.raft import HardState
-from ebla.actors.replication.configuration import Configuration
 from ebla.actors.tablet.lifecycle.tombstones import Stone
 from ebla.storage.directories.records import RecordStore
 from ebla.storage.errors import DiskFull, StorageError
-from tests.tablet.copies import copied, copying, entomb, fill, quarantined, start, until
+from tests.tablet.copies import copied, copying, deleted, entomb, fill, filled, quarantined, start, until
 from tests.tablet.harness import HOSTS, TABLET, Group, row, simulated
 from tests.tablet.test_members import adds, change, spare
 
@@ -46,23 +45,14 @@ async def exclude(group: Group, host: str) -> int:
     """Remove the host from the group; return the index of the new configuration."""
     leader = await group.leader()
     core = group.replica(leader).core
-    out = group.uuid(host)
-    stay = tuple(peer for peer in core.configuration.peers if peer.uuid != out)
-    replica, now = group.replica(leader), group.server(leader).world.clock.monotonic()
-    wanted = Configuration(stay, core.configuration.index)
-    group.server(leader).rounds.step(replica, core.propose_configuration, now, wanted)
-    await until(
-        group,
-        lambda: len(core.committed_configuration.peers) == len(stay),
-        "the configuration is committed",
-    )
+    index = group.propose_without(leader, host)
+    await until(group, lambda: core.committed_configuration.index >= index, "it is committed")
     return core.committed_configuration.index
 
 
 @simulated()
 async def test_a_tombstones_vote_elects_a_candidate_with_all_entries(group: Group) -> None:
-    leader, target, other = await group.roles()
-    await fill(group, 10)
+    leader, target, other = await filled(group, 10)
     await group.settle()
     await entomb(group, target)
     group.crash(leader)
@@ -74,8 +64,7 @@ async def test_a_tombstones_vote_elects_a_candidate_with_all_entries(group: Grou
 
 @simulated()
 async def test_a_tombstone_with_more_entries_than_the_candidate_prevents_its_election(group: Group) -> None:
-    leader, target, other = await group.roles()
-    await fill(group, 10)
+    leader, target, other = await filled(group, 10)
     await group.settle()
     group.isolate(other)
     await group.upsert(row(1, "only on two"))
@@ -95,17 +84,15 @@ async def test_a_tombstone_with_more_entries_than_the_candidate_prevents_its_ele
 
 @simulated()
 async def test_a_tombstones_vote_survives_a_restart(group: Group) -> None:
-    leader, target, _ = await group.roles()
-    await fill(group, 10)
-    await entomb(group, target)
-    stone = group.server(target).lifecycle.stones[TABLET]
-    last = stone.superblock.last
-    stone.voter.hard_state = HardState(40, "somebody")
-    await stone.save(group.server(target).consensus)
+    leader, target, _ = await deleted(group, 10)
+    tombstone = group.server(target).lifecycle.stones[TABLET]
+    last = tombstone.superblock.last
+    tombstone.voter.hard_state = HardState(40, "a-candidate")
+    await tombstone.save(group.server(target).consensus)
     await group.restart(target)
-    stone = group.server(target).lifecycle.stones[TABLET]
-    assert stone.hard_state == HardState(40, "somebody")
-    assert stone.superblock.last == last
+    tombstone = group.server(target).lifecycle.stones[TABLET]
+    assert tombstone.hard_state == HardState(40, "a-candidate")
+    assert tombstone.superblock.last == last
     assert leader in HOSTS
 
 
@@ -129,8 +116,7 @@ async def test_only_a_newer_configuration_without_it_makes_a_replica_a_tombstone
 @pytest.mark.usefixtures("unmended")
 @simulated()
 async def test_repeated_deletions_leave_a_tombstone_as_it_is_and_a_start_writes_nothing(
-    group: Group,
-    monkeypatch: pytest.MonkeyPatch,
+    group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """S17."""
     await fill(group, 10)
@@ -169,9 +155,7 @@ async def test_a_deletion_with_an_old_configuration_leaves_a_copy_alone(group: G
 @simulated()
 async def test_a_tombstone_is_removed_with_its_table_and_does_not_come_back(group: Group) -> None:
     """S13: a leader that does not know of a final deletion does not create the tablet again."""
-    leader, target, _ = await group.roles()
-    await fill(group, 10)
-    await entomb(group, target)
+    leader, target, _ = await deleted(group, 10)
     await delete(group, target, tombstone=False)
     server = group.server(target)
     assert server.lifecycle.state_of(TABLET) == m.DOES_NOT_EXIST
@@ -214,9 +198,7 @@ async def test_a_deletion_that_crashed_is_carried_out_when_it_is_repeated(group:
 
 
 @simulated()
-async def test_a_final_deletion_on_a_full_disk_succeeds_when_it_is_repeated(
-    group: Group,
-) -> None:
+async def test_a_final_deletion_on_a_full_disk_succeeds_when_it_is_repeated(group: Group) -> None:
     await fill(group, 50)
     target, _ = await group.followers()
     index = await exclude(group, target)
@@ -233,8 +215,7 @@ async def test_a_final_deletion_on_a_full_disk_succeeds_when_it_is_repeated(
 @pytest.mark.parametrize("point", POINTS[:2])
 @simulated()
 async def test_data_that_a_full_disk_kept_from_quarantine_goes_there_when_there_is_space(
-    group: Group,
-    point: str,
+    group: Group, point: str
 ) -> None:
     """It can be purged afterwards."""
     await fill(group, 50)
@@ -270,11 +251,11 @@ async def test_data_that_cannot_be_moved_to_quarantine_is_logged_once_for_each_r
     server = group.server(target)
     honest, tries, reasons = server.lifecycle.finish, [0], ["data/a and quarantine/a are both there"]
 
-    async def finish(stone: Stone) -> None:
+    async def finish(tombstone: Stone) -> None:
         tries[0] += 1
         if reasons:
             raise StorageError(reasons[-1])
-        await honest(stone)
+        await honest(tombstone)
 
     monkeypatch.setattr(server.lifecycle, "finish", finish)
     with pytest.raises(StorageError, match="both there"):
@@ -317,9 +298,7 @@ async def test_data_that_could_not_be_moved_to_quarantine_can_be_purged_after_it
 
 @pytest.mark.usefixtures("unmended")
 @simulated()
-async def test_a_tombstone_removed_while_another_is_being_finished_is_left_alone(
-    group: Group,
-) -> None:
+async def test_a_tombstone_removed_while_another_is_being_finished_is_left_alone(group: Group) -> None:
     second, over = "1" * 32, asyncio.Event()
     target, _ = await group.followers()
     await group.create(second)
@@ -329,10 +308,10 @@ async def test_a_tombstone_removed_while_another_is_being_finished_is_left_alone
         lifecycle.stones[tablet].finished = False
     honest, asked = lifecycle.finish, []
 
-    async def finish(stone: Stone) -> None:
-        asked.append(stone.tablet)
+    async def finish(tombstone: Stone) -> None:
+        asked.append(tombstone.tablet)
         await over.wait()
-        await honest(stone)
+        await honest(tombstone)
 
     lifecycle.finish = finish  # type: ignore[method-assign]
     await until(group, lambda: asked == [second], "it is the first one's turn")
@@ -364,9 +343,7 @@ async def test_a_deletion_judges_a_copy_completed_meanwhile_by_its_committed_con
 
 
 @simulated()
-async def test_a_replica_being_added_stays_unless_a_later_leader_removes_it(
-    group: Group,
-) -> None:
+async def test_a_replica_being_added_stays_unless_a_later_leader_removes_it(group: Group) -> None:
     leader, target, other = await group.leader(), *await group.followers()
     group.cut(leader, other)
     for host in (leader, target):

@@ -14,7 +14,7 @@ from ebla.actors.tablet.upkeep.scrubber import RETRY_S
 from ebla.storage.environment import Batch, Snapshot
 from ebla.storage.errors import Corruption, DiskFull
 from tests.tablet.copies import until
-from tests.tablet.harness import HOSTS, OTHER, TABLET, Group, address, row, simulated
+from tests.tablet.harness import HOSTS, OTHER, SLOW_HEARTBEATS, TABLET, Group, address, row, simulated
 from tests.tablet.test_members import change, members, peer_of, removes
 
 
@@ -26,11 +26,6 @@ def damage_commits(server: TabletServer, tablet: str) -> None:
         raise Corruption("damaged inside", path=environment.path)
 
     environment.commit = commit  # type: ignore[method-assign]
-
-
-async def delete(group: Group, host: str, tablet: str = TABLET) -> None:
-    request = m.DeleteTabletRequest(group.uuid(host), tablet, "dropped")
-    await group.ask(host, "delete_tablet", request, m.Empty)
 
 
 @simulated()
@@ -88,7 +83,7 @@ async def test_a_tablet_may_be_deleted_while_several_flushes_of_it_are_under_way
         await group.upsert(*[row(k * 50 + i, "x" * 200) for i in range(50)])
     asked = [asyncio.ensure_future(flush(group, host)) for _ in range(2)]
     await group.sleep(0.01 * seed)
-    await delete(group, host)
+    await group.drop(host)
     outcomes = await asyncio.gather(*asked, return_exceptions=True)
     assert all(outcome is None or type(outcome) is errors.TabletNotFound for outcome in outcomes)
     await group.sleep(1)
@@ -112,7 +107,7 @@ async def test_a_deletion_waits_for_the_flush_under_way(group: Group) -> None:
     environment.commit = slow  # type: ignore[method-assign]
     flush = asyncio.ensure_future(group.ask(host, "flush", m.FlushRequest(TABLET), m.FlushReply))
     await group.sleep(0.1)
-    deletion = asyncio.ensure_future(delete(group, host))
+    deletion = asyncio.ensure_future(group.drop(host))
     await group.sleep(0.5)
     assert not deletion.done()
     gate.set()
@@ -191,9 +186,7 @@ async def test_a_log_retains_limited_bytes_for_a_peer_that_is_down(group: Group)
 
 @pytest.mark.usefixtures("unmended")
 @simulated(shared_log_bytes=40_000, memtable_bytes=30_000)
-async def test_a_failed_replica_whose_entries_were_dropped_stays_failed_after_a_restart(
-    group: Group,
-) -> None:
+async def test_a_failed_replica_whose_entries_were_dropped_stays_failed_after_a_restart(group: Group) -> None:
     await group.create(OTHER)
     await group.upsert(*[row(k) for k in range(20)])
     await group.settle()
@@ -209,12 +202,12 @@ async def test_a_failed_replica_whose_entries_were_dropped_stays_failed_after_a_
     assert list(server.lifecycle.broken) == [TABLET]
     assert "rot was found" in server.lifecycle.broken[TABLET].error
     assert list(server.replicas) == [OTHER]
-    await delete(group, host)
+    await group.drop(host)
     assert not server.world.disk.exists(f"data/{TABLET}")
 
 
 @pytest.mark.usefixtures("unmended")
-@simulated(scrub_s=20.0)
+@simulated(scrub_s=20.0, **SLOW_HEARTBEATS)
 async def test_a_damaged_row_is_found_by_a_scrub(group: Group) -> None:
     await group.upsert(row(1))
     await group.settle()
@@ -231,7 +224,7 @@ async def test_a_damaged_row_is_found_by_a_scrub(group: Group) -> None:
 
 
 @pytest.mark.usefixtures("unmended")
-@simulated()
+@simulated(**SLOW_HEARTBEATS)
 async def test_a_scrub_whose_snapshot_expired_is_repeated_soon(group: Group) -> None:
     environment = group.replica(HOSTS[1]).store.environment
     honest, expired = environment.snapshot, []
@@ -311,7 +304,7 @@ async def test_the_memory_of_a_deleted_tablet_is_not_counted_any_more(group: Gro
     await group.sleep(0.2)  # the flush has failed on the full disk, and pauses
     for host in HOSTS:
         group.disk(host).free()
-        await delete(group, host)
+        await group.drop(host)
         group.server(host).rounds.touched.clear()  # as if nothing had happened to it since it was measured
     await group.sleep(3.0)
     assert [group.server(host).load.memtable_bytes for host in HOSTS] == [0, 0, 0]

@@ -11,7 +11,7 @@ from ebla.actors.messages import peers
 from ebla.actors.messages.raft import HardState, VoteReply, VoteRequest
 from ebla.actors.tablet.engine.replica import Replica
 from ebla.storage.errors import Damaged, DiskFull
-from tests.tablet.copies import ended, entomb, fill, start, until
+from tests.tablet.copies import ended, entomb, filled, start, until
 from tests.tablet.harness import TABLET, Group, simulated
 
 
@@ -68,8 +68,7 @@ class Election:
 
 async def ballot(group: Group) -> tuple[Election, str, str]:
     """Return an election and its two candidates; the asked server gets no other messages."""
-    leader, target, other = await group.roles()
-    await fill(group, 50)
+    leader, target, other = await filled(group, 50)
     await group.settle()
     group.cut(target, leader, other)
     return Election(group, target), leader, other
@@ -78,8 +77,7 @@ async def ballot(group: Group) -> tuple[Election, str, str]:
 @pytest.mark.parametrize("failed", [False, True])
 @simulated()
 async def test_a_tombstone_gives_a_vote_that_a_full_disk_delayed_only_once_it_is_on_disk(
-    group: Group,
-    failed: bool,
+    group: Group, failed: bool
 ) -> None:
     election, one, two = await ballot(group)
     state = group.disk(election.asked)
@@ -114,8 +112,7 @@ async def test_a_tombstone_saves_a_vote_again_whose_commit_was_under_way(group: 
 
 async def held_up(group: Group) -> tuple[Election, str, str]:
     """Copy slowly to a follower whose disk is full, so that it gives no vote; return leader and the other follower, too."""
-    leader, target, other = await group.roles()
-    await fill(group, 300)
+    leader, target, other = await filled(group, 300)
     await group.settle()
     election = Election(group, target)
     await entomb(group, target)
@@ -126,9 +123,7 @@ async def held_up(group: Group) -> tuple[Election, str, str]:
 
 
 @simulated(copy_bytes_per_s=10_000)
-async def test_a_vote_that_a_copy_could_not_save_is_not_given_after_the_copy_was_undone(
-    group: Group,
-) -> None:
+async def test_a_vote_that_a_copy_could_not_save_is_not_given_after_the_copy_was_undone(group: Group) -> None:
     election, leader, other = await held_up(group)
     target, state = election.asked, group.disk(election.asked)
     group.server(target).copies.jobs[TABLET].cancel()
@@ -178,8 +173,7 @@ async def test_a_stopping_replica_is_reported_and_votes_as_a_tombstone(group: Gr
 @pytest.mark.parametrize("repeated", [False, True])
 @simulated()
 async def test_a_second_vote_request_waits_until_the_first_vote_is_on_disk(
-    group: Group,
-    repeated: bool,
+    group: Group, repeated: bool
 ) -> None:
     """From the same candidate or from another one, which would learn a term that the server may forget."""
     election, one, two = await ballot(group)
