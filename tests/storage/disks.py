@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,37 +20,38 @@ Scenario = Callable[..., Coroutine[Any, Any, Any]]
 Test = Callable[..., Any]
 
 
-def on_disk(root: Path, scenario: Scenario, *data_dirs: Path, **options: Any) -> Any:
-    """Run the scenario on a new incarnation, and close the disk even if the scenario raises."""
-
-    async def main() -> Any:
-        disk = LmdbDisk(root, data_dirs, **options)
-        await disk.open_instance("one")
-        try:
-            return await scenario(disk)
-        finally:
-            await disk.close()
-
-    return asyncio.run(main())
+@asynccontextmanager
+async def opened(root: Path, *data_dirs: Path, uuid: str = "one", **options: Any) -> AsyncIterator[LmdbDisk]:
+    """A new incarnation of a disk."""
+    disk = LmdbDisk(root, data_dirs, **options)
+    await disk.open_instance(uuid)
+    try:
+        yield disk
+    finally:
+        await disk.close()
 
 
-def make(root: Path, *paths: str, data_dirs: tuple[Path, ...] = ()) -> None:
+async def make(root: Path, *paths: str, data_dirs: tuple[Path, ...] = ()) -> None:
     """Make environments with one record each."""
-
-    async def scenario(disk: LmdbDisk) -> None:
+    async with opened(root, *data_dirs) as disk:
         for path in paths:
             await (await disk.open_environment(path, ["t"], create=True)).commit(RECORD)
 
-    on_disk(root, scenario, *data_dirs)
 
-
-def reopen(root: Path, path: str, data_dirs: tuple[Path, ...] = ()) -> bytes | None:
+async def reopen(root: Path, path: str, data_dirs: tuple[Path, ...] = ()) -> bytes | None:
     """Return the record's value in a new incarnation."""
-
-    async def scenario(disk: LmdbDisk) -> bytes | None:
+    async with opened(root, *data_dirs) as disk:
         return (await disk.open_environment(path, ["t"], create=False)).get("t", b"k")
 
-    return on_disk(root, scenario, *data_dirs)
+
+def on_disk(root: Path, scenario: Scenario, **options: Any) -> Any:
+    """Run the scenario on a new incarnation."""
+
+    async def main() -> Any:
+        async with opened(root, **options) as disk:
+            return await scenario(disk)
+
+    return asyncio.run(main())
 
 
 def given_by(drive: Callable[..., Any], *needs: str, count: int = 1) -> Callable[[Scenario], Test]:

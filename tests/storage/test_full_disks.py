@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ebla.storage.lmdb.disk import LmdbDisk
 from ebla.storage.lmdb.files import LOCK_BYTES
-from tests.storage.disks import on_disk
+from tests.storage.disks import in_loop, make, reopen
 
 CHILD = Path(__file__).with_name("full_child.py")
 
@@ -47,19 +46,15 @@ def test_a_role_starts_on_a_full_file_system_and_can_read_and_write_votes(tmp_pa
 
 
 @pytest.mark.parametrize("left_bytes", [0, 8192])
-def test_every_block_of_a_file_written_through_a_map_is_allocated(tmp_path: Path, left_bytes: int) -> None:
+@in_loop
+async def test_every_block_of_a_file_written_through_a_map_is_allocated(
+    tmp_path: Path, left_bytes: int
+) -> None:
     """A missing block on a full disk is a SIGBUS. A file that an attempt on a full disk left too short is completed."""
     place = tmp_path / "data/a"
-
-    async def scenario(disk: LmdbDisk) -> None:
-        await disk.open_environment("data/a", ["t"], create=True)
-
-    async def reopened(disk: LmdbDisk) -> None:
-        await disk.open_environment("data/a", ["t"], create=False)
-
-    on_disk(tmp_path, scenario)
+    await make(tmp_path, "data/a")
     if left_bytes:
         os.truncate(place / "lock.mdb", left_bytes)
-        on_disk(tmp_path, reopened)
+        await reopen(tmp_path, "data/a")
     lock = (place / "lock.mdb").stat()
     assert lock.st_blocks * 512 >= lock.st_size == LOCK_BYTES

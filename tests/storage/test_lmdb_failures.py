@@ -17,7 +17,7 @@ from ebla.storage.directories.instance import FAILED
 from ebla.storage.environment import Put
 from ebla.storage.errors import DiskFailed
 from ebla.storage.lmdb.disk import LmdbDisk
-from tests.storage.disks import on_disk, on_one_disk
+from tests.storage.disks import in_loop, on_one_disk, opened
 
 CHILD = Path(__file__).with_name("lmdb_child.py")
 
@@ -89,7 +89,8 @@ class Child:
         return {word: rest for word, _, rest in (line.partition(" ") for line in output.splitlines())}
 
 
-def test_every_acknowledged_commit_survives_sigkill(tmp_path):
+@in_loop
+async def test_every_acknowledged_commit_survives_sigkill(tmp_path):
     acknowledged: set[int] = set()
     for incarnation in (1, 2, 3):
         child = Child("commit_for_ever", tmp_path)
@@ -98,12 +99,8 @@ def test_every_acknowledged_commit_survives_sigkill(tmp_path):
         first_lines = [next(lines) for _ in range(300)]
         lines_read = first_lines + child.kill()
         acknowledged.update(int(line) for line in lines_read if line.isdigit())
-
-    async def scenario(disk):
-        environment = await disk.open_environment("wals/shared", ["log"], create=False)
-        return environment.items("log")
-
-    items = on_disk(tmp_path, scenario)
+    async with opened(tmp_path) as disk:
+        items = (await disk.open_environment("wals/shared", ["log"], create=False)).items("log")
     stored = {int.from_bytes(key, "big") for key, _ in items}
     assert len(acknowledged) >= 900 and acknowledged <= stored
     assert stored == set(range(len(stored))), (

@@ -12,7 +12,7 @@ import pytest
 from ebla.chaos.powercut.damage.btree import FREE, MAIN, File
 from ebla.storage.errors import Damaged
 from ebla.storage.lmdb.structure import HEADER, check
-from tests.storage.disks import make, reopen
+from tests.storage.disks import in_loop, make, reopen
 
 KEEP = 0x8000  # a flag of a page that LMDB need not write
 PAD = (8, 9)  # unused bytes of a page's header
@@ -127,9 +127,10 @@ def test_swapped_pages_are_found(healthy: bytes) -> None:
         check(bytes(data), "rows")
 
 
-def test_a_page_that_lmdb_would_not_write_is_refused_at_the_start(tmp_path: Path) -> None:
+@in_loop
+async def test_a_page_that_lmdb_would_not_write_is_refused_at_the_start(tmp_path: Path) -> None:
     """Reads do not show this damage; the next write to the page would be lost."""
-    make(tmp_path, "data/a")
+    await make(tmp_path, "data/a")
     file = tmp_path / "data/a/data.mdb"
     data = bytearray(file.read_bytes())
     (page,) = [page for page in File(bytes(data)).live() if page.database == "t"]
@@ -140,4 +141,4 @@ def test_a_page_that_lmdb_would_not_write_is_refused_at_the_start(tmp_path: Path
     with pytest.raises(
         Damaged, match=r"data/a is damaged: the header of page .* is broken; rebuild it from a peer"
     ):
-        reopen(tmp_path, "data/a")
+        await reopen(tmp_path, "data/a")
