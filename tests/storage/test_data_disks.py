@@ -14,10 +14,8 @@ from ebla.storage.directories.instance import FAILED
 from ebla.storage.environment import Put
 from ebla.storage.errors import Corruption, DataDiskFailed, DiskFailed, EblaError
 from ebla.storage.lmdb.disk import LmdbDisk
+from tests.storage.children import Child
 from tests.storage.disks import RECORD, in_loop, make, opened, reopen
-from tests.storage.test_lmdb_failures import Child, failing_sync
-
-__all__ = ["failing_sync"]
 
 AWAY = "quarantine/q/data"
 

@@ -3,33 +3,18 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from ebla.storage.lmdb.files import LOCK_BYTES
+from tests.storage.children import Child, small_tmpfs
 from tests.storage.disks import in_loop, make, reopen
-
-CHILD = Path(__file__).with_name("full_child.py")
 
 
 def lines_of(verb: str, place: Path) -> list[str]:
-    """Run the child on a small tmpfs in its own mount namespace; return its output. A signal that ends it is a failure."""
-    mount = f"mount -t tmpfs -o size=8m tmpfs {place}"
-    probe = subprocess.run(["unshare", "-m", "sh", "-c", mount], capture_output=True, text=True, check=False)
-    if probe.returncode != 0:
-        pytest.skip(f"skipped: cannot mount a small tmpfs here ({probe.stderr.strip()})")
-    child = f'{mount} && exec "$@"'
-    ran = subprocess.run(
-        ["unshare", "-m", "sh", "-c", child, "sh", sys.executable, str(CHILD), verb, str(place / "role")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 0, (ran.returncode, ran.stdout, ran.stderr)
-    return ran.stdout.splitlines()
+    """Run the child on a small full tmpfs; return its output."""
+    return Child(verb, place / "role", prefix=small_tmpfs(place, 8)).output()
 
 
 def test_making_an_environment_on_a_full_file_system_is_refused(tmp_path: Path) -> None:

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
-import subprocess
-import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,76 +12,8 @@ from ebla.storage.directories.instance import FAILED
 from ebla.storage.environment import Put
 from ebla.storage.errors import DiskFailed
 from ebla.storage.lmdb.disk import LmdbDisk
+from tests.storage.children import Child, small_tmpfs
 from tests.storage.disks import in_loop, on_one_disk, opened
-
-CHILD = Path(__file__).with_name("lmdb_child.py")
-
-SHIM = r"""
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-static int armed(const char *name) { const char *path = getenv(name); return path && access(path, F_OK) == 0; }
-static int hangs(int fd) {
-    char link[64], path[4096];
-    const char *disk = getenv("EBLA_HANG_DISK");
-    if (!disk) return 0;
-    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    ssize_t length = readlink(link, path, sizeof path - 1);
-    path[length < 0 ? 0 : length] = 0;
-    return strstr(path, disk) != NULL;
-}
-int fdatasync(int fd) {
-    static int (*real)(int);
-    if (!real) real = dlsym(RTLD_NEXT, "fdatasync");
-    if (armed("EBLA_FAIL_SYNC")) { errno = EIO; return -1; }
-    while (armed("EBLA_HANG_SYNC") && hangs(fd)) usleep(1000);
-    return real(fd);
-}
-"""
-
-
-class Child:
-    """One child process, with the lines of its output."""
-
-    def __init__(self, *words: object, prefix: tuple[str, ...] = (), **environment: str) -> None:
-        self.process = subprocess.Popen(
-            [*prefix, sys.executable, str(CHILD), *map(str, words)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=os.environ | environment,
-            text=True,
-        )
-
-    def lines(self) -> Iterator[str]:
-        assert self.process.stdout is not None
-        return (line.strip() for line in self.process.stdout)
-
-    def line(self) -> str:
-        return next(self.lines())
-
-    def ask(self, line: str) -> str:
-        """Send a line to the child; return its answer."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(line + "\n")
-        self.process.stdin.flush()
-        return self.line()
-
-    def kill(self) -> list[str]:
-        """Kill the child; return the lines that were not read yet."""
-        self.process.kill()
-        left = list(self.lines())
-        self.process.wait()
-        return left
-
-    def finish(self) -> dict[str, str]:
-        """Return the child's report by the first word of each line."""
-        output, _ = self.process.communicate()
-        assert self.process.returncode == 0, output
-        return {word: rest for word, _, rest in (line.partition(" ") for line in output.splitlines())}
 
 
 @in_loop
@@ -120,19 +47,6 @@ def test_a_second_incarnation_is_refused_while_the_first_lives(tmp_path):
     third.kill()
 
 
-@pytest.fixture(scope="module")
-def failing_sync(tmp_path_factory) -> Path:
-    """A library that makes fdatasync fail, or on one disk hang, as a device does, while a control file exists."""
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
-        pytest.skip("skipped: no C compiler to build the library that makes fdatasync fail")
-    place = tmp_path_factory.mktemp("shim")
-    (place / "shim.c").write_text(SHIM)
-    command = [compiler, "-shared", "-fPIC", "-o", str(place / "shim.so"), str(place / "shim.c"), "-ldl"]
-    subprocess.run(command, check=True)
-    return place / "shim.so"
-
-
 def test_a_failed_sync_ends_the_use_of_the_disk(tmp_path, failing_sync):
     root, control = tmp_path / "role", tmp_path / "fail"
     report = Child(
@@ -155,16 +69,8 @@ FULL_IS_SURVIVED = {"committed": "True True", "after": "True", "reopened": "True
 
 
 def test_a_full_file_system_refuses_commits_and_nothing_else(tmp_path):
-    """The test uses a small tmpfs in its own mount namespace."""
-    place = tmp_path / "small"
-    place.mkdir()
-    mount = f"mount -t tmpfs -o size=6m tmpfs {place}"
-    probe = subprocess.run(["unshare", "-m", "sh", "-c", mount], capture_output=True, text=True, check=False)
-    if probe.returncode != 0:
-        pytest.skip(f"skipped: cannot mount a small tmpfs here ({probe.stderr.strip()})")
-    script = f'{mount} && dd if=/dev/zero of={place}/ballast bs=1M count=1 2>/dev/null && exec "$@"'
-    prefix = ("unshare", "-m", "sh", "-c", script, "sh")
-    report = Child("fill_up", place / "role", 0, prefix=prefix).finish()
+    prefix = small_tmpfs(tmp_path, 6, ballast=True)
+    report = Child("fill_up", tmp_path / "role", 0, prefix=prefix).finish()
     assert "nothing was changed" in report.pop("DiskFull")
     assert report == FULL_IS_SURVIVED
 

@@ -366,31 +366,21 @@ def _readable(server: TabletServer, replica: Replica) -> bool:
     return True
 
 
-def simulate(
-    scenario: Callable[[Group], Coroutine[Any, Any, None]],
-    *,
-    seed: int = 1,
-    hosts: tuple[str, ...] = HOSTS,
-    **options: Any,
-) -> None:
-    """Run one scenario against a fresh group."""
-
-    async def main() -> None:
-        plan = FaultPlan()
-        group = Group(SimulatedCluster(plan.of), plan, options, hosts)
-        await group.boot()
-        await scenario(group)
-
-    loop.run(main(), seed=seed)
-
-
-def simulated(**options: Any) -> Callable[[Callable[..., Coroutine[Any, Any, None]]], Callable[..., None]]:
-    """Turn a scenario into a test that runs it against a fresh group. A parameter `seed` is the simulation's seed."""
+def simulated(
+    *, hosts: tuple[str, ...] = HOSTS, **options: Any
+) -> Callable[[Callable[..., Coroutine[Any, Any, None]]], Callable[..., None]]:
+    """Turn a scenario into a test that runs it against a new group. A parameter `seed` is the simulation's seed."""
 
     def decorate(scenario: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
         @functools.wraps(scenario)
         def test(**given: Any) -> None:
-            simulate(lambda group: scenario(group, **given), seed=given.get("seed", 1), **options)
+            async def main() -> None:
+                plan = FaultPlan()
+                group = Group(SimulatedCluster(plan.of), plan, options, hosts)
+                await group.boot()
+                await scenario(group, **given)
+
+            loop.run(main(), seed=given.get("seed", 1))
 
         own, *parameters = inspect.signature(scenario).parameters.values()
         assert own.name == "group"

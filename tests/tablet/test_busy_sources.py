@@ -78,7 +78,6 @@ async def test_a_source_at_its_session_limit_refuses_others_until_one_ends(group
     await group.create(OTHER)
     leader, target, other = await group.roles()
     uuid = group.uuid(leader)
-    group.leader_hint = None
     if (led := await group.leader(OTHER)) != leader:
         await group.ask(led, "step_down", m.StepDownRequest(OTHER, uuid), m.StepDownReply, 10.0)
         await until(group, lambda: group.replica(leader, OTHER).leads, "one server leads both")

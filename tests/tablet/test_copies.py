@@ -105,7 +105,6 @@ async def test_a_repeated_copy_request_is_in_progress_and_other_copies_are_throt
     await group.create(second)
     await fill(group, 200)
     await group.upsert(row(1), tablet=second)
-    group.leader_hint = None
     assert await group.leader(second)
     await entomb(group, target)
     await entomb(group, target, second)

@@ -15,7 +15,9 @@ from ebla.actors.tablet.copy.copies import CANCELLED_S, Copies
 from ebla.actors.tablet.copy.job import STANDS_FOR, CopyEnded, Job
 from ebla.storage.errors import DiskFull
 from tests.tablet.copies import copying, ended, entomb, fill, filled, same_rows, until
-from tests.tablet.harness import TABLET, Group, simulate, simulated
+from tests.tablet.harness import TABLET, Group, simulated
+
+IDLE_S = 2.0
 
 
 def cancel(group: Group, host: str) -> Any:
@@ -101,16 +103,16 @@ async def test_a_complete_copy_is_not_reported_as_cancelled(
 
 
 @pytest.mark.parametrize("hangs", [False, True])
-def test_a_stalled_copy_is_reported_and_a_waiting_one_is_not(
-    monkeypatch: pytest.MonkeyPatch, hangs: bool
+@simulated(copy_idle_s=IDLE_S)
+async def test_a_stalled_copy_is_reported_and_a_waiting_one_is_not(
+    group: Group, monkeypatch: pytest.MonkeyPatch, hangs: bool
 ) -> None:
-    idle_s = 2.0
     over, asked, finished = asyncio.Event(), Job._ask, Job._finish_data
     seen: dict[str, None] = {}
 
     async def ask(self: Job, number: int) -> m.Chunk:
         if not hangs and not over.is_set():
-            raise errors.Throttled("others are copied", limit="for a test", retry_after_s=idle_s)
+            raise errors.Throttled("others are copied", limit="for a test", retry_after_s=IDLE_S)
         return await asked(self, number)
 
     async def finish(self: Job) -> None:
@@ -120,27 +122,23 @@ def test_a_stalled_copy_is_reported_and_a_waiting_one_is_not(
 
     monkeypatch.setattr(Job, "_ask", ask)
     monkeypatch.setattr(Job, "_finish_data", finish)
-
-    async def scenario(group: Group) -> None:
-        leader, target, other = await filled(group, 50)
-        uuid, core = group.uuid(target), group.replica(leader).core
-        await entomb(group, target)
-        await until(group, lambda: bool(group.server(target).copies.jobs), "it is copied")
-        for _ in range(30):
-            await group.sleep(STANDS_FOR * idle_s / 10)
-            seen[core.progress[uuid].refusal or ""] = None
-        assert list(seen)[-1] == ("copy_stalled" if hangs else "tablet_copying")
-        assert hangs or "copy_stalled" not in seen
-        (job,) = (await group.ask(target, "list_copies", m.Empty(), m.CopyJobs)).jobs
-        assert (job.phase == "stalled") == hangs
-        if hangs:
-            with pytest.raises(errors.OutcomeUnknown, match="look at that disk"):
-                await cancel(group, target)
-        over.set()
-        await until(group, lambda: group.server(target).copies.done == 1, "the copy continues and succeeds")
-        await same_rows(group, target, other)
-
-    simulate(scenario, copy_idle_s=idle_s)
+    leader, target, other = await filled(group, 50)
+    uuid, core = group.uuid(target), group.replica(leader).core
+    await entomb(group, target)
+    await until(group, lambda: bool(group.server(target).copies.jobs), "it is copied")
+    for _ in range(30):
+        await group.sleep(STANDS_FOR * IDLE_S / 10)
+        seen[core.progress[uuid].refusal or ""] = None
+    assert list(seen)[-1] == ("copy_stalled" if hangs else "tablet_copying")
+    assert hangs or "copy_stalled" not in seen
+    (job,) = (await group.ask(target, "list_copies", m.Empty(), m.CopyJobs)).jobs
+    assert (job.phase == "stalled") == hangs
+    if hangs:
+        with pytest.raises(errors.OutcomeUnknown, match="look at that disk"):
+            await cancel(group, target)
+    over.set()
+    await until(group, lambda: group.server(target).copies.done == 1, "the copy continues and succeeds")
+    await same_rows(group, target, other)
 
 
 @simulated(copy_bytes_per_s=20_000)

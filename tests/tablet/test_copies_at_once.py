@@ -145,13 +145,11 @@ async def test_a_chunk_request_of_the_first_session_neither_delays_nor_serves_th
 async def test_cancelling_one_of_two_copies_to_a_server_leaves_the_other(group: Group) -> None:
     leader, target, _ = await group.roles()
     await group.create(OTHER)
-    group.leader_hint = None
     second_leader = await group.leader(OTHER)
     await fill(group, 400)
     for first in range(0, 400, 100):
         rows = [row(k, "second") for k in range(first, first + 100)]
         await group.upsert(*rows, tablet=OTHER)
-    group.leader_hint = None
     assert target not in (leader, second_leader)
     for tablet in (TABLET, OTHER):
         await entomb(group, target, tablet)

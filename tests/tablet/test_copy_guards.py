@@ -164,7 +164,6 @@ async def test_a_session_ends_when_a_new_leader_replaces_its_log(group: Group) -
     group.heal()
     group.isolate(leader)
     await until(group, lambda: group.replica(target).leads or group.replica(other).leads, "another leads")
-    group.leader_hint = None
     await fill(group, 30, at_once=10)
     group.heal()
     await until(group, lambda: replica.log.last.term > begun.last.term, "it follows the other")

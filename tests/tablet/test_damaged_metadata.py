@@ -21,7 +21,6 @@ async def test_a_replica_with_a_damaged_superblock_fails_alone_and_keeps_its_vot
     await fill(group, 50)
     await group.upsert(row(1, "second"), tablet=OTHER)
     await group.settle(OTHER)
-    group.leader_hint = None
     target, other = await group.followers()
     leader = await group.leader()
     before = group.server(target).consensus.get(TABLET)

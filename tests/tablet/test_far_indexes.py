@@ -28,7 +28,6 @@ async def far(group: Group, index: int) -> None:
         state = group.disk(host)
         state.environments[f"data/{TABLET}"][META][POSITION] = position
     await group.restart()
-    group.leader_hint = None
 
 
 @pytest.mark.parametrize("edge", EDGES)
@@ -41,7 +40,6 @@ async def test_entries_around_a_power_of_two_are_replayed_after_a_crash(group: G
     assert group.replica(HOSTS[0]).log.last_index > edge + 8
     group.crash_all()
     await group.restart()
-    group.leader_hint = None
     assert await group.get(1, 100, 119) == [row(1, "x" * 100), row(100, "0"), row(119, "19")]
     replica = group.replica(HOSTS[0])
     assert replica.log.dropped.index == edge - 8 < replica.log.last_index
@@ -63,6 +61,5 @@ async def test_entries_around_a_power_of_two_move_to_the_private_log_and_are_cop
     lifecycle = group.server(target).lifecycle
     await until(group, lambda: lifecycle.state_of(TABLET) == m.RUNNING, "it is copied")
     await group.restart()
-    group.leader_hint = None
     await group.upsert(row(1, "new"))
     await same_rows(group, target, other, leader)

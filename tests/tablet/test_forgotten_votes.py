@@ -95,7 +95,6 @@ async def test_a_voter_without_its_vote_record_returns_as_a_new_member_after_its
     assert kept.hard_state == HardState(group.replica(leader).core.term, group.uuid(leader))
     successor = group.uuid(target)
     await group.ask(leader, "step_down", m.StepDownRequest(TABLET, successor), m.StepDownReply, 10.0)
-    group.leader_hint = None
     assert await group.leader() == target
     assert await group.get(9000) == [row(9000, "without it")]
 

@@ -45,7 +45,6 @@ async def test_a_stopping_server_hands_over_many_tablets_even_with_slow_disks(gr
         while led_elsewhere(group, host) < MANY:
             await group.sleep(0.1)
     group.hosts = tuple(each for each in group.hosts if each != host)
-    group.leader_hint = None
     assert await group.get(1) == [row(1)]
     await stopping
 

@@ -96,7 +96,6 @@ async def test_replicas_agree_on_answers_after_a_restart_with_another_setting(gr
     group.crash_all()
     for host in HOSTS:
         await group.cluster.start(address(host), with_retention(group, host, 60.0))
-    group.leader_hint = None
     await group.leader()
     await group.settle()
     assert answers(group, HOSTS[0]) == answers(group, HOSTS[1]) == answers(group, HOSTS[2])
@@ -140,7 +139,6 @@ async def test_log_time_is_the_leaders_monotonic_time_and_stops_without_a_leader
     group.crash_all()
     await group.sleep(30.0)
     await group.restart()
-    group.leader_hint = None
     await group.upsert(row(1))
     assert after_us <= log_time_us(group, await group.leader()) < after_us + 5_000_000
 
@@ -164,7 +162,6 @@ async def test_log_time_does_not_go_back_when_a_replica_starts_with_an_empty_log
         group.cluster.clock(address(host)).wall_offset_us -= JUMP_US
     await group.restart()
     assert not any(group.replica(host).log.slots for host in HOSTS)
-    group.leader_hint = None
     await group.upsert(row(2))
     assert log_time_us(group, await group.leader()) >= before_us
 

@@ -70,7 +70,6 @@ async def test_a_server_on_an_old_copy_ends_and_its_directory_is_given_up(
     assert "set it aside and start again" in copy.given_up
     with pytest.raises(OldCopy, match="was given up"):
         await group.cluster.start(address(HOST), group.make(HOST))
-    group.leader_hint = None
     assert await group.get(1, 2) == [row(1), row(2)]
     group.cluster.put_disk(address(HOST), DurableState())
     await group.cluster.start(address(HOST), group.make(HOST))
@@ -120,7 +119,6 @@ async def test_the_answer_of_an_old_copy_is_no_acknowledgement(group: Group) -> 
     batch = group.batch(m.UPSERT, [row(3)], group.next_sequence())
     assert isinstance(await group.write_once(OTHERS[0], batch, 0.3), errors.OutcomeUnknown)
     await group.restart(OTHERS[1])
-    group.leader_hint = None
     await group.write_bytes(batch)
     assert await group.get(1, 2, 3) == [row(1), row(2), row(3)]
 

@@ -31,14 +31,12 @@ async def another_leads(group: Group) -> None:
     request = m.StepDownRequest(TABLET)
     await group.ask(await group.leader(), "step_down", request, m.StepDownReply, 10.0)
     await group.sleep(2.0)
-    group.leader_hint = None
 
 
 async def all_restart(group: Group) -> None:
     await group.flush(*HOSTS)
     group.crash_all()
     await group.restart()
-    group.leader_hint = None
 
 
 BETWEEN = pytest.mark.parametrize("between", [nothing, another_leads, all_restart])
