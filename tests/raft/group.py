@@ -141,7 +141,7 @@ class Group:
                 incarnation = node.incarnation
                 node._inbox.append(lambda: arrive() if incarnation == node.incarnation else None)
             elif node.tombstone is not None:
-                if not node.receive_buried(request, respond):
+                if not node.receive_as_tombstone(request, respond):
                     for delay in self.network.delays(target, source):
                         self.after(delay, "network", lambda: call.finish(None, True, TABLET_DELETED))
             else:
@@ -194,15 +194,15 @@ class Group:
         """Copy a tablet in one step: the source's durable log replaces the target's, and term and vote are merged.
         A log that ends before the target's log did is refused: the target has acknowledged more."""
         if target.core is not None:
-            target.bury()
+            target.delete()
         target.crash()
         core, disk = source.running(), target.disk
         ends = source.disk.entries[-1] if source.disk.entries else None
-        assert disk.buried is not None
-        if ends is None or (ends.term, ends.index) < disk.buried[::-1]:
+        assert disk.tombstone is not None
+        if ends is None or (ends.term, ends.index) < disk.tombstone[::-1]:
             target.start()
             return
-        disk.entries, disk.buried = list(source.disk.entries), None
+        disk.entries, disk.tombstone = list(source.disk.entries), None
         disk.dropped = core.log.dropped_index
         if source.disk.hard_state.term > disk.hard_state.term:
             disk.hard_state = HardState(source.disk.hard_state.term)

@@ -73,7 +73,7 @@ class Disk:
     hard_state: HardState = field(default_factory=HardState)
     entries: list[Entry] = field(default_factory=list)
     dropped: int = 0
-    buried: tuple[int, int] | None = None  # of a tombstone: index and term of the last entry that there was
+    tombstone: tuple[int, int] | None = None  # index and term of a deleted replica's last entry
 
     def apply(self, commit: Commit) -> None:
         if commit.hard_state is not None:
@@ -147,10 +147,10 @@ class Node:
 
     def start(self, *, commit_index: int = 0) -> None:
         assert self.core is None and self.tombstone is None
-        if self.disk.buried:
+        if self.disk.tombstone:
             limit = self.group.limits.election_s_min
             state = self.disk.hard_state
-            self.tombstone = Tombstone(state, self.disk.buried, limit, self.clock(), durable=state)
+            self.tombstone = Tombstone(state, self.disk.tombstone, limit, self.clock(), durable=state)
             self.entries = []
             return
         self.entries = list(self.disk.entries)
@@ -182,13 +182,18 @@ class Node:
         self._commits_done = self._commit_number
         self._disk_free_at = self.group.now
 
-    def bury(self) -> None:
+    def delete(self) -> None:
         """Delete the replica: from now on its tombstone votes."""
         entries = self.entries
         last = (entries[-1].index, entries[-1].term) if entries else (0, 0)
         hard_state = self.running().hard_state
         self.crash(commits_kept=99)
-        self.disk.hard_state, self.disk.entries, self.disk.dropped, self.disk.buried = hard_state, [], 0, last
+        self.disk.hard_state, self.disk.entries, self.disk.dropped, self.disk.tombstone = (
+            hard_state,
+            [],
+            0,
+            last,
+        )
         self.start()
 
     @property
@@ -241,7 +246,7 @@ class Node:
         else:
             self._leave(lambda: self._respond(request, outcome, respond))
 
-    def receive_buried(self, request: Request, respond: Callable[[Answer], None]) -> bool:
+    def receive_as_tombstone(self, request: Request, respond: Callable[[Answer], None]) -> bool:
         """Answer as a tombstone's server does; return False if it refuses."""
         tombstone = self.tombstone
         assert tombstone is not None

@@ -7,7 +7,7 @@
     elect a                  campaign, stabilize and run 200ms
     read a                   a linearizable read
     propose a 3              three entries                    step-down a to b
-    pause a / resume a       crash a / restart a / bury a     cut a b / isolate a / heal
+    pause a / resume a       crash a / restart a / delete a     cut a b / isolate a / heal
     disk a 2s                every commit takes 2 s           latency 50ms
     configure a add d        a proposes a change: also prevoter d, nonvoter d, replace d, remove d
     force a keep a,b         a gives up all others for good
@@ -97,7 +97,7 @@ def play(path: Path) -> str:
 
 
 GROUP_VERBS = {"stabilize": "settle"} | {verb: verb for verb in ("campaign", "cut", "isolate", "heal")}
-NODE_VERBS = {"restart": "start"} | {verb: verb for verb in ("pause", "resume", "crash", "bury")}
+NODE_VERBS = {"restart": "start"} | {verb: verb for verb in ("pause", "resume", "crash", "delete")}
 
 
 class Stage:
@@ -107,12 +107,12 @@ class Stage:
         self.group: Group | None = None
 
     @property
-    def it(self) -> Group:
+    def current(self) -> Group:
         assert self.group is not None, "a scenario begins with `cluster`"
         return self.group
 
     def node(self, name: str) -> Node:
-        return self.it.nodes[name]
+        return self.current.nodes[name]
 
     def perform(self, command: str) -> list[str]:
         verb, *words = command.split()
@@ -126,13 +126,15 @@ class Stage:
         except EblaError as error:
             answer = [f"{plain[0]} refuses: {type(error).__name__}: {error}"]
         timed = verb in ("run", "wait")
-        events = [f"{f'+{at - began:.2f}s  ' if timed else ''}{event}" for at, event in self.it.transcript]
-        self.it.transcript.clear()
+        events = [
+            f"{f'+{at - began:.2f}s  ' if timed else ''}{event}" for at, event in self.current.transcript
+        ]
+        self.current.transcript.clear()
         return events + answer
 
     def method(self, verb: str) -> Callable[..., list[str] | None]:
         if verb in GROUP_VERBS:
-            return getattr(self.it, GROUP_VERBS[verb])
+            return getattr(self.current, GROUP_VERBS[verb])
         if verb in NODE_VERBS:
             return lambda name: getattr(self.node(name), NODE_VERBS[verb])()
         return getattr(self, "do_" + verb.replace("-", "_"))
@@ -154,22 +156,22 @@ class Stage:
         self.group = Group(configuration(member, learner), spares=spare, seed=int(seed), limits=limits)
 
     def do_run(self, time: str) -> None:
-        self.it.run(seconds(time))
+        self.current.run(seconds(time))
 
     def do_wait(self, time: str) -> None:
-        self.it.patient = True
-        self.it.run(seconds(time))
-        self.it.patient = False
+        self.current.patient = True
+        self.current.run(seconds(time))
+        self.current.patient = False
 
     def do_trace(self, name: str) -> None:
         def show(source: str, target: str, message: Request | Answer) -> None:
             if name in (source, target):
                 self._trace(source, target, message)
 
-        self.it.trace = None if name == "off" else show
+        self.current.trace = None if name == "off" else show
 
     def do_latency(self, time: str) -> None:
-        self.it.network.latency_s = seconds(time)
+        self.current.network.latency_s = seconds(time)
 
     def do_disk(self, name: str, time: str) -> None:
         self.node(name).disk_s = seconds(time)
@@ -177,11 +179,11 @@ class Stage:
     # -- requests to replicas
 
     def do_elect(self, name: str) -> list[str]:
-        self.it.campaign(name)
-        self.it.settle()
-        self.it.run(0.2)
-        assert self.it.leader().name == name, self.node(name).running().story()
-        self.it.transcript.clear()
+        self.current.campaign(name)
+        self.current.settle()
+        self.current.run(0.2)
+        assert self.current.leader().name == name, self.node(name).running().story()
+        self.current.transcript.clear()
         return [f"{name} leads term {self.node(name).running().term}"]
 
     def do_propose(self, name: str, count: str = "1") -> list[str]:
@@ -226,7 +228,7 @@ class Stage:
         self.node(name).running().log.drop_to(int(index))
 
     def do_copy(self, source: str, _to: str, target: str) -> None:
-        self.it.copy(self.node(source), self.node(target))
+        self.current.copy(self.node(source), self.node(target))
 
     def do_ask(self, name: str, _for: str, candidate: str, term: str, last: str = "9@9") -> list[str]:
         index, of = last.split("@")
@@ -240,7 +242,7 @@ class Stage:
         reasons = []
         term = self.node(name).running().term
         for attempt in range(int(times)):
-            self.it.run(seconds(every))
+            self.current.run(seconds(every))
             request = VoteRequest(term + 1 + attempt, candidate, 1_000 + attempt, term + attempt)
             reasons.append(self._asked(name, request))
         counted = [(reason, len(list(same))) for reason, same in itertools.groupby(reasons)]
@@ -263,7 +265,7 @@ class Stage:
     # -- views
 
     def do_status(self) -> list[str]:
-        return [self._status(node) for node in self.it.nodes.values()]
+        return [self._status(node) for node in self.current.nodes.values()]
 
     def _status(self, node: Node) -> str:
         core = node.core
@@ -281,7 +283,7 @@ class Stage:
         return line + ("  paused" if node.paused else "")
 
     def do_log(self) -> list[str]:
-        return grouped({node.name: drawn(node) for node in self.it.nodes.values()})
+        return grouped({node.name: drawn(node) for node in self.current.nodes.values()})
 
     def do_progress(self, name: str) -> list[str]:
         progress = self.node(name).running().progress
@@ -290,16 +292,18 @@ class Stage:
         ]
 
     def do_members(self) -> list[str]:
-        return grouped({node.name: members(node) for node in self.it.nodes.values() if node.core})
+        return grouped({node.name: members(node) for node in self.current.nodes.values() if node.core})
 
     def _trace(self, source: str, target: str, message: Request | Answer) -> None:
         if isinstance(message, AppendRequest):
             entries = runs(list(message.entries)) or "nothing"
             after = f"{message.previous_index}@{message.previous_term}"
-            self.it.record(f"{source} -> {target}: {entries} after {after}, commit {message.commit_index}")
+            self.current.record(
+                f"{source} -> {target}: {entries} after {after}, commit {message.commit_index}"
+            )
         elif isinstance(message, AppendReply):
             answer = f"has all to {message.match}" if message.success else f"no, try after {message.hint}"
-            self.it.record(f"{source} -> {target}: {answer}")
+            self.current.record(f"{source} -> {target}: {answer}")
 
 
 def grouped(views: dict[str, str]) -> list[str]:
@@ -326,8 +330,8 @@ def runs(entries: list[Entry]) -> str:
 
 def drawn(node: Node) -> str:
     core = node.core
-    if node.disk.buried:
-        return "(tombstone) {}@{}".format(*node.disk.buried)
+    if node.disk.tombstone:
+        return "(tombstone) {}@{}".format(*node.disk.tombstone)
     if core is None:
         return f"(down) {runs(node.disk.entries)}"
     commit, durable = core.commit_index, max(core.commit_index, core.durable_index)

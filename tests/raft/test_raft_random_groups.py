@@ -29,10 +29,10 @@ SEEDS_PER_TEST = 20
 
 class RandomFaults:
     def __init__(
-        self, seed: int, voters: str, others: str = "", spares: str = "", *, buries: bool = False
+        self, seed: int, voters: str, others: str = "", spares: str = "", *, deletes: bool = False
     ) -> None:
         self.random = Random(f"{seed}/{voters}/{others}/{spares}")
-        self.buries = buries
+        self.deletes = deletes
         # Small limits, so that runs reach them. Lease and election timeout keep their default ratio.
         limits = RaftLimits(
             append_bytes_max=self.random.choice([1, 200, 1 << 20]),
@@ -62,8 +62,8 @@ class RandomFaults:
         verbs += [self.cut, self.split, self.cut_one_way, self.isolate_leader, self.group.heal]
         verbs += [self.step_down, self.slow_disk, self.campaign, self.drop_log, self.lonely_leader]
         verbs += [self.crash_in_a_write, self.forget_the_lease, self.copy_lagging]
-        if self.buries:
-            verbs += [self.bury] * 2
+        if self.deletes:
+            verbs += [self.delete] * 2
         if len(self.group.nodes) > len(self.group.nodes["a"].initial.peers):
             verbs += [self.configure] * 3 + [self.grow] * 2
         self.random.choice(verbs)()
@@ -83,17 +83,17 @@ class RandomFaults:
         if node.alive:
             node.crash(commits_kept=self.random.choice([0, 1, 99]))
 
-    def bury(self) -> None:
+    def delete(self) -> None:
         """Delete a replica, which a leader copies again later. A majority of voters always keeps its replicas."""
         node = self.random_node()
         if node.core is None or node.paused or not self.group.leaders():
             return
         newest = self.group.leader().running()
         for members in (newest.configuration, newest.committed_configuration):
-            left = [peer for peer in members.voters() if not self.group.nodes[peer.uuid].disk.buried]
+            left = [peer for peer in members.voters() if not self.group.nodes[peer.uuid].disk.tombstone]
             if sum(peer.uuid != node.name for peer in left) < members.majority:
                 return
-        node.bury()
+        node.delete()
 
     def crash_in_a_write(self) -> None:
         """Crash most servers at once, with the leader's entries on some disks only."""
@@ -278,8 +278,8 @@ class RandomFaults:
         return "the healed group does not agree:\n" + "\n".join(stories)
 
 
-def survive(seed: int, voters: str, others: str = "", spares: str = "", *, buries: bool = False) -> Group:
-    faults = RandomFaults(seed, voters, others, spares, buries=buries)
+def survive(seed: int, voters: str, others: str = "", spares: str = "", *, deletes: bool = False) -> Group:
+    faults = RandomFaults(seed, voters, others, spares, deletes=deletes)
     for _ in range(ACTS):
         faults.act()
     faults.group.oracle.logs_match()
@@ -313,8 +313,8 @@ def test_a_group_keeps_every_promise_while_its_members_change() -> None:
 
 @pytest.mark.parametrize("block", range(2))
 def test_deleted_and_copied_replicas_lose_no_entry_and_no_vote(block: int) -> None:
-    groups = [survive(block * 10 + i, "abc", spares="de", buries=True) for i in range(10)]
-    groups += [survive(block * 10 + i, "abcde", buries=True) for i in range(5)]
+    groups = [survive(block * 10 + i, "abc", spares="de", deletes=True) for i in range(10)]
+    groups += [survive(block * 10 + i, "abcde", deletes=True) for i in range(5)]
     assert sum(group.tombstone_votes for group in groups) > len(groups)
 
 

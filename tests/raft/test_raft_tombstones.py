@@ -126,7 +126,7 @@ def test_a_tombstone_votes_as_its_replica_would_have() -> None:
     for _ in range(2_000):
         term, voted = random.randint(3, 5), random.choice([None, "b", "c"])
         living = core("a", "abc", terms="1123333", term=term, vote=voted, now=0.0)
-        buried = tombstone(term, voted, (7, 3))
+        made = tombstone(term, voted, (7, 3))
         now = 0.0
         for _ in range(4):
             now += random.choice([0.1, 0.5, 3.0])
@@ -137,6 +137,6 @@ def test_a_tombstone_votes_as_its_replica_would_have() -> None:
                 pre=random.random() < 0.4,
                 ordered=random.random() < 0.2,
             )
-            assert buried.receive(now, asked).answer == living.receive(now, "b", asked)
-            assert buried.hard_state == living.hard_state
+            assert made.receive(now, asked).answer == living.receive(now, "b", asked)
+            assert made.hard_state == living.hard_state
             living.take()

@@ -97,8 +97,8 @@ async def test_absence_beside_a_damaged_row_is_corruption() -> None:
 @in_simulation
 async def test_a_scan_that_misses_a_row_at_its_edge_is_corruption(start: bytes, stop: bytes | None) -> None:
     store = await filled(FOUND) if not start else await filled(b"aaaa", FOUND, b"zzzz")
-    honest = store.snapshot()
-    assert any(row.startswith(FOUND) for row in honest.block(start, stop, 10, 10_000)[0])
+    original = store.snapshot()
+    assert any(row.startswith(FOUND) for row in original.block(start, stop, 10, 10_000)[0])
     store.environment = Hiding(store.environment)  # type: ignore[assignment]
     with pytest.raises(Corruption, match="rows beside the place of key"):
         store.snapshot().block(start, stop, 10, 10_000)
@@ -123,10 +123,10 @@ async def test_a_scan_that_finds_a_row_twice_is_corruption(in_memory: bool) -> N
     if in_memory:
         store.put(*rows(b"dddd"))
     snapshot = store.snapshot()
-    honest = snapshot.base.items
+    original = snapshot.base.items
 
     def twice(*arguments: Any, **options: Any) -> list[Any]:
-        found = honest(*arguments, **options)
+        found = original(*arguments, **options)
         return [*found[:2], *found[1:]]
 
     snapshot.base.items = twice  # type: ignore[method-assign]
@@ -251,10 +251,10 @@ async def test_a_private_log_with_a_key_of_another_length_is_damaged(key: bytes)
 @in_simulation
 async def test_a_log_whose_keys_form_a_circle_ends_in_an_error() -> None:
     disk, _, log = await logged(3)
-    honest = log.environment.items
+    original = log.environment.items
 
     def circling(database: str, start: bytes = b"", *arguments: Any, **options: Any) -> list[Any]:
-        return honest(database, b"", *arguments, **options)
+        return original(database, b"", *arguments, **options)
 
     log.environment.items = circling  # type: ignore[method-assign]
     with pytest.raises(Damaged, match="entry 1 stands where entry 4 should"):
@@ -262,7 +262,7 @@ async def test_a_log_whose_keys_form_a_circle_ends_in_an_error() -> None:
     private = await PrivateLog.open(disk, TABLET, create=True)
     entry = make_entry(TABLET, START, 1, 0, 0, b"payload")
     await private.extend([(entry, START)])
-    honest = private.environment.items
+    original = private.environment.items
     private.environment.items = circling  # type: ignore[method-assign]
     with pytest.raises(Damaged, match="entry 1 follows entry 1"):
         list(private.recover())

@@ -281,8 +281,8 @@ async def test_an_environment_that_does_not_fit_the_first_map_arrives(
 def changed_copier(monkeypatch: pytest.MonkeyPatch, two: Two, constant: str, before: str = "") -> None:
     """Let the copier's processes run with the constant set to 1 (or 1 MiB for room), after the statements `before`."""
     program, value = two.place / "copier.py", "1 << 20" if constant == "ROOM_BYTES" else "1"
-    honest = Path(copier.__file__).read_text().replace("from __future__ import annotations\n", "")
-    changed, count = re.subn(rf"(?m)^{constant} = .*", f"{constant} = {value}", honest)
+    original = Path(copier.__file__).read_text().replace("from __future__ import annotations\n", "")
+    changed, count = re.subn(rf"(?m)^{constant} = .*", f"{constant} = {value}", original)
     assert count == 1
     program.write_text(before + changed)
     monkeypatch.setattr(copier, "__file__", str(program))

@@ -96,7 +96,7 @@ class Churn:
     async def act(self) -> None:
         verb = self.random.choice(
             [self.change] * 4
-            + [self.bury, self.damage, self.crash, self.restart, self.restart]
+            + [self.delete, self.damage, self.crash, self.restart, self.restart]
             + [self.cut, self.heal, self.heal, self.step_down, self.trim]
         )
         await verb()
@@ -135,7 +135,7 @@ class Churn:
         with contextlib.suppress(EblaError):
             await self.group.ask(host, "delete_tablet", request, m.Empty, 2.0)
 
-    async def bury(self) -> None:
+    async def delete(self) -> None:
         host = self.random.choice(EVERYWHERE)
         if host not in self.replicas() or not self.spared(host):
             return
@@ -144,7 +144,7 @@ class Churn:
             async with server.lifecycle.transition(TABLET):
                 if TABLET in server.replicas:
                     await server.deletion.entomb(TABLET, "churn")
-                    self.done.append("bury")
+                    self.done.append("delete")
 
     async def damage(self) -> None:
         host = self.random.choice(EVERYWHERE)

@@ -63,7 +63,7 @@ async def test_a_crash_at_any_step_leaves_a_tombstone_or_a_replica(group: Group,
     group.crash_at(target, point)
     with pytest.raises(errors.EblaError):
         await start(group, target, leader)
-        await until(group, lambda: not group.alive(target), "it crashes")
+        await until(group, lambda: not group.alive(target), "the target crashes")
         raise errors.OutcomeUnknown("it has crashed")
     await group.restart(target)
     state = group.state_of(target)

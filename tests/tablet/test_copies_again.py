@@ -62,16 +62,16 @@ async def test_a_cancelled_copy_begins_again_after_a_pause(group: Group, led_by_
     if led_by_another:
         request = m.StepDownRequest(TABLET, group.uuid(other))
         await group.ask(leader, "step_down", request, m.StepDownReply, 10.0)
-    await until(group, lambda: bool(copies.jobs), "it is copied again")
+    await until(group, lambda: bool(copies.jobs), "the tablet is copied again")
     assert CANCELLED_S - 1.0 <= clock.monotonic() - cancelled_at <= 2 * CANCELLED_S
-    await until(group, lambda: copies.done == 1, "it succeeds")
+    await until(group, lambda: copies.done == 1, "the copy succeeds")
 
 
 @simulated()
 async def test_a_complete_copy_is_not_reported_as_cancelled(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = Copies._ready
+    original = Copies._ready
     refused_with: list[errors.NotFound] = []
 
     async def ready(self: Copies, job: Any) -> None:
@@ -88,7 +88,7 @@ async def test_a_complete_copy_is_not_reported_as_cancelled(
             await self.world.clock.sleep(0.1)
 
         self.lifecycle.superblocks.save = slowly  # type: ignore[method-assign]
-        await honest(self, job)
+        await original(self, job)
         self.lifecycle.superblocks.save = save  # type: ignore[method-assign]
 
     monkeypatch.setattr(Copies, "_ready", ready)
@@ -97,7 +97,7 @@ async def test_a_complete_copy_is_not_reported_as_cancelled(
     await ended(group, target)
     await until(group, lambda: bool(refused_with), "the cancellation is refused")
     assert group.state_of(target) == m.RUNNING
-    monkeypatch.setattr(Copies, "_ready", honest)
+    monkeypatch.setattr(Copies, "_ready", original)
     await entomb(group, target)
     await until(group, lambda: copies.done == 2, "the next one does not wait", CANCELLED_S / 2)
 
@@ -125,7 +125,7 @@ async def test_a_stalled_copy_is_reported_and_a_waiting_one_is_not(
     leader, target, other = await filled(group, 50)
     uuid, core = group.uuid(target), group.replica(leader).core
     await entomb(group, target)
-    await until(group, lambda: bool(group.server(target).copies.jobs), "it is copied")
+    await until(group, lambda: bool(group.server(target).copies.jobs), "the tablet is copied")
     for _ in range(30):
         await group.sleep(STANDS_FOR * IDLE_S / 10)
         seen[core.progress[uuid].refusal or ""] = None
@@ -145,19 +145,21 @@ async def test_a_stalled_copy_is_reported_and_a_waiting_one_is_not(
 async def test_a_failed_copys_data_that_a_full_disk_kept_is_removed_later(group: Group) -> None:
     _, target, other = await copying(group, 400)
     server = group.server(target)
-    honest, refused = server.world.disk.remove, 0
+    original, refused = server.world.disk.remove, 0
 
     async def remove(path: str) -> None:
         nonlocal refused
         refused += 1
         if refused == 1:
             raise DiskFull("no space left on the device")
-        await honest(path)
+        await original(path)
 
     server.world.disk.remove = remove  # type: ignore[method-assign]
     await cancel(group, target)
     assert group.alive(target) and refused == 1
     assert not server.lifecycle.stones[TABLET].finished
-    await until(group, lambda: server.lifecycle.stones[TABLET].finished, "it is tried again", CANCELLED_S)
+    await until(
+        group, lambda: server.lifecycle.stones[TABLET].finished, "there is another attempt", CANCELLED_S
+    )
     await until(group, lambda: server.copies.done == 1, "the next copy succeeds")
     await same_rows(group, target, other)

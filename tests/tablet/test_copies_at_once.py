@@ -31,7 +31,7 @@ async def sending(group: Group, target: str, tablet: str = TABLET) -> None:
         job = group.server(target).copies.jobs.get(tablet)
         return job is not None and job.copied > 0
 
-    await until(group, under_way, f"{target} has got a part of it")
+    await until(group, under_way, f"{target} has a part of the tablet")
 
 
 async def rows_of(group: Group, host: str, tablet: str) -> list[tuple[bytes, bytes]]:
@@ -130,7 +130,7 @@ async def test_a_chunk_request_of_the_first_session_neither_delays_nor_serves_th
     server.sessions._read = held  # type: ignore[method-assign]
     fetch = m.FetchRequest(first.session, 0)
     waiting = asyncio.ensure_future(group.ask(leader, "fetch_chunk", fetch, m.Chunk))
-    await until(group, session.turn.locked, "it reads")
+    await until(group, session.turn.locked, "the source reads")
     second = await group.begin_session(leader, target)
     chunk = await group.ask(leader, "fetch_chunk", m.FetchRequest(second.session, 0), m.Chunk)
     assert chunk.session == second.session and chunk.data

@@ -88,7 +88,7 @@ async def test_deleting_one_leader_after_the_other_loses_no_acknowledged_row(gro
     group.client.spawn(write(), "writer")
     for _ in range(rounds):
         leader, before = await group.leader(), written
-        await until(group, lambda before=before: written > before, "it is written to")
+        await until(group, lambda before=before: written > before, "rows are written")
         await entomb(group, leader)
         server = group.server(leader)
         await until(
@@ -161,7 +161,7 @@ async def test_a_server_removed_and_added_during_a_write_applies_it_once(group: 
         with pytest.raises(errors.OutcomeUnknown):
             await group.ask(leader, "change_members", asked, m.MembersReply)
         core = replica.core
-        await until(group, lambda: core.committed_configuration.index > before, "it is committed")
+        await until(group, lambda: core.committed_configuration.index > before, "the change is committed")
         return core.committed_configuration.index
 
     peer = replica.core.configuration.peer(uuid)
@@ -188,13 +188,13 @@ async def test_a_server_removed_and_added_during_a_write_applies_it_once(group: 
 async def test_repeated_deletions_of_a_copy_on_a_hanging_disk_leave_no_call_waiting(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hangs, answers, honest = asyncio.Event(), asyncio.Event(), Job._finish_data
+    hangs, answers, original = asyncio.Event(), asyncio.Event(), Job._finish_data
     waiting: list[m.DeleteTabletRequest] = []
 
     async def finish(self: Job) -> None:
         hangs.set()
         await answers.wait()
-        await honest(self)
+        await original(self)
 
     monkeypatch.setattr(Job, "_finish_data", finish)
     _, target, _ = await copying(group, 50)
@@ -209,7 +209,7 @@ async def test_repeated_deletions_of_a_copy_on_a_hanging_disk_leave_no_call_wait
             waiting.remove(request)
 
     server.deletion.delete = counted  # type: ignore[method-assign]
-    await until(group, hangs.is_set, "its disk hangs")
+    await until(group, hangs.is_set, "the disk hangs")
     for number in range(10):
         request = m.DeleteTabletRequest(_uuid(group, target), TABLET, "it left", True, 9000 + number)
         with pytest.raises(errors.Unavailable, match="waits for its disk"):

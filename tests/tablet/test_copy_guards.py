@@ -92,7 +92,7 @@ async def test_a_replica_that_changed_while_its_session_began_is_not_copied_over
     await group.settle()
     slow(group, leader)
     asked = asyncio.ensure_future(start(group, target, leader))
-    await until(group, lambda: len(group.server(leader).sessions._beginning) == 1, "it begins")
+    await until(group, lambda: len(group.server(leader).sessions._beginning) == 1, "the session begins")
     group.replica(target).fail(DiskFull("for a test"))
     with pytest.raises(errors.IllegalState, match="is failed, not running"):
         await asked
@@ -122,11 +122,11 @@ async def test_starting_copies_count_for_the_limit(group: Group) -> None:
 async def test_a_copy_cancelled_after_its_last_chunk_becomes_no_replica(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = Copies._ready
+    original = Copies._ready
 
     async def ready(self: Copies, job: Any) -> None:
         job.cancel()
-        await honest(self, job)
+        await original(self, job)
 
     monkeypatch.setattr(Copies, "_ready", ready)
     _, target, _ = await copying(group, 50)
@@ -163,10 +163,12 @@ async def test_a_session_ends_when_a_new_leader_replaces_its_log(group: Group) -
     assert begun.last.index > begun.flushed.index
     group.heal()
     group.isolate(leader)
-    await until(group, lambda: group.replica(target).leads or group.replica(other).leads, "another leads")
+    await until(
+        group, lambda: group.replica(target).leads or group.replica(other).leads, "another replica leads"
+    )
     await fill(group, 30, at_once=10)
     group.heal()
-    await until(group, lambda: replica.log.last.term > begun.last.term, "it follows the other")
+    await until(group, lambda: replica.log.last.term > begun.last.term, "the old leader follows")
     assert replica.log.last_index >= begun.last.index
     with pytest.raises(errors.NoSession):
         for number in range(3):

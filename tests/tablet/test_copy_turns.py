@@ -30,5 +30,5 @@ async def test_replicas_without_a_request_yet_go_before_those_that_wait(
         await group.lead(leader, tablet)
     for tablet in tablets:
         await entomb(group, target, tablet)
-    await until(group, lambda: len(asked) == len(tablets), "each was asked for", 20.0)
+    await until(group, lambda: len(asked) == len(tablets), "each copy was requested", 20.0)
     assert max(asked.values()) <= 3, "in turn"

@@ -31,7 +31,7 @@ async def test_a_replica_with_a_damaged_superblock_fails_alone_and_keeps_its_vot
     server = group.server(target)
     assert server.lifecycle.state_of(TABLET) == m.FAILED
     assert server.lifecycle.state_of(OTHER) == m.RUNNING
-    await until(group, lambda: server.lifecycle.state_of(TABLET) == m.RUNNING, "it is copied again")
+    await until(group, lambda: server.lifecycle.state_of(TABLET) == m.RUNNING, "the tablet is copied again")
     after = server.consensus.get(TABLET)
     assert after is not None and after.hard_state.term >= before.hard_state.term
     if after.hard_state.term == before.hard_state.term:
@@ -71,7 +71,7 @@ async def test_a_replica_without_its_private_log_fails_alone(group: Group, copie
     server, path = group.server(target), f"wals/{TABLET}"
     if copied:
         await entomb(group, target)
-        await until(group, lambda: TABLET in server.replicas, "it is copied again")
+        await until(group, lambda: TABLET in server.replicas, "the tablet is copied again")
     for turn in range(60):
         await group.upsert(*[row(turn * 20 + k, "y" * 400) for k in range(20)], tablet=OTHER)
     await until(group, lambda: server.world.disk.exists(path), "the shared log has dropped its entries")

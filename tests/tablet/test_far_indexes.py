@@ -59,7 +59,7 @@ async def test_entries_around_a_power_of_two_move_to_the_private_log_and_are_cop
     assert replica.log.private_last > edge
     await entomb(group, target)
     lifecycle = group.server(target).lifecycle
-    await until(group, lambda: lifecycle.state_of(TABLET) == m.RUNNING, "it is copied")
+    await until(group, lambda: lifecycle.state_of(TABLET) == m.RUNNING, "the tablet is copied")
     await group.restart()
     await group.upsert(row(1, "new"))
     await same_rows(group, target, other, leader)

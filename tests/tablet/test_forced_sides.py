@@ -46,7 +46,9 @@ async def forced(group: Group, *keep: str) -> None:
 
 async def learned(group: Group, *lost: str) -> None:
     await until(
-        group, lambda: any(group.replica(host).core.given_up for host in lost), "one of them learns of it"
+        group,
+        lambda: any(group.replica(host).core.given_up for host in lost),
+        "one of them learns the forced epoch",
     )
     await group.sleep(10.0)
     assert not any(group.replica(host).leads for host in lost)
@@ -121,7 +123,7 @@ async def test_a_member_of_the_old_side_is_copied_in_place_when_it_is_added_agai
     group.leader_hint = other
     await group.upsert(*[row(k, "by the old side") for k in (*NEW, 300)])
     await group.upsert(row(301, "by the old side"))
-    await until(group, lambda: group.replica(other).core.commit_index >= 4, "it has committed that")
+    await until(group, lambda: group.replica(other).core.commit_index >= 4, "the old side has committed it")
     group.heal()
     await learned(group, *lost)
     group.leader_hint = survivor
@@ -228,11 +230,11 @@ async def test_reports_with_an_uncommitted_forced_configuration_are_marked_as_su
     await group.upsert(row(1))
     group.crash(leader)
     replica = group.replica(survivor)
-    honest = replica.core.force_configuration
+    original = replica.core.force_configuration
 
     def dies(*given: object, **more: object) -> None:
         group.crash(other)
-        honest(*given, **more)  # type: ignore[arg-type]
+        original(*given, **more)  # type: ignore[arg-type]
 
     replica.core.force_configuration = dies  # type: ignore[method-assign]
     group.cut(survivor, other)

@@ -59,7 +59,7 @@ def health(group: Group, leader: str) -> dict[str, str]:
 async def test_a_voter_without_its_vote_record_is_reported_lost_and_gets_no_copy(group: Group) -> None:
     leader, target, other = await forgotten(group)
     uuid = group.uuid(target)
-    await until(group, lambda: health(group, leader)[uuid] == LOST, "the leader learns it")
+    await until(group, lambda: health(group, leader)[uuid] == LOST, "the leader learns the loss")
     with pytest.raises(errors.IllegalState, match="has forgotten its votes and is a voter"):
         await start(group, target, leader)
     assert group.state_of(target) == m.FAILED
@@ -87,7 +87,7 @@ async def test_a_voter_without_its_vote_record_returns_as_a_new_member_after_its
         peer = group.replica(leader).core.committed_configuration.peer(as_peer(group, target).uuid)
         return peer is not None and peer.member == "voter"
 
-    await until(group, votes, "it has caught up")
+    await until(group, votes, "the new member has caught up")
     await same_rows(group, target, other, leader)
     kept = group.server(target).consensus.get(TABLET)
     # The vote is the leader's: it may have voted in this term before, and must not vote for another candidate.

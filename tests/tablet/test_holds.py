@@ -38,48 +38,48 @@ async def test_a_copied_replica_catches_up_after_more_writes_than_the_log_retain
     group: Group, monkeypatch: pytest.MonkeyPatch, checked_s: float
 ) -> None:
     """Also if the target checks the copied data for longer than an idle session lives."""
-    honest = Copies._ready
+    original = Copies._ready
     leader, target, other = await filled(group, 100)
 
     async def ready(self: Copies, job: Any) -> None:
         await self.world.clock.sleep(checked_s)
         await written(group, 2 * RETAINED, leader, other)
-        await honest(self, job)
+        await original(self, job)
 
     monkeypatch.setattr(Copies, "_ready", ready)
     await entomb(group, target)
     replica, uuid = group.replica(leader), group.uuid(target)
     copies = group.server(target).copies
-    await until(group, lambda: copies.done > 0, "it is copied")
-    await until(group, lambda: replica.health.get(uuid) == "healthy", "it follows")
+    await until(group, lambda: copies.done > 0, "the tablet is copied")
+    await until(group, lambda: replica.health.get(uuid) == "healthy", "the replica follows")
     assert (copies.done, copies.failed) == (1, 0)
     await same_rows(group, target, other)
     await until(group, lambda: not len(group.server(leader).sessions.holds), "nothing is held any more")
     await written(group, 1, leader)
     entries = replica.log
-    await until(group, lambda: entries.last_index - entries.dropped.index <= RETAINED, "it is trimmed")
+    await until(group, lambda: entries.last_index - entries.dropped.index <= RETAINED, "the log is trimmed")
 
 
 @simulated(**SHORT)
 async def test_after_an_outdated_copy_the_next_one_may_retain_more_of_the_log(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = Copies._ready
+    original = Copies._ready
     leader, target, other = await filled(group, 100)
 
     async def ready(self: Copies, job: Any) -> None:
         await written(group, (CATCHING_UP + 1) * RETAINED, leader, other)
         await self.world.clock.sleep(2.0)
-        await honest(self, job)
+        await original(self, job)
 
     monkeypatch.setattr(Copies, "_ready", ready)
     await entomb(group, target)
     replica, uuid = group.replica(leader), group.uuid(target)
     copies, holds = group.server(target).copies, group.server(leader).sessions.holds
-    await until(group, lambda: copies.done > 0, "it is copied")
+    await until(group, lambda: copies.done > 0, "the tablet is copied")
     assert holds.granted(TABLET, uuid) == 2
     await until(group, lambda: copies.done > 1, "the copy was too old, so the tablet is copied again")
-    await until(group, lambda: replica.health.get(uuid) == "healthy", "it follows")
+    await until(group, lambda: replica.health.get(uuid) == "healthy", "the replica follows")
     await until(group, lambda: not len(holds), "nothing is held any more")
     assert holds.granted(TABLET, uuid) == 1 and copies.done == 2
     await same_rows(group, target, other)
@@ -90,25 +90,25 @@ async def test_after_an_outdated_copy_the_next_one_may_retain_more_of_the_log(
 async def test_the_log_is_not_retained_for_long_for_a_paused_replica(
     group: Group, monkeypatch: pytest.MonkeyPatch, outgrown: bool
 ) -> None:
-    honest = Copies._ready
+    original = Copies._ready
     leader, target, other = await filled(group, 100)
 
     async def ready(self: Copies, job: Any) -> None:
         await written(group, 2 * RETAINED, leader, other)
-        await honest(self, job)
+        await original(self, job)
         group.cluster.pause(address(target))
 
     monkeypatch.setattr(Copies, "_ready", ready)
     replica, holds = group.replica(leader), group.server(leader).sessions.holds
     await entomb(group, target)
-    await until(group, lambda: group.cluster.paused(address(target)), "it is copied and paused")
+    await until(group, lambda: group.cluster.paused(address(target)), "the target is copied and paused")
     (held,) = holds.anchors(TABLET)
     assert replica.log.dropped.index <= held < replica.log.last_index - RETAINED
     if outgrown:
         await written(group, (CATCHING_UP - 2) * RETAINED + 10, leader, other)
     await until(group, lambda: not len(holds), "the hold ends", 2.0 if outgrown else 10.0)
     await until(
-        group, lambda: replica.log.last_index - replica.log.dropped.index <= RETAINED, "it is trimmed"
+        group, lambda: replica.log.last_index - replica.log.dropped.index <= RETAINED, "the log is trimmed"
     )
 
 
@@ -143,7 +143,7 @@ async def test_the_log_is_not_retained_for_a_failed_copy_or_a_removed_member(
     monkeypatch.setattr(Copies, "_ready", ready)
     leader, target, _ = await copying(group, 50)
     holds = group.server(leader).sessions.holds
-    await until(group, lambda: len(holds) == 1, "all is sent")
+    await until(group, lambda: len(holds) == 1, "all chunks are sent")
     await group.sleep(5.0)
     assert len(holds) == 1
     if why == "it has left":

@@ -28,7 +28,7 @@ async def hang(group: Group, host: str) -> None:
     group.disk(host).hang_data(path_of(TABLET))
     server = group.server(host)
     await load(group, TABLET, turns=10)
-    await until(group, lambda: bool(server.maintenance.hung()), "its disk hangs")
+    await until(group, lambda: bool(server.maintenance.hung()), "the disk hangs")
 
 
 async def two_tablets(group: Group) -> str:
@@ -45,10 +45,10 @@ async def test_other_tablets_are_flushed_while_a_disk_hangs(group: Group) -> Non
     held, flushed = group.replica(host), group.replica(host, OTHER)
     before = held.store.flushed
     await load(group, OTHER)
-    await until(group, lambda: flushed.store.memory_bytes < MEMTABLE_BYTES, "the other is flushed")
+    await until(group, lambda: flushed.store.memory_bytes < MEMTABLE_BYTES, "the other tablet is flushed")
     assert flushed.store.flushed.index > 1 and held.store.flushed == before
     group.disk(host).unhang_data(path_of(TABLET))
-    await until(group, lambda: held.store.flushed != before, "it is flushed when its disk answers")
+    await until(group, lambda: held.store.flushed != before, "the replica is flushed when its disk answers")
     assert held.state == "running"
 
 
@@ -122,7 +122,9 @@ async def test_a_tablet_continues_after_the_disks_of_a_majority_hung(group: Grou
     writes = asyncio.ensure_future(load(group, TABLET, turns=60))
     for host in HOSTS[1:]:
         load_of = group.server(host).load
-        await until(group, lambda load_of=load_of: load_of.is_full_for(TABLET), "it takes no more")
+        await until(
+            group, lambda load_of=load_of: load_of.is_full_for(TABLET), "the replica takes no more entries"
+        )
     for host in HOSTS[1:]:
         group.disk(host).unhang_data(path_of(TABLET))
     await writes

@@ -113,7 +113,7 @@ async def test_a_repeated_request_is_answered_with_the_committed_configuration(g
     leader = await group.leader()
     new = await spare(group)
     first = await change(group, leader, adds(new), index=-1)
-    assert await change(group, leader, adds(new), index=-1) == first, "its index is not looked at any more"
+    assert await change(group, leader, adds(new), index=-1) == first, "its index is not checked any more"
     await promoted(group, leader, new)
     again = await change(group, leader, adds(new), index=-1)
     assert again == members(group, leader) and kinds(again)[SPARE] == "voter", "it has been promoted"
@@ -243,7 +243,9 @@ async def test_a_single_survivor_serves_alone_and_gets_members_again(group: Grou
     await promoted(group, survivor, new)
     assert members(group, survivor).unsafe == 1, "the forced epoch stays"
     await group.restart(survivor)
-    await until(group, lambda: len(members(group, survivor).peers) == 2, "it remembers")
+    await until(
+        group, lambda: len(members(group, survivor).peers) == 2, "the survivor has its configuration again"
+    )
     assert members(group, survivor).unsafe == 1
 
 
@@ -288,10 +290,10 @@ async def test_forcing_is_refused_if_a_kept_member_gets_heartbeats_of_a_leader(g
 async def test_forcing_checks_the_configuration_again_after_all_kept_members_answered(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = tablet_members._ask
+    original = tablet_members._ask
 
     async def ask(world: Any, identity: Any, replica: Replica, peer: Peer) -> int:
-        term = await honest(world, identity, replica, peer)
+        term = await original(world, identity, replica, peer)
         core = replica.core
         core.committed_configuration = replace(core.committed_configuration, index=core.commit_index)
         return term

@@ -146,7 +146,7 @@ async def test_a_restarted_server_is_accepted_and_its_number_grows_further(group
         after = group.server(HOST).instance
         assert after.uuid == before.uuid and after.start != before.start and after.seqno > before.seqno
         grown = after.seqno + 3 * RAISED_BY
-        await until(group, lambda grown=grown: group.server(HOST).instance.seqno >= grown, "it grows")
+        await until(group, lambda grown=grown: group.server(HOST).instance.seqno >= grown, "the number grows")
         assert group.disk(HOST).seqno >= group.server(HOST).instance.seqno
     assert group.cluster.failures == []
 

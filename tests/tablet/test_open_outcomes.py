@@ -36,7 +36,7 @@ async def test_the_outcome_of_an_alteration_not_committed_in_time_is_unknown(gro
     await is_open(group.ask(leader, "alter_tablet", request, m.Empty, 10.0), "may be later")
     replica.apply = apply  # type: ignore[method-assign]
     group.server(leader).rounds.touch(replica)
-    await until(group, lambda: replica.rows.schema.version == 1, "it is carried out")
+    await until(group, lambda: replica.rows.schema.version == 1, "the change is carried out")
 
 
 @simulated()
@@ -47,13 +47,17 @@ async def test_the_outcome_of_a_change_whose_replica_fails_meanwhile_is_unknown(
     replica = group.replica(leader)
     replica.apply = lambda: False  # type: ignore[method-assign]
     asked = asyncio.ensure_future(change(group, leader, adds(new)))
-    await until(group, lambda: replica.core.configuration.peer(new.uuid) is not None, "it is in the log")
+    await until(
+        group, lambda: replica.core.configuration.peer(new.uuid) is not None, "the change is in the log"
+    )
     await group.sleep(1.0)
     replica.fail(Corruption("for a test"))
     await is_open(asked, "is failed")
     others = [host for host in HOSTS if host != leader]
     await until(
-        group, lambda: all(SPARE in kinds(members(group, host)) for host in others), "it is carried out"
+        group,
+        lambda: all(SPARE in kinds(members(group, host)) for host in others),
+        "the change is carried out",
     )
 
 
@@ -73,21 +77,21 @@ async def test_the_outcome_of_a_change_that_another_leaders_entries_replaced_is_
 async def test_a_copy_on_a_hanging_disk_is_cancelled_when_the_disk_answers(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hangs, answers, honest = asyncio.Event(), asyncio.Event(), Job._finish_data
+    hangs, answers, original = asyncio.Event(), asyncio.Event(), Job._finish_data
 
     async def finish(self: Job) -> None:
         hangs.set()
         await answers.wait()
-        await honest(self)
+        await original(self)
 
     monkeypatch.setattr(Job, "_finish_data", finish)
     _, target, _ = await copying(group, 50)
-    await until(group, hangs.is_set, "its disk hangs")
+    await until(group, hangs.is_set, "the disk hangs")
     cancel = m.CancelCopyRequest(group.uuid(target), TABLET)
     await is_open(group.ask(target, "cancel_copy", cancel, m.Empty, 30.0), "is to end")
     answers.set()
     lifecycle = group.server(target).lifecycle
-    await until(group, lambda: lifecycle.state_of(TABLET) != m.COPYING, "it has ended")
+    await until(group, lambda: lifecycle.state_of(TABLET) != m.COPYING, "the copy has ended")
 
 
 @simulated()
@@ -99,4 +103,4 @@ async def test_the_outcome_of_a_hand_over_that_is_not_done_in_time_is_unknown(gr
     replica.absorb()
     request = m.StepDownRequest(TABLET, None, 0.0)
     await is_open(group.ask(leader, "step_down", request, m.StepDownReply), "may yet")
-    await until(group, lambda: replica.core.role != "leader", "it hands over")
+    await until(group, lambda: replica.core.role != "leader", "the leader hands over")

@@ -50,14 +50,14 @@ def watched(
 ) -> list[tuple[float, m.StartCopyRequest]]:
     """Collect all requests for copies; the n-th is refused with `answer(n)`, or carried out if that is None."""
     seen: list[tuple[float, m.StartCopyRequest]] = []
-    honest = Copies.start
+    original = Copies.start
 
     async def start(self: Copies, request: m.StartCopyRequest) -> None:
         seen.append((self.world.clock.monotonic(), request))
         error = answer(len(seen))
         if error is not None:
             raise error
-        await honest(self, request)
+        await original(self, request)
 
     monkeypatch.setattr(Copies, "start", start)
     return seen
@@ -85,7 +85,7 @@ async def test_a_deleted_replica_of_a_member_is_copied_automatically(
 async def test_a_damaged_replica_is_copied_over(group: Group) -> None:
     leader, target, other = await filled(group, 100)
     group.replica(target).fail(Corruption("for a test"))
-    await until(group, copied(group, target), "it is a replica again")
+    await until(group, copied(group, target), "the replica runs again")
     await same_rows(group, target, other, leader)
     (entry,) = await quarantined(group, target)
     assert entry.tablet == TABLET
@@ -100,7 +100,7 @@ async def test_a_follower_behind_the_start_of_the_log_is_copied_in_place(
     uuid, last = group.uuid(target), group.replica(target).log.last
     core = group.replica(leader).core
     await until(group, lambda: core.needs_copy(uuid), "its log is too short")
-    await until(group, lambda: not core.needs_copy(uuid), "it follows the log again")
+    await until(group, lambda: not core.needs_copy(uuid), "the follower follows the log again")
     assert core.progress[uuid].state == "replicate"
     assert (seen[0][1].state, seen[0][1].last) == (m.RUNNING, (last.index, last.term))
     await same_rows(group, target, other)
@@ -120,10 +120,10 @@ async def test_a_tablet_is_not_copied_to_a_member_that_will_soon_create_it(
     leader = await group.leader(tablet)
     uuid = group.uuid(HOSTS[2])
     core = group.replica(leader, tablet).core
-    await until(group, lambda: core.progress[uuid].refusal == "tablet_not_found", "it is not there")
+    await until(group, lambda: core.progress[uuid].refusal == "tablet_not_found", "the replica is missing")
     await group.sleep(5.0)
     await group.ask(HOSTS[2], "create_tablet", group.creation(HOSTS[2], tablet), m.Empty)
-    await until(group, lambda: core.progress[uuid].state == "replicate", "it follows")
+    await until(group, lambda: core.progress[uuid].state == "replicate", "the replica follows")
     assert seen == []
 
 
@@ -132,7 +132,7 @@ async def test_a_new_tablet_is_copied_to_a_member_that_never_creates_it(group: G
     tablet = "e" * 32
     for host in HOSTS[:2]:
         await group.ask(host, "create_tablet", group.creation(host, tablet), m.Empty)
-    await until(group, lambda: tablet in group.server(HOSTS[2]).replicas, "it is copied")
+    await until(group, lambda: tablet in group.server(HOSTS[2]).replicas, "the tablet is copied")
 
 
 # -- back-off
@@ -145,17 +145,15 @@ async def test_a_copy_that_cannot_succeed_is_requested_at_growing_intervals(
     """S12: there is no tight loop of requests or messages."""
     seen = watched(monkeypatch, lambda _: errors.IllegalState("for a test", tablet=TABLET, state="x"))
     envelopes: Counter[str] = Counter()
-    honest = TabletServer.replicate
+    original = TabletServer.replicate
 
     async def replicate(self: TabletServer, envelope: peers.Envelope) -> peers.EnvelopeReply:
         envelopes[self.options.host] += 1
-        return await honest(self, envelope)
+        return await original(self, envelope)
 
     replicate.__rpc__ = True  # type: ignore[attr-defined]
     monkeypatch.setattr(TabletServer, "replicate", replicate)
-    target = (await group.followers())[0]
-    await group.upsert(row(1))
-    await entomb(group, target)
+    _, target, _ = await deleted(group, 1)
     await group.sleep(1.0)
     envelopes.clear()
     await group.sleep(100.0)
@@ -174,12 +172,9 @@ async def test_after_a_success_the_next_copy_is_requested_at_once(
 ) -> None:
     refused = (errors.IllegalState("for a test"),) * 5
     seen = watched(monkeypatch, lambda n: refused[n - 1] if n <= 5 else None)
-    leader = await group.leader()
-    target = (await group.followers())[0]
-    await group.upsert(row(1))
-    await entomb(group, target)
-    await until(group, copied(group, target), "it is copied, late")
-    await until(group, lambda: health(group, leader).get(target) == "healthy", "it follows")
+    leader, target, _ = await deleted(group, 1)
+    await until(group, copied(group, target), "the tablet is copied")
+    await until(group, lambda: health(group, leader).get(target) == "healthy", "the replica follows")
     await group.sleep(1.0)
     before = len(seen)
     await entomb(group, target)
@@ -195,10 +190,8 @@ async def test_a_throttled_copy_waits_for_the_time_in_the_refusal(
         return errors.Throttled("for a test", limit="copies_max", retry_after_s=3.0) if number <= 4 else None
 
     seen = watched(monkeypatch, answer)
-    target = (await group.followers())[0]
-    await group.upsert(row(1))
-    await entomb(group, target)
-    await until(group, copied(group, target), "it is copied")
+    _, target, _ = await deleted(group, 1)
+    await until(group, copied(group, target), "the tablet is copied")
     times = [at for at, _ in seen]
     pauses = [later - before for before, later in itertools.pairwise(times)]
     assert len(pauses) == 4 and all(3.0 <= pause <= 4.5 + 0.5 for pause in pauses)
@@ -216,10 +209,8 @@ async def test_a_replica_waiting_for_its_copy_is_unknown_and_one_that_cannot_be_
     group: Group, monkeypatch: pytest.MonkeyPatch, error: Exception, expected: set[str]
 ) -> None:
     seen = watched(monkeypatch, lambda _: error)
-    leader, target = await group.leader(), (await group.followers())[0]
-    await group.upsert(row(1))
-    await entomb(group, target)
-    await until(group, lambda: health(group, leader)[target] == "unknown", "it is missed")
+    leader, target, _ = await deleted(group, 1)
+    await until(group, lambda: health(group, leader)[target] == "unknown", "the peer is unknown")
     seen_health = set()
     for _ in range(60):
         await group.sleep(0.5)
@@ -230,9 +221,7 @@ async def test_a_replica_waiting_for_its_copy_is_unknown_and_one_that_cannot_be_
 @simulated()
 async def test_a_running_copy_counts_as_requested(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = watched(monkeypatch, lambda _: errors.AlreadyInProgress("for a test", tablet=TABLET))
-    target = (await group.followers())[0]
-    await group.upsert(row(1))
-    await entomb(group, target)
+    _, _target, _ = await deleted(group, 1)
     await group.sleep(30.0)
     assert 3 <= len(seen) <= 8
 
@@ -242,12 +231,12 @@ async def test_requests_of_many_tablets_are_limited_at_a_time(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at_once: list[int] = []
-    honest = recovery.Recovery._call
+    original = recovery.Recovery._call
 
     async def call(self: recovery.Recovery, peer: Peer, request: m.StartCopyRequest) -> float:
         at_once.append(self.calls)
         await self.world.clock.sleep(1.0)
-        return await honest(self, peer, request)
+        return await original(self, peer, request)
 
     monkeypatch.setattr(recovery.Recovery, "_call", call)
     tablets = [f"{n:032x}" for n in range(1, 13)]
@@ -293,7 +282,7 @@ async def test_a_paused_server_does_not_delay_copies_to_another(group: Group) ->
         group, lambda: all(tablet in group.server(well).replicas for tablet in other), "it is mended", 10.0
     )
     await group.sleep(30.0)
-    assert group.server(leader).recovery.calls == 0, "who is silent is asked for nothing"
+    assert group.server(leader).recovery.calls == 0, "a silent peer gets no request"
 
 
 @simulated()
@@ -302,8 +291,7 @@ async def test_a_replica_that_no_longer_leads_requests_no_copy(
 ) -> None:
     """The term is checked again before the request is sent."""
     seen = watched(monkeypatch, lambda _: None)
-    leader = await group.leader()
-    target = (await group.followers())[0]
+    leader, target, _ = await group.roles()
     replica, own = group.replica(leader), group.server(leader).recovery
     attempt = recovery.Attempt()
     peer = replica.core.configuration.peer(group.uuid(target))
@@ -325,29 +313,26 @@ async def test_the_leader_reports_its_peers_health_and_only_the_leader(group: Gr
     assert group.replica(one).report().health == {}
     before = group.replica(leader).facts()
     group.crash(one)
-    await until(group, lambda: health(group, leader).get(one) == "unknown", "it is missed")
-    assert group.replica(leader).facts() != before, "a change is news for the master"
-    await until(group, lambda: health(group, leader).get(one) == "silent", "it stays without an answer")
+    await until(group, lambda: health(group, leader).get(one) == "unknown", "the peer is unknown")
+    assert group.replica(leader).facts() != before, "a change is reported to the master"
+    await until(group, lambda: health(group, leader).get(one) == "silent", "the peer stays without an answer")
     await group.restart(one)
-    await until(group, lambda: health(group, leader).get(one) == "healthy", "it is back")
+    await until(group, lambda: health(group, leader).get(one) == "healthy", "the peer is back")
 
 
 @simulated(**PATIENCE)
 async def test_a_long_copy_is_no_failure(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
     """S11: the target answers during the copy."""
-    honest = Copies._ready
+    original = Copies._ready
     seen: list[str] = []
 
     async def slowly(self: Copies, job: Any) -> None:
         await self.world.clock.sleep(20.0)
-        await honest(self, job)
+        await original(self, job)
 
     monkeypatch.setattr(Copies, "_ready", slowly)
     asked = watched(monkeypatch, lambda _: None)
-    leader = await group.leader()
-    target = (await group.followers())[0]
-    await group.upsert(row(1))
-    await entomb(group, target)
+    leader, target, _ = await deleted(group, 1)
     while group.state_of(target) != m.RUNNING:
         seen.append(health(group, leader).get(target, "unknown"))
         await group.sleep(0.2)
@@ -360,11 +345,10 @@ async def test_a_replica_that_cannot_be_copied_fails_after_a_time(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watched(monkeypatch, lambda _: errors.IllegalState("for a test"))
-    leader = await group.leader()
-    target = (await group.followers())[0]
+    leader, target, _ = await group.roles()
     group.replica(target).fail(Corruption("for a test"))
-    await until(group, lambda: health(group, leader).get(target) == "unknown", "it is out of order")
-    await until(group, lambda: health(group, leader).get(target) == "failed", "and stays so")
+    await until(group, lambda: health(group, leader).get(target) == "unknown", "the replica is out of order")
+    await until(group, lambda: health(group, leader).get(target) == "failed", "the replica stays failed")
 
 
 @simulated(**PATIENCE)
@@ -372,8 +356,7 @@ async def test_a_wiped_server_is_lost_and_its_successor_gets_no_copy(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = watched(monkeypatch, lambda _: None)
-    leader = await group.leader()
-    target = (await group.followers())[0]
+    leader, target, _ = await group.roles()
     await group.upsert(row(1))
     group.crash(target)
     group.cluster.lose_disk(address(target))

@@ -314,4 +314,4 @@ async def flush(group: Group, host: str) -> None:
     try:
         await group.ask(host, "flush", m.FlushRequest(), m.FlushReply, 1.0)
     except errors.EblaError:
-        pass  # the host is away: so be it
+        pass  # the host may be down

@@ -30,7 +30,7 @@ async def delete(
 async def test_a_forced_configuration_is_newer_than_every_configuration_of_lost_members(group: Group) -> None:
     target, other = await group.followers()
     await exclude(group, other)
-    await until(group, lambda: committed(group, target) > 0, "it has it, too")
+    await until(group, lambda: committed(group, target) > 0, "the follower has the entry, too")
     with pytest.raises(errors.ConfigurationMoved):
         await delete(group, target, committed(group, target) - 1)
     await delete(group, target, committed(group, target) - 1, unsafe=1)
@@ -46,7 +46,7 @@ async def exclude(group: Group, host: str) -> int:
     leader = await group.leader()
     core = group.replica(leader).core
     index = group.propose_without(leader, host)
-    await until(group, lambda: core.committed_configuration.index >= index, "it is committed")
+    await until(group, lambda: core.committed_configuration.index >= index, "the change is committed")
     return core.committed_configuration.index
 
 
@@ -71,7 +71,7 @@ async def test_a_tombstone_with_more_entries_than_the_candidate_prevents_its_ele
     await until(
         group,
         lambda: group.replica(target).log.last_index == group.replica(leader).log.last_index,
-        "it has it, too",
+        "the follower has the entry, too",
     )
     await entomb(group, target)
     group.crash(leader)
@@ -149,7 +149,7 @@ async def test_a_deletion_with_an_old_configuration_leaves_a_copy_alone(group: G
         await delete(group, target, -2)
     copies = group.server(target).copies
     assert list(copies.jobs) == [TABLET]
-    await until(group, lambda: copies.done == 1, "it comes to its end")
+    await until(group, lambda: copies.done == 1, "the copy ends")
 
 
 @simulated()
@@ -228,7 +228,7 @@ async def test_data_that_a_full_disk_kept_from_quarantine_goes_there_when_there_
     await group.sleep(20.0)
     assert server.world.disk.exists(f"data/{TABLET}")
     state.free()
-    await until(group, lambda: not server.world.disk.exists(f"data/{TABLET}"), "it is set aside")
+    await until(group, lambda: not server.world.disk.exists(f"data/{TABLET}"), "the data is in quarantine")
     (entry,) = await quarantined(group, target)
     assert entry.tablet == TABLET and entry.bytes > 0
     purge = m.QuarantineRequest(server.instance.uuid, (entry.name,))
@@ -249,24 +249,24 @@ async def test_data_that_cannot_be_moved_to_quarantine_is_logged_once_for_each_r
     target, _ = await group.followers()
     index = await exclude(group, target)
     server = group.server(target)
-    honest, tries, reasons = server.lifecycle.finish, [0], ["data/a and quarantine/a are both there"]
+    original, tries, reasons = server.lifecycle.finish, [0], ["data/a and quarantine/a are both there"]
 
     async def finish(tombstone: Stone) -> None:
         tries[0] += 1
         if reasons:
             raise StorageError(reasons[-1])
-        await honest(tombstone)
+        await original(tombstone)
 
     monkeypatch.setattr(server.lifecycle, "finish", finish)
     with pytest.raises(StorageError, match="both there"):
         await delete(group, target, index)
-    await until(group, lambda: tries[0] >= 5, "it is tried again")
+    await until(group, lambda: tries[0] >= 5, "there is another attempt")
     assert logged() == ["data/a and quarantine/a are both there"]
     reasons.append("the data directory is read-only")
-    await until(group, lambda: tries[0] >= 8, "it is tried again")
+    await until(group, lambda: tries[0] >= 8, "there is another attempt")
     assert logged()[1:] == ["the data directory is read-only"]
     reasons.clear()
-    await until(group, lambda: server.lifecycle.stones[TABLET].finished, "it is set aside")
+    await until(group, lambda: server.lifecycle.stones[TABLET].finished, "the data is in quarantine")
     assert len(logged()) == 2
 
 
@@ -279,7 +279,7 @@ async def test_data_that_could_not_be_moved_to_quarantine_can_be_purged_after_it
     index = await exclude(group, target)
     server = group.server(target)
     quarantine = server.lifecycle.quarantine
-    honest = server.world.disk.move
+    original = server.world.disk.move
 
     async def move(path: str, to: str) -> None:
         raise StorageError(f"{path} and {to} are both there")
@@ -287,7 +287,7 @@ async def test_data_that_could_not_be_moved_to_quarantine_can_be_purged_after_it
     server.world.disk.move = move  # type: ignore[method-assign]
     with pytest.raises(StorageError, match="both there"):
         await delete(group, target, index)
-    server.world.disk.move = honest  # type: ignore[method-assign]
+    server.world.disk.move = original  # type: ignore[method-assign]
     (held,) = quarantine.list()
     with pytest.raises(StorageError, match="being moved"):
         await quarantine.purge([held.record.name])
@@ -306,18 +306,18 @@ async def test_a_tombstone_removed_while_another_is_being_finished_is_left_alone
     for tablet in (second, TABLET):
         await entomb(group, target, tablet)
         lifecycle.stones[tablet].finished = False
-    honest, asked = lifecycle.finish, []
+    original, asked = lifecycle.finish, []
 
     async def finish(tombstone: Stone) -> None:
         asked.append(tombstone.tablet)
         await over.wait()
-        await honest(tombstone)
+        await original(tombstone)
 
     lifecycle.finish = finish  # type: ignore[method-assign]
-    await until(group, lambda: asked == [second], "it is the first one's turn")
+    await until(group, lambda: asked == [second], "the first tombstone is being finished")
     await delete(group, target, tombstone=False)
     over.set()
-    await until(group, lambda: lifecycle.stones[second].finished, "it is finished")
+    await until(group, lambda: lifecycle.stones[second].finished, "the second tombstone is finished")
     await group.sleep(1.0)
     assert asked == [second] and lifecycle.state_of(TABLET) == m.DOES_NOT_EXIST
     assert group.alive(target)
@@ -332,9 +332,9 @@ async def test_a_deletion_judges_a_copy_completed_meanwhile_by_its_committed_con
     ahead = committed(group, leader) + 1
 
     async def too_late(tablet: str) -> None:
-        await until(group, lambda: tablet in server.replicas, "it is complete")
+        await until(group, lambda: tablet in server.replicas, "the copy is complete")
         index = (await change(group, leader, adds(new))).index
-        await until(group, lambda: committed(group, target) >= index, "it follows")
+        await until(group, lambda: committed(group, target) >= index, "the replica follows")
 
     server.deletion.end_copy = too_late
     with pytest.raises(errors.ConfigurationMoved):
@@ -350,7 +350,9 @@ async def test_a_replica_being_added_stays_unless_a_later_leader_removes_it(grou
         group.disk(host).commit_s = (0.5, 0.5)
     await exclude(group, other)
     core = group.replica(target).core
-    await until(group, lambda: core.configuration != core.committed_configuration, "it is not committed")
+    await until(
+        group, lambda: core.configuration != core.committed_configuration, "the change is not committed"
+    )
     pending, term = core.configuration, core.term
     group.isolate(target)
     assert committed(group, target) < pending.index

@@ -227,12 +227,12 @@ async def test_a_damaged_row_is_found_by_a_scrub(group: Group) -> None:
 @simulated(**SLOW_HEARTBEATS)
 async def test_a_scrub_whose_snapshot_expired_is_repeated_soon(group: Group) -> None:
     environment = group.replica(HOSTS[1]).store.environment
-    honest, expired = environment.snapshot, []
+    original, expired = environment.snapshot, []
 
     def expiring() -> Snapshot:
         """Return an expired snapshot, as when the map grows during a scrub."""
-        environment.snapshot = honest  # type: ignore[method-assign]
-        expired.append(honest())
+        environment.snapshot = original  # type: ignore[method-assign]
+        expired.append(original())
         expired[0].close()
         return expired[0]
 
@@ -305,7 +305,7 @@ async def test_the_memory_of_a_deleted_tablet_is_not_counted_any_more(group: Gro
     for host in HOSTS:
         group.disk(host).free()
         await group.drop(host)
-        group.server(host).rounds.touched.clear()  # as if nothing had happened to it since it was measured
+        group.server(host).rounds.touched.clear()  # as if the tablet had not changed since it was measured
     await group.sleep(3.0)
     assert [group.server(host).load.memtable_bytes for host in HOSTS] == [0, 0, 0]
 
@@ -321,17 +321,17 @@ async def test_a_log_retains_a_committed_configuration_until_the_consensus_recor
     await group.settle()
     server, replica = group.server(target), group.replica(target)
     environment = server.consensus.environment
-    honest = environment.commit
+    original = environment.commit
 
     async def commit(changes: Any) -> None:
         if replica.store.applied.index >= replica.core.committed_configuration.index > 0:
             raise DiskFull("no space left")
-        await honest(changes)
+        await original(changes)
 
     environment.commit = commit  # type: ignore[method-assign]
     await change(group, leader, removes(peer_of(group, other)))
     index = members(group, leader).index
-    await until(group, lambda: replica.store.applied.index >= index, "it is applied")
+    await until(group, lambda: replica.store.applied.index >= index, "the change is applied")
     for turn in range(100):
         await group.upsert(*[row(turn * 20 + k, "y" * 400) for k in range(20)], tablet=OTHER)
         if turn == 50:
