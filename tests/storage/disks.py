@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import os
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ebla.chaos.simulation import loop
+from ebla.storage.directories import instance
 from ebla.storage.environment import Put
+from ebla.storage.lmdb import files
 from ebla.storage.lmdb.disk import LmdbDisk
 
 RECORD = [Put("t", [(b"k", b"v")])]
@@ -52,6 +57,29 @@ def on_disk(root: Path, scenario: Scenario, **options: Any) -> Any:
             return await scenario(disk)
 
     return asyncio.run(main())
+
+
+class PowerCut(BaseException):
+    """No code of ebla handles this exception."""
+
+
+def cut_before(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """End the process before its change of names with this number; syncs of directories count as changes."""
+    left = [number]
+
+    def counted(act: Callable[..., Any]) -> Callable[..., Any]:
+        def counting(*arguments: Any, **options: Any) -> Any:
+            left[0] -= 1
+            if left[0] < 0:
+                raise PowerCut
+            return act(*arguments, **options)
+
+        return counting
+
+    for verb in ("rename", "mkdir", "unlink", "symlink"):
+        monkeypatch.setattr(os, verb, counted(getattr(os, verb)))
+    for module in (instance, files):
+        monkeypatch.setattr(module, "sync_path", counted(instance.sync_path))
 
 
 def given_by(drive: Callable[..., Any], *needs: str, count: int = 1) -> Callable[[Scenario], Test]:

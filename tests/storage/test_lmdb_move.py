@@ -5,19 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from ebla.storage.directories import instance
 from ebla.storage.environment import Put
 from ebla.storage.errors import Damaged, InvalidArgument, SnapshotExpired, StorageError
-from ebla.storage.lmdb import files
 from ebla.storage.lmdb.disk import LmdbDisk
-from tests.storage.disks import in_loop, make, on_one_disk, opened, reopen
+from tests.storage.disks import PowerCut, cut_before, in_loop, make, on_one_disk, opened, reopen
 
 AWAY = "quarantine/q/data"
 
@@ -25,29 +21,6 @@ AWAY = "quarantine/q/data"
 async def move(root: Path, *data_dirs: Path, path: str = "data/a", to: str = AWAY) -> None:
     async with opened(root, *data_dirs) as disk:
         await disk.move(path, to)
-
-
-class PowerCut(BaseException):
-    """No code of ebla handles this exception."""
-
-
-def cut_before(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    """End the process before its change of names with this number; syncs of directories count as changes."""
-    left = [number]
-
-    def counted(act: Callable[..., Any]) -> Callable[..., Any]:
-        def counting(*arguments: Any, **options: Any) -> Any:
-            left[0] -= 1
-            if left[0] < 0:
-                raise PowerCut
-            return act(*arguments, **options)
-
-        return counting
-
-    for verb in ("rename", "mkdir", "unlink", "symlink"):
-        monkeypatch.setattr(os, verb, counted(getattr(os, verb)))
-    for module in (instance, files):
-        monkeypatch.setattr(module, "sync_path", counted(instance.sync_path))
 
 
 @pytest.mark.parametrize("disks", [(), ("d0", "d1")], ids=["one disk", "data directories"])

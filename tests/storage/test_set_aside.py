@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from ebla.storage.directories.instance import FAILED, INSTANCE, InstanceDirector
 from ebla.storage.environment import Instance, Put, SetAside
 from ebla.storage.errors import Damaged, DirectoryLocked, DiskFailed, OldCopy, StorageError
 from ebla.storage.lmdb.disk import LmdbDisk
+from tests.storage.disks import PowerCut, cut_before
 
 ROW = [Put("t", [(b"k", b"v")])]
 ASIDE = "role.set-aside"
@@ -86,10 +87,6 @@ def test_a_role_that_sets_nothing_aside_stays_down(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["role"]
 
 
-class PowerCut(BaseException):
-    """No code of ebla handles this exception."""
-
-
 def test_a_cut_between_any_two_steps_leaves_a_new_server_and_the_complete_old_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,27 +95,11 @@ def test_a_cut_between_any_two_steps_leaves_a_new_server_and_the_complete_old_on
         place = tmp_path / str(number)
         root, disks = place / "role", (place / "d0", place / "d1")
         start(root, "one", *disks, end="failed sync")
-        left = [number]
-
-        def counted(act: Callable[..., Any], left: list[int] = left) -> Callable[..., Any]:
-            def counting(*arguments: Any, **options: Any) -> Any:
-                left[0] -= 1
-                if left[0] < 0:
-                    raise PowerCut
-                return act(*arguments, **options)
-
-            return counting
-
         directory = InstanceDirectory(root, disks, sets_aside=True)
-        with monkeypatch.context() as patched:
-            for verb in ("rename", "mkdir", "unlink"):
-                patched.setattr(os, verb, counted(getattr(os, verb)))
-            patched.setattr(module, "sync_path", counted(module.sync_path))
-            try:
-                directory.open("two")
-                whole += 1
-            except PowerCut:
-                pass
+        with monkeypatch.context() as patched, suppress(PowerCut):
+            cut_before(patched, number)
+            directory.open("two")
+            whole = 1
         directory.close()
         instance, aside, tablets, lost = start(root, "three", *disks)
         assert instance.uuid in ("two", "three") and tablets == [] and lost == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 import io
@@ -15,6 +16,7 @@ import pyarrow as pa
 
 from ebla.actors import errors
 from ebla.actors import messages as m
+from ebla.actors.messages import peers
 from ebla.actors.replication.configuration import (
     Configuration,
     Peer,
@@ -201,6 +203,12 @@ class Group:
         assert (reply.values[0] is None) == (reply.errors[0] is not None)
         return errors.from_triple(reply.errors[0]) if reply.errors[0] is not None else None
 
+    async def replicate(self, host: str, sender: str, *requests: Any, timeout_s: float = 5.0) -> Any:
+        """Send Raft messages of the sender to the host; return its reply."""
+        sent = tuple((TABLET, each) for each in requests)
+        envelope = self.server(sender).identity.envelope(self.uuid(host), sent)
+        return await self.ask(host, "replicate", envelope, peers.EnvelopeReply, timeout_s)
+
     async def begin_session(self, source: str, target: str) -> m.SessionBegun:
         term = self.replica(source).core.term
         request = m.BeginSessionRequest(self.uuid(source), TABLET, self.uuid(target), term)
@@ -364,6 +372,21 @@ def _readable(server: TabletServer, replica: Replica) -> bool:
     except EblaError:
         return False
     return True
+
+
+def held(
+    owner: Any, name: str, patch: Callable[[Any, str, Any], None] = setattr
+) -> tuple[asyncio.Event, asyncio.Event]:
+    """Let calls of a method wait; return an event for the first call, and one that lets all calls continue."""
+    original, begun, over = getattr(owner, name), asyncio.Event(), asyncio.Event()
+
+    async def waiting(*given: Any) -> Any:
+        begun.set()
+        await over.wait()
+        return await original(*given)
+
+    patch(owner, name, waiting)
+    return begun, over
 
 
 def simulated(

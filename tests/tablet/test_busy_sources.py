@@ -8,7 +8,6 @@ import pytest
 
 from ebla.actors import errors
 from ebla.actors import messages as m
-from ebla.actors.messages import peers
 from ebla.actors.messages.raft import AppendRequest, VoteReply, VoteRequest
 from ebla.actors.tablet.engine.records import Superblock
 from tests.tablet.copies import (
@@ -24,7 +23,7 @@ from tests.tablet.copies import (
     start,
     until,
 )
-from tests.tablet.harness import OTHER, TABLET, Group, row, simulated
+from tests.tablet.harness import OTHER, TABLET, Group, held, row, simulated
 from tests.tablet.test_tombstones import delete, exclude
 
 SLOW = 1500  # bytes per second: a chunk takes longer than a call's timeout
@@ -106,33 +105,18 @@ async def test_a_late_copy_request_makes_no_replica_on_a_nonmember(group: Group)
     assert not len(group.server(leader).sessions)
 
 
-async def replicate(
-    group: Group, host: str, sender: str, *requests: AppendRequest | VoteRequest
-) -> peers.EnvelopeReply:
-    source = group.server(sender)
-    envelope = source.identity.envelope(group.uuid(host), tuple((TABLET, each) for each in requests))
-    reply: peers.EnvelopeReply = await group.ask(host, "replicate", envelope, peers.EnvelopeReply, 2.0)
-    return reply
-
-
 @simulated(copy_bytes_per_s=20_000)
 async def test_heartbeats_and_votes_do_not_wait_for_the_removal_of_a_copys_data(group: Group) -> None:
     """They share a message with those of all other tablets, whose leases depend on them."""
     leader, target, _ = await copying(group, 600)
-    server, over = group.server(target), asyncio.Event()
-    remove = server.world.disk.remove
-
-    async def slowly(path: str) -> None:
-        await over.wait()
-        await remove(path)
-
-    server.world.disk.remove = slowly  # type: ignore[method-assign]
+    server = group.server(target)
+    _, over = held(server.world.disk, "remove")
     server.copies.jobs[TABLET].cancel()
     await group.sleep(1.0)
     assert server.copies.jobs and server.lifecycle.state_of(TABLET) == m.DELETED
     core = group.replica(leader).core
     vote = VoteRequest(core.term + 1, core.me, 10**6, core.term, pre_vote=False, ignore_live_leader=True)
-    reply = await replicate(group, target, leader, AppendRequest(core.term, core.me, 0, 0, (), 0), vote)
+    reply = await group.replicate(target, leader, AppendRequest(core.term, core.me, 0, 0, (), 0), vote)
     assert reply.refusals == ("tablet_deleted", None)
     assert isinstance(reply.answers[1], VoteReply) and reply.answers[1].granted
     over.set()
@@ -155,7 +139,7 @@ async def test_heartbeats_do_not_wait_until_a_copy_becomes_a_replica(group: Grou
     await start(group, target, leader)
     await begun.wait()
     core = group.replica(leader).core
-    reply = await replicate(group, target, leader, AppendRequest(core.term, core.me, 0, 0, (), 0))
+    reply = await group.replicate(target, leader, AppendRequest(core.term, core.me, 0, 0, (), 0))
     assert reply.refusals == ("tablet_copying",)
     over.set()
     await ended(group, target)

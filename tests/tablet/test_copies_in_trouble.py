@@ -16,7 +16,7 @@ from ebla.actors.replication.configuration import (
 from ebla.actors.tablet.copy.job import Job
 from ebla.storage.errors import DiskFull, EblaError
 from tests.tablet.copies import copied, copying, deleted, ended, entomb, fill, filled, same_rows, start, until
-from tests.tablet.harness import CODEC, FIVE, HOSTS, SCHEMA, TABLET, Group, address, row, simulated
+from tests.tablet.harness import CODEC, FIVE, HOSTS, SCHEMA, TABLET, Group, address, held, row, simulated
 
 OTHERS = [f"{number:032x}" for number in range(1, 9)]
 
@@ -127,7 +127,7 @@ async def test_a_copied_log_applies_changes_of_members_once(group: Group) -> Non
     server, replica = group.server(leader), group.replica(leader)
     for turn in range(4):
         await group.upsert(row(turn))
-        peer = next(each for each in replica.core.configuration.peers if each.uuid == _uuid(group, target))
+        peer = next(each for each in replica.core.configuration.peers if each.uuid == group.uuid(target))
         change = m.MemberChange(m.MODIFY, type(peer)(peer.uuid, peer.address, replace=turn % 2 == 0))
         request = m.ChangeMembersRequest(server.instance.uuid, TABLET, (change,))
         await group.ask(leader, "change_members", request, m.MembersReply)
@@ -147,7 +147,7 @@ async def test_a_server_removed_and_added_during_a_write_applies_it_once(group: 
     leader, target, _ = await filled(group, 20)
     await group.settle()
     server, replica = group.server(leader), group.replica(leader)
-    apply, uuid = replica.apply, _uuid(group, target)
+    apply, uuid = replica.apply, group.uuid(target)
     replica.apply = lambda: False  # type: ignore[method-assign]
     writing = asyncio.ensure_future(group.upsert(row(9000, "once")))
     await until(group, lambda: bool(replica.waiters), "the write is in the log")
@@ -188,15 +188,8 @@ async def test_a_server_removed_and_added_during_a_write_applies_it_once(group: 
 async def test_repeated_deletions_of_a_copy_on_a_hanging_disk_leave_no_call_waiting(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hangs, answers, original = asyncio.Event(), asyncio.Event(), Job._finish_data
+    hangs, answers = held(Job, "_finish_data", monkeypatch.setattr)
     waiting: list[m.DeleteTabletRequest] = []
-
-    async def finish(self: Job) -> None:
-        hangs.set()
-        await answers.wait()
-        await original(self)
-
-    monkeypatch.setattr(Job, "_finish_data", finish)
     _, target, _ = await copying(group, 50)
     server = group.server(target)
     delete = server.deletion.delete
@@ -211,7 +204,7 @@ async def test_repeated_deletions_of_a_copy_on_a_hanging_disk_leave_no_call_wait
     server.deletion.delete = counted  # type: ignore[method-assign]
     await until(group, hangs.is_set, "the disk hangs")
     for number in range(10):
-        request = m.DeleteTabletRequest(_uuid(group, target), TABLET, "it left", True, 9000 + number)
+        request = m.DeleteTabletRequest(group.uuid(target), TABLET, "it left", True, 9000 + number)
         with pytest.raises(errors.Unavailable, match="waits for its disk"):
             await group.ask(target, "delete_tablet", request, m.Empty, 10.0)
     assert not waiting
@@ -234,14 +227,10 @@ async def test_repeated_deletions_of_a_replica_on_a_hanging_disk_leave_no_call_w
         await asyncio.Event().wait()
 
     replica.store.flush = flush  # type: ignore[method-assign, assignment]
-    request = m.DeleteTabletRequest(_uuid(group, target), TABLET, "it left", True, 9000)
+    request = m.DeleteTabletRequest(group.uuid(target), TABLET, "it left", True, 9000)
     with pytest.raises(errors.OutcomeUnknown):
         await group.ask(target, "delete_tablet", request, m.Empty, 10.0)
     for _ in range(5):
         with pytest.raises(errors.Unavailable, match="waits for its disk"):
             await group.ask(target, "delete_tablet", request, m.Empty, 10.0)
     assert waiting == 1 and server.lifecycle.state_of(TABLET) == m.DELETED
-
-
-def _uuid(group: Group, host: str) -> str:
-    return str(group.uuid(host))

@@ -7,7 +7,6 @@ import pytest
 
 from ebla.actors import errors
 from ebla.actors import messages as m
-from ebla.actors.messages import peers
 from ebla.actors.messages.raft import (
     HardState,
     VoteRequest,
@@ -16,7 +15,6 @@ from ebla.actors.messages.repair import (
     ADD,
     MODIFY,
     REMOVE,
-    MemberChange,
 )
 from ebla.actors.replication.configuration import (
     NON_VOTER,
@@ -28,6 +26,7 @@ from ebla.actors.replication.health import LOST
 from ebla.actors.tablet.server import RECORDS
 from tests.tablet.copies import one_down, same_rows, start, until
 from tests.tablet.harness import TABLET, Group, address, row, simulated
+from tests.tablet.test_members import change
 
 CONSENSUS = "consensus-meta"
 
@@ -45,12 +44,6 @@ def as_peer(group: Group, host: str, **changes: object) -> Peer:
     return Peer(group.uuid(host), address(host), **changes)  # type: ignore[arg-type]
 
 
-async def change(group: Group, leader: str, kind: str, peer: Peer) -> None:
-    uuid = group.uuid(leader)
-    request = m.ChangeMembersRequest(uuid, TABLET, (MemberChange(kind, peer),))
-    await group.ask(leader, "change_members", request, m.MembersReply, 10.0)
-
-
 def health(group: Group, leader: str) -> dict[str, str]:
     return dict(group.replica(leader).report().health)
 
@@ -66,8 +59,7 @@ async def test_a_voter_without_its_vote_record_is_reported_lost_and_gets_no_copy
     await until(group, lambda: not len(group.server(leader).sessions), "the source ends its session")
     core = group.replica(other).core
     request = VoteRequest(core.term + 5, core.me, core.last_index, core.log.last_term)
-    envelope = group.server(other).identity.envelope(uuid, ((TABLET, request),))
-    reply = await group.ask(target, "replicate", envelope, peers.EnvelopeReply)
+    reply = await group.replicate(target, other, request)
     assert (reply.answers, reply.refusals) == ((None,), ("votes_forgotten",))
 
 
@@ -77,11 +69,11 @@ async def test_a_voter_without_its_vote_record_returns_as_a_new_member_after_its
     group: Group, restarted: bool
 ) -> None:
     leader, target, other = await forgotten(group)
-    await change(group, leader, REMOVE, as_peer(group, target))
+    await change(group, leader, m.MemberChange(REMOVE, as_peer(group, target)))
     await group.upsert(row(9000, "without it"))
     if restarted:
         await group.restart(target)
-    await change(group, leader, ADD, as_peer(group, target, member=NON_VOTER, promote=True))
+    await change(group, leader, m.MemberChange(ADD, as_peer(group, target, member=NON_VOTER, promote=True)))
 
     def votes() -> bool:
         peer = group.replica(leader).core.committed_configuration.peer(as_peer(group, target).uuid)
@@ -103,7 +95,7 @@ async def forgotten_and_removed(group: Group) -> tuple[str, str, str]:
     """As `forgotten`, after the master removed the replica and made it a tombstone."""
     leader, target, other = await forgotten(group)
     gone = as_peer(group, target)
-    await change(group, leader, REMOVE, gone)
+    await change(group, leader, m.MemberChange(REMOVE, gone))
     index = group.replica(leader).core.committed_configuration.index
     delete = m.DeleteTabletRequest(gone.uuid, TABLET, "it left", True, index)
     await group.ask(target, "delete_tablet", delete, m.Empty, 10.0)
@@ -114,8 +106,7 @@ async def vote_refused(group: Group, by: str, whom: str, term: int, **more: bool
     """Ask for a vote, which is refused."""
     core = group.replica(by).core
     request = VoteRequest(term, core.me, core.last_index, core.log.last_term, **more)
-    envelope = group.server(by).identity.envelope(group.uuid(whom), ((TABLET, request),))
-    reply = await group.ask(whom, "replicate", envelope, peers.EnvelopeReply)
+    reply = await group.replicate(whom, by, request)
     assert reply.answers[0] is not None and not reply.answers[0].granted  # type: ignore[union-attr]
 
 
@@ -124,7 +115,7 @@ async def test_a_tombstone_without_its_vote_record_returns_as_a_new_member(group
     """The master has deleted the replica meanwhile, and a candidate has asked it for a vote since."""
     leader, target, other = await forgotten_and_removed(group)
     await vote_refused(group, other, target, group.replica(other).core.term)
-    await change(group, leader, ADD, as_peer(group, target, member=NON_VOTER, promote=True))
+    await change(group, leader, m.MemberChange(ADD, as_peer(group, target, member=NON_VOTER, promote=True)))
     await until(group, lambda: group.state_of(target) == m.RUNNING, "the copy takes its place")
     kept = group.server(target).consensus.get(TABLET)
     assert kept is not None and kept.hard_state.vote == group.uuid(leader)
@@ -149,8 +140,8 @@ async def test_a_tombstone_without_its_vote_record_refuses_votes_and_writes_none
 async def test_a_leader_without_a_lease_copies_to_no_member_without_its_vote_record(group: Group) -> None:
     """Another leader may have made it a voter since."""
     leader, target, _ = await forgotten(group)
-    await change(group, leader, REMOVE, as_peer(group, target))
-    await change(group, leader, ADD, as_peer(group, target, member=NON_VOTER, promote=True))
+    await change(group, leader, m.MemberChange(REMOVE, as_peer(group, target)))
+    await change(group, leader, m.MemberChange(ADD, as_peer(group, target, member=NON_VOTER, promote=True)))
     replica, source = group.replica(leader), group.server(leader).sessions
     uuid, term = group.uuid(target), replica.core.term
     request = m.BeginSessionRequest(group.uuid(leader), TABLET, uuid, term, forgetful=True)
@@ -175,7 +166,7 @@ async def test_no_copy_to_a_member_without_vote_record_while_its_change_is_uncom
     server, replica = group.server(leader), group.replica(leader)
     core, uuid = replica.core, group.uuid(target)
     if before == NON_VOTER:
-        await change(group, leader, MODIFY, as_peer(group, target, member=before))
+        await change(group, leader, m.MemberChange(MODIFY, as_peer(group, target, member=before)))
     group.isolate(target, other)
     peers = tuple(
         as_peer(group, target, member=after) if peer.uuid == uuid else peer

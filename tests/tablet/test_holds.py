@@ -15,7 +15,8 @@ from ebla.actors.tablet.copy.job import CopyEnded
 from ebla.actors.tablet.copy.log_retention import CATCHING_UP, SENDING
 from tests.tablet.copies import copying, entomb, filled, same_rows, until
 from tests.tablet.harness import TABLET, Group, address, row, simulated
-from tests.tablet.test_forgotten_votes import as_peer, change
+from tests.tablet.test_forgotten_votes import as_peer
+from tests.tablet.test_members import change
 
 RETAINED = 40
 SHORT: dict[str, Any] = {"log_retained_entries_max": RETAINED, "copy_idle_s": 5.0}
@@ -147,7 +148,7 @@ async def test_the_log_is_not_retained_for_a_failed_copy_or_a_removed_member(
     await group.sleep(5.0)
     assert len(holds) == 1
     if why == "it has left":
-        await change(group, leader, REMOVE, as_peer(group, target))
+        await change(group, leader, m.MemberChange(REMOVE, as_peer(group, target)))
     else:
         over.set()
     await until(group, lambda: not len(holds), why, 3.0)

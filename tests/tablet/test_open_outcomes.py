@@ -14,7 +14,7 @@ from ebla.actors.tablet.copy.job import Job
 from ebla.storage.errors import Corruption
 from ebla.storage.logs.entries import NO_OP
 from tests.tablet.copies import copying, until
-from tests.tablet.harness import HOSTS, TABLET, Group, row, simulated
+from tests.tablet.harness import HOSTS, TABLET, Group, held, row, simulated
 from tests.tablet.test_alterations import alteration
 from tests.tablet.test_members import SPARE, adds, change, kinds, members, spare
 
@@ -77,14 +77,7 @@ async def test_the_outcome_of_a_change_that_another_leaders_entries_replaced_is_
 async def test_a_copy_on_a_hanging_disk_is_cancelled_when_the_disk_answers(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hangs, answers, original = asyncio.Event(), asyncio.Event(), Job._finish_data
-
-    async def finish(self: Job) -> None:
-        hangs.set()
-        await answers.wait()
-        await original(self)
-
-    monkeypatch.setattr(Job, "_finish_data", finish)
+    hangs, answers = held(Job, "_finish_data", monkeypatch.setattr)
     _, target, _ = await copying(group, 50)
     await until(group, hangs.is_set, "the disk hangs")
     cancel = m.CancelCopyRequest(group.uuid(target), TABLET)

@@ -14,7 +14,7 @@ from ebla.actors.tablet.upkeep.scrubber import RETRY_S
 from ebla.storage.environment import Batch, Snapshot
 from ebla.storage.errors import Corruption, DiskFull
 from tests.tablet.copies import until
-from tests.tablet.harness import HOSTS, OTHER, SLOW_HEARTBEATS, TABLET, Group, address, row, simulated
+from tests.tablet.harness import HOSTS, OTHER, SLOW_HEARTBEATS, TABLET, Group, address, held, row, simulated
 from tests.tablet.test_members import change, members, peer_of, removes
 
 
@@ -96,21 +96,13 @@ async def test_a_deletion_waits_for_the_flush_under_way(group: Group) -> None:
     await group.upsert(row(1))
     await group.settle()
     (host, _) = await group.followers()
-    gate = asyncio.Event()
-    store = group.replica(host).store
-    environment, commit = store.environment, store.environment.commit
-
-    async def slow(batch: Batch) -> None:
-        await gate.wait()
-        await commit(batch)
-
-    environment.commit = slow  # type: ignore[method-assign]
+    _, over = held(group.replica(host).store.environment, "commit")
     flush = asyncio.ensure_future(group.ask(host, "flush", m.FlushRequest(TABLET), m.FlushReply))
     await group.sleep(0.1)
     deletion = asyncio.ensure_future(group.drop(host))
     await group.sleep(0.5)
     assert not deletion.done()
-    gate.set()
+    over.set()
     await deletion
     assert (await flush).flushed.keys() == {TABLET}
     assert TABLET not in group.server(host).replicas

@@ -7,12 +7,10 @@ import asyncio
 import pytest
 
 from ebla.actors import messages as m
-from ebla.actors.messages import peers
 from ebla.actors.messages.raft import HardState, VoteReply, VoteRequest
-from ebla.actors.tablet.engine.replica import Replica
 from ebla.storage.errors import Damaged, DiskFull
 from tests.tablet.copies import ended, entomb, filled, start, until
-from tests.tablet.harness import TABLET, Group, simulated
+from tests.tablet.harness import TABLET, Group, held, simulated
 
 
 class Election:
@@ -24,14 +22,9 @@ class Election:
         self.term, self.last = replica.core.term + 1, replica.log.last
 
     async def ask(self, candidate: str, term: int | None = None) -> VoteReply | None:
-        source, server = self.group.server(candidate), self.group.server(self.asked)
-        uuid = source.instance.uuid
-        vote = VoteRequest(
-            term or self.term, uuid, self.last.index, self.last.term, pre_vote=False, ignore_live_leader=True
-        )
-        envelope = source.identity.envelope(server.instance.uuid, ((TABLET, vote),))
-        reply = await self.group.ask(self.asked, "replicate", envelope, peers.EnvelopeReply, 20.0)
-        answer = reply.answers[0]
+        uuid, last = self.group.uuid(candidate), self.last
+        vote = VoteRequest(term or self.term, uuid, last.index, last.term, ignore_live_leader=True)
+        answer = (await self.group.replicate(self.asked, candidate, vote, timeout_s=20.0)).answers[0]
         assert answer is None or isinstance(answer, VoteReply)
         return answer
 
@@ -40,18 +33,8 @@ class Election:
         assert found is not None
         return found.hard_state
 
-    def held_up(self) -> tuple[asyncio.Event, asyncio.Event]:
-        """Delay the server's commits; return an event for their begin and one that lets them continue."""
-        rounds = self.group.server(self.asked).rounds
-        commit, begun, over = rounds._commit, asyncio.Event(), asyncio.Event()
-
-        async def slowly(replicas: list[Replica]) -> None:
-            begun.set()
-            await over.wait()
-            await commit(replicas)
-
-        rounds._commit = slowly  # type: ignore[method-assign]
-        return begun, over
+    def held_commits(self) -> tuple[asyncio.Event, asyncio.Event]:
+        return held(self.group.server(self.asked).rounds, "_commit")
 
     async def granted(self, candidate: str) -> None:
         answer = await self.ask(candidate)
@@ -99,7 +82,7 @@ async def test_a_tombstone_gives_a_vote_that_a_full_disk_delayed_only_once_it_is
 @simulated()
 async def test_a_tombstone_saves_a_vote_again_whose_commit_was_under_way(group: Group) -> None:
     election, one, two = await ballot(group)
-    begun, over = election.held_up()
+    begun, over = election.held_commits()
     first = asyncio.ensure_future(election.ask(one))
     await begun.wait()
     await entomb(group, election.asked)
@@ -150,13 +133,7 @@ async def test_a_stopping_replica_is_reported_and_votes_as_a_tombstone(group: Gr
     """However long the last flush takes: without a report the master would consider it gone."""
     election, one, two = await ballot(group)
     server, store = group.server(election.asked), group.replica(election.asked).store
-    flush, slow = store.flush, asyncio.Event()
-
-    async def slowly() -> object:
-        await slow.wait()
-        return await flush()
-
-    store.flush = slowly  # type: ignore[method-assign, assignment]
+    _, over = held(store, "flush")
     stopping = asyncio.ensure_future(entomb(group, election.asked))
     await until(group, lambda: server.lifecycle.state_of(TABLET) != m.RUNNING, "the replica is being stopped")
     state = await group.ask(election.asked, "status", m.Empty(), m.ServerState)
@@ -165,7 +142,7 @@ async def test_a_stopping_replica_is_reported_and_votes_as_a_tombstone(group: Gr
     await group.sleep(1.0)
     assert not stopping.done()
     await election.granted(one)
-    slow.set()
+    over.set()
     await stopping
     await election.refused_after_a_restart(two)
 
@@ -177,7 +154,7 @@ async def test_a_second_vote_request_waits_until_the_first_vote_is_on_disk(
 ) -> None:
     """From the same candidate or from another one, which would learn a term that the server may forget."""
     election, one, two = await ballot(group)
-    begun, over = election.held_up()
+    begun, over = election.held_commits()
     first = asyncio.ensure_future(election.ask(one))
     await begun.wait()
     second = asyncio.ensure_future(election.ask(one if repeated else two))
