@@ -113,6 +113,11 @@ class Group:
     def state_of(self, host: str, tablet: str = TABLET) -> str:
         return self.server(host).lifecycle.state_of(tablet)
 
+    async def reported(self, host: str) -> dict[str, str]:
+        """Return the state of each tablet in the server's status."""
+        status = await self.ask(host, "status", m.Empty(), m.ServerState)
+        return {report.tablet: report.state for report in status.replicas}
+
     def disk(self, host: str) -> DurableState:
         return self.cluster.state(address(host))
 

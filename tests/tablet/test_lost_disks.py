@@ -20,9 +20,7 @@ async def test_a_server_with_a_lost_data_disk_reports_its_status_without_a_major
     group.disk(host).lose_data(f"data/{TABLET}")
     if noticed:
         await group.sleep(5.0)
-    reported = await group.ask(host, "status", m.Empty(), m.ServerState)
-    states = {report.tablet: report.state for report in reported.replicas}
-    assert states == {TABLET: "failed" if noticed else "running", OTHER: "running"}
+    assert await group.reported(host) == {TABLET: "failed" if noticed else "running", OTHER: "running"}
     (reporter,) = group.server(host).reporters
     assert {each.tablet for each in reporter._report(True, 0).updated} == {TABLET, OTHER}
 

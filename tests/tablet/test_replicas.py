@@ -97,8 +97,7 @@ async def test_a_damaged_row_fails_its_replica_and_is_never_served(group: Group)
     assert await group.get(1, 2) == [row(1, "good"), row(2, "good")]
     assert group.replica(leader).state == "failed"
     assert "checksum" in (group.replica(leader).error or "")
-    state = await group.ask(leader, "status", m.Empty(), m.ServerState)
-    assert [r.state for r in state.replicas] == ["failed"]
+    assert await group.reported(leader) == {TABLET: "failed"}
 
 
 @simulated()
@@ -111,13 +110,11 @@ async def test_a_damaged_log_entry_that_is_needed_fails_the_replica_at_its_start
     entries = state.environments["wals/shared"]["entries"]
     state.rot("wals/shared", "entries", list(entries)[-1])
     await group.restart(victim)
-    reported = await group.ask(victim, "status", m.Empty(), m.ServerState)
-    assert [(r.state, r.tablet) for r in reported.replicas] == [("failed", TABLET)]
+    assert await group.reported(victim) == {TABLET: "failed"}
     await group.upsert(row(2, "without it"))
     assert await group.get(1, 2) == [row(1, "good"), row(2, "without it")]
     await group.restart(victim)
-    again = await group.ask(victim, "status", m.Empty(), m.ServerState)
-    assert [r.state for r in again.replicas] == ["failed"]
+    assert await group.reported(victim) == {TABLET: "failed"}
 
 
 @simulated()
@@ -148,8 +145,7 @@ async def test_missing_data_or_votes_are_damage_and_not_a_new_replica(group: Gro
     else:
         state.environments["consensus-meta"]["records"].clear()
     await group.restart(victim)
-    reported = await group.ask(victim, "status", m.Empty(), m.ServerState)
-    assert [r.state for r in reported.replicas] == ["failed"]
+    assert await group.reported(victim) == {TABLET: "failed"}
     await group.upsert(row(2))
 
 
@@ -172,8 +168,7 @@ async def test_a_lost_data_disk_fails_the_replicas_on_it_and_the_server_keeps_ru
     assert other.state == group.replica(host).state == "running"
     await group.upsert(row(2))
     await group.restart(host)
-    reported = await group.ask(host, "status", m.Empty(), m.ServerState)
-    assert {r.tablet: r.state for r in reported.replicas} == {TABLET: "running", OTHER: "running"}
+    assert await group.reported(host) == {TABLET: "running", OTHER: "running"}
     assert await group.get(1) == [row(1)] and await group.get(2) == [row(2)]
 
 

@@ -109,8 +109,7 @@ async def test_only_a_newer_configuration_without_it_makes_a_replica_a_tombstone
     for _ in range(2):
         await delete(group, target, index)
     assert group.state_of(target) == m.DELETED
-    state = await group.ask(target, "status", m.Empty(), m.ServerState)
-    assert [(r.tablet, r.state) for r in state.replicas] == [(TABLET, m.DELETED)]
+    assert await group.reported(target) == {TABLET: m.DELETED}
 
 
 @pytest.mark.usefixtures("unmended")

@@ -136,8 +136,7 @@ async def test_a_stopping_replica_is_reported_and_votes_as_a_tombstone(group: Gr
     _, over = held(store, "flush")
     stopping = asyncio.ensure_future(entomb(group, election.asked))
     await until(group, lambda: server.lifecycle.state_of(TABLET) != m.RUNNING, "the replica is being stopped")
-    state = await group.ask(election.asked, "status", m.Empty(), m.ServerState)
-    assert [(each.tablet, each.state) for each in state.replicas] == [(TABLET, m.DELETED)]
+    assert await group.reported(election.asked) == {TABLET: m.DELETED}
     assert set(server.lifecycle.all()) == {TABLET}
     await group.sleep(1.0)
     assert not stopping.done()
