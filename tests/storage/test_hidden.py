@@ -136,7 +136,7 @@ async def test_a_scan_that_finds_a_row_twice_is_corruption(in_memory: bool) -> N
 
 @in_simulation
 async def test_rows_ascend_by_their_keys_alone() -> None:
-    """A key that begins with another one follows it, whatever the other's value is."""
+    """A key that begins with another one follows it, for any value of the other."""
     disk, _ = await opened()
     store = await TabletStore.open(disk, TABLET, create=True)
     keys = [b"a", b"a\0"]

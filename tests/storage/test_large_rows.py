@@ -1,4 +1,4 @@
-"""Reads are limited by bytes and by number of rows, whatever the size of the rows, and miss no row."""
+"""Reads are limited by bytes and by number of rows, for rows of any size, and miss no row."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ class Twins(RuleBasedStateMachine):
 
     @rule(
         steps=st.lists(
-            st.tuples(st.sampled_from(["make", "move", "move", "look", "purge"]), st.sampled_from("pq")),
+            st.tuples(st.sampled_from(["make", "move", "move", "read", "purge"]), st.sampled_from("pq")),
             min_size=1,
             max_size=5,
         ),
@@ -201,9 +201,9 @@ class Twins(RuleBasedStateMachine):
                     await disk.move(MOVING, away)
                 await made.close()
             else:
-                looked = await disk.open_environment(away, ["t"], create=False)
-                found = looked.items("t")
-                await looked.close()
+                opened = await disk.open_environment(away, ["t"], create=False)
+                found = opened.items("t")
+                await opened.close()
                 return found
             there = [disk.exists(path) for path in (away, MOVING)]
             return there, disk.list(f"quarantine/{name}"), disk.list("data"), disk.directories("quarantine")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -27,7 +27,7 @@ from ebla.storage.tablets import quarantine as module
 from ebla.storage.tablets.quarantine import Quarantine
 from ebla.storage.tablets.restore import data_of, wals_of
 from ebla.storage.tablets.tablet_store import ROWS, TabletStore
-from tests.storage.disks import given_by, on_disk
+from tests.storage.disks import Scenario, given_by, in_loop, opened
 from tests.storage.local_owner import ALTERED, CODEC, SCHEMA, TABLET, encoded
 
 OTHER = "f" * 32
@@ -69,40 +69,42 @@ async def set_aside(
     await quarantine.finish(name, tablet)
 
 
-def on_quarantine(
-    root: Path, scenario: Callable[[LmdbDisk, Quarantine], Awaitable[Any]], bytes_max: int = LARGE
-) -> Any:
-    async def opened(disk: LmdbDisk) -> Any:
-        return await scenario(disk, await Quarantine.open(disk, bytes_max))
-
-    return on_disk(root, opened)
+@asynccontextmanager
+async def opened_quarantine(root: Path, bytes_max: int = LARGE) -> AsyncIterator[tuple[LmdbDisk, Quarantine]]:
+    async with opened(root) as disk:
+        yield disk, await Quarantine.open(disk, bytes_max)
 
 
-in_quarantine = given_by(lambda scenario, root: on_quarantine(root / "role", scenario), "tmp_path", count=2)
+def run_in_quarantine(scenario: Scenario, root: Path) -> None:
+    async def main() -> None:
+        async with opened_quarantine(root / "role") as (disk, quarantine):
+            await scenario(disk, quarantine)
+
+    asyncio.run(main())
+
+
+in_quarantine = given_by(run_in_quarantine, "tmp_path", count=2)
 
 
 def names(quarantine: Quarantine) -> list[str]:
     return [held.record.name for held in quarantine.list()]
 
 
-def test_a_restore_writes_rows_log_and_metadata(tmp_path: Path) -> None:
-    async def before(disk: LmdbDisk, quarantine: Quarantine) -> None:
+@in_loop
+async def test_a_restore_writes_rows_log_and_metadata(tmp_path: Path) -> None:
+    async with opened_quarantine(tmp_path / "role") as (disk, quarantine):
         await fill(disk, TABLET, 20_000, entries=600)
         await add(quarantine, "q")
         await quarantine.finish("q", TABLET)
         await quarantine.finish("q", TABLET)
         assert disk.list("data") == disk.list("wals") == []
-
-    async def after(disk: LmdbDisk, quarantine: Quarantine) -> None:
+    async with opened_quarantine(tmp_path / "role") as (disk, quarantine):
         (held,) = quarantine.list()
         assert held.bytes > 100_000 and (held.record.tablet, held.record.reason) == (TABLET, "it left")
         about = await quarantine.restore("q", str(tmp_path / "out/deep"))
         assert (about.rows, about.rows_damaged, about.entries, about.entries_damaged) == (20_000, 0, 600, 0)
         assert about.flushed == Position(7, 1, 1) and about.problems == []
         assert names(quarantine) == ["q"], "it stays in quarantine"
-
-    on_quarantine(tmp_path / "role", before)
-    on_quarantine(tmp_path / "role", after)
     place = tmp_path / "out/deep"
     assert sorted(os.listdir(place)) == ["about.json", "log.jsonl", "rows.parquet"]
     rows = parquet.read_table(place / "rows.parquet")
@@ -117,21 +119,21 @@ def test_a_restore_writes_rows_log_and_metadata(tmp_path: Path) -> None:
     assert about["superblock"]["table_name"] == "cities" and about["consensus"] == {"term": 4}
 
 
-def test_restored_rows_have_the_schema_of_the_data(tmp_path: Path) -> None:
-    async def scenario(disk: LmdbDisk, quarantine: Quarantine) -> None:
+@in_loop
+async def test_restored_rows_have_the_schema_of_the_data(tmp_path: Path) -> None:
+    async with opened_quarantine(tmp_path / "role") as (disk, quarantine):
         await fill(disk, TABLET, 3, altered=True)
         await add(quarantine, "q")
         await quarantine.finish("q", TABLET)
         about = await quarantine.restore("q", str(tmp_path / "out"))
         assert (about.rows, about.schema_version) == (4, ALTERED.version)
-
-    on_quarantine(tmp_path / "role", scenario)
     rows = parquet.read_table(tmp_path / "out/rows.parquet")
     assert rows.column("n").to_pylist() == ["new", "new", "new", None]
 
 
-def test_damaged_rows_and_entries_are_skipped_and_counted(tmp_path: Path) -> None:
-    async def scenario(disk: LmdbDisk, quarantine: Quarantine) -> None:
+@in_loop
+async def test_damaged_rows_and_entries_are_skipped_and_counted(tmp_path: Path) -> None:
+    async with opened_quarantine(tmp_path / "role") as (disk, quarantine):
         await fill(disk, TABLET, 100, entries=10)
         await add(quarantine, "q")
         await quarantine.finish("q", TABLET)
@@ -147,31 +149,29 @@ def test_damaged_rows_and_entries_are_skipped_and_counted(tmp_path: Path) -> Non
             await environment.close()
         about = await quarantine.restore("q", str(tmp_path / "out"))
         assert (about.rows, about.rows_damaged, about.entries, about.entries_damaged) == (99, 1, 9, 1)
-
-    on_quarantine(tmp_path / "role", scenario)
     found = parquet.read_table(tmp_path / "out/rows.parquet").column("k").to_pylist()
     assert found == [k for k in range(100) if k != 42]
 
 
-def test_an_unreadable_environment_is_reported_and_the_rest_is_restored(tmp_path: Path) -> None:
-    async def scenario(disk: LmdbDisk, quarantine: Quarantine) -> None:
+@in_loop
+async def test_an_unreadable_environment_is_reported_and_the_rest_is_restored(tmp_path: Path) -> None:
+    async with opened_quarantine(tmp_path / "role") as (disk, quarantine):
         await fill(disk, TABLET, 100, entries=10)
         await add(quarantine, "q")
         await quarantine.finish("q", TABLET)
         (disk.root / data_of("q") / "data.mdb").write_bytes(b"")
         about = await quarantine.restore("q", str(tmp_path / "out"))
         assert about.entries == 10 and ["lost its data.mdb" in each for each in about.problems] == [True]
-
-    on_quarantine(tmp_path / "role", scenario)
     assert sorted(os.listdir(tmp_path / "out")) == ["about.json", "log.jsonl"]
 
 
-def test_a_restore_needs_an_empty_directory_with_an_absolute_path(tmp_path: Path) -> None:
+@in_loop
+async def test_a_restore_needs_an_empty_directory_with_an_absolute_path(tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full/mine").write_text("keep")
     (tmp_path / "file").write_text("keep")
 
-    async def scenario(disk: LmdbDisk, quarantine: Quarantine) -> None:
+    async with opened_quarantine(tmp_path / "role") as (disk, quarantine):
         await set_aside(disk, quarantine, "q", TABLET, 1)
         for directory, problem in (
             (str(tmp_path / "full"), r"has contents \(mine\)"),
@@ -184,8 +184,6 @@ def test_a_restore_needs_an_empty_directory_with_an_absolute_path(tmp_path: Path
             await quarantine.restore("unknown", str(tmp_path / "new"))
         (tmp_path / "empty").mkdir()
         assert (await quarantine.restore("q", str(tmp_path / "empty"))).rows == 1
-
-    on_quarantine(tmp_path / "role", scenario)
     assert os.listdir(tmp_path / "full") == ["mine"] and not (tmp_path / "new").exists()
 
 
@@ -205,21 +203,17 @@ async def test_a_restore_without_space_leaves_no_files(
     await quarantine.restore("q", str(tmp_path / "out"))
 
 
-def test_the_oldest_entries_are_removed_above_the_limit(tmp_path: Path) -> None:
-    async def measure(disk: LmdbDisk, quarantine: Quarantine) -> int:
+@in_loop
+async def test_the_oldest_entries_are_removed_above_the_limit(tmp_path: Path) -> None:
+    async with opened_quarantine(tmp_path / "measured") as (disk, quarantine):
         await set_aside(disk, quarantine, "q", TABLET, 1, 2000)
-        return quarantine.list()[0].bytes
-
-    one = on_quarantine(tmp_path / "measured", measure)
-
-    async def scenario(disk: LmdbDisk, quarantine: Quarantine) -> None:
+        one = quarantine.list()[0].bytes
+    async with opened_quarantine(tmp_path / "role", bytes_max=3 * one) as (disk, quarantine):
         for number, at_us in enumerate((20, 10, 30, 40)):
             await set_aside(disk, quarantine, f"q{number}", f"{number:032}", at_us, 2000)
         assert names(quarantine) == ["q0", "q2", "q3"]
         await set_aside(disk, quarantine, "large", OTHER, 50, 20_000)
         assert names(quarantine) == [], "an entry larger than the limit is not kept"
-
-    on_quarantine(tmp_path / "role", scenario, bytes_max=3 * one)
     assert os.listdir(tmp_path / "role/quarantine") == []
 
 
@@ -239,8 +233,9 @@ async def test_an_entry_being_restored_is_not_removed_for_space(
     await restoring
 
 
-def test_one_entry_or_all_are_purged_and_a_repeated_purge_is_no_error(tmp_path: Path) -> None:
-    async def scenario(disk: LmdbDisk, quarantine: Quarantine) -> None:
+@in_loop
+async def test_one_entry_or_all_are_purged_and_a_repeated_purge_is_no_error(tmp_path: Path) -> None:
+    async with opened_quarantine(tmp_path / "role") as (disk, quarantine):
         for number in range(3):
             await set_aside(disk, quarantine, f"q{number}", f"{number:032}", number)
         await quarantine.purge(["q1"])
@@ -249,25 +244,20 @@ def test_one_entry_or_all_are_purged_and_a_repeated_purge_is_no_error(tmp_path: 
         await quarantine.purge()
         await quarantine.purge()
         assert names(quarantine) == []
-
-    on_quarantine(tmp_path / "role", scenario)
     assert os.listdir(tmp_path / "role/quarantine") == []
 
 
-def test_a_record_of_an_unfinished_deletion_is_dropped_at_the_start(tmp_path: Path) -> None:
-    async def before(disk: LmdbDisk, quarantine: Quarantine) -> None:
+@in_loop
+async def test_a_record_of_an_unfinished_deletion_is_dropped_at_the_start(tmp_path: Path) -> None:
+    async with opened_quarantine(tmp_path / "role") as (disk, quarantine):
         await fill(disk, TABLET, 1)
         await add(quarantine, "never")
         await add(quarantine, "marked", OTHER)
         await set_aside(disk, quarantine, "done", "0" * 32, 1)
-
-    async def after(disk: LmdbDisk, quarantine: Quarantine) -> None:
+    async with opened_quarantine(tmp_path / "role") as (disk, quarantine):
         await quarantine.keep_only({"marked": None})
         assert names(quarantine) == ["done", "marked"]
         assert disk.list("data") == [TABLET]
-
-    on_quarantine(tmp_path / "role", before)
-    on_quarantine(tmp_path / "role", after)
 
 
 @in_quarantine
@@ -290,14 +280,15 @@ async def test_an_entry_being_moved_or_restored_cannot_be_purged(
     await quarantine.purge(["q"])
 
 
-def test_a_quarantine_that_lost_its_records_still_lists_its_data(
+@in_loop
+async def test_a_quarantine_that_lost_its_records_still_lists_its_data(
     tmp_path: Path,
 ) -> None:
-    async def before(disk: LmdbDisk, quarantine: Quarantine) -> None:
+    async with opened_quarantine(tmp_path / "role") as (disk, quarantine):
         await set_aside(disk, quarantine, "q", TABLET, 1, 100)
         await set_aside(disk, quarantine, "p", OTHER, 1)
-
-    async def after(disk: LmdbDisk, quarantine: Quarantine) -> None:
+    (tmp_path / "role" / module.PATH / "data.mdb").write_bytes(b"")
+    async with opened_quarantine(tmp_path / "role") as (disk, quarantine):
         assert [(held.record.name, held.record.reason) for held in quarantine.list()] == [
             ("p", "its record is lost"),
             ("q", "its record is lost"),
@@ -306,10 +297,6 @@ def test_a_quarantine_that_lost_its_records_still_lists_its_data(
         assert "schema is not known" in about.problems[0]
         await quarantine.purge(["q"])
         assert names(quarantine) == ["p"]
-
-    on_quarantine(tmp_path / "role", before)
-    (tmp_path / "role" / module.PATH / "data.mdb").write_bytes(b"")
-    on_quarantine(tmp_path / "role", after)
 
 
 @in_quarantine

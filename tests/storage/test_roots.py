@@ -166,12 +166,12 @@ def test_the_roots_of_a_new_environment_are_sealed_before_it_has_its_name(
     named: list[int | None] = []
     rename = os.rename
 
-    def look(source: Path, target: Path) -> None:
+    def check(source: Path, target: Path) -> None:
         if (Path(source) / "data.mdb").is_file():
             named.append(unsealed(pages_of(Path(source) / "data.mdb"), "meta"))
         rename(source, target)
 
-    monkeypatch.setattr(os, "rename", look)
+    monkeypatch.setattr(os, "rename", check)
     run(tmp_path, nothing, create=True)
     assert named == [None]
 

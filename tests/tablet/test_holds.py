@@ -27,7 +27,7 @@ async def flush(group: Group, *hosts: str) -> None:
 
 
 async def written(group: Group, entries: int, *hosts: str) -> None:
-    """Write so many entries, and flush them on `hosts`."""
+    """Write this number of entries, and flush them on `hosts`."""
     for turn in range(entries):
         await group.upsert(row(turn % 7))
     await flush(group, *hosts)
