@@ -168,37 +168,17 @@ def link_to(root, disk):
     (root / "data/a").symlink_to(disk / "data/a")
 
 
-def remove_all(disk):
-    shutil.rmtree(disk)
-
-
-def unmount(disk):
-    (disk / INSTANCE).unlink()
-
-
-def lose_instance(disk):
-    (disk / INSTANCE).rename(disk / "else")
-
-
-def spoil_instance(disk):
-    (disk / INSTANCE).write_bytes(b"{")
-
-
-def mark(disk):
-    (disk / FAILED).write_bytes(b"")
-
-
 @pytest.mark.parametrize(
-    ("harm", "reason"),
+    ("harm", "reason", "keeps_instance"),
     [
-        (remove_all, "not there"),
-        (unmount, "it is empty"),
-        (lose_instance, "has contents"),
-        (spoil_instance, "unreadable"),
-        (mark, "a sync failed"),
+        (shutil.rmtree, "not there", False),
+        (lambda disk: (disk / INSTANCE).unlink(), "it is empty", False),  # as if it were not mounted
+        (lambda disk: (disk / INSTANCE).rename(disk / "else"), "has contents", False),
+        (lambda disk: (disk / INSTANCE).write_bytes(b"{"), "unreadable", True),
+        (lambda disk: (disk / FAILED).write_bytes(b""), "a sync failed", True),
     ],
 )
-def test_a_changed_data_directory_is_lost_and_not_new(tmp_path, harm, reason):
+def test_a_changed_data_directory_is_lost_and_not_new(tmp_path, harm, reason, keeps_instance):
     root, disks = tmp_path / "role", (tmp_path / "a", tmp_path / "b")
     start(root, *disks)
     link_to(root, disks[0])
@@ -206,7 +186,7 @@ def test_a_changed_data_directory_is_lost_and_not_new(tmp_path, harm, reason):
     for _ in range(2):
         lost = lost_at(root, *disks)
         assert list(lost) == ["a"] and reason in lost["a"]
-    assert not (disks[0] / INSTANCE).exists() or harm in (spoil_instance, mark)
+    assert keeps_instance or not (disks[0] / INSTANCE).exists()
 
 
 def test_a_failed_sync_in_a_data_directory_is_remembered_without_a_mark_there(tmp_path):

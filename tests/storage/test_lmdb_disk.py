@@ -82,22 +82,6 @@ async def test_a_missing_environment_that_must_exist_is_damaged(tmp_path):
     assert not (tmp_path / "wals").exists()
 
 
-def lose_file(place: Path) -> None:
-    (place / "data.mdb").unlink()
-
-
-def empty_file(place: Path) -> None:
-    (place / "data.mdb").write_bytes(b"")
-
-
-def cut_file(place: Path) -> None:
-    os.truncate(place / "data.mdb", 2 * 4096)
-
-
-def overwrite_file(place: Path) -> None:
-    (place / "data.mdb").write_bytes(os.urandom(64 * 1024))
-
-
 def put_another_instance_there(place: Path) -> None:
     async def other():
         async with opened(place.parent / "other", uuid="another") as disk:
@@ -114,14 +98,22 @@ def lose_a_database(place: Path) -> None:
             transaction.drop(table)
 
 
+HARMS = {
+    "lost": lambda place: (place / "data.mdb").unlink(),
+    "empty": lambda place: (place / "data.mdb").write_bytes(b""),
+    "cut off": lambda place: os.truncate(place / "data.mdb", 2 * 4096),
+    "overwritten": lambda place: (place / "data.mdb").write_bytes(os.urandom(64 * 1024)),
+    "another instance": put_another_instance_there,
+    "without a database": lose_a_database,
+}
+
+
 @pytest.mark.parametrize("create", [True, False])
-@pytest.mark.parametrize(
-    "harm", [lose_file, empty_file, cut_file, overwrite_file, put_another_instance_there, lose_a_database]
-)
+@pytest.mark.parametrize("harm", HARMS)
 @in_loop
 async def test_a_harmed_environment_is_damaged_and_not_new(tmp_path, harm, create):
     await make(tmp_path, "meta")
-    await asyncio.to_thread(harm, tmp_path / "meta")  # it may need a loop of its own
+    await asyncio.to_thread(HARMS[harm], tmp_path / "meta")  # it may need a loop of its own
     async with opened(tmp_path) as disk:
         assert disk.exists("meta")
         with pytest.raises(Damaged, match="meta"):
