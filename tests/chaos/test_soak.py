@@ -18,7 +18,6 @@ from ebla.chaos.runs import Report
 from ebla.chaos.scenarios.scenarios import SCENARIOS
 from ebla.chaos.soak import PAIRS_EVERY, Soak, Task, paired
 
-
 COUNTS = ("begun", "effects", "fired", "crashed", "reached", "asked", "carried_out")
 NAMES = (*SCENARIOS, *(f"scenario-{number}" for number in range(2 * PAIRS_EVERY)))
 
@@ -87,7 +86,7 @@ def test_the_first_run_is_made_twice_whatever_is_drawn() -> None:
     assert (total.runs, total.pairs, total.different) == (1, 1, [])
 
 
-def test_two_histories_of_one_seed_are_total() -> None:
+def test_two_histories_of_one_seed_are_told() -> None:
     tasks = asked(("calm", "bank"), PAIRS_EVERY)
     total = soaked(tasks, Worker("a"), Worker("b"))
     assert {plan.scenario for plan in total.different} == {"calm", "bank"}
