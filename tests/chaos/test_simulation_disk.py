@@ -1,4 +1,4 @@
-"""The simulated disk keeps exactly what LMDB would keep; tests/storage/test_lmdb_twin.py compares the answers."""
+"""The simulated disk keeps exactly the data that LMDB keeps; tests/storage/test_lmdb_twin.py compares both."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def numbers(environment) -> list[int]:
 
 
 def crash_in_flight(seed: int) -> tuple[list[int], list[int]]:
-    """What had been acknowledged, and what is there after a crash among eight commits."""
+    """The acknowledged commits, and those found after a crash among eight committers."""
 
     async def main():
         state, acknowledged = DurableState(), []
@@ -66,10 +66,10 @@ def test_a_crash_keeps_what_returned_and_a_prefix_of_what_was_in_flight():
         assert acknowledged and set(acknowledged) <= set(stored)
         assert stored == list(range(len(stored)))
         extra.add(len(stored) - len(acknowledged))
-    assert min(extra) == 0 and max(extra) >= 5, "the coin never fell on either side"
+    assert min(extra) == 0 and max(extra) >= 5, "commits in flight were always kept or always lost"
 
 
-def test_commits_made_while_a_sync_is_under_way_share_the_next_one():
+def test_commits_during_a_sync_share_the_next_sync():
     async def main():
         state = DurableState()
         state.commit_s = (1.0, 1.0)
@@ -82,7 +82,7 @@ def test_commits_made_while_a_sync_is_under_way_share_the_next_one():
     run(main())
 
 
-def test_what_is_durable_is_visible_before_it_is_acknowledged():
+def test_a_durable_commit_may_be_visible_before_it_is_acknowledged():
     async def main():
         _, environment = await start(DurableState())
         commit = asyncio.ensure_future(environment.commit(put(1)))
@@ -95,7 +95,7 @@ def test_what_is_durable_is_visible_before_it_is_acknowledged():
     assert any(run(main(), seed) for seed in range(5))
 
 
-def test_a_snapshot_stays_as_it_was():
+def test_a_snapshot_does_not_change_and_can_expire():
     async def main():
         _, environment = await start(DurableState())
         await environment.commit(put(1))
@@ -150,7 +150,7 @@ def test_a_full_disk_refuses_commits_changes_nothing_and_recovers():
     run(main())
 
 
-def test_rot_is_silent():
+def test_rot_raises_no_error():
     async def main():
         state = DurableState()
         _, environment = await start(state)
@@ -161,7 +161,7 @@ def test_rot_is_silent():
     assert run(main()) == b"\x02rdst"
 
 
-def test_incarnations_are_counted_and_never_two():
+def test_incarnations_are_numbered_and_exclude_each_other():
     async def main():
         state = DurableState()
         first = MemoryDisk(state, random.Random(0))
@@ -179,7 +179,7 @@ def test_incarnations_are_counted_and_never_two():
     run(main())
 
 
-def test_a_number_is_raised_durably_or_not_at_all():
+def test_raising_the_incarnation_number_is_atomic():
     async def main(seed):
         state = DurableState()
         disk, _ = await start(state, seed)
@@ -200,7 +200,7 @@ def test_a_number_is_raised_durably_or_not_at_all():
     assert {run(main(seed), seed) for seed in range(200)} == {(2002, True), (2002, False), (1002, False)}
 
 
-def test_a_failed_sync_of_the_number_poisons_the_disk():
+def test_a_failed_sync_of_the_incarnation_number_poisons_the_disk():
     async def main():
         state = DurableState()
         disk, environment = await start(state)
@@ -213,12 +213,12 @@ def test_a_failed_sync_of_the_number_poisons_the_disk():
     run(main())
 
 
-def test_only_the_holder_of_a_directory_gives_it_up():
+def test_only_the_holder_of_a_directory_can_give_it_up():
     async def main():
         state = DurableState()
         first, _ = await start(state)
         old = state.copy()
-        state.holder = None  # what a lock is for
+        state.holder = None  # as if the directory had no lock
         second = MemoryDisk(state, random.Random(0))
         await second.open_instance("one")
         assert not await first.give_up("it was succeeded")
@@ -232,7 +232,7 @@ def test_only_the_holder_of_a_directory_gives_it_up():
     run(main())
 
 
-def test_what_must_exist_and_does_not_is_damaged():
+def test_a_missing_environment_is_reported_as_damage():
     async def main():
         state = DurableState()
         disk, environment = await start(state)
@@ -259,7 +259,7 @@ def test_close_waits_for_the_commits_before_it():
     run(main())
 
 
-def test_what_is_written_outside_is_there_when_it_is_closed() -> None:
+def test_a_file_outside_the_directory_exists_after_its_close() -> None:
     async def main():
         state = DurableState()
         disk, _ = await start(state)

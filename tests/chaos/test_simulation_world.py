@@ -1,4 +1,4 @@
-"""A simulated cluster: nodes die without a word, come back over their disks, and fail loudly."""
+"""Nodes of a simulated cluster crash without cleanup, restart from their disks, and report failures."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Count(msgspec.Struct, frozen=True):
 
 
 class Store(Role):
-    """A durable map, with a heartbeat, and a diary that lives as long as the process."""
+    """A durable map with a heartbeat, and a diary in memory."""
 
     diary: list[str]
 
@@ -89,7 +89,7 @@ def put(world: World, key: bytes):
     return world.network.call(ADDRESS, "put", Pair(key, b"v"), Count, 1.0)
 
 
-def test_a_crash_runs_no_cleanup_and_a_restart_finds_what_was_acknowledged():
+def test_a_crash_runs_no_cleanup_and_a_restart_finds_acknowledged_data():
     async def main():
         cluster = SimulatedCluster()
         client = cluster.client_world("client")
@@ -108,7 +108,7 @@ def test_a_crash_runs_no_cleanup_and_a_restart_finds_what_was_acknowledged():
     run(main())
 
 
-def test_restart_of_a_living_node_is_a_crash_first():
+def test_restarting_a_live_node_crashes_it_first():
     async def main():
         cluster = SimulatedCluster()
         first = await cluster.start(ADDRESS, Store)
@@ -119,7 +119,7 @@ def test_restart_of_a_living_node_is_a_crash_first():
     run(main())
 
 
-def test_a_graceful_stop_runs_the_role_stop_and_then_the_cleanup_of_its_tasks():
+def test_a_graceful_stop_stops_the_role_and_then_its_tasks():
     async def main():
         cluster = SimulatedCluster()
         role = await cluster.start(ADDRESS, Store)
@@ -130,7 +130,7 @@ def test_a_graceful_stop_runs_the_role_stop_and_then_the_cleanup_of_its_tasks():
     run(main())
 
 
-def test_a_stop_that_the_role_fails_in_is_its_failure_and_ends_the_node():
+def test_a_failure_in_stop_is_a_failure_of_the_role():
     class FailsToStop(Store):
         async def stop(self) -> None:
             raise DiskFailed("sync failed")
@@ -154,7 +154,7 @@ def test_a_stop_that_the_role_fails_in_is_its_failure_and_ends_the_node():
         run(unexcused())
 
 
-def test_two_graceful_stops_at_once_both_come_to_an_end():
+def test_two_concurrent_graceful_stops_both_end():
     class SlowToStop(Store):
         async def stop(self) -> None:
             if not self.diary:
@@ -174,7 +174,7 @@ def test_two_graceful_stops_at_once_both_come_to_an_end():
     run(main())
 
 
-def test_requests_that_arrive_before_the_start_is_done_are_answered():
+def test_requests_during_a_start_are_answered():
     async def main():
         cluster = SimulatedCluster()
         client = cluster.client_world("client")
@@ -189,7 +189,7 @@ def test_requests_that_arrive_before_the_start_is_done_are_answered():
     run(main())
 
 
-def test_whoever_waits_for_a_start_learns_of_a_crash_in_between():
+def test_a_crash_during_a_start_is_raised_to_the_waiter():
     async def main():
         cluster = SimulatedCluster()
         starting = asyncio.ensure_future(cluster.start(ADDRESS, Store))
@@ -201,7 +201,7 @@ def test_whoever_waits_for_a_start_learns_of_a_crash_in_between():
     run(main())
 
 
-def test_a_start_that_fails_raises_where_it_is_awaited_and_is_loud_where_it_is_not():
+def test_a_failed_start_raises_to_its_waiter_or_ends_the_run():
     async def prepare():
         cluster = SimulatedCluster()
         await cluster.start(ADDRESS, Store)
@@ -232,7 +232,7 @@ def test_a_start_that_fails_raises_where_it_is_awaited_and_is_loud_where_it_is_n
         ("give_up", "world.fail", DiskFailed),
     ],
 )
-def test_a_role_that_fails_ends_the_run_unless_that_was_expected(method, where, error):
+def test_an_unexpected_failure_of_a_role_ends_the_run(method, where, error):
     async def main(expected):
         cluster = SimulatedCluster()
         client = cluster.client_world("client")
@@ -253,7 +253,7 @@ def test_a_role_that_fails_ends_the_run_unless_that_was_expected(method, where, 
     assert isinstance(failure.value.__cause__, error)
 
 
-def test_a_lost_disk_comes_back_as_a_new_server():
+def test_a_server_with_a_lost_disk_returns_as_a_new_server():
     async def main():
         cluster = SimulatedCluster()
         first = await cluster.start(ADDRESS, Store)
@@ -265,7 +265,7 @@ def test_a_lost_disk_comes_back_as_a_new_server():
     run(main())
 
 
-def test_every_node_has_its_own_time():
+def test_every_node_has_its_own_clock():
     async def main():
         cluster = SimulatedCluster()
         loop = cluster.loop
@@ -287,7 +287,7 @@ def test_every_node_has_its_own_time():
 
 
 async def turbulent_life() -> str:
-    """Clients, losses, crashes and restarts; the digest of all of it."""
+    """The digest of a run with clients, losses, crashes and restarts."""
     cluster = SimulatedCluster()
     loop = cluster.loop
     addresses = [f"store/host-{n}" for n in range(4)]
@@ -319,7 +319,7 @@ async def turbulent_life() -> str:
     return f"{loop.digest()} {loop.steps} {loop.time()!r}"
 
 
-def test_one_seed_is_one_history_in_any_process_and_with_any_hash_seed():
+def test_a_seed_gives_one_history_in_any_process_with_any_hash_seed():
     script = (
         "from ebla.chaos.simulation.loop import run\n"
         "from tests.chaos.test_simulation_world import turbulent_life\n"
@@ -335,13 +335,13 @@ def test_one_seed_is_one_history_in_any_process_and_with_any_hash_seed():
         )
         for hash_seed in ("1", "2")
     ]
-    told = [process.communicate()[0].strip() for process in processes]
+    printed = [process.communicate()[0].strip() for process in processes]
     here = [run(turbulent_life(), seed) for seed in (7, 8)]
-    assert told == [str(here)] * 2
+    assert printed == [str(here)] * 2
     assert here[0] != here[1]
 
 
-def test_a_clock_knows_when_it_showed_something_whatever_its_rate_was() -> None:
+def test_a_clock_converts_its_readings_to_virtual_time_at_any_rate() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         clock = SimulatedCluster().clock("host")
@@ -357,7 +357,7 @@ def test_a_clock_knows_when_it_showed_something_whatever_its_rate_was() -> None:
     run(main())
 
 
-def test_who_sleeps_by_a_nodes_clock_is_cancelled_at_once_and_once():
+def test_a_sleep_on_a_nodes_clock_is_cancelled_at_once_and_once():
     async def main():
         cluster, seen = SimulatedCluster(), []
         world = cluster.client_world("client")
@@ -380,7 +380,7 @@ def test_who_sleeps_by_a_nodes_clock_is_cancelled_at_once_and_once():
     assert run(main()) == ([1.0, "rested"], True)
 
 
-def test_a_sleep_by_a_nodes_clock_ends_where_a_timeout_ends_it():
+def test_a_timeout_ends_a_sleep_on_a_nodes_clock():
     async def main():
         cluster = SimulatedCluster()
         clock = cluster.client_world("client").clock

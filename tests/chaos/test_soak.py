@@ -62,7 +62,7 @@ def asked(names: tuple[str, ...], seeds: int) -> list[Task]:
 
 
 @pytest.mark.parametrize("count", [19, 20, 21, 40])
-def test_every_scenario_has_runs_that_are_made_twice_however_many_scenarios_there_are(count: int) -> None:
+def test_every_scenario_has_runs_that_are_made_twice(count: int) -> None:
     names = NAMES[:count]
     workers = Worker("a"), Worker("a")
     total = soaked(asked(names, PAIRS_EVERY), *workers)
@@ -73,20 +73,20 @@ def test_every_scenario_has_runs_that_are_made_twice_however_many_scenarios_ther
     assert total.voids() == []
 
 
-def test_about_one_run_in_twenty_is_made_twice_in_each_scenario() -> None:
+def test_a_fixed_share_of_the_runs_of_each_scenario_is_made_twice() -> None:
     for name in NAMES:
         assert sum(paired(Plan(name, seed, ())) for seed in range(50 * PAIRS_EVERY)) == 50
     first = {min(seed for seed in range(PAIRS_EVERY) if paired(Plan(name, seed, ()))) for name in NAMES}
     assert len(first) > PAIRS_EVERY // 2, "scenarios are drawn at different seeds"
 
 
-def test_the_first_run_is_made_twice_whatever_is_drawn() -> None:
+def test_the_first_run_is_always_made_twice() -> None:
     seed = next(seed for seed in range(PAIRS_EVERY) if not paired(Plan("calm", seed, ())))
     total = soaked([Task(Plan("calm", seed, ()))], Worker("a"), Worker("a"))
     assert (total.runs, total.pairs, total.different) == (1, 1, [])
 
 
-def test_two_histories_of_one_seed_are_told() -> None:
+def test_two_histories_of_one_seed_are_reported() -> None:
     tasks = asked(("calm", "bank"), PAIRS_EVERY)
     total = soaked(tasks, Worker("a"), Worker("b"))
     assert {plan.scenario for plan in total.different} == {"calm", "bank"}
@@ -105,7 +105,7 @@ LOST = "Violation: registers: key 3: write 3 17 by process {} (events {} and 9) 
 TWICE = "Violation: tokens: 4 was applied twice"
 
 
-def test_a_plan_shrinks_to_what_breaks_the_same_promise_and_says_how(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_shrinks_to_the_faults_that_break_the_same_promise(monkeypatch: pytest.MonkeyPatch) -> None:
     needed = {FAULTS[2], FAULTS[5]}
 
     def carried_out(task: Task) -> Report:
@@ -130,7 +130,7 @@ def test_a_plan_that_holds_is_run_once_and_not_shrunk(monkeypatch: pytest.Monkey
     assert total == [1]
 
 
-def test_violations_are_of_one_kind_whatever_their_numbers_and_names() -> None:
+def test_the_kind_of_a_violation_ignores_numbers_and_names() -> None:
     assert soak.kind_of(LOST.format(1, 2)) == soak.kind_of(LOST.format(30, 41))
     assert soak.kind_of(LOST) != soak.kind_of(TWICE)
     assert soak.kind_of(TWICE) == ("Violation:", "tokens:", "was", "applied", "twice")
@@ -147,7 +147,7 @@ def test_violations_are_of_one_kind_whatever_their_numbers_and_names() -> None:
         ((), ALL_POINTS),
     ],
 )
-def test_points_of_journals_and_standbys_are_missed_only_where_there_are_some(
+def test_fault_points_are_expected_only_of_scenarios_that_have_the_role(
     names: tuple[str, ...], points: tuple[str, ...]
 ) -> None:
     total = soaked(asked(names, 2), Worker("a"), Worker("a"))
@@ -155,14 +155,14 @@ def test_points_of_journals_and_standbys_are_missed_only_where_there_are_some(
     assert set(points) < set(total.never())
 
 
-def test_processes_do_not_hear_an_interrupt_from_their_first_moment_on() -> None:
+def test_workers_ignore_interrupts_from_their_start_on() -> None:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
     with soak.workers(1) as (pool,):
         assert signal.SIGINT in pool.submit(signal.pthread_sigmask, signal.SIG_BLOCK, []).result()
         assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
 
 
-def test_a_hunt_goes_on_for_as_many_seeds_as_are_asked_for() -> None:
+def test_a_hunt_tries_the_given_number_of_seeds() -> None:
     asked_for: list[int] = []
 
     class Hunter:
@@ -186,7 +186,7 @@ def test_a_kind_of_fault_that_never_had_an_effect_is_named() -> None:
     assert "an effect of rot" not in total.never()  # no plan has one
 
 
-def test_what_roles_can_be_called_for_and_no_run_of_all_scenarios_did_is_named() -> None:
+def test_calls_that_no_run_of_all_scenarios_made_are_named() -> None:
     total = soak.Soak()
     total.per_scenario.update(dict.fromkeys(SCENARIOS, 1))
     total.verbs.update(write=1, drain=1)

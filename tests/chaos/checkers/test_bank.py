@@ -1,4 +1,4 @@
-"""Banks: torn batches and stale or impossible balances are found, and the twins that are right are accepted."""
+"""Banks: torn batches and stale or impossible balances are found, and their correct twins are accepted."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_transfer_that_was_applied_twice_is_found() -> None:
     wrong(read_after_a_transfer(balances(4, 16)))
 
 
-def test_a_transfer_that_was_seen_and_is_gone_is_found() -> None:
+def test_a_transfer_that_was_read_and_is_missing_later_is_found() -> None:
     def seen(*reads: dict[str, int]) -> Script:
         h = Script()
         h.begin(0, "transfer", value=move("a", "b", 3))
@@ -85,7 +85,7 @@ def test_a_transfer_that_was_seen_and_is_gone_is_found() -> None:
     right(seen(balances(10, 10), balances(10, 10)))
 
 
-def test_the_transfers_of_an_owner_take_place_in_their_sequence_or_never() -> None:
+def test_transfers_of_an_owner_take_effect_in_order_or_never() -> None:
     def an_unknown_one_then_another(*reads: dict[str, int]) -> Script:
         h = Script()
         h.begin(0, "transfer", value=move("a", "b", 3))
@@ -100,7 +100,7 @@ def test_the_transfers_of_an_owner_take_place_in_their_sequence_or_never() -> No
     wrong(an_unknown_one_then_another(balances(11, 9), balances(8, 12)))
 
 
-def test_a_failed_transfer_that_shows_is_found() -> None:
+def test_a_visible_failed_transfer_is_found() -> None:
     h = Script()
     h.begin(0, "transfer", value=move("a", "b", 3))
     h.fail(0)
@@ -113,13 +113,13 @@ def test_missing_and_unknown_accounts_are_found() -> None:
     assert "holds 'd', which nobody opened" in wrong(read_after_a_transfer({**balances(7, 13), "d": 0}))
 
 
-def test_without_an_answered_read_nothing_was_judged() -> None:
+def test_without_an_answered_read_the_history_is_not_judged() -> None:
     h = Script()
     h.did(0, "transfer", value=move("a", "b", 3))
     assert check_bank(h.history, FIRST).valid is None
 
 
-def test_what_the_format_does_not_allow_is_refused() -> None:
+def test_an_invalid_history_is_refused() -> None:
     h = Script()
     h.did(0, "transfer", value={"from": "a", "to": "b"})
     with pytest.raises(InvalidArgument, match="the value must be"):
@@ -151,7 +151,7 @@ def two(moved_by_one: int, moved_by_other: int) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_two_reads_that_disagree_on_whose_transfer_was_first_are_found(known: bool) -> None:
+def test_two_reads_that_disagree_on_the_order_of_transfers_are_found(known: bool) -> None:
     def read_at_once(one: dict[str, int], other: dict[str, int]) -> History:
         h = Script()
         h.begin(0, "transfer", value=move("a", "b", 3))
@@ -171,7 +171,7 @@ def test_two_reads_that_disagree_on_whose_transfer_was_first_are_found(known: bo
         assert check_bank(read_at_once(two(3, 0), other), TWO).valid is True
 
 
-def test_a_read_that_shows_a_later_transfer_without_an_earlier_one_of_another_owner_is_found() -> None:
+def test_a_read_with_a_later_transfer_but_without_an_earlier_one_is_found() -> None:
     def read_meanwhile(answer: dict[str, int]) -> History:
         h = Script()
         h.begin(2, "read-bank")
@@ -187,7 +187,7 @@ def test_a_read_that_shows_a_later_transfer_without_an_earlier_one_of_another_ow
         assert check_bank(read_meanwhile(answer), TWO).valid is True
 
 
-def test_balances_that_come_back_prove_no_order() -> None:
+def test_repeated_balances_prove_no_order() -> None:
     h = Script()
     h.begin(2, "read-bank")
     h.begin(3, "read-bank")
@@ -201,7 +201,7 @@ def test_balances_that_come_back_prove_no_order() -> None:
 
 
 def played_by_two(seed: int, unknown: float) -> History:
-    """A short history in which one read was often given what another moment, or no moment, would have shown."""
+    """A short history in which one read often shows a state of another moment, or of none."""
 
     def draw(play: Play, slot: int) -> tuple[str, None, dict[str, object] | None]:
         if slot > 1:
@@ -223,14 +223,14 @@ def played_by_two(seed: int, unknown: float) -> History:
 
 @settings(max_examples=400, deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from([0.0, 0.2, 0.4]))
-def test_no_bank_of_two_owners_that_some_order_explains_is_called_wrong(seed: int, unknown: float) -> None:
+def test_every_bank_of_two_owners_that_some_order_explains_is_accepted(seed: int, unknown: float) -> None:
     history = played_by_two(seed, unknown)
     if explainable(pair(history.events), bank, TWO):
         assert check_bank(history, TWO).valid is not False
 
 
-def test_nearly_every_small_bank_of_two_owners_that_no_order_explains_is_called_wrong() -> None:
-    """Where balances come back, or outcomes are unknown, they do not always tell which transfer a read shows."""
+def test_nearly_every_small_bank_of_two_owners_that_no_order_explains_is_found() -> None:
+    """Repeated balances and unknown outcomes do not always show which transfer a read includes."""
     found = missed = 0
     for seed in range(400):
         history = played_by_two(seed, 0.1)
@@ -240,7 +240,7 @@ def test_nearly_every_small_bank_of_two_owners_that_no_order_explains_is_called_
     assert found > 100 and missed * 50 < found, (found, missed)
 
 
-# -- against trying every order
+# -- against brute force
 
 START = {"a": 50, "b": 50}
 
@@ -264,7 +264,7 @@ def played(seed: int, slots: int, count: int) -> History:
 
 @settings(max_examples=400, deadline=None)
 @given(st.integers(0, 2**32), st.integers(3, 7))
-def test_the_verdict_on_one_owner_agrees_with_trying_every_order(seed: int, count: int) -> None:
+def test_the_verdict_on_one_owner_agrees_with_brute_force(seed: int, count: int) -> None:
     history = played(seed, slots=3, count=count)
     verdict = check_bank(history, START)
     operations = pair(history.events)
@@ -276,7 +276,7 @@ def test_the_verdict_on_one_owner_agrees_with_trying_every_order(seed: int, coun
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 2**32))
-def test_what_a_correct_bank_answered_is_accepted(seed: int) -> None:
+def test_histories_of_a_correct_bank_are_accepted(seed: int) -> None:
     first = dict.fromkeys("abcdef", 1000)
 
     def draw(play: Play, slot: int) -> tuple[str, None, dict[str, object] | None]:

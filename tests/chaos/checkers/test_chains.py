@@ -1,4 +1,4 @@
-"""Chains: lost nodes and broken chains are found, and the twins that are right are accepted."""
+"""Chains: lost nodes and broken chains are found, and their correct twins are accepted."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_lost_acknowledged_node_is_found() -> None:
     right(h)
 
 
-def test_a_node_that_was_seen_and_is_gone_is_found() -> None:
+def test_a_node_that_was_read_and_is_missing_later_is_found() -> None:
     h = Script()
     h.begin(0, "append", 1, None)
     h.info(0)
@@ -50,7 +50,7 @@ def test_a_node_that_was_seen_and_is_gone_is_found() -> None:
     assert "read-list by process 1 (events 2 and 3) proves was there" in wrong(h)
 
 
-def test_a_node_that_nobody_appended_is_found() -> None:
+def test_a_node_that_no_client_appended_is_found() -> None:
     h = appended((1, None))
     h.did(1, "read-list", answer={1: None, 7: 1})
     assert "holds node 7, but nobody appended it" in wrong(h)
@@ -97,17 +97,17 @@ def test_a_read_need_not_be_one_snapshot_of_all_chains() -> None:
     right(h)
 
 
-def test_a_chain_that_comes_back_to_itself_is_found() -> None:
+def test_a_cyclic_chain_is_found() -> None:
     h = appended((1, 2), (2, 1))
     h.did(1, "read-list", answer={1: 2, 2: 1})
     assert "the chain of node 1 comes back to node 1" in wrong(h)
 
 
-def test_without_an_answered_read_nothing_was_judged() -> None:
+def test_without_an_answered_read_the_history_is_not_judged() -> None:
     assert check_list(appended((1, None)).history).valid is None
 
 
-def test_what_the_format_does_not_allow_is_refused() -> None:
+def test_an_invalid_history_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="take a fresh node"):
         check_list(appended((1, None), (1, None)).history)
     h = Script()
@@ -118,7 +118,7 @@ def test_what_the_format_does_not_allow_is_refused() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**32), st.integers(3, 200))
-def test_what_a_correct_list_answered_is_accepted(seed: int, count: int) -> None:
+def test_histories_of_correct_chains_are_accepted(seed: int, count: int) -> None:
     def draw(play: Play, slot: int) -> tuple[str, int | None, int | None]:
         if slot > 2:
             return "read-list", None, None

@@ -1,4 +1,4 @@
-"""Coordination: two holders, repeated numbers, forgotten versions are found, and the twins that are right are accepted."""
+"""Coordination: two holders, repeated numbers and lost versions are found, and their correct twins are accepted."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def right(script: Script) -> None:
     assert verdict.valid is True, verdict.problem
 
 
-def test_a_history_without_anything_to_judge_is_no_pass() -> None:
+def test_a_history_without_answers_is_not_judged() -> None:
     assert check_coordination(Script().history).valid is None
     h = Script()
     h.begin(0, "acquire", "l")
@@ -46,14 +46,14 @@ def locked(*steps: tuple[str, int]) -> Script:
     return h
 
 
-def test_a_step_of_somebody_whose_successor_was_there_is_found() -> None:
+def test_a_step_of_a_holder_after_its_successor_is_found() -> None:
     right(locked(("acquire", 3), ("use", 3), ("release", 3), ("acquire", 7), ("use", 7)))
     assert "was sure to hold the lock after" in wrong(locked(("acquire", 3), ("acquire", 7), ("use", 3)))
     assert "was sure to hold the lock after" in wrong(locked(("acquire", 7), ("acquire", 3)))
     right(locked(("acquire", 3), ("acquire", 7), ("use", 7), ("release", 3)))
 
 
-def test_a_token_that_two_got_is_found() -> None:
+def test_a_token_given_to_two_holders_is_found() -> None:
     assert "got the token of" in wrong(locked(("acquire", 3), ("release", 3), ("acquire", 3)))
 
 
@@ -73,7 +73,7 @@ def made(*numbers: int, session: str | None = None) -> Script:
     return h
 
 
-def test_a_number_that_came_twice_or_went_back_is_found() -> None:
+def test_a_repeated_or_decreasing_number_is_found() -> None:
     right(made(1, 2, 9))
     assert "got the number of" in wrong(made(1, 1))
     assert "is less than" in wrong(made(2, 1))
@@ -86,7 +86,7 @@ def test_a_number_that_came_twice_or_went_back_is_found() -> None:
     assert "got the number of" in wrong(h)
 
 
-def test_a_list_that_lacks_what_is_there_is_found() -> None:
+def test_a_list_without_an_existing_node_is_found() -> None:
     h = made(1, 2)
     h.did(1, "list", "p", answer=[1])
     assert "lacks 2" in wrong(h)
@@ -101,7 +101,7 @@ def test_a_list_that_lacks_what_is_there_is_found() -> None:
     right(h)
 
 
-def test_a_list_that_holds_what_was_deleted_or_nobody_made_is_found() -> None:
+def test_a_list_with_a_deleted_or_never_created_node_is_found() -> None:
     h = made(1, 2)
     h.did(1, "delete", 1)
     h.did(1, "list", "p", answer=[1, 2])
@@ -136,7 +136,7 @@ def test_a_node_that_outlived_its_session_is_found() -> None:
     right(h)
 
 
-def test_a_node_that_went_before_its_session_is_found() -> None:
+def test_a_node_deleted_before_the_end_of_its_session_is_found() -> None:
     h = made(1, session="s")
     h.did(1, "list", "p", answer=[])
     right(h)
@@ -171,7 +171,7 @@ def test_a_list_that_goes_back_is_found() -> None:
     right(h)
 
 
-def test_what_a_list_showed_stays_whether_or_not_its_create_was_answered() -> None:
+def test_a_listed_node_stays_even_if_its_create_was_not_answered() -> None:
     def shown_once(session: str | None, delete: bool = False) -> Script:
         h = Script()
         h.begin(0, "create", "p", session)
@@ -223,7 +223,7 @@ SECOND = ("cas", [1, 20], [True, 5])
         ),
     ],
 )
-def test_versions_that_no_order_explains_are_found(steps: list[tuple[Any, ...]], problem: str) -> None:
+def test_versions_without_a_possible_order_are_found(steps: list[tuple[Any, ...]], problem: str) -> None:
     if not problem:
         right(swaps(*steps))
     elif problem == "show one change as two":
@@ -232,7 +232,7 @@ def test_versions_that_no_order_explains_are_found(steps: list[tuple[Any, ...]],
         assert problem in wrong(swaps(*steps))
 
 
-def test_a_change_whose_answer_was_lost_may_be_read_or_never_be_seen() -> None:
+def test_a_change_with_a_lost_answer_may_be_visible_or_not() -> None:
     h = swaps(FIRST)
     h.begin(7, "cas", "r", [1, 20])
     h.info(7)
@@ -251,7 +251,7 @@ def unanswered(h: Script, process: int, before: int, value: int) -> None:
     h.info(process)
 
 
-def test_a_change_that_was_never_answered_follows_the_version_that_it_names_or_none() -> None:
+def test_an_unanswered_change_follows_its_expected_version_or_none() -> None:
     h = swaps(FIRST, SECOND)
     unanswered(h, 7, 1, 30)
     right(h)
@@ -267,7 +267,7 @@ def test_a_change_that_was_never_answered_follows_the_version_that_it_names_or_n
     assert "came between" in wrong(h)
 
 
-def test_a_change_over_one_that_was_never_answered_and_that_a_read_shows_is_found() -> None:
+def test_a_change_over_a_visible_unanswered_change_is_found() -> None:
     h = swaps(FIRST)
     unanswered(h, 7, 1, 20)
     h.did(8, "get", "r", answer=[20, 4])
@@ -275,12 +275,11 @@ def test_a_change_over_one_that_was_never_answered_and_that_a_read_shows_is_foun
     assert "was carried out although cas 'r' [1, 20] by process 7" in wrong(h)
 
 
-# -- random histories of an object that is right, and the same with one answer changed
+# -- random histories of a correct object, and the same with one changed answer
 
 
 def played(chance: random.Random, steps: int) -> tuple[Script, list[int]]:
-    """Operations that overlap; each takes place at some moment between its beginning and its end. And the places of answers
-    that, changed, are wrong whatever the rest was."""
+    """A history of overlapping operations, and the indexes of answers that are certainly wrong when changed."""
     h, state, revision = Script(), (0, 0), 0
     under_way: dict[int, list[Any]] = {}
     answered = []
@@ -313,7 +312,7 @@ def played(chance: random.Random, steps: int) -> tuple[Script, list[int]]:
 
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 10**6))
-def test_what_a_correct_node_answered_is_accepted_and_a_changed_answer_is_not(seed: int) -> None:
+def test_histories_of_a_correct_node_are_accepted_and_changed_answers_found(seed: int) -> None:
     chance = random.Random(seed)
     h, answered = played(chance, 60)
     if not any(each.known for each in h.history.operations()):
@@ -327,13 +326,13 @@ def test_what_a_correct_node_answered_is_accepted_and_a_changed_answer_is_not(se
 
 
 def listed(chance: random.Random, steps: int) -> tuple[Script, list[int]]:
-    """Nodes are made, some of them for sessions, deleted, lost with their sessions, and listed. Answers may be lost. And the
-    places of the lists' answers."""
+    """A history of nodes that are created, some by sessions, deleted, lost with their sessions, and listed; answers may
+    be lost. And the indexes of the lists' answers."""
     h, there, made, number = Script(), dict[int, str | None](), dict[int, str | None](), 0
     under_way: dict[int, list[Any]] = {}
     answered, processes = [], 3
     for _ in range(steps):
-        if there and chance.random() < 0.1:  # a session ends, and nobody is told
+        if there and chance.random() < 0.1:  # a session ends without an answer
             gone = chance.choice(list(there.values()))
             there = {each: session for each, session in there.items() if session is None or session != gone}
         slot = chance.randrange(3)
@@ -370,13 +369,13 @@ def listed(chance: random.Random, steps: int) -> tuple[Script, list[int]]:
 
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 10**6))
-def test_what_a_correct_namespace_listed_is_accepted(seed: int) -> None:
+def test_lists_of_a_correct_namespace_are_accepted(seed: int) -> None:
     h, answered = listed(random.Random(seed), 60)
     if answered:
         right(h)
 
 
-def test_most_lists_that_hold_what_was_gone_before_are_found() -> None:
+def test_most_lists_with_a_deleted_node_are_found() -> None:
     found = missed = 0
     for seed in range(300):
         h, answered = listed(random.Random(seed), 60)

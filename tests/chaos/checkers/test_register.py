@@ -1,4 +1,4 @@
-"""Registers: each kind of wrong history is found, and its twin that is right is accepted."""
+"""Registers: each kind of wrong history is found, and its correct twin is accepted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def judged(tell: Told, order: dict[int, int | None] | None = None) -> Verdict:
 def wrong(tell: Told, order: dict[int, int | None] | None = None) -> str:
     verdict = judged(tell, order)
     assert verdict.valid is False, verdict
-    assert verdict.events, "a broken promise is shown in the history"
+    assert verdict.events, "a problem names events of the history"
     return verdict.problem
 
 
@@ -65,7 +65,7 @@ def test_a_lost_update_is_found() -> None:
     right(overwritten)
 
 
-def test_an_insert_that_a_retry_applied_again_is_found() -> None:
+def test_an_insert_applied_twice_is_found() -> None:
     def resurrected(h: Script) -> None:
         h.did(0, "insert", "k", 1, answer=True)
         h.did(1, "delete", "k", answer=True)
@@ -81,7 +81,7 @@ def test_an_insert_that_a_retry_applied_again_is_found() -> None:
     right(unknown)
 
 
-def test_a_retried_insert_that_was_told_of_itself_is_found() -> None:
+def test_a_retried_insert_refused_because_of_itself_is_found() -> None:
     def told_of_itself(h: Script) -> None:
         h.did(0, "insert", "k", 1, answer=False)
         h.did(0, "read", "k", answer=1)
@@ -96,7 +96,7 @@ def test_a_retried_insert_that_was_told_of_itself_is_found() -> None:
     right(told_of_another)
 
 
-def test_a_write_that_was_visible_and_is_gone_is_found() -> None:
+def test_a_write_that_was_read_and_is_missing_later_is_found() -> None:
     def gone(h: Script) -> None:
         h.did(0, "write", "k", 1)
         h.begin(0, "write", "k", 2)
@@ -115,7 +115,7 @@ def test_a_write_that_was_visible_and_is_gone_is_found() -> None:
     right(stays)
 
 
-def test_a_value_that_nobody_wrote_is_found() -> None:
+def test_a_value_that_no_client_wrote_is_found() -> None:
     def from_nowhere(h: Script) -> None:
         h.did(0, "write", "k", 1)
         h.did(0, "write", "other", 2)
@@ -159,7 +159,7 @@ def test_a_lost_acknowledged_write_is_found() -> None:
     right(deleted)
 
 
-def test_two_reads_that_saw_two_writes_in_opposite_orders_are_found() -> None:
+def test_two_reads_with_opposite_orders_of_writes_are_found() -> None:
     def opposite(h: Script) -> None:
         h.begin(0, "write", "k", 1)
         h.begin(1, "write", "k", 2)
@@ -189,7 +189,7 @@ def test_two_reads_that_saw_two_writes_in_opposite_orders_are_found() -> None:
     right(the_same)
 
 
-def test_a_second_delete_that_found_the_key_again_is_found() -> None:
+def test_a_second_delete_that_finds_the_key_is_found() -> None:
     def twice(h: Script) -> None:
         h.did(0, "insert", "k", 1, answer=True)
         h.begin(0, "delete", "k")
@@ -208,7 +208,7 @@ def test_a_second_delete_that_found_the_key_again_is_found() -> None:
     right(once)
 
 
-def test_updates_and_refused_inserts_say_whether_the_key_is_there() -> None:
+def test_updates_and_refused_inserts_show_whether_the_key_exists() -> None:
     def update_of_nothing(h: Script) -> None:
         h.did(0, "update", "k", 1, answer=True)
 
@@ -229,10 +229,10 @@ def test_updates_and_refused_inserts_say_whether_the_key_is_there() -> None:
     right(true_to_the_word)
 
 
-# -- what the log knows
+# -- with the log
 
 
-def test_the_log_says_in_which_order_overlapping_writes_took_place() -> None:
+def test_the_log_gives_the_order_of_overlapping_writes() -> None:
     def overlapping(h: Script) -> None:
         h.begin(0, "write", "k", 1)
         h.begin(1, "write", "k", 2)
@@ -255,7 +255,7 @@ def test_positions_against_the_order_of_acknowledgements_are_found() -> None:
     wrong(one_after_the_other, {0: 2, 4: 1})
 
 
-def test_an_unknown_write_that_never_reached_the_log_explains_nothing() -> None:
+def test_an_unknown_write_that_is_not_in_the_log_explains_nothing() -> None:
     def unknown(h: Script) -> None:
         h.begin(0, "write", "k", 1)
         h.info(0)
@@ -266,7 +266,7 @@ def test_an_unknown_write_that_never_reached_the_log_explains_nothing() -> None:
     assert "nobody wrote" in wrong(unknown, {0: None})
 
 
-def test_an_unknown_write_that_the_log_holds_must_take_place_before_later_ones() -> None:
+def test_an_unknown_write_in_the_log_takes_effect_before_later_ones() -> None:
     def unknown(h: Script) -> None:
         h.begin(0, "insert", "k", 1)
         h.info(0)
@@ -277,7 +277,7 @@ def test_an_unknown_write_that_the_log_holds_must_take_place_before_later_ones()
     wrong(unknown, {0: 4, 2: 5})
 
 
-def test_an_acknowledged_write_without_a_place_in_the_log_is_found() -> None:
+def test_an_acknowledged_write_that_is_not_in_the_log_is_found() -> None:
     def acknowledged(h: Script) -> None:
         h.did(0, "write", "k", 1)
         h.did(0, "insert", "k", 2, answer=False)
@@ -286,7 +286,7 @@ def test_an_acknowledged_write_without_a_place_in_the_log_is_found() -> None:
     assert "the log shows that it was never applied" in wrong(acknowledged, {0: None, 2: 1})
 
 
-def test_writes_of_one_log_entry_may_take_either_order() -> None:
+def test_writes_of_one_log_entry_may_have_either_order() -> None:
     def overlapping(h: Script) -> None:
         h.begin(0, "write", "k", 1)
         h.begin(1, "write", "k", 2)
@@ -300,7 +300,7 @@ def test_writes_of_one_log_entry_may_take_either_order() -> None:
 # -- verdicts
 
 
-def test_a_problem_names_the_key_the_operations_the_values_and_the_events() -> None:
+def test_a_problem_names_key_operations_values_and_events() -> None:
     def stale(h: Script) -> None:
         h.did(0, "write", "k", 1)
         h.did(0, "write", "k", 2)
@@ -317,7 +317,7 @@ def test_a_problem_names_the_key_the_operations_the_values_and_the_events() -> N
     assert verdict.judged == 4
 
 
-def test_one_bad_key_among_good_ones_is_told_and_others_are_counted() -> None:
+def test_one_bad_key_is_named_and_others_are_counted() -> None:
     script = Script()
     for key in range(3):
         script.did(0, "write", key, 1)
@@ -327,7 +327,7 @@ def test_one_bad_key_among_good_ones_is_told_and_others_are_counted() -> None:
     assert verdict.problem.startswith("key 1: ") and verdict.problem.endswith("; likewise 1 more of the keys")
 
 
-def test_nothing_answered_is_nothing_judged() -> None:
+def test_without_an_answer_the_history_is_not_judged() -> None:
     script = Script()
     assert check_register(script.history).valid is None
     script.begin(0, "write", "k", 1)
@@ -354,7 +354,7 @@ def test_a_search_that_takes_too_long_is_given_up() -> None:
     assert verdict.valid is None and "undecided after" in verdict.problem and verdict.judged == 24
 
 
-def test_values_may_be_lists_and_maps_and_true_is_not_one() -> None:
+def test_values_may_be_lists_and_maps_and_true_differs_from_1() -> None:
     def plain(h: Script) -> None:
         h.did(0, "write", ["a", 1], {"x": [1, {"y": None}]})
         h.did(0, "read", ["a", 1], answer={"x": [1, {"y": None}]})
@@ -367,7 +367,7 @@ def test_values_may_be_lists_and_maps_and_true_is_not_one() -> None:
     wrong(confused)
 
 
-def test_what_the_format_does_not_allow_is_refused() -> None:
+def test_an_invalid_history_is_refused() -> None:
     def writes_none(h: Script) -> None:
         h.did(0, "write", "k", None)
 

@@ -1,4 +1,4 @@
-"""Sets: lost, doubled, resurrected and imagined elements are found, and the twins that are right are accepted."""
+"""Sets: lost, doubled, resurrected and invented elements are found, and their correct twins are accepted."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_lost_acknowledged_add_is_found() -> None:
     right(h)
 
 
-def test_an_add_that_is_lost_after_a_read_showed_it_is_found() -> None:
+def test_an_add_that_was_read_and_is_missing_later_is_found() -> None:
     def first_shown_then_not(first: list[int], second: list[int]) -> Script:
         h = Script()
         h.begin(0, "add", 1)
@@ -89,7 +89,7 @@ def test_a_remove_that_did_not_find_an_acknowledged_add_is_found() -> None:
     right(h)
 
 
-def test_a_remove_of_what_nobody_had_added_is_found() -> None:
+def test_a_successful_remove_of_an_element_that_was_not_added_is_found() -> None:
     h = Script()
     h.did(0, "remove", 1, answer=True)
     h.did(0, "add", 1, answer=True)
@@ -102,7 +102,7 @@ def test_a_remove_of_what_nobody_had_added_is_found() -> None:
     right(h)
 
 
-def test_an_unknown_remove_may_show_or_not_but_is_never_undone() -> None:
+def test_an_unknown_remove_may_take_effect_but_is_never_undone() -> None:
     def after_an_unknown_remove(*reads: list[int]) -> Script:
         h = added(1)
         h.begin(0, "remove", 1)
@@ -119,7 +119,7 @@ def test_an_unknown_remove_may_show_or_not_but_is_never_undone() -> None:
     )
 
 
-def test_an_imagined_element_is_found() -> None:
+def test_an_element_that_no_client_added_is_found() -> None:
     h = added(1)
     h.did(0, "read-set", answer=[1, 9])
     assert "holds 9, which nobody added" in wrong(h)
@@ -160,7 +160,7 @@ def test_a_snapshot_of_two_moments_is_found() -> None:
         right(read_while_two_were_added(answer))
 
 
-def test_a_snapshot_of_what_was_never_there_together_is_found() -> None:
+def test_a_snapshot_of_elements_that_never_existed_together_is_found() -> None:
     def read_while_one_went_and_one_came(answer: list[int]) -> Script:
         h = added(1)
         h.begin(1, "read-set")
@@ -174,7 +174,7 @@ def test_a_snapshot_of_what_was_never_there_together_is_found() -> None:
         right(read_while_one_went_and_one_came(answer))
 
 
-def test_a_snapshot_without_a_removed_element_holds_what_was_there_when_the_remove_began() -> None:
+def test_a_snapshot_without_a_removed_element_has_all_elements_before_the_remove() -> None:
     def read_while_one_came_and_another_went(answer: list[int]) -> Script:
         h = added(1)
         h.begin(1, "read-set")
@@ -225,7 +225,7 @@ def test_two_snapshots_that_disagree_on_which_add_was_first_are_found() -> None:
     right(read_at_once([1], [1]))
 
 
-def test_two_snapshots_that_disagree_on_an_add_are_found_though_the_elements_are_removed_later() -> None:
+def test_two_snapshots_that_disagree_on_an_add_are_found_even_if_removed_later() -> None:
     def read_at_once(one: list[int], other: list[int]) -> Script:
         h = Script()
         for process in (0, 1):
@@ -259,7 +259,7 @@ def test_two_snapshots_that_disagree_on_which_remove_was_first_are_found() -> No
     right(read_at_once([1], []))
 
 
-def test_two_snapshots_of_which_each_shows_what_the_other_is_too_early_for_are_found() -> None:
+def test_two_snapshots_that_are_each_older_than_the_other_are_found() -> None:
     def read_at_once(one: list[int], other: list[int]) -> Script:
         h = added(1)
         h.begin(0, "remove", 1)
@@ -275,7 +275,7 @@ def test_two_snapshots_of_which_each_shows_what_the_other_is_too_early_for_are_f
     right(read_at_once([2], [1, 2]))
 
 
-def test_two_snapshots_may_differ_where_the_add_and_the_remove_of_an_element_are_both_under_way() -> None:
+def test_two_snapshots_may_differ_during_a_concurrent_add_and_remove() -> None:
     h = Script()
     h.begin(2, "read-set")
     h.begin(3, "read-set")
@@ -289,7 +289,7 @@ def test_two_snapshots_may_differ_where_the_add_and_the_remove_of_an_element_are
     right(h)
 
 
-def test_without_an_answered_read_nothing_was_judged() -> None:
+def test_without_an_answered_read_the_history_is_not_judged() -> None:
     h = added(1, 2)
     h.begin(0, "read-set")
     h.info(0)
@@ -297,7 +297,7 @@ def test_without_an_answered_read_nothing_was_judged() -> None:
     assert verdict.valid is None and "no read of the set was answered" in verdict.problem
 
 
-def test_what_the_format_does_not_allow_is_refused() -> None:
+def test_an_invalid_history_is_refused() -> None:
     h = added(1)
     h.did(1, "add", 1, answer=False)
     with pytest.raises(InvalidArgument, match="take fresh elements"):
@@ -308,7 +308,7 @@ def test_what_the_format_does_not_allow_is_refused() -> None:
         check_set(h.history)
 
 
-# -- against trying every order
+# -- against brute force
 
 
 def draw_set(play: Play, slot: int) -> tuple[str, object, None]:
@@ -324,7 +324,7 @@ def draw_set(play: Play, slot: int) -> tuple[str, object, None]:
 
 @settings(max_examples=500, deadline=None)
 @given(st.integers(0, 2**32))
-def test_no_set_that_some_order_explains_is_called_wrong(seed: int) -> None:
+def test_every_set_that_some_order_explains_is_accepted(seed: int) -> None:
     draw = random.Random(seed)
     history = Play(seed, a_set, frozenset(), draw_set, draw.choice([0.0, 0.2, 0.4])).run(
         3, draw.choice([5, 6, 7])
@@ -342,8 +342,8 @@ def test_no_set_that_some_order_explains_is_called_wrong(seed: int) -> None:
         assert check_set(history).valid is not False
 
 
-def test_nearly_every_small_set_that_no_order_explains_is_called_wrong() -> None:
-    """The rules look at elements, pairs of reads and counts, not at all orders: a few wrong histories may pass."""
+def test_nearly_every_small_set_that_no_order_explains_is_found() -> None:
+    """The rules compare elements, pairs of reads and counts, not all orders: a few wrong histories may pass."""
     found = missed = 0
     for seed in range(600):
         draw = random.Random(seed)
@@ -367,6 +367,6 @@ def test_nearly_every_small_set_that_no_order_explains_is_called_wrong() -> None
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 2**32))
-def test_what_a_correct_set_answered_is_accepted(seed: int) -> None:
+def test_histories_of_a_correct_set_are_accepted(seed: int) -> None:
     history = Play(seed, a_set, frozenset(), draw_set, 0.1).run(8, 200)
     assert check_set(history).valid is True

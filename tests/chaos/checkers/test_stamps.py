@@ -1,4 +1,4 @@
-"""Stamps: torn batches and groups that get older are found, and the twins that are right are accepted."""
+"""Stamps: torn batches and groups that go back are found, and their correct twins are accepted."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_torn_batch_is_found() -> None:
         right(h)
 
 
-def test_a_first_batch_of_which_rows_are_missing_is_found() -> None:
+def test_a_first_batch_with_missing_rows_is_found() -> None:
     h = stamped(1)
     h.did(1, "read-stamps", "g", answer=[1, 1])
     right(h)
@@ -71,7 +71,7 @@ def test_a_stale_snapshot_is_found() -> None:
     right(h)
 
 
-def test_a_group_that_gets_older_between_reads_is_found() -> None:
+def test_a_group_that_goes_back_between_reads_is_found() -> None:
     def unknown(*reads: int) -> Script:
         h = stamped(1)
         h.begin(0, "stamp", "g", 2)
@@ -85,7 +85,7 @@ def test_a_group_that_gets_older_between_reads_is_found() -> None:
     right(unknown(1, 1))
 
 
-def test_a_long_read_that_ends_late_excuses_nobody() -> None:
+def test_a_long_read_that_ends_late_excuses_no_other_read() -> None:
     def after_a_long_read(value: int) -> Script:
         h = stamped(1)
         h.begin(1, "read-stamps", "g")
@@ -98,7 +98,7 @@ def test_a_long_read_that_ends_late_excuses_nobody() -> None:
     assert "but stamp 'g' 2" in wrong(after_a_long_read(1))
 
 
-def test_an_unknown_stamp_never_comes_after_the_next_acknowledged_one() -> None:
+def test_an_unknown_stamp_never_follows_the_next_acknowledged_one() -> None:
     h = Script()
     h.begin(0, "stamp", "g", 1)
     h.info(0)
@@ -107,7 +107,7 @@ def test_an_unknown_stamp_never_comes_after_the_next_acknowledged_one() -> None:
     assert "ended before that began" in wrong(h)
 
 
-def test_a_stamp_that_nobody_wrote_is_found() -> None:
+def test_a_stamp_that_no_client_wrote_is_found() -> None:
     h = stamped(1)
     h.did(1, "read-stamps", "g", answer=[5, 5])
     assert "shows 5 in group 'g', which nobody wrote" in wrong(h)
@@ -122,7 +122,7 @@ def test_a_stamp_that_nobody_wrote_is_found() -> None:
     assert "surely did not take place" in wrong(h)
 
 
-def test_groups_are_judged_apart() -> None:
+def test_groups_are_judged_separately() -> None:
     h = stamped(5)
     h.did(0, "stamp", "other", 1)
     h.did(1, "read-stamps", "other", answer=[1])
@@ -132,12 +132,12 @@ def test_groups_are_judged_apart() -> None:
     assert "group 'g'" in wrong(h)
 
 
-def test_without_an_answered_read_nothing_was_judged() -> None:
+def test_without_an_answered_read_the_history_is_not_judged() -> None:
     verdict = check_stamp(stamped(1, 2).history)
     assert verdict.valid is None and "no read of group 'g'" in verdict.problem
 
 
-def test_what_the_format_does_not_allow_is_refused() -> None:
+def test_an_invalid_history_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="the stamps of a group must grow"):
         check_stamp(stamped(2, 1).history)
     h = Script()
@@ -148,7 +148,7 @@ def test_what_the_format_does_not_allow_is_refused() -> None:
 
 @settings(max_examples=500, deadline=None)
 @given(st.integers(0, 2**32), st.integers(4, 7))
-def test_the_verdict_agrees_with_trying_every_order(seed: int, count: int) -> None:
+def test_the_verdict_agrees_with_brute_force(seed: int, count: int) -> None:
     def draw_stamps(play: Play, slot: int) -> tuple[str, str, int | None]:
         return ("read-stamps", "g", None) if slot else ("stamp", "g", play.count)
 
