@@ -45,7 +45,7 @@ async def waiting_one_after_the_other(stage: GroupStage, count: int, timeout_s: 
     return found
 
 
-def test_holders_come_in_the_order_in_which_they_asked_and_their_tokens_grow():
+def test_holders_follow_the_order_of_their_requests_and_tokens_grow():
     async def scenario(stage: GroupStage) -> None:
         line = await waiting_one_after_the_other(stage, 5)
         tokens = []
@@ -61,7 +61,7 @@ def test_holders_come_in_the_order_in_which_they_asked_and_their_tokens_grow():
     play(scenario)
 
 
-def test_a_release_wakes_the_next_in_line_and_nobody_else():
+def test_a_release_wakes_only_the_next_waiter():
     async def scenario(stage: GroupStage) -> None:
         line = await waiting_one_after_the_other(stage, 6)
         await line[0][1]
@@ -82,7 +82,7 @@ def test_a_release_wakes_the_next_in_line_and_nobody_else():
     play(scenario)
 
 
-def test_who_gives_up_is_passed_over_and_leaves_nothing_behind():
+def test_a_waiter_that_gives_up_is_skipped_and_leaves_no_node():
     async def scenario(stage: GroupStage) -> None:
         line = await waiting_one_after_the_other(stage, 4)
         impatient = (await session(stage, "impatient")).lock(PATH)
@@ -108,7 +108,7 @@ def test_who_gives_up_is_passed_over_and_leaves_nothing_behind():
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_an_acquire_that_was_given_up_before_it_was_answered_leaves_nothing_behind(when: str):
+def test_an_acquire_given_up_before_its_answer_leaves_no_node(when: str):
     async def scenario(stage: GroupStage) -> None:
         first = await stage.ready()
         mine = await session(stage, "one", 30.0)
@@ -138,7 +138,7 @@ def test_a_dead_holder_is_followed_by_the_next_after_its_timeout():
     play(scenario)
 
 
-def test_a_holder_that_stood_still_does_not_believe_that_it_holds_and_its_token_is_refused():
+def test_a_paused_holder_knows_its_loss_and_its_token_is_refused():
     async def scenario(stage: GroupStage) -> None:
         protected = Protected()
         process = Process(stage, "pauses")
@@ -159,7 +159,7 @@ def test_a_holder_that_stood_still_does_not_believe_that_it_holds_and_its_token_
     play(scenario)
 
 
-def test_a_lock_whose_node_was_deleted_by_hand_says_so():
+def test_a_lock_reports_that_its_node_was_deleted_by_hand():
     async def scenario(stage: GroupStage) -> None:
         mine, operator = await session(stage, "one"), await session(stage, "operator")
         lock, waiting = mine.lock(PATH), mine.lock(PATH)
@@ -176,7 +176,7 @@ def test_a_lock_whose_node_was_deleted_by_hand_says_so():
     play(scenario)
 
 
-def test_the_block_of_a_lock_tells_when_the_lock_was_lost_and_its_own_error_goes_first():
+def test_the_block_of_a_lost_lock_raises_unless_it_has_its_own_error():
     async def scenario(stage: GroupStage) -> None:
         mine = await session(stage, "one")
         with pytest.raises(SessionExpired):
@@ -191,7 +191,7 @@ def test_the_block_of_a_lock_tells_when_the_lock_was_lost_and_its_own_error_goes
     play(scenario)
 
 
-def test_one_handle_holds_a_lock_once():
+def test_a_handle_cannot_acquire_its_lock_twice():
     async def scenario(stage: GroupStage) -> None:
         mine = await session(stage, "one")
         lock = mine.lock(PATH)
@@ -264,7 +264,7 @@ async def nemesis(stage: GroupStage, clients: list[Process], over: asyncio.Event
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_nobody_is_sure_of_a_lock_that_somebody_else_has_whatever_happens(seed: int):
+def test_only_one_process_is_sure_of_a_lock_under_any_faults(seed: int):
     async def scenario(stage: GroupStage) -> None:
         protected, over, got = Protected(), asyncio.Event(), []
         clients = [Process(stage, f"u{number}") for number in range(4)]
@@ -287,7 +287,7 @@ def test_nobody_is_sure_of_a_lock_that_somebody_else_has_whatever_happens(seed: 
     play(scenario, seed)
 
 
-def test_who_waits_for_ever_outlasts_a_minute_without_any_master():
+def test_a_wait_without_timeout_survives_a_minute_without_masters():
     async def scenario(stage: GroupStage) -> None:
         held, waiting = [(await session(stage, name, 600.0)).lock(PATH) for name in ("one", "two")]
         await held.acquire()
@@ -308,7 +308,7 @@ def test_who_waits_for_ever_outlasts_a_minute_without_any_master():
     play(scenario)
 
 
-def test_a_waiter_registers_anew_with_the_next_master_and_gets_its_turn():
+def test_a_waiter_registers_with_the_next_master_and_gets_the_lock():
     async def scenario(stage: GroupStage) -> None:
         line = await waiting_one_after_the_other(stage, 3)
         for lock, turn in line[:2]:

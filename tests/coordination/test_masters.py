@@ -35,7 +35,7 @@ def namespace(stage: GroupStage) -> Any:
     return stage.role(stage.serving()[0]).reign.master.catalog.namespace
 
 
-def test_a_standby_answers_none_of_the_questions_about_the_namespace():
+def test_a_standby_refuses_every_call_of_the_namespace():
     async def scenario(stage: GroupStage) -> None:
         active = await stage.active()
         await asyncio.sleep(1.0)
@@ -56,7 +56,7 @@ def test_a_standby_answers_none_of_the_questions_about_the_namespace():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_nodes_sessions_and_numbers_survive_masters_and_checkpoints(seed: int):
+def test_nodes_sessions_and_sequence_numbers_survive_masters_and_checkpoints(seed: int):
     async def scenario(stage: GroupStage) -> None:
         mine = await raw(stage, timeout_s=60.0)
         await mine.create("/jobs")
@@ -96,7 +96,7 @@ POINTS = (
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_no_number_comes_twice_whichever_durable_step_a_master_dies_at(point: str):
+def test_no_sequence_number_repeats_after_a_crash_at_any_durable_step(point: str):
     async def scenario(stage: GroupStage) -> None:
         mine = await raw(stage, 60.0)
         await mine.create("/q")
@@ -138,7 +138,7 @@ REQUESTS = {
 
 @pytest.mark.parametrize("side", ["before", "after"])
 @pytest.mark.parametrize("change", NAMESPACE_CHANGES)
-def test_a_request_whose_answer_was_lost_is_carried_out_once(change: str, side: str):
+def test_a_request_with_a_lost_answer_is_carried_out_once(change: str, side: str):
     async def scenario(stage: GroupStage) -> None:
         first = await stage.ready()
         mine = await raw(stage, 1.0 if change == "expire_session" else 60.0)
@@ -158,7 +158,7 @@ def test_a_request_whose_answer_was_lost_is_carried_out_once(change: str, side: 
     play(scenario)
 
 
-def test_a_silent_session_expires_after_its_whole_timeout_and_is_told_so():
+def test_a_silent_session_expires_after_its_timeout_and_gets_the_answer():
     async def scenario(stage: GroupStage) -> None:
         mine, other = await raw(stage), await raw(stage, 60.0, "other")
         await mine.create("/mine", ephemeral=True)
@@ -178,7 +178,7 @@ def test_a_silent_session_expires_after_its_whole_timeout_and_is_told_so():
 
 
 @pytest.mark.parametrize("how", ["keep", "change"])
-def test_a_session_that_says_something_in_time_lives(how: str):
+def test_a_session_with_timely_heartbeats_lives(how: str):
     async def scenario(stage: GroupStage) -> None:
         mine = await raw(stage)
         await mine.create("/mine", ephemeral=True)
@@ -191,7 +191,7 @@ def test_a_session_that_says_something_in_time_lives(how: str):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_every_session_gets_a_whole_timeout_from_a_new_master(seed: int):
+def test_a_new_master_gives_every_session_a_whole_timeout(seed: int):
     async def scenario(stage: GroupStage) -> None:
         mine = await raw(stage, 3.0)
         await mine.create("/mine", ephemeral=True)
@@ -208,7 +208,7 @@ def test_every_session_gets_a_whole_timeout_from_a_new_master(seed: int):
     play(scenario, seed)
 
 
-def test_while_the_master_itself_stands_still_nobody_is_silent():
+def test_a_pause_of_the_master_counts_for_no_session():
     """With a lease that outlives the pause, so that it is the same master that goes on."""
 
     async def scenario(stage: GroupStage) -> None:
@@ -224,7 +224,7 @@ def test_while_the_master_itself_stands_still_nobody_is_silent():
     play(scenario, lease=LeaseLimits(lease_s=1.6, held_s=2.0))
 
 
-def test_a_silent_session_expires_in_time_however_many_tables_are_made_and_however_slow_disks_are():
+def test_sessions_expire_in_time_beside_many_tables_and_slow_disks():
     async def scenario(stage: GroupStage) -> None:
         active = await stage.ready()
         for node in stage.journals:
@@ -251,7 +251,7 @@ def test_a_silent_session_expires_in_time_however_many_tables_are_made_and_howev
     play(scenario)
 
 
-def test_sessions_expire_though_no_more_changes_are_taken_and_a_full_disk_only_puts_it_off():
+def test_sessions_expire_while_changes_are_refused_and_after_a_full_disk():
     async def scenario(stage: GroupStage) -> None:
         active = await stage.ready()
         mine = await raw(stage, 2.0)
@@ -271,7 +271,7 @@ def test_sessions_expire_though_no_more_changes_are_taken_and_a_full_disk_only_p
     play(scenario)
 
 
-def test_a_sign_of_life_that_comes_while_the_session_expires_waits_for_what_becomes_of_it():
+def test_a_heartbeat_during_an_expiry_waits_for_its_result():
     async def scenario(stage: GroupStage) -> None:
         active = await stage.ready()
         mine = await raw(stage)
@@ -288,7 +288,7 @@ def test_a_sign_of_life_that_comes_while_the_session_expires_waits_for_what_beco
     play(scenario)
 
 
-def test_a_copy_of_a_refused_request_that_comes_late_is_refused_as_well():
+def test_a_late_copy_of_a_refused_request_is_refused():
     async def scenario(stage: GroupStage) -> None:
         mine = await raw(stage, 60.0)
         for _ in range(2):
@@ -301,7 +301,7 @@ def test_a_copy_of_a_refused_request_that_comes_late_is_refused_as_well():
     play(scenario)
 
 
-def test_a_late_copy_of_a_request_that_was_given_up_is_not_carried_out():
+def test_a_late_copy_of_a_request_given_up_is_not_carried_out():
     async def scenario(stage: GroupStage) -> None:
         mine = await raw(stage, 60.0)
         with pytest.raises(NotFound):
@@ -315,7 +315,7 @@ def test_a_late_copy_of_a_request_that_was_given_up_is_not_carried_out():
 # -- waiting
 
 
-def test_a_call_that_waits_is_answered_at_the_change_and_not_before_it_is_durable():
+def test_a_waiting_call_is_answered_when_the_change_is_durable():
     async def scenario(stage: GroupStage) -> None:
         mine = await raw(stage, 60.0)
         made = await mine.create("/a")
@@ -335,7 +335,7 @@ def test_a_call_that_waits_is_answered_at_the_change_and_not_before_it_is_durabl
     play(scenario)
 
 
-def test_a_call_that_waits_in_vain_is_answered_in_time_and_says_so():
+def test_a_waiting_call_without_a_change_is_answered_in_time():
     async def scenario(stage: GroupStage) -> None:
         mine = await raw(stage, 60.0)
         reply = await mine.wait("/a", 0, poll_s=0.5)
@@ -347,7 +347,7 @@ def test_a_call_that_waits_in_vain_is_answered_in_time_and_says_so():
     play(scenario)
 
 
-def test_what_happened_before_the_call_is_told_at_once():
+def test_earlier_changes_are_reported_at_once():
     async def scenario(stage: GroupStage) -> None:
         mine = await raw(stage, 60.0)
         made = await mine.create("/a")
@@ -360,7 +360,7 @@ def test_what_happened_before_the_call_is_told_at_once():
 
 
 @pytest.mark.parametrize("how", ["crash", "pause", "hand over"])
-def test_no_change_is_missed_by_whoever_waits_while_masters_change(how: str):
+def test_a_waiting_client_misses_no_change_across_masters(how: str):
     async def scenario(stage: GroupStage) -> None:
         first = await stage.ready()
         mine = await raw(stage, 60.0)
@@ -386,7 +386,7 @@ async def wait_long(mine: Raw, path: str, seen: int) -> c.NodeReply:
     return reply
 
 
-def test_a_master_that_is_the_active_one_no_more_lets_go_of_whoever_waits():
+def test_a_superseded_master_ends_waiting_calls():
     async def scenario(stage: GroupStage) -> None:
         first = await stage.ready()
         waiting = asyncio.ensure_future(
@@ -403,7 +403,7 @@ def test_a_master_that_is_the_active_one_no_more_lets_go_of_whoever_waits():
     play(scenario)
 
 
-def test_so_many_calls_wait_and_no_more():
+def test_the_number_of_waiting_calls_is_limited():
     options = {"master": msgspec.structs.replace(MASTER, coordination=Limits(polls_max=3))}
 
     async def scenario(stage: GroupStage) -> None:

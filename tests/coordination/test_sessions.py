@@ -19,7 +19,7 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def test_nodes_are_read_and_changed_by_their_versions():
+def test_nodes_are_read_and_changed_by_version():
     async def scenario(stage: GroupStage) -> None:
         async with await session(stage, "one") as mine:
             made = await mine.create("/config/limits", b"1", parents=True)
@@ -49,7 +49,7 @@ def test_nodes_are_read_and_changed_by_their_versions():
     play(scenario)
 
 
-def test_a_session_lives_as_long_as_its_process_and_no_longer_than_its_timeout_after():
+def test_a_session_ends_one_timeout_after_its_process():
     async def scenario(stage: GroupStage) -> None:
         process = Process(stage, "one")
         mine = await process.session(2.0)
@@ -67,7 +67,7 @@ def test_a_session_lives_as_long_as_its_process_and_no_longer_than_its_timeout_a
     play(scenario)
 
 
-def test_a_closed_session_takes_its_nodes_with_it_at_once():
+def test_closing_a_session_deletes_its_nodes_at_once():
     async def scenario(stage: GroupStage) -> None:
         other = await session(stage, "other")
         async with await session(stage, "one", 60.0) as mine:
@@ -82,7 +82,7 @@ def test_a_closed_session_takes_its_nodes_with_it_at_once():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_sessions_outlive_masters_that_are_killed_one_after_the_other(seed: int):
+def test_sessions_survive_a_series_of_killed_masters(seed: int):
     async def scenario(stage: GroupStage) -> None:
         mine = await session(stage, "one")
         made = await mine.create("/mine", ephemeral=True)
@@ -99,7 +99,7 @@ def test_sessions_outlive_masters_that_are_killed_one_after_the_other(seed: int)
 
 @pytest.mark.parametrize("how", ["crash", "pause"])
 @pytest.mark.parametrize("seed", range(4))
-def test_the_shortest_sessions_there_are_outlive_a_master_that_is_gone_without_a_word(how: str, seed: int):
+def test_the_shortest_sessions_survive_a_crashed_or_paused_master(how: str, seed: int):
     async def scenario(stage: GroupStage) -> None:
         mine = await session(stage, "one", Limits().session_s_min)
         await mine.create("/mine", ephemeral=True)
@@ -113,9 +113,7 @@ def test_the_shortest_sessions_there_are_outlive_a_master_that_is_gone_without_a
 
 @pytest.mark.parametrize("pause_s", [1.0, 1.2, 1.4])
 @pytest.mark.parametrize("seed", range(4))
-def test_the_shortest_sessions_there_are_outlive_a_master_that_stands_still_and_goes_on(
-    pause_s: float, seed: int
-):
+def test_the_shortest_sessions_survive_a_pause_of_the_master(pause_s: float, seed: int):
     async def scenario(stage: GroupStage) -> None:
         mine = await session(stage, "one", Limits().session_s_min)
         await mine.create("/mine", ephemeral=True)
@@ -130,7 +128,7 @@ def test_the_shortest_sessions_there_are_outlive_a_master_that_stands_still_and_
     play(scenario, seed)
 
 
-def test_the_shortest_sessions_there_are_outlive_a_master_without_its_lease():
+def test_the_shortest_sessions_survive_a_master_without_its_lease():
     async def scenario(stage: GroupStage) -> None:
         mine = await session(stage, "one", Limits().session_s_min)
         await mine.create("/mine", ephemeral=True)
@@ -146,7 +144,7 @@ def test_the_shortest_sessions_there_are_outlive_a_master_without_its_lease():
     play(scenario)
 
 
-def test_a_process_that_stood_still_for_too_long_is_told_that_its_session_has_expired():
+def test_a_process_paused_for_too_long_learns_that_its_session_expired():
     async def scenario(stage: GroupStage) -> None:
         process = Process(stage, "one")
         mine = await process.session(2.0)
@@ -168,7 +166,7 @@ def test_a_process_that_stood_still_for_too_long_is_told_that_its_session_has_ex
 
 
 @pytest.mark.parametrize("rates", [(0.9, 1.1), (1.1, 0.9)])
-def test_whoever_is_sure_of_a_session_is_right_though_clocks_run_apart(rates: tuple[float, float]):
+def test_a_process_that_is_sure_of_its_session_is_right_despite_clock_rates(rates: tuple[float, float]):
     async def scenario(stage: GroupStage) -> None:
         process = Process(stage, "one")
         stage.cluster.clock(process.address).set_rate(rates[0])
@@ -185,7 +183,7 @@ def test_whoever_is_sure_of_a_session_is_right_though_clocks_run_apart(rates: tu
     play(scenario)
 
 
-def test_the_answer_of_a_sequential_create_that_was_lost_is_found_and_nothing_is_left_over():
+def test_a_lost_answer_of_a_sequential_create_is_recovered():
     async def scenario(stage: GroupStage) -> None:
         mine = await session(stage, "one", 30.0)
         await mine.create("/q")
@@ -202,7 +200,7 @@ def test_the_answer_of_a_sequential_create_that_was_lost_is_found_and_nothing_is
     play(scenario)
 
 
-def test_a_change_that_nobody_answers_in_time_is_unknown_and_the_next_one_ends_it():
+def test_an_unanswered_change_is_unknown_and_the_next_one_ends_it():
     async def scenario(stage: GroupStage) -> None:
         mine = await session(stage, "one", 60.0)
         await mine.create("/first")
@@ -220,7 +218,7 @@ def test_a_change_that_nobody_answers_in_time_is_unknown_and_the_next_one_ends_i
     play(scenario)
 
 
-def test_any_number_of_changes_at_once_come_through_one_after_the_other():
+def test_any_number_of_concurrent_changes_is_carried_out_in_order():
     async def scenario(stage: GroupStage) -> None:
         mine = await session(stage, "one", 30.0)
         await mine.create("/w")
@@ -232,7 +230,7 @@ def test_any_number_of_changes_at_once_come_through_one_after_the_other():
     play(scenario)
 
 
-def test_changes_are_held_back_behind_one_that_nobody_answers_and_end_in_time_or_with_the_session():
+def test_changes_behind_an_unanswered_one_end_in_time_or_with_the_session():
     async def scenario(stage: GroupStage) -> None:
         mine = await session(stage, "one", 30.0)
         held = mine._request(Create("/never-sent"))
@@ -260,7 +258,7 @@ def test_changes_are_held_back_behind_one_that_nobody_answers_and_end_in_time_or
 # -- watching
 
 
-def test_a_watch_tells_every_change_also_of_the_time_when_nobody_waited():
+def test_a_watch_reports_every_change_also_between_waits():
     async def scenario(stage: GroupStage) -> None:
         mine = await session(stage, "one", 60.0)
         watch = await mine.watch("/a")
@@ -280,7 +278,7 @@ def test_a_watch_tells_every_change_also_of_the_time_when_nobody_waited():
     play(scenario)
 
 
-def test_a_watch_of_children_tells_when_one_comes_or_goes():
+def test_a_watch_of_children_reports_created_and_deleted_children():
     async def scenario(stage: GroupStage) -> None:
         mine = await session(stage, "one", 60.0)
         await mine.create("/group")
@@ -298,7 +296,7 @@ def test_a_watch_of_children_tells_when_one_comes_or_goes():
     play(scenario)
 
 
-def test_a_change_is_told_within_a_moment():
+def test_a_change_is_reported_within_a_moment():
     async def scenario(stage: GroupStage) -> None:
         mine, other = await session(stage, "one", 60.0), await session(stage, "two", 60.0)
         await mine.create("/a")
@@ -331,7 +329,7 @@ def test_a_change_is_told_within_a_moment():
         (lambda mine: mine.set("/a", b"", version="1"), "cannot be sent"),
     ],
 )
-def test_a_call_that_can_never_succeed_says_which_argument_to_change(act: Any, told: str):
+def test_an_impossible_call_names_the_argument_to_change(act: Any, told: str):
     async def scenario(stage: GroupStage) -> None:
         mine = await session(stage, "one")
         with pytest.raises(InvalidArgument, match=told):
@@ -352,7 +350,7 @@ def test_a_timeout_out_of_bounds_is_refused():
     play(scenario)
 
 
-def test_a_closed_connection_ends_its_sessions_too():
+def test_closing_a_connection_ends_its_sessions():
     async def scenario(stage: GroupStage) -> None:
         process = Process(stage, "one")
         mine = await process.session(2.0)

@@ -95,7 +95,7 @@ async def trouble(stage: Stage, client: Client, chance: random.Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_everything_acknowledged_is_there_once_and_all_nodes_come_to_the_same(seed: int):
+def test_after_faults_every_acknowledged_edit_exists_once_on_all_nodes(seed: int):
     async def scenario(stage: Stage) -> None:
         chance = random.Random(seed)
         stage.cluster.network.drop_probability = stage.cluster.network.repeat_probability = 0.002

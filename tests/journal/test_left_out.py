@@ -29,7 +29,7 @@ async def until_out_of_sync(writer: JournalWriter, node: str, wanted: bool) -> N
     raise AssertionError(f"{status_of(writer, node)}, after 30 s")
 
 
-def test_a_node_that_was_away_when_the_segment_began_is_back_soon_though_nobody_writes():
+def test_a_node_that_missed_the_start_of_a_segment_returns_without_writes():
     async def scenario(stage: Stage) -> None:
         stage.cluster.crash(C)
         writer = await writer_of(stage)
@@ -50,7 +50,7 @@ def test_a_node_that_was_away_when_the_segment_began_is_back_soon_though_nobody_
     play(scenario, segment_s=30.0)
 
 
-def test_a_node_that_was_started_again_while_nobody_writes_is_left_out_and_back_soon():
+def test_a_restarted_node_is_left_out_and_returns_without_writes():
     async def scenario(stage: Stage) -> None:
         writer = await writer_of(stage)
         for node in (A, B):
@@ -70,7 +70,7 @@ def test_a_node_that_was_started_again_while_nobody_writes_is_left_out_and_back_
     play(scenario, segment_s=1000.0, return_s=10.0)
 
 
-def test_a_node_that_promised_a_later_epoch_to_a_contender_that_failed_is_back_with_an_epoch_above_it():
+def test_a_node_that_promised_to_a_failed_contender_returns_in_a_higher_epoch():
     async def scenario(stage: Stage) -> None:
         writer = await writer_of(stage)
         began = writer.session.epoch
@@ -89,7 +89,7 @@ def test_a_node_that_promised_a_later_epoch_to_a_contender_that_failed_is_back_w
     play(scenario)
 
 
-def test_a_writer_moves_on_once_for_each_contender_and_not_for_a_node_that_is_gone():
+def test_a_writer_raises_its_epoch_once_per_contender():
     async def scenario(stage: Stage) -> None:
         writer = await writer_of(stage)
         await Raw(stage, writer.session.epoch + 1).promise(C)
@@ -108,7 +108,7 @@ def test_a_writer_moves_on_once_for_each_contender_and_not_for_a_node_that_is_go
     play(scenario, segment_s=1000.0)
 
 
-def test_a_writer_does_not_move_on_when_a_majority_promised_a_contender():
+def test_a_writer_keeps_its_epoch_if_a_majority_promised_to_a_contender():
     async def scenario(stage: Stage) -> None:
         writer = await writer_of(stage)
         await writer.append(b"acknowledged")
@@ -122,7 +122,7 @@ def test_a_writer_does_not_move_on_when_a_majority_promised_a_contender():
     play(scenario)
 
 
-def test_what_is_on_its_way_to_a_slow_node_arrives_in_the_epoch_that_it_was_sent_in():
+def test_requests_under_way_keep_their_epoch():
     async def scenario(stage: Stage) -> None:
         writer = await writer_of(stage)
         await Raw(stage, writer.session.epoch + 1).promise(C)
@@ -138,7 +138,7 @@ def test_what_is_on_its_way_to_a_slow_node_arrives_in_the_epoch_that_it_was_sent
     play(scenario)
 
 
-def test_a_node_with_a_full_disk_is_left_out_with_the_reason_and_no_segment_is_begun_for_it():
+def test_a_node_with_a_full_disk_is_left_out_with_the_reason():
     async def scenario(stage: Stage) -> None:
         writer = await writer_of(stage)
         stage.cluster.state(C).fill()

@@ -58,7 +58,7 @@ class Machine:
         assert self.defects == []
 
 
-def test_edits_come_back_from_lmdb_after_restarts_and_a_node_that_was_away_catches_up(tmp_path: Path):
+def test_edits_in_lmdb_survive_restarts_and_a_node_catches_up(tmp_path: Path):
     async def scenario() -> None:
         machine = Machine(tmp_path)
         for node in NODES:
@@ -98,7 +98,7 @@ def test_edits_come_back_from_lmdb_after_restarts_and_a_node_that_was_away_catch
     asyncio.run(scenario())
 
 
-def test_two_nodes_never_open_one_directory_and_a_lost_journal_is_not_an_empty_one(tmp_path: Path):
+def test_a_directory_is_opened_once_and_a_lost_journal_is_not_empty(tmp_path: Path):
     async def scenario() -> None:
         machine = Machine(tmp_path)
         for node in NODES:

@@ -37,7 +37,7 @@ KILLERS = {
 }
 
 
-def test_every_mutant_has_somebody_who_finds_it():
+def test_every_mutant_has_a_test_that_finds_it():
     assert list(KILLERS) == list(mutants.MUTANTS)
 
 

@@ -89,7 +89,7 @@ def test_only_a_node_without_the_journal_rejoins() -> None:
     play(scenario)
 
 
-def test_of_two_that_have_lost_their_directories_neither_can_tell_the_other() -> None:
+def test_two_nodes_that_lost_their_directories_cannot_help_each_other() -> None:
     async def scenario(stage: Stage) -> None:
         hand = stage.hand()
         await hand.recover()
@@ -123,7 +123,7 @@ def test_a_node_that_rejoins_is_no_witness_for_another() -> None:
     play(scenario)
 
 
-def test_of_one_node_nobody_else_knows_what_it_held() -> None:
+def test_a_single_node_that_lost_its_directory_cannot_rejoin() -> None:
     async def scenario(stage: Stage) -> None:
         await lose(stage)
         with pytest.raises(InvalidArgument, match="has one node: nobody else knows"):
@@ -180,7 +180,7 @@ def test_a_crash_around_the_last_commit_loses_nothing(side: str) -> None:
     play(scenario)
 
 
-def test_what_no_peer_has_any_more_is_not_waited_for() -> None:
+def test_a_rejoining_node_does_not_wait_for_purged_segments() -> None:
     async def scenario(stage: Stage) -> None:
         hand = stage.hand()
         await hand.recover()
@@ -226,7 +226,7 @@ class Shaky(Line):
 
 
 @pytest.mark.parametrize("count", [3, 5])
-def test_writers_and_losses_of_directories_by_chance(count: int) -> None:
+def test_random_writers_and_lost_directories_lose_nothing(count: int) -> None:
     """At most a minority is lost at a time. In the end all is there and everybody is whole."""
 
     async def scenario(stage: Stage) -> None:
@@ -280,7 +280,7 @@ def test_writers_and_losses_of_directories_by_chance(count: int) -> None:
         play(scenario, seed, count)
 
 
-def test_the_nodes_of_these_histories_are_three() -> None:
+def test_the_scripted_histories_have_three_nodes() -> None:
     assert (A, B, C) == ("journal/a", "journal/b", "journal/c")
 
 
@@ -303,7 +303,7 @@ async def whole_again(stage: Stage, timeout_s: float) -> None:
 
 
 @pytest.mark.parametrize("edits", [0, 3])
-def test_a_node_rejoins_though_nobody_writes_any_more(edits: int) -> None:
+def test_a_node_rejoins_without_writes(edits: int) -> None:
     async def scenario(stage: Stage) -> None:
         writer = await writer_of(stage)
         for number in range(edits):
@@ -318,7 +318,7 @@ def test_a_node_rejoins_though_nobody_writes_any_more(edits: int) -> None:
     play(scenario)
 
 
-def test_a_node_that_is_well_costs_no_segment() -> None:
+def test_a_healthy_node_causes_no_new_segment() -> None:
     async def scenario(stage: Stage) -> None:
         writer = await writer_of(stage)
         await asyncio.sleep(1000.0)
@@ -332,7 +332,7 @@ def test_a_node_that_is_well_costs_no_segment() -> None:
     play(scenario)
 
 
-def test_a_node_rejoins_across_writers_of_which_none_writes() -> None:
+def test_a_node_rejoins_across_idle_writers() -> None:
     async def scenario(stage: Stage) -> None:
         await replace(stage)
         for _ in range(4):
@@ -344,7 +344,7 @@ def test_a_node_rejoins_across_writers_of_which_none_writes() -> None:
     play(scenario)
 
 
-def test_a_start_that_did_not_reach_the_node_is_made_up_for_and_not_at_once() -> None:
+def test_a_missed_segment_start_is_repeated_later() -> None:
     async def scenario(stage: Stage) -> None:
         starts: list[float] = []
 

@@ -33,7 +33,7 @@ def names(info: m.TableInfo) -> list[str]:
     return [column.name for column in info.schema.columns]
 
 
-def test_an_alteration_is_durable_when_it_is_answered_and_in_force_when_every_tablet_has_it():
+def test_an_answered_alteration_is_durable_and_reaches_every_tablet():
     async def scenario(stage: Stage) -> None:
         await stage.open("a", "b", "c")
         await stage.create("flights", buckets=3)
@@ -57,7 +57,7 @@ def test_an_alteration_is_durable_when_it_is_answered_and_in_force_when_every_ta
     play(scenario, options=MasterOptions(**OPTIONS))
 
 
-def test_the_next_alteration_is_told_at_once_however_long_a_repetition_of_the_last_would_have_to_wait():
+def test_a_new_alteration_is_sent_at_once():
     """Found on Ray: each alteration, and each recall, reached its tablets ten seconds after the one before."""
 
     async def scenario(stage: Stage) -> None:
@@ -72,7 +72,7 @@ def test_the_next_alteration_is_told_at_once_however_long_a_repetition_of_the_la
     play(scenario, options=MasterOptions(**{**OPTIONS, "rpc_backoff_max_s": 1e6}))
 
 
-def test_a_retry_is_answered_and_not_carried_out_again_also_after_a_restart():
+def test_a_retry_is_answered_but_not_repeated_also_after_a_restart():
     async def scenario(stage: Stage) -> None:
         await stage.open("a", "b", "c")
         await stage.create("flights")
@@ -94,7 +94,7 @@ def test_a_retry_is_answered_and_not_carried_out_again_also_after_a_restart():
     play(scenario)
 
 
-def test_what_cannot_be_is_refused_and_changes_nothing():
+def test_an_impossible_alteration_is_refused_and_changes_nothing():
     async def scenario(stage: Stage) -> None:
         await stage.open("a", "b", "c")
         await stage.create("flights")
@@ -122,7 +122,7 @@ def test_what_cannot_be_is_refused_and_changes_nothing():
     play(scenario)
 
 
-def test_a_renamed_table_is_found_by_its_id_and_its_new_name_and_the_old_name_is_free():
+def test_a_renamed_table_frees_its_old_name():
     async def scenario(stage: Stage) -> None:
         await stage.open("a", "b", "c")
         made = await stage.create("flights")
@@ -145,7 +145,7 @@ POINTS = ["master.alter_table.before_edit", "master.alter_table.after_edit", "ma
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_an_alteration_is_whole_whichever_durable_step_the_master_crashes_at(point: str):
+def test_an_alteration_is_atomic_at_every_durable_step(point: str):
     async def scenario(stage: Stage) -> None:
         await stage.open("a", "b", "c")
         await stage.create("flights", buckets=4)
@@ -167,7 +167,7 @@ def test_an_alteration_is_whole_whichever_durable_step_the_master_crashes_at(poi
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_successor_finishes_what_its_predecessor_began_and_carries_nothing_out_twice(point: str):
+def test_a_successor_finishes_an_alteration_without_repeating_it(point: str):
     async def scenario(stage: GroupStage) -> None:
         first = await stage.ready()
         await stage.create("flights", buckets=3)
@@ -193,7 +193,7 @@ def test_a_successor_finishes_what_its_predecessor_began_and_carries_nothing_out
     group_stage.play(scenario, seed=POINTS.index(point))
 
 
-def test_alterations_in_a_row_do_not_wait_for_the_pause_after_the_one_before():
+def test_consecutive_alterations_do_not_wait_for_pauses():
     async def scenario(stage: GroupStage) -> None:
         await stage.create("flights", buckets=4)
         await stage.running()

@@ -20,7 +20,7 @@ OPTIONS = MasterOptions(
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_tables_converge_to_what_was_asked_through_random_faults(seed: int):
+def test_tables_converge_under_random_faults(seed: int):
     """Two acts. First: lost and repeated messages, crashes of everything, creates and drops, retried as a
     client does. Then all is healed, and what there is must be exactly what was acknowledged."""
 

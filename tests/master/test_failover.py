@@ -17,7 +17,7 @@ from tests.master.group_stage import JOURNAL, GroupStage, play
 from tests.master.test_standby import fill, same
 
 
-def test_one_master_serves_and_the_other_says_who_it_is():
+def test_one_master_serves_and_the_other_names_it():
     async def scenario(stage: GroupStage) -> None:
         active = await stage.active()
         standby = stage.other(active)
@@ -42,7 +42,7 @@ def test_one_master_serves_and_the_other_says_who_it_is():
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_killed_master_is_followed_by_a_standby_that_knows_everything(seed: int):
+def test_a_killed_master_is_replaced_by_a_standby_with_the_whole_catalog(seed: int):
     async def scenario(stage: GroupStage) -> None:
         first = await stage.active()
         made = [await stage.create(f"table {number}", buckets=2) for number in range(3)]
@@ -63,7 +63,7 @@ def test_a_killed_master_is_followed_by_a_standby_that_knows_everything(seed: in
     play(scenario, seed)
 
 
-def test_a_reign_goes_on_while_its_writer_moves_on_to_bring_back_a_journal_node():
+def test_an_active_term_continues_when_its_writer_raises_the_epoch():
     async def scenario(stage: GroupStage) -> None:
         active = await stage.ready()
         began = (await stage.at(active, "journal_writer", m.Empty(), JournalWriterStatus)).epoch
@@ -89,7 +89,7 @@ def test_a_reign_goes_on_while_its_writer_moves_on_to_bring_back_a_journal_node(
 
 
 @pytest.mark.parametrize("point", ["master.create_table.before_edit", "master.create_table.after_edit"])
-def test_a_create_whose_answer_was_lost_gets_the_first_answer_from_the_successor(point: str):
+def test_the_successor_gives_the_lost_answer_of_a_create(point: str):
     async def scenario(stage: GroupStage) -> None:
         first = await stage.ready()
         stage.points.arm(first, point, lambda: stage.cluster.crash(first))
@@ -103,7 +103,7 @@ def test_a_create_whose_answer_was_lost_gets_the_first_answer_from_the_successor
     play(scenario)
 
 
-def test_a_drop_whose_answer_was_lost_gets_the_first_answer_from_the_successor():
+def test_the_successor_gives_the_lost_answer_of_a_drop():
     async def scenario(stage: GroupStage) -> None:
         first = await stage.ready()
         await stage.create("flights")
@@ -119,7 +119,7 @@ def test_a_drop_whose_answer_was_lost_gets_the_first_answer_from_the_successor()
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_paused_master_that_was_superseded_answers_nobody_and_writes_nothing(seed: int):
+def test_a_superseded_paused_master_answers_and_writes_nothing(seed: int):
     async def scenario(stage: GroupStage) -> None:
         first = await stage.ready()
         await stage.create("old")
@@ -146,7 +146,7 @@ def test_a_paused_master_that_was_superseded_answers_nobody_and_writes_nothing(s
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_master_that_reaches_no_journal_nodes_keeps_silent_before_another_begins(seed: int):
+def test_a_master_without_journal_nodes_stops_before_another_begins(seed: int):
     """Clients and tablet servers still reach it, so only its lease keeps it from answering."""
 
     async def scenario(stage: GroupStage) -> None:
@@ -171,7 +171,7 @@ def test_a_master_that_reaches_no_journal_nodes_keeps_silent_before_another_begi
 
 
 @pytest.mark.parametrize(("old", "new"), [(0.9, 1.1), (1.1, 0.9)])
-def test_clocks_that_run_apart_do_not_let_two_serve(old: float, new: float):
+def test_different_clock_rates_do_not_let_two_masters_serve(old: float, new: float):
     async def scenario(stage: GroupStage) -> None:
         first = await stage.ready()
         stage.cluster.clock(first).set_rate(old)
@@ -186,7 +186,7 @@ def test_clocks_that_run_apart_do_not_let_two_serve(old: float, new: float):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_what_was_acknowledged_is_there_after_everything_was_killed_at_once(seed: int):
+def test_acknowledged_tables_survive_a_crash_of_all_roles(seed: int):
     async def scenario(stage: GroupStage) -> None:
         made = [(await stage.create(f"table {number}", buckets=2)).table for number in range(3)]
         everybody = (*stage.masters, *stage.journals, *(f"tablet-server/{host}" for host in stage.hosts))
@@ -203,7 +203,7 @@ def test_what_was_acknowledged_is_there_after_everything_was_killed_at_once(seed
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_without_a_majority_of_journal_nodes_nobody_serves_and_with_it_somebody_does(seed: int):
+def test_a_master_serves_only_with_a_majority_of_journal_nodes(seed: int):
     async def scenario(stage: GroupStage) -> None:
         await stage.create("flights")
         stage.cluster.crash("journal/0")
@@ -219,7 +219,7 @@ def test_without_a_majority_of_journal_nodes_nobody_serves_and_with_it_somebody_
     play(scenario, seed)
 
 
-def test_full_disks_of_masters_keep_nobody_from_changing_tables_and_from_taking_over():
+def test_full_disks_of_masters_prevent_neither_changes_nor_take_overs():
     async def scenario(stage: GroupStage) -> None:
         first = await stage.ready()
         for master in stage.masters:
@@ -244,7 +244,7 @@ def test_full_disks_of_masters_keep_nobody_from_changing_tables_and_from_taking_
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_two_truths_in_the_journal_end_the_active_master_for_all_to_see(seed: int):
+def test_contradicting_journals_end_the_active_master(seed: int):
     async def scenario(stage: GroupStage) -> None:
         first = await stage.ready()
         await stage.create("flights")

@@ -13,15 +13,15 @@ async def both_acts(stage: GroupStage) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_what_is_acknowledged_stays_and_nobody_is_told_what_is_not_so_any_more(seed: int):
+def test_acknowledged_changes_stay_and_no_answer_is_stale(seed: int):
     play(both_acts, seed, masters=2 + seed % 2)
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_tables_that_are_set_aside_come_back_once_whoever_serves(seed: int):
+def test_dropped_tables_can_be_recalled_once_at_any_master(seed: int):
     play(both_acts, 200 + seed, recalls=True)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_five_journal_nodes_bear_the_trouble_as_well(seed: int):
+def test_five_journal_nodes_tolerate_the_same_faults(seed: int):
     play(both_acts, 100 + seed, journals=5)

@@ -56,9 +56,7 @@ async def force(stage: Stage, survivor: str, request: m.UnsafeChangeRequest) -> 
     return reply.configuration
 
 
-def test_what_was_forced_and_is_not_committed_may_be_asked_for_again_and_is_told_of_in_the_same_words() -> (
-    None
-):
+def test_a_repeated_uncommitted_force_gets_the_same_answer() -> None:
     """The command asks again after a refusal, and once was told that there is nothing to force."""
 
     async def scenario(stage: Stage) -> None:
@@ -76,7 +74,7 @@ def test_what_was_forced_and_is_not_committed_may_be_asked_for_again_and_is_told
     play(scenario, 0, OPTIONS)
 
 
-def test_a_second_command_that_keeps_fewer_has_the_master_hear_of_the_tablet_again() -> None:
+def test_a_second_force_with_fewer_survivors_is_adopted() -> None:
     """Whoever was kept, and died, comes back as a newcomer."""
 
     async def scenario(stage: Stage) -> None:
@@ -107,7 +105,7 @@ def test_a_second_command_that_keeps_fewer_has_the_master_hear_of_the_tablet_aga
     play(scenario, 0, OPTIONS)
 
 
-def test_a_side_that_goes_on_without_what_was_never_committed_is_heard_and_healed() -> None:
+def test_a_side_without_an_uncommitted_configuration_is_healed() -> None:
     """The term of who was forced to lead is far above theirs."""
 
     async def scenario(stage: Stage) -> None:

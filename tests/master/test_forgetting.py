@@ -50,7 +50,7 @@ async def lost(stage: Stage) -> list[str]:
     return tablets
 
 
-def test_a_forgotten_host_is_not_told_of_and_nobody_waits_for_it() -> None:
+def test_a_forgotten_host_is_not_reported_or_waited_for() -> None:
     async def scenario(stage: Stage) -> None:
         tablets = await lost(stage)
         uuid = stage.cluster.role(server(GONE)).instance.uuid
@@ -101,7 +101,7 @@ def test_the_directory_of_a_forgotten_host_is_given_up_when_it_returns(master_re
     play(scenario, 0, OPTIONS)
 
 
-def test_a_drained_server_that_stopped_is_forgotten_with_its_mark() -> None:
+def test_a_stopped_drained_server_is_forgotten_with_its_drain() -> None:
     async def scenario(stage: Stage) -> None:
         await opened(stage, "abcd", buckets=2)
         await stage.persist(lambda: stage.ask("drain", DrainRequest(GONE), DrainReply))
@@ -120,7 +120,7 @@ def test_a_drained_server_that_stopped_is_forgotten_with_its_mark() -> None:
     play(scenario, 0, TOYS)
 
 
-def test_a_master_that_has_just_begun_forgets_nobody() -> None:
+def test_a_new_master_forgets_no_server() -> None:
     """It has not heard those who are there."""
 
     async def scenario(stage: Stage) -> None:

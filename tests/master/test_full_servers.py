@@ -24,7 +24,7 @@ async def fill(stage: Stage, *hosts: str) -> None:
         await stage.until(lambda uuid=uuid: not stage.master.servers.get(uuid).takes_data)
 
 
-def test_new_tablets_go_to_servers_with_space() -> None:
+def test_new_tablets_are_placed_on_servers_with_space() -> None:
     async def scenario(stage: Stage) -> None:
         await open_stage(stage)
         await fill(stage, "b")
@@ -42,7 +42,7 @@ def test_new_tablets_go_to_servers_with_space() -> None:
     play(scenario, 0, OPTIONS)
 
 
-def test_a_table_for_which_too_few_servers_have_space_is_refused_and_not_made() -> None:
+def test_a_table_is_refused_if_too_few_servers_have_space() -> None:
     async def scenario(stage: Stage) -> None:
         await open_stage(stage)
         await fill(stage, "b", "c")
@@ -59,7 +59,7 @@ def test_a_table_for_which_too_few_servers_have_space_is_refused_and_not_made() 
     play(scenario, 0, OPTIONS)
 
 
-def test_the_master_hears_at_once_that_a_server_has_no_more_space() -> None:
+def test_a_full_disk_is_reported_to_the_master_at_once() -> None:
     async def scenario(stage: Stage) -> None:
         await open_stage(stage, heartbeat_s=30.0)
         full, known = role(stage, "b"), stage.master.servers.get(role(stage, "b").instance.uuid)
@@ -70,7 +70,7 @@ def test_the_master_hears_at_once_that_a_server_has_no_more_space() -> None:
     play(scenario, 0, MasterOptions(unresponsive_s=60.0))
 
 
-def test_a_full_server_refuses_a_replica_before_anything_of_it_is_made() -> None:
+def test_a_full_server_refuses_a_replica_before_it_writes() -> None:
     async def scenario(stage: Stage) -> None:
         await open_stage(stage)
         full = role(stage, "b")
@@ -87,7 +87,7 @@ def test_a_full_server_refuses_a_replica_before_anything_of_it_is_made() -> None
     play(scenario, 0, OPTIONS)
 
 
-def test_the_master_places_nothing_more_on_a_server_that_refused_a_replica_for_want_of_space() -> None:
+def test_a_server_that_refused_for_lack_of_space_gets_no_more_replicas() -> None:
     async def scenario(stage: Stage) -> None:
         await stage.open("a", "b", "c")
         stage.scripts["b"].refuses = DiskFull("no space left")
@@ -99,7 +99,7 @@ def test_the_master_places_nothing_more_on_a_server_that_refused_a_replica_for_w
     play(scenario)
 
 
-def test_servers_that_start_on_full_disks_come_up_and_refuse_writes_and_serve_reads() -> None:
+def test_servers_on_full_disks_start_and_serve_only_reads() -> None:
     async def scenario(stage: Stage) -> None:
         await open_stage(stage)
         await stage.create("flights", buckets=2)

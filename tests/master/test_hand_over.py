@@ -20,7 +20,7 @@ async def hand_over(stage: GroupStage, master: str, to: str | None = None) -> st
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_named_successor_serves_when_the_hand_over_is_answered_and_its_predecessor_follows(seed: int):
+def test_a_named_successor_serves_when_the_hand_over_is_answered(seed: int):
     async def scenario(stage: GroupStage) -> None:
         first = await stage.ready()
         await stage.create("flights")
@@ -39,7 +39,7 @@ def test_a_named_successor_serves_when_the_hand_over_is_answered_and_its_predece
 
 
 @pytest.mark.parametrize("how", ["handed over", "superseded"])
-def test_no_task_of_a_reign_outlives_it(how: str):
+def test_no_task_outlives_its_active_term(how: str):
     """Or every change of master would leave a catalog behind, and somebody who goes on working with it."""
 
     async def scenario(stage: GroupStage) -> None:
@@ -60,7 +60,7 @@ def test_no_task_of_a_reign_outlives_it(how: str):
     play(scenario)
 
 
-def test_the_one_that_knows_most_succeeds_if_nobody_is_named():
+def test_without_a_name_the_most_advanced_standby_succeeds():
     async def scenario(stage: GroupStage) -> None:
         first = await stage.ready()
         ahead, behind = (master for master in stage.masters if master != first)
@@ -75,7 +75,7 @@ def test_the_one_that_knows_most_succeeds_if_nobody_is_named():
     play(scenario, masters=3)
 
 
-def test_changes_that_are_asked_for_meanwhile_are_carried_out_once_by_either():
+def test_changes_during_a_hand_over_are_carried_out_once():
     async def scenario(stage: GroupStage) -> None:
         first = await stage.ready()
         names = [f"table {number}" for number in range(12)]
@@ -93,7 +93,7 @@ def test_changes_that_are_asked_for_meanwhile_are_carried_out_once_by_either():
     play(scenario)
 
 
-def test_of_many_changes_that_wait_only_the_one_under_way_is_finished_before_the_hand_over():
+def test_only_the_change_under_way_is_finished_before_a_hand_over():
     async def scenario(stage: GroupStage) -> None:
         first = await stage.ready()
         names = [f"table {number:02}" for number in range(40)]
@@ -119,7 +119,7 @@ def test_of_many_changes_that_wait_only_the_one_under_way_is_finished_before_the
     play(scenario)
 
 
-def test_a_hand_over_that_cannot_be_is_refused_and_changes_nothing():
+def test_an_impossible_hand_over_is_refused_and_changes_nothing():
     async def scenario(stage: GroupStage) -> None:
         first = await stage.ready()
         standby = stage.other(first)
@@ -138,7 +138,7 @@ def test_a_hand_over_that_cannot_be_is_refused_and_changes_nothing():
 
 
 @pytest.mark.parametrize("point", ["before_release", "after_release"])
-def test_a_master_that_dies_while_it_hands_over_is_followed_all_the_same(point: str):
+def test_a_crash_during_a_hand_over_leads_to_a_new_active_master(point: str):
     async def scenario(stage: GroupStage) -> None:
         first = await stage.ready()
         await stage.create("flights")
@@ -151,7 +151,7 @@ def test_a_master_that_dies_while_it_hands_over_is_followed_all_the_same(point: 
     play(scenario)
 
 
-def test_a_successor_that_dies_leaves_the_reign_to_its_predecessor():
+def test_a_dead_successor_leaves_the_active_term_to_its_predecessor():
     async def scenario(stage: GroupStage) -> None:
         first = await stage.ready()
         standby = stage.other(first)
@@ -164,7 +164,7 @@ def test_a_successor_that_dies_leaves_the_reign_to_its_predecessor():
     play(scenario)
 
 
-def test_a_master_that_is_stopped_lets_go_of_its_lease():
+def test_a_stopped_master_releases_its_lease():
     async def scenario(stage: GroupStage) -> None:
         first = await stage.ready()
         await stage.cluster.stop(first)
@@ -175,7 +175,7 @@ def test_a_master_that_is_stopped_lets_go_of_its_lease():
     play(scenario)
 
 
-def test_a_journal_node_that_lost_its_directory_counts_again_while_reigns_change_and_nobody_writes():
+def test_a_rejoined_journal_node_counts_across_idle_active_terms():
     async def scenario(stage: GroupStage) -> None:
         node = stage.journals[1]
         await stage.create("flights")
@@ -197,9 +197,7 @@ def test_a_journal_node_that_lost_its_directory_counts_again_while_reigns_change
 
 @pytest.mark.parametrize("patience_s", [0.0, 30.0])
 @pytest.mark.parametrize("named", [True, False])
-def test_a_standby_that_cannot_follow_gets_no_reign_and_nobody_is_kept_waiting(
-    patience_s: float, named: bool
-):
+def test_a_standby_that_cannot_follow_does_not_delay_a_hand_over(patience_s: float, named: bool):
     async def scenario(stage: GroupStage) -> None:
         first = await stage.ready()
         standby = stage.other(first)
@@ -221,7 +219,7 @@ def test_a_standby_that_cannot_follow_gets_no_reign_and_nobody_is_kept_waiting(
     play(scenario)
 
 
-def test_a_successor_that_comes_to_nothing_says_so_itself():
+def test_a_failing_successor_reports_its_failure():
     async def scenario(stage: GroupStage) -> None:
         first = await stage.ready()
         standby = stage.other(first)

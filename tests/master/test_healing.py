@@ -132,7 +132,7 @@ def test_each_situation_has_its_next_step(members: str, step: str) -> None:
         "a* b! c! d! e",
     ],
 )
-def test_nothing_is_changed_unless_a_majority_of_those_that_remain_is_healthy(members: str) -> None:
+def test_a_removal_needs_a_healthy_majority_of_the_rest(members: str) -> None:
     assert decided(members) == "-"
 
 
@@ -143,7 +143,7 @@ def test_when_one_of_two_lost_followers_returns_the_other_is_replaced() -> None:
     assert decided("a* b~ c! d!") == "evict d", "two of the three that remain are healthy"
 
 
-def test_who_cannot_come_back_goes_before_who_may() -> None:
+def test_lost_members_are_removed_before_silent_ones() -> None:
     assert decided("a* b c! dx e") == "evict d"
     assert decided("a* b c dx eo!") == "evict d"
     assert decided("a* b c do! e<x") == "evict e"
@@ -170,7 +170,7 @@ def test_who_cannot_come_back_goes_before_who_may() -> None:
         ("a* b c! z<-", "evict z"),
     ],
 )
-def test_a_move_adds_hands_over_and_evicts_in_this_order(members: str, step: str) -> None:
+def test_a_move_adds_then_hands_over_then_evicts(members: str, step: str) -> None:
     assert decided(members) == step
 
 
@@ -199,22 +199,22 @@ def test_a_move_adds_hands_over_and_evicts_in_this_order(members: str, step: str
         ("a* b c do.=", "-"),
     ],
 )
-def test_silence_is_borne_in_maintenance_and_nothing_else(members: str, step: str) -> None:
+def test_only_silence_is_tolerated_in_maintenance(members: str, step: str) -> None:
     assert decided(members) == step
 
 
-def test_in_maintenance_of_one_of_five_another_that_fails_is_replaced() -> None:
+def test_another_failure_during_maintenance_is_repaired() -> None:
     steps = ["a* b c d. e.=", "a* b c d. e.= z<", "a* b c d. e.= z", "a* b c e.= z"]
     assert [decided(members, 5) for members in steps] == ["add z", "-", "evict d", "-"]
 
 
-def test_others_that_are_to_go_are_gone_before_the_leader_hands_over() -> None:
+def test_other_members_are_removed_before_the_leader_hands_over() -> None:
     assert decided("a*- b- c x y z") == "evict b"
     assert decided("a*~ b~ c", 1) == "evict b"
     assert decided("a*~ c", 1) == "a hands over"
 
 
-def test_a_single_replica_moves_as_well() -> None:
+def test_a_single_replica_can_move() -> None:
     steps = ["a*~", "a*~ z<", "a*~ z", "a~ z*", "z*"]
     assert [decided(members, 1) for members in steps] == [
         "add z",
@@ -225,7 +225,7 @@ def test_a_single_replica_moves_as_well() -> None:
     ]
 
 
-def test_a_mark_that_nobody_can_fulfil_is_taken_back() -> None:
+def test_an_impossible_replace_flag_is_cleared() -> None:
     assert decided("a* b c~", spare=None) == "stay c"
     assert decided("a*~ b c", spare=None) == "stay a"
     assert decided("a* b c~ z<", spare=None) == "-", "somebody is on the way"
@@ -235,13 +235,13 @@ def test_a_mark_that_nobody_can_fulfil_is_taken_back() -> None:
     assert decided("a* b c-", spare=None) == "-", "a server drains for as long as its operator says"
 
 
-def test_without_a_server_for_it_nothing_is_added_and_a_lost_one_goes_all_the_same() -> None:
+def test_without_a_target_nothing_is_added_but_lost_members_are_removed() -> None:
     assert decided("a* b c!", spare=None) == "-"
     assert decided("a* b", spare=None) == "-"
     assert decided("a* b cx", spare=None) == "evict c"
 
 
-def test_a_voter_can_be_done_without_if_a_majority_of_the_others_is_healthy() -> None:
+def test_a_voter_is_dispensable_if_a_majority_of_the_others_is_healthy() -> None:
     for members, uuid, can in (
         ("a* b c", "c", True),
         ("a* b c", "a", False),  # it leads
@@ -255,7 +255,7 @@ def test_a_voter_can_be_done_without_if_a_majority_of_the_others_is_healthy() ->
         assert stands_without(situation(members), uuid) == can, (members, uuid)
 
 
-def test_a_tablet_is_settled_when_nothing_will_ever_be_decided_about_it() -> None:
+def test_a_tablet_is_settled_when_it_needs_no_decision() -> None:
     assert settled(situation("a* b c"))
     assert settled(situation("a* b c do"))
     for members in (
@@ -360,7 +360,7 @@ MARKS = st.dictionaries(st.integers(0, 6), st.sampled_from(["replace", "draining
     replicas=st.sampled_from([1, 3, 5]),
     eager=st.booleans(),
 )
-def test_from_wherever_a_majority_is_healthy_it_ends_with_all_replicas_and_no_more(
+def test_every_state_with_a_healthy_majority_heals_completely(
     members: list[tuple[str, str]], marks: dict[int, str], replicas: int, eager: bool
 ) -> None:
     voters = [word for role, word in members if role == "voter"]
@@ -384,7 +384,7 @@ def test_from_wherever_a_majority_is_healthy_it_ends_with_all_replicas_and_no_mo
 
 @settings(max_examples=300, deadline=None)
 @given(members=st.lists(st.tuples(ROLES, WELL), min_size=1, max_size=5), marks=MARKS, free=st.integers(0, 1))
-def test_with_too_few_servers_it_ends_too_and_nothing_that_is_healthy_is_given_away_for_nothing(
+def test_healing_with_too_few_servers_ends_and_wastes_no_healthy_replica(
     members: list[tuple[str, str]], marks: dict[int, str], free: int
 ) -> None:
     voters = [word for role, word in members if role == "voter"]

@@ -42,7 +42,7 @@ def test_a_forgetful_master_never_deletes_data():
     play(scenario)
 
 
-def test_a_restarted_master_asks_everyone_to_register_and_to_report_in_full_once():
+def test_a_restarted_master_requests_one_full_report_of_every_server():
     async def scenario(stage: Stage) -> None:
         await stage.open("a", "b", "c")
         await stage.create("flights", buckets=3)
@@ -72,7 +72,7 @@ def test_a_restarted_master_asks_everyone_to_register_and_to_report_in_full_once
     play(scenario)
 
 
-def test_a_leader_change_is_seen_and_costs_no_edit():
+def test_a_leader_change_is_reported_without_an_edit():
     async def scenario(stage: Stage) -> None:
         await stage.open("a", "b", "c")
         await stage.create("flights")
@@ -91,7 +91,7 @@ def test_a_leader_change_is_seen_and_costs_no_edit():
     play(scenario)
 
 
-def test_a_configuration_change_of_the_group_is_adopted_and_survives_a_restart():
+def test_a_configuration_change_is_adopted_and_survives_a_restart():
     async def scenario(stage: Stage) -> None:
         await stage.open("a", "b", "c", "d")
         await stage.create("flights")
@@ -138,7 +138,7 @@ def test_an_earlier_incarnation_is_refused_and_changes_nothing():
     play(scenario)
 
 
-def test_a_master_that_was_restarted_still_refuses_an_old_copy_and_takes_what_is_only_late():
+def test_a_restarted_master_refuses_an_old_copy_but_not_a_late_heartbeat():
     async def scenario(stage: Stage) -> None:
         await stage.open()
         await stage.ask("heartbeat", heartbeat("x", 1001, start="s", register=True), m.HeartbeatReply)
@@ -155,7 +155,7 @@ def test_a_master_that_was_restarted_still_refuses_an_old_copy_and_takes_what_is
     play(scenario)
 
 
-def test_a_server_is_told_of_all_incarnations_whenever_its_own_number_is_new():
+def test_a_new_incarnation_gets_the_numbers_of_all_servers():
     async def scenario(stage: Stage) -> None:
         await stage.open()
         x, y = (heartbeat(uuid, 5, register=True) for uuid in ("x", "y"))
@@ -186,7 +186,7 @@ def test_a_repeated_or_late_report_does_no_harm():
     play(scenario)
 
 
-def test_reports_arrive_in_the_end_though_every_third_message_is_lost():
+def test_reports_arrive_despite_lost_messages():
     async def scenario(stage: Stage) -> None:
         await stage.open("a", "b", "c")
         stage.cluster.network.drop_probability = 0.3
@@ -217,7 +217,7 @@ def test_a_heartbeat_with_many_changes_costs_one_edit():
     play(scenario)
 
 
-def test_one_report_of_a_server_is_made_durable_at_a_time():
+def test_reports_of_a_server_become_durable_one_at_a_time():
     async def scenario(stage: Stage) -> None:
         await stage.open()
         beat = heartbeat("x", register=True, report=report(full=True))
@@ -252,7 +252,7 @@ def test_a_silent_server_gets_no_new_replicas():
     play(scenario)
 
 
-def test_two_leaders_in_one_term_are_shown_in_the_status():
+def test_the_status_shows_two_leaders_in_one_term():
     async def scenario(stage: Stage) -> None:
         await stage.open("a", "b", "c")
         await stage.create("flights")

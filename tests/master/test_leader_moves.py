@@ -52,7 +52,7 @@ def moved(stage: Stage, move: MoveReplicaRequest) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_leaders_replica_moves_under_writes_that_hardly_notice(seed: int) -> None:
+def test_a_leaders_replica_moves_with_little_effect_on_writes(seed: int) -> None:
     async def scenario(stage: Stage) -> None:
         move = await led(stage)
         before = voters(stage, move.tablet)
@@ -112,7 +112,7 @@ def at(stage: Stage, point: str, times: int, act: Callable[[], object]) -> None:
 
 @pytest.mark.parametrize("then", ["nothing", "again", "the master dies"])
 @pytest.mark.parametrize("step", ["asked", "copying", "hands over", "evicts", "buries", "done"])
-def test_a_leaders_move_that_nobody_drives_any_more_comes_to_its_end(step: str, then: str) -> None:
+def test_a_move_of_a_leader_ends_after_its_operator_and_master_are_gone(step: str, then: str) -> None:
     async def scenario(stage: Stage) -> None:
         move = await led(stage)
         came = asyncio.Event()
@@ -151,7 +151,7 @@ def test_a_leaders_move_that_nobody_drives_any_more_comes_to_its_end(step: str, 
     play(scenario, 0, OPTIONS)
 
 
-def test_a_leader_that_cannot_hand_over_yet_is_asked_until_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_master_repeats_a_hand_over_until_the_leader_can(monkeypatch: pytest.MonkeyPatch) -> None:
     honest, refused = TabletServer.step_down, 0
 
     async def unwilling(self: TabletServer, request: object) -> object:
@@ -173,7 +173,7 @@ def test_a_leader_that_cannot_hand_over_yet_is_asked_until_it_can(monkeypatch: p
 
 
 @pytest.mark.parametrize("of_leader", [True, False])
-def test_a_move_whose_target_dies_while_it_copies_leaves_no_mark_where_no_other_can_take_it(
+def test_a_failed_move_without_another_target_is_cancelled(
     of_leader: bool,
 ) -> None:
     """KUDU-3789."""
@@ -194,7 +194,7 @@ def test_a_move_whose_target_dies_while_it_copies_leaves_no_mark_where_no_other_
 
 
 @pytest.mark.parametrize("of_leader", [True, False])
-def test_a_move_whose_target_dies_while_it_copies_goes_to_another_server(of_leader: bool) -> None:
+def test_a_failed_move_goes_to_another_server(of_leader: bool) -> None:
     async def scenario(stage: Stage) -> None:
         move = await copying(stage, FIVE, of_leader)
         stage.cluster.crash(f"tablet-server/{move.target}")

@@ -37,14 +37,14 @@ def split(splits: int) -> TableSchema:
         ({"properties": {str(n): "" for n in range(65)}}, "PROPERTIES_MAX", 64),
     ],
 )
-def test_what_is_too_large_for_any_cluster_names_its_limit(changes: dict[str, Any], limit: str, most: int):
+def test_a_too_large_table_is_refused_with_the_limit(changes: dict[str, Any], limit: str, most: int):
     with pytest.raises(OverLimit) as caught:
         requests.validate_create(create_request(**{"name": "t", "request_id": "r", **changes}))
     assert (caught.value.limit, caught.value.most) == (limit, most)
     assert isinstance(caught.value, InvalidArgument) and str(most) in str(caught.value)
 
 
-def test_the_widest_table_is_taken():
+def test_the_widest_table_is_accepted():
     requests.validate_create(create_request("x" * 256, request_id="r", schema=wide(300, 256)))
 
 

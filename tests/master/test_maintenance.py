@@ -54,7 +54,7 @@ async def down_in_maintenance(stage: Stage, hosts: tuple[str, ...] = real_server
     return tablet, down
 
 
-def test_what_is_silent_in_maintenance_is_not_replaced_and_takes_its_place_again() -> None:
+def test_a_silent_server_in_maintenance_keeps_its_replicas() -> None:
     async def scenario(stage: Stage) -> None:
         tablet, down = await down_in_maintenance(stage)
         index = stage.master.catalog.tablets[tablet].configuration.index
@@ -73,7 +73,7 @@ def test_what_is_silent_in_maintenance_is_not_replaced_and_takes_its_place_again
     play(scenario, 0, real_servers.OPTIONS)
 
 
-def test_when_maintenance_ends_and_the_server_is_still_down_it_is_replaced_at_once() -> None:
+def test_a_silent_server_is_replaced_at_the_end_of_maintenance() -> None:
     async def scenario(stage: Stage) -> None:
         tablet, down = await down_in_maintenance(stage)
         (told,) = (await maintain(stage, down, False)).servers
@@ -84,7 +84,7 @@ def test_when_maintenance_ends_and_the_server_is_still_down_it_is_replaced_at_on
     play(scenario, 0, real_servers.OPTIONS)
 
 
-def test_another_server_that_fails_meanwhile_is_replaced() -> None:
+def test_another_failed_server_is_replaced_during_maintenance() -> None:
     async def scenario(stage: Stage) -> None:
         hosts = (*FIVE, "f")
         tablet, down = await with_a_tablet(stage, hosts, replicas=5)
@@ -106,7 +106,7 @@ def test_another_server_that_fails_meanwhile_is_replaced() -> None:
     play(scenario, 0, real_servers.OPTIONS)
 
 
-def test_a_voter_that_has_forgotten_its_votes_is_replaced_in_maintenance_too_and_elsewhere() -> None:
+def test_a_voter_that_lost_its_votes_is_replaced_during_maintenance() -> None:
     async def scenario(stage: Stage) -> None:
         tablet, lost = await with_a_tablet(stage)
         free = next(host for host in real_servers.HOSTS if host not in voters(stage, tablet))
@@ -120,7 +120,7 @@ def test_a_voter_that_has_forgotten_its_votes_is_replaced_in_maintenance_too_and
     play(scenario, 0, real_servers.OPTIONS)
 
 
-def test_a_replica_that_is_damaged_in_maintenance_is_copied_where_it_is() -> None:
+def test_a_replica_damaged_in_maintenance_is_copied_in_place() -> None:
     async def scenario(stage: Stage) -> None:
         tablet, damaged = await with_a_tablet(stage)
         before = members_of(stage, tablet)
@@ -132,7 +132,7 @@ def test_a_replica_that_is_damaged_in_maintenance_is_copied_where_it_is() -> Non
     play(scenario, 0, real_servers.OPTIONS)
 
 
-def test_a_silent_one_that_the_log_cannot_help_any_more_is_replaced_in_maintenance_too() -> None:
+def test_a_replica_behind_the_log_is_replaced_during_maintenance() -> None:
     async def scenario(stage: Stage) -> None:
         short = {"log_retained_entries_max": 20, "memtable_bytes": 2_000}
         tablet, down = await with_a_tablet(stage, **short)
@@ -157,7 +157,7 @@ def test_a_host_that_drains_and_is_in_maintenance_is_drained() -> None:
     play(scenario, 0, real_servers.OPTIONS)
 
 
-def test_the_next_of_several_masters_knows_who_is_in_maintenance() -> None:
+def test_the_next_master_knows_the_maintenance() -> None:
     async def scenario(stage: group_stage.GroupStage) -> None:
         for on in (True, False, True):
             await maintain(stage, "b", on)
@@ -179,7 +179,7 @@ def test_the_next_of_several_masters_knows_who_is_in_maintenance() -> None:
 
 
 @pytest.mark.parametrize("point", [None, "master.maintain.before_edit", "master.maintain.after_edit"])
-def test_a_server_in_maintenance_keeps_what_it_has_and_gets_nothing_new(point: str | None) -> None:
+def test_a_server_in_maintenance_gets_no_new_replicas(point: str | None) -> None:
     async def scenario(stage: Stage) -> None:
         (tablet,) = await opened(stage, "abcde")
         held, name = hosts_of(stage, tablet), spare(stage, tablet)
@@ -244,7 +244,7 @@ def _leader(stage: Stage, tablet: str) -> str:
     return next(host for host in stage.scripts if stage.server(host).uuid == stage.fairy.leaders[tablet])
 
 
-def test_maintenance_of_a_host_that_nobody_knows_is_refused_and_a_forgotten_one_is_in_none() -> None:
+def test_maintenance_of_an_unknown_host_is_refused_and_ends_when_forgotten() -> None:
     async def scenario(stage: Stage) -> None:
         await stage.open("a", "b", "c", "d")
         with pytest.raises(NotFound, match="there is no server 'nowhere'; there are tablet-server/a, "):

@@ -36,7 +36,7 @@ from tests.master.stage import MASTER, Stage, play
 
 @pytest.mark.parametrize("of_leader", [True, False])
 @pytest.mark.parametrize("master_dies", [True, False])
-def test_a_move_may_be_asked_for_again_and_goes_on_without_who_asked(
+def test_a_move_can_be_repeated_and_continues_without_its_operator(
     of_leader: bool, master_dies: bool
 ) -> None:
     async def scenario(stage: Stage) -> None:
@@ -66,7 +66,7 @@ def test_a_move_may_be_asked_for_again_and_goes_on_without_who_asked(
     play(scenario, 0, OPTIONS)
 
 
-def test_a_move_whose_target_fails_goes_elsewhere_or_is_taken_back() -> None:
+def test_a_move_with_a_failed_target_goes_elsewhere_or_is_cancelled() -> None:
     async def scenario(stage: Stage) -> None:
         (tablet,) = await opened(stage)
         before, source, target = hosts_of(stage, tablet), follower(stage, tablet), spare(stage, tablet)
@@ -82,7 +82,7 @@ def test_a_move_whose_target_fails_goes_elsewhere_or_is_taken_back() -> None:
     play(scenario, 0, OPTIONS)
 
 
-def test_a_removed_replica_does_not_return_to_its_server_while_another_can_take_it() -> None:
+def test_a_removed_replica_does_not_return_if_another_server_can_take_it() -> None:
     async def scenario(stage: Stage) -> None:
         (tablet,) = await opened(stage)
         for out in (follower(stage, tablet), leader(stage, tablet)):
@@ -108,7 +108,7 @@ def test_a_removed_replica_does_not_return_to_its_server_while_another_can_take_
     play(scenario, 0, OPTIONS)
 
 
-def test_a_voter_that_is_removed_goes_when_another_has_taken_its_place() -> None:
+def test_a_removed_voter_leaves_after_its_replacement() -> None:
     async def scenario(stage: Stage) -> None:
         (tablet,) = await opened(stage)
         out = follower(stage, tablet)
@@ -127,7 +127,7 @@ def test_a_voter_that_is_removed_goes_when_another_has_taken_its_place() -> None
     play(scenario, 0, OPTIONS)
 
 
-def test_a_replica_is_added_where_it_is_asked_for_if_one_is_missing_and_else_refused() -> None:
+def test_an_added_replica_must_be_missing() -> None:
     async def scenario(stage: Stage) -> None:
         (tablet,) = await opened(stage, "abcde")
         chosen = [h for h in "abcde" if h not in hosts_of(stage, tablet)][1]
@@ -158,7 +158,7 @@ def test_a_replica_is_added_where_it_is_asked_for_if_one_is_missing_and_else_ref
     play(scenario, 0, OPTIONS)
 
 
-def test_a_non_voter_makes_room_for_the_voter_that_is_missing() -> None:
+def test_a_non_voter_is_replaced_by_a_missing_voter() -> None:
     async def scenario(stage: Stage) -> None:
         (tablet,) = await opened(stage)
         extra, out = spare(stage, tablet), follower(stage, tablet)
@@ -173,7 +173,7 @@ def test_a_non_voter_makes_room_for_the_voter_that_is_missing() -> None:
     play(scenario, 0, OPTIONS)
 
 
-def test_what_would_cost_the_majority_is_refused() -> None:
+def test_a_change_that_costs_the_majority_is_refused() -> None:
     async def scenario(stage: Stage) -> None:
         (tablet,) = await opened(stage, "abc")
         first, second = [h for h in hosts_of(stage, tablet) if h != leader(stage, tablet)]
@@ -188,9 +188,7 @@ def test_what_would_cost_the_majority_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("replicas", "least"), [(3, 2), (5, 3)])
-def test_removals_at_once_one_after_the_other_leave_a_majority_of_what_the_table_wants(
-    replicas: int, least: int
-) -> None:
+def test_consecutive_removals_leave_a_majority(replicas: int, least: int) -> None:
     async def scenario(stage: Stage) -> None:
         (tablet,) = await opened(stage, "abcdefg", replicas=replicas)
         stage.fairy.copies = False
@@ -217,7 +215,7 @@ def test_removals_at_once_one_after_the_other_leave_a_majority_of_what_the_table
     play(scenario, 0, OPTIONS)
 
 
-def test_a_voter_that_does_not_work_is_removed_at_once_whatever_is_left() -> None:
+def test_a_failed_voter_can_always_be_removed_at_once() -> None:
     async def scenario(stage: Stage) -> None:
         (tablet,) = await opened(stage, "abcdefg", replicas=5)
         stage.master.repairs.begins_at = 1e9  # so that the operator is quicker
@@ -233,7 +231,7 @@ def test_a_voter_that_does_not_work_is_removed_at_once_whatever_is_left() -> Non
     play(scenario, 0, OPTIONS)
 
 
-def test_a_move_to_a_server_that_cannot_take_it_is_refused() -> None:
+def test_a_move_to_an_unsuitable_server_is_refused() -> None:
     async def scenario(stage: Stage) -> None:
         (tablet,) = await opened(stage)
         first, second = hosts_of(stage, tablet)[:2]
@@ -251,7 +249,7 @@ def test_a_move_to_a_server_that_cannot_take_it_is_refused() -> None:
     play(scenario, 0, OPTIONS)
 
 
-def test_the_only_replica_moves_but_cannot_be_removed() -> None:
+def test_a_single_replica_can_move_but_not_be_removed() -> None:
     async def scenario(stage: Stage) -> None:
         (tablet,) = await opened(stage, "abc", replicas=1)
         only = leader(stage, tablet)
@@ -272,7 +270,7 @@ async def drain(stage: Stage, name: str, on: bool | None = True) -> DrainReply:
 
 
 @pytest.mark.parametrize("point", [None, "master.drain.before_edit", "master.drain.after_edit"])
-def test_a_draining_server_gives_everything_away_and_gets_nothing_new_until_it_is_told_otherwise(
+def test_a_draining_server_loses_its_replicas_and_gets_none(
     point: str | None,
 ) -> None:
     async def scenario(stage: Stage) -> None:
@@ -304,7 +302,7 @@ def test_a_draining_server_gives_everything_away_and_gets_nothing_new_until_it_i
     play(scenario, 0, OPTIONS)
 
 
-def test_what_no_other_server_can_take_stays_and_is_told() -> None:
+def test_an_unmovable_replica_stays_on_a_draining_server_and_is_reported() -> None:
     async def scenario(stage: Stage) -> None:
         await opened(stage, "abc", buckets=2)
         (told,) = (await drain(stage, "tablet-server/b")).servers
@@ -319,7 +317,7 @@ def test_what_no_other_server_can_take_stays_and_is_told() -> None:
     play(scenario, 0, OPTIONS)
 
 
-def test_a_non_voter_elsewhere_takes_no_voters_place() -> None:
+def test_a_non_voter_does_not_take_a_voters_place() -> None:
     async def scenario(stage: Stage) -> None:
         (tablet,) = await opened(stage)
         extra, out = spare(stage, tablet), follower(stage, tablet)
@@ -336,7 +334,7 @@ def test_a_non_voter_elsewhere_takes_no_voters_place() -> None:
     play(scenario, 0, OPTIONS)
 
 
-def test_a_server_that_nobody_has_heard_can_be_drained_and_released() -> None:
+def test_an_unreported_server_can_be_drained_and_released() -> None:
     async def scenario(stage: Stage) -> None:
         (tablet,) = await opened(stage, "abcd")
         out = follower(stage, tablet)
@@ -350,7 +348,7 @@ def test_a_server_that_nobody_has_heard_can_be_drained_and_released() -> None:
     play(scenario, 0, OPTIONS)
 
 
-def test_requests_without_a_leader_or_a_tablet_say_so() -> None:
+def test_requests_without_a_leader_or_a_tablet_are_refused() -> None:
     async def scenario(stage: Stage) -> None:
         (tablet,) = await opened(stage)
         with pytest.raises(NotFound, match="there is no tablet 'x'"):
@@ -364,7 +362,7 @@ def test_requests_without_a_leader_or_a_tablet_say_so() -> None:
     play(scenario, 0, OPTIONS)
 
 
-def test_what_was_moved_or_removed_is_answered_by_a_master_that_never_heard_the_server_it_left() -> None:
+def test_a_new_master_answers_a_repeated_move_or_removal() -> None:
     async def scenario(stage: Stage) -> None:
         (tablet,) = await opened(stage)
         source, target = follower(stage, tablet), spare(stage, tablet)

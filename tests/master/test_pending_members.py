@@ -19,7 +19,7 @@ SLOW_S = 18.0  # of the followers' disks: so long the addition is pending
 
 @pytest.mark.parametrize("leader_is_heard", [True, False])
 @pytest.mark.parametrize("seed", range(2))
-def test_a_member_whose_addition_is_pending_is_copied_once_and_stays(seed: int, leader_is_heard: bool):
+def test_a_member_with_a_pending_addition_is_copied_once_and_stays(seed: int, leader_is_heard: bool):
     async def scenario(stage: Stage) -> None:
         tablet, _ = await with_a_tablet(stage, election_s_min=16.0)
         # A leader is patient with followers whose disks are slow.

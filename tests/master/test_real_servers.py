@@ -43,7 +43,7 @@ from tests.master.real_servers import (
 from tests.master.stage import MASTER, Stage, play
 
 
-def test_servers_that_share_no_tablet_hear_of_each_other_from_the_master():
+def test_servers_without_a_common_tablet_learn_incarnations_from_the_master():
     async def scenario(stage: Stage) -> None:
         await open_stage(stage)
         servers = [stage.cluster.role(f"tablet-server/{host}") for host in HOSTS]
@@ -57,7 +57,7 @@ def test_servers_that_share_no_tablet_hear_of_each_other_from_the_master():
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_a_table_on_real_servers_is_created_survives_crashes_and_is_dropped_without_remains(seed: int):
+def test_a_table_is_created_survives_crashes_and_is_dropped_completely(seed: int):
     async def scenario(stage: Stage) -> None:
         await open_stage(stage)
         created = await stage.create("flights", buckets=8)
@@ -83,7 +83,7 @@ def test_a_table_on_real_servers_is_created_survives_crashes_and_is_dropped_with
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_tables_on_real_servers_heal_move_and_drain_and_leave_nothing_when_they_are_dropped(seed: int):
+def test_tables_heal_move_drain_and_are_dropped_completely(seed: int):
     async def scenario(stage: Stage) -> None:
         await open_stage(stage, failed_s=4.0)
         await stage.create("flights", buckets=4)
@@ -120,7 +120,7 @@ def test_tables_on_real_servers_heal_move_and_drain_and_leave_nothing_when_they_
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_three_servers_mend_a_replica_that_has_forgotten_its_votes(seed: int):
+def test_three_servers_repair_a_replica_that_lost_its_votes(seed: int):
     """There is no fourth that could take its place: it leaves, and comes back where it was."""
     hosts = HOSTS[:3]
 
@@ -159,7 +159,7 @@ def stores_nothing(stage: Stage, host: str) -> Callable[[], None]:
     return lambda: setattr(disk, "receive", sound)
 
 
-def test_a_replica_that_cannot_be_copied_where_it_is_is_made_on_another_host():
+def test_a_replica_that_cannot_be_copied_in_place_moves_to_another_host():
     async def scenario(stage: Stage) -> None:
         tablet, broken = await with_a_tablet(stage)
         stores_nothing(stage, broken)
@@ -172,7 +172,7 @@ def test_a_replica_that_cannot_be_copied_where_it_is_is_made_on_another_host():
     play(scenario, 0, OPTIONS)
 
 
-def test_a_pre_voter_that_cannot_be_copied_gives_way_to_one_on_another_host():
+def test_a_pre_voter_that_cannot_be_copied_is_replaced_on_another_host():
     async def scenario(stage: Stage) -> None:
         hosts = (*HOSTS, "e")
         tablet, dead = await with_a_tablet(stage, hosts)
@@ -189,7 +189,7 @@ def test_a_pre_voter_that_cannot_be_copied_gives_way_to_one_on_another_host():
     play(scenario, 0, OPTIONS)
 
 
-def test_nothing_new_comes_to_a_server_whose_data_directories_are_all_lost():
+def test_a_server_without_data_directories_gets_no_replicas():
     async def scenario(stage: Stage) -> None:
         await open_stage(stage)
         lost = role(stage, "b")
@@ -224,7 +224,7 @@ async def forced_alone(
     return (await stage.persist(force)).configuration
 
 
-def test_a_configuration_that_a_survivor_is_forced_to_is_adopted_though_others_had_gone_further():
+def test_a_forced_configuration_is_adopted_over_longer_logs():
     async def scenario(stage: Stage) -> None:
         tablet, survivor = await with_a_tablet(stage)
         stage.cluster.crash(server(survivor))
@@ -242,7 +242,7 @@ def test_a_configuration_that_a_survivor_is_forced_to_is_adopted_though_others_h
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_those_that_a_forced_configuration_gave_up_elect_nobody_while_the_master_is_away_and_are_copied_after(
+def test_replicas_given_up_by_force_elect_no_leader_and_are_copied(
     seed: int,
 ):
     async def scenario(stage: Stage) -> None:
@@ -265,7 +265,7 @@ def test_those_that_a_forced_configuration_gave_up_elect_nobody_while_the_master
     play(scenario, seed, OPTIONS)
 
 
-def test_a_survivor_that_is_forced_to_go_on_hears_of_an_alteration_that_only_the_lost_had_applied():
+def test_a_forced_survivor_gets_an_alteration_that_only_lost_replicas_had():
     async def scenario(stage: Stage) -> None:
         tablet, survivor = await with_a_tablet(stage)
         stage.cluster.crash(server(survivor))
@@ -281,7 +281,7 @@ def test_a_survivor_that_is_forced_to_go_on_hears_of_an_alteration_that_only_the
 
 
 @pytest.mark.parametrize("drained", [False, True])
-def test_a_replica_that_was_taken_away_before_becomes_a_tombstone_again(drained: bool):
+def test_a_replica_removed_twice_becomes_a_tombstone_again(drained: bool):
     """A non-voter says nothing by itself when its leader is silent: who does not ask it has it serve for ever."""
 
     async def scenario(stage: Stage) -> None:

@@ -36,7 +36,7 @@ def versions(stage: Stage) -> list[int]:
     return [replica.version for replica in replicas]
 
 
-def test_a_table_that_was_dropped_with_a_reserve_is_hidden_and_keeps_its_replicas():
+def test_a_table_dropped_with_a_reserve_is_hidden_but_keeps_its_replicas():
     async def scenario(stage: Stage) -> None:
         await stage.open("a", "b", "c")
         info = await stage.create("flights", buckets=2)
@@ -60,7 +60,7 @@ def test_a_table_that_was_dropped_with_a_reserve_is_hidden_and_keeps_its_replica
     play(scenario, options=MasterOptions(**OPTIONS))
 
 
-def test_its_name_is_free_and_it_comes_back_under_another_one():
+def test_a_recalled_table_may_get_another_name():
     async def scenario(stage: Stage) -> None:
         await stage.open("a", "b", "c")
         old = await stage.create("flights")
@@ -77,7 +77,7 @@ def test_its_name_is_free_and_it_comes_back_under_another_one():
     play(scenario)
 
 
-def test_what_cannot_be_recalled_says_what_there_is():
+def test_an_impossible_recall_names_the_kept_tables():
     async def scenario(stage: Stage) -> None:
         await stage.open("a", "b", "c")
         with pytest.raises(NotFound, match="no table 'flights' is kept for recall; see"):
@@ -103,7 +103,7 @@ def test_what_cannot_be_recalled_says_what_there_is():
     play(scenario)
 
 
-def test_a_kept_table_goes_when_its_time_is_over_or_when_it_is_dropped_by_its_id():
+def test_a_kept_table_is_deleted_after_its_reserve_or_by_its_id():
     async def scenario(stage: Stage) -> None:
         await stage.open("a", "b", "c")
         for name in ("flights", "weather"):
@@ -125,7 +125,7 @@ def test_a_kept_table_goes_when_its_time_is_over_or_when_it_is_dropped_by_its_id
     play(scenario, options=MasterOptions(**OPTIONS))
 
 
-def test_a_wall_clock_that_steps_ahead_ends_no_reserve():
+def test_a_jump_of_the_wall_clock_ends_no_reserve():
     async def scenario(stage: Stage) -> None:
         await stage.open("a", "b", "c")
         info = await stage.create("flights")
@@ -139,7 +139,7 @@ def test_a_wall_clock_that_steps_ahead_ends_no_reserve():
     play(scenario, options=MasterOptions(**OPTIONS))
 
 
-def test_a_reserve_counts_the_time_in_which_a_master_is_active():
+def test_a_reserve_counts_only_time_with_an_active_master():
     async def scenario(stage: Stage) -> None:
         await stage.open("a", "b", "c")
         await stage.create("flights")
@@ -158,7 +158,7 @@ def test_a_reserve_counts_the_time_in_which_a_master_is_active():
     play(scenario, options=MasterOptions(**OPTIONS))
 
 
-def test_the_operator_sets_how_long_a_table_is_kept_and_a_drop_may_say_otherwise():
+def test_the_default_reserve_is_an_option_and_a_drop_may_override_it():
     async def scenario(stage: Stage) -> None:
         await stage.open("a", "b", "c")
         for name, reserve_s in (("as set", None), ("longer", 200.0), ("not at all", 0.0)):
@@ -170,7 +170,7 @@ def test_the_operator_sets_how_long_a_table_is_kept_and_a_drop_may_say_otherwise
     play(scenario, options=MasterOptions(**OPTIONS, reserve_s=100.0))
 
 
-def test_every_tablet_hears_of_it_though_messages_are_lost_and_leaders_are_deaf():
+def test_every_tablet_learns_of_a_drop_despite_lost_messages():
     async def scenario(stage: Stage) -> None:
         await stage.open("a", "b", "c")
         await stage.create("flights", buckets=4)
@@ -244,7 +244,7 @@ POINTS = [
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_drop_recall_and_the_end_are_whole_whichever_durable_step_the_master_crashes_at(point: str):
+def test_drop_recall_and_deletion_are_atomic_at_every_durable_step(point: str):
     async def scenario(stage: Stage) -> None:
         await stage.open("a", "b", "c")
         info = await stage.create("flights", buckets=3)

@@ -50,7 +50,7 @@ class Scene:
 FAILED = {"b": "healthy", "c": "failed"}
 
 
-def test_a_server_that_never_held_the_tablet_comes_first_and_one_that_did_is_better_than_none():
+def test_a_server_that_never_had_the_tablet_is_preferred():
     scene = Scene("a", "b", "c", "d", "e")
     tablet = scene.tablet(configuration("a", "b", "c", index=1), FAILED)
     scene.story.apply(e.ConfigurationChanged(tablet, configuration("a", "b", "c", "d", index=2)))
@@ -66,7 +66,7 @@ def test_a_server_that_never_held_the_tablet_comes_first_and_one_that_did_is_bet
     assert scene.chosen(tablet) == "d"
 
 
-def test_a_server_that_drains_has_no_disk_is_silent_or_holds_the_tablet_gets_none():
+def test_an_unsuitable_server_gets_no_replica():
     scene = Scene("a", "b", "c", "d")
     tablet = scene.tablet(configuration("a", "b", "c", index=1), FAILED)
     assert scene.chosen(tablet) == "d"
@@ -83,7 +83,7 @@ def test_a_server_that_drains_has_no_disk_is_silent_or_holds_the_tablet_gets_non
     assert scene.decide(tablet, now=1.5) is None
 
 
-def test_choices_that_are_made_at_once_even_out_and_a_repeated_one_is_the_same():
+def test_concurrent_choices_spread_evenly_and_repeat_identically():
     scene = Scene("a", "b", "c", "d", "e", "f")
     tablets = [
         scene.tablet(configuration("a", "b", "c", index=1), FAILED, name=f"table {n}") for n in range(12)
@@ -93,7 +93,7 @@ def test_choices_that_are_made_at_once_even_out_and_a_repeated_one_is_the_same()
     assert [scene.chosen(tablet) for tablet in reversed(tablets)] == chosen[::-1]
 
 
-def test_a_mark_is_taken_back_only_after_nobody_could_fulfil_it_for_a_while():
+def test_a_replace_flag_is_cleared_only_after_a_while_without_targets():
     scene = Scene("a", "b", "c")
     peers = configuration("a", "b", "c").peers
     marked = Configuration((*peers[:2], Peer("c", "tablet-server/c", replace=True)), 1)
@@ -109,7 +109,7 @@ def test_a_mark_is_taken_back_only_after_nobody_could_fulfil_it_for_a_while():
     assert repair is not None and repair.action == Stay(peers[2])
 
 
-def test_so_many_tablets_are_looked_at_in_one_go_and_each_in_its_turn(monkeypatch):
+def test_a_bounded_number_of_tablets_is_checked_per_pass_in_turn(monkeypatch):
     monkeypatch.setattr(repairs, "LOOKS_MAX", 3)
     scene = Scene("a", "b", "c")
     tablets = [scene.tablet(configuration("a", "b", "c", index=1), FAILED, name=f"t{n}") for n in range(7)]
@@ -124,7 +124,7 @@ def test_so_many_tablets_are_looked_at_in_one_go_and_each_in_its_turn(monkeypatc
     assert looks == [tablets[:3], tablets[3:6], tablets[6:], []], "in turn"
 
 
-def test_before_servers_could_be_heard_nothing_is_decided_and_nobody_is_called_blocked():
+def test_a_new_master_decides_nothing_before_servers_can_report():
     scene = Scene("a", "b", "c")
     tablet = scene.tablet(configuration("a", "b", "c", index=1), FAILED)
     scene.story.apply(e.ServerDraining("tablet-server/b", True))
@@ -135,7 +135,7 @@ def test_before_servers_could_be_heard_nothing_is_decided_and_nobody_is_called_b
     assert scene.repairs.blocked(catalog, scene.servers, "tablet-server/b", 5.0) == 1
 
 
-def test_tablets_whose_leader_is_not_heard_are_counted_for_whoever_waits_for_them():
+def test_tablets_with_silent_leaders_are_counted():
     scene = Scene("a", "b", "c")
     scene.tablet(configuration("a", "b", "c", index=1), FAILED)
     catalog, servers = scene.story.catalog, Servers(unresponsive_s=1.0)

@@ -26,7 +26,7 @@ from tests.master.stage import Stage, play
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_a_silent_server_held_gets_replicas_elsewhere_and_what_returns_is_a_tombstone_until_the_drop(
+def test_replicas_of_a_silent_server_are_replaced_and_become_tombstones(
     seed: int,
 ) -> None:
     async def scenario(stage: Stage) -> None:
@@ -52,7 +52,7 @@ def test_what_a_silent_server_held_gets_replicas_elsewhere_and_what_returns_is_a
     play(scenario, seed, OPTIONS)
 
 
-def test_a_server_that_returns_before_its_replacement_is_ready_keeps_its_place() -> None:
+def test_a_server_that_returns_before_its_replacement_keeps_its_replica() -> None:
     async def scenario(stage: Stage) -> None:
         (tablet,) = await opened(stage)
         before = hosts_of(stage, tablet)
@@ -66,7 +66,7 @@ def test_a_server_that_returns_before_its_replacement_is_ready_keeps_its_place()
     play(scenario, 0, OPTIONS)
 
 
-def test_with_three_hosts_a_server_that_lost_its_directory_takes_its_replicas_again() -> None:
+def test_on_three_hosts_a_server_with_a_lost_directory_gets_its_replicas_back() -> None:
     async def scenario(stage: Stage) -> None:
         tablets = await opened(stage, "abc", buckets=4)
         old = stage.server("c").uuid
@@ -85,7 +85,7 @@ def test_with_three_hosts_a_server_that_lost_its_directory_takes_its_replicas_ag
     play(scenario, 0, OPTIONS)
 
 
-def test_nothing_changes_while_two_of_three_are_silent_and_when_one_returns_the_other_is_replaced() -> None:
+def test_a_tablet_without_a_majority_is_repaired_when_one_server_returns() -> None:
     async def scenario(stage: Stage) -> None:
         (tablet,) = await opened(stage)
         here = leader(stage, tablet)
@@ -108,7 +108,7 @@ def test_nothing_changes_while_two_of_three_are_silent_and_when_one_returns_the_
 @pytest.mark.parametrize(
     "point", [point for point in MEMBER_POINTS if "drain" not in point and "maintain" not in point]
 )
-def test_a_master_that_dies_meanwhile_goes_on_where_it_was(point: str) -> None:
+def test_a_restarted_master_continues_its_repairs(point: str) -> None:
     async def scenario(stage: Stage) -> None:
         tablets = await opened(stage, buckets=4)
         revived = stage.revive_master()
@@ -140,7 +140,7 @@ def test_a_leader_that_refuses_is_asked_with_growing_pauses() -> None:
     play(scenario, 0, OPTIONS)
 
 
-def test_a_replica_outside_its_configuration_is_buried_and_an_unknown_one_is_left_alone() -> None:
+def test_a_stray_replica_becomes_a_tombstone_and_an_unknown_one_stays() -> None:
     async def scenario(stage: Stage) -> None:
         (tablet,) = await opened(stage)
         outside = spare(stage, tablet)

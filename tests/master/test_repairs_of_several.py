@@ -36,7 +36,7 @@ async def opened(stage: GroupStage, buckets: int = 1) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_a_move_goes_on_when_the_master_that_was_asked_is_gone(seed: int) -> None:
+def test_a_move_continues_after_its_master_is_gone(seed: int) -> None:
     async def scenario(stage: GroupStage) -> None:
         (tablet,) = await opened(stage)
         before = hosts_of(stage, tablet)
@@ -56,7 +56,7 @@ def test_a_move_goes_on_when_the_master_that_was_asked_is_gone(seed: int) -> Non
     play(scenario, seed, hosts="abcd")
 
 
-def test_a_drain_is_known_to_the_next_master_which_finishes_it() -> None:
+def test_the_next_master_finishes_a_drain() -> None:
     async def scenario(stage: GroupStage) -> None:
         tablets = await opened(stage, buckets=4)
         await stage.persist(lambda: stage.ask("drain", DrainRequest("b"), DrainReply))

@@ -37,7 +37,7 @@ def test_a_tablet_runs_when_a_running_member_names_a_leader_of_the_configuration
     assert edits == [e.ReplicasSeen("b", (tablet,)), e.TabletRunning(tablet)]
 
 
-def test_what_a_report_repeats_costs_no_edit():
+def test_a_repeated_report_costs_no_edit():
     story, views = Story(), Views()
     tablet = story.creating("a", "b", "c")
     told = report(replica(tablet, ABC, "a"))
@@ -66,7 +66,7 @@ def test_a_newer_configuration_is_an_edit_and_an_older_one_is_ignored():
     assert story.catalog.tablets[tablet].configuration == newer
 
 
-def test_a_forced_configuration_is_newer_than_any_before_it_and_its_leader_leads_in_whatever_term():
+def test_a_forced_configuration_is_newer_than_any_other_and_its_leader_leads():
     """S's log had ended long before that of those who were lost."""
     story, views = Story(), Views()
     tablet = story.running("s", "b", "c")
@@ -90,7 +90,7 @@ def test_a_forced_configuration_is_newer_than_any_before_it_and_its_leader_leads
     story.catalog.check()
 
 
-def test_an_alteration_that_only_those_who_were_lost_had_applied_is_one_that_a_survivor_must_hear_of():
+def test_a_survivor_must_get_an_alteration_that_only_lost_replicas_had():
     story, views = Story(), Views()
     tablet = story.running("s", "b", "c")
     (table,) = story.catalog.tables.values()
@@ -107,7 +107,7 @@ def test_an_alteration_that_only_those_who_were_lost_had_applied_is_one_that_a_s
     assert list(views.behind) == []
 
 
-def test_a_configuration_that_cannot_be_is_not_adopted():
+def test_an_impossible_configuration_is_not_adopted():
     story = Story()
     tablet = story.running("a", "b", "c")
     for bad in (Configuration((), 9), configuration("a", "a", index=9)):
@@ -125,7 +125,7 @@ def test_a_leader_that_left_the_configuration_is_no_leader():
     assert views.of(tablet).leader is None
 
 
-def test_a_follower_that_knows_no_leader_does_not_erase_one_but_the_leader_itself_does():
+def test_only_the_leader_itself_erases_its_leadership():
     story, views = Story(), Views()
     tablet = story.running("a", "b", "c")
     take(story, views, "a", report(replica(tablet, ABC, "a", term=3)))
@@ -140,7 +140,7 @@ def test_a_follower_that_knows_no_leader_does_not_erase_one_but_the_leader_itsel
     assert views.of(tablet).leader == "b"
 
 
-def test_who_campaigned_in_a_newer_term_and_was_heard_by_nobody_else_hides_no_leader():
+def test_a_lonely_candidate_in_a_newer_term_hides_no_leader():
     """B and c elect in term 2, while a, which tried in term 3, is lost."""
     story, views = Story(), Views()
     tablet = story.running("a", "b", "c")
@@ -157,7 +157,7 @@ def test_who_campaigned_in_a_newer_term_and_was_heard_by_nobody_else_hides_no_le
     assert (views.of(tablet).leader, views.of(tablet).term) == ("c", 4), "one that was superseded is none"
 
 
-def test_two_leaders_in_one_term_are_counted_and_not_believed():
+def test_two_leaders_in_one_term_are_counted_and_ignored():
     story, views = Story(), Views()
     tablet = story.running("a", "b", "c")
     take(story, views, "a", report(replica(tablet, ABC, "a", term=3)))
@@ -165,7 +165,7 @@ def test_two_leaders_in_one_term_are_counted_and_not_believed():
     assert (views.of(tablet).leader, views.leader_conflicts) == ("a", 1)
 
 
-def test_unknown_tablets_are_counted_once_and_give_no_edit_and_no_straggler(caplog):
+def test_unknown_tablets_are_counted_once_and_ignored(caplog):
     story, views = Story(), Views()
     told = report(replica("mystery", ABC, "a"), replica("riddle", ABC, "a"), full=True)
     for _ in range(3):
@@ -188,7 +188,7 @@ def test_replicas_of_dropped_and_replaced_tablets_are_stragglers():
     assert views.merge(story.catalog, "a", told).stragglers == [dropped, replaced]
 
 
-def test_a_full_report_says_by_silence_what_the_server_does_not_hold():
+def test_a_full_report_shows_the_tablets_that_a_server_lacks():
     story, views = Story(), Views()
     ended, running = story.running("a", "b", "c", name="one"), story.running("a", "b", "c", name="two")
     take(story, views, "a", report(replica(running, ABC, "a")))
@@ -199,7 +199,7 @@ def test_a_full_report_says_by_silence_what_the_server_does_not_hold():
     assert story.catalog.tablets[running].state == c.RUNNING, "absence alone changes nothing durable"
 
 
-def test_a_former_member_that_holds_nothing_is_an_edit():
+def test_a_former_member_without_a_replica_is_an_edit():
     story = Story()
     tablet = story.running("a", "b", "c")
     story.apply(e.ConfigurationChanged(tablet, configuration("a", "b", index=4)))
@@ -210,7 +210,7 @@ def test_a_former_member_that_holds_nothing_is_an_edit():
     assert durable_changes(story.catalog, "c", report(removed=[tablet, tablet, "mystery"])) == gone
 
 
-def test_a_former_member_with_a_tombstone_is_gone_and_the_tombstone_is_remembered():
+def test_a_former_members_tombstone_is_remembered():
     story, views = Story(), Views()
     tablet = story.running("a", "b", "c")
     story.apply(*(e.ReplicasSeen(uuid, (tablet,)) for uuid in "abc"))
@@ -229,7 +229,7 @@ def lead(tablet: str, members: Configuration, leader: str, **changes: object) ->
     return report(replica(tablet, members, leader, role="leader", **changes))
 
 
-def test_only_the_present_leader_tells_how_the_members_are():
+def test_only_the_present_leader_reports_the_health_of_members():
     story, views = Story(), Views()
     tablet = story.running("a", "b", "c")
     take(story, views, "b", report(replica(tablet, ABC, "a", health=HEALTH)))
@@ -246,7 +246,7 @@ def test_only_the_present_leader_tells_how_the_members_are():
     assert views.situation(story.catalog, tablet) is None, "the new leader has not told yet"
 
 
-def test_what_was_told_of_another_configuration_than_the_catalogs_counts_for_nothing():
+def test_health_of_another_configuration_is_ignored():
     story, views = Story(), Views()
     tablet = story.running("a", "b", "c")
     take(story, views, "a", lead(tablet, ABC, "a", health=HEALTH))
@@ -259,7 +259,7 @@ def test_what_was_told_of_another_configuration_than_the_catalogs_counts_for_not
     assert views.situation(story.catalog, tablet).configuration == newer
 
 
-def test_a_server_that_drains_unsettles_the_tablets_that_it_holds():
+def test_a_drain_unsettles_the_tablets_of_its_server():
     story, views = Story(), Views()
     here, there = story.running("a", "b", "c", name="here"), story.running("a", "b", "d", name="there")
     for tablet, last in ((here, "c"), (there, "d")):
@@ -274,7 +274,7 @@ def test_a_server_that_drains_unsettles_the_tablets_that_it_holds():
     assert not views.unsettled
 
 
-def test_the_end_of_maintenance_is_news_of_what_is_silent_there():
+def test_the_end_of_maintenance_unsettles_silent_members():
     story, views = Story(), Views()
     tablet = story.running("a", "b", "c")
     take(story, views, "a", lead(tablet, ABC, "a", health={"b": "healthy", "c": "silent"}))
@@ -285,7 +285,7 @@ def test_the_end_of_maintenance_is_news_of_what_is_silent_there():
     assert list(views.news) == [tablet], "it is decided upon before all that waits"
 
 
-def test_a_replica_outside_the_configuration_is_a_stray_unless_its_own_is_newer_or_it_is_being_copied():
+def test_a_replica_outside_the_configuration_is_a_stray_unless_it_is_newer_or_copied():
     story, views = Story(), Views()
     tablet = story.running("a", "b", "c")
     story.apply(e.ConfigurationChanged(tablet, configuration("a", "b", "c", index=5)))
@@ -307,7 +307,7 @@ def test_a_replica_outside_the_configuration_is_a_stray_unless_its_own_is_newer_
     assert not views.strays and story.catalog.tablets[tablet].member("z") is not None
 
 
-def test_a_replica_that_came_late_is_deleted_once_the_present_leader_has_said_that_it_adds_nobody():
+def test_a_late_replica_is_deleted_once_the_leader_adds_no_member():
     story, views = Story(), Views()
     tablet = story.running("a", "b", "c")
     coming = configuration("a", "b", "c", "z", index=5)

@@ -16,7 +16,7 @@ DELETIONS_MAX = 3
 
 
 @pytest.mark.parametrize("takes_over", [False, True])
-def test_a_tombstone_goes_when_its_server_returns_with_few_requests_and_none_after(
+def test_a_tombstone_is_deleted_with_few_requests_when_its_server_returns(
     monkeypatch: pytest.MonkeyPatch, takes_over: bool
 ) -> None:
     asked_of: list[tuple[str, bool]] = []

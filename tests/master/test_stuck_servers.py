@@ -54,7 +54,7 @@ async def starts(stage: Stage, waits: Waits, host: str) -> None:
     await stage.until(lambda: stage.cluster.alive(address))
 
 
-def test_a_server_whose_start_never_ends_is_replaced_and_gives_up_its_place_when_it_does(
+def test_a_server_with_an_endless_start_is_replaced(
     waits: Waits,
 ) -> None:
     async def scenario(stage: Stage) -> None:
@@ -70,7 +70,7 @@ def test_a_server_whose_start_never_ends_is_replaced_and_gives_up_its_place_when
     play(scenario, 0, OPTIONS)
 
 
-def test_a_start_that_takes_several_times_as_long_as_silence_may_is_waited_for(waits: Waits) -> None:
+def test_a_slow_start_is_waited_for(waits: Waits) -> None:
     async def scenario(stage: Stage) -> None:
         tablet, slow = await with_a_tablet(stage)
         index = stage.master.catalog.tablets[tablet].configuration.index
@@ -83,7 +83,7 @@ def test_a_start_that_takes_several_times_as_long_as_silence_may_is_waited_for(w
     play(scenario, 0, OPTIONS)
 
 
-def test_a_start_that_never_ends_is_borne_in_maintenance(waits: Waits) -> None:
+def test_an_endless_start_is_tolerated_in_maintenance(waits: Waits) -> None:
     async def scenario(stage: Stage) -> None:
         tablet, stuck = await with_a_tablet(stage)
         before = members_of(stage, tablet)
@@ -98,7 +98,7 @@ def test_a_start_that_never_ends_is_borne_in_maintenance(waits: Waits) -> None:
     play(scenario, 0, OPTIONS)
 
 
-def test_a_pre_voter_whose_server_never_gets_up_gives_way_to_one_on_another_host(waits: Waits) -> None:
+def test_a_pre_voter_on_a_server_that_never_starts_is_replaced(waits: Waits) -> None:
     async def scenario(stage: Stage) -> None:
         tablet, dead = await with_a_tablet(stage, (*HOSTS, "e"), copy_bytes_per_s=1_000)
         stage.cluster.crash(server(dead))
@@ -113,7 +113,7 @@ def test_a_pre_voter_whose_server_never_gets_up_gives_way_to_one_on_another_host
     play(scenario, 0, OPTIONS)
 
 
-def test_a_pre_voter_whose_copy_gets_no_further_gives_way_to_one_on_another_host(
+def test_a_pre_voter_with_a_hanging_copy_is_replaced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     honest = Job._finish_data
@@ -140,7 +140,7 @@ def test_a_pre_voter_whose_copy_gets_no_further_gives_way_to_one_on_another_host
 
 
 @pytest.mark.parametrize(("where", "step"), [(Job, "_finish_data"), (Copies, "_reserve")])
-def test_what_waits_for_its_turn_behind_copies_that_get_no_further_is_copied_elsewhere(
+def test_a_tablet_queued_behind_hanging_copies_is_copied_elsewhere(
     monkeypatch: pytest.MonkeyPatch, where: type[Job] | type[Copies], step: str
 ) -> None:
     """More tablets than are copied at a time; their only other host has a disk that hangs, until another one comes."""

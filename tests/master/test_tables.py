@@ -27,7 +27,7 @@ from tests.master.stage import MASTER, Stage, play
 NETWORK = (NotDelivered, OutcomeUnknown)
 
 
-def test_a_created_table_comes_up_with_a_leader_on_each_tablet_and_is_told_in_full():
+def test_a_created_table_runs_with_a_leader_of_each_tablet():
     async def scenario(stage: Stage) -> None:
         await stage.open("a", "b", "c", "d")
         first = await stage.create("flights", buckets=4, properties={"owner": "ops"})
@@ -68,7 +68,7 @@ def test_tables_are_listed_by_name_and_prefix_and_servers_by_address():
     play(scenario)
 
 
-def test_what_does_not_exist_is_not_found():
+def test_missing_tables_and_tablets_are_not_found():
     async def scenario(stage: Stage) -> None:
         await stage.open()
         with pytest.raises(NotFound):
@@ -98,7 +98,7 @@ def test_create_validates_and_names_the_field():
     play(scenario)
 
 
-def test_a_taken_name_is_refused_and_its_table_untouched():
+def test_a_taken_name_is_refused_and_its_table_unchanged():
     async def scenario(stage: Stage) -> None:
         await stage.open("a", "b", "c")
         await stage.create("flights")
@@ -110,7 +110,7 @@ def test_a_taken_name_is_refused_and_its_table_untouched():
     play(scenario)
 
 
-def test_of_two_clients_that_create_one_name_at_once_one_wins():
+def test_one_of_two_concurrent_creates_of_one_name_wins():
     async def scenario(stage: Stage) -> None:
         await stage.open("a", "b", "c")
         answers = await asyncio.gather(
@@ -145,7 +145,7 @@ def test_a_retry_of_create_after_a_lost_answer_gets_the_first_answer():
     play(scenario)
 
 
-def test_a_retry_of_a_create_whose_table_was_dropped_does_not_create_it_again():
+def test_a_retried_create_of_a_dropped_table_creates_nothing():
     async def scenario(stage: Stage) -> None:
         await stage.open("a", "b", "c")
         await stage.create("flights")
@@ -175,7 +175,7 @@ def test_a_retry_of_a_successful_drop_answers_ok_and_drops_nothing_else():
     play(scenario)
 
 
-def test_dropped_tables_lose_their_replicas_and_then_leave_the_catalog():
+def test_dropped_tables_lose_their_replicas_and_are_forgotten():
     async def scenario(stage: Stage) -> None:
         await stage.open("a", "b", "c")
         await stage.create("flights", buckets=5)
@@ -196,7 +196,7 @@ def test_dropped_tables_lose_their_replicas_and_then_leave_the_catalog():
     play(scenario, options=MasterOptions(bg_s=0.1, unresponsive_s=2.0, forget_min_s=20.0))
 
 
-def test_names_are_freed_and_reusable_at_once_and_for_ever():
+def test_names_are_reusable_at_once():
     async def scenario(stage: Stage) -> None:
         await stage.open("a", "b", "c")
         seen = set()
@@ -211,7 +211,7 @@ def test_names_are_freed_and_reusable_at_once_and_for_ever():
     play(scenario)
 
 
-def test_a_table_for_which_servers_are_missing_waits_and_the_others_do_not():
+def test_only_the_table_without_enough_servers_waits():
     async def scenario(stage: Stage) -> None:
         await stage.open("a", "b", "c", "d", "e")
         for host in ("c", "d", "e"):
@@ -231,7 +231,7 @@ def test_a_table_for_which_servers_are_missing_waits_and_the_others_do_not():
     play(scenario)
 
 
-def test_a_tablet_that_does_not_come_up_is_replaced_and_the_straggler_is_deleted_by_its_report():
+def test_a_replaced_tablets_straggler_is_deleted():
     async def scenario(stage: Stage) -> None:
         await stage.open("a", "b", "c", "d")
         for host in ("a", "b", "c", "d"):
@@ -292,7 +292,7 @@ def test_a_tablet_without_a_leader_does_not_run():
     play(scenario)
 
 
-def test_readers_never_see_an_uncommitted_table_nor_an_uncommitted_drop():
+def test_readers_see_no_uncommitted_create_or_drop():
     async def scenario(stage: Stage) -> None:
         await stage.open("a", "b", "c")
         stage.cluster.state(MASTER).commit_s = (5.0, 5.0)
@@ -322,7 +322,7 @@ def test_readers_never_see_an_uncommitted_table_nor_an_uncommitted_drop():
     play(scenario)
 
 
-def test_a_tablet_is_not_asked_for_before_its_assignment_is_durable():
+def test_a_tablet_is_created_only_after_a_durable_assignment():
     async def scenario(stage: Stage) -> None:
         async def slow_disk() -> None:
             stage.cluster.state(MASTER).commit_s = (5.0, 5.0)
@@ -338,7 +338,7 @@ def test_a_tablet_is_not_asked_for_before_its_assignment_is_durable():
     play(scenario)
 
 
-def test_requests_before_the_start_is_finished_are_answered_not_running():
+def test_requests_during_the_start_get_not_running():
     async def scenario(stage: Stage) -> None:
         await stage.open("a")
         stage.cluster.crash(MASTER)
@@ -355,7 +355,7 @@ def test_requests_before_the_start_is_finished_are_answered_not_running():
     play(scenario)
 
 
-def test_more_changes_than_may_wait_are_throttled_and_nothing_of_them_happens():
+def test_changes_beyond_the_queue_are_throttled_without_effect():
     async def scenario(stage: Stage) -> None:
         await stage.open("a", "b", "c")
         stage.cluster.state(MASTER).commit_s = (1.0, 1.0)

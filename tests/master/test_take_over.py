@@ -18,7 +18,7 @@ CREATIONS = [point for point in POINTS if "forget" not in point and "checkpoint"
 
 
 @pytest.mark.parametrize("point", CREATIONS)
-def test_a_table_lives_and_dies_in_full_whichever_durable_step_the_active_one_crashes_at(point: str):
+def test_creates_and_drops_survive_a_crash_at_every_durable_step(point: str):
     async def scenario(stage: GroupStage) -> None:
         first = await stage.ready()
         stage.points.arm(first, point, lambda: stage.cluster.crash(first))
@@ -37,7 +37,7 @@ def test_a_table_lives_and_dies_in_full_whichever_durable_step_the_active_one_cr
 
 
 @pytest.mark.parametrize("point", ["before_epoch", "after_epoch"])
-def test_a_successor_that_dies_while_it_takes_over_is_followed_by_another(point: str):
+def test_a_successor_that_dies_during_its_take_over_is_replaced(point: str):
     async def scenario(stage: GroupStage) -> None:
         first = await stage.ready()
         await stage.create("flights")
@@ -55,7 +55,7 @@ def test_a_successor_that_dies_while_it_takes_over_is_followed_by_another(point:
     play(scenario, masters=3)
 
 
-def test_every_server_reports_in_full_to_a_successor_and_only_then_to_it():
+def test_every_server_sends_its_first_full_report_to_a_successor():
     async def scenario(stage: GroupStage) -> None:
         first = await stage.ready()
         await stage.create("flights", buckets=2)
@@ -90,7 +90,7 @@ def recording(handler, heard: list[m.HeartbeatRequest]):
     return heartbeat
 
 
-def test_a_successor_counts_nobody_as_dead_before_a_whole_grace_period():
+def test_a_successor_counts_no_server_as_dead_during_its_grace_period():
     async def scenario(stage: GroupStage) -> None:
         first = await stage.ready()
         await stage.create("flights")
@@ -113,7 +113,7 @@ def test_a_successor_counts_nobody_as_dead_before_a_whole_grace_period():
     play(scenario)
 
 
-def test_a_standby_and_its_reign_after_it_refuse_a_server_on_an_old_copy():
+def test_a_standby_and_a_new_active_master_refuse_an_old_copy():
     async def scenario(stage: GroupStage) -> None:
         first = await stage.ready()
         standby = stage.other(first)
@@ -131,7 +131,7 @@ def test_a_standby_and_its_reign_after_it_refuse_a_server_on_an_old_copy():
     play(scenario)
 
 
-def test_a_master_whose_lease_has_run_out_sends_servers_on_no_errands():
+def test_a_master_without_a_lease_sends_no_errands():
     async def scenario(stage: GroupStage) -> None:
         first = await stage.ready()
         await stage.create("flights")
@@ -149,7 +149,7 @@ def test_a_master_whose_lease_has_run_out_sends_servers_on_no_errands():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_change_under_way_when_the_lease_is_lost_is_there_or_not_and_its_retry_tells_the_truth(seed: int):
+def test_a_retry_reports_a_change_under_way_at_the_loss_of_the_lease_correctly(seed: int):
     """The active one reaches one journal node only, so the edit is with that node or with nobody."""
 
     async def scenario(stage: GroupStage) -> None:
@@ -169,7 +169,7 @@ def test_a_change_under_way_when_the_lease_is_lost_is_there_or_not_and_its_retry
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_create_that_fits_is_not_refused_because_servers_are_not_heard_yet(seed: int):
+def test_a_create_is_not_refused_before_servers_have_reported(seed: int):
     async def scenario(stage: GroupStage) -> None:
         await stage.create("full", buckets=20, replicas=1)
         await stage.running("full")
@@ -187,7 +187,7 @@ def test_a_create_that_fits_is_not_refused_because_servers_are_not_heard_yet(see
     play(scenario, seed, hosts="abcdef", master=replace(MASTER, replicas_of_server_max=5))
 
 
-def test_a_take_over_that_does_not_get_its_lease_in_time_is_given_up_and_tried_again():
+def test_a_take_over_without_a_timely_lease_is_repeated():
     """What it asked two of three journal nodes was lost, and it would wait for their answers for a long time."""
 
     async def scenario(stage: GroupStage) -> None:
