@@ -1,4 +1,4 @@
-"""Locks: one holder at a time, in the order in which they came, whoever dies, stands still or fails over."""
+"""Locks have one holder at a time, in the order of requests, under crashes, pauses and fail-overs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATH = "/locks/report"
 
 
 class Protected:
-    """What a lock protects, and what it is for: it takes a step only from whoever has the highest token so far."""
+    """The resource that a lock protects: it accepts a step only with the highest token so far."""
 
     def __init__(self) -> None:
         self.tokens: list[int] = []
@@ -33,7 +33,7 @@ class Protected:
 
 
 async def waiting_one_after_the_other(stage: GroupStage, count: int, timeout_s: float = 30.0) -> list[Any]:
-    """Processes that want the lock, each after the one before is in line; their locks, and what will be their tokens."""
+    """Processes that wait for the lock in this order; their locks and the tasks that return their tokens."""
     found = []
     for number in range(count):
         lock = (await session(stage, f"p{number}", timeout_s)).lock(PATH)
@@ -91,7 +91,7 @@ def test_a_waiter_that_gives_up_is_skipped_and_leaves_no_node():
         await line[0][1]
         line[1][1].cancel()
         await asyncio.sleep(1.0)
-        assert not line[2][1].done(), "the one before it has gone, and the holder has not"
+        assert not line[2][1].done(), "its predecessor has gone, but not the holder"
         await line[0][0].release()
         await line[2][1]
         reader = await session(stage, "reader")
@@ -211,13 +211,13 @@ def test_a_handle_cannot_acquire_its_lock_twice():
     play(scenario)
 
 
-# -- troubles
+# -- faults
 
 
 async def user(
     stage: GroupStage, process: Process, protected: Protected, over: asyncio.Event, got: list[int]
 ) -> None:
-    """Takes the lock again and again. Whenever it is sure to hold it, nobody with a higher token may have been there."""
+    """Acquires the lock repeatedly. While it is sure of the lock, no holder of a higher token may have taken a step."""
     mine: Session | None = None
     while not over.is_set():
         try:
@@ -235,7 +235,7 @@ async def hold(stage: GroupStage, lock: Lock, protected: Protected) -> None:
     for _ in range(3):
         if lock.held:
             protected.step(lock.token)
-            assert not protected.refused, "two were sure to hold it"
+            assert not protected.refused, "two holders were sure"
         await lock._session._connection.world.clock.sleep(stage.outside.random.uniform(0.0, 0.4))
 
 

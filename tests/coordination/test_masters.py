@@ -1,4 +1,4 @@
-"""The namespace on masters that fail over: what is answered is kept, sessions get their time, nothing is missed."""
+"""The namespace on masters that fail over: answers are kept, sessions get their time, and watches miss nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.master.group_stage import MASTER, GroupStage, play
 
 
 async def other_master(stage: GroupStage) -> str:
-    """Crash the active one; the next, when it serves. The first returns as a standby."""
+    """Crash the active master; it returns as a standby. The next active master, when it serves."""
     first = await stage.active()
     stage.cluster.crash(first)
     await stage.until(lambda: stage.serving() == [stage.other(first)])
@@ -113,13 +113,13 @@ def test_no_sequence_number_repeats_after_a_crash_at_any_durable_step(point: str
             await asyncio.sleep(0.1)
         reviving.cancel()
         assert numbers == sorted(set(numbers))
-        assert stage.points.crashed[point] > 0, "nobody came by"
+        assert stage.points.crashed[point] > 0, "no session is silent"
 
     play(scenario)
 
 
 async def revive(stage: GroupStage) -> None:
-    """As Ray does."""
+    """Restart crashed masters, as Ray does."""
     while True:
         await asyncio.sleep(0.7)
         for address in stage.masters:
@@ -200,16 +200,16 @@ def test_a_new_master_gives_every_session_a_whole_timeout(seed: int):
             await other_master(stage)
             began = asyncio.get_running_loop().time()
             await asyncio.sleep(2.5)
-            assert mine.session in namespace(stage).sessions, "the last master did not hear it, this one may"
+            assert mine.session in namespace(stage).sessions, "the last master did not get it, this one may"
         await stage.until(lambda: not namespace(stage).sessions)
-        assert asyncio.get_running_loop().time() - began >= 2.9  # `began` is when the test looked
+        assert asyncio.get_running_loop().time() - began >= 2.9  # `began` is the time of the test's reading
         assert (await mine.read("/")).children == ()
 
     play(scenario, seed)
 
 
 def test_a_pause_of_the_master_counts_for_no_session():
-    """With a lease that outlives the pause, so that it is the same master that goes on."""
+    """The lease outlives the pause, so the same master continues."""
 
     async def scenario(stage: GroupStage) -> None:
         active = await stage.ready()

@@ -1,4 +1,4 @@
-"""The namespace by itself: what requests make of it, what is refused, and what never comes twice."""
+"""The namespace alone: effects of requests, refusals, and numbers that never repeat."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_sequence_numbers_grow_and_sort_and_never_repeat(room: Room):
     room.delete("/q")
     room.reload()
     again = room.create("/q/job-", sequential=True, parents=True).path
-    assert again > made[-1], "also when the parent itself was made again"
+    assert again > made[-1], "even if the parent was created again"
     assert paths.number(again) == room.namespace.nodes[again].created
 
 
@@ -197,7 +197,7 @@ def test_a_refusal_is_not_remembered(room: Room):
     assert room.ask(Delete("/a"), number=9)[0].path == "/a"
 
 
-# -- what has changed
+# -- changes
 
 
 def test_a_change_is_reported_to_readers_of_an_older_revision(room: Room):
@@ -205,17 +205,17 @@ def test_a_change_is_reported_to_readers_of_an_older_revision(room: Room):
     made = room.create("/a").version
     assert room.changed("/a", made - 1) and not room.changed("/a", made)
     child = room.create("/a/b").version
-    assert not room.changed("/a", made), "a child is no change of its parent's data"
+    assert not room.changed("/a", made), "a new child does not change its parent's data"
     assert room.changed("/a", made, children=True) and not room.changed("/a", child, children=True)
     changed = room.set("/a/b", b"x").version
-    assert not room.changed("/a", child, children=True), "nor is the child's data one of the list"
+    assert not room.changed("/a", child, children=True), "the child's data does not change the list"
     gone = room.delete("/a/b").version
     assert room.changed("/a/b", changed) and room.changed("/a", child, children=True)
     assert not room.changed("/a/b", gone) and not room.changed("/a", gone, children=True)
     seen = room.namespace.revision
     room.create("/a/b")
     room.delete("/a/b")
-    assert room.changed("/a/b", seen), "what came and went meanwhile is a change"
+    assert room.changed("/a/b", seen), "a node that was created and deleted is a change"
 
 
 def test_a_change_before_a_checkpoint_is_seen_after_it(room: Room):

@@ -1,4 +1,4 @@
-"""The client's sessions and nodes: what the library does by itself, and what it tells its user."""
+"""The client's sessions and nodes: work of the library, and its answers to the user."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_a_process_paused_for_too_long_learns_that_its_session_expired():
         watch = await other.watch("/mine")
         stage.cluster.pause(process.address)
         await asyncio.sleep(1.7)
-        assert not mine.is_sure and await other.exists("/mine"), "it is unsure before it is gone"
+        assert not mine.is_sure and await other.exists("/mine"), "it is unsure before it ends"
         assert await watch.change() is None
         stage.cluster.resume(process.address)
         await stage.until(lambda: mine.expired)
@@ -312,7 +312,7 @@ def test_a_change_is_reported_within_a_moment():
     play(scenario)
 
 
-# -- what cannot be
+# -- refusals
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The API that does not await: every call, threads that take turns, and a caller that is interrupted while it waits."""
+"""The synchronous API: every call, threads that share a lock, and a waiter that is interrupted."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.client.loopback import LoopNetwork, RealClock
 
 
 class Namespaces(CoordinationVerbs, Role):
-    """A master with nothing but a namespace, in memory."""
+    """A master with only a namespace, in memory."""
 
     def __init__(self, world: World) -> None:
         self.world = world

@@ -1,4 +1,4 @@
-"""Known ways to get the quorum journal wrong, each swapped into the production code."""
+"""Known mistakes of the quorum journal, each swapped into the production code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ebla.actors.journal.node.rules import Change, View
 from ebla.actors.journal.records import Segment, State
 from ebla.actors.journal.writer import recovery
 
-Swap = tuple[Any, str, Any]  # where, which name, what instead
+Swap = tuple[Any, str, Any]  # class or module, name, replacement
 
 
 def _merit(

@@ -1,4 +1,4 @@
-"""What a single node accepts and refuses, by scripted requests. Each scenario is a promise of a node."""
+"""Requests that a single node accepts or refuses. Each scenario is a promise of a node."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ async def the_same_epoch_is_promised_once(stage: Stage) -> None:
 
 
 async def a_writer_that_was_overtaken_does_not_move_on(stage: Stage) -> None:
-    """Its segment is finalized, and by now a majority has promised a contender, which has written. A node that has not heard
-    of the contender, and those that have, would make a majority for the epoch after the contender's."""
+    """Its segment is finalized, and a majority has promised to a contender, which has written. A node without that promise
+    and those with it would form a majority for the epoch after the contender's."""
     writer = stage.hand()
     await writer.recover()
     await writer.write(2)
@@ -88,7 +88,7 @@ async def a_preparation_closes_the_open_segment_of_a_node_that_missed_the_promis
 
 
 async def only_who_started_a_segment_writes_into_it(stage: Stage) -> None:
-    """A writer that the node never promised anything starts the segment; a later one only takes its promise."""
+    """A writer without a promise of the node starts the segment; a later one only gets the promise."""
     await Raw(stage, 1).start([A])
     second = Raw(stage, 2)
     await second.heartbeat(A)
@@ -188,7 +188,7 @@ async def the_segment_before_stays_in_progress_when_its_end_was_missed(stage: St
 
 
 async def a_segment_may_start_late_but_not_before_what_others_committed(stage: Stage) -> None:
-    """Its own writer went on with the other nodes; another writer would have lost edits."""
+    """Its own writer continued with the other nodes; another writer would have lost edits."""
     writer = Raw(stage, 1)
     await writer.leave((3, 3, -1))
     writer.committed = 6
@@ -253,7 +253,7 @@ async def a_purge_takes_what_is_older_in_whole(stage: Stage) -> None:
 
 
 async def a_purge_keeps_a_half_written_copy_that_may_be_the_second_one(stage: Stage) -> None:
-    """It missed the start of the next segment and is not open; what it has beyond the checkpoint may be needed."""
+    """It missed the start of the next segment and is not open; its edits beyond the checkpoint may be needed."""
     writer = Raw(stage, 1)
     await writer.leave((3, -1, -1))
     await writer.start([A], 6, digest(1, 1, 5))
@@ -277,7 +277,7 @@ async def only_committed_edits_of_a_segment_in_progress_are_shown(stage: Stage) 
 
 
 async def what_a_later_writer_committed_does_not_show_an_older_ones_leftover(stage: Stage) -> None:
-    """a has 1-5 of writer 1, of which 3 were decided. Writer 2 goes on at 4, on b and c, and tells a of it."""
+    """a has 1-5 of writer 1, of which 3 were decided. Writer 2 continues at 4 on b and c, and then on a."""
     await Raw(stage, 1).leave((5, 3, 3))
     second = stage.hand(without(A))
     await second.recover()
@@ -292,7 +292,7 @@ async def what_a_later_writer_committed_does_not_show_an_older_ones_leftover(sta
 
 
 async def an_accepted_segment_replaces_another_and_crashes_at_any_moment(stage: Stage) -> None:
-    """Around the one commit there is before and after, and nothing in between."""
+    """A crash around the one commit leaves the state before or after it."""
     points = ["copy.before", "copy.after", "accept.before", "accept.after"]
     for epoch, point in enumerate(points, 2):
         await Raw(stage, 1).leave((3, 5, -1))
@@ -310,7 +310,7 @@ async def an_accepted_segment_replaces_another_and_crashes_at_any_moment(stage: 
         assert told.segment is not None
         want = (3, epoch) if point == "accept.after" else (5, 0)
         assert (told.segment.end, told.accepted) == want, point
-        assert len(stage.environment(B).items("edits")) == want[0], "a copy that nothing points at was left"
+        assert len(stage.environment(B).items("edits")) == want[0], "an unreferenced copy was left"
         await after.accept(B, chosen, A)
         assert (await Raw(stage, epoch + 2).prepare(B)).accepted == epoch + 1
         stage.judge_copies()
@@ -329,7 +329,7 @@ async def a_finalized_segment_is_never_replaced(stage: Stage) -> None:
 
 
 async def a_download_of_something_else_is_not_taken(stage: Stage) -> None:
-    """The source was recovered to another content meanwhile; or sends rot."""
+    """The source was recovered to other contents, or sends damaged edits."""
     await Raw(stage, 1).leave((3, 5, -1))
     second = Raw(stage, 2)
     await second.promise(A, B)
@@ -340,7 +340,7 @@ async def a_download_of_something_else_is_not_taken(stage: Stage) -> None:
 
 
 async def what_arrives_is_compared_with_what_was_chosen(stage: Stage) -> None:
-    """Whatever the sources say they have."""
+    """Even if the sources claim to have it."""
     await Raw(stage, 1).leave((3, 4, -1))
     second = Raw(stage, 2)
     await second.promise(A, B)
@@ -359,7 +359,7 @@ async def what_arrives_is_compared_with_what_was_chosen(stage: Stage) -> None:
         with pytest.raises(Corruption, match="is not what was decided"):
             await stage.role(A).journals[JOURNAL.name].accept(request, pages)
     assert stage.view(A).segments[1].end == 3 and stage.view(A).segments[1].accepted == 0
-    assert len(stage.environment(A).items("edits")) == 3, "what was downloaded for nothing was left"
+    assert len(stage.environment(A).items("edits")) == 3, "a useless download was left"
 
 
 async def a_newer_epoch_overtakes_a_download(stage: Stage) -> None:
@@ -377,7 +377,7 @@ async def a_newer_epoch_overtakes_a_download(stage: Stage) -> None:
         await accepting
     told = await third.prepare(A)
     assert told.segment is not None and (told.segment.end, told.accepted) == (3, 0)
-    assert len(stage.environment(A).items("edits")) == 3, "what was downloaded for nothing was left"
+    assert len(stage.environment(A).items("edits")) == 3, "a useless download was left"
 
 
 async def a_foreign_journal_is_refused(stage: Stage) -> None:

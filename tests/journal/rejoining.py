@@ -1,5 +1,6 @@
-"""Histories in which a node loses its directory and rejoins. Each is a scenario of three nodes a, b, c, of which a loses
-its own; test_rejoin.py plays them, and names the mistake that each of them finds."""
+"""Histories in which a node loses its directory and rejoins. Each is a scenario of three nodes a, b, c, in which a loses
+its directory; test_rejoin.py plays them, and names the mistake that each finds.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from tests.journal.stage import JOURNAL, Hand, Stage
 
 
 async def lose(stage: Stage, node: str = A) -> None:
-    """The process ends, the directory is gone, and an empty one is in its place."""
+    """End the process, and replace its directory by an empty one."""
     stage.cluster.crash(node)
     stage.cluster.lose_disk(node)
     await stage.cluster.restart(node)
@@ -37,7 +38,7 @@ async def catch_up(stage: Stage, node: str = A) -> None:
 
 
 def keep_from_peers(stage: Stage) -> None:
-    """It hears its writer, and nobody else."""
+    """Only its writer reaches it."""
     for peer in (B, C):
         stage.cluster.network.cut(A, peer)
 
@@ -122,7 +123,7 @@ async def a_node_that_lacks_what_came_before_does_not_count(stage: Stage) -> Non
 
 
 async def a_node_is_whole_when_it_has_everything(stage: Stage) -> None:
-    """Then it is as good a witness as any: a and c know all, b is out of reach."""
+    """Then it counts again: a and c have everything, b is out of reach."""
     hand = stage.hand(without(C))
     await hand.recover()
     await hand.write(3)

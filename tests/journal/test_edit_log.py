@@ -1,4 +1,4 @@
-"""The master's edit log on a quorum: what it appended comes back to whoever is the master next, and to nobody else."""
+"""The master's edit log on a quorum: appended edits are read by the next master only."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_replayed_catalog_equals_the_written_one():
 
 
 def test_a_writer_paused_after_its_recovery_is_only_superseded():
-    """Two others have had their turn when it reads what it has recovered; it must not take that for two truths."""
+    """Two others have written when it reads the recovered edits; that is no contradiction in the journal."""
 
     async def scenario(stage: Stage) -> None:
         await filled(stage, 1, 3)
@@ -141,7 +141,7 @@ def test_a_superseded_master_cannot_append_and_its_edits_stay():
 
 @pytest.mark.parametrize("number", range(1, 9))
 def test_an_append_with_an_unknown_outcome_is_decided_once(number: int):
-    """The request that carries it reaches one node only, c; the next master hears of it, or not."""
+    """The request with it reaches only c; the next master gets c's answer, or not."""
 
     async def scenario(stage: Stage) -> None:
         line = Line()
@@ -208,6 +208,6 @@ def test_a_scribe_keeps_its_catalog_through_checkpoints_purges_and_restarts():
             running.cancel()
             log.writer.close()
         assert scribe.checkpointed > 0
-        assert stage.view(A).all()[0].start > 1, "nothing was purged"
+        assert stage.view(A).all()[0].start > 1, "no edit was purged"
 
     play(scenario, segment_txns=5)

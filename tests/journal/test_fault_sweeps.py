@@ -1,7 +1,7 @@
-"""Faults that no table foresees: every way to fail, every pair of nodes, every order of answers, writers and recoveries.
+"""Sweeps over faults without a tabled outcome: every failure, pair of nodes, order of answers, writers and recoveries.
 
-Each run ends with a clean writer and the verdict of `Stage.judge`: what was acknowledged is there, byte for byte, and
-final copies do not differ. A run's number tells its faults; nothing here is drawn from the clock.
+Each run ends with a clean writer and the verdict of `Stage.judge`: acknowledged edits exist, byte for byte, and final
+copies are equal. The number of a run gives its faults.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ PAIRS = list(combinations(THREE, 2))
 NUMBERS = range(1, len(REQUESTS) + 1)
 SINGLY = (1, 1, 1)
 
-# What a first writer may leave to a second one: nothing or one node's worth of a segment, uneven copies, a segment that
-# is final on one node only.
+# States that a first writer may leave: no segment or one on a single node, uneven copies, a segment that is final on
+# one node only.
 LEFT = [(3, 4), (4, 4), (4, 5), (5, 5), (7, 7), (8, 8)]
 
 
@@ -86,13 +86,13 @@ def test_the_sweeps_cover_every_request_of_a_second_writer():
 SECOND = range(1, len(SECOND_REQUESTS) + 1)
 
 
-DECIDING = SECOND[1:5]  # where it asks for an epoch, learns what there is, chooses, and has it finalized
+DECIDING = SECOND[1:5]  # request of an epoch, of the state, choice, and finalize
 DRAWN = 400
 
 
 def test_a_failing_recovery_loses_nothing():
-    """Every two requests by which the second writer decides, in every two ways. The nodes, and what the first one left to it,
-    are drawn."""
+    """Every pair of deciding requests of the second writer, in every pair of failures. The nodes, and the state that the first
+    writer left, are drawn."""
     chance = random.Random(3)
     for run, (a, b, mode, other) in enumerate(product(DECIDING, DECIDING, MODES, MODES)):
         lines = two_writers(chance, a, b, mode, other)
@@ -136,7 +136,7 @@ IN_A_RECOVERY = [commit for commit in JOURNAL_COMMITS if commit not in ELSEWHERE
 
 
 def test_a_crash_of_a_node_around_any_commit_loses_nothing():
-    """While a second writer recovers what the first one left; and another request of it is dropped elsewhere."""
+    """While a second writer recovers the state of the first, and another of its requests is dropped elsewhere."""
     passed: dict[str, int] = {}
     cases = product(IN_A_RECOVERY, ("before", "after"), THREE, [(4, 4), (8, 8), (4, 5)])
     for run, (commit, side, node, left) in enumerate(cases):

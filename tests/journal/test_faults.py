@@ -1,4 +1,4 @@
-"""Two requests of a writer fail, at every pair of places: the outcome is the one that was worked out on paper."""
+"""Two requests of a writer fail, at every pair of places: the outcome is the one computed on paper."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_the_tables_cover_every_request_of_the_workload():
 
 
 def dropped(pair: tuple[int, int]) -> tuple[int, int, Collection[int]]:
-    """Counted, acknowledged, and what may be recovered, in any order of the recovery's answers."""
+    """Counted, acknowledged and recoverable edits, in any order of the recovery's answers."""
     if pair in {(2, 2), (3, 3), (4, 4)}:
         return 0, 0, {0}
     if pair in {(4, 5), (5, 4), (5, 5)}:

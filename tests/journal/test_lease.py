@@ -1,4 +1,4 @@
-"""The lease at the journal nodes: whom a node helps and when, and when its holder believes in it."""
+"""The lease at the journal nodes: when a node grants and promises, and when its holder relies on it."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_an_older_epoch_gets_no_lease_while_a_promise_is_being_synced():
 
 
 def test_a_late_renewal_does_not_replace_a_later_holder():
-    """Or else the older holder, when it releases what it holds no more, lets somebody begin beside the later one."""
+    """Otherwise a late release of the older holder lets another begin beside the later one."""
 
     async def scenario(stage: Stage) -> None:
         await promise(stage, 1, CLAIM)
@@ -201,7 +201,7 @@ def test_a_lease_begins_with_the_promises_and_lasts_while_a_majority_renews():
         stage.cluster.crash(B)
         await asyncio.sleep(2.0)
         assert not holder.holds()
-        assert holder.lost is None, "it may come back"
+        assert holder.lost is None, "it may return"
         await stage.cluster.restart(B)
         await asyncio.sleep(1.0)
         assert holder.holds()
@@ -232,10 +232,10 @@ def test_a_lease_counts_from_its_request_not_from_the_answer():
         network = stage.cluster.network
         network.latency_s = (0.5, 0.5)
         session, holder = hold(stage)
-        await session.new_epoch(1)  # a second on its way, of the 1.2 that it is believed in
+        await session.new_epoch(1)  # one second under way, of the 1.2 s of the lease
         await asyncio.sleep(0.7)
         assert not holder.holds()
-        await asyncio.sleep(0.8)  # the first renewal was answered meanwhile, a second after it was asked for
+        await asyncio.sleep(0.8)  # the first renewal was answered one second after its request
         assert holder.holds()
         network.isolate(holder.claim.holder)
         await asyncio.sleep(0.7)
@@ -290,7 +290,7 @@ def test_a_holder_keeps_its_lease_while_its_writer_raises_its_epoch():
 
 
 def test_one_later_promise_does_not_end_a_lease():
-    """Somebody who reached nobody else had it promised."""
+    """A contender that reached no other node had its promise."""
 
     async def scenario(stage: Stage) -> None:
         session, holder = hold(stage)
@@ -313,7 +313,7 @@ def test_one_later_promise_does_not_end_a_lease():
 
 
 def test_a_holder_without_a_majority_gives_up():
-    """It still reaches one node, and would keep that one from helping whoever reaches it and another."""
+    """It still reaches one node, and would block a contender that reaches this node and another."""
 
     async def scenario(stage: Stage) -> None:
         session, holder = hold(stage)

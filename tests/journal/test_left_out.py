@@ -1,4 +1,4 @@
-"""Nodes that the writer has left out: who is told of it and why, and with what they are back."""
+"""Nodes that the writer has left out: how that is reported, and when they return."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ A, B, C = "journal/a", "journal/b", "journal/c"
 
 
 async def edits_of(stage: Stage) -> list[bytes]:
-    """What the next writer finds."""
+    """The edits that the next writer finds."""
     await writer_of(stage)
     stage.judge_copies()
     page = await stage.reader().read_all(stage.reader().beginning())
@@ -35,7 +35,7 @@ def test_a_node_that_missed_the_start_of_a_segment_returns_without_writes():
         writer = await writer_of(stage)
         await asyncio.sleep(60.0)
         assert status_of(writer, C).out_of_sync and "is down" in status_of(writer, C).error
-        assert writer.segment == 1, "a dead node is no reason for another segment"
+        assert writer.segment == 1, "a dead node causes no new segment"
         await stage.cluster.restart(C)
         await asyncio.sleep(15.0)
         status = status_of(writer, C)
@@ -98,7 +98,9 @@ def test_a_writer_raises_its_epoch_once_per_contender():
         await asyncio.sleep(60.0)
         segment, epoch = writer.segment, writer.session.epoch
         await asyncio.sleep(120.0)
-        assert (writer.segment, writer.session.epoch) == (segment, epoch), "nobody would come back with more"
+        assert (writer.segment, writer.session.epoch) == (segment, epoch), (
+            "a new segment would bring no node back"
+        )
         await stage.cluster.restart(C)
         await until_out_of_sync(writer, C, False)
         epoch = writer.session.epoch

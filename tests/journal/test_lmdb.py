@@ -1,4 +1,4 @@
-"""The same nodes, writer and readers over LMDB files, in real time."""
+"""Nodes, writer and readers over LMDB files, in real time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OPTIONS = JournalOptions(journal=JOURNAL, nodes=NODES, segment_txns=50)
 
 
 class Machine:
-    """Three nodes in this process, each in a directory of its own."""
+    """Three nodes in this process, each with its own directory."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

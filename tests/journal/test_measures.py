@@ -1,4 +1,4 @@
-"""What a journal node and a writer say of themselves in numbers."""
+"""Figures of journal nodes and writers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_the_figures_of_a_node_follow_its_edits() -> None:
         writer = await writer_of(stage)
         for edit in (b"one", b"two", b"three"):
             await writer.append(edit)
-        await stage.outside.clock.sleep(1.0)  # a majority may be the two others
+        await stage.outside.clock.sleep(1.0)  # the other two may be the majority
         after = told(stage.role(A))
         assert (before["journal_promised_epoch/edits"], before["journal_last_txid/edits"]) == (0, 0)
         assert (after["journal_promised_epoch/edits"], after["journal_writer_epoch/edits"]) == (1, 1)

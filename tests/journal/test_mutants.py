@@ -1,4 +1,4 @@
-"""The scripted histories must be able to fail: each known mistake is found by the one that is named beside it."""
+"""The scripted histories can fail: each known mistake is found by the test named beside it."""
 
 from __future__ import annotations
 

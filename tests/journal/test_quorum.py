@@ -1,4 +1,4 @@
-"""What follows from the answers so far."""
+"""The result of a quorum wait after each answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Readers see what is certain to stay, all of it, from whichever nodes have it."""
+"""Readers get all edits that are certain to stay, from any nodes that have them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ A, B, C = "journal/a", "journal/b", "journal/c"
 
 
 async def three_segments(stage: Stage, missing: str | None = None) -> None:
-    """1-3, 4-6, 7-9, all final; `missing` has nothing of the middle one."""
+    """Segments 1-3, 4-6, 7-9, all final; `missing` lacks the middle one."""
     hand = stage.hand()
     await hand.recover()
     for number in range(3):

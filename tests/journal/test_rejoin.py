@@ -1,4 +1,4 @@
-"""A journal node whose directory is lost comes back, forgets nothing that matters, and is whole in the end."""
+"""A journal node with a lost directory rejoins, breaks no promise, and is complete in the end."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_mistake_is_found(mutant: Callable[[], list[mutants.Swap]]) -> None:
         play(KILLERS[mutant])
 
 
-# -- what is refused
+# -- refusals
 
 
 def test_only_a_node_without_the_journal_rejoins() -> None:
@@ -84,7 +84,7 @@ def test_only_a_node_without_the_journal_rejoins() -> None:
         await replace(stage)
         token = stage.view(A).state.token
         await rejoin_journal(stage.outside, stage.options, A)
-        assert stage.view(A).state.token == token  # once more is like once
+        assert stage.view(A).state.token == token  # a repetition changes nothing
 
     play(scenario)
 
@@ -115,7 +115,7 @@ def test_a_node_that_rejoins_is_no_witness_for_another() -> None:
         await replace_again(stage)
 
     async def replace_again(stage: Stage) -> None:
-        """Not even with the third one's help: only a writer's segment makes a whole again, and it has no majority."""
+        """Not even with the third node: only a writer's segment completes a, and it has no majority."""
         hand = stage.hand()
         with pytest.raises(QuorumFailed):
             await hand.recover()
@@ -202,13 +202,13 @@ def test_a_rejoining_node_does_not_wait_for_purged_segments() -> None:
     play(scenario)
 
 
-# -- by chance
+# -- random histories
 
 JOURNAL = "edits"
 
 
 class Shaky(Line):
-    """Lines go up and down by chance."""
+    """Links fail and return at random."""
 
     def __init__(self, chance: random.Random) -> None:
         super().__init__(before=self.meddle)
@@ -227,7 +227,7 @@ class Shaky(Line):
 
 @pytest.mark.parametrize("count", [3, 5])
 def test_random_writers_and_lost_directories_lose_nothing(count: int) -> None:
-    """At most a minority is lost at a time. In the end all is there and everybody is whole."""
+    """At most a minority is lost at a time. In the end all edits exist and every node is complete."""
 
     async def scenario(stage: Stage) -> None:
         chance = random.Random(count)
@@ -249,7 +249,7 @@ def test_random_writers_and_lost_directories_lose_nothing(count: int) -> None:
                     await hand.finalize()
                 able += 1
             except QuorumFailed:
-                pass  # too many lines were down; the next writer finds out what happened
+                pass  # too many links were down; the next writer finds the outcome
             hand.session.close()
             for node in stage.nodes:
                 if not stage.cluster.alive(node):
@@ -284,7 +284,7 @@ def test_the_scripted_histories_have_three_nodes() -> None:
     assert (A, B, C) == ("journal/a", "journal/b", "journal/c")
 
 
-# -- without load
+# -- without writes
 
 
 async def writer_of(stage: Stage) -> JournalWriter:

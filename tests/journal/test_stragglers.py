@@ -1,4 +1,4 @@
-"""A node whose channel waits for an answer that will not come: for how long it holds up what, and what it does not."""
+"""A node whose channel waits for an answer that never comes delays other requests for a bounded time."""
 
 from __future__ import annotations
 

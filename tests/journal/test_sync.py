@@ -1,4 +1,4 @@
-"""A node that was away gets from its peers what was decided meanwhile, by itself."""
+"""A node that was away fetches decided segments from its peers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ A, B, C = "journal/a", "journal/b", "journal/c"
 
 
 async def segments(stage: Stage, count: int) -> Hand:
-    """So many final segments of three; nobody has started another one."""
+    """`count` final segments of three edits, and no open one."""
     hand = stage.hand()
     await hand.recover()
     for _ in range(count):
@@ -78,7 +78,7 @@ def test_a_complete_copy_is_finalized_without_a_download():
         first.committed = 3
         for node in (A, B):
             await first.finalize(node, 1, 3, digest(1, 1, 3))
-        await first.start([C], 4, digest(1, 1, 3))  # and so it is closed
+        await first.start([C], 4, digest(1, 1, 3))  # the start closed it
         await asyncio.sleep(25.0)
         assert finals(stage, C) == [(1, 3)] and stage.view(C).open == 4
         assert (await stage.status(C)).journals[0].synced_segments == 0
@@ -115,7 +115,7 @@ def test_a_segment_in_progress_is_never_taken_from_a_peer():
 
 
 def test_an_uncommitted_segment_is_not_taken():
-    """Only a rule that is broken elsewhere makes a final segment of something uncommitted."""
+    """An uncommitted final segment needs a broken rule elsewhere."""
 
     async def scenario(stage: Stage) -> None:
         first = Raw(stage, 1)
@@ -200,7 +200,7 @@ def test_a_node_verifies_its_copy_before_it_accepts_a_recovery():
         await Raw(stage, 1).leave((3, 3, 3))
         key = stage.environment(C).items("edits")[1][0]
         stage.cluster.state(C).rot(PATH, "edits", key)
-        line = Line({(C, number): DROP for number in (1, 2, 3)})  # it hears accept first
+        line = Line({(C, number): DROP for number in (1, 2, 3)})  # it gets the accept first
         await stage.hand(line).recover()
         await asyncio.sleep(1.0)
         assert line.trace[C][3] == "accept_recovery"
@@ -242,7 +242,7 @@ def test_formatting_needs_all_nodes_and_names_the_missing_one():
             await format_journal(stage.outside, other)
         await stage.cluster.restart(B)
         await format_journal(stage.outside, other)
-        await format_journal(stage.outside, other)  # nobody has written to it
+        await format_journal(stage.outside, other)  # no writer has written to it
         assert await has_journal(stage.outside, other)
 
     play(scenario)
@@ -262,7 +262,7 @@ def test_a_journal_with_a_promise_is_formatted_again_only_by_force():
 
 
 def test_a_node_with_a_lost_disk_does_not_count():
-    """It has forgotten what it promised; the others go on without it."""
+    """It has lost its promise; the others continue without it."""
 
     async def scenario(stage: Stage) -> None:
         await segments(stage, 1)
@@ -362,7 +362,7 @@ def test_a_crash_during_catch_up_leaves_the_old_or_the_decided_segment(side: str
 
 
 def test_a_paused_recovery_is_refused_after_a_later_decision():
-    """a promised nothing to the later one, and learned from a peer what that decided."""
+    """a made no promise to the later one, and learned its decision from a peer."""
 
     async def scenario(stage: Stage) -> None:
         await Raw(stage, 1).leave((5, 5, 7))

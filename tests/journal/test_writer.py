@@ -1,4 +1,4 @@
-"""The writer: what it promises its caller, and what it does about nodes that fail, lag or hang."""
+"""The writer: its promises to the caller, and its treatment of nodes that fail, lag or hang."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ A, B, C = "journal/a", "journal/b", "journal/c"
 
 
 async def written(stage: Stage) -> list[bytes]:
-    """What a clean recovery and a reader find, without markers."""
+    """The edits that a clean recovery and a reader find, without markers."""
     again = JournalWriter(stage.world(), stage.options)
     end = await again.open()
     page = await stage.reader().read_all(stage.reader().beginning())

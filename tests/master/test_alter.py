@@ -1,4 +1,4 @@
-"""Tables are altered exactly once, and every tablet hears of it, whatever is lost and whoever crashes."""
+"""Tables are altered exactly once, and every tablet gets the alteration, despite lost messages and crashes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_an_answered_alteration_is_durable_and_reaches_every_tablet():
 
 
 def test_a_new_alteration_is_sent_at_once():
-    """Found on Ray: each alteration, and each recall, reached its tablets ten seconds after the one before."""
+    """Found on Ray: each alteration and recall reached its tablets ten seconds after the previous one."""
 
     async def scenario(stage: Stage) -> None:
         await stage.open("a", "b", "c")
@@ -84,7 +84,7 @@ def test_a_retry_is_answered_but_not_repeated_also_after_a_restart():
         await stage.alter(DropColumn("x"), request_id="another")
         await stage.cluster.restart(MASTER)
         again = await stage.alter(ADD)
-        assert (names(again), again.schema.version) == (["id", "note"], 2), "as the table is by now"
+        assert (names(again), again.schema.version) == (["id", "note"], 2), "the present table"
         with pytest.raises(RequestReused):
             await stage.alter(DropColumn("note"))
         await stage.drop("flights")

@@ -1,4 +1,4 @@
-"""Placement is even and spreads over hosts (scenario S38); what does not come up in time is replaced."""
+"""Placement is even and spreads over hosts (scenario S38); tablets that do not start in time are replaced."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def candidates(count: int, per_host: int = 1) -> list[Candidate]:
 def place(
     story: Story, servers: list[Candidate], assignment: Assignment | None = None, now: float = 0.0
 ) -> int:
-    """Plan and apply until nothing is left to do; how many tablets found no servers."""
+    """Plan and apply until nothing changes; returns the number of tablets without servers."""
     assignment = assignment or Assignment(30.0, random.Random(1))
     while True:
         plan = assignment.plan(story.catalog, servers, now, 1)

@@ -1,4 +1,4 @@
-"""The catalog as a state machine: random histories against a simple model, replay, and the edges by name."""
+"""The catalog as a state machine: random histories against a simple model, replay, and named edge cases."""
 
 from __future__ import annotations
 
@@ -85,10 +85,10 @@ def test_tombstones_are_known_until_the_server_has_the_tablet_again_or_is_replac
         story.apply(e.FormerMembersGone(uuid, (tablet,), tombstone=True))
     record = story.catalog.tablets[tablet]
     assert (record.former, [peer.uuid for peer in record.tombstones]) == ((), ["b", "c"])
-    assert [peer.uuid for peer in record.holders()] == ["a", "b", "c"], "dropping the table deletes them, too"
+    assert [peer.uuid for peer in record.holders()] == ["a", "b", "c"], "a drop of the table deletes them too"
     story.apply(e.ConfigurationChanged(tablet, configuration("a", "b", index=6)))
     assert [peer.uuid for peer in story.catalog.tablets[tablet].tombstones] == ["c"]
-    other = Peer("d", "tablet-server/c")  # in the place of c, whose directory was lost
+    other = Peer("d", "tablet-server/c")  # replaces c, whose directory was lost
     story.apply(e.ConfigurationChanged(tablet, Configuration((Peer("a", ""), other), 7)))
     story.apply(e.ConfigurationChanged(tablet, configuration("a", index=8)))
     story.apply(e.FormerMembersGone("d", (tablet,), tombstone=True))
@@ -164,8 +164,7 @@ def test_edits_survive_encoding():
 
 
 class CatalogMachine(RuleBasedStateMachine):
-    """Legal edits at random. The model is a dictionary of names and one of tablet states; it knows no
-    indexes."""
+    """Random legal edits. The model has a dictionary of names and one of tablet states, and no indexes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -271,8 +270,7 @@ class CatalogMachine(RuleBasedStateMachine):
         catalog.check()
 
     def teardown(self) -> None:
-        """Replaying everything, and replaying the rest over an image from the middle, give the same
-        catalog."""
+        """A replay of all edits, and of the rest over an image from the middle, give the same catalog."""
         whole = c.Catalog()
         whole.apply(e.decode(e.encode(self.story.edits)))
         assert whole.image() == self.story.catalog.image()

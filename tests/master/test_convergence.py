@@ -1,4 +1,4 @@
-"""Whatever breaks meanwhile, in the end there is exactly what was acknowledged."""
+"""After any faults exactly the acknowledged tables exist."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ OPTIONS = MasterOptions(
 
 @pytest.mark.parametrize("seed", range(12))
 def test_tables_converge_under_random_faults(seed: int):
-    """Two acts. First: lost and repeated messages, crashes of everything, creates and drops, retried as a
-    client does. Then all is healed, and what there is must be exactly what was acknowledged."""
+    """Two acts. In the first, messages are lost and repeated, all roles crash, and clients create and drop with retries.
+    Then all faults are removed, and exactly the acknowledged tables must exist."""
 
     async def scenario(stage: Stage) -> None:
         hosts = ["a", "b", "c", "d", "e"]

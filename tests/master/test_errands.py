@@ -1,4 +1,4 @@
-"""Errands follow from the committed catalog: which begin, how they are paced, when a tablet is forgotten."""
+"""Errands follow from the committed catalog: their begin, their pace, and when a tablet is forgotten."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_every_member_of_a_created_tablet_is_asked_until_it_reports():
     tablet = story.creating("a", "b", "c")
     begun = todo.begin(story.catalog, live("a", "b", "c"), 0.0)
     assert kinds(begun) == [("create", "a"), ("create", "b"), ("create", "c")]
-    assert todo.begin(story.catalog, live("a", "b", "c"), 0.0) == [], "one at a time per replica"
+    assert todo.begin(story.catalog, live("a", "b", "c"), 0.0) == [], "one errand at a time per replica"
     story.apply(e.ReplicasSeen("a", (tablet,)), e.TabletRunning(tablet))
     for errand in begun:
         todo.failed(errand, 0.0)
@@ -56,7 +56,7 @@ def test_a_reported_replica_is_never_created_again():
 
 
 def test_an_unreported_member_is_created_after_a_change_of_the_others():
-    """Found by simulation: one voter had not been made yet, another lost its disk, and the third could not be elected."""
+    """Found by simulation: one voter was not created yet, another lost its disk, and the third could not be elected."""
     story, todo = Story(), errands()
     tablet = story.running("a", "b", "c")
     story.apply(e.ReplicasSeen("a", (tablet,)), e.ReplicasSeen("b", (tablet,)))
@@ -117,7 +117,7 @@ def test_a_dropped_tablet_is_forgotten_some_time_after_all_confirmations():
     story.apply(e.ConfigurationChanged(tablet, configuration("a", "b", index=3)))
     drop(story)
     begun = todo.begin(story.catalog, live("a", "b", "c"), 0.0)
-    assert kinds(begun) == [("delete", "a"), ("delete", "b"), ("delete", "c")], "former members too"
+    assert kinds(begun) == [("delete", "a"), ("delete", "b"), ("delete", "c")], "former members are included"
     todo.succeeded(begun[0], 0.0)
     todo.failed(begun[1], 0.0)
     todo.absent(tablet, "c")
@@ -166,7 +166,7 @@ def test_a_restarted_master_repeats_all_unconfirmed_errands():
 
 
 def test_a_twice_removed_member_gets_a_second_tombstone_errand():
-    """Its own report told of the first one before what the errand had found was needed."""
+    """Its own report showed the first tombstone before the errand's result was needed."""
     story, todo = Story(), errands()
     tablet, servers = story.running("a", "b", "c"), live("a", "b", "c", "d")
     for uuid in "abc":
@@ -174,7 +174,7 @@ def test_a_twice_removed_member_gets_a_second_tombstone_errand():
     for index in (4, 8):
         story.apply(e.ConfigurationChanged(tablet, configuration("a", "b", "c", "d", index=index)))
         story.apply(e.ConfigurationChanged(tablet, configuration("a", "b", "c", index=index + 1)))
-        assert todo.former_gone(story.catalog) == {}, "nobody has asked yet"
+        assert todo.former_gone(story.catalog) == {}, "no errand was sent yet"
         (errand,) = todo.begin(story.catalog, servers, 0.0)
         assert (errand.kind, errand.uuid) == ("tombstone", "d")
         todo.succeeded(errand, 0.0)
@@ -184,7 +184,7 @@ def test_a_twice_removed_member_gets_a_second_tombstone_errand():
 
 
 def test_a_returned_member_gets_no_tombstone_errand():
-    """The request would stand on the newest configuration, of which that server may not have heard yet."""
+    """The request would name the newest configuration, which that server may not have yet."""
     story, todo = Story(), errands()
     tablet = story.running("a", "b", "c")
     for uuid in "abc":

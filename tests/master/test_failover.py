@@ -1,4 +1,4 @@
-"""Masters that fail over: who serves, who does not any more, and what is still known afterwards."""
+"""Masters that fail over: which master serves, and which changes survive."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_killed_master_is_replaced_by_a_standby_with_the_whole_catalog(seed: i
         assert stage.served == [first, stage.other(first)]
         await stage.cluster.restart(first)
         await asyncio.sleep(5.0)
-        assert stage.served == [first, stage.other(first)], "one that returns follows"
+        assert stage.served == [first, stage.other(first)], "a returning master is a standby"
         stage.cluster.crash(stage.other(first))
         assert await stage.names() == ["table 0", "table 2", "table 3"]
         assert stage.served == [first, stage.other(first), first]
@@ -113,7 +113,7 @@ def test_the_successor_gives_the_lost_answer_of_a_drop():
         assert stage.served[-1] == stage.other(first)
         await stage.create("flights", request_id="again")
         await stage.drop("flights", "once")
-        assert await stage.exists("flights"), "a retry does not drop the next table of that name"
+        assert await stage.exists("flights"), "a retry does not drop a new table of that name"
 
     play(scenario)
 
@@ -147,7 +147,7 @@ def test_a_superseded_paused_master_answers_and_writes_nothing(seed: int):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_master_without_journal_nodes_stops_before_another_begins(seed: int):
-    """Clients and tablet servers still reach it, so only its lease keeps it from answering."""
+    """Clients and tablet servers still reach it, so only its lease stops its answers."""
 
     async def scenario(stage: GroupStage) -> None:
         first = await stage.ready()
@@ -260,7 +260,7 @@ def test_contradicting_journals_end_the_active_master(seed: int):
         creating = asyncio.ensure_future(asyncio.gather(*map(create, range(3)), return_exceptions=True))
         await stage.until(lambda: not stage.cluster.alive(first) or stage.role(first).reign is None)
         for master in stage.masters:
-            stage.cluster.network.cut(master, "journal/0")  # so that the others could go on without its word
+            stage.cluster.network.cut(master, "journal/0")  # so that the others can continue without it
         await asyncio.sleep(5.0)
         assert not stage.cluster.alive(first)
         failure = next(each for each in stage.cluster.failures if each.address == first)

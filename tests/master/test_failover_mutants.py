@@ -1,4 +1,4 @@
-"""Known mistakes, put into the production classes: the test beside each of them fails by it."""
+"""Known mistakes are put into the production classes, and the test named beside each must fail."""
 
 from __future__ import annotations
 

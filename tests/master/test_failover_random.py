@@ -1,4 +1,4 @@
-"""Random troubles of masters and journal nodes, and known mistakes that they must find."""
+"""Random faults of masters and journal nodes."""
 
 from __future__ import annotations
 

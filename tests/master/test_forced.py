@@ -1,4 +1,4 @@
-"""A configuration is forced on a tablet whose majority is lost, and then the hosts come back after all."""
+"""A configuration is forced on a tablet without a majority, and then the lost hosts return."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.master.stage import Stage, play
 
 
 class ForcedInVain(NamedTuple):
-    """`kept` died before it could take it, `lost` are those given up; none of them runs."""
+    """`kept` crashed before it got the configuration, `lost` were given up; none of them runs."""
 
     tablet: str
     survivor: str
@@ -36,7 +36,7 @@ async def forced_in_vain(stage: Stage, hosts: str) -> ForcedInVain:
     honest = core.force_configuration
 
     def dies(*given: object, **more: object) -> None:
-        """Who was kept beside it, between the question and the entry."""
+        """The other survivor crashes between the request and the entry."""
         stage.cluster.crash(server(kept))
         core.force_configuration = honest  # type: ignore[method-assign]
         honest(*given, **more)  # type: ignore[arg-type]
@@ -57,14 +57,14 @@ async def force(stage: Stage, survivor: str, request: m.UnsafeChangeRequest) -> 
 
 
 def test_a_repeated_uncommitted_force_gets_the_same_answer() -> None:
-    """The command asks again after a refusal, and once was told that there is nothing to force."""
+    """The command repeats the request after a refusal, and once got the answer that nothing is to be forced."""
 
     async def scenario(stage: Stage) -> None:
         forced = await forced_in_vain(stage, "abcde")
         with pytest.raises(OutcomeUnknown, match=f"too few of tablet-server/{forced.kept} have taken it"):
             await force(stage, forced.survivor, forced.request)
         core = role(stage, forced.survivor).replicas[forced.tablet].core
-        assert core.configuration.unsafe == 1, "it was not forced twice"
+        assert core.configuration.unsafe == 1, "the configuration was forced once"
         again = asyncio.ensure_future(force(stage, forced.survivor, forced.request))
         await stage.cluster.restart(server(forced.kept))
         committed = await again
@@ -75,14 +75,14 @@ def test_a_repeated_uncommitted_force_gets_the_same_answer() -> None:
 
 
 def test_a_second_force_with_fewer_survivors_is_adopted() -> None:
-    """Whoever was kept, and died, comes back as a newcomer."""
+    """The crashed survivor returns as a new member."""
 
     async def scenario(stage: Stage) -> None:
         forced = await forced_in_vain(stage, "abcdefghi")
         fewer = msgspec.structs.replace(forced.request, keep=forced.request.keep[:1])
 
         async def taken() -> bool:
-            """At first it may have heard of a leader a moment ago: of itself."""
+            """At first it may still know itself as the leader."""
             try:
                 await force(stage, forced.survivor, fewer)
             except (Unavailable, OutcomeUnknown):
@@ -106,7 +106,7 @@ def test_a_second_force_with_fewer_survivors_is_adopted() -> None:
 
 
 def test_a_side_without_an_uncommitted_configuration_is_healed() -> None:
-    """The term of who was forced to lead is far above theirs."""
+    """The term of the forced leader is far above theirs."""
 
     async def scenario(stage: Stage) -> None:
         forced = await forced_in_vain(stage, "abcdefg")

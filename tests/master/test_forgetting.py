@@ -1,4 +1,4 @@
-"""A host that is gone for good is forgotten: by the catalog, by whoever asks how everything is, and by itself if it returns."""
+"""A host that is lost for good is forgotten by the catalog and by health checks, and ends itself if it returns."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def listed(stage: Stage) -> list[str]:
 
 
 async def lost(stage: Stage) -> list[str]:
-    """The host is gone, and its replicas are elsewhere; the tablets."""
+    """The host is gone, and its replicas are elsewhere. Returns the tablets."""
     await open_stage(stage, failed_s=4.0)
     await stage.create("flights", buckets=4)
     tablets = [tablet.tablet for tablet in (await stage.running("flights")).tablets]
@@ -88,7 +88,7 @@ def test_the_directory_of_a_forgotten_host_is_given_up_when_it_returns(master_re
         assert "ebla nodes forget" in stage.cluster.state(server(GONE)).given_up
         with pytest.raises(OldCopy, match="was given up"):
             await stage.cluster.restart(server(GONE))
-        stage.cluster.put_disk(server(GONE), DurableState())  # as it is set aside on Ray
+        stage.cluster.put_disk(server(GONE), DurableState())  # as the directory is set aside on Ray
         await stage.cluster.restart(server(GONE))
         await stage.until(lambda: len(stage.master.servers.known()) == 4)
         back = stage.cluster.role(server(GONE)).instance.uuid
@@ -121,7 +121,7 @@ def test_a_stopped_drained_server_is_forgotten_with_its_drain() -> None:
 
 
 def test_a_new_master_forgets_no_server() -> None:
-    """It has not heard those who are there."""
+    """It has no heartbeats of the live servers yet."""
 
     async def scenario(stage: Stage) -> None:
         await opened(stage, "abcd", buckets=2)

@@ -1,4 +1,4 @@
-"""Servers whose disks are full: new tablets go elsewhere, or their table is refused with a remedy; what is there is read."""
+"""Servers with full disks: new tablets go elsewhere or are refused with a remedy; existing data can be read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.master.stage import Stage, play
 
 
 async def fill(stage: Stage, *hosts: str) -> None:
-    """Their disks are full, and the master knows it."""
+    """Fill their disks, and wait until the master knows."""
     for host in hosts:
         stage.cluster.state(server(host)).fill()
         uuid = role(stage, host).instance.uuid
@@ -113,7 +113,9 @@ def test_servers_on_full_disks_start_and_serve_only_reads() -> None:
             await stage.cluster.restart(server(host))
             assert role(stage, host).running
             stage.cluster.state(server(host)).free()
-            stage.cluster.state(server(host)).free_bytes = BALLAST_BYTES  # what a start leaves for votes
+            stage.cluster.state(
+                server(host)
+            ).free_bytes = BALLAST_BYTES  # the space that a start leaves for votes
         assert await flights.get({"id": 1}) == {"id": 1, "note": "before"}
         began = stage.cluster.loop.time()
         with pytest.raises(DiskFull, match=r"the write was not applied\. Free space there") as refused:

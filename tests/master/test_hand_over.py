@@ -1,4 +1,4 @@
-"""A clean hand-over: the active master ends its reign by itself, and names its successor."""
+"""A clean hand-over: the active master ends its term by itself, and names its successor."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_named_successor_serves_when_the_hand_over_is_answered(seed: int):
             assert stage.serving() == [successor]
             assert await stage.names() == ["flights"]
         await asyncio.sleep(20.0)
-        assert stage.served == [first, *others, first], "nobody took it from the successor"
+        assert stage.served == [first, *others, first], "the successor is still active"
         status = await stage.at(others[0], "status", m.Empty(), m.MasterStatus)
         assert (status.role, status.active) == ("standby", first)
 
@@ -40,7 +40,7 @@ def test_a_named_successor_serves_when_the_hand_over_is_answered(seed: int):
 
 @pytest.mark.parametrize("how", ["handed over", "superseded"])
 def test_no_task_outlives_its_active_term(how: str):
-    """Or every change of master would leave a catalog behind, and somebody who goes on working with it."""
+    """Otherwise every change of master leaves a catalog, and tasks that continue to work with it."""
 
     async def scenario(stage: GroupStage) -> None:
         first = await stage.ready()

@@ -1,4 +1,4 @@
-"""The next step for a tablet, from what its leader says of its members: Kudu's 3-4-3 rules, case by case, and that they end.
+"""The next step for a tablet, from its leader's report on the members: Kudu's 3-4-3 rules, case by case, and that they end.
 
 A situation in one line: `a* b c! d<` are the leader a, the healthy b, the failed c and the pre-voter d. Marks: `*` leads,
 `.` silent, `!` failed, `x` lost, `?` unknown, `~` to be replaced, `-` on a server that drains, `=` on one in maintenance, `<`
@@ -88,29 +88,29 @@ def decided(members: str, replicas: int = 3, spare: str | None = "z") -> str:
         ("a* b c", "-"),
         ("a* b", "add z"),
         ("a*", "add z"),
-        # A silent voter is replaced first and goes afterwards.
+        # A silent voter is first replaced, then removed.
         ("a* b c!", "add z"),
         ("a* b c! z<", "-"),
         ("a* b c! z", "evict c"),
         ("a* b c.", "add z"),
         ("a* b c. z", "evict c"),
-        # It returns in time: it keeps its place.
+        # It returns in time and stays.
         ("a* b c z<", "evict z"),
         ("a* b c z", "evict z"),
-        # A lost one may go at once, and its host is free for the next.
+        # A lost voter may be removed at once, and its host is free again.
         ("a* b cx", "evict c"),
         ("a* b cx z<", "evict c"),
         ("a* bx", "evict b"),
-        # The newcomer fails: another is tried.
+        # The new member fails, and another is tried.
         ("a* b c! z<!", "evict z"),
         ("a* b c! z<x", "evict z"),
         ("a* b c z<!", "evict z"),
-        # What is not known is waited for, unless enough others are surely well.
+        # An unknown member is waited for, unless enough others are healthy.
         ("a* b c?", "-"),
         ("a* b? c?", "-"),
         ("a* b c d?", "evict d"),
         ("a* b c? z<", "-"),
-        # Non-voters that are not to be promoted stay while they are well.
+        # Permanent non-voters stay while they are healthy.
         ("a* b c do", "-"),
         ("a* b c do!", "evict d"),
         ("a* b c do-", "evict d"),
@@ -139,8 +139,8 @@ def test_a_removal_needs_a_healthy_majority_of_the_rest(members: str) -> None:
 def test_when_one_of_two_lost_followers_returns_the_other_is_replaced() -> None:
     assert decided("a* b! c!") == "-"
     assert decided("a* b c!") == "add z"
-    assert decided("a* b! cx") == "-", "two voters would remain, and one of them is silent"
-    assert decided("a* b~ c! d!") == "evict d", "two of the three that remain are healthy"
+    assert decided("a* b! cx") == "-", "one of the two remaining voters is silent"
+    assert decided("a* b~ c! d!") == "evict d", "two of the three remaining voters are healthy"
 
 
 def test_lost_members_are_removed_before_silent_ones() -> None:
@@ -163,7 +163,7 @@ def test_lost_members_are_removed_before_silent_ones() -> None:
         ("a~ b c z*", "evict a"),
         ("a*~ b~ c y z", "evict b"),
         ("a*~ b! c z", "evict b"),
-        # On a server that drains it is the same, for all that is there.
+        # The same holds for all replicas on a draining server.
         ("a* b c-", "add z"),
         ("a*- b c z", "a hands over"),
         ("a*- b- c x y", "evict b"),
@@ -181,20 +181,20 @@ def test_a_move_adds_then_hands_over_then_evicts(members: str, step: str) -> Non
         ("a* b c.=", "-"),
         ("a*= b= c.=", "-"),
         ("a* b. c.=", "-"),
-        # What failed or is lost there is made anew, and what is to go, goes.
+        # Failed and lost replicas there are replaced, and removals continue.
         ("a* b c!=", "add z"),
         ("a* b cx=", "evict c"),
         ("a* b c.=-", "add z"),
         ("a* b c.=- z", "evict c"),
         ("a* b c.=~", "add z"),
         ("a* b c=.~ z", "evict c"),
-        # What was begun before goes on.
+        # A repair that began earlier continues.
         ("a* b c.= z<", "-"),
         ("a* b c.= z", "evict c"),
-        # It is not given up for the sake of another.
+        # It is not removed in favour of another.
         ("a* b.= c~ z", "-"),
         ("a* b c~ z=.<", "evict z"),
-        # A non-voter would not come back by itself.
+        # A non-voter would not return by itself.
         ("a* b c do.", "evict d"),
         ("a* b c do.=", "-"),
     ],
@@ -228,11 +228,11 @@ def test_a_single_replica_can_move() -> None:
 def test_an_impossible_replace_flag_is_cleared() -> None:
     assert decided("a* b c~", spare=None) == "stay c"
     assert decided("a*~ b c", spare=None) == "stay a"
-    assert decided("a* b c~ z<", spare=None) == "-", "somebody is on the way"
-    assert decided("a* b~ c~ z<", spare=None) == "-", "and may be enough"
-    assert decided("a* b~ c~ d~", spare=None) == "stay b", "then there are enough again"
-    assert decided("a* b c~! ", spare=None) == "-", "it failed: it is to go anyway"
-    assert decided("a* b c-", spare=None) == "-", "a server drains for as long as its operator says"
+    assert decided("a* b c~ z<", spare=None) == "-", "a new member is being added"
+    assert decided("a* b~ c~ z<", spare=None) == "-", "and may suffice"
+    assert decided("a* b~ c~ d~", spare=None) == "stay b", "then there are enough voters again"
+    assert decided("a* b c~! ", spare=None) == "-", "it failed and is removed anyway"
+    assert decided("a* b c-", spare=None) == "-", "a drain lasts until the operator ends it"
 
 
 def test_without_a_target_nothing_is_added_but_lost_members_are_removed() -> None:
@@ -271,11 +271,11 @@ def test_a_tablet_is_settled_when_it_needs_no_decision() -> None:
         assert not settled(situation(members)), members
 
 
-# -- that it ends --------------------------------------------------------------------------------------------
+# -- termination ---------------------------------------------------------------------------------------------
 
 
 class Room:
-    """Servers that live or do not, and one tablet; its leader sees everything at once."""
+    """Servers, live or dead, and one tablet; its leader sees everything at once."""
 
     def __init__(
         self, members: list[tuple[str, str]], free: int, marks: dict[int, str], replicas: int
@@ -333,7 +333,7 @@ class Room:
         self._commit(peers)
 
     def promote(self) -> bool:
-        """As leaders do, once a pre-voter has caught up."""
+        """As leaders do when a pre-voter has caught up."""
         for peer in self.configuration.peers:
             if peer.promote and self.words[peer.uuid] == HEALTHY:
                 voter = Peer(peer.uuid, peer.address)

@@ -1,4 +1,4 @@
-"""Heartbeats (scenario S37) and what a master that knows too little must not do (S18)."""
+"""Heartbeats (scenario S37), and actions that a master without reports must not take (S18)."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_configuration_change_is_adopted_and_survives_a_restart():
         record = stage.master.catalog.tablets[tablet.tablet]
         assert record.configuration == changed and [peer.uuid for peer in record.former] == [out.uuid]
         await stage.drop("flights")
-        await stage.until(lambda: stage.replicas() == 0)  # also on the one that left
+        await stage.until(lambda: stage.replicas() == 0)  # also on the former member
 
     play(scenario)
 
@@ -133,7 +133,7 @@ def test_an_earlier_incarnation_is_refused_and_changes_nothing():
         assert (reply.needs_register, reply.needs_full_report) == (False, True)
         beat = heartbeat("x", 3, report=report(sequence=5))
         reply = await stage.ask("heartbeat", beat, m.HeartbeatReply)
-        assert reply.needs_full_report, "an incremental report before a full one says too little"
+        assert reply.needs_full_report, "an incremental report before a full one is not enough"
 
     play(scenario)
 

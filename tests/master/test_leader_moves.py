@@ -1,4 +1,4 @@
-"""S31: the leader's replica moves to another server, under writes, and whoever asked for it, or the master, may die meanwhile."""
+"""S31: the leader's replica moves to another server under writes, while the operator or the master may crash."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REPAIR, BURY = "master.repair_tablet.before_rpc", "master.tombstone_tablet.befor
 
 
 async def led(stage: Stage, hosts: tuple[str, ...] = HOSTS, **given: int) -> MoveReplicaRequest:
-    """A tablet whose leader's replica is to move to a server that has none."""
+    """A tablet whose leader's replica moves to a server without a replica."""
     tablet, _ = await with_a_tablet(stage, hosts, **given)
     source = leader(stage, tablet)
     assert source is not None
@@ -37,14 +37,14 @@ async def led(stage: Stage, hosts: tuple[str, ...] = HOSTS, **given: int) -> Mov
 
 
 def leader(stage: Stage, tablet: str) -> str | None:
-    """The host, as the master knows."""
+    """The host of the leader, as the master knows it."""
     uuid = stage.master.views.of(tablet).leader
     peer = stage.master.catalog.tablets[tablet].member(uuid) if uuid else None
     return peer.address.rpartition("/")[2] if peer else None
 
 
 def moved(stage: Stage, move: MoveReplicaRequest) -> bool:
-    """And settled: three voters, who all run, and nobody else with more than a tombstone."""
+    """The tablet has three running voters, and other servers have at most tombstones."""
     if not stage.cluster.alive(MASTER) or move.tablet not in stage.master.catalog.tablets:
         return False
     members = members_of(stage, move.tablet)
@@ -83,21 +83,19 @@ def test_a_leaders_replica_moves_with_little_effect_on_writes(seed: int) -> None
         await writing
         after = sorted({*before, move.target} - {move.source})
         assert voters(stage, move.tablet) == after
-        assert {*seen} == {*before, move.target}, "nobody else came in between"
+        assert {*seen} == {*before, move.target}, "no other leader was elected"
         assert role(stage, move.source).lifecycle.all()[move.tablet].state == "deleted"
         chief = leader(stage, move.tablet)
         assert chief in after
-        assert role(stage, chief).replicas[move.tablet].core.term == terms + 1, (
-            "one graceful election, no other"
-        )
-        assert longest < 1.0, "nobody had to miss a leader first, which takes as long"
+        assert role(stage, chief).replicas[move.tablet].core.term == terms + 1, "only one graceful election"
+        assert longest < 1.0, "no election timeout passed"
         assert await rows.scan().count() == written
 
     play(scenario, seed, OPTIONS)
 
 
 def at(stage: Stage, point: str, times: int, act: Callable[[], object]) -> None:
-    """When the master comes to the point for the so-manieth time."""
+    """When the master passes the point for the `number`th time."""
 
     async def here() -> None:
         nonlocal times
@@ -188,7 +186,7 @@ def test_a_failed_move_without_another_target_is_cancelled(
         await stage.cluster.restart(f"tablet-server/{move.target}")
         await stage.until(lambda: healed(stage))
         await asyncio.sleep(30.0)
-        assert voters(stage, move.tablet) == before, "nobody goes on with it"
+        assert voters(stage, move.tablet) == before, "the move is not continued"
 
     play(scenario, 0, OPTIONS)
 
@@ -208,7 +206,7 @@ def test_a_failed_move_goes_to_another_server(of_leader: bool) -> None:
 
 
 async def copying(stage: Stage, hosts: tuple[str, ...], of_leader: bool) -> MoveReplicaRequest:
-    """A move whose target is being copied; whoever asked for it is gone."""
+    """A move whose target is being copied, and whose operator is gone."""
     move = await led(stage, hosts, copy_bytes_per_s=2_000)
     rows = await table(stage)
     for number in range(100):

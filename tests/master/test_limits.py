@@ -1,4 +1,4 @@
-"""What a catalog takes has limits; each is refused by one error, which names the limit and what to do."""
+"""A catalog has limits; each is refused by one error, which names the limit and the remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""S30: a server in maintenance may be silent. What it holds is waited for; what is lost, or fails elsewhere, is not."""
+"""S30: a server in maintenance may be silent and keeps its replicas; lost replicas and failures elsewhere are repaired."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.master.real_servers import healed, members_of, role, server, voters, 
 from tests.master.stage import MASTER, Stage, play
 
 FIVE = ("a", "b", "c", "d", "e")
-LONG_S = 60.0  # ten times what makes a follower silent here
+LONG_S = 60.0  # ten times the limit for a silent follower
 
 
 async def maintain(stage: Any, name: str, on: bool | None = True) -> MaintainReply:
@@ -43,7 +43,7 @@ def words(stage: Stage, tablet: str) -> set[str]:
 
 
 async def down_in_maintenance(stage: Stage, hosts: tuple[str, ...] = real_servers.HOSTS) -> tuple[str, str]:
-    """A tablet, and a host that has a voter of it, is in maintenance, and has been silent for long."""
+    """A tablet, and the host of one of its voters, which is in maintenance and has been silent for long."""
     tablet, down = await with_a_tablet(stage, hosts)
     before = voters(stage, tablet)
     await maintain(stage, down)
@@ -61,14 +61,14 @@ def test_a_silent_server_in_maintenance_keeps_its_replicas() -> None:
         await stage.cluster.restart(MASTER)
         await stage.until(lambda: stage.master.views.of(tablet).told is not None)
         await asyncio.sleep(LONG_S)
-        assert down in voters(stage, tablet), "the next incarnation of the master knows"
+        assert down in voters(stage, tablet), "the next incarnation of the master knows it"
         listed = (await stage.ask("list_servers", m.Empty(), m.ListServersReply)).servers
         told = {each.address: (each.maintained, each.alive, each.uuid) for each in listed}
-        assert told[server(down)] == (True, False, ""), "and tells, though it has never heard it"
+        assert told[server(down)] == (True, False, ""), "and reports it without a heartbeat"
         await stage.cluster.restart(server(down))
         await stage.until(lambda: healed(stage))
-        assert stage.master.catalog.tablets[tablet].configuration.index == index, "nothing was ever changed"
-        assert list(stage.master.catalog.maintained) == [server(down)], "until it is told otherwise"
+        assert stage.master.catalog.tablets[tablet].configuration.index == index, "no member was changed"
+        assert list(stage.master.catalog.maintained) == [server(down)], "until an operator ends it"
 
     play(scenario, 0, real_servers.OPTIONS)
 
@@ -175,7 +175,7 @@ def test_the_next_master_knows_the_maintenance() -> None:
     group_stage.play(scenario, 0, hosts="abcd")
 
 
-# -- the mark ------------------------------------------------------------------------------------------------
+# -- the notice ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("point", [None, "master.maintain.before_edit", "master.maintain.after_edit"])
@@ -220,7 +220,7 @@ def test_a_table_that_needs_the_server_in_maintenance_is_refused() -> None:
 
 
 def test_a_move_waits_for_the_server_in_maintenance() -> None:
-    """The voters would be two otherwise that are not silent, or the silent one be given up."""
+    """Otherwise only two voters would not be silent, or the silent one would be removed."""
 
     async def scenario(stage: Stage) -> None:
         (tablet,) = await opened(stage)

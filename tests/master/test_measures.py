@@ -1,4 +1,4 @@
-"""What masters say of themselves in numbers."""
+"""Figures of masters."""
 
 from __future__ import annotations
 

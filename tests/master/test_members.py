@@ -1,5 +1,4 @@
-"""What an operator asks of a tablet's members and of servers that drain: idempotent, refused with a reason, finished by whichever
-master is the active one."""
+"""Requests of operators about members and drains: idempotent, refused with a reason, finished by any active master."""
 
 from __future__ import annotations
 
@@ -103,7 +102,7 @@ def test_a_removed_replica_does_not_return_if_another_server_can_take_it() -> No
         await stage.persist(lambda: stage.ask("drain", DrainRequest(gone), DrainReply))
         await asked(stage, "remove_replica", at_once)
         await asyncio.sleep(10.0)
-        assert hosts_of(stage, tablet) == [host for host in stays if host != gone], "it does with less"
+        assert hosts_of(stage, tablet) == [host for host in stays if host != gone], "fewer replicas suffice"
 
     play(scenario, 0, OPTIONS)
 
@@ -147,7 +146,7 @@ def test_an_added_replica_must_be_missing() -> None:
         assert len(reply.configuration.voters()) == 3 and len(reply.configuration.peers) == 4
         await asyncio.sleep(5.0)
         assert (await asked(stage, "add_replica", learner)).configuration == reply.configuration
-        stage.master.repairs.begins_at = 1e9  # so that the operator is quicker
+        stage.master.repairs.begins_at = 1e9  # so that the operator is faster
         out = follower(stage, tablet)
         await asked(stage, "remove_replica", RemoveReplicaRequest(tablet, out, at_once=True))
         await stage.until(lambda: out not in hosts_of(stage, tablet))
@@ -208,7 +207,7 @@ def test_consecutive_removals_leave_a_majority(replicas: int, least: int) -> Non
         before = voters()
         await asked(stage, "remove_replica", RemoveReplicaRequest(tablet, before[0]))
         await asyncio.sleep(5.0)
-        assert voters() == before, "it is marked and stays"
+        assert voters() == before, "it has the flag and stays"
         stage.fairy.copies = True
         await stage.until(lambda: well(stage, replicas) and before[0] not in hosts_of(stage, tablet))
 
@@ -218,7 +217,7 @@ def test_consecutive_removals_leave_a_majority(replicas: int, least: int) -> Non
 def test_a_failed_voter_can_always_be_removed_at_once() -> None:
     async def scenario(stage: Stage) -> None:
         (tablet,) = await opened(stage, "abcdefg", replicas=5)
-        stage.master.repairs.begins_at = 1e9  # so that the operator is quicker
+        stage.master.repairs.begins_at = 1e9  # so that the operator is faster
         *well_ones, broken = [h for h in hosts_of(stage, tablet) if h != leader(stage, tablet)][:3]
         for name in well_ones:
             await asked(stage, "remove_replica", RemoveReplicaRequest(tablet, name, at_once=True))
@@ -382,7 +381,7 @@ def test_a_new_master_answers_a_repeated_move_or_removal() -> None:
 
 
 def test_a_non_voter_becomes_a_voter_only_where_the_table_wants_one_more() -> None:
-    """Else it would be evicted as a pre-voter that nobody needs."""
+    """Otherwise it would be evicted as an unneeded pre-voter."""
 
     async def scenario(stage: Stage) -> None:
         (tablet,) = await opened(stage)

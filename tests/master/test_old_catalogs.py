@@ -1,4 +1,4 @@
-"""A master's directory that is an older copy of itself: nothing that is live by now is deleted, and the master says what to do."""
+"""A master on an older copy of its directory deletes no live data, and reports the remedy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def newest(stage: Stage) -> CatalogVersion:
 
 
 async def until_seen(stage: Stage) -> None:
-    """Every server has the present version on its disk."""
+    """Every server has the present version of the catalog on its disk."""
     await stage.until(
         lambda: all(role(stage, host).identity.catalog.version == newest(stage) for host in HOSTS)
     )
@@ -37,7 +37,7 @@ async def until_seen(stage: Stage) -> None:
 
 
 async def while_it_is_created(stage: Stage) -> DurableState:
-    """A copy of the catalog in which the table is being created; by now it has rows."""
+    """A copy of the catalog in which the table is being created; now it has rows."""
     await open_stage(stage)
     for host in HOSTS:
         stage.cluster.network.cut(MASTER, server(host))
@@ -49,7 +49,7 @@ async def while_it_is_created(stage: Stage) -> DurableState:
 
 
 async def while_it_is_dropped(stage: Stage) -> DurableState:
-    """A copy of the catalog in which the table can still be recalled; by now it was."""
+    """A copy of the catalog in which the table can still be recalled; now it was recalled."""
     await open_stage(stage)
     table = (await stage.create("flights", buckets=2, replicas=3)).table
     await stage.running("flights")
@@ -148,11 +148,11 @@ def test_a_restarted_master_or_a_new_catalog_is_accepted():
     play(scenario, 0, SETTINGS)
 
 
-# -- what a catalog has ----------------------------------------------------------------------------------------
+# -- the lineage ----------------------------------------------------------------------------------------------
 
 
 def lineage(*changes: int) -> Lineage:
-    """Of masters `1`, `2`, ..., with so many changes when each began."""
+    """The lineage of masters `1`, `2`, ..., with the number of changes at the start of each."""
     made = Lineage()
     for number, count in enumerate(changes, 1):
         made.changes = count

@@ -1,4 +1,4 @@
-"""A server whose addition to a tablet is not committed yet: it has a copy, and is left alone."""
+"""A server with an uncommitted addition to a tablet keeps its copy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.master.real_servers import HOSTS, OPTIONS, asked, members_of, role, s
 from tests.master.stage import MASTER, Stage, play
 
 _decode = msgspec.msgpack.Decoder(DeleteTabletRequest).decode
-SLOW_S = 18.0  # of the followers' disks: so long the addition is pending
+SLOW_S = 18.0  # of the followers' disks: the addition is pending for this time
 
 
 @pytest.mark.parametrize("leader_is_heard", [True, False])
@@ -44,7 +44,7 @@ def test_a_member_with_a_pending_addition_is_copied_once_and_stays(seed: int, le
         assert new not in members_of(stage, tablet)
         await asyncio.sleep(5.0)
         assert bool(deletions) != leader_is_heard, (
-            "who heard the leader before the addition only is refused by the server"
+            "a master with only the leader's older report is refused by the server"
         )
         assert role(stage, new).lifecycle.state_of(tablet) == RUNNING
         for host in followers:

@@ -1,4 +1,4 @@
-"""The master with real tablet servers: the two sides of the protocol, written apart, mean the same."""
+"""The master with real tablet servers: both sides of the protocol agree."""
 
 from __future__ import annotations
 
@@ -68,7 +68,9 @@ def test_a_table_is_created_survives_crashes_and_is_dropped_completely(seed: int
         await stage.cluster.restart(MASTER)
         await asyncio.sleep(5.0)
         tablets = (await stage.table("flights")).tablets
-        assert all(tablet.leader not in (None, "tablet-server/a") for tablet in tablets), "others lead now"
+        assert all(tablet.leader not in (None, "tablet-server/a") for tablet in tablets), (
+            "other replicas lead now"
+        )
 
         left = sum(r.address == "tablet-server/a" for tablet in tablets for r in tablet.replicas)
         await stage.drop("flights")
@@ -112,7 +114,7 @@ def test_tables_heal_move_drain_and_are_dropped_completely(seed: int):
         await stage.drop("flights")
         await stage.until(lambda: replicas(stage) == 0 and len(stage.master.catalog.tables) == 0)
         held = [stage.cluster.role(server(h)).lifecycle.all() for h in HOSTS]
-        assert not any(held), "no tombstone stays of a table that was dropped"
+        assert not any(held), "a dropped table leaves no tombstone"
         status = await stage.status()
         assert (status.tablets_unknown, status.leader_conflicts) == (0, 0)
 
@@ -121,7 +123,7 @@ def test_tables_heal_move_drain_and_are_dropped_completely(seed: int):
 
 @pytest.mark.parametrize("seed", range(2))
 def test_three_servers_repair_a_replica_that_lost_its_votes(seed: int):
-    """There is no fourth that could take its place: it leaves, and comes back where it was."""
+    """There is no fourth server: the replica is removed, and added again on the same server."""
     hosts = HOSTS[:3]
 
     async def scenario(stage: Stage) -> None:
@@ -148,7 +150,7 @@ def test_three_servers_repair_a_replica_that_lost_its_votes(seed: int):
 
 
 def stores_nothing(stage: Stage, host: str) -> Callable[[], None]:
-    """What ends it."""
+    """The error that ends it."""
     disk = role(stage, host).world.disk
     sound = disk.receive
 
@@ -207,7 +209,7 @@ def test_a_server_without_data_directories_gets_no_replicas():
 async def forced_alone(
     stage: Stage, tablet: str, survivor: str, hosts: Sequence[str] = HOSTS
 ) -> Configuration:
-    """Everybody else is gone, the survivor is back, and an operator lets it go on without a majority."""
+    """All others are gone, the survivor is back, and an operator forces it to continue without a majority."""
     for host in hosts:
         if host != survivor:
             stage.cluster.crash(server(host))
@@ -282,7 +284,7 @@ def test_a_forced_survivor_gets_an_alteration_that_only_lost_replicas_had():
 
 @pytest.mark.parametrize("drained", [False, True])
 def test_a_replica_removed_twice_becomes_a_tombstone_again(drained: bool):
-    """A non-voter says nothing by itself when its leader is silent: who does not ask it has it serve for ever."""
+    """A non-voter does not react to a silent leader: a master that does not ask it lets it serve forever."""
 
     async def scenario(stage: Stage) -> None:
         tablet, _ = await with_a_tablet(stage)

@@ -1,4 +1,4 @@
-"""A dropped table is kept for as long as was asked for, comes back whole, and goes when its time is over."""
+"""A dropped table is kept for its reserve time, can be recalled completely, and is then deleted."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OPTIONS: dict[str, Any] = {
 
 
 def versions(stage: Stage) -> list[int]:
-    """What every replica was told of its table, through its log."""
+    """The alterations that every replica got through its log."""
     replicas = [replica for host in stage.scripts for replica in stage.server(host).replicas.values()]
     return [replica.version for replica in replicas]
 
@@ -144,7 +144,7 @@ def test_a_reserve_counts_only_time_with_an_active_master():
         await stage.open("a", "b", "c")
         await stage.create("flights")
         await stage.running("flights")
-        await asyncio.sleep(100.0)  # what passed before it was dropped does not count
+        await asyncio.sleep(100.0)  # time before the drop does not count
         await stage.drop("flights", reserve_s=300.0)
         await asyncio.sleep(200.0)
         stage.cluster.crash(MASTER)
@@ -152,7 +152,7 @@ def test_a_reserve_counts_only_time_with_an_active_master():
         await stage.cluster.restart(MASTER)
         await asyncio.sleep(90.0)
         assert len(await stage.kept()) == 1
-        await asyncio.sleep(80.0)  # a minute at most is not counted where a master ends
+        await asyncio.sleep(80.0)  # at most a minute is lost at the end of a master
         assert await stage.kept() == []
 
     play(scenario, options=MasterOptions(**OPTIONS))
@@ -198,7 +198,9 @@ def test_every_tablet_learns_of_a_drop_despite_lost_messages():
         await stage.cluster.restart(MASTER)
         await stage.until(lambda: len(stage.master.views.tablets) == 4)
         await asyncio.sleep(5.0)
-        assert sum(len(script.alters) for script in stage.scripts.values()) == sent, "none after it is known"
+        assert sum(len(script.alters) for script in stage.scripts.values()) == sent, (
+            "no errand after the report"
+        )
 
     play(scenario, options=MasterOptions(**OPTIONS))
 
@@ -222,7 +224,7 @@ def test_retries_of_drop_and_recall_get_the_first_answer(restart: bool):
             await stage.drop("flights", reserve_s=60.0)
         await lost(lambda: stage.recall("flights"))
         await stage.drop("flights", reserve_s=3600.0)
-        assert (await stage.table("flights")).table == info.table, "the old drop is not carried out again"
+        assert (await stage.table("flights")).table == info.table, "the old drop is not repeated"
         assert (await stage.recall("flights")).table == info.table
         await stage.drop("flights", "once more", reserve_s=3600.0)
         with pytest.raises(StaleRequest, match="dropped since"):
@@ -271,7 +273,7 @@ def test_a_table_whose_tablets_are_still_being_created_can_be_dropped_and_recall
         await stage.create("flights", buckets=3)
         await stage.until(lambda: stage.replicas() == 9)
         await stage.drop("flights", reserve_s=3600.0)
-        await asyncio.sleep(12.0)  # its tablets are replaced meanwhile
+        await asyncio.sleep(12.0)  # meanwhile its tablets are replaced
         stage.fairy.elects = True
         await stage.recall("flights")
         info = await stage.running("flights")
@@ -280,7 +282,7 @@ def test_a_table_whose_tablets_are_still_being_created_can_be_dropped_and_recall
         await stage.until(lambda: stage.replicas() == 9)
         requests = [r.request for host in stage.scripts for r in stage.server(host).replicas.values()]
         assert {request.tablet for request in requests} == live
-        assert {request.schema.version for request in requests} == {0}, "all replicas begin alike"
+        assert {request.schema.version for request in requests} == {0}, "all replicas start equal"
         stage.master.catalog.check()
 
     play(scenario, options=MasterOptions(**OPTIONS))

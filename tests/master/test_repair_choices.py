@@ -1,4 +1,4 @@
-"""Which server gets a further replica, and when a mark is taken back: from the catalog, the servers and the leaders' reports."""
+"""The server of a new replica, and the end of a replace flag, follow from catalog, servers and leaders' reports."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Scene:
         self.repairs.begins_at = 0.0
 
     def tablet(self, members: Configuration, health: dict[str, str], name: str = "flights") -> str:
-        """Of which the first member leads and tells this."""
+        """Reports of the first member, which leads."""
         tablet = self.story.running(*(peer.uuid for peer in members.peers), name=name)
         told = replica(tablet, members, members.peers[0].uuid, role="leader", health=health)
         self.story.apply(e.ConfigurationChanged(tablet, members))
@@ -58,7 +58,7 @@ def test_a_server_that_never_had_the_tablet_is_preferred():
     told = replica(tablet, configuration("a", "b", "c", index=3), "a", role="leader", health=FAILED)
     scene.views.merge(scene.story.catalog, "a", report(told))
     for n in range(3):
-        scene.story.running("e", name=f"more {n}")  # so that d would be the emptier one
+        scene.story.running("e", name=f"more {n}")  # so that d has fewer replicas
     assert scene.chosen(tablet) == "e"
     scene.story.apply(e.FormerMembersGone("d", (tablet,), tombstone=True))
     assert scene.chosen(tablet) == "e"
@@ -102,7 +102,7 @@ def test_a_replace_flag_is_cleared_only_after_a_while_without_targets():
     assert scene.decide(tablet, now=109.0) is None
     scene.servers.heartbeat(heartbeat("d", register=True), 109.5)
     repair = scene.decide(tablet, now=109.5)
-    assert repair is not None and isinstance(repair.action, Add), "it was not heard for a moment only"
+    assert repair is not None and isinstance(repair.action, Add), "it was silent only for a moment"
     scene.story.apply(e.ServerDraining("tablet-server/d", True))
     assert scene.decide(tablet, now=110.0) is None
     repair = scene.decide(tablet, now=120.0)
@@ -114,11 +114,11 @@ def test_a_bounded_number_of_tablets_is_checked_per_pass_in_turn(monkeypatch):
     scene = Scene("a", "b", "c")
     tablets = [scene.tablet(configuration("a", "b", "c", index=1), FAILED, name=f"t{n}") for n in range(7)]
     looks = [list(scene.repairs.unsettled(0.0)) for _ in range(4)]
-    assert looks == [tablets[:3], tablets[3:6], tablets[6:], []], "as news, and a moment ago"
+    assert looks == [tablets[:3], tablets[3:6], tablets[6:], []], "as news, and from a moment ago"
     told = replica(tablets[5], configuration("a", "b", "c", index=1), "a", role="leader", health=FAILED)
     scene.views.merge(scene.story.catalog, "a", report(told))
     assert list(scene.repairs.unsettled(0.2)) == [tablets[5]], (
-        "but for the one whose leader has told something"
+        "except the one with a new report of its leader"
     )
     looks = [list(scene.repairs.unsettled(1.0)) for _ in range(4)]
     assert looks == [tablets[:3], tablets[3:6], tablets[6:], []], "in turn"

@@ -1,4 +1,4 @@
-"""Tables heal: servers fail, are lost and return, masters die, and every tablet ends with its replicas on sound servers."""
+"""Tables heal: servers fail, are lost and return, masters crash, and every tablet gets its replicas on healthy servers."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def test_replicas_of_a_silent_server_are_replaced_and_become_tombstones(
         assert {r.state for t, r in stage.server("b").replicas.items() if t in held} == {"deleted"}
         assert all(r.configuration_index >= 2 and r.dest_uuid for r in stage.scripts["b"].tombstones)
         counts = [sum(h in hosts_of(stage, tablet) for tablet in tablets) for h in "acde"]
-        assert max(counts) - min(counts) <= 1, "those that were chosen at once are spread evenly"
+        assert max(counts) - min(counts) <= 1, "concurrent choices are spread evenly"
         stage.cluster.crash("tablet-server/b")
         await stage.drop("flights")
         await asyncio.sleep(20.0)
-        assert stage.master.catalog.ended, "a server with tombstones is waited for"
+        assert stage.master.catalog.ended, "the master waits for a server with tombstones"
         await stage.cluster.restart("tablet-server/b")
         await stage.until(lambda: stage.replicas() == 0 and not stage.master.catalog.tablets)
 
@@ -133,7 +133,7 @@ def test_a_leader_that_refuses_is_asked_with_growing_pauses() -> None:
         index = configuration(stage, tablet).index
         assert {request.configuration_index for request in asked} == {index}, "compare-and-set"
         assert 5 <= len(asked) <= 40, "pauses of up to a second"
-        assert len({request.changes for request in asked}) == 1, "the same server all the time"
+        assert len({request.changes for request in asked}) == 1, "always the same server"
         stage.scripts[here].refuses = None
         await stage.until(lambda: len(hosts_of(stage, tablet)) == 3 and not stage.master.views.unsettled)
 

@@ -1,4 +1,4 @@
-"""Moves and drains with several masters: asked of the active one, and finished by whoever is it by then."""
+"""Moves and drains with several masters: requested of the active one, and finished by the next."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.master.group_stage import GroupStage, play
 
 
 def catalog(stage: GroupStage) -> Catalog | None:
-    """Of the active master, if there is one now."""
+    """The active master's view, if there is one now."""
     serving = stage.serving()
     return stage.role(serving[0]).reign.master.catalog if serving else None
 
 
 def hosts_of(stage: GroupStage, tablet: str) -> list[str]:
-    """Of its voters, if there is no other member; else nothing."""
+    """The hosts of its voters, or nothing if there are other members."""
     known = catalog(stage)
     peers = known.tablets[tablet].configuration.peers if known else ()
     if any(peer.member != "voter" or peer.replace for peer in peers):

@@ -1,4 +1,4 @@
-"""What tablet reports mean: durable changes, views of leaders, stragglers, and what is left alone."""
+"""Tablet reports cause durable changes, views of leaders, and stragglers, or nothing."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_newer_configuration_is_an_edit_and_an_older_one_is_ignored():
 
 
 def test_a_forced_configuration_is_newer_than_any_other_and_its_leader_leads():
-    """S's log had ended long before that of those who were lost."""
+    """The log of s ended long before those of the lost replicas."""
     story, views = Story(), Views()
     tablet = story.running("s", "b", "c")
     changed, forced = configuration("s", "b", "d", index=9), Configuration(configuration("s").peers, 4, 1)
@@ -82,8 +82,8 @@ def test_a_forced_configuration_is_newer_than_any_other_and_its_leader_leads():
 
     returned = replica(tablet, configuration("s", "b", "d", index=12), "b", term=8, role="leader")
     assert take(story, views, "b", report(returned)) == []
-    assert (views.of(tablet).leader, views.of(tablet).term) == ("s", 5), "nobody of the other side counts"
-    assert list(views.strays) == [("b", tablet)], "and what it holds goes into quarantine"
+    assert (views.of(tablet).leader, views.of(tablet).term) == ("s", 5), "no replica of the other side counts"
+    assert list(views.strays) == [("b", tablet)], "and its data goes into quarantine"
     after = Configuration(configuration("s", "e").peers, 6, 1)
     take(story, views, "s", report(replica(tablet, after, "s", term=5)))
     assert story.catalog.tablets[tablet].configuration == after
@@ -102,7 +102,7 @@ def test_a_survivor_must_get_an_alteration_that_only_lost_replicas_had():
     assert (list(views.behind), views.of(tablet).version) == ([tablet], 0)
     returned = replica(tablet, configuration("s", "b", "c"), "b", term=8, schema_version=1)
     take(story, views, "b", report(returned))
-    assert list(views.behind) == [tablet], "nobody of the other side counts"
+    assert list(views.behind) == [tablet], "no replica of the other side counts"
     take(story, views, "s", report(replica(tablet, forced, "s", role="leader", schema_version=1)))
     assert list(views.behind) == []
 
@@ -135,7 +135,7 @@ def test_only_the_leader_itself_erases_its_leadership():
     take(story, views, "a", report(replica(tablet, ABC, None, term=4)))
     assert views.of(tablet).leader is None
     take(story, views, "b", report(replica(tablet, ABC, "a", term=3)))
-    assert views.of(tablet).leader is None, "an old term's leader does not come back"
+    assert views.of(tablet).leader is None, "a leader of an old term does not return"
     take(story, views, "b", report(replica(tablet, ABC, "b", term=4)))
     assert views.of(tablet).leader == "b"
 
@@ -148,13 +148,13 @@ def test_a_lonely_candidate_in_a_newer_term_hides_no_leader():
     take(story, views, "a", report(replica(tablet, ABC, None, term=3, role="candidate")))
     assert (views.of(tablet).leader, views.of(tablet).term) == (None, 3)
     take(story, views, "c", report(replica(tablet, ABC, "b", term=2, role="follower")))
-    assert views.of(tablet).leader is None, "what a follower was told may be older"
+    assert views.of(tablet).leader is None, "a follower's knowledge may be older"
     take(story, views, "b", report(replica(tablet, ABC, "b", term=2, role="leader", health={"a": "silent"})))
     assert (views.of(tablet).leader, views.of(tablet).term) == ("b", 2)
     assert views.situation(story.catalog, tablet).health == {"a": "silent"}
     take(story, views, "c", report(replica(tablet, ABC, "c", term=4, role="leader")))
     take(story, views, "b", report(replica(tablet, ABC, "b", term=2, role="leader")))
-    assert (views.of(tablet).leader, views.of(tablet).term) == ("c", 4), "one that was superseded is none"
+    assert (views.of(tablet).leader, views.of(tablet).term) == ("c", 4), "a superseded leader does not count"
 
 
 def test_two_leaders_in_one_term_are_counted_and_ignored():
@@ -216,7 +216,7 @@ def test_a_former_members_tombstone_is_remembered():
     story.apply(*(e.ReplicasSeen(uuid, (tablet,)) for uuid in "abc"))
     story.apply(e.ConfigurationChanged(tablet, configuration("a", "b", index=4)))
     buried = report(replica(tablet, ABC, state="deleted"))
-    assert durable_changes(story.catalog, "b", buried) == [], "it is a member"
+    assert durable_changes(story.catalog, "b", buried) == [], "the server is a member"
     assert take(story, views, "c", buried) == [e.FormerMembersGone("c", (tablet,), tombstone=True)]
     assert take(story, views, "c", buried) == []
     assert [peer.uuid for peer in story.catalog.tablets[tablet].tombstones] == ["c"]
@@ -233,7 +233,7 @@ def test_only_the_present_leader_reports_the_health_of_members():
     story, views = Story(), Views()
     tablet = story.running("a", "b", "c")
     take(story, views, "b", report(replica(tablet, ABC, "a", health=HEALTH)))
-    assert views.situation(story.catalog, tablet) is None, "a follower knows nothing of the others"
+    assert views.situation(story.catalog, tablet) is None, "a follower does not report the others"
     take(story, views, "a", lead(tablet, ABC, "a", health=HEALTH))
     assert views.situation(story.catalog, tablet).health == HEALTH
     assert list(views.unsettled) == [tablet]
@@ -241,9 +241,9 @@ def test_only_the_present_leader_reports_the_health_of_members():
     assert views.situation(story.catalog, tablet).health == {"a": "healthy", "c": "healthy"}
     assert not views.unsettled
     take(story, views, "a", lead(tablet, ABC, "a", term=1, health=HEALTH))
-    assert not views.unsettled, "it leads no more"
+    assert not views.unsettled, "it does not lead any more"
     take(story, views, "c", report(replica(tablet, ABC, "c", term=3)))
-    assert views.situation(story.catalog, tablet) is None, "the new leader has not told yet"
+    assert views.situation(story.catalog, tablet) is None, "the new leader has not reported yet"
 
 
 def test_health_of_another_configuration_is_ignored():
@@ -282,7 +282,7 @@ def test_the_end_of_maintenance_unsettles_silent_members():
     views.news.clear()
     story.apply(e.ServerMaintained("tablet-server/c", False))
     views.settle_held(story.catalog, ["tablet-server/c"])
-    assert list(views.news) == [tablet], "it is decided upon before all that waits"
+    assert list(views.news) == [tablet], "it is decided before all waiting tablets"
 
 
 def test_a_replica_outside_the_configuration_is_a_stray_unless_it_is_newer_or_copied():

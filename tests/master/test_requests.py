@@ -1,4 +1,4 @@
-"""What a client may ask for, and that a refusal names the field."""
+"""Requests that are accepted, and refusals that name the field."""
 
 from __future__ import annotations
 

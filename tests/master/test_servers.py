@@ -1,4 +1,4 @@
-"""The tablet-server manager: who is known, who lives, whose word counts (scenario S37, the master's side)."""
+"""The tablet-server manager: known servers, live servers, and valid reports (scenario S37, the master's side)."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_silent_server_is_dead_until_its_next_heartbeat():
 
 def test_only_new_and_sufficient_reports_count():
     server = registered().get("a")
-    assert not server.expects(report(sequence=3)), "incremental, before any full one"
+    assert not server.expects(report(sequence=3)), "incremental before any full report"
     server.took(report(sequence=3, full=True))
     assert server.expects(report(sequence=3)) and server.expects(report(sequence=9))
     assert not server.expects(report(sequence=2)) and not server.expects(report(sequence=2, full=True))

@@ -1,4 +1,4 @@
-"""What a standby knows: it follows, checkpoints, and finds its way back when it was away for long."""
+"""A standby follows the journal, writes checkpoints, and catches up after a long absence."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.master.group_stage import JOURNAL, MASTER, GroupStage, play
 
 
 async def fill(stage: GroupStage, first: int, last: int) -> None:
-    """Tables that come and go: many edits and a small catalog."""
+    """Create and drop tables: many edits, a small catalog."""
     for number in range(first, last + 1):
         await stage.create(f"table {number}", request_id=f"create {number}")
         await stage.running(f"table {number}")
@@ -34,7 +34,7 @@ def same(stage: GroupStage, active: str, standby: str) -> bool:
 
 
 def oldest(stage: GroupStage) -> int:
-    """The first edit that any node still has."""
+    """The first edit that a node still has."""
     views = [stage.role(node).journals[JOURNAL.name].view for node in stage.journals]
     return min(view.all()[0].start for view in views)
 
@@ -129,7 +129,7 @@ def test_a_standby_that_lacks_purged_edits_does_not_take_over():
         await asyncio.sleep(3.0)
         stage.cluster.resume(behind)
         await asyncio.sleep(5.0)
-        assert not stage.serving(), "it knows too little, and nobody is there to tell it more"
+        assert not stage.serving(), "it lacks edits, and no other role has them"
         await stage.cluster.restart(ahead)
         assert await stage.names() == ["kept"]
         await stage.until(lambda: stage.served[-1] == behind or same(stage, ahead, behind))
@@ -281,7 +281,7 @@ def test_a_checkpoint_of_another_journal_is_refused():
 
 
 def test_chunks_of_two_checkpoints_are_refused():
-    """The other master may have made the next one while it was asked for this one."""
+    """The other master may have written the next checkpoint during the copy of this one."""
     image = encode_image(Catalog().image())
 
     def chunk(txid: int, data: bytes, digest_of: int = 7) -> CheckpointChunk:

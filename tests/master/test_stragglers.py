@@ -1,4 +1,4 @@
-"""A tombstone on a server that is down while its table is dropped (S19 of the reference)."""
+"""A tombstone on a server that is down while its table is dropped (scenario S19)."""
 
 from __future__ import annotations
 
@@ -56,6 +56,6 @@ def test_a_tombstone_is_deleted_with_few_requests_when_its_server_returns(
         assert here and len(here) <= DELETIONS_MAX and not any(here)
         asked_of.clear()
         await asyncio.sleep(120.0)
-        assert asked_of == [], "nobody is asked once it is gone"
+        assert asked_of == [], "no request after the deletion"
 
     play(scenario, 0, OPTIONS)

@@ -1,4 +1,4 @@
-"""A server that answers, and gets no further, is replaced like a silent one; a start that only takes long is waited for."""
+"""A server that answers without progress is replaced like a silent one; a slow start is waited for."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from tests.master.real_servers import (
 from tests.master.stage import MASTER, Stage, play
 from tests.master.test_maintenance import maintain, words
 
-FAILED_S = 6.0  # as with_a_tablet has it
+FAILED_S = 6.0  # as in with_a_tablet
 Waits = dict[str, asyncio.Event]
 
 
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> Waits:
-    """By address: its start waits for that, as it does for space on its disk, or for its directory."""
+    """By address: the start of the server waits for this event, as it may wait for space or for its directory."""
     held: Waits = {}
     honest = TabletServer.start
 
@@ -46,7 +46,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> Waits:
 
 
 async def starts(stage: Stage, waits: Waits, host: str) -> None:
-    """It ended, and comes up again, as far as that."""
+    """Restart the server; its start then waits."""
     address = server(host)
     stage.cluster.crash(address)
     waits[address] = asyncio.Event()
@@ -78,7 +78,7 @@ def test_a_slow_start_is_waited_for(waits: Waits) -> None:
         await asyncio.sleep(8 * FAILED_S)
         waits[server(slow)].set()
         await stage.until(lambda: healed(stage) and role(stage, slow).running)
-        assert stage.master.catalog.tablets[tablet].configuration.index == index, "nothing was ever changed"
+        assert stage.master.catalog.tablets[tablet].configuration.index == index, "no member was changed"
 
     play(scenario, 0, OPTIONS)
 
@@ -120,7 +120,7 @@ def test_a_pre_voter_with_a_hanging_copy_is_replaced(
     hung: list[str] = []
 
     async def finish(self: Job) -> None:
-        """The disk of the first that copies hangs."""
+        """The disk of the first server that copies hangs."""
         if not hung or self.world.address in hung:
             hung.append(self.world.address)
             await asyncio.Event().wait()
@@ -143,7 +143,7 @@ def test_a_pre_voter_with_a_hanging_copy_is_replaced(
 def test_a_tablet_queued_behind_hanging_copies_is_copied_elsewhere(
     monkeypatch: pytest.MonkeyPatch, where: type[Job] | type[Copies], step: str
 ) -> None:
-    """More tablets than are copied at a time; their only other host has a disk that hangs, until another one comes."""
+    """More tablets than are copied at a time; the disk of their only other host hangs, until another host joins."""
     honest = getattr(where, step)
 
     async def hangs(self: Job | Copies, *given: Any) -> Any:

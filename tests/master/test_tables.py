@@ -1,4 +1,4 @@
-"""Creating, reading and dropping tables through a whole master, with servers that behave well or less so."""
+"""Create, read and drop tables through a whole master, with correct and faulty servers."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_create_validates_and_names_the_field():
                 await stage.create(**changes)
         with pytest.raises(Unavailable, match="3 hosts are live"):
             await stage.create(replicas=5)
-        assert (await stage.status()).edits == 1, "that the master began"
+        assert (await stage.status()).edits == 1, "begun by the master"
 
     play(scenario)
 
@@ -136,7 +136,7 @@ def test_a_retry_of_create_after_a_lost_answer_gets_the_first_answer():
         stage.cluster.crash(MASTER)
         await stage.cluster.restart(MASTER)
         assert (await stage.create("flights")).table == again.table, (
-            "also after a restart, with no server known yet"
+            "also after a restart, before any server is known"
         )
         with pytest.raises(RequestReused):
             await stage.create("flights", replicas=1)
@@ -216,7 +216,7 @@ def test_only_the_table_without_enough_servers_waits():
         await stage.open("a", "b", "c", "d", "e")
         for host in ("c", "d", "e"):
             stage.cluster.crash(f"tablet-server/{host}")
-        await stage.create("five", replicas=5)  # they died a moment ago, and nobody knows
+        await stage.create("five", replicas=5)  # they crashed a moment ago, unknown to the master
         await stage.until(lambda: not stage.alive("e"))
         await stage.create("one", replicas=1)
         await stage.running("one")
@@ -241,7 +241,7 @@ def test_a_replaced_tablets_straggler_is_deleted():
         (old,) = stage.master.catalog.tablets
         first = stage.master.catalog.tablets[old].configuration.peers
         kept = next(h for h in stage.scripts if stage.server(h).uuid == first[0].uuid)
-        # One server has made its replica, and nobody hears of it until the tablet has been replaced.
+        # One server has created its replica, but its report arrives only after the tablet was replaced.
         stage.scripts[kept].refuses = None
         stage.cluster.network.isolate(MASTER)
         master = stage.master

@@ -1,4 +1,4 @@
-"""What a successor does with what its predecessor left: servers, errands, half-done changes."""
+"""A successor continues its predecessor's work: servers, errands, half-done changes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_every_server_sends_its_first_full_report_to_a_successor():
             role = stage.role(master)
             role.heartbeat = recording(role.heartbeat, told[master])
         await asyncio.sleep(3.0)
-        assert told[standby], "a standby hears who is there"
+        assert told[standby], "a standby gets heartbeats"
         assert all(beat.report is None and beat.registration is None for beat in told[standby])
         stage.cluster.crash(first)
         await stage.ready()
@@ -150,7 +150,7 @@ def test_a_master_without_a_lease_sends_no_errands():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_retry_reports_a_change_under_way_at_the_loss_of_the_lease_correctly(seed: int):
-    """The active one reaches one journal node only, so the edit is with that node or with nobody."""
+    """The active master reaches only one journal node, so at most that node has the edit."""
 
     async def scenario(stage: GroupStage) -> None:
         first = await stage.ready()
@@ -188,7 +188,7 @@ def test_a_create_is_not_refused_before_servers_have_reported(seed: int):
 
 
 def test_a_take_over_without_a_timely_lease_is_repeated():
-    """What it asked two of three journal nodes was lost, and it would wait for their answers for a long time."""
+    """Its requests to two of three journal nodes were lost, and it would wait long for their answers."""
 
     async def scenario(stage: GroupStage) -> None:
         first = await stage.ready()
