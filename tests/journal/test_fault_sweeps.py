@@ -87,7 +87,7 @@ SECOND = range(1, len(SECOND_REQUESTS) + 1)
 
 
 DECIDING = SECOND[1:5]  # request of an epoch, of the state, choice, and finalize
-DRAWN = 400
+DRAWN = 150
 
 
 def test_a_failing_recovery_loses_nothing():
@@ -116,7 +116,7 @@ def two_writers(chance: random.Random, a: int, b: int, mode: str, other: str) ->
 
 def test_failures_of_writer_and_recoveries_lose_nothing():
     chance = random.Random(2)
-    for run in range(160):
+    for run in range(80):
         lines = []
         for numbers in (NUMBERS, SECOND, SECOND):
             first, second = chance.choice(PAIRS)
