@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from ast import literal_eval
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
+from ebla.chaos.checkers import Verdict
 from ebla.chaos.history import FAIL, INFO, INVOKE, OK, History, Operation
 
 
@@ -40,10 +42,52 @@ class Script:
         self.ok(process, answer)
         return began
 
+    @classmethod
+    def of(cls, text: str) -> Script:
+        """A history from steps such as `0 write k 1`, `1 read k -> 1`, separated by semicolons. Instead of an answer
+        `...` leaves the operation open until `0 ok ANSWER` or `0 info`, `?` makes it unknown, `!` failed."""
+        script = cls()
+        for step in text.split(";"):
+            asked, _, answer = step.partition("->")
+            process, operation, *words = asked.split()
+            end = words.pop() if words and words[-1] in ("...", "?", "!") else ""
+            key, value = [*map(_value, words), None, None][:2]
+            if operation == "ok":
+                script.ok(int(process), key)
+                continue
+            if operation == "info":
+                script.info(int(process))
+                continue
+            script.begin(int(process), operation, key, value)
+            if end == "?":
+                script.info(int(process))
+            elif end == "!":
+                script.fail(int(process))
+            elif not end:
+                script.ok(int(process), _value(answer.strip()) if answer else None)
+        return script
+
     def _note(self, process: int, type: str, value: Any, error: str | None = None) -> int:
         operation, key, _ = self._asked[process]
         self.history.processes = max(self.history.processes, process + 1)
         return self.history.note(len(self.history) / 1000, process, type, operation, key, value, error).index
+
+
+def _value(word: str) -> Any:
+    return word if word.isidentifier() and word not in ("None", "True", "False") else literal_eval(word)
+
+
+Case = tuple[Any, ...]  # steps of a history, part of the problem or RIGHT, further arguments of the checker
+RIGHT, WRONG = None, ""
+
+
+def check_cases(check: Callable[..., Verdict], cases: Sequence[Case]) -> None:
+    for text, problem, *more in cases:
+        verdict = check(Script.of(text).history, *more)
+        assert verdict.valid is (problem is RIGHT), (text, verdict)
+        if problem is not RIGHT:
+            assert verdict.events, "a problem names events of the history"
+            assert problem in verdict.problem
 
 
 # -- objects: (state, operation, key, value) -> the answer, and the state after it
