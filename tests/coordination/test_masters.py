@@ -20,6 +20,7 @@ from ebla.storage.errors import DiskFull, InvalidArgument
 from tests.coordination.raw import Raw, raw
 from tests.master.builders import create_request
 from tests.master.group_stage import MASTER, GroupStage, play
+from tests.staged import staged
 
 
 async def other_master(stage: GroupStage) -> str:
@@ -35,24 +36,22 @@ def namespace(stage: GroupStage) -> Any:
     return stage.role(stage.serving()[0]).reign.master.catalog.namespace
 
 
-def test_a_standby_refuses_every_call_of_the_namespace():
-    async def scenario(stage: GroupStage) -> None:
-        active = await stage.active()
-        await asyncio.sleep(1.0)
-        for method, request, reply in (
-            ("open_session", c.OpenSessionRequest("one", 1000), c.SessionReply),
-            ("keep_session", c.SessionRequest("s"), c.SessionReply),
-            ("close_session", c.SessionRequest("s"), Empty),
-            ("list_sessions", Empty(), c.ListSessionsReply),
-            ("change_nodes", c.ChangeRequest("s", 0, 0, (c.Create("/a"),)), c.ChangeReply),
-            ("read_node", c.NodeRequest("/"), c.NodeReply),
-            ("wait_node", c.WaitRequest("/a", 0, 1000), c.NodeReply),
-        ):
-            with pytest.raises(NotActive) as refused:
-                await stage.at(stage.other(active), method, request, reply)
-            assert refused.value.active == active
-
-    play(scenario)
+@staged(play)
+async def test_a_standby_refuses_every_call_of_the_namespace(stage: GroupStage) -> None:
+    active = await stage.active()
+    await asyncio.sleep(1.0)
+    for method, request, reply in (
+        ("open_session", c.OpenSessionRequest("one", 1000), c.SessionReply),
+        ("keep_session", c.SessionRequest("s"), c.SessionReply),
+        ("close_session", c.SessionRequest("s"), Empty),
+        ("list_sessions", Empty(), c.ListSessionsReply),
+        ("change_nodes", c.ChangeRequest("s", 0, 0, (c.Create("/a"),)), c.ChangeReply),
+        ("read_node", c.NodeRequest("/"), c.NodeReply),
+        ("wait_node", c.WaitRequest("/a", 0, 1000), c.NodeReply),
+    ):
+        with pytest.raises(NotActive) as refused:
+            await stage.at(stage.other(active), method, request, reply)
+        assert refused.value.active == active
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -96,26 +95,26 @@ POINTS = (
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_no_sequence_number_repeats_after_a_crash_at_any_durable_step(point: str):
-    async def scenario(stage: GroupStage) -> None:
-        mine = await raw(stage, 60.0)
-        await mine.create("/q")
-        for address in stage.masters:
-            stage.points.arm(address, point, lambda address=address: stage.cluster.crash(address))
-        reviving = asyncio.ensure_future(revive(stage))
-        numbers = []
-        for round in range(30):
-            made = await mine.create("/q/n-", sequential=True)
-            numbers.append(made.version)
-            await mine.change(c.Delete(made.path))
-            if round % 10 == 9:
-                stage.cluster.crash(await stage.active())
-            await asyncio.sleep(0.1)
-        reviving.cancel()
-        assert numbers == sorted(set(numbers))
-        assert stage.points.crashed[point] > 0, "no session is silent"
-
-    play(scenario)
+@staged(play)
+async def test_no_sequence_number_repeats_after_a_crash_at_any_durable_step(
+    stage: GroupStage, point: str
+) -> None:
+    mine = await raw(stage, 60.0)
+    await mine.create("/q")
+    for address in stage.masters:
+        stage.points.arm(address, point, lambda address=address: stage.cluster.crash(address))
+    reviving = asyncio.ensure_future(revive(stage))
+    numbers = []
+    for round in range(30):
+        made = await mine.create("/q/n-", sequential=True)
+        numbers.append(made.version)
+        await mine.change(c.Delete(made.path))
+        if round % 10 == 9:
+            stage.cluster.crash(await stage.active())
+        await asyncio.sleep(0.1)
+    reviving.cancel()
+    assert numbers == sorted(set(numbers))
+    assert stage.points.crashed[point] > 0, "no session is silent"
 
 
 async def revive(stage: GroupStage) -> None:
@@ -138,56 +137,52 @@ REQUESTS = {
 
 @pytest.mark.parametrize("side", ["before", "after"])
 @pytest.mark.parametrize("change", NAMESPACE_CHANGES)
-def test_a_request_with_a_lost_answer_is_carried_out_once(change: str, side: str):
-    async def scenario(stage: GroupStage) -> None:
-        first = await stage.ready()
-        mine = await raw(stage, 1.0 if change == "expire_session" else 60.0)
-        await mine.create("/mine", ephemeral=True)
-        stage.points.arm(first, f"master.{change}.{side}_edit", lambda: stage.cluster.crash(first))
-        if change == "expire_session":
-            await stage.until(lambda: not stage.cluster.alive(first))
-            await stage.until(lambda: bool(stage.serving()) and not namespace(stage).sessions)
-            assert (await mine.read("/")).children == ()
-            return
-        told = await REQUESTS[change](mine)
-        assert not stage.cluster.alive(first) and stage.serving() == [stage.other(first)]
-        assert await REQUESTS[change](mine) == told
-        expected = {"open_session": (2, 1), "change_nodes": (1, 3), "close_session": (0, 0)}[change]
-        assert (len(await mine.sessions()), len(namespace(stage).nodes) - 1) == expected
+@staged(play)
+async def test_a_request_with_a_lost_answer_is_carried_out_once(
+    stage: GroupStage, change: str, side: str
+) -> None:
+    first = await stage.ready()
+    mine = await raw(stage, 1.0 if change == "expire_session" else 60.0)
+    await mine.create("/mine", ephemeral=True)
+    stage.points.arm(first, f"master.{change}.{side}_edit", lambda: stage.cluster.crash(first))
+    if change == "expire_session":
+        await stage.until(lambda: not stage.cluster.alive(first))
+        await stage.until(lambda: bool(stage.serving()) and not namespace(stage).sessions)
+        assert (await mine.read("/")).children == ()
+        return
+    told = await REQUESTS[change](mine)
+    assert not stage.cluster.alive(first) and stage.serving() == [stage.other(first)]
+    assert await REQUESTS[change](mine) == told
+    expected = {"open_session": (2, 1), "change_nodes": (1, 3), "close_session": (0, 0)}[change]
+    assert (len(await mine.sessions()), len(namespace(stage).nodes) - 1) == expected
 
-    play(scenario)
 
-
-def test_a_silent_session_expires_after_its_timeout_and_gets_the_answer():
-    async def scenario(stage: GroupStage) -> None:
-        mine, other = await raw(stage), await raw(stage, 60.0, "other")
-        await mine.create("/mine", ephemeral=True)
-        loop = asyncio.get_running_loop()
-        spoke_at = loop.time()
-        seen = (await other.read("/mine")).revision
-        while not (await other.wait("/mine", seen)).changed:
-            assert loop.time() - spoke_at < 4.0
-        assert loop.time() - spoke_at >= 2.0
-        for act in (mine.keep, lambda: mine.create("/more")):
-            with pytest.raises(SessionExpired):
-                await act()
-        await mine.close()
-        assert await other.sessions() == [other.session]
-
-    play(scenario)
+@staged(play)
+async def test_a_silent_session_expires_after_its_timeout_and_gets_the_answer(stage: GroupStage) -> None:
+    mine, other = await raw(stage), await raw(stage, 60.0, "other")
+    await mine.create("/mine", ephemeral=True)
+    loop = asyncio.get_running_loop()
+    spoke_at = loop.time()
+    seen = (await other.read("/mine")).revision
+    while not (await other.wait("/mine", seen)).changed:
+        assert loop.time() - spoke_at < 4.0
+    assert loop.time() - spoke_at >= 2.0
+    for act in (mine.keep, lambda: mine.create("/more")):
+        with pytest.raises(SessionExpired):
+            await act()
+    await mine.close()
+    assert await other.sessions() == [other.session]
 
 
 @pytest.mark.parametrize("how", ["keep", "change"])
-def test_a_session_with_timely_heartbeats_lives(how: str):
-    async def scenario(stage: GroupStage) -> None:
-        mine = await raw(stage)
-        await mine.create("/mine", ephemeral=True)
-        for number in range(8):
-            await asyncio.sleep(1.5)
-            await (mine.keep() if how == "keep" else mine.create(f"/{number}"))
-        assert (await mine.read("/mine")).node is not None
-
-    play(scenario)
+@staged(play)
+async def test_a_session_with_timely_heartbeats_lives(stage: GroupStage, how: str) -> None:
+    mine = await raw(stage)
+    await mine.create("/mine", ephemeral=True)
+    for number in range(8):
+        await asyncio.sleep(1.5)
+        await (mine.keep() if how == "keep" else mine.create(f"/{number}"))
+    assert (await mine.read("/mine")).node is not None
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -208,176 +203,155 @@ def test_a_new_master_gives_every_session_a_whole_timeout(seed: int):
     play(scenario, seed)
 
 
-def test_a_pause_of_the_master_counts_for_no_session():
+@staged(play, lease=LeaseLimits(lease_s=1.6, held_s=2.0))
+async def test_a_pause_of_the_master_counts_for_no_session(stage: GroupStage) -> None:
     """The lease outlives the pause, so the same master continues."""
-
-    async def scenario(stage: GroupStage) -> None:
-        active = await stage.ready()
-        mine = await raw(stage, 1.2)
-        for _ in range(4):
-            stage.cluster.pause(active)
-            await asyncio.sleep(1.45)
-            stage.cluster.resume(active)
-            await stage.until(lambda: stage.serving() == [active])
-            assert (await mine.keep()).session == mine.session
-
-    play(scenario, lease=LeaseLimits(lease_s=1.6, held_s=2.0))
+    active = await stage.ready()
+    mine = await raw(stage, 1.2)
+    for _ in range(4):
+        stage.cluster.pause(active)
+        await asyncio.sleep(1.45)
+        stage.cluster.resume(active)
+        await stage.until(lambda: stage.serving() == [active])
+        assert (await mine.keep()).session == mine.session
 
 
-def test_sessions_expire_in_time_beside_many_tables_and_slow_disks():
-    async def scenario(stage: GroupStage) -> None:
-        active = await stage.ready()
-        for node in stage.journals:
-            stage.cluster.state(node).sync_s = lambda random: 0.05
+@staged(play)
+async def test_sessions_expire_in_time_beside_many_tables_and_slow_disks(stage: GroupStage) -> None:
+    active = await stage.ready()
+    for node in stage.journals:
+        stage.cluster.state(node).sync_s = lambda random: 0.05
 
-        async def tables(number: int) -> None:
-            for turn in itertools.count():
-                name = f"{number}-{turn}"
-                await stage.ask("create_table", create_request(name), TableInfo, 300.0)
-                await stage.ask("drop_table", DropTableRequest(f"drop {name}", name, None), Empty, 300.0)
+    async def tables(number: int) -> None:
+        for turn in itertools.count():
+            name = f"{number}-{turn}"
+            await stage.ask("create_table", create_request(name), TableInfo, 300.0)
+            await stage.ask("drop_table", DropTableRequest(f"drop {name}", name, None), Empty, 300.0)
 
-        load = [asyncio.ensure_future(tables(number)) for number in range(64)]
-        await asyncio.sleep(5.0)
-        waits = await raw(stage, 60.0, "who waits")
-        mine = await raw(stage, 2.0)
-        began = asyncio.get_running_loop().time()
-        await stage.until(lambda: mine.session not in namespace(stage).sessions)
-        assert 2.0 <= asyncio.get_running_loop().time() - began < 3.5
-        assert waits.session in namespace(stage).sessions and stage.serving() == [active]
-        for each in load:
-            each.cancel()
-        await asyncio.gather(*load, return_exceptions=True)
-
-    play(scenario)
+    load = [asyncio.ensure_future(tables(number)) for number in range(64)]
+    await asyncio.sleep(5.0)
+    waits = await raw(stage, 60.0, "who waits")
+    mine = await raw(stage, 2.0)
+    began = asyncio.get_running_loop().time()
+    await stage.until(lambda: mine.session not in namespace(stage).sessions)
+    assert 2.0 <= asyncio.get_running_loop().time() - began < 3.5
+    assert waits.session in namespace(stage).sessions and stage.serving() == [active]
+    for each in load:
+        each.cancel()
+    await asyncio.gather(*load, return_exceptions=True)
 
 
-def test_sessions_expire_while_changes_are_refused_and_after_a_full_disk():
-    async def scenario(stage: GroupStage) -> None:
-        active = await stage.ready()
-        mine = await raw(stage, 2.0)
-        scribe = stage.role(active).reign.master.scribe
-        scribe._waiting_max = 0
-        honest, tries = scribe._log.append, itertools.count()
+@staged(play)
+async def test_sessions_expire_while_changes_are_refused_and_after_a_full_disk(stage: GroupStage) -> None:
+    active = await stage.ready()
+    mine = await raw(stage, 2.0)
+    scribe = stage.role(active).reign.master.scribe
+    scribe._waiting_max = 0
+    honest, tries = scribe._log.append, itertools.count()
 
-        async def full(edits: Any) -> None:
-            if next(tries) < 3:
-                raise DiskFull("no space left")
-            await honest(edits)
+    async def full(edits: Any) -> None:
+        if next(tries) < 3:
+            raise DiskFull("no space left")
+        await honest(edits)
 
-        scribe._log.append = full
-        await stage.until(lambda: mine.session not in namespace(stage).sessions)
-        assert next(tries) == 4 and stage.serving() == [active]
-
-    play(scenario)
+    scribe._log.append = full
+    await stage.until(lambda: mine.session not in namespace(stage).sessions)
+    assert next(tries) == 4 and stage.serving() == [active]
 
 
-def test_a_heartbeat_during_an_expiry_waits_for_its_result():
-    async def scenario(stage: GroupStage) -> None:
-        active = await stage.ready()
-        mine = await raw(stage)
-        asked: list[asyncio.Task[Any]] = []
+@staged(play)
+async def test_a_heartbeat_during_an_expiry_waits_for_its_result(stage: GroupStage) -> None:
+    active = await stage.ready()
+    mine = await raw(stage)
+    asked: list[asyncio.Task[Any]] = []
 
-        def late() -> None:
-            asked.append(asyncio.ensure_future(mine.keep()))
+    def late() -> None:
+        asked.append(asyncio.ensure_future(mine.keep()))
 
-        stage.points.arm(active, "master.expire_session.before_edit", late)
-        await stage.until(lambda: bool(asked))
-        with pytest.raises(SessionExpired):
-            await asked[0]
-
-    play(scenario)
+    stage.points.arm(active, "master.expire_session.before_edit", late)
+    await stage.until(lambda: bool(asked))
+    with pytest.raises(SessionExpired):
+        await asked[0]
 
 
-def test_a_late_copy_of_a_refused_request_is_refused():
-    async def scenario(stage: GroupStage) -> None:
-        mine = await raw(stage, 60.0)
-        for _ in range(2):
-            with pytest.raises(NotFound):
-                await mine.change(c.Create("/a/b"), number=7)
-            await mine.change(c.Create("/a", parents=True), number=8)
-        assert (await mine.read("/a")).children == ()
-        assert [each.path for each in await mine.change(c.Create("/a/b"), number=9)] == ["/a/b"]
-
-    play(scenario)
-
-
-def test_a_late_copy_of_a_request_given_up_is_not_carried_out():
-    async def scenario(stage: GroupStage) -> None:
-        mine = await raw(stage, 60.0)
+@staged(play)
+async def test_a_late_copy_of_a_refused_request_is_refused(stage: GroupStage) -> None:
+    mine = await raw(stage, 60.0)
+    for _ in range(2):
         with pytest.raises(NotFound):
-            await mine.change(c.Create("/a/b"), number=8, unanswered=8)
-        with pytest.raises(StaleRequest):
-            await mine.change(c.Create("/c"), number=7)
+            await mine.change(c.Create("/a/b"), number=7)
+        await mine.change(c.Create("/a", parents=True), number=8)
+    assert (await mine.read("/a")).children == ()
+    assert [each.path for each in await mine.change(c.Create("/a/b"), number=9)] == ["/a/b"]
 
-    play(scenario)
+
+@staged(play)
+async def test_a_late_copy_of_a_request_given_up_is_not_carried_out(stage: GroupStage) -> None:
+    mine = await raw(stage, 60.0)
+    with pytest.raises(NotFound):
+        await mine.change(c.Create("/a/b"), number=8, unanswered=8)
+    with pytest.raises(StaleRequest):
+        await mine.change(c.Create("/c"), number=7)
 
 
 # -- waiting
 
 
-def test_a_waiting_call_is_answered_when_the_change_is_durable():
-    async def scenario(stage: GroupStage) -> None:
-        mine = await raw(stage, 60.0)
-        made = await mine.create("/a")
-        waiting = asyncio.ensure_future(mine.wait("/a", made.version, poll_s=1.4))
-        await asyncio.sleep(0.3)
-        for node in stage.journals:
-            stage.cluster.state(node).commit_s = (0.3, 0.3)
-        await mine.create("/a/child")
-        assert not waiting.done()
-        changing = asyncio.ensure_future(mine.change(c.Set("/a", b"new")))
-        await asyncio.sleep(0.1)
-        assert not waiting.done()
-        reply = await waiting
-        assert (reply.changed, reply.data) == (True, b"new")
-        await changing
-
-    play(scenario)
+@staged(play)
+async def test_a_waiting_call_is_answered_when_the_change_is_durable(stage: GroupStage) -> None:
+    mine = await raw(stage, 60.0)
+    made = await mine.create("/a")
+    waiting = asyncio.ensure_future(mine.wait("/a", made.version, poll_s=1.4))
+    await asyncio.sleep(0.3)
+    for node in stage.journals:
+        stage.cluster.state(node).commit_s = (0.3, 0.3)
+    await mine.create("/a/child")
+    assert not waiting.done()
+    changing = asyncio.ensure_future(mine.change(c.Set("/a", b"new")))
+    await asyncio.sleep(0.1)
+    assert not waiting.done()
+    reply = await waiting
+    assert (reply.changed, reply.data) == (True, b"new")
+    await changing
 
 
-def test_a_waiting_call_without_a_change_is_answered_in_time():
-    async def scenario(stage: GroupStage) -> None:
-        mine = await raw(stage, 60.0)
-        reply = await mine.wait("/a", 0, poll_s=0.5)
-        assert (reply.changed, reply.node) == (False, None)
-        assert (await mine.wait("/a", 0, poll_s=0.0)).changed is False
-        with pytest.raises(InvalidArgument, match="another deployment"):
-            await mine.wait("/a", 99)
-
-    play(scenario)
+@staged(play)
+async def test_a_waiting_call_without_a_change_is_answered_in_time(stage: GroupStage) -> None:
+    mine = await raw(stage, 60.0)
+    reply = await mine.wait("/a", 0, poll_s=0.5)
+    assert (reply.changed, reply.node) == (False, None)
+    assert (await mine.wait("/a", 0, poll_s=0.0)).changed is False
+    with pytest.raises(InvalidArgument, match="another deployment"):
+        await mine.wait("/a", 99)
 
 
-def test_earlier_changes_are_reported_at_once():
-    async def scenario(stage: GroupStage) -> None:
-        mine = await raw(stage, 60.0)
-        made = await mine.create("/a")
-        await mine.change(c.Set("/a", b"1"), c.Create("/a/b"), c.Delete("/a/b"))
-        assert (await mine.wait("/a", made.version)).changed
-        assert (await mine.wait("/a", made.version, children=True)).changed
-        assert (await mine.wait("/a/b", made.version)).changed
-
-    play(scenario)
+@staged(play)
+async def test_earlier_changes_are_reported_at_once(stage: GroupStage) -> None:
+    mine = await raw(stage, 60.0)
+    made = await mine.create("/a")
+    await mine.change(c.Set("/a", b"1"), c.Create("/a/b"), c.Delete("/a/b"))
+    assert (await mine.wait("/a", made.version)).changed
+    assert (await mine.wait("/a", made.version, children=True)).changed
+    assert (await mine.wait("/a/b", made.version)).changed
 
 
 @pytest.mark.parametrize("how", ["crash", "pause", "hand over"])
-def test_a_waiting_client_misses_no_change_across_masters(how: str):
-    async def scenario(stage: GroupStage) -> None:
-        first = await stage.ready()
-        mine = await raw(stage, 60.0)
-        made = await mine.create("/a")
-        waiting = asyncio.ensure_future(wait_long(mine, "/a", made.version))
-        await asyncio.sleep(0.2)
-        if how == "crash":
-            stage.cluster.crash(first)
-        elif how == "pause":
-            stage.cluster.pause(first)
-        else:
-            await stage.role(first).reign.retire(stage.other(first))
-        await stage.until(lambda: stage.serving() == [stage.other(first)])
-        changed = await mine.change(c.Delete("/a"), c.Create("/a"))
-        assert (await waiting).node.version == changed[-1].version
-
-    play(scenario)
+@staged(play)
+async def test_a_waiting_client_misses_no_change_across_masters(stage: GroupStage, how: str) -> None:
+    first = await stage.ready()
+    mine = await raw(stage, 60.0)
+    made = await mine.create("/a")
+    waiting = asyncio.ensure_future(wait_long(mine, "/a", made.version))
+    await asyncio.sleep(0.2)
+    if how == "crash":
+        stage.cluster.crash(first)
+    elif how == "pause":
+        stage.cluster.pause(first)
+    else:
+        await stage.role(first).reign.retire(stage.other(first))
+    await stage.until(lambda: stage.serving() == [stage.other(first)])
+    changed = await mine.change(c.Delete("/a"), c.Create("/a"))
+    assert (await waiting).node.version == changed[-1].version
 
 
 async def wait_long(mine: Raw, path: str, seen: int) -> c.NodeReply:
@@ -386,21 +360,19 @@ async def wait_long(mine: Raw, path: str, seen: int) -> c.NodeReply:
     return reply
 
 
-def test_a_superseded_master_ends_waiting_calls():
-    async def scenario(stage: GroupStage) -> None:
-        first = await stage.ready()
-        waiting = asyncio.ensure_future(
-            stage.at(first, "wait_node", c.WaitRequest("/a", 0, 25_000), c.NodeReply, 60.0)
-        )
-        await asyncio.sleep(0.1)
-        for node in stage.journals:
-            stage.cluster.network.cut(first, node)
-        began = asyncio.get_running_loop().time()
-        with pytest.raises(NotActive):
-            await waiting
-        assert asyncio.get_running_loop().time() - began < 10.0
-
-    play(scenario)
+@staged(play)
+async def test_a_superseded_master_ends_waiting_calls(stage: GroupStage) -> None:
+    first = await stage.ready()
+    waiting = asyncio.ensure_future(
+        stage.at(first, "wait_node", c.WaitRequest("/a", 0, 25_000), c.NodeReply, 60.0)
+    )
+    await asyncio.sleep(0.1)
+    for node in stage.journals:
+        stage.cluster.network.cut(first, node)
+    began = asyncio.get_running_loop().time()
+    with pytest.raises(NotActive):
+        await waiting
+    assert asyncio.get_running_loop().time() - began < 10.0
 
 
 def test_the_number_of_waiting_calls_is_limited():

@@ -61,7 +61,7 @@ async def a_shorter_copy_that_was_accepted_beats_a_longer_one(stage: Stage) -> N
     await stage.finish()
 
 
-async def what_a_minority_accepted_survives_if_it_is_heard(stage: Stage) -> None:
+async def edits_of_a_minority_survive_if_it_answers(stage: Stage) -> None:
     """Epoch 2 chooses 4, which only a accepts, so only a is longer."""
     await Raw(stage, 1).leave((3, 4, 5))
     line = without(C)
@@ -87,7 +87,7 @@ async def a_later_writer_beats_an_older_acceptance(stage: Stage) -> None:
     await stage.finish()
 
 
-async def a_segment_that_is_started_anew_forgets_what_was_accepted(stage: Stage) -> None:
+async def a_segment_that_is_started_again_forgets_its_acceptance(stage: Stage) -> None:
     await Raw(stage, 1).leave((1, -1, -1))
     line = without(C)
     line.faults[B, 4] = DROP
@@ -139,7 +139,7 @@ async def two_final_lengths_are_never_reconciled(stage: Stage) -> None:
         await hand.recover()
 
 
-async def a_recovery_that_would_lose_what_is_committed_stops(stage: Stage) -> None:
+async def a_recovery_that_would_lose_committed_edits_stops(stage: Stage) -> None:
     first = Raw(stage, 1)
     await first.leave((3, 3, 5))
     first.committed = 5
@@ -149,7 +149,7 @@ async def a_recovery_that_would_lose_what_is_committed_stops(stage: Stage) -> No
         await hand.recover()
 
 
-async def two_writers_first_edits_are_told_apart(stage: Stage) -> None:
+async def first_edits_of_two_writers_are_distinguished(stage: Stage) -> None:
     """Without a marker a segment's first edit may be [x] of writer 1 on a and [y] of writer 2 on b and c: the same start,
     the same end. The decision is y, everywhere."""
     await Raw(stage, 1).leave((1, -1, -1))
@@ -193,7 +193,7 @@ async def a_node_with_another_length_does_not_finalize(stage: Stage) -> None:
     await stage.finish()
 
 
-async def a_first_edit_of_nobody_is_written_over(stage: Stage) -> None:
+async def an_unacknowledged_first_edit_is_overwritten(stage: Stage) -> None:
     """Only a has the start, and a is out of reach: the next writer starts there again, later on a too."""
     await Raw(stage, 1).leave((1, -1, -1))
     second = stage.hand()
@@ -210,15 +210,15 @@ async def a_first_edit_of_nobody_is_written_over(stage: Stage) -> None:
 SCENARIOS = (
     the_longest_copy_of_one_writer_is_recovered,
     a_shorter_copy_that_was_accepted_beats_a_longer_one,
-    what_a_minority_accepted_survives_if_it_is_heard,
+    edits_of_a_minority_survive_if_it_answers,
     a_later_writer_beats_an_older_acceptance,
-    a_segment_that_is_started_anew_forgets_what_was_accepted,
+    a_segment_that_is_started_again_forgets_its_acceptance,
     a_finalized_copy_beats_everything,
     a_final_copy_is_chosen_over_one_of_a_later_epoch,
     two_final_lengths_are_never_reconciled,
-    a_recovery_that_would_lose_what_is_committed_stops,
-    two_writers_first_edits_are_told_apart,
+    a_recovery_that_would_lose_committed_edits_stops,
+    first_edits_of_two_writers_are_distinguished,
     a_node_that_missed_the_roll_appends_nothing_to_the_old_segment,
     a_node_with_another_length_does_not_finalize,
-    a_first_edit_of_nobody_is_written_over,
+    an_unacknowledged_first_edit_is_overwritten,
 )

@@ -45,24 +45,24 @@ def promises_are_not_asked_for() -> list[mutants.Swap]:
     return [(rejoin, "learned", learned)]
 
 
-def any_start_will_do() -> list[mutants.Swap]:
+def any_start_is_accepted() -> list[mutants.Swap]:
     return [(rules, "knows_of_loss", lambda state, token: True)]
 
 
-def whole_with_the_first_segment() -> list[mutants.Swap]:
+def complete_with_the_first_segment() -> list[mutants.Swap]:
     return [(rules, "covered", lambda segments, purged, before: True)]
 
 
-def never_whole() -> list[mutants.Swap]:
+def never_complete() -> list[mutants.Swap]:
     return [(rules, "covered", lambda segments, purged, before: False)]
 
 
 KILLERS: dict[Callable[[], list[mutants.Swap]], Any] = {
-    an_empty_directory_counts: rejoining.a_committed_edit_is_not_forgotten_with_the_directory,
-    promises_are_not_asked_for: rejoining.what_was_promised_is_not_forgotten_with_the_directory,
-    any_start_will_do: rejoining.a_start_that_was_sent_before_the_loss_comes_too_late,
-    whole_with_the_first_segment: rejoining.a_node_that_lacks_what_came_before_does_not_count,
-    never_whole: rejoining.a_node_is_whole_when_it_has_everything,
+    an_empty_directory_counts: rejoining.a_lost_directory_does_not_lose_a_committed_edit,
+    promises_are_not_asked_for: rejoining.a_lost_directory_does_not_lose_a_promise,
+    any_start_is_accepted: rejoining.a_segment_start_from_before_the_loss_is_ignored,
+    complete_with_the_first_segment: rejoining.a_node_without_earlier_edits_does_not_count,
+    never_complete: rejoining.a_node_is_complete_when_it_has_all_edits,
 }
 
 

@@ -15,30 +15,29 @@ from ebla.actors.master.messages import JournalWriterStatus
 from tests.master.builders import create_request
 from tests.master.group_stage import JOURNAL, GroupStage, play
 from tests.master.test_standby import fill, same
+from tests.staged import staged
 
 
-def test_one_master_serves_and_the_other_names_it():
-    async def scenario(stage: GroupStage) -> None:
-        active = await stage.active()
-        standby = stage.other(active)
-        await asyncio.sleep(1.0)
-        for method, request, reply in (
-            ("create_table", create_request(), m.TableInfo),
-            ("drop_table", m.DropTableRequest("drop", "flights"), m.Empty),
-            ("get_table", m.TableName("flights"), m.TableInfo),
-            ("list_tables", m.ListTablesRequest(), m.ListTablesReply),
-            ("get_tablet", m.TabletRequest("t"), m.TabletLocation),
-            ("list_servers", m.Empty(), m.ListServersReply),
-        ):
-            with pytest.raises(NotActive) as refused:
-                await stage.at(standby, method, request, reply)
-            assert refused.value.active == active
-        status = await stage.at(standby, "status", m.Empty(), m.MasterStatus)
-        assert (status.role, status.active, status.epoch) == ("standby", active, 0)
-        status = await stage.at(active, "status", m.Empty(), m.MasterStatus)
-        assert (status.role, status.active, status.epoch > 0) == ("active", active, True)
-
-    play(scenario)
+@staged(play)
+async def test_one_master_serves_and_the_other_names_it(stage: GroupStage) -> None:
+    active = await stage.active()
+    standby = stage.other(active)
+    await asyncio.sleep(1.0)
+    for method, request, reply in (
+        ("create_table", create_request(), m.TableInfo),
+        ("drop_table", m.DropTableRequest("drop", "flights"), m.Empty),
+        ("get_table", m.TableName("flights"), m.TableInfo),
+        ("list_tables", m.ListTablesRequest(), m.ListTablesReply),
+        ("get_tablet", m.TabletRequest("t"), m.TabletLocation),
+        ("list_servers", m.Empty(), m.ListServersReply),
+    ):
+        with pytest.raises(NotActive) as refused:
+            await stage.at(standby, method, request, reply)
+        assert refused.value.active == active
+    status = await stage.at(standby, "status", m.Empty(), m.MasterStatus)
+    assert (status.role, status.active, status.epoch) == ("standby", active, 0)
+    status = await stage.at(active, "status", m.Empty(), m.MasterStatus)
+    assert (status.role, status.active, status.epoch > 0) == ("active", active, True)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -63,59 +62,53 @@ def test_a_killed_master_is_replaced_by_a_standby_with_the_whole_catalog(seed: i
     play(scenario, seed)
 
 
-def test_an_active_term_continues_when_its_writer_raises_the_epoch():
-    async def scenario(stage: GroupStage) -> None:
-        active = await stage.ready()
-        began = (await stage.at(active, "journal_writer", m.Empty(), JournalWriterStatus)).epoch
-        contender = NewEpochRequest(JOURNAL, began + 1, Claim(stage.other(active), "gone by now", 2000))
-        # Its lease there has run out while it was cut off from the active master.
-        stage.cluster.network.cut(active, stage.journals[2])
-        await asyncio.sleep(3.0)
-        await stage.at(stage.journals[2], "new_epoch", contender, NewEpochReply)
-        stage.cluster.network.heal()
-        for _ in range(40):
-            await stage.names()
-            await asyncio.sleep(0.5)
-        told = await stage.at(active, "journal_writer", m.Empty(), JournalWriterStatus)
-        assert told.epoch > began + 1
-        assert not any(node.out_of_sync for node in told.nodes)
-        stage.cluster.crash(stage.journals[0])
-        await stage.create("flights")
-        assert stage.served == [active]
-        stage.cluster.crash(active)
-        assert await stage.names() == ["flights"]
-
-    play(scenario)
+@staged(play)
+async def test_an_active_term_continues_when_its_writer_raises_the_epoch(stage: GroupStage) -> None:
+    active = await stage.ready()
+    began = (await stage.at(active, "journal_writer", m.Empty(), JournalWriterStatus)).epoch
+    contender = NewEpochRequest(JOURNAL, began + 1, Claim(stage.other(active), "gone by now", 2000))
+    # Its lease there has run out while it was cut off from the active master.
+    stage.cluster.network.cut(active, stage.journals[2])
+    await asyncio.sleep(3.0)
+    await stage.at(stage.journals[2], "new_epoch", contender, NewEpochReply)
+    stage.cluster.network.heal()
+    for _ in range(40):
+        await stage.names()
+        await asyncio.sleep(0.5)
+    told = await stage.at(active, "journal_writer", m.Empty(), JournalWriterStatus)
+    assert told.epoch > began + 1
+    assert not any(node.out_of_sync for node in told.nodes)
+    stage.cluster.crash(stage.journals[0])
+    await stage.create("flights")
+    assert stage.served == [active]
+    stage.cluster.crash(active)
+    assert await stage.names() == ["flights"]
 
 
 @pytest.mark.parametrize("point", ["master.create_table.before_edit", "master.create_table.after_edit"])
-def test_the_successor_gives_the_lost_answer_of_a_create(point: str):
-    async def scenario(stage: GroupStage) -> None:
-        first = await stage.ready()
-        stage.points.arm(first, point, lambda: stage.cluster.crash(first))
-        made = await stage.create("flights", request_id="one")
-        assert stage.served[-1] == stage.other(first)
-        again = await stage.create("flights", request_id="one")
-        assert again.table == made.table
-        status = await stage.at(stage.served[-1], "status", m.Empty(), m.MasterStatus)
-        assert status.tables == 1
-
-    play(scenario)
+@staged(play)
+async def test_the_successor_gives_the_lost_answer_of_a_create(stage: GroupStage, point: str) -> None:
+    first = await stage.ready()
+    stage.points.arm(first, point, lambda: stage.cluster.crash(first))
+    made = await stage.create("flights", request_id="one")
+    assert stage.served[-1] == stage.other(first)
+    again = await stage.create("flights", request_id="one")
+    assert again.table == made.table
+    status = await stage.at(stage.served[-1], "status", m.Empty(), m.MasterStatus)
+    assert status.tables == 1
 
 
-def test_the_successor_gives_the_lost_answer_of_a_drop():
-    async def scenario(stage: GroupStage) -> None:
-        first = await stage.ready()
-        await stage.create("flights")
-        await stage.running("flights")
-        stage.points.arm(first, "master.drop_table.after_edit", lambda: stage.cluster.crash(first))
-        await stage.drop("flights", "once")
-        assert stage.served[-1] == stage.other(first)
-        await stage.create("flights", request_id="again")
-        await stage.drop("flights", "once")
-        assert await stage.exists("flights"), "a retry does not drop a new table of that name"
-
-    play(scenario)
+@staged(play)
+async def test_the_successor_gives_the_lost_answer_of_a_drop(stage: GroupStage) -> None:
+    first = await stage.ready()
+    await stage.create("flights")
+    await stage.running("flights")
+    stage.points.arm(first, "master.drop_table.after_edit", lambda: stage.cluster.crash(first))
+    await stage.drop("flights", "once")
+    assert stage.served[-1] == stage.other(first)
+    await stage.create("flights", request_id="again")
+    await stage.drop("flights", "once")
+    assert await stage.exists("flights"), "a retry does not drop a new table of that name"
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -171,18 +164,18 @@ def test_a_master_without_journal_nodes_stops_before_another_begins(seed: int):
 
 
 @pytest.mark.parametrize(("old", "new"), [(0.9, 1.1), (1.1, 0.9)])
-def test_different_clock_rates_do_not_let_two_masters_serve(old: float, new: float):
-    async def scenario(stage: GroupStage) -> None:
-        first = await stage.ready()
-        stage.cluster.clock(first).set_rate(old)
-        for address in (*stage.journals, stage.other(first)):
-            stage.cluster.clock(address).set_rate(new)
-        await asyncio.sleep(5.0)
-        for node in stage.journals:
-            stage.cluster.network.cut(first, node)
-        await stage.until(lambda: stage.serving() == [stage.other(first)])
-
-    play(scenario)
+@staged(play)
+async def test_different_clock_rates_do_not_let_two_masters_serve(
+    stage: GroupStage, old: float, new: float
+) -> None:
+    first = await stage.ready()
+    stage.cluster.clock(first).set_rate(old)
+    for address in (*stage.journals, stage.other(first)):
+        stage.cluster.clock(address).set_rate(new)
+    await asyncio.sleep(5.0)
+    for node in stage.journals:
+        stage.cluster.network.cut(first, node)
+    await stage.until(lambda: stage.serving() == [stage.other(first)])
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -219,28 +212,26 @@ def test_a_master_serves_only_with_a_majority_of_journal_nodes(seed: int):
     play(scenario, seed)
 
 
-def test_full_disks_of_masters_prevent_neither_changes_nor_take_overs():
-    async def scenario(stage: GroupStage) -> None:
-        first = await stage.ready()
-        for master in stage.masters:
-            stage.cluster.state(master).fill()
-        await fill(stage, 1, 20)
-        await stage.until(lambda: same(stage, first, stage.other(first)))
-        scribe = stage.role(first).reign.master.scribe
-        standby = stage.role(stage.other(first)).standby
-        assert scribe.checkpointed == standby.checkpointed == 0
-        assert not standby.read_error
-        stage.cluster.crash(first)
-        await stage.create("flights")
-        assert await stage.names() == ["flights"]
-        for master in stage.masters:
-            stage.cluster.state(master).free()
-        await fill(stage, 21, 40)
-        second = stage.other(first)
-        await stage.until(lambda: stage.role(second).reign.master.scribe.checkpointed > 0)
-        assert stage.served == [first, second]
-
-    play(scenario)
+@staged(play)
+async def test_full_disks_of_masters_prevent_neither_changes_nor_take_overs(stage: GroupStage) -> None:
+    first = await stage.ready()
+    for master in stage.masters:
+        stage.cluster.state(master).fill()
+    await fill(stage, 1, 20)
+    await stage.until(lambda: same(stage, first, stage.other(first)))
+    scribe = stage.role(first).reign.master.scribe
+    standby = stage.role(stage.other(first)).standby
+    assert scribe.checkpointed == standby.checkpointed == 0
+    assert not standby.read_error
+    stage.cluster.crash(first)
+    await stage.create("flights")
+    assert await stage.names() == ["flights"]
+    for master in stage.masters:
+        stage.cluster.state(master).free()
+    await fill(stage, 21, 40)
+    second = stage.other(first)
+    await stage.until(lambda: stage.role(second).reign.master.scribe.checkpointed > 0)
+    assert stage.served == [first, second]
 
 
 @pytest.mark.parametrize("seed", range(4))

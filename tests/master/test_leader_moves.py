@@ -23,6 +23,7 @@ from tests.master.real_servers import (
     with_a_tablet,
 )
 from tests.master.stage import MASTER, Stage, play
+from tests.staged import staged
 
 FIVE = (*HOSTS, "e")
 REPAIR, BURY = "master.repair_tablet.before_rpc", "master.tombstone_tablet.before_rpc"
@@ -110,43 +111,41 @@ def at(stage: Stage, point: str, times: int, act: Callable[[], object]) -> None:
 
 @pytest.mark.parametrize("then", ["nothing", "again", "the master dies"])
 @pytest.mark.parametrize("step", ["asked", "copying", "hands over", "evicts", "buries", "done"])
-def test_a_move_of_a_leader_ends_after_its_operator_and_master_are_gone(step: str, then: str) -> None:
-    async def scenario(stage: Stage) -> None:
-        move = await led(stage)
-        came = asyncio.Event()
-        revived = stage.revive_master()
+@staged(play, 0, OPTIONS)
+async def test_a_move_of_a_leader_ends_after_its_operator_and_master_are_gone(
+    stage: Stage, step: str, then: str
+) -> None:
+    move = await led(stage)
+    came = asyncio.Event()
+    revived = stage.revive_master()
 
-        def act() -> None:
-            came.set()
-            if then == "the master dies":
-                stage.cluster.crash(MASTER)
+    def act() -> None:
+        came.set()
+        if then == "the master dies":
+            stage.cluster.crash(MASTER)
 
-        point, times = {"hands over": (REPAIR, 1), "evicts": (REPAIR, 2), "buries": (BURY, 1)}.get(
-            step, ("", 0)
-        )
-        if point:
-            at(stage, point, times, act)
-        operator = asyncio.ensure_future(stage.ask("move_replica", move, MembersReply))
-        if step == "asked":
-            await stage.until(lambda: stage.cluster.alive(MASTER))
-        await asyncio.sleep(0.002)
-        operator.cancel()
-        if step == "copying":
-            await stage.until(lambda: "pre_voter" in members_of(stage, move.tablet).values())
-        elif step == "done":
-            await stage.until(lambda: moved(stage, move))
-        if point:
-            await came.wait()
-        else:
-            act()
-        if then == "again" or step == "asked":
-            await asked(stage, "move_replica", move)
+    point, times = {"hands over": (REPAIR, 1), "evicts": (REPAIR, 2), "buries": (BURY, 1)}.get(step, ("", 0))
+    if point:
+        at(stage, point, times, act)
+    operator = asyncio.ensure_future(stage.ask("move_replica", move, MembersReply))
+    if step == "asked":
+        await stage.until(lambda: stage.cluster.alive(MASTER))
+    await asyncio.sleep(0.002)
+    operator.cancel()
+    if step == "copying":
+        await stage.until(lambda: "pre_voter" in members_of(stage, move.tablet).values())
+    elif step == "done":
         await stage.until(lambda: moved(stage, move))
-        assert (await asked(stage, "move_replica", move)).configuration.peer(move.source) is None
-        await stage.until(lambda: revived[0] == (then == "the master dies"))
-        stage.watcher.cancel()
-
-    play(scenario, 0, OPTIONS)
+    if point:
+        await came.wait()
+    else:
+        act()
+    if then == "again" or step == "asked":
+        await asked(stage, "move_replica", move)
+    await stage.until(lambda: moved(stage, move))
+    assert (await asked(stage, "move_replica", move)).configuration.peer(move.source) is None
+    await stage.until(lambda: revived[0] == (then == "the master dies"))
+    stage.watcher.cancel()
 
 
 def test_the_master_repeats_a_hand_over_until_the_leader_can(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,38 +170,29 @@ def test_the_master_repeats_a_hand_over_until_the_leader_can(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("of_leader", [True, False])
-def test_a_failed_move_without_another_target_is_cancelled(
-    of_leader: bool,
-) -> None:
+@staged(play, 0, OPTIONS)
+async def test_a_failed_move_without_another_target_is_cancelled(stage: Stage, of_leader: bool) -> None:
     """KUDU-3789."""
-
-    async def scenario(stage: Stage) -> None:
-        move = await copying(stage, HOSTS, of_leader)
-        before = voters(stage, move.tablet)
-        stage.cluster.crash(f"tablet-server/{move.target}")
-        await stage.until(lambda: members_of(stage, move.tablet) == dict.fromkeys(before, "voter"))
-        await stage.until(lambda: not stage.master.views.unsettled)
-        assert not any(peer.replace for peer in stage.master.catalog.tablets[move.tablet].configuration.peers)
-        await stage.cluster.restart(f"tablet-server/{move.target}")
-        await stage.until(lambda: healed(stage))
-        await asyncio.sleep(30.0)
-        assert voters(stage, move.tablet) == before, "the move is not continued"
-
-    play(scenario, 0, OPTIONS)
+    move = await copying(stage, HOSTS, of_leader)
+    before = voters(stage, move.tablet)
+    stage.cluster.crash(f"tablet-server/{move.target}")
+    await stage.until(lambda: members_of(stage, move.tablet) == dict.fromkeys(before, "voter"))
+    await stage.until(lambda: not stage.master.views.unsettled)
+    assert not any(peer.replace for peer in stage.master.catalog.tablets[move.tablet].configuration.peers)
+    await stage.cluster.restart(f"tablet-server/{move.target}")
+    await stage.until(lambda: healed(stage))
+    await asyncio.sleep(30.0)
+    assert voters(stage, move.tablet) == before, "the move is not continued"
 
 
 @pytest.mark.parametrize("of_leader", [True, False])
-def test_a_failed_move_goes_to_another_server(of_leader: bool) -> None:
-    async def scenario(stage: Stage) -> None:
-        move = await copying(stage, FIVE, of_leader)
-        stage.cluster.crash(f"tablet-server/{move.target}")
-        await stage.until(lambda: move.source not in members_of(stage, move.tablet))
-        wanted = {*FIVE} - {move.source, move.target}
-        await stage.until(
-            lambda: set(voters(stage, move.tablet)) == wanted and not stage.master.views.unsettled
-        )
-
-    play(scenario, 0, OPTIONS)
+@staged(play, 0, OPTIONS)
+async def test_a_failed_move_goes_to_another_server(stage: Stage, of_leader: bool) -> None:
+    move = await copying(stage, FIVE, of_leader)
+    stage.cluster.crash(f"tablet-server/{move.target}")
+    await stage.until(lambda: move.source not in members_of(stage, move.tablet))
+    wanted = {*FIVE} - {move.source, move.target}
+    await stage.until(lambda: set(voters(stage, move.tablet)) == wanted and not stage.master.views.unsettled)
 
 
 async def copying(stage: Stage, hosts: tuple[str, ...], of_leader: bool) -> MoveReplicaRequest:

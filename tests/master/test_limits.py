@@ -15,6 +15,7 @@ from ebla.storage.schema import Column, Partitioning, Range, TableSchema
 from tests.master.builders import create_request
 from tests.master.stage import MASTER, Stage, play
 from tests.master.test_recall import OPTIONS
+from tests.staged import staged
 
 
 def wide(columns: int, characters: int = 4) -> TableSchema:
@@ -88,17 +89,15 @@ def called(turn: int, number: int) -> str:
     return f"{number:0{250}}.{turn:05}" if turn else f"{number:0{256}}"
 
 
-def test_a_schema_does_not_outgrow_its_limit_by_alterations():
-    async def scenario(stage: Stage) -> None:
-        await stage.open("a", "b", "c")
-        await stage.create("t", schema=wide(200, 256))
-        with pytest.raises(OverLimit) as caught:
-            for turn in range(30):
-                renamed = [RenameColumn(called(turn, n), called(turn + 1, n)) for n in range(199)]
-                await stage.alter(*renamed, name="t", request_id=f"turn {turn}")
-        assert caught.value.limit == "SCHEMA_BYTES_MAX"
-        with pytest.raises(OverLimit) as caught:
-            await stage.alter(*(AddColumn(Column(f"c{n}", "int8")) for n in range(101)), name="t")
-        assert caught.value.limit == "COLUMNS_MAX"
-
-    play(scenario)
+@staged(play)
+async def test_a_schema_does_not_outgrow_its_limit_by_alterations(stage: Stage) -> None:
+    await stage.open("a", "b", "c")
+    await stage.create("t", schema=wide(200, 256))
+    with pytest.raises(OverLimit) as caught:
+        for turn in range(30):
+            renamed = [RenameColumn(called(turn, n), called(turn + 1, n)) for n in range(199)]
+            await stage.alter(*renamed, name="t", request_id=f"turn {turn}")
+    assert caught.value.limit == "SCHEMA_BYTES_MAX"
+    with pytest.raises(OverLimit) as caught:
+        await stage.alter(*(AddColumn(Column(f"c{n}", "int8")) for n in range(101)), name="t")
+    assert caught.value.limit == "COLUMNS_MAX"

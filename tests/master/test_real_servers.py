@@ -41,19 +41,18 @@ from tests.master.real_servers import (
     with_a_tablet,
 )
 from tests.master.stage import MASTER, Stage, play
+from tests.staged import staged
 
 
-def test_servers_without_a_common_tablet_learn_incarnations_from_the_master():
-    async def scenario(stage: Stage) -> None:
-        await open_stage(stage)
-        servers = [stage.cluster.role(f"tablet-server/{host}") for host in HOSTS]
-        shown = {each.instance.uuid: each.instance.start for each in servers}
-        await asyncio.sleep(150.0)  # numbers are raised every minute
-        for each in servers:
-            heard = {known.uuid: known.start for known in each.identity.others.all()}
-            assert {each.instance.uuid: each.instance.start, **heard} == shown
-
-    play(scenario, 0, OPTIONS)
+@staged(play, 0, OPTIONS)
+async def test_servers_without_a_common_tablet_learn_incarnations_from_the_master(stage: Stage) -> None:
+    await open_stage(stage)
+    servers = [stage.cluster.role(f"tablet-server/{host}") for host in HOSTS]
+    shown = {each.instance.uuid: each.instance.start for each in servers}
+    await asyncio.sleep(150.0)  # numbers are raised every minute
+    for each in servers:
+        heard = {known.uuid: known.start for known in each.identity.others.all()}
+        assert {each.instance.uuid: each.instance.start, **heard} == shown
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -161,49 +160,43 @@ def stores_nothing(stage: Stage, host: str) -> Callable[[], None]:
     return lambda: setattr(disk, "receive", sound)
 
 
-def test_a_replica_that_cannot_be_copied_in_place_moves_to_another_host():
-    async def scenario(stage: Stage) -> None:
-        tablet, broken = await with_a_tablet(stage)
-        stores_nothing(stage, broken)
-        role(stage, broken).replicas[tablet].fail(Corruption("a failed checksum"))
-        await stage.until(lambda: broken not in voters(stage, tablet))
-        spare = next(host for host in HOSTS if host not in voters(stage, tablet))
-        assert spare == broken and len(voters(stage, tablet)) == 3
-        await stage.until(lambda: not stage.master.views.unsettled)
-
-    play(scenario, 0, OPTIONS)
+@staged(play, 0, OPTIONS)
+async def test_a_replica_that_cannot_be_copied_in_place_moves_to_another_host(stage: Stage) -> None:
+    tablet, broken = await with_a_tablet(stage)
+    stores_nothing(stage, broken)
+    role(stage, broken).replicas[tablet].fail(Corruption("a failed checksum"))
+    await stage.until(lambda: broken not in voters(stage, tablet))
+    spare = next(host for host in HOSTS if host not in voters(stage, tablet))
+    assert spare == broken and len(voters(stage, tablet)) == 3
+    await stage.until(lambda: not stage.master.views.unsettled)
 
 
-def test_a_pre_voter_that_cannot_be_copied_is_replaced_on_another_host():
-    async def scenario(stage: Stage) -> None:
-        hosts = (*HOSTS, "e")
-        tablet, dead = await with_a_tablet(stage, hosts)
-        spares = [host for host in hosts if host not in voters(stage, tablet)]
-        mends = {host: stores_nothing(stage, host) for host in spares}
-        stage.cluster.crash(server(dead))
-        await stage.until(lambda: "pre_voter" in members_of(stage, tablet).values())
-        chosen = next(host for host, kind in members_of(stage, tablet).items() if kind == "pre_voter")
-        (sound,) = (host for host in spares if host != chosen)
-        mends[sound]()
-        await stage.until(lambda: sound in voters(stage, tablet) and dead not in voters(stage, tablet))
-        assert chosen not in members_of(stage, tablet)
-
-    play(scenario, 0, OPTIONS)
+@staged(play, 0, OPTIONS)
+async def test_a_pre_voter_that_cannot_be_copied_is_replaced_on_another_host(stage: Stage) -> None:
+    hosts = (*HOSTS, "e")
+    tablet, dead = await with_a_tablet(stage, hosts)
+    spares = [host for host in hosts if host not in voters(stage, tablet)]
+    mends = {host: stores_nothing(stage, host) for host in spares}
+    stage.cluster.crash(server(dead))
+    await stage.until(lambda: "pre_voter" in members_of(stage, tablet).values())
+    chosen = next(host for host, kind in members_of(stage, tablet).items() if kind == "pre_voter")
+    (sound,) = (host for host in spares if host != chosen)
+    mends[sound]()
+    await stage.until(lambda: sound in voters(stage, tablet) and dead not in voters(stage, tablet))
+    assert chosen not in members_of(stage, tablet)
 
 
-def test_a_server_without_data_directories_gets_no_replicas():
-    async def scenario(stage: Stage) -> None:
-        await open_stage(stage)
-        lost = role(stage, "b")
-        lost.world.disk.takes_data = lambda: False
-        await stage.until(lambda: not stage.master.servers.get(lost.instance.uuid).takes_data)
-        await stage.create("flights", buckets=8)
-        tablets = [tablet.tablet for tablet in (await stage.running("flights")).tablets]
-        assert {tuple(voters(stage, tablet)) for tablet in tablets} == {("a", "c", "d")}
-        with pytest.raises(InvalidArgument, match="lost its data directories; choose another"):
-            await asked(stage, "move_replica", MoveReplicaRequest(tablets[0], "a", "b"))
-
-    play(scenario, 0, OPTIONS)
+@staged(play, 0, OPTIONS)
+async def test_a_server_without_data_directories_gets_no_replicas(stage: Stage) -> None:
+    await open_stage(stage)
+    lost = role(stage, "b")
+    lost.world.disk.takes_data = lambda: False
+    await stage.until(lambda: not stage.master.servers.get(lost.instance.uuid).takes_data)
+    await stage.create("flights", buckets=8)
+    tablets = [tablet.tablet for tablet in (await stage.running("flights")).tablets]
+    assert {tuple(voters(stage, tablet)) for tablet in tablets} == {("a", "c", "d")}
+    with pytest.raises(InvalidArgument, match="lost its data directories; choose another"):
+        await asked(stage, "move_replica", MoveReplicaRequest(tablets[0], "a", "b"))
 
 
 async def forced_alone(
@@ -226,21 +219,19 @@ async def forced_alone(
     return (await stage.persist(force)).configuration
 
 
-def test_a_forced_configuration_is_adopted_over_longer_logs():
-    async def scenario(stage: Stage) -> None:
-        tablet, survivor = await with_a_tablet(stage)
-        stage.cluster.crash(server(survivor))
-        await stage.until(lambda: len(members_of(stage, tablet)) == 4)
-        others = [host for host in HOSTS if host != survivor]
-        forced = await forced_alone(stage, tablet, survivor)
-        assert stage.master.catalog.tablets[tablet].configuration.index >= forced.index
-        await stage.until(lambda: members_of(stage, tablet) == {survivor: "voter"})
-        for host in others:
-            stage.cluster.lose_disk(server(host))
-            await stage.cluster.restart(server(host))
-        await stage.until(lambda: len(voters(stage, tablet)) == 3 and not stage.master.views.unsettled)
-
-    play(scenario, 0, OPTIONS)
+@staged(play, 0, OPTIONS)
+async def test_a_forced_configuration_is_adopted_over_longer_logs(stage: Stage) -> None:
+    tablet, survivor = await with_a_tablet(stage)
+    stage.cluster.crash(server(survivor))
+    await stage.until(lambda: len(members_of(stage, tablet)) == 4)
+    others = [host for host in HOSTS if host != survivor]
+    forced = await forced_alone(stage, tablet, survivor)
+    assert stage.master.catalog.tablets[tablet].configuration.index >= forced.index
+    await stage.until(lambda: members_of(stage, tablet) == {survivor: "voter"})
+    for host in others:
+        stage.cluster.lose_disk(server(host))
+        await stage.cluster.restart(server(host))
+    await stage.until(lambda: len(voters(stage, tablet)) == 3 and not stage.master.views.unsettled)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -267,38 +258,33 @@ def test_replicas_given_up_by_force_elect_no_leader_and_are_copied(
     play(scenario, seed, OPTIONS)
 
 
-def test_a_forced_survivor_gets_an_alteration_that_only_lost_replicas_had():
-    async def scenario(stage: Stage) -> None:
-        tablet, survivor = await with_a_tablet(stage)
-        stage.cluster.crash(server(survivor))
-        await stage.alter(AddColumn(Column("x", "int64")))
-        await stage.until(lambda: stage.master.views.of(tablet).version == 1)
-        await forced_alone(stage, tablet, survivor)
-        replica = role(stage, survivor).replicas[tablet]
-        await stage.until(lambda: replica.rows is not None and replica.rows.schema.version == 1)
-        await stage.until(lambda: not stage.master.views.behind)
-        assert (await stage.table()).applied_version == 1
-
-    play(scenario, 0, OPTIONS)
+@staged(play, 0, OPTIONS)
+async def test_a_forced_survivor_gets_an_alteration_that_only_lost_replicas_had(stage: Stage) -> None:
+    tablet, survivor = await with_a_tablet(stage)
+    stage.cluster.crash(server(survivor))
+    await stage.alter(AddColumn(Column("x", "int64")))
+    await stage.until(lambda: stage.master.views.of(tablet).version == 1)
+    await forced_alone(stage, tablet, survivor)
+    replica = role(stage, survivor).replicas[tablet]
+    await stage.until(lambda: replica.rows is not None and replica.rows.schema.version == 1)
+    await stage.until(lambda: not stage.master.views.behind)
+    assert (await stage.table()).applied_version == 1
 
 
 @pytest.mark.parametrize("drained", [False, True])
-def test_a_replica_removed_twice_becomes_a_tombstone_again(drained: bool):
+@staged(play, 0, OPTIONS)
+async def test_a_replica_removed_twice_becomes_a_tombstone_again(stage: Stage, drained: bool) -> None:
     """A non-voter does not react to a silent leader: a master that does not ask it lets it serve forever."""
-
-    async def scenario(stage: Stage) -> None:
-        tablet, _ = await with_a_tablet(stage)
-        host = next(each for each in HOSTS if each not in voters(stage, tablet))
-        for _ in range(3):
-            await asked(stage, "add_replica", AddReplicaRequest(tablet, host, "non_voter"))
-            await stage.until(lambda: role(stage, host).lifecycle.state_of(tablet) == RUNNING)
-            await asyncio.sleep(1.0)
-            if drained:
-                await stage.persist(lambda: stage.ask("drain", DrainRequest(host, True), DrainReply))
-            else:
-                await asked(stage, "remove_replica", RemoveReplicaRequest(tablet, host))
-            await stage.until(lambda: role(stage, host).lifecycle.state_of(tablet) == DELETED)
-            if drained:
-                await stage.persist(lambda: stage.ask("drain", DrainRequest(host, False), DrainReply))
-
-    play(scenario, 0, OPTIONS)
+    tablet, _ = await with_a_tablet(stage)
+    host = next(each for each in HOSTS if each not in voters(stage, tablet))
+    for _ in range(3):
+        await asked(stage, "add_replica", AddReplicaRequest(tablet, host, "non_voter"))
+        await stage.until(lambda: role(stage, host).lifecycle.state_of(tablet) == RUNNING)
+        await asyncio.sleep(1.0)
+        if drained:
+            await stage.persist(lambda: stage.ask("drain", DrainRequest(host, True), DrainReply))
+        else:
+            await asked(stage, "remove_replica", RemoveReplicaRequest(tablet, host))
+        await stage.until(lambda: role(stage, host).lifecycle.state_of(tablet) == DELETED)
+        if drained:
+            await stage.persist(lambda: stage.ask("drain", DrainRequest(host, False), DrainReply))

@@ -10,6 +10,7 @@ from ebla.actors.master.catalog.catalog import Catalog
 from ebla.actors.master.messages import DrainReply, DrainRequest, MoveReplicaRequest
 from ebla.actors.messages.repair import MembersReply
 from tests.master.group_stage import GroupStage, play
+from tests.staged import staged
 
 
 def catalog(stage: GroupStage) -> Catalog | None:
@@ -56,19 +57,17 @@ def test_a_move_continues_after_its_master_is_gone(seed: int) -> None:
     play(scenario, seed, hosts="abcd")
 
 
-def test_the_next_master_finishes_a_drain() -> None:
-    async def scenario(stage: GroupStage) -> None:
-        tablets = await opened(stage, buckets=4)
-        await stage.persist(lambda: stage.ask("drain", DrainRequest("b"), DrainReply))
-        first = stage.serving()[0]
-        stage.cluster.crash(first)
-        await stage.until(lambda: stage.serving() == [stage.other(first)])
-        await stage.until(
-            lambda: all(len(hosts_of(stage, t)) == 3 and "b" not in hosts_of(stage, t) for t in tablets)
-        )
-        told = await stage.ask("list_servers", m.Empty(), m.ListServersReply)
-        assert [server.host for server in told.servers if server.draining] == ["b"]
-        (left,) = (await stage.ask("drain", DrainRequest("b", None), DrainReply)).servers
-        assert (left.replicas, left.blocked, left.draining) == (0, 0, True)
-
-    play(scenario, 0, hosts="abcd")
+@staged(play, 0, hosts="abcd")
+async def test_the_next_master_finishes_a_drain(stage: GroupStage) -> None:
+    tablets = await opened(stage, buckets=4)
+    await stage.persist(lambda: stage.ask("drain", DrainRequest("b"), DrainReply))
+    first = stage.serving()[0]
+    stage.cluster.crash(first)
+    await stage.until(lambda: stage.serving() == [stage.other(first)])
+    await stage.until(
+        lambda: all(len(hosts_of(stage, t)) == 3 and "b" not in hosts_of(stage, t) for t in tablets)
+    )
+    told = await stage.ask("list_servers", m.Empty(), m.ListServersReply)
+    assert [server.host for server in told.servers if server.draining] == ["b"]
+    (left,) = (await stage.ask("drain", DrainRequest("b", None), DrainReply)).servers
+    assert (left.replicas, left.blocked, left.draining) == (0, 0, True)

@@ -25,6 +25,7 @@ from tests.master.real_servers import (
 )
 from tests.master.stage import MASTER, Stage, play
 from tests.master.test_maintenance import maintain, words
+from tests.staged import staged
 
 FAILED_S = 6.0  # as in with_a_tablet
 Waits = dict[str, asyncio.Event]
@@ -54,63 +55,53 @@ async def starts(stage: Stage, waits: Waits, host: str) -> None:
     await stage.until(lambda: stage.cluster.alive(address))
 
 
-def test_a_server_with_an_endless_start_is_replaced(
-    waits: Waits,
-) -> None:
-    async def scenario(stage: Stage) -> None:
-        tablet, stuck = await with_a_tablet(stage)
-        await starts(stage, waits, stuck)
-        await stage.until(
-            lambda: len(voters(stage, tablet)) == 3 and stuck not in members_of(stage, tablet), 200.0
-        )
-        waits[server(stuck)].set()
-        await stage.until(lambda: healed(stage))
-        assert stuck not in voters(stage, tablet)
-
-    play(scenario, 0, OPTIONS)
+@staged(play, 0, OPTIONS)
+async def test_a_server_with_an_endless_start_is_replaced(stage: Stage, waits: Waits) -> None:
+    tablet, stuck = await with_a_tablet(stage)
+    await starts(stage, waits, stuck)
+    await stage.until(
+        lambda: len(voters(stage, tablet)) == 3 and stuck not in members_of(stage, tablet), 200.0
+    )
+    waits[server(stuck)].set()
+    await stage.until(lambda: healed(stage))
+    assert stuck not in voters(stage, tablet)
 
 
-def test_a_slow_start_is_waited_for(waits: Waits) -> None:
-    async def scenario(stage: Stage) -> None:
-        tablet, slow = await with_a_tablet(stage)
-        index = stage.master.catalog.tablets[tablet].configuration.index
-        await starts(stage, waits, slow)
-        await asyncio.sleep(8 * FAILED_S)
-        waits[server(slow)].set()
-        await stage.until(lambda: healed(stage) and role(stage, slow).running)
-        assert stage.master.catalog.tablets[tablet].configuration.index == index, "no member was changed"
-
-    play(scenario, 0, OPTIONS)
+@staged(play, 0, OPTIONS)
+async def test_a_slow_start_is_waited_for(stage: Stage, waits: Waits) -> None:
+    tablet, slow = await with_a_tablet(stage)
+    index = stage.master.catalog.tablets[tablet].configuration.index
+    await starts(stage, waits, slow)
+    await asyncio.sleep(8 * FAILED_S)
+    waits[server(slow)].set()
+    await stage.until(lambda: healed(stage) and role(stage, slow).running)
+    assert stage.master.catalog.tablets[tablet].configuration.index == index, "no member was changed"
 
 
-def test_an_endless_start_is_tolerated_in_maintenance(waits: Waits) -> None:
-    async def scenario(stage: Stage) -> None:
-        tablet, stuck = await with_a_tablet(stage)
-        before = members_of(stage, tablet)
-        await maintain(stage, stuck)
-        await starts(stage, waits, stuck)
-        await stage.until(lambda: SILENT in words(stage, tablet), 200.0)
-        await asyncio.sleep(20 * FAILED_S)
-        assert members_of(stage, tablet) == before
-        await maintain(stage, stuck, False)
-        await stage.until(lambda: len(voters(stage, tablet)) == 3 and stuck not in voters(stage, tablet))
-
-    play(scenario, 0, OPTIONS)
+@staged(play, 0, OPTIONS)
+async def test_an_endless_start_is_tolerated_in_maintenance(stage: Stage, waits: Waits) -> None:
+    tablet, stuck = await with_a_tablet(stage)
+    before = members_of(stage, tablet)
+    await maintain(stage, stuck)
+    await starts(stage, waits, stuck)
+    await stage.until(lambda: SILENT in words(stage, tablet), 200.0)
+    await asyncio.sleep(20 * FAILED_S)
+    assert members_of(stage, tablet) == before
+    await maintain(stage, stuck, False)
+    await stage.until(lambda: len(voters(stage, tablet)) == 3 and stuck not in voters(stage, tablet))
 
 
-def test_a_pre_voter_on_a_server_that_never_starts_is_replaced(waits: Waits) -> None:
-    async def scenario(stage: Stage) -> None:
-        tablet, dead = await with_a_tablet(stage, (*HOSTS, "e"), copy_bytes_per_s=1_000)
-        stage.cluster.crash(server(dead))
-        await stage.until(lambda: "pre_voter" in members_of(stage, tablet).values())
-        chosen = next(host for host, kind in members_of(stage, tablet).items() if kind == "pre_voter")
-        await starts(stage, waits, chosen)
-        await stage.until(
-            lambda: len(voters(stage, tablet)) == 3 and not {dead, chosen} & set(members_of(stage, tablet)),
-            200.0,
-        )
-
-    play(scenario, 0, OPTIONS)
+@staged(play, 0, OPTIONS)
+async def test_a_pre_voter_on_a_server_that_never_starts_is_replaced(stage: Stage, waits: Waits) -> None:
+    tablet, dead = await with_a_tablet(stage, (*HOSTS, "e"), copy_bytes_per_s=1_000)
+    stage.cluster.crash(server(dead))
+    await stage.until(lambda: "pre_voter" in members_of(stage, tablet).values())
+    chosen = next(host for host, kind in members_of(stage, tablet).items() if kind == "pre_voter")
+    await starts(stage, waits, chosen)
+    await stage.until(
+        lambda: len(voters(stage, tablet)) == 3 and not {dead, chosen} & set(members_of(stage, tablet)),
+        200.0,
+    )
 
 
 def test_a_pre_voter_with_a_hanging_copy_is_replaced(

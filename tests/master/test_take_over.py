@@ -13,6 +13,7 @@ from ebla.storage.errors import OverLimit
 from tests.master.builders import create_request
 from tests.master.group_stage import MASTER, GroupStage, play
 from tests.master.test_crashes import POINTS
+from tests.staged import staged
 
 CREATIONS = [point for point in POINTS if "forget" not in point and "checkpoint" not in point]
 
@@ -37,49 +38,45 @@ def test_creates_and_drops_survive_a_crash_at_every_durable_step(point: str):
 
 
 @pytest.mark.parametrize("point", ["before_epoch", "after_epoch"])
-def test_a_successor_that_dies_during_its_take_over_is_replaced(point: str):
-    async def scenario(stage: GroupStage) -> None:
-        first = await stage.ready()
-        await stage.create("flights")
-        for master in stage.masters:
-            if master != first:
-                stage.points.arm(
-                    master,
-                    f"master.take_over.{point}",
-                    lambda master=master: (stage.points.disarm_all(), stage.cluster.crash(master))[0],
-                )
-        stage.cluster.crash(first)
-        assert await stage.names() == ["flights"]
-        assert sum(stage.cluster.alive(master) for master in stage.masters) == 1
-
-    play(scenario, masters=3)
+@staged(play, masters=3)
+async def test_a_successor_that_dies_during_its_take_over_is_replaced(stage: GroupStage, point: str) -> None:
+    first = await stage.ready()
+    await stage.create("flights")
+    for master in stage.masters:
+        if master != first:
+            stage.points.arm(
+                master,
+                f"master.take_over.{point}",
+                lambda master=master: (stage.points.disarm_all(), stage.cluster.crash(master))[0],
+            )
+    stage.cluster.crash(first)
+    assert await stage.names() == ["flights"]
+    assert sum(stage.cluster.alive(master) for master in stage.masters) == 1
 
 
-def test_every_server_sends_its_first_full_report_to_a_successor():
-    async def scenario(stage: GroupStage) -> None:
-        first = await stage.ready()
-        await stage.create("flights", buckets=2)
-        await stage.running("flights")
-        standby = stage.other(first)
-        told: dict[str, list[m.HeartbeatRequest]] = {master: [] for master in stage.masters}
-        for master in stage.masters:
-            role = stage.role(master)
-            role.heartbeat = recording(role.heartbeat, told[master])
-        await asyncio.sleep(3.0)
-        assert told[standby], "a standby gets heartbeats"
-        assert all(beat.report is None and beat.registration is None for beat in told[standby])
-        stage.cluster.crash(first)
-        await stage.ready()
-        await asyncio.sleep(1.0)
-        for host in stage.hosts:
-            uuid = stage.role(f"tablet-server/{host}").instance.uuid
-            mine = [beat for beat in told[standby] if beat.instance.uuid == uuid]
-            assert sum(beat.registration is not None for beat in mine) == 1
-            assert sum(beat.report is not None and not beat.report.incremental for beat in mine) == 1
-        (tablet, _) = (await stage.table("flights")).tablets
-        assert tablet.leader is not None
-
-    play(scenario)
+@staged(play)
+async def test_every_server_sends_its_first_full_report_to_a_successor(stage: GroupStage) -> None:
+    first = await stage.ready()
+    await stage.create("flights", buckets=2)
+    await stage.running("flights")
+    standby = stage.other(first)
+    told: dict[str, list[m.HeartbeatRequest]] = {master: [] for master in stage.masters}
+    for master in stage.masters:
+        role = stage.role(master)
+        role.heartbeat = recording(role.heartbeat, told[master])
+    await asyncio.sleep(3.0)
+    assert told[standby], "a standby gets heartbeats"
+    assert all(beat.report is None and beat.registration is None for beat in told[standby])
+    stage.cluster.crash(first)
+    await stage.ready()
+    await asyncio.sleep(1.0)
+    for host in stage.hosts:
+        uuid = stage.role(f"tablet-server/{host}").instance.uuid
+        mine = [beat for beat in told[standby] if beat.instance.uuid == uuid]
+        assert sum(beat.registration is not None for beat in mine) == 1
+        assert sum(beat.report is not None and not beat.report.incremental for beat in mine) == 1
+    (tablet, _) = (await stage.table("flights")).tablets
+    assert tablet.leader is not None
 
 
 def recording(handler, heard: list[m.HeartbeatRequest]):
@@ -90,62 +87,56 @@ def recording(handler, heard: list[m.HeartbeatRequest]):
     return heartbeat
 
 
-def test_a_successor_counts_no_server_as_dead_during_its_grace_period():
-    async def scenario(stage: GroupStage) -> None:
-        first = await stage.ready()
-        await stage.create("flights")
-        await stage.running("flights")
-        silent = "tablet-server/a"
-        stage.cluster.crash(silent)
-        stage.cluster.crash(first)
-        taken_over = await stage.active()
-        began = stage.cluster.loop.time()
+@staged(play)
+async def test_a_successor_counts_no_server_as_dead_during_its_grace_period(stage: GroupStage) -> None:
+    first = await stage.ready()
+    await stage.create("flights")
+    await stage.running("flights")
+    silent = "tablet-server/a"
+    stage.cluster.crash(silent)
+    stage.cluster.crash(first)
+    taken_over = await stage.active()
+    began = stage.cluster.loop.time()
 
-        async def alive() -> bool:
-            (tablet,) = (await stage.table("flights")).tablets
-            return next(replica.alive for replica in tablet.replicas if replica.address == silent)
+    async def alive() -> bool:
+        (tablet,) = (await stage.table("flights")).tablets
+        return next(replica.alive for replica in tablet.replicas if replica.address == silent)
 
-        while await alive():
-            await asyncio.sleep(0.05)
-        assert stage.cluster.loop.time() - began >= 0.99 * MASTER.unresponsive_s
-        assert stage.serving() == [taken_over]
-
-    play(scenario)
+    while await alive():
+        await asyncio.sleep(0.05)
+    assert stage.cluster.loop.time() - began >= 0.99 * MASTER.unresponsive_s
+    assert stage.serving() == [taken_over]
 
 
-def test_a_standby_and_a_new_active_master_refuse_an_old_copy():
-    async def scenario(stage: GroupStage) -> None:
-        first = await stage.ready()
-        standby = stage.other(first)
-        known = m.ServerInstance("server", 5, "this start")
-        with pytest.raises(NotActive):
-            await stage.at(standby, "heartbeat", m.HeartbeatRequest(known), m.HeartbeatReply)
-        old = m.HeartbeatRequest(m.ServerInstance("server", 4, "another start"))
-        with pytest.raises(OldCopy):
-            await stage.at(standby, "heartbeat", old, m.HeartbeatReply)
-        stage.cluster.crash(first)
-        await stage.until(lambda: stage.serving() == [standby])
-        with pytest.raises(OldCopy):
-            await stage.at(standby, "heartbeat", old, m.HeartbeatReply)
-
-    play(scenario)
+@staged(play)
+async def test_a_standby_and_a_new_active_master_refuse_an_old_copy(stage: GroupStage) -> None:
+    first = await stage.ready()
+    standby = stage.other(first)
+    known = m.ServerInstance("server", 5, "this start")
+    with pytest.raises(NotActive):
+        await stage.at(standby, "heartbeat", m.HeartbeatRequest(known), m.HeartbeatReply)
+    old = m.HeartbeatRequest(m.ServerInstance("server", 4, "another start"))
+    with pytest.raises(OldCopy):
+        await stage.at(standby, "heartbeat", old, m.HeartbeatReply)
+    stage.cluster.crash(first)
+    await stage.until(lambda: stage.serving() == [standby])
+    with pytest.raises(OldCopy):
+        await stage.at(standby, "heartbeat", old, m.HeartbeatReply)
 
 
-def test_a_master_without_a_lease_sends_no_errands():
-    async def scenario(stage: GroupStage) -> None:
-        first = await stage.ready()
-        await stage.create("flights")
-        await stage.running("flights")
-        for node in stage.journals:
-            stage.cluster.network.cut(first, node)
-        await stage.until(lambda: not stage.serving())
-        reign = stage.role(first).reign
-        before = stage.cluster.network._exchanges
-        with pytest.raises(Exception, match="lease of the active master has run out"):
-            await reign.master.world.network.call("tablet-server/a", "status", m.Empty(), m.ServerState, 1.0)
-        assert stage.cluster.network._exchanges == before
-
-    play(scenario)
+@staged(play)
+async def test_a_master_without_a_lease_sends_no_errands(stage: GroupStage) -> None:
+    first = await stage.ready()
+    await stage.create("flights")
+    await stage.running("flights")
+    for node in stage.journals:
+        stage.cluster.network.cut(first, node)
+    await stage.until(lambda: not stage.serving())
+    reign = stage.role(first).reign
+    before = stage.cluster.network._exchanges
+    with pytest.raises(Exception, match="lease of the active master has run out"):
+        await reign.master.world.network.call("tablet-server/a", "status", m.Empty(), m.ServerState, 1.0)
+    assert stage.cluster.network._exchanges == before
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -187,26 +178,23 @@ def test_a_create_is_not_refused_before_servers_have_reported(seed: int):
     play(scenario, seed, hosts="abcdef", master=replace(MASTER, replicas_of_server_max=5))
 
 
-def test_a_take_over_without_a_timely_lease_is_repeated():
+@staged(play)
+async def test_a_take_over_without_a_timely_lease_is_repeated(stage: GroupStage) -> None:
     """Its requests to two of three journal nodes were lost, and it would wait long for their answers."""
+    first = await stage.ready()
+    network, second = stage.cluster.network, stage.other(first)
+    slow = replace(stage.journal, write_timeout_s=500.0, recovery_timeout_s=500.0)
+    stage.role(second).options = replace(stage.options, journal=slow)
 
-    async def scenario(stage: GroupStage) -> None:
-        first = await stage.ready()
-        network, second = stage.cluster.network, stage.other(first)
-        slow = replace(stage.journal, write_timeout_s=500.0, recovery_timeout_s=500.0)
-        stage.role(second).options = replace(stage.options, journal=slow)
+    def cut() -> None:
+        for node in stage.journals[:2]:
+            network.cut(second, node)
 
-        def cut() -> None:
-            for node in stage.journals[:2]:
-                network.cut(second, node)
-
-        stage.points.arm(second, "master.take_over.before_epoch", cut)
-        stage.cluster.crash(first)
-        await stage.until(lambda: stage.points.fired["master.take_over.before_epoch"] == 2)
-        await asyncio.sleep(4.0)
-        network.heal()
-        before = stage.cluster.loop.time()
-        assert await stage.active() == second
-        assert stage.cluster.loop.time() - before < 10.0
-
-    play(scenario)
+    stage.points.arm(second, "master.take_over.before_epoch", cut)
+    stage.cluster.crash(first)
+    await stage.until(lambda: stage.points.fired["master.take_over.before_epoch"] == 2)
+    await asyncio.sleep(4.0)
+    network.heal()
+    before = stage.cluster.loop.time()
+    assert await stage.active() == second
+    assert stage.cluster.loop.time() - before < 10.0
