@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from ebla.chaos.simulation.loop import Deadlock, Livelock, NotSimulated, run
+from tests.staged import simulated
 
 
 def test_time_jumps_to_the_next_timer():
@@ -49,17 +50,15 @@ def test_a_run_without_end_is_a_livelock():
         run(main(), steps_max=1000)
 
 
-def test_threads_are_refused():
-    async def main():
-        loop = asyncio.get_running_loop()
-        with pytest.raises(NotSimulated, match=r"environment\.run"):
-            await loop.run_in_executor(None, threading.get_ident)
-        with pytest.raises(NotSimulated):
-            loop.call_soon_threadsafe(print)
-        with pytest.raises(NotSimulated):
-            await asyncio.to_thread(print)
-
-    run(main())
+@simulated
+async def test_threads_are_refused() -> None:
+    loop = asyncio.get_running_loop()
+    with pytest.raises(NotSimulated, match=r"environment\.run"):
+        await loop.run_in_executor(None, threading.get_ident)
+    with pytest.raises(NotSimulated):
+        loop.call_soon_threadsafe(print)
+    with pytest.raises(NotSimulated):
+        await asyncio.to_thread(print)
 
 
 def test_asyncio_as_usual_works_in_virtual_time():

@@ -247,27 +247,25 @@ async def nemesis(stage: GroupStage, clients: list[Process], over: asyncio.Event
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_only_one_process_is_sure_of_a_lock_under_any_faults(seed: int):
-    async def scenario(stage: GroupStage) -> None:
-        protected, over, got = Protected(), asyncio.Event(), []
-        clients = [Process(stage, f"u{number}") for number in range(4)]
-        breaking = asyncio.ensure_future(nemesis(stage, clients, over))
-        using = [asyncio.ensure_future(user(stage, each, protected, over, got)) for each in clients]
-        await asyncio.sleep(40.0)
-        over.set()
-        await breaking
-        stage.cluster.network.heal()
-        for master in stage.masters:
-            if not stage.cluster.alive(master):
-                await stage.cluster.restart(master)
-        await asyncio.wait_for(asyncio.gather(*using), 120.0)
-        assert len(set(got)) == len(got) >= 10
-        assert protected.tokens == sorted(protected.tokens) and len(set(protected.tokens)) >= 10
-        reader = await session(stage, "reader")
-        while await reader.children(PATH):
-            await asyncio.sleep(0.5)
-
-    play(scenario, seed)
+@staged(play)
+async def test_only_one_process_is_sure_of_a_lock_under_any_faults(stage: GroupStage, seed: int) -> None:
+    protected, over, got = Protected(), asyncio.Event(), []
+    clients = [Process(stage, f"u{number}") for number in range(4)]
+    breaking = asyncio.ensure_future(nemesis(stage, clients, over))
+    using = [asyncio.ensure_future(user(stage, each, protected, over, got)) for each in clients]
+    await asyncio.sleep(40.0)
+    over.set()
+    await breaking
+    stage.cluster.network.heal()
+    for master in stage.masters:
+        if not stage.cluster.alive(master):
+            await stage.cluster.restart(master)
+    await asyncio.wait_for(asyncio.gather(*using), 120.0)
+    assert len(set(got)) == len(got) >= 10
+    assert protected.tokens == sorted(protected.tokens) and len(set(protected.tokens)) >= 10
+    reader = await session(stage, "reader")
+    while await reader.children(PATH):
+        await asyncio.sleep(0.5)
 
 
 @staged(play)

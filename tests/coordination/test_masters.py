@@ -55,32 +55,32 @@ async def test_a_standby_refuses_every_call_of_the_namespace(stage: GroupStage) 
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_nodes_sessions_and_sequence_numbers_survive_masters_and_checkpoints(seed: int):
-    async def scenario(stage: GroupStage) -> None:
-        mine = await raw(stage, timeout_s=60.0)
-        await mine.create("/jobs")
-        numbers = []
-        for _ in range(4):
-            for _ in range(6):
-                numbers.append((await mine.create("/jobs/job-", sequential=True, ephemeral=True)).path)
-                await mine.change(c.Delete(numbers[-1]))
-            await other_master(stage)
-        last = await mine.create("/jobs/job-", sequential=True, ephemeral=True)
-        assert [*numbers, last.path] == sorted({*numbers, last.path})
-        assert (await mine.read("/jobs")).children == (last.path.removeprefix("/jobs/"),)
-        everybody = (*stage.masters, *stage.journals)
-        for address in everybody:
-            stage.cluster.crash(address)
-        for address in everybody:
-            await stage.cluster.restart(address)
-        assert (await mine.read("/jobs")).node.children == 1
-        assert (await mine.create("/jobs/job-", sequential=True)).version > last.version
-        await mine.close()
-        assert (await mine.read("/jobs")).node.children == 1
-        checkpointed = [stage.role(master).standby.checkpointed for master in stage.masters]
-        assert max(checkpointed) > 0
-
-    play(scenario, seed)
+@staged(play)
+async def test_nodes_sessions_and_sequence_numbers_survive_masters_and_checkpoints(
+    stage: GroupStage, seed: int
+) -> None:
+    mine = await raw(stage, timeout_s=60.0)
+    await mine.create("/jobs")
+    numbers = []
+    for _ in range(4):
+        for _ in range(6):
+            numbers.append((await mine.create("/jobs/job-", sequential=True, ephemeral=True)).path)
+            await mine.change(c.Delete(numbers[-1]))
+        await other_master(stage)
+    last = await mine.create("/jobs/job-", sequential=True, ephemeral=True)
+    assert [*numbers, last.path] == sorted({*numbers, last.path})
+    assert (await mine.read("/jobs")).children == (last.path.removeprefix("/jobs/"),)
+    everybody = (*stage.masters, *stage.journals)
+    for address in everybody:
+        stage.cluster.crash(address)
+    for address in everybody:
+        await stage.cluster.restart(address)
+    assert (await mine.read("/jobs")).node.children == 1
+    assert (await mine.create("/jobs/job-", sequential=True)).version > last.version
+    await mine.close()
+    assert (await mine.read("/jobs")).node.children == 1
+    checkpointed = [stage.role(master).standby.checkpointed for master in stage.masters]
+    assert max(checkpointed) > 0
 
 
 POINTS = (
@@ -186,21 +186,19 @@ async def test_a_session_with_timely_heartbeats_lives(stage: GroupStage, how: st
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_new_master_gives_every_session_a_whole_timeout(seed: int):
-    async def scenario(stage: GroupStage) -> None:
-        mine = await raw(stage, 3.0)
-        await mine.create("/mine", ephemeral=True)
+@staged(play)
+async def test_a_new_master_gives_every_session_a_whole_timeout(stage: GroupStage, seed: int) -> None:
+    mine = await raw(stage, 3.0)
+    await mine.create("/mine", ephemeral=True)
+    await asyncio.sleep(2.5)
+    for _ in range(3):
+        await other_master(stage)
+        began = asyncio.get_running_loop().time()
         await asyncio.sleep(2.5)
-        for _ in range(3):
-            await other_master(stage)
-            began = asyncio.get_running_loop().time()
-            await asyncio.sleep(2.5)
-            assert mine.session in namespace(stage).sessions, "the last master did not get it, this one may"
-        await stage.until(lambda: not namespace(stage).sessions)
-        assert asyncio.get_running_loop().time() - began >= 2.9  # `began` is the time of the test's reading
-        assert (await mine.read("/")).children == ()
-
-    play(scenario, seed)
+        assert mine.session in namespace(stage).sessions, "the last master did not get it, this one may"
+    await stage.until(lambda: not namespace(stage).sessions)
+    assert asyncio.get_running_loop().time() - began >= 2.9  # `began` is the time of the test's reading
+    assert (await mine.read("/")).children == ()
 
 
 @staged(play, lease=LeaseLimits(lease_s=1.6, held_s=2.0))

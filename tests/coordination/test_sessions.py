@@ -77,50 +77,48 @@ async def test_closing_a_session_deletes_its_nodes_at_once(stage: GroupStage) ->
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_sessions_survive_a_series_of_killed_masters(seed: int):
-    async def scenario(stage: GroupStage) -> None:
-        mine = await session(stage, "one")
-        made = await mine.create("/mine", ephemeral=True)
-        for _ in range(4):
-            first = await stage.active()
-            stage.cluster.crash(first)
-            await asyncio.sleep(8.0)
-            await stage.cluster.restart(first)
-            assert (await mine.get("/mine")).version == made.version
-        assert mine.is_sure
-
-    play(scenario, seed)
+@staged(play)
+async def test_sessions_survive_a_series_of_killed_masters(stage: GroupStage, seed: int) -> None:
+    mine = await session(stage, "one")
+    made = await mine.create("/mine", ephemeral=True)
+    for _ in range(4):
+        first = await stage.active()
+        stage.cluster.crash(first)
+        await asyncio.sleep(8.0)
+        await stage.cluster.restart(first)
+        assert (await mine.get("/mine")).version == made.version
+    assert mine.is_sure
 
 
 @pytest.mark.parametrize("how", ["crash", "pause"])
 @pytest.mark.parametrize("seed", range(4))
-def test_the_shortest_sessions_survive_a_crashed_or_paused_master(how: str, seed: int):
-    async def scenario(stage: GroupStage) -> None:
-        mine = await session(stage, "one", Limits().session_s_min)
-        await mine.create("/mine", ephemeral=True)
-        await asyncio.sleep(stage.outside.random.uniform(1.0, 3.0))
-        getattr(stage.cluster, how)(await stage.active())
-        await asyncio.sleep(8.0)
-        assert mine.is_sure and await mine.exists("/mine")
-
-    play(scenario, seed)
+@staged(play)
+async def test_the_shortest_sessions_survive_a_crashed_or_paused_master(
+    stage: GroupStage, how: str, seed: int
+) -> None:
+    mine = await session(stage, "one", Limits().session_s_min)
+    await mine.create("/mine", ephemeral=True)
+    await asyncio.sleep(stage.outside.random.uniform(1.0, 3.0))
+    getattr(stage.cluster, how)(await stage.active())
+    await asyncio.sleep(8.0)
+    assert mine.is_sure and await mine.exists("/mine")
 
 
 @pytest.mark.parametrize("pause_s", [1.0, 1.2, 1.4])
 @pytest.mark.parametrize("seed", range(4))
-def test_the_shortest_sessions_survive_a_pause_of_the_master(pause_s: float, seed: int):
-    async def scenario(stage: GroupStage) -> None:
-        mine = await session(stage, "one", Limits().session_s_min)
-        await mine.create("/mine", ephemeral=True)
-        await asyncio.sleep(stage.outside.random.uniform(3.0, 4.0))
-        active = await stage.active()
-        stage.cluster.pause(active)
-        await asyncio.sleep(pause_s)
-        stage.cluster.resume(active)
-        await asyncio.sleep(8.0)
-        assert mine.is_sure and await mine.exists("/mine")
-
-    play(scenario, seed)
+@staged(play)
+async def test_the_shortest_sessions_survive_a_pause_of_the_master(
+    stage: GroupStage, pause_s: float, seed: int
+) -> None:
+    mine = await session(stage, "one", Limits().session_s_min)
+    await mine.create("/mine", ephemeral=True)
+    await asyncio.sleep(stage.outside.random.uniform(3.0, 4.0))
+    active = await stage.active()
+    stage.cluster.pause(active)
+    await asyncio.sleep(pause_s)
+    stage.cluster.resume(active)
+    await asyncio.sleep(8.0)
+    assert mine.is_sure and await mine.exists("/mine")
 
 
 @staged(play)

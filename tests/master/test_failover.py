@@ -41,25 +41,25 @@ async def test_one_master_serves_and_the_other_names_it(stage: GroupStage) -> No
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_killed_master_is_replaced_by_a_standby_with_the_whole_catalog(seed: int):
-    async def scenario(stage: GroupStage) -> None:
-        first = await stage.active()
-        made = [await stage.create(f"table {number}", buckets=2) for number in range(3)]
-        await stage.drop("table 1")
-        stage.cluster.crash(first)
-        assert await stage.names() == ["table 0", "table 2"]
-        assert (await stage.table("table 0")).table == made[0].table
-        await stage.running("table 2")
-        await stage.create("table 3")
-        assert stage.served == [first, stage.other(first)]
-        await stage.cluster.restart(first)
-        await asyncio.sleep(5.0)
-        assert stage.served == [first, stage.other(first)], "a returning master is a standby"
-        stage.cluster.crash(stage.other(first))
-        assert await stage.names() == ["table 0", "table 2", "table 3"]
-        assert stage.served == [first, stage.other(first), first]
-
-    play(scenario, seed)
+@staged(play)
+async def test_a_killed_master_is_replaced_by_a_standby_with_the_whole_catalog(
+    stage: GroupStage, seed: int
+) -> None:
+    first = await stage.active()
+    made = [await stage.create(f"table {number}", buckets=2) for number in range(3)]
+    await stage.drop("table 1")
+    stage.cluster.crash(first)
+    assert await stage.names() == ["table 0", "table 2"]
+    assert (await stage.table("table 0")).table == made[0].table
+    await stage.running("table 2")
+    await stage.create("table 3")
+    assert stage.served == [first, stage.other(first)]
+    await stage.cluster.restart(first)
+    await asyncio.sleep(5.0)
+    assert stage.served == [first, stage.other(first)], "a returning master is a standby"
+    stage.cluster.crash(stage.other(first))
+    assert await stage.names() == ["table 0", "table 2", "table 3"]
+    assert stage.served == [first, stage.other(first), first]
 
 
 @staged(play)
@@ -112,55 +112,52 @@ async def test_the_successor_gives_the_lost_answer_of_a_drop(stage: GroupStage) 
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_superseded_paused_master_answers_and_writes_nothing(seed: int):
-    async def scenario(stage: GroupStage) -> None:
-        first = await stage.ready()
-        await stage.create("old")
-        stage.cluster.pause(first)
-        asked = [
-            asyncio.ensure_future(stage.at(first, method, request, reply, 60.0))
-            for method, request, reply in (
-                ("create_table", create_request("late"), m.TableInfo),
-                ("list_tables", m.ListTablesRequest(), m.ListTablesReply),
-                ("get_table", m.TableName("new"), m.TableInfo),
-            )
-        ]
-        await stage.until(lambda: stage.serving() == [stage.other(first)])
-        await stage.create("new")
-        await stage.drop("old")
-        stage.cluster.resume(first)
-        for answer in await asyncio.gather(*asked, return_exceptions=True):
-            assert isinstance(answer, NotActive)
-        assert await stage.names() == ["new"]
-        await stage.until(lambda: stage.role(first).reign is None)
-        assert (await stage.at(first, "status", m.Empty(), m.MasterStatus)).role == "standby"
-
-    play(scenario, seed)
+@staged(play)
+async def test_a_superseded_paused_master_answers_and_writes_nothing(stage: GroupStage, seed: int) -> None:
+    first = await stage.ready()
+    await stage.create("old")
+    stage.cluster.pause(first)
+    asked = [
+        asyncio.ensure_future(stage.at(first, method, request, reply, 60.0))
+        for method, request, reply in (
+            ("create_table", create_request("late"), m.TableInfo),
+            ("list_tables", m.ListTablesRequest(), m.ListTablesReply),
+            ("get_table", m.TableName("new"), m.TableInfo),
+        )
+    ]
+    await stage.until(lambda: stage.serving() == [stage.other(first)])
+    await stage.create("new")
+    await stage.drop("old")
+    stage.cluster.resume(first)
+    for answer in await asyncio.gather(*asked, return_exceptions=True):
+        assert isinstance(answer, NotActive)
+    assert await stage.names() == ["new"]
+    await stage.until(lambda: stage.role(first).reign is None)
+    assert (await stage.at(first, "status", m.Empty(), m.MasterStatus)).role == "standby"
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_master_without_journal_nodes_stops_before_another_begins(seed: int):
+@staged(play)
+async def test_a_master_without_journal_nodes_stops_before_another_begins(
+    stage: GroupStage, seed: int
+) -> None:
     """Clients and tablet servers still reach it, so only its lease stops its answers."""
-
-    async def scenario(stage: GroupStage) -> None:
-        first = await stage.ready()
-        await stage.create("old")
-        for node in stage.journals:
-            stage.cluster.network.cut(first, node)
-        while stage.served[-1] == first:
-            try:
-                await stage.at(first, "list_tables", m.ListTablesRequest(), m.ListTablesReply)
-            except NotActive:
-                pass
-            await asyncio.sleep(0.05)
-        await stage.create("new")
-        with pytest.raises(NotActive):
-            await stage.at(first, "get_table", m.TableName("old"), m.TableInfo)
-        stage.cluster.network.heal()
-        await stage.until(lambda: stage.role(first).reign is None)
-        assert await stage.names() == ["new", "old"]
-
-    play(scenario, seed)
+    first = await stage.ready()
+    await stage.create("old")
+    for node in stage.journals:
+        stage.cluster.network.cut(first, node)
+    while stage.served[-1] == first:
+        try:
+            await stage.at(first, "list_tables", m.ListTablesRequest(), m.ListTablesReply)
+        except NotActive:
+            pass
+        await asyncio.sleep(0.05)
+    await stage.create("new")
+    with pytest.raises(NotActive):
+        await stage.at(first, "get_table", m.TableName("old"), m.TableInfo)
+    stage.cluster.network.heal()
+    await stage.until(lambda: stage.role(first).reign is None)
+    assert await stage.names() == ["new", "old"]
 
 
 @pytest.mark.parametrize(("old", "new"), [(0.9, 1.1), (1.1, 0.9)])
@@ -179,37 +176,33 @@ async def test_different_clock_rates_do_not_let_two_masters_serve(
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_acknowledged_tables_survive_a_crash_of_all_roles(seed: int):
-    async def scenario(stage: GroupStage) -> None:
-        made = [(await stage.create(f"table {number}", buckets=2)).table for number in range(3)]
-        everybody = (*stage.masters, *stage.journals, *(f"tablet-server/{host}" for host in stage.hosts))
-        for address in everybody:
-            stage.cluster.crash(address)
-        await asyncio.sleep(1.0)
-        for address in everybody:
-            await stage.cluster.restart(address)
-        await stage.ready()
-        assert [(await stage.running(f"table {number}")).table for number in range(3)] == made
-        await stage.create("another")
-
-    play(scenario, seed)
+@staged(play)
+async def test_acknowledged_tables_survive_a_crash_of_all_roles(stage: GroupStage, seed: int) -> None:
+    made = [(await stage.create(f"table {number}", buckets=2)).table for number in range(3)]
+    everybody = (*stage.masters, *stage.journals, *(f"tablet-server/{host}" for host in stage.hosts))
+    for address in everybody:
+        stage.cluster.crash(address)
+    await asyncio.sleep(1.0)
+    for address in everybody:
+        await stage.cluster.restart(address)
+    await stage.ready()
+    assert [(await stage.running(f"table {number}")).table for number in range(3)] == made
+    await stage.create("another")
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_master_serves_only_with_a_majority_of_journal_nodes(seed: int):
-    async def scenario(stage: GroupStage) -> None:
-        await stage.create("flights")
-        stage.cluster.crash("journal/0")
-        await stage.create("two are enough")
-        stage.cluster.crash("journal/1")
-        await stage.until(lambda: not stage.serving())
-        await asyncio.sleep(20.0)
-        assert not stage.serving()
-        await stage.cluster.restart("journal/0")
-        assert await stage.names() == ["flights", "two are enough"]
-        await stage.create("again")
-
-    play(scenario, seed)
+@staged(play)
+async def test_a_master_serves_only_with_a_majority_of_journal_nodes(stage: GroupStage, seed: int) -> None:
+    await stage.create("flights")
+    stage.cluster.crash("journal/0")
+    await stage.create("two are enough")
+    stage.cluster.crash("journal/1")
+    await stage.until(lambda: not stage.serving())
+    await asyncio.sleep(20.0)
+    assert not stage.serving()
+    await stage.cluster.restart("journal/0")
+    assert await stage.names() == ["flights", "two are enough"]
+    await stage.create("again")
 
 
 @staged(play)
@@ -235,29 +228,27 @@ async def test_full_disks_of_masters_prevent_neither_changes_nor_take_overs(stag
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_contradicting_journals_end_the_active_master(seed: int):
-    async def scenario(stage: GroupStage) -> None:
-        first = await stage.ready()
-        await stage.create("flights")
-        view = stage.role("journal/0").journals["catalog"].view
-        view.state = replace(view.state, committed=10**6)
-        for master in stage.masters:
-            stage.cluster.expect_failure(master)
+@staged(play)
+async def test_contradicting_journals_end_the_active_master(stage: GroupStage, seed: int) -> None:
+    first = await stage.ready()
+    await stage.create("flights")
+    view = stage.role("journal/0").journals["catalog"].view
+    view.state = replace(view.state, committed=10**6)
+    for master in stage.masters:
+        stage.cluster.expect_failure(master)
 
-        async def create(number: int) -> None:
-            await asyncio.sleep(number)
-            await stage.at(first, "create_table", create_request(f"table {number}"), m.TableInfo)
+    async def create(number: int) -> None:
+        await asyncio.sleep(number)
+        await stage.at(first, "create_table", create_request(f"table {number}"), m.TableInfo)
 
-        creating = asyncio.ensure_future(asyncio.gather(*map(create, range(3)), return_exceptions=True))
-        await stage.until(lambda: not stage.cluster.alive(first) or stage.role(first).reign is None)
-        for master in stage.masters:
-            stage.cluster.network.cut(master, "journal/0")  # so that the others can continue without it
-        await asyncio.sleep(5.0)
-        assert not stage.cluster.alive(first)
-        failure = next(each for each in stage.cluster.failures if each.address == first)
-        assert isinstance(failure.error, JournalBroken)
-        for said in ("journal/0", "1000000", "stop the masters", "ebla journal status"):
-            assert said in str(failure.error)
-        creating.cancel()
-
-    play(scenario, seed)
+    creating = asyncio.ensure_future(asyncio.gather(*map(create, range(3)), return_exceptions=True))
+    await stage.until(lambda: not stage.cluster.alive(first) or stage.role(first).reign is None)
+    for master in stage.masters:
+        stage.cluster.network.cut(master, "journal/0")  # so that the others can continue without it
+    await asyncio.sleep(5.0)
+    assert not stage.cluster.alive(first)
+    failure = next(each for each in stage.cluster.failures if each.address == first)
+    assert isinstance(failure.error, JournalBroken)
+    for said in ("journal/0", "1000000", "stop the masters", "ebla journal status"):
+        assert said in str(failure.error)
+    creating.cancel()

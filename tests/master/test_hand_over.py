@@ -21,22 +21,20 @@ async def hand_over(stage: GroupStage, master: str, to: str | None = None) -> st
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_named_successor_serves_when_the_hand_over_is_answered(seed: int):
-    async def scenario(stage: GroupStage) -> None:
-        first = await stage.ready()
-        await stage.create("flights")
-        others = [master for master in stage.masters if master != first]
-        for successor in (*others, first):
-            before = stage.serving()[0]
-            assert await hand_over(stage, before, successor) == successor
-            assert stage.serving() == [successor]
-            assert await stage.names() == ["flights"]
-        await asyncio.sleep(20.0)
-        assert stage.served == [first, *others, first], "the successor is still active"
-        status = await stage.at(others[0], "status", m.Empty(), m.MasterStatus)
-        assert (status.role, status.active) == ("standby", first)
-
-    play(scenario, seed, masters=3)
+@staged(play, masters=3)
+async def test_a_named_successor_serves_when_the_hand_over_is_answered(stage: GroupStage, seed: int) -> None:
+    first = await stage.ready()
+    await stage.create("flights")
+    others = [master for master in stage.masters if master != first]
+    for successor in (*others, first):
+        before = stage.serving()[0]
+        assert await hand_over(stage, before, successor) == successor
+        assert stage.serving() == [successor]
+        assert await stage.names() == ["flights"]
+    await asyncio.sleep(20.0)
+    assert stage.served == [first, *others, first], "the successor is still active"
+    status = await stage.at(others[0], "status", m.Empty(), m.MasterStatus)
+    assert (status.role, status.active) == ("standby", first)
 
 
 @pytest.mark.parametrize("how", ["handed over", "superseded"])

@@ -53,46 +53,44 @@ def moved(stage: Stage, move: MoveReplicaRequest) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_leaders_replica_moves_with_little_effect_on_writes(seed: int) -> None:
-    async def scenario(stage: Stage) -> None:
-        move = await led(stage)
-        before = voters(stage, move.tablet)
-        rows, written, longest, over = await table(stage), 0, 0.0, False
-        clock = stage.cluster.loop.time
-        terms = role(stage, move.source).replicas[move.tablet].core.term
+@staged(play, options=OPTIONS)
+async def test_a_leaders_replica_moves_with_little_effect_on_writes(stage: Stage, seed: int) -> None:
+    move = await led(stage)
+    before = voters(stage, move.tablet)
+    rows, written, longest, over = await table(stage), 0, 0.0, False
+    clock = stage.cluster.loop.time
+    terms = role(stage, move.source).replicas[move.tablet].core.term
 
-        async def write() -> None:
-            nonlocal written, longest
-            while not over:
-                began = clock()
-                await rows.upsert([{"id": written, "note": "x" * 200}])
-                written, longest = written + 1, max(longest, clock() - began)
+    async def write() -> None:
+        nonlocal written, longest
+        while not over:
+            began = clock()
+            await rows.upsert([{"id": written, "note": "x" * 200}])
+            written, longest = written + 1, max(longest, clock() - began)
 
-        writing = asyncio.ensure_future(write())
-        await stage.until(lambda: written > 200)
-        seen: dict[str, None] = {}
-        await stage.ask("move_replica", move, MembersReply)
+    writing = asyncio.ensure_future(write())
+    await stage.until(lambda: written > 200)
+    seen: dict[str, None] = {}
+    await stage.ask("move_replica", move, MembersReply)
 
-        def done() -> bool:
-            seen.update(dict.fromkeys(members_of(stage, move.tablet)))
-            return moved(stage, move)
+    def done() -> bool:
+        seen.update(dict.fromkeys(members_of(stage, move.tablet)))
+        return moved(stage, move)
 
-        await stage.until(done)
-        more = written
-        await stage.until(lambda: written > more + 50)
-        over = True
-        await writing
-        after = sorted({*before, move.target} - {move.source})
-        assert voters(stage, move.tablet) == after
-        assert {*seen} == {*before, move.target}, "no other leader was elected"
-        assert role(stage, move.source).lifecycle.all()[move.tablet].state == "deleted"
-        chief = leader(stage, move.tablet)
-        assert chief in after
-        assert role(stage, chief).replicas[move.tablet].core.term == terms + 1, "only one graceful election"
-        assert longest < 1.0, "no election timeout passed"
-        assert await rows.scan().count() == written
-
-    play(scenario, seed, OPTIONS)
+    await stage.until(done)
+    more = written
+    await stage.until(lambda: written > more + 50)
+    over = True
+    await writing
+    after = sorted({*before, move.target} - {move.source})
+    assert voters(stage, move.tablet) == after
+    assert {*seen} == {*before, move.target}, "no other leader was elected"
+    assert role(stage, move.source).lifecycle.all()[move.tablet].state == "deleted"
+    chief = leader(stage, move.tablet)
+    assert chief in after
+    assert role(stage, chief).replicas[move.tablet].core.term == terms + 1, "only one graceful election"
+    assert longest < 1.0, "no election timeout passed"
+    assert await rows.scan().count() == written
 
 
 def at(stage: Stage, point: str, times: int, act: Callable[[], object]) -> None:

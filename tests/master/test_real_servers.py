@@ -56,68 +56,64 @@ async def test_servers_without_a_common_tablet_learn_incarnations_from_the_maste
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_a_table_is_created_survives_crashes_and_is_dropped_completely(seed: int):
-    async def scenario(stage: Stage) -> None:
-        await open_stage(stage)
-        created = await stage.create("flights", buckets=8)
-        assert (await stage.running("flights")).table == created.table
-        await stage.until(lambda: replicas(stage) == 24)
+@staged(play, options=OPTIONS)
+async def test_a_table_is_created_survives_crashes_and_is_dropped_completely(stage: Stage, seed: int) -> None:
+    await open_stage(stage)
+    created = await stage.create("flights", buckets=8)
+    assert (await stage.running("flights")).table == created.table
+    await stage.until(lambda: replicas(stage) == 24)
 
-        stage.cluster.crash("tablet-server/a")
-        await stage.cluster.restart(MASTER)
-        await asyncio.sleep(5.0)
-        tablets = (await stage.table("flights")).tablets
-        assert all(tablet.leader not in (None, "tablet-server/a") for tablet in tablets), (
-            "other replicas lead now"
-        )
+    stage.cluster.crash("tablet-server/a")
+    await stage.cluster.restart(MASTER)
+    await asyncio.sleep(5.0)
+    tablets = (await stage.table("flights")).tablets
+    assert all(tablet.leader not in (None, "tablet-server/a") for tablet in tablets), (
+        "other replicas lead now"
+    )
 
-        left = sum(r.address == "tablet-server/a" for tablet in tablets for r in tablet.replicas)
-        await stage.drop("flights")
-        await stage.until(lambda: replicas(stage) == left)
-        await stage.cluster.restart(MASTER)
-        await stage.cluster.restart("tablet-server/a")
-        await stage.until(lambda: replicas(stage) == 0 and len(stage.master.catalog.tables) == 0)
-        status = await stage.status()
-        assert (status.tablets_unknown, status.leader_conflicts) == (0, 0)
-
-    play(scenario, seed, OPTIONS)
+    left = sum(r.address == "tablet-server/a" for tablet in tablets for r in tablet.replicas)
+    await stage.drop("flights")
+    await stage.until(lambda: replicas(stage) == left)
+    await stage.cluster.restart(MASTER)
+    await stage.cluster.restart("tablet-server/a")
+    await stage.until(lambda: replicas(stage) == 0 and len(stage.master.catalog.tables) == 0)
+    status = await stage.status()
+    assert (status.tablets_unknown, status.leader_conflicts) == (0, 0)
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_tables_heal_move_drain_and_are_dropped_completely(seed: int):
-    async def scenario(stage: Stage) -> None:
-        await open_stage(stage, failed_s=4.0)
-        await stage.create("flights", buckets=4)
-        tablets = [tablet.tablet for tablet in (await stage.running("flights")).tablets]
-        await stage.until(lambda: replicas(stage) == 12)
+@staged(play, options=OPTIONS)
+async def test_tables_heal_move_drain_and_are_dropped_completely(stage: Stage, seed: int) -> None:
+    await open_stage(stage, failed_s=4.0)
+    await stage.create("flights", buckets=4)
+    tablets = [tablet.tablet for tablet in (await stage.running("flights")).tablets]
+    await stage.until(lambda: replicas(stage) == 12)
 
-        stage.cluster.crash(server("a"))
-        await stage.until(lambda: all("a" not in voters(stage, tablet) for tablet in tablets))
-        await stage.cluster.restart(server("a"))
-        await stage.until(lambda: healed(stage))
+    stage.cluster.crash(server("a"))
+    await stage.until(lambda: all("a" not in voters(stage, tablet) for tablet in tablets))
+    await stage.cluster.restart(server("a"))
+    await stage.until(lambda: healed(stage))
 
-        moved = tablets[0]
-        source = stage.master.views.of(moved).leader
-        free = next(h for h in HOSTS if h not in voters(stage, moved))
-        move = MoveReplicaRequest(moved, source, free)
-        await asked(stage, "move_replica", move)
-        await stage.cluster.restart(MASTER)
-        await stage.until(lambda: free in voters(stage, moved) and healed(stage))
-        assert stage.master.catalog.tablets[moved].member(source) is None
+    moved = tablets[0]
+    source = stage.master.views.of(moved).leader
+    free = next(h for h in HOSTS if h not in voters(stage, moved))
+    move = MoveReplicaRequest(moved, source, free)
+    await asked(stage, "move_replica", move)
+    await stage.cluster.restart(MASTER)
+    await stage.until(lambda: free in voters(stage, moved) and healed(stage))
+    assert stage.master.catalog.tablets[moved].member(source) is None
 
-        await stage.persist(lambda: stage.ask("drain", DrainRequest("b"), DrainReply))
-        await stage.until(lambda: healed(stage) and all("b" not in voters(stage, t) for t in tablets))
-        assert "deleted" in {stone.state for stone in role(stage, "b").lifecycle.all().values()}
-        out = role(stage, "b").instance.uuid
-        await stage.until(lambda: stage.master.servers.get(out).load.replicas == 0)
-        await stage.drop("flights")
-        await stage.until(lambda: replicas(stage) == 0 and len(stage.master.catalog.tables) == 0)
-        held = [stage.cluster.role(server(h)).lifecycle.all() for h in HOSTS]
-        assert not any(held), "a dropped table leaves no tombstone"
-        status = await stage.status()
-        assert (status.tablets_unknown, status.leader_conflicts) == (0, 0)
-
-    play(scenario, seed, OPTIONS)
+    await stage.persist(lambda: stage.ask("drain", DrainRequest("b"), DrainReply))
+    await stage.until(lambda: healed(stage) and all("b" not in voters(stage, t) for t in tablets))
+    assert "deleted" in {stone.state for stone in role(stage, "b").lifecycle.all().values()}
+    out = role(stage, "b").instance.uuid
+    await stage.until(lambda: stage.master.servers.get(out).load.replicas == 0)
+    await stage.drop("flights")
+    await stage.until(lambda: replicas(stage) == 0 and len(stage.master.catalog.tables) == 0)
+    held = [stage.cluster.role(server(h)).lifecycle.all() for h in HOSTS]
+    assert not any(held), "a dropped table leaves no tombstone"
+    status = await stage.status()
+    assert (status.tablets_unknown, status.leader_conflicts) == (0, 0)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -235,27 +231,23 @@ async def test_a_forced_configuration_is_adopted_over_longer_logs(stage: Stage) 
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_replicas_given_up_by_force_elect_no_leader_and_are_copied(
-    seed: int,
-):
-    async def scenario(stage: Stage) -> None:
-        tablet, survivor = await with_a_tablet(stage, hosts=HOSTS[:3])
-        others = [host for host in HOSTS[:3] if host != survivor]
-        await forced_alone(stage, tablet, survivor, HOSTS[:3])
-        await stage.until(lambda: members_of(stage, tablet) == {survivor: "voter"})
-        stage.cluster.crash(MASTER)
-        await asyncio.gather(*[stage.cluster.restart(server(host)) for host in others])
-        replica = role(stage, survivor).replicas[tablet]
-        before = replica.core.hard_state
-        await asyncio.sleep(10.0)
-        assert replica.leads and replica.core.hard_state == before
-        assert not any(role(stage, host).replicas[tablet].leads for host in others)
-        await stage.cluster.restart(MASTER)
-        await stage.until(lambda: len(voters(stage, tablet)) == 3 and not stage.master.views.unsettled)
-        assert replica.leads and replica.core.hard_state == before
-        assert all(role(stage, host).replicas[tablet].core.configuration.unsafe == 1 for host in others)
-
-    play(scenario, seed, OPTIONS)
+@staged(play, options=OPTIONS)
+async def test_replicas_given_up_by_force_elect_no_leader_and_are_copied(stage: Stage, seed: int) -> None:
+    tablet, survivor = await with_a_tablet(stage, hosts=HOSTS[:3])
+    others = [host for host in HOSTS[:3] if host != survivor]
+    await forced_alone(stage, tablet, survivor, HOSTS[:3])
+    await stage.until(lambda: members_of(stage, tablet) == {survivor: "voter"})
+    stage.cluster.crash(MASTER)
+    await asyncio.gather(*[stage.cluster.restart(server(host)) for host in others])
+    replica = role(stage, survivor).replicas[tablet]
+    before = replica.core.hard_state
+    await asyncio.sleep(10.0)
+    assert replica.leads and replica.core.hard_state == before
+    assert not any(role(stage, host).replicas[tablet].leads for host in others)
+    await stage.cluster.restart(MASTER)
+    await stage.until(lambda: len(voters(stage, tablet)) == 3 and not stage.master.views.unsettled)
+    assert replica.leads and replica.core.hard_state == before
+    assert all(role(stage, host).replicas[tablet].core.configuration.unsafe == 1 for host in others)
 
 
 @staged(play, 0, OPTIONS)

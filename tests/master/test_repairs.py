@@ -27,30 +27,28 @@ from tests.staged import staged
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_replicas_of_a_silent_server_are_replaced_and_become_tombstones(
-    seed: int,
+@staged(play, options=OPTIONS)
+async def test_replicas_of_a_silent_server_are_replaced_and_become_tombstones(
+    stage: Stage, seed: int
 ) -> None:
-    async def scenario(stage: Stage) -> None:
-        tablets = await opened(stage, "abcde", buckets=6)
-        silence(stage, "b")
-        held = [tablet for tablet in tablets if "b" in hosts_of(stage, tablet)]
-        assert held
-        await stage.until(lambda: has_left(stage, "b", tablets))
-        assert all(stage.master.catalog.tablets[tablet].former for tablet in held)
-        wake(stage, "b")
-        await stage.until(lambda: well(stage))
-        assert {r.state for t, r in stage.server("b").replicas.items() if t in held} == {"deleted"}
-        assert all(r.configuration_index >= 2 and r.dest_uuid for r in stage.scripts["b"].tombstones)
-        counts = [sum(h in hosts_of(stage, tablet) for tablet in tablets) for h in "acde"]
-        assert max(counts) - min(counts) <= 1, "concurrent choices are spread evenly"
-        stage.cluster.crash("tablet-server/b")
-        await stage.drop("flights")
-        await asyncio.sleep(20.0)
-        assert stage.master.catalog.ended, "the master waits for a server with tombstones"
-        await stage.cluster.restart("tablet-server/b")
-        await stage.until(lambda: stage.replicas() == 0 and not stage.master.catalog.tablets)
-
-    play(scenario, seed, OPTIONS)
+    tablets = await opened(stage, "abcde", buckets=6)
+    silence(stage, "b")
+    held = [tablet for tablet in tablets if "b" in hosts_of(stage, tablet)]
+    assert held
+    await stage.until(lambda: has_left(stage, "b", tablets))
+    assert all(stage.master.catalog.tablets[tablet].former for tablet in held)
+    wake(stage, "b")
+    await stage.until(lambda: well(stage))
+    assert {r.state for t, r in stage.server("b").replicas.items() if t in held} == {"deleted"}
+    assert all(r.configuration_index >= 2 and r.dest_uuid for r in stage.scripts["b"].tombstones)
+    counts = [sum(h in hosts_of(stage, tablet) for tablet in tablets) for h in "acde"]
+    assert max(counts) - min(counts) <= 1, "concurrent choices are spread evenly"
+    stage.cluster.crash("tablet-server/b")
+    await stage.drop("flights")
+    await asyncio.sleep(20.0)
+    assert stage.master.catalog.ended, "the master waits for a server with tombstones"
+    await stage.cluster.restart("tablet-server/b")
+    await stage.until(lambda: stage.replicas() == 0 and not stage.master.catalog.tablets)
 
 
 @staged(play, 0, OPTIONS)

@@ -37,24 +37,22 @@ async def opened(stage: GroupStage, buckets: int = 1) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_a_move_continues_after_its_master_is_gone(seed: int) -> None:
-    async def scenario(stage: GroupStage) -> None:
-        (tablet,) = await opened(stage)
-        before = hosts_of(stage, tablet)
-        (free,) = [host for host in stage.hosts if host not in before]
-        move = MoveReplicaRequest(tablet, before[0], free)
-        standby = stage.other(stage.serving()[0])
-        with pytest.raises(NotActive):
-            await stage.at(standby, "move_replica", move, MembersReply)
-        await stage.persist(lambda: stage.ask("move_replica", move, MembersReply))
-        stage.cluster.crash(stage.serving()[0])
-        wanted = sorted({*before[1:], free})
-        await stage.until(lambda: stage.serving() == [standby] and hosts_of(stage, tablet) == wanted)
-        again = await stage.persist(lambda: stage.ask("move_replica", move, MembersReply))
-        assert sorted(peer.address.rpartition("/")[2] for peer in again.configuration.peers) == wanted
-        await stage.until(lambda: stage.replicas() == 3)
-
-    play(scenario, seed, hosts="abcd")
+@staged(play, hosts="abcd")
+async def test_a_move_continues_after_its_master_is_gone(stage: GroupStage, seed: int) -> None:
+    (tablet,) = await opened(stage)
+    before = hosts_of(stage, tablet)
+    (free,) = [host for host in stage.hosts if host not in before]
+    move = MoveReplicaRequest(tablet, before[0], free)
+    standby = stage.other(stage.serving()[0])
+    with pytest.raises(NotActive):
+        await stage.at(standby, "move_replica", move, MembersReply)
+    await stage.persist(lambda: stage.ask("move_replica", move, MembersReply))
+    stage.cluster.crash(stage.serving()[0])
+    wanted = sorted({*before[1:], free})
+    await stage.until(lambda: stage.serving() == [standby] and hosts_of(stage, tablet) == wanted)
+    again = await stage.persist(lambda: stage.ask("move_replica", move, MembersReply))
+    assert sorted(peer.address.rpartition("/")[2] for peer in again.configuration.peers) == wanted
+    await stage.until(lambda: stage.replicas() == 3)
 
 
 @staged(play, 0, hosts="abcd")

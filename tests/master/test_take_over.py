@@ -140,42 +140,39 @@ async def test_a_master_without_a_lease_sends_no_errands(stage: GroupStage) -> N
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_retry_reports_a_change_under_way_at_the_loss_of_the_lease_correctly(seed: int):
+@staged(play)
+async def test_a_retry_reports_a_change_under_way_at_the_loss_of_the_lease_correctly(
+    stage: GroupStage, seed: int
+) -> None:
     """The active master reaches only one journal node, so at most that node has the edit."""
-
-    async def scenario(stage: GroupStage) -> None:
-        first = await stage.ready()
-        for node in stage.journals[1:]:
-            stage.cluster.network.cut(first, node)
-        request = create_request("flights")
-        asking = asyncio.ensure_future(stage.at(first, "create_table", request, m.TableInfo, 30.0))
-        with pytest.raises(NotActive):
-            await asking
-        made = await stage.create("flights")
-        stage.cluster.network.heal()
-        assert (await stage.create("flights")).table == made.table
-        assert await stage.names() == ["flights"]
-
-    play(scenario, seed)
+    first = await stage.ready()
+    for node in stage.journals[1:]:
+        stage.cluster.network.cut(first, node)
+    request = create_request("flights")
+    asking = asyncio.ensure_future(stage.at(first, "create_table", request, m.TableInfo, 30.0))
+    with pytest.raises(NotActive):
+        await asking
+    made = await stage.create("flights")
+    stage.cluster.network.heal()
+    assert (await stage.create("flights")).table == made.table
+    assert await stage.names() == ["flights"]
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_create_is_not_refused_before_servers_have_reported(seed: int):
-    async def scenario(stage: GroupStage) -> None:
-        await stage.create("full", buckets=20, replicas=1)
-        await stage.running("full")
-        for number in range(3):
-            first = await stage.ready()
-            stage.cluster.crash(first)
-            await stage.create(f"table {number}", buckets=2, replicas=1)
-            await stage.cluster.restart(first)
-            await asyncio.sleep(3.0)
-        await stage.ready()
-        await asyncio.sleep(MASTER.unresponsive_s)
-        with pytest.raises(OverLimit, match="6 live hosts, which may have 30"):
-            await stage.create("too much", buckets=20, replicas=1)
-
-    play(scenario, seed, hosts="abcdef", master=replace(MASTER, replicas_of_server_max=5))
+@staged(play, hosts="abcdef", master=replace(MASTER, replicas_of_server_max=5))
+async def test_a_create_is_not_refused_before_servers_have_reported(stage: GroupStage, seed: int) -> None:
+    await stage.create("full", buckets=20, replicas=1)
+    await stage.running("full")
+    for number in range(3):
+        first = await stage.ready()
+        stage.cluster.crash(first)
+        await stage.create(f"table {number}", buckets=2, replicas=1)
+        await stage.cluster.restart(first)
+        await asyncio.sleep(3.0)
+    await stage.ready()
+    await asyncio.sleep(MASTER.unresponsive_s)
+    with pytest.raises(OverLimit, match="6 live hosts, which may have 30"):
+        await stage.create("too much", buckets=20, replicas=1)
 
 
 @staged(play)
