@@ -62,6 +62,7 @@ def test_a_standby_with_a_different_catalog_is_found_even_if_it_never_takes_over
     assert "have another catalog than master/" in report.violation
 
 
+@pytest.mark.timeout(900)
 def test_every_kind_of_fault_has_an_effect_and_is_undone() -> None:
     """Each fault alone, long before the end; the deployment must be healthy afterwards."""
     effects: Counter[str] = Counter()

@@ -122,9 +122,7 @@ def test_an_invalid_line_is_refused_with_its_number(line: str, reason: str) -> N
 
 
 def test_keyed_operations_have_tuples_of_key_and_value() -> None:
-    h = Script()
-    h.did(0, "write", "k", 5)
-    h.did(1, "read", "k", answer=5)
+    h = Script.of("0 write k 5; 1 read k -> 5")
     assert to_edn(h.history) == (
         '{:index 0, :time 0, :process 0, :type :invoke, :f :write, :value ["k" 5]}\n'
         '{:index 1, :time 1000000, :process 0, :type :ok, :f :write, :value ["k" 5]}\n'
@@ -134,10 +132,7 @@ def test_keyed_operations_have_tuples_of_key_and_value() -> None:
 
 
 def test_an_answer_is_kept_beside_the_argument() -> None:
-    h = Script()
-    h.did(0, "insert", "k", 5, answer=False)
-    h.begin(0, "insert", "k", 6)
-    h.info(0)
+    h = Script.of("0 insert k 5 -> False; 0 insert k 6 ?")
     events = words(to_edn(h.history))
     assert [(each["value"], each.get("answer"), each.get("error")) for each in events] == [
         (["k", 5], None, None),
@@ -210,14 +205,10 @@ def cas_register(text: str) -> bool | None:
 
 
 def test_absence_is_exported_as_a_value_for_knossos() -> None:
-    h = Script()
-    h.did(0, "read", "k", answer=None)
-    h.did(0, "insert", "k", 1, answer=True)
-    h.did(0, "insert", "k", 2, answer=False)
-    h.did(0, "update", "k", 3, answer=True)
-    h.did(0, "delete", "k", answer=True)
-    h.did(0, "delete", "k", answer=False)
-    h.did(0, "read", "other", answer=None)
+    h = Script.of(
+        "0 read k; 0 insert k 1 -> True; 0 insert k 2 -> False; 0 update k 3 -> True;"
+        " 0 delete k -> True; 0 delete k -> False; 0 read other"
+    )
     lines = to_knossos(h.history, "k").splitlines()
     assert lines[0] == "{:index 0, :time 0, :process 1, :type :invoke, :f :write, :value :absent}"
     absent = Keyword("absent")
@@ -261,13 +252,9 @@ def test_an_unused_key_is_refused() -> None:
 
 
 def test_registers_are_exported_as_transactions_for_elle() -> None:
-    h = Script()
-    h.did(0, "insert", "k", 1, answer=True)
-    h.did(0, "insert", "k", 2, answer=False)
-    h.did(0, "read", "k", answer=1)
-    h.did(0, "update", "x", 3, answer=False)
-    h.begin(0, "write", "k", 4)
-    h.info(0)
+    h = Script.of(
+        "0 insert k 1 -> True; 0 insert k 2 -> False; 0 read k -> 1; 0 update x 3 -> False; 0 write k 4 ?"
+    )
     assert to_elle(h.history).splitlines()[:2] == [
         '{:index 0, :time 0, :process 0, :type :invoke, :f :txn, :value [[:r "k" nil] [:w "k" 1]]}',
         '{:index 1, :time 1000000, :process 0, :type :ok, :f :txn, :value [[:r "k" nil] [:w "k" 1]]}',
@@ -286,16 +273,11 @@ def test_registers_are_exported_as_transactions_for_elle() -> None:
 
 
 def test_the_export_for_elle_omits_events_it_cannot_express() -> None:
-    h = Script()
-    h.did(0, "write", "twice", 1)
-    h.did(0, "write", "twice", 1)
-    h.did(0, "read", "deleted", answer=None)
-    h.did(0, "insert", "deleted", 2, answer=True)
-    h.did(0, "delete", "deleted", answer=True)
-    h.did(0, "update", "deleted", 3, answer=False)
-    h.did(0, "read", "deleted", answer=None)
-    h.did(0, "write", "deleted", 4)
-    h.did(0, "read", "deleted", answer=4)
+    h = Script.of(
+        "0 write twice 1; 0 write twice 1; 0 read deleted; 0 insert deleted 2 -> True;"
+        " 0 delete deleted -> True; 0 update deleted 3 -> False; 0 read deleted; 0 write deleted 4;"
+        " 0 read deleted -> 4"
+    )
     read, write = Keyword("r"), Keyword("w")
     events = words(to_elle(h.history))
     assert [each["value"] for each in events if each["type"] == Keyword("ok")] == [
@@ -350,10 +332,7 @@ def test_elle_accepts_every_correct_history(seed: int, unknown: float) -> None:
 
 
 def test_elle_finds_a_stale_read_of_a_deleted_key() -> None:
-    h = Script()
-    h.did(0, "write", "k", 1)
-    h.did(0, "delete", "k", answer=True)
-    h.did(0, "write", "k", 2)
+    h = Script.of("0 write k 1; 0 delete k -> True; 0 write k 2")
     assert rw_registers(to_elle(h.history)) is True
     h.did(0, "read", "k", answer=1)
     assert rw_registers(to_elle(h.history)) is False
@@ -364,9 +343,7 @@ def test_elle_finds_a_stale_read_of_a_deleted_key() -> None:
 
 def test_registers_are_exported_for_every_checker_and_other_workloads_as_edn(tmp_path: Path) -> None:
     assert {Registers.name, shared.NAME} == set(REGISTERS)
-    h = Script()
-    h.did(0, "insert", 3, 1, answer=True)
-    h.did(0, "read", 7, answer=None)
+    h = Script.of("0 insert 3 1 -> True; 0 read 7")
     written = write(h.history, "registers-2", tmp_path)
     assert [str(path.relative_to(tmp_path)) for path in written] == [
         "registers-2.edn",

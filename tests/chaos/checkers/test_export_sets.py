@@ -78,12 +78,10 @@ def test_sets_are_exported_for_jepsens_checker() -> None:
 
 
 def test_banks_are_exported_for_jepsens_checker_with_first_balances() -> None:
-    h = Script()
-    h.did(0, "open", value={1: 10, 2: 10})
-    h.did(1, "transfer", value={"from": 1, "to": 2, "amount": 3})
-    h.begin(2, "read-bank")
-    h.fail(2)
-    h.did(1, "read-bank", answer={1: 7, 2: 13})
+    h = Script.of(
+        "0 open None {1:10,2:10}; 1 transfer None {'from':1,'to':2,'amount':3}; 2 read-bank !;"
+        " 1 read-bank -> {1: 7, 2: 13}"
+    )
     assert to_bank(h.history).splitlines()[:4] == [
         "{:index 0, :time 0, :process 0, :type :invoke, :f :read, :value nil}",
         "{:index 1, :time 1000000, :process 0, :type :ok, :f :read, :value {1 10, 2 10}}",

@@ -9,11 +9,7 @@ from tests.chaos.checkers.histories import Script
 
 
 def test_an_operation_has_an_invocation_and_an_end() -> None:
-    script = Script()
-    script.begin(0, "write", "k", 1)
-    script.begin(1, "read", "k")
-    script.ok(1, 7)
-    script.ok(0)
+    script = Script.of("0 write k 1 ...; 1 read k ...; 1 ok 7; 0 ok")
     write, read = script.history.operations()
     assert (write.name, write.key, write.argument, write.answer) == ("write", "k", 1, None)
     assert (write.began, write.ended, write.known, write.failed) == (0, 3, True, False)
@@ -21,10 +17,7 @@ def test_an_operation_has_an_invocation_and_an_end() -> None:
 
 
 def test_an_unknown_operation_has_an_end_but_may_take_effect_later() -> None:
-    script = Script()
-    script.begin(0, "write", "k", 1)
-    script.info(0)
-    script.begin(1, "write", "k", 2)
+    script = Script.of("0 write k 1 ?; 1 write k 2 ...")
     first, second = script.history.operations()
     assert first.end is not None and first.end.type == INFO
     assert second.end is None
@@ -43,10 +36,7 @@ def test_a_failed_operation_has_ended_and_is_not_known() -> None:
 
 
 def test_operations_are_in_the_order_of_their_invocations() -> None:
-    script = Script()
-    script.begin(0, "write", "k", 1)
-    script.begin(1, "read", "k")
-    script.begin(2, "add", 5)
+    script = Script.of("0 write k 1 ...; 1 read k ...; 2 add 5 ...")
     for process in (2, 1, 0):
         script.ok(process)
     assert [each.name for each in script.history.operations()] == ["write", "read", "add"]

@@ -24,10 +24,7 @@ def judged(
 
 
 def two_writes() -> Script:
-    script = Script()
-    script.did(0, "write", "k", 1)
-    script.did(0, "write", "k", 2)
-    return script
+    return Script.of("0 write k 1; 0 write k 2")
 
 
 def test_a_write_that_only_lost_replicas_acknowledged_may_be_lost() -> None:
@@ -75,10 +72,7 @@ def test_a_wrong_answer_of_one_side_is_not_excused_by_the_other() -> None:
 
 
 def test_an_unknown_write_may_take_effect_on_either_side() -> None:
-    script = Script()
-    script.did(0, "write", "k", 1)
-    script.begin(0, "write", "k", 2)
-    script.info(0)
+    script = Script.of("0 write k 1; 0 write k 2 ?")
     read = script.did(1, "read", "k", answer=2)
     assert judged(script, {0: {1: 3}, 1: {1: 3, 2: 4}}, {1: [(0, 3)]}, {read + 1: 1}).valid is True
 

@@ -37,19 +37,12 @@ def test_a_verdict_that_is_not_good_has_a_problem() -> None:
 
 
 def mixed() -> Script:
-    h = Script()
-    h.did(0, "write", "k", 1)
-    h.did(0, "add", 1, answer=True)
-    h.did(0, "append", 1)
-    h.did(0, "stamp", "g", 1)
-    h.did(0, "transfer", value={"from": "a", "to": "b", "amount": 1})
-    h.did(0, "read", "k", answer=1)
-    h.did(0, "read-set", answer=[1])
-    h.did(0, "count", answer=1)
-    h.did(0, "read-list", answer={1: None})
-    h.did(0, "read-stamps", "g", answer=[1, 1])
-    h.did(0, "read-bank", answer={"a": 0, "b": 2})
-    return h
+    return Script.of(
+        "0 write k 1; 0 add 1 -> True; 0 append 1; 0 stamp g 1;"
+        " 0 transfer None {'from':'a','to':'b','amount':1}; 0 read k -> 1; 0 read-set -> [1];"
+        " 0 count -> 1; 0 read-list -> {1: None}; 0 read-stamps g -> [1, 1];"
+        " 0 read-bank -> {'a': 0, 'b': 2}"
+    )
 
 
 def judged(history: History) -> dict[str, Verdict]:
