@@ -54,8 +54,8 @@ class Raw:
         return await self._ask("wait_node", request, c.NodeReply)
 
     async def sessions(self) -> list[str]:
-        told = await self._ask("list_sessions", Empty(), c.ListSessionsReply)
-        return [each.session for each in told.sessions]
+        reported = await self._ask("list_sessions", Empty(), c.ListSessionsReply)
+        return [each.session for each in reported.sessions]
 
 
 async def raw(stage: GroupStage, timeout_s: float = 2.0, request_id: str = "open") -> Raw:

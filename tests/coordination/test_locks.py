@@ -298,5 +298,5 @@ async def test_a_waiter_registers_with_the_next_master_and_gets_the_lock(stage: 
         await stage.cluster.restart(first)
         await asyncio.sleep(0.1)
     assert await asyncio.wait_for(line[2][1], 30.0) > line[1][1].result() > line[0][1].result()
-    told = await stage.ask("read_node", c.NodeRequest(PATH, True), c.NodeReply)
-    assert len(told.children) == 1
+    reported = await stage.ask("read_node", c.NodeRequest(PATH, True), c.NodeReply)
+    assert len(reported.children) == 1

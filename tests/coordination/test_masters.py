@@ -150,9 +150,9 @@ async def test_a_request_with_a_lost_answer_is_carried_out_once(
         await stage.until(lambda: bool(stage.serving()) and not namespace(stage).sessions)
         assert (await mine.read("/")).children == ()
         return
-    told = await REQUESTS[change](mine)
+    reported = await REQUESTS[change](mine)
     assert not stage.cluster.alive(first) and stage.serving() == [stage.other(first)]
-    assert await REQUESTS[change](mine) == told
+    assert await REQUESTS[change](mine) == reported
     expected = {"open_session": (2, 1), "change_nodes": (1, 3), "close_session": (0, 0)}[change]
     assert (len(await mine.sessions()), len(namespace(stage).nodes) - 1) == expected
 

@@ -282,9 +282,9 @@ def test_a_full_namespace_names_the_limit(limits: Limits, paths_made: list[str],
     room.open()
     for path in paths_made:
         room.create(path)
-    with pytest.raises(LimitReached, match=f"raise master.coordination.{limit}") as told:
+    with pytest.raises(LimitReached, match=f"raise master.coordination.{limit}") as reported:
         room.create(refused)
-    assert told.value.limit == limit
+    assert reported.value.limit == limit
     room.delete(paths_made[-1])
     room.create(paths_made[-1])
 

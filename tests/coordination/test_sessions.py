@@ -306,10 +306,10 @@ async def test_a_change_is_reported_within_a_moment(stage: GroupStage) -> None:
 )
 @staged(play)
 async def test_an_impossible_call_names_the_argument_to_change(
-    stage: GroupStage, act: Any, told: str
+    stage: GroupStage, act: Any, reported: str
 ) -> None:
     mine = await session(stage, "one")
-    with pytest.raises(InvalidArgument, match=told):
+    with pytest.raises(InvalidArgument, match=reported):
         await act(mine)
     await mine.create("/fine")
 

@@ -98,9 +98,9 @@ async def a_segment_that_is_started_again_forgets_its_acceptance(stage: Stage) -
     await third.edits(A, 2)
     fourth = Raw(stage, 4)
     await fourth.promise(A)
-    told = await fourth.prepare(A)
-    assert told.segment is not None and told.segment.end == 2
-    assert (told.accepted, told.writer) == (0, 3)
+    reported = await fourth.prepare(A)
+    assert reported.segment is not None and reported.segment.end == 2
+    assert (reported.accepted, reported.writer) == (0, 3)
 
 
 async def a_finalized_copy_beats_everything(stage: Stage) -> None:

@@ -282,9 +282,9 @@ async def a_later_commit_does_not_expose_an_older_leftover(stage: Stage) -> None
     second = stage.hand(without(A))
     await second.recover()
     await second.write(3)
-    told = Raw(stage, 2)
-    told.committed = 6
-    await told.heartbeat(A)
+    reported = Raw(stage, 2)
+    reported.committed = 6
+    await reported.heartbeat(A)
     assert (await stage.read(A, 3, in_progress=True)).edits == ()
     assert (await stage.manifest(A)).segments == ()
     page = await stage.reader().read_all(stage.reader().beginning())
@@ -306,10 +306,10 @@ async def an_accepted_segment_replaces_another_atomically(stage: Stage) -> None:
             await recovery.accept(B, chosen, A)
         await stage.cluster.restart(B)
         after = Raw(stage, epoch + 1)
-        told = await after.prepare(B)
-        assert told.segment is not None
+        reported = await after.prepare(B)
+        assert reported.segment is not None
         want = (3, epoch) if point == "accept.after" else (5, 0)
-        assert (told.segment.end, told.accepted) == want, point
+        assert (reported.segment.end, reported.accepted) == want, point
         assert len(stage.environment(B).items("edits")) == want[0], "an unreferenced copy was left"
         await after.accept(B, chosen, A)
         assert (await Raw(stage, epoch + 2).prepare(B)).accepted == epoch + 1
@@ -375,8 +375,8 @@ async def a_newer_epoch_overtakes_a_download(stage: Stage) -> None:
     stage.cluster.resume(B)
     with pytest.raises(StaleEpoch):
         await accepting
-    told = await third.prepare(A)
-    assert told.segment is not None and (told.segment.end, told.accepted) == (3, 0)
+    reported = await third.prepare(A)
+    assert reported.segment is not None and (reported.segment.end, reported.accepted) == (3, 0)
     assert len(stage.environment(A).items("edits")) == 3, "a useless download was left"
 
 

@@ -181,8 +181,8 @@ class GroupStage:
         return await self.ask("get_table", m.TableName(name), m.TableInfo)
 
     async def names(self) -> list[str]:
-        told = await self.ask("list_tables", m.ListTablesRequest(), m.ListTablesReply)
-        return [table.name for table in told.tables]
+        reported = await self.ask("list_tables", m.ListTablesRequest(), m.ListTablesReply)
+        return [table.name for table in reported.tables]
 
     async def exists(self, name: str = "flights") -> bool:
         try:

@@ -99,10 +99,10 @@ def test_tombstones_are_known_until_the_server_has_the_tablet_again_or_is_replac
 def test_an_old_image_without_maintenance_has_no_servers_in_it():
     story = Story()
     story.apply(e.ServerDraining("tablet-server/a", True), e.ServerMaintained("tablet-server/b", True))
-    told = msgspec.msgpack.decode(encode_image(story.catalog.image()))
-    assert told.pop("maintained") == ["tablet-server/b"]
+    reported = msgspec.msgpack.decode(encode_image(story.catalog.image()))
+    assert reported.pop("maintained") == ["tablet-server/b"]
     older = c.Catalog()
-    older.load(decode_image(msgspec.msgpack.encode(told)))
+    older.load(decode_image(msgspec.msgpack.encode(reported)))
     assert (list(older.draining), list(older.maintained)) == (["tablet-server/a"], [])
 
 

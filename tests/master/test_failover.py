@@ -75,9 +75,9 @@ async def test_an_active_term_continues_when_its_writer_raises_the_epoch(stage: 
     for _ in range(40):
         await stage.names()
         await asyncio.sleep(0.5)
-    told = await stage.at(active, "journal_writer", m.Empty(), JournalWriterStatus)
-    assert told.epoch > began + 1
-    assert not any(node.out_of_sync for node in told.nodes)
+    reported = await stage.at(active, "journal_writer", m.Empty(), JournalWriterStatus)
+    assert reported.epoch > began + 1
+    assert not any(node.out_of_sync for node in reported.nodes)
     stage.cluster.crash(stage.journals[0])
     await stage.create("flights")
     assert stage.served == [active]
@@ -179,11 +179,11 @@ async def test_different_clock_rates_do_not_let_two_masters_serve(
 @staged(play)
 async def test_acknowledged_tables_survive_a_crash_of_all_roles(stage: GroupStage, seed: int) -> None:
     made = [(await stage.create(f"table {number}", buckets=2)).table for number in range(3)]
-    everybody = (*stage.masters, *stage.journals, *(f"tablet-server/{host}" for host in stage.hosts))
-    for address in everybody:
+    all_roles = (*stage.masters, *stage.journals, *(f"tablet-server/{host}" for host in stage.hosts))
+    for address in all_roles:
         stage.cluster.crash(address)
     await asyncio.sleep(1.0)
-    for address in everybody:
+    for address in all_roles:
         await stage.cluster.restart(address)
     await stage.ready()
     assert [(await stage.running(f"table {number}")).table for number in range(3)] == made

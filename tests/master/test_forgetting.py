@@ -58,11 +58,11 @@ async def test_a_forgotten_host_is_not_reported_or_waited_for(stage: Stage) -> N
     assert GONE in await listed(stage)
     assert any(record.former for record in stage.master.catalog.tablets.values())
     await stage.drop("flights")
-    told = await forget(stage)
-    assert told == ForgetReply(server(GONE), (uuid,))
+    reported = await forget(stage)
+    assert reported == ForgetReply(server(GONE), (uuid,))
     assert await listed(stage) == [host for host in HOSTS if host != GONE]
     edits = (await stage.status()).edits
-    assert await forget(stage) == told and await forget(stage, uuid) == told
+    assert await forget(stage) == reported and await forget(stage, uuid) == reported
     assert (await stage.status()).edits == edits, "a repeat writes nothing"
     await stage.until(lambda: not stage.master.catalog.tablets)
     assert tablets

@@ -119,9 +119,9 @@ async def test_an_impossible_hand_over_is_refused_and_changes_nothing(stage: Gro
     with pytest.raises(NotActive):
         await hand_over(stage, standby, first)
     stage.cluster.crash(standby)
-    for nobody in (None, standby):
+    for no_successor in (None, standby):
         with pytest.raises(Unavailable, match="start it"):
-            await hand_over(stage, first, nobody)
+            await hand_over(stage, first, no_successor)
     assert stage.serving() == [first]
 
 

@@ -47,8 +47,8 @@ def address(uuid: str) -> str:
 def situation(members: str, replicas: int = 3) -> Situation:
     peers, health, leader = [], {}, ""
     draining, maintained = [], []
-    for told in members.split():
-        uuid, marks = told[0], told[1:]
+    for reported in members.split():
+        uuid, marks = reported[0], reported[1:]
         member = NON_VOTER if "<" in marks or "o" in marks else VOTER
         peers.append(Peer(uuid, address(uuid), member, promote="<" in marks, replace="~" in marks))
         if "*" in marks:
@@ -62,7 +62,7 @@ def situation(members: str, replicas: int = 3) -> Situation:
     return Situation(Configuration(tuple(peers), 7), replicas, leader, health, draining, maintained)
 
 
-def told(action: Action | None) -> str:
+def reported(action: Action | None) -> str:
     match action:
         case Add(peer):
             assert peer.member == NON_VOTER and peer.promote and not peer.replace
@@ -79,7 +79,7 @@ def told(action: Action | None) -> str:
 
 def decided(members: str, replicas: int = 3, spare: str | None = "z") -> str:
     pick = None if spare is None else Peer(spare, address(spare))
-    return told(decide(situation(members, replicas), lambda: pick))
+    return reported(decide(situation(members, replicas), lambda: pick))
 
 
 @pytest.mark.parametrize(

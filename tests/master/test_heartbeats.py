@@ -209,8 +209,8 @@ async def test_reports_of_a_server_become_durable_one_at_a_time(stage: Stage) ->
     await stage.until(lambda: bool(stage.master.catalog.creating))
     (tablet,) = stage.master.catalog.creating
     stage.cluster.state(MASTER).commit_s = (2.0, 2.0)
-    told = report(replica(tablet, configuration("x"), "x"), sequence=1)
-    beat = heartbeat("x", report=told)
+    reported = report(replica(tablet, configuration("x"), "x"), sequence=1)
+    beat = heartbeat("x", report=reported)
     answers = await asyncio.gather(
         *(stage.ask("heartbeat", beat, m.HeartbeatReply) for _ in range(5)), return_exceptions=True
     )

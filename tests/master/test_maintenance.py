@@ -36,8 +36,8 @@ async def maintain(stage: Any, name: str, on: bool | None = True) -> MaintainRep
 
 
 def words(stage: Stage, tablet: str) -> set[str]:
-    told = stage.master.views.of(tablet).told
-    return set(told.health.values()) if told else set()
+    reported = stage.master.views.of(tablet).told
+    return set(reported.health.values()) if reported else set()
 
 
 # -- on real tablet servers ----------------------------------------------------------------------------------
@@ -64,8 +64,8 @@ async def test_a_silent_server_in_maintenance_keeps_its_replicas(stage: Stage) -
     await asyncio.sleep(LONG_S)
     assert down in voters(stage, tablet), "the next incarnation of the master knows it"
     listed = (await stage.ask("list_servers", m.Empty(), m.ListServersReply)).servers
-    told = {each.address: (each.maintained, each.alive, each.uuid) for each in listed}
-    assert told[server(down)] == (True, False, ""), "and reports it without a heartbeat"
+    reported = {each.address: (each.maintained, each.alive, each.uuid) for each in listed}
+    assert reported[server(down)] == (True, False, ""), "and reports it without a heartbeat"
     await stage.cluster.restart(server(down))
     await stage.until(lambda: healed(stage))
     assert stage.master.catalog.tablets[tablet].configuration.index == index, "no member was changed"
@@ -75,8 +75,8 @@ async def test_a_silent_server_in_maintenance_keeps_its_replicas(stage: Stage) -
 @staged(play, 0, real_servers.OPTIONS)
 async def test_a_silent_server_is_replaced_at_the_end_of_maintenance(stage: Stage) -> None:
     tablet, down = await down_in_maintenance(stage)
-    (told,) = (await maintain(stage, down, False)).servers
-    assert (told.maintained, told.alive, told.replicas) == (False, False, 1)
+    (reported,) = (await maintain(stage, down, False)).servers
+    assert (reported.maintained, reported.alive, reported.replicas) == (False, False, 1)
     await stage.until(lambda: "pre_voter" in members_of(stage, tablet).values(), timeout_s=1.0)
     await stage.until(lambda: len(voters(stage, tablet)) == 3 and down not in voters(stage, tablet))
 
@@ -169,8 +169,8 @@ async def test_a_server_in_maintenance_gets_no_new_replicas(stage: Stage, point:
     revived = stage.revive_master()
     if point is not None:
         stage.crash_at(point)
-    (told,) = (await maintain(stage, name)).servers
-    assert (told.address, told.maintained, told.replicas) == (server(name), True, 0)
+    (reported,) = (await maintain(stage, name)).servers
+    assert (reported.address, reported.maintained, reported.replicas) == (server(name), True, 0)
     edits = stage.master.log.last_txid
     assert (await maintain(stage, name)).servers[0].maintained and stage.master.log.last_txid == edits
     await stage.until(lambda: all(stage.alive(each) for each in "abcde"))

@@ -250,9 +250,9 @@ async def test_a_draining_server_loses_its_replicas_and_gets_none(stage: Stage, 
     revived = stage.revive_master()
     if point is not None:
         stage.crash_at(point)
-    (told,) = (await drain(stage, "b")).servers
-    assert (told.address, told.draining, told.blocked) == ("tablet-server/b", True, 0)
-    assert told.replicas == sum("b" in hosts_of(stage, tablet) for tablet in tablets) > 0
+    (reported,) = (await drain(stage, "b")).servers
+    assert (reported.address, reported.draining, reported.blocked) == ("tablet-server/b", True, 0)
+    assert reported.replicas == sum("b" in hosts_of(stage, tablet) for tablet in tablets) > 0
     await stage.until(lambda: well(stage))
     assert (await drain(stage, "b", None)).servers[0].replicas == 0
     await stage.cluster.restart(MASTER)
@@ -275,10 +275,10 @@ async def test_a_draining_server_loses_its_replicas_and_gets_none(stage: Stage, 
 @staged(play, 0, OPTIONS)
 async def test_an_unmovable_replica_stays_on_a_draining_server_and_is_reported(stage: Stage) -> None:
     await opened(stage, "abc", buckets=2)
-    (told,) = (await drain(stage, "tablet-server/b")).servers
-    assert (told.replicas, told.blocked) == (2, 2)
+    (reported,) = (await drain(stage, "tablet-server/b")).servers
+    assert (reported.replicas, reported.blocked) == (2, 2)
     await asyncio.sleep(10.0)
-    assert (await drain(stage, "b", None)).servers == (told,)
+    assert (await drain(stage, "b", None)).servers == (reported,)
     await stage.serve("d")
     await stage.until(lambda: well(stage))
     with pytest.raises(NotFound, match="no server 'nowhere'"):
@@ -291,10 +291,10 @@ async def test_a_non_voter_does_not_take_a_voters_place(stage: Stage) -> None:
     extra, out = spare(stage, tablet), follower(stage, tablet)
     await asked(stage, "add_replica", AddReplicaRequest(tablet, extra, "non_voter"))
     await stage.until(lambda: extra in hosts_of(stage, tablet))
-    (told,) = (await drain(stage, out)).servers
-    assert (told.replicas, told.blocked) == (1, 1)
+    (reported,) = (await drain(stage, out)).servers
+    assert (reported.replicas, reported.blocked) == (1, 1)
     await asyncio.sleep(10.0)
-    assert (await drain(stage, out, None)).servers == (told,)
+    assert (await drain(stage, out, None)).servers == (reported,)
     await asked(stage, "add_replica", AddReplicaRequest(tablet, extra, "voter"))
     await stage.until(lambda: well(stage) and extra in hosts_of(stage, tablet))
     assert out not in hosts_of(stage, tablet)

@@ -105,7 +105,7 @@ async def test_tables_heal_move_drain_and_are_dropped_completely(stage: Stage, s
 
     await stage.persist(lambda: stage.ask("drain", DrainRequest("b"), DrainReply))
     await stage.until(lambda: healed(stage) and all("b" not in voters(stage, t) for t in tablets))
-    assert "deleted" in {stone.state for stone in role(stage, "b").lifecycle.all().values()}
+    assert "deleted" in {tombstone.state for tombstone in role(stage, "b").lifecycle.all().values()}
     out = role(stage, "b").instance.uuid
     await stage.until(lambda: stage.master.servers.get(out).load.replicas == 0)
     await stage.drop("flights")

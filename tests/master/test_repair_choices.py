@@ -33,9 +33,9 @@ class Scene:
     def tablet(self, members: Configuration, health: dict[str, str], name: str = "flights") -> str:
         """Reports of the first member, which leads."""
         tablet = self.story.running(*(peer.uuid for peer in members.peers), name=name)
-        told = replica(tablet, members, members.peers[0].uuid, role="leader", health=health)
+        reported = replica(tablet, members, members.peers[0].uuid, role="leader", health=health)
         self.story.apply(e.ConfigurationChanged(tablet, members))
-        self.views.merge(self.story.catalog, members.peers[0].uuid, report(told))
+        self.views.merge(self.story.catalog, members.peers[0].uuid, report(reported))
         return tablet
 
     def decide(self, tablet: str, now: float = 0.0) -> Repair | None:
@@ -55,8 +55,8 @@ def test_a_server_that_never_had_the_tablet_is_preferred():
     tablet = scene.tablet(configuration("a", "b", "c", index=1), FAILED)
     scene.story.apply(e.ConfigurationChanged(tablet, configuration("a", "b", "c", "d", index=2)))
     scene.story.apply(e.ConfigurationChanged(tablet, configuration("a", "b", "c", index=3)))
-    told = replica(tablet, configuration("a", "b", "c", index=3), "a", role="leader", health=FAILED)
-    scene.views.merge(scene.story.catalog, "a", report(told))
+    reported = replica(tablet, configuration("a", "b", "c", index=3), "a", role="leader", health=FAILED)
+    scene.views.merge(scene.story.catalog, "a", report(reported))
     for n in range(3):
         scene.story.running("e", name=f"more {n}")  # so that d has fewer replicas
     assert scene.chosen(tablet) == "e"
@@ -115,8 +115,8 @@ def test_a_bounded_number_of_tablets_is_checked_per_pass_in_turn(monkeypatch):
     tablets = [scene.tablet(configuration("a", "b", "c", index=1), FAILED, name=f"t{n}") for n in range(7)]
     looks = [list(scene.repairs.unsettled(0.0)) for _ in range(4)]
     assert looks == [tablets[:3], tablets[3:6], tablets[6:], []], "as news, and from a moment ago"
-    told = replica(tablets[5], configuration("a", "b", "c", index=1), "a", role="leader", health=FAILED)
-    scene.views.merge(scene.story.catalog, "a", report(told))
+    reported = replica(tablets[5], configuration("a", "b", "c", index=1), "a", role="leader", health=FAILED)
+    scene.views.merge(scene.story.catalog, "a", report(reported))
     assert list(scene.repairs.unsettled(0.2)) == [tablets[5]], (
         "except the one with a new report of its leader"
     )
@@ -142,7 +142,7 @@ def test_tablets_with_silent_leaders_are_counted():
     servers.heartbeat(heartbeat("a", register=True), 0.0)
     assert scene.repairs.leaderless(catalog, servers, "tablet-server/b", 0.5) == 0
     assert scene.repairs.leaderless(catalog, servers, "tablet-server/b", 1.5) == 1
-    scene.story.running("b", "c", name="nobody has told of its leader")
+    scene.story.running("b", "c", name="no report of its leader")
     servers.heartbeat(heartbeat("a"), 1.6)
     assert scene.repairs.leaderless(catalog, servers, "tablet-server/b", 1.7) == 1
     assert scene.repairs.leaderless(catalog, servers, "tablet-server/a", 1.7) == 0

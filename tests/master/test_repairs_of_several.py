@@ -65,7 +65,7 @@ async def test_the_next_master_finishes_a_drain(stage: GroupStage) -> None:
     await stage.until(
         lambda: all(len(hosts_of(stage, t)) == 3 and "b" not in hosts_of(stage, t) for t in tablets)
     )
-    told = await stage.ask("list_servers", m.Empty(), m.ListServersReply)
-    assert [server.host for server in told.servers if server.draining] == ["b"]
+    reported = await stage.ask("list_servers", m.Empty(), m.ListServersReply)
+    assert [server.host for server in reported.servers if server.draining] == ["b"]
     (left,) = (await stage.ask("drain", DrainRequest("b", None), DrainReply)).servers
     assert (left.replicas, left.blocked, left.draining) == (0, 0, True)

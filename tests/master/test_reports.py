@@ -14,25 +14,25 @@ from tests.master.builders import Story, configuration, replica, report
 ABC = configuration("a", "b", "c")
 
 
-def take(story: Story, views: Views, uuid: str, told: TabletReport) -> list[e.Edit]:
-    edits = durable_changes(story.catalog, uuid, told)
+def take(story: Story, views: Views, uuid: str, reported: TabletReport) -> list[e.Edit]:
+    edits = durable_changes(story.catalog, uuid, reported)
     story.apply(*edits)
-    views.merge(story.catalog, uuid, told)
+    views.merge(story.catalog, uuid, reported)
     return edits
 
 
 def test_a_tablet_runs_when_a_running_member_names_a_leader_of_the_configuration():
     story = Story()
     tablet = story.creating("a", "b", "c")
-    for told, uuid in (
+    for reported, uuid in (
         (replica(tablet, ABC), "a"),  # no leader
         (replica(tablet, ABC, "z"), "a"),  # not a member
         (replica(tablet, ABC, "a", state="bootstrapping"), "a"),
         (replica(tablet, ABC, "a", error="a failed checksum"), "a"),
         (replica(tablet, ABC, "a"), "z"),  # the reporter is not a member
     ):
-        edits = durable_changes(story.catalog, uuid, report(told))
-        assert not any(isinstance(edit, e.TabletRunning) for edit in edits), told
+        edits = durable_changes(story.catalog, uuid, report(reported))
+        assert not any(isinstance(edit, e.TabletRunning) for edit in edits), reported
     edits = durable_changes(story.catalog, "b", report(replica(tablet, ABC, "a")))
     assert edits == [e.ReplicasSeen("b", (tablet,)), e.TabletRunning(tablet)]
 
@@ -40,9 +40,9 @@ def test_a_tablet_runs_when_a_running_member_names_a_leader_of_the_configuration
 def test_a_repeated_report_costs_no_edit():
     story, views = Story(), Views()
     tablet = story.creating("a", "b", "c")
-    told = report(replica(tablet, ABC, "a"))
-    assert take(story, views, "b", told)
-    assert take(story, views, "b", told) == []
+    reported = report(replica(tablet, ABC, "a"))
+    assert take(story, views, "b", reported)
+    assert take(story, views, "b", reported) == []
 
 
 def test_a_leader_change_costs_no_edit():
@@ -72,8 +72,8 @@ def test_a_forced_configuration_is_newer_than_any_other_and_its_leader_leads():
     tablet = story.running("s", "b", "c")
     changed, forced = configuration("s", "b", "d", index=9), Configuration(configuration("s").peers, 4, 1)
     take(story, views, "b", report(replica(tablet, changed, "b", term=7)))
-    told = replica(tablet, forced, "s", term=5, role="leader")
-    assert take(story, views, "s", report(told)) == [
+    reported = replica(tablet, forced, "s", term=5, role="leader")
+    assert take(story, views, "s", report(reported)) == [
         e.ReplicasSeen("s", (tablet,)),
         e.ConfigurationChanged(tablet, forced),
     ]
@@ -167,10 +167,10 @@ def test_two_leaders_in_one_term_are_counted_and_ignored():
 
 def test_unknown_tablets_are_counted_once_and_ignored(caplog):
     story, views = Story(), Views()
-    told = report(replica("mystery", ABC, "a"), replica("riddle", ABC, "a"), full=True)
+    reported = report(replica("mystery", ABC, "a"), replica("riddle", ABC, "a"), full=True)
     for _ in range(3):
-        assert take(story, views, "a", told) == []
-        assert views.merge(story.catalog, "a", told).stragglers == []
+        assert take(story, views, "a", reported) == []
+        assert views.merge(story.catalog, "a", reported).stragglers == []
     assert len(views.unknown) == 2
     assert len([r for r in caplog.records if "left alone" in r.message]) == 1
     take(story, views, "a", report(removed=["mystery"]))
@@ -183,9 +183,9 @@ def test_replicas_of_dropped_and_replaced_tablets_are_stragglers():
     story.apply(
         e.TableDropped("drop", 0, story.catalog.named("one").table, 5), e.TabletReplaced(replaced, "new", 5)
     )
-    told = report(replica(dropped, ABC, "a"), replica(replaced, ABC, "a", state="deleted"))
-    assert durable_changes(story.catalog, "a", told) == []
-    assert views.merge(story.catalog, "a", told).stragglers == [dropped, replaced]
+    reported = report(replica(dropped, ABC, "a"), replica(replaced, ABC, "a", state="deleted"))
+    assert durable_changes(story.catalog, "a", reported) == []
+    assert views.merge(story.catalog, "a", reported).stragglers == [dropped, replaced]
 
 
 def test_a_full_report_shows_the_tablets_that_a_server_lacks():
@@ -289,15 +289,15 @@ def test_a_replica_outside_the_configuration_is_a_stray_unless_it_is_newer_or_co
     story, views = Story(), Views()
     tablet = story.running("a", "b", "c")
     story.apply(e.ConfigurationChanged(tablet, configuration("a", "b", "c", index=5)))
-    for told, is_stray in (
+    for reported, is_stray in (
         (replica(tablet, configuration("a", "b", "z", index=4)), True),
         (replica(tablet, ABC, state="copying"), False),
         (replica(tablet, ABC, state="failed", error="damaged"), True),
         (replica(tablet, configuration("a", "z", index=6), state="failed", error="damaged"), False),
         (replica(tablet, ABC, state="deleted"), False),
     ):
-        take(story, views, "z", report(told))
-        assert (("z", tablet) in views.strays) == is_stray, told
+        take(story, views, "z", report(reported))
+        assert (("z", tablet) in views.strays) == is_stray, reported
     take(story, views, "z", report(replica(tablet, ABC)))
     assert views.strays
     take(story, views, "z", report(removed=[tablet]))

@@ -205,8 +205,8 @@ def test_a_standby_reports_why_it_could_not_take_over():
         for node in stage.journals:
             stage.cluster.network.cut(standby, node)
         await stage.until(lambda: stage.role(standby).standby.read_error != "")
-        told = await status()
-        assert not told.caught_up and "journal/0" in told.read_error
+        reported = await status()
+        assert not reported.caught_up and "journal/0" in reported.read_error
         for node in stage.journals:
             stage.cluster.network.mend(standby, node)
         await stage.until(lambda: stage.role(standby).standby.read_error == "")

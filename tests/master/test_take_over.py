@@ -60,19 +60,19 @@ async def test_every_server_sends_its_first_full_report_to_a_successor(stage: Gr
     await stage.create("flights", buckets=2)
     await stage.running("flights")
     standby = stage.other(first)
-    told: dict[str, list[m.HeartbeatRequest]] = {master: [] for master in stage.masters}
+    reported: dict[str, list[m.HeartbeatRequest]] = {master: [] for master in stage.masters}
     for master in stage.masters:
         role = stage.role(master)
-        role.heartbeat = recording(role.heartbeat, told[master])
+        role.heartbeat = recording(role.heartbeat, reported[master])
     await asyncio.sleep(3.0)
-    assert told[standby], "a standby gets heartbeats"
-    assert all(beat.report is None and beat.registration is None for beat in told[standby])
+    assert reported[standby], "a standby gets heartbeats"
+    assert all(beat.report is None and beat.registration is None for beat in reported[standby])
     stage.cluster.crash(first)
     await stage.ready()
     await asyncio.sleep(1.0)
     for host in stage.hosts:
         uuid = stage.role(f"tablet-server/{host}").instance.uuid
-        mine = [beat for beat in told[standby] if beat.instance.uuid == uuid]
+        mine = [beat for beat in reported[standby] if beat.instance.uuid == uuid]
         assert sum(beat.registration is not None for beat in mine) == 1
         assert sum(beat.report is not None and not beat.report.incremental for beat in mine) == 1
     (tablet, _) = (await stage.table("flights")).tablets
