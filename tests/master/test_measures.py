@@ -8,7 +8,7 @@ from ebla.actors.journal.writer.measures import LINE
 from ebla.actors.master import measures
 from ebla.actors.master.messages import DrainReply, DrainRequest, HandOverReply, HandOverRequest
 from ebla.actors.messages import Empty
-from tests.figures import kinds, listed, reported
+from tests.figures import kinds, listed, told
 from tests.master import group_stage
 from tests.master import stage as single_stage
 from tests.master.group_stage import GroupStage
@@ -20,21 +20,21 @@ OF_A_GROUP = (measures.LEASE, LINE)
 def test_a_single_master_counts_tables_tablets_and_servers() -> None:
     async def scenario(stage: Stage) -> None:
         await stage.open("a", "b", "c")
-        empty = reported(stage.master)
+        empty = told(stage.master)
         assert (empty["master_active"], empty["master_tables"], empty["master_tablets/running"]) == (1, 0, 0)
         await stage.create("flights")
         info = await stage.running("flights")
         await stage.create("kept")
         await stage.running("kept")
         await stage.drop("kept", reserve_s=1000)
-        some = reported(stage.master)
+        some = told(stage.master)
         assert (some["master_tables"], some["master_tables_kept"]) == (1, 1)
         assert some["master_tablets/running"] == 2 * len(info.tablets)
         assert some["master_last_edit"] > empty["master_last_edit"]
         assert (some["master_servers/alive"], some["master_servers/silent"]) == (3, 0)
         stage.cluster.crash("tablet-server/a")
-        await stage.until(lambda: reported(stage.master)["master_servers/alive"] < 3)
-        fewer = reported(stage.master)
+        await stage.until(lambda: told(stage.master)["master_servers/alive"] < 3)
+        fewer = told(stage.master)
         assert (fewer["master_servers/alive"], fewer["master_servers/silent"]) == (2, 1)
 
     single_stage.play(scenario)
@@ -44,13 +44,13 @@ def test_tablets_are_counted_by_state() -> None:
     async def scenario(stage: Stage) -> None:
         await stage.open("a", "b", "c")
         info = await stage.create("flights")
-        made = reported(stage.master)
+        made = told(stage.master)
         under_way = made["master_tablets/preparing"] + made["master_tablets/creating"]
         assert (under_way, made["master_tablets/running"]) == (len(info.tablets), 0)
         await stage.running("flights")
-        assert reported(stage.master)["master_tablets/running"] == len(info.tablets)
+        assert told(stage.master)["master_tablets/running"] == len(info.tablets)
         await stage.drop("flights")
-        ending = reported(stage.master)
+        ending = told(stage.master)
         assert ending["master_tablets/running"] == 0 and ending["master_tablets/ending"] == len(info.tablets)
 
     single_stage.play(scenario)
@@ -62,19 +62,19 @@ def test_repairs_and_pending_repairs_are_counted() -> None:
         await stage.create("flights")
         await stage.running("flights")
         await stage.until(lambda: not stage.master.catalog.unseen)
-        well = reported(stage.master)
+        well = told(stage.master)
         assert (well["master_tablets_unsettled"], well["master_repairs/added"]) == (0, 0)
         (record,) = stage.master.catalog.tablets.values()
         held = [peer.address.rpartition("/")[2] for peer in record.configuration.peers]
         await stage.ask("drain", DrainRequest(held[0]), DrainReply)
-        assert reported(stage.master)["master_servers_draining"] == 1
-        assert reported(stage.master)["master_tablets_unsettled"] == 1
-        await stage.until(lambda: reported(stage.master)["master_repairs/evicted"] == 1)
-        await stage.until(lambda: reported(stage.master)["master_tablets_unsettled"] == 0)
-        some = reported(stage.master)
+        assert told(stage.master)["master_servers_draining"] == 1
+        assert told(stage.master)["master_tablets_unsettled"] == 1
+        await stage.until(lambda: told(stage.master)["master_repairs/evicted"] == 1)
+        await stage.until(lambda: told(stage.master)["master_tablets_unsettled"] == 0)
+        some = told(stage.master)
         steps = [some[f"master_repairs/{step}"] for step in ("added", "evicted", "handed_over", "taken_back")]
         assert steps == [1, 1, 1, 0], "the first member led"
-        await stage.until(lambda: reported(stage.master)["master_former_replicas"] == 0)
+        await stage.until(lambda: told(stage.master)["master_former_replicas"] == 0)
 
     single_stage.play(scenario)
 
@@ -86,10 +86,10 @@ def test_sessions_and_nodes_of_the_namespace_are_counted() -> None:
         session = (await stage.ask("open_session", request, c.SessionReply)).session
         nodes = c.ChangeRequest(session, 1, 1, (c.Create("/jobs", b""), c.Create("/jobs/one", b"")))
         await stage.ask("change_nodes", nodes, c.ChangeReply)
-        some = reported(stage.master)
+        some = told(stage.master)
         assert (some["coordination_sessions"], some["coordination_nodes"]) == (1, 2)
         await stage.ask("close_session", c.SessionRequest(session), Empty)
-        assert reported(stage.master)["coordination_sessions"] == 0
+        assert told(stage.master)["coordination_sessions"] == 0
 
     single_stage.play(scenario)
 
@@ -100,8 +100,8 @@ def test_only_the_active_master_reports_lease_and_journal_nodes() -> None:
         standby = stage.other(active)
         await stage.create("flights")
         await stage.running("flights")
-        await stage.until(lambda: reported(stage.role(standby))["master_tables"] == 1)
-        leading, following = reported(stage.role(active)), reported(stage.role(standby))
+        await stage.until(lambda: told(stage.role(standby))["master_tables"] == 1)
+        leading, following = told(stage.role(active)), told(stage.role(standby))
         assert (leading["master_active"], leading["master_lease_held"], leading["master_epoch"]) == (1, 1, 1)
         assert following["master_active"] == 0
         assert not [series for series in following if series.startswith(("writer_", "master_lease"))]
@@ -109,7 +109,7 @@ def test_only_the_active_master_reports_lease_and_journal_nodes() -> None:
             assert leading[f"writer_acked_txid/{node}"] > 0
         await stage.at(active, "hand_over", HandOverRequest(), HandOverReply, 30.0)
         await stage.until(lambda: stage.serving() == [standby])
-        leading, following = reported(stage.role(standby)), reported(stage.role(active))
+        leading, following = told(stage.role(standby)), told(stage.role(active))
         assert (leading["master_active"], leading["master_epoch"], following["master_active"]) == (1, 2, 0)
         assert f"writer_lag_txns/{stage.journals[0]}" not in following
 
@@ -119,11 +119,11 @@ def test_only_the_active_master_reports_lease_and_journal_nodes() -> None:
 def test_the_number_of_series_does_not_grow_with_tables() -> None:
     async def scenario(stage: GroupStage) -> None:
         active = await stage.ready()
-        few = list(reported(stage.role(active)))
+        few = list(told(stage.role(active)))
         for number in range(5):
             await stage.create(f"table-{number}")
         await stage.running("table-4")
-        assert list(reported(stage.role(active))) == few
+        assert list(told(stage.role(active))) == few
         answer = await stage.at(active, "figures", FiguresRequest(), Figures)
         assert kinds(answer.figures) == listed(measures.SHEETS)
         other = await stage.at(stage.other(active), "figures", FiguresRequest(), Figures)
