@@ -20,6 +20,8 @@ from ebla.chaos.scenarios.scenarios import SCENARIOS, scenario
 from ebla.chaos.story import replicas, story
 from ebla.chaos.workloads.registers import Applied, Registers
 
+pytestmark = pytest.mark.timeout(1800)  # a busy machine is no defect
+
 SEEDS = 5  # of each scenario, and the first seed that a soak runs twice
 SEEDS_MAX = soak.PAIRS_EVERY  # runs until every fault point, mark, effect and call was reached
 
@@ -29,7 +31,6 @@ def first_tasks() -> list[soak.Task]:
     return [task for task in tasks if task.plan.seed < SEEDS or soak.paired(task.plan)]
 
 
-@pytest.mark.timeout(1800)
 def test_all_scenarios_hold_and_each_seed_gives_one_history() -> None:
     total, expected = soak.Soak(), 0
     with soak.workers(2) as pools:
@@ -62,7 +63,6 @@ def test_a_standby_with_a_different_catalog_is_found_even_if_it_never_takes_over
     assert "have another catalog than master/" in report.violation
 
 
-@pytest.mark.timeout(900)
 def test_every_kind_of_fault_has_an_effect_and_is_undone() -> None:
     """Each fault alone, long before the end; the deployment must be healthy afterwards."""
     effects: Counter[str] = Counter()
