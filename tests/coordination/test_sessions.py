@@ -291,7 +291,7 @@ async def test_a_change_is_reported_within_a_moment(stage: GroupStage) -> None:
 
 
 @pytest.mark.parametrize(
-    ("act", "told"),
+    ("act", "problem"),
     [
         (lambda mine: mine.create("/a", "text"), "data is bytes, not 'text'"),
         (lambda mine: mine.create(7), "path is a str"),
@@ -306,10 +306,10 @@ async def test_a_change_is_reported_within_a_moment(stage: GroupStage) -> None:
 )
 @staged(play)
 async def test_an_impossible_call_names_the_argument_to_change(
-    stage: GroupStage, act: Any, reported: str
+    stage: GroupStage, act: Any, problem: str
 ) -> None:
     mine = await session(stage, "one")
-    with pytest.raises(InvalidArgument, match=reported):
+    with pytest.raises(InvalidArgument, match=problem):
         await act(mine)
     await mine.create("/fine")
 
