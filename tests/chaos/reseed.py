@@ -1,9 +1,9 @@
-"""Which seed finds each planted defect now, written into the tables (chaos/planted*.py) and into docs/testing.md.
+"""Finds the seed that shows each planted defect, and writes it into the tables (chaos/defects/) and docs/testing.md.
 
     .venv/bin/python -m tests.chaos.reseed [DEFECT ...]
 
-Of each defect the seed in the table is tried first, so that what still finds it stays. tests/chaos/test_planted.py says when
-it is time for this.
+The seed in the table is tried first, so seeds that still work do not change. tests/chaos/test_planted.py fails with this
+command when a seed has moved.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from ebla.chaos.defects.planted import DEFECTS, defect
 
 ROOT = Path(__file__).parents[2]
 TABLES = sorted((ROOT / "chaos" / "defects").glob("planted*.py"))
-TOLD = ROOT / "docs" / "testing.md"
+PAGE = ROOT / "docs" / "testing.md"
 
 
 def search(name: str) -> soak.Hunt:
-    """The seed that found it last time, then from the beginning."""
+    """Try the seed of the table, then all from 0 on."""
     wanted = defect(name)
     return soak.hunt(wanted, [wanted.seed, *range(wanted.seeds_max)])
 
 
 def with_seeds(table: str, seeds: Mapping[str, int]) -> str:
-    """The source of the table with other seeds."""
+    """The table's source with these seeds."""
     lines = table.splitlines(keepends=True)
     rows = [node for node in ast.walk(ast.parse(table)) if _row_of(node) in seeds]
     for row in sorted(rows, key=lambda node: -node.lineno):  # type: ignore[attr-defined]
@@ -45,13 +45,13 @@ def with_seeds(table: str, seeds: Mapping[str, int]) -> str:
 
 
 def _row_of(node: ast.AST) -> str:
-    """The defect whose row of the table this is; empty if it is none."""
+    """Name of the defect in this row of the table, "" if the node is no row."""
     named = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Defect"
     return node.args[0].value if named else ""  # type: ignore[attr-defined, no-any-return]
 
 
-def told_with_seeds(page: str, seeds: Mapping[str, int]) -> str:
-    """The page with other seeds in its table."""
+def page_with_seeds(page: str, seeds: Mapping[str, int]) -> str:
+    """The page with these seeds in its table."""
     for name, seed in seeds.items():
         page = re.sub(
             rf"^(\| {re.escape(name)} \|.*\| )[0-9]+( \| [0-9]+ \|)$", rf"\g<1>{seed}\g<2>", page, flags=re.M
@@ -73,7 +73,7 @@ def main(names: list[str]) -> int:
     for table in TABLES:
         table.write_text(with_seeds(table.read_text(), moved))
     subprocess.run([sys.executable, "-m", "ruff", "format", "--quiet", *TABLES], check=True)
-    TOLD.write_text(told_with_seeds(TOLD.read_text(), moved))
+    PAGE.write_text(page_with_seeds(PAGE.read_text(), moved))
     print("moved:", ", ".join(f"{name} to {seed}" for name, seed in moved.items()) or "none")
     print("not found:", ", ".join(lost) or "none")
     return 1 if lost else 0

@@ -1,4 +1,4 @@
-"""Short ways to say the values that the master's tests speak of."""
+"""Short constructors for the values of the master's tests."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def heartbeat(
 
 
 class Story:
-    """A catalog with the edits that made it."""
+    """A catalog and its edits."""
 
     def __init__(self, seed: int = 0) -> None:
         self.random = random.Random(seed)

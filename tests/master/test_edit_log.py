@@ -32,7 +32,7 @@ def key(txid: int) -> bytes:
     return txid.to_bytes(8, "big")
 
 
-def test_what_was_appended_comes_back_in_order_and_appending_goes_on():
+def test_appended_edits_are_read_in_order_and_appending_continues():
     async def scenario(environment: Environment, state: DurableState) -> None:
         await filled(environment, 3)
         log = await filled(environment, 2)
@@ -124,7 +124,7 @@ def test_a_record_from_another_history_is_corruption():
     in_memory(scenario)
 
 
-def test_purged_transactions_are_gone_and_the_rest_still_hangs_together():
+def test_the_rest_of_a_purged_log_can_be_read():
     async def scenario(environment: Environment, state: DurableState) -> None:
         log = await filled(environment, 5)
         await log.purge(3)
@@ -143,7 +143,7 @@ def test_purged_transactions_are_gone_and_the_rest_still_hangs_together():
     in_memory(scenario)
 
 
-def test_a_log_that_ends_before_its_checkpoint_is_corruption():
+def test_a_log_that_ends_before_its_checkpoint_is_corrupt():
     async def scenario(environment: Environment, state: DurableState) -> None:
         await filled(environment, 2)
         with pytest.raises(Corruption, match="before the checkpoint"):

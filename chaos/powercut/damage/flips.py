@@ -43,6 +43,7 @@ OUTCOMES = ("right", "refused", "ended", "unknown", "hung", "missing", "wrong")
 RIGHT, REFUSED, ENDED, UNKNOWN, HUNG, MISSING, WRONG = OUTCOMES
 FAILURES = (HUNG, MISSING, WRONG)
 TIMEOUT_S, CPU_S = 20.0, 3  # a survey takes a twentieth of a second
+BASELINES_MAX = 10
 
 
 REFUSAL, END, CHECK = "a refusal of something else", "the end of the process", "ebla check --checksum"
@@ -137,8 +138,12 @@ class Bench:
             answers[name] = answer
 
     def _baseline(self, master: bool) -> Answers:
-        """What the directory without damage answers; it must be what the facts say."""
-        found, status = self._survey(master)
+        """What the directory without damage answers; it must be what the facts say. A survey that is refused something is
+        repeated: on a busy machine an answer may be late."""
+        for _ in range(BASELINES_MAX):
+            found, status = self._survey(master)
+            if not status and not any(isinstance(value, Refused) for value in found.values()):
+                break
         assert not status, f"the directory cannot be read without damage: {status}"
         assert not any(isinstance(value, Refused | Ended | Wrong) for value in found.values()), found
         for tablet, known in self.facts.tablets.items():
