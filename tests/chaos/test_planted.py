@@ -42,16 +42,19 @@ def test_the_table_names_the_seeds_that_find_the_defects(hunts: list[soak.Hunt])
     assert moved == {}, f"write them down: .venv/bin/python -m tests.chaos.reseed {' '.join(moved)}"
 
 
-def test_seeds_that_have_moved_are_written_into_the_table_and_the_page() -> None:
-    seeds = {"vote-twice": 1234, "log-trimmed-early": 17, "fence-skipped": 12345}
-    tables = [path.read_text() for path in reseed.TABLES]
-    before = re.findall(r'"([a-z-]+)",[^()]*?seed=([0-9]+)', "".join(tables))
-    rows = "".join(reseed.with_seeds(table, seeds) for table in tables)
-    written = re.findall(r'"([a-z-]+)",[^()]*?seed=([0-9]+)', rows)
-    assert dict(written) == dict(before) | {name: str(seed) for name, seed in seeds.items()}
-    page = reseed.told_with_seeds(reseed.TOLD.read_text(), seeds)
+def test_seeds_that_have_moved_are_written_into_the_modules_and_the_page() -> None:
+    seeds = {"vote-twice": 1234, "log-trimmed-early": 17, "fence-skipped": 12345, "given-up-leads-on": 3}
+    modules = "".join(path.read_text() for path in reseed.MODULES)
+    of_defect = re.compile(r"seed=([0-9]+)[^()]*\)\n(?:async )?def (\w+)\(")
+    before = {name.replace("_", "-"): seed for seed, name in of_defect.findall(modules)}
+    after = {
+        name.replace("_", "-"): seed for seed, name in of_defect.findall(reseed.with_seeds(modules, seeds))
+    }
+    assert len(before) > 50
+    assert after == before | {name: str(seed) for name, seed in seeds.items()}
+    page = reseed.page_with_seeds(reseed.PAGE.read_text(), seeds)
     assert "| elections | 1234 | 60 |" in page and "| logs | 17 | 60 |" in page
-    assert len(set(page.splitlines()) - set(reseed.TOLD.read_text().splitlines())) == len(seeds)
+    assert len(set(page.splitlines()) - set(reseed.PAGE.read_text().splitlines())) == len(seeds)
 
 
 def test_there_are_defects_of_every_part_and_each_has_its_own_name() -> None:

@@ -16,7 +16,8 @@ from ebla.actors.coordination.service import Coordination
 from ebla.actors.coordination.timers import Timers
 from ebla.actors.coordination.watchers import Watchers
 from ebla.actors.master.catalog.scribe import Scribe
-from ebla.chaos.defects import replication
+from ebla.chaos.defects import coordination
+from ebla.chaos.defects.defect import Defect
 from ebla.coordination import awaited, changes, locks
 from tests.coordination import test_locks, test_masters, test_namespace, test_sessions
 from tests.coordination.room import Room
@@ -25,12 +26,12 @@ from tests.mistakes import found
 Mistake = Callable[[pytest.MonkeyPatch], None]
 
 
-def swapped(swaps: Callable[[], list[replication.Swap]]) -> Mistake:
+def swapped(defect: Defect) -> Mistake:
     def mistake(patch: pytest.MonkeyPatch) -> None:
-        for where, name, instead in swaps():
+        for where, name, instead in defect.swaps():
             patch.setattr(where, name, instead)
 
-    mistake.__name__ = swaps.__name__
+    mistake.__name__ = defect.name
     return mistake
 
 
@@ -173,19 +174,19 @@ def with_room(test: Callable[[Room], None]) -> Callable[[], None]:
 
 FOUND_BY: list[tuple[Mistake, Callable[[], None]]] = [
     (
-        swapped(replication.count_sequences_in_memory),
+        swapped(coordination.sequences_in_memory),
         with_room(test_namespace.test_sequence_numbers_grow_and_sort_and_never_repeat),
     ),
     (
-        swapped(replication.expire_what_a_predecessor_heard),
+        swapped(coordination.no_fresh_timeout),
         partial(test_masters.test_every_session_gets_a_whole_timeout_from_a_new_master, 0),
     ),
     (
-        swapped(replication.let_go_of_the_session_and_not_of_its_nodes),
+        swapped(coordination.nodes_outlive_sessions),
         with_room(test_namespace.test_a_session_takes_its_ephemeral_nodes_with_it_and_nothing_else),
     ),
     (
-        swapped(replication.take_the_turn_of_whoever_was_before),
+        swapped(coordination.turn_without_looking),
         test_locks.test_who_gives_up_is_passed_over_and_leaves_nothing_behind,
     ),
     (a_checkpoint_without_the_count, with_room(test_namespace.test_an_emptied_namespace_keeps_its_count)),
