@@ -348,7 +348,7 @@ class Nemesis(Restores):
         others = [MASTER_ADDRESS, *map(address_of, self.deployment.hosts)]
         states = [self.cluster.state(other) for other in others if other != address]
         return old.uuid is not None and all(
-            damage.heard(state, old.uuid) >= old.seqno + incarnations.RAISED_BY for state in states
+            damage.known_seqno(state, old.uuid) >= old.seqno + incarnations.RAISED_BY for state in states
         )
 
     async def _recognised(self, address: str, old: DurableState) -> None:

@@ -44,8 +44,7 @@ def test_those_that_were_given_up_come_back_and_are_told() -> None:
     run, _ = played(0, GIVEN_UP_AND_BACK)
     assert run.deployment is not None and run.deployment.gone == {}
     assert sorted(sides(run)) == [0, 0, 1]
-    told = run.deployment.answers.told
-    assert {tablet for _, tablet in told} == {
+    assert {tablet for _, tablet in run.deployment.answers.notices} == {
         tablet for tablet, marks in run.applied.sides(Salvage.name).items() if 1 in marks
     }
 
