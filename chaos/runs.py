@@ -32,6 +32,7 @@ from ebla.chaos.simulation.nemesis import Nemesis
 from ebla.chaos.simulation.points import Points
 from ebla.chaos.simulation.raising import Raising
 from ebla.chaos.workloads.base import Client, NoAnswer, Stage, Workload, judged
+from ebla.chaos.workloads.operators import known_digests
 from ebla.chaos.workloads.registers import Registers
 from ebla.chaos.workloads.salvage import Salvage
 from ebla.health.survey import digests, table_infos

@@ -61,8 +61,8 @@ GOOD = (survey(), survey(None), survey((4, 9), promised=4), survey((4, 12), prom
 def test_a_journal_that_goes_on_gives_no_cause_for_complaint() -> None:
     seen = Seen()
     for look in GOOD:
-        seen.look_at(look)
-    seen.look_at(survey((4, 12), uuid="b", promised=1, writer=0, committed=0, segments=()))
+        seen.compare(look)
+    seen.compare(survey((4, 12), uuid="b", promised=1, writer=0, committed=0, segments=()))
     assert seen.problems == [], "an empty directory in the place of a lost one is another node"
 
 
@@ -81,7 +81,7 @@ def test_a_journal_that_goes_on_gives_no_cause_for_complaint() -> None:
 def test_what_goes_back_or_is_ahead_or_ends_twice_is_told(look: Survey, words: str) -> None:
     seen = Seen()
     for each in (*GOOD, look):
-        seen.look_at(each)
+        seen.compare(each)
     assert len(seen.problems) == 1 and words in seen.problems[0]
 
 

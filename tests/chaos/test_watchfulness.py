@@ -113,7 +113,7 @@ def test_a_scan_that_tells_a_row_twice_is_found(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(chains, "_nodes", twice)
     report = soak.quiet(Run(scenario("chains"), Plan("chains", 1, ())).go)
-    assert "once more" in report.violation and "nobody appended it" in report.violation
+    assert "once more" in report.violation and "no process appended it" in report.violation
 
 
 def test_a_run_lasts_as_long_as_the_faults_of_its_plan() -> None:

@@ -110,7 +110,7 @@ def test_a_failed_transfer_that_shows_is_found() -> None:
 
 def test_missing_and_unknown_accounts_are_found() -> None:
     assert "lacks the accounts 'c'" in wrong(read_after_a_transfer({"a": 7, "b": 13}))
-    assert "holds 'd', which nobody opened" in wrong(read_after_a_transfer({**balances(7, 13), "d": 0}))
+    assert "holds 'd', which were never opened" in wrong(read_after_a_transfer({**balances(7, 13), "d": 0}))
 
 
 def test_without_an_answered_read_nothing_was_judged() -> None:

@@ -53,7 +53,7 @@ def test_a_node_that_was_seen_and_is_gone_is_found() -> None:
 def test_a_node_that_nobody_appended_is_found() -> None:
     h = appended((1, None))
     h.did(1, "read-list", answer={1: None, 7: 1})
-    assert "holds node 7, but nobody appended it" in wrong(h)
+    assert "holds node 7, but no process appended it" in wrong(h)
     h = Script()
     h.begin(0, "append", 1, None)
     h.fail(0)

@@ -108,7 +108,7 @@ def test_a_list_that_holds_what_was_deleted_or_nobody_made_is_found() -> None:
     assert "but delete 1" in wrong(h)
     h = made(1)
     h.did(1, "list", "p", answer=[1, 4])
-    assert "of which 0 at most were asked for" in wrong(h)
+    assert "of which 0 at most were requested" in wrong(h)
     h = made(1)
     h.begin(2, "create", "p")
     h.info(2)
@@ -209,9 +209,9 @@ SECOND = ("cas", [1, 20], [True, 5])
         ([FIRST, SECOND, ("cas", [1, 30], [True, 7])], "followed version 1 as"),
         ([FIRST, ("cas", [0, 20], [True, 1])], "made version 1 as"),
         ([FIRST, SECOND, ("cas", [9, 30], [False, 1])], "is behind"),
-        ([FIRST, ("get", None, [99, 1])], "does not show what"),
-        ([FIRST, ("get", None, [99, 3])], "shows what nobody wrote"),
-        ([FIRST, ("cas", [1, 20], [False, 3]), ("get", None, [20, 3])], "shows what was refused to"),
+        ([FIRST, ("get", None, [99, 1])], "does not show the value that"),
+        ([FIRST, ("get", None, [99, 3])], "shows a value that was never written"),
+        ([FIRST, ("cas", [1, 20], [False, 3]), ("get", None, [20, 3])], "which was refused"),
         ([FIRST, ("get", None, [10, 3])], "show one change as two"),
         ([FIRST, ("cas", [1, 20], [True, 1])], "made version 1 as"),
         ([FIRST, ("cas", [3, 20], [True, 2])], "went back"),

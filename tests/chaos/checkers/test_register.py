@@ -137,10 +137,10 @@ def test_a_value_that_nobody_wrote_is_found() -> None:
 
     assert (
         wrong(from_nowhere)
-        == "key 'k': read 'k' -> 2 by process 1 (events 4 and 5) reads a value that nobody wrote"
+        == "key 'k': read 'k' -> 2 by process 1 (events 4 and 5) reads a value that was never written"
     )
     assert "before write 'k' 2 by process 0 (events 2 and 3) began" in wrong(from_the_future)
-    assert "nobody wrote" in wrong(from_a_failure)
+    assert "was never written" in wrong(from_a_failure)
     right(written)
 
 
@@ -263,7 +263,7 @@ def test_an_unknown_write_that_never_reached_the_log_explains_nothing() -> None:
 
     right(unknown)
     right(unknown, {0: 7})
-    assert "nobody wrote" in wrong(unknown, {0: None})
+    assert "was never written" in wrong(unknown, {0: None})
 
 
 def test_an_unknown_write_that_the_log_holds_must_take_place_before_later_ones() -> None:
@@ -311,7 +311,7 @@ def test_a_problem_names_the_key_the_operations_the_values_and_the_events() -> N
     assert verdict.problem == (
         "key 'k': no order explains the answers; the longest attempt explains 1 of 4 and leaves the key 1, after "
         "write 'k' 1 by process 0 (events 0 and 1); then write 'k' 2 by process 0 (events 2 and 3) cannot follow: "
-        "read 'k' -> 1 by process 1 (events 6 and 7) has yet to see the value, and nobody writes it again"
+        "read 'k' -> 1 by process 1 (events 6 and 7) still has to see the value, which is never written again"
     )
     assert verdict.events == (0, 1, 2, 3, 6, 7)
     assert verdict.judged == 4

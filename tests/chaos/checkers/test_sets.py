@@ -93,7 +93,7 @@ def test_a_remove_of_what_nobody_had_added_is_found() -> None:
     h = Script()
     h.did(0, "remove", 1, answer=True)
     h.did(0, "add", 1, answer=True)
-    assert "nobody had added" in wrong(h)
+    assert "had not been added" in wrong(h)
     h = Script()
     h.begin(1, "add", 1)
     h.did(0, "remove", 1, answer=True)
@@ -122,7 +122,7 @@ def test_an_unknown_remove_may_show_or_not_but_is_never_undone() -> None:
 def test_an_imagined_element_is_found() -> None:
     h = added(1)
     h.did(0, "read-set", answer=[1, 9])
-    assert "holds 9, which nobody added" in wrong(h)
+    assert "holds 9, which was never added" in wrong(h)
     h = Script()
     h.did(0, "read-set", answer=[1])
     h.did(0, "add", 1, answer=True)

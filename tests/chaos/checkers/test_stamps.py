@@ -110,7 +110,7 @@ def test_an_unknown_stamp_never_comes_after_the_next_acknowledged_one() -> None:
 def test_a_stamp_that_nobody_wrote_is_found() -> None:
     h = stamped(1)
     h.did(1, "read-stamps", "g", answer=[5, 5])
-    assert "shows 5 in group 'g', which nobody wrote" in wrong(h)
+    assert "shows 5 in group 'g', which was never written" in wrong(h)
     h = Script()
     h.did(1, "read-stamps", "g", answer=[1, 1])
     h.did(0, "stamp", "g", 1)
