@@ -1,7 +1,7 @@
-"""What must be true after a power cut, from what had been said by then.
+"""Facts that must hold after a power cut, by the requests and answers before it.
 
-An answer binds from the moment it was given. A request that was under way may have been carried out, or not, but
-never in part. Facts are gathered event by event; what they say of a moment is compared with a machine in cuts/verify.py.
+An answer is a promise from the moment it is given. A request under way may have taken place or not, but never in part. Facts are
+collected event by event; cuts/verify.py compares them with a machine.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ R = TypeVar("R", bound=msgspec.Struct)
 
 @dataclass
 class Lane:
-    """`sequence` batches have been acknowledged; `rows` are as after these, `batch` is the one under way."""
+    """`sequence`: how many batches are acknowledged. `rows`: the rows after these. `batch`: the one under way."""
 
     tablet: str
     client: bytes
@@ -41,7 +41,7 @@ class Lane:
     last: tuple[bytes, m.WriteResult] | None = None
 
     def outcomes(self) -> list[Rows]:
-        """What the rows may be: without the batch under way, and with it."""
+        """The possible rows: without the batch under way, and with it."""
         if self.batch is None:
             return [self.rows]
         after = dict(self.rows)
@@ -55,7 +55,7 @@ class Lane:
     def answered(self, data: bytes, result: m.WriteResult) -> None:
         batch = decode_batch(data)
         if batch.sequence != self.sequence + 1:
-            return  # asked again for an old answer
+            return  # a repeated request for an old answer
         rejected = change(self.rows, self.tablet, batch)
         assert list(result.rejected) == rejected, (self.tablet, batch.sequence, result, rejected)
         self.sequence += 1
@@ -64,8 +64,7 @@ class Lane:
 
 @dataclass
 class Group:
-    """A replica that follows peers who are not there; their part is played. `entries` are its log, `rows` are as of
-    `commit`, `request` is under way."""
+    """A replica that follows simulated peers. `entries`: its log. `rows`: as of `commit`. `request`: the one under way."""
 
     tablet: str
     entries: list[Entry] = field(default_factory=list)
@@ -80,7 +79,7 @@ class Group:
         return entry.position if entry else START
 
     def with_entries(self, request: AppendRequest) -> list[Entry]:
-        """The log after an append: only an entry that differs replaces what stands there and after it."""
+        """The log after an append: an entry that differs replaces the entry there and all after it."""
         entries = list(self.entries)
         for entry in request.entries:
             if len(entries) >= entry.index and entries[entry.index - 1].term == entry.term:
@@ -102,10 +101,10 @@ class Group:
     def asked(self, request: Request) -> None:
         self.request = request
         if isinstance(request, AppendRequest):
-            self._commit(request.commit_index)  # the leader has decided it
+            self._commit(request.commit_index)  # the leader has committed it
 
     def _commit(self, index: int) -> None:
-        assert index <= len(self.entries), "only what was acknowledged is ever told to be committed"
+        assert index <= len(self.entries), "only acknowledged entries are committed"
         for entry in self.entries[self.commit : index]:
             change(self.rows, self.tablet, decode_batch(entry.payload))
         self.commit = max(self.commit, index)
@@ -150,7 +149,7 @@ class Facts:
         self.tablets: dict[str, Tablet] = {}
         self.tables: dict[str, Table] = {}
         self.flushed: dict[str, int] = {}
-        self.logged: dict[str, Position] = {}  # the newest acknowledged entry of the tablets that lead
+        self.logged: dict[str, Position] = {}  # the newest acknowledged entry of each leading tablet
         self.answers = 0
         self._asked: dict[int, Asked] = {}
 
@@ -172,7 +171,7 @@ class Facts:
             self.answers += 1
 
     def followed(self) -> set[str]:
-        """The groups that are replicas when nothing is under way."""
+        """The groups whose servers have replicas once no request is under way."""
         known = self.tablets
         return {name for name in self.groups if not (known[name].leaving or known[name].deleting)}
 
