@@ -2,11 +2,8 @@
 
 When no callback is ready, time jumps to the next timer. Callbacks run in the order in which they became ready,
 timers of the same moment in the order in which they were set. Threads, executors, sockets and signals are refused: they
-would make a run depend on the real world. Three failures raise an error, instead of an endless run or a line of a log:
-
-    Deadlock         nothing is scheduled and the main coroutine is not done
-    Livelock         the run took more than `steps_max` callbacks
-    NeverRetrieved   a task or future failed, and was dropped before its error was retrieved
+would make a run depend on the real world. A run that cannot continue, does not end or loses an error fails: see Deadlock, Livelock
+and NeverRetrieved.
 
 The tasks of a *domain* (a simulated node) die and pause together. Every task that is started inside a domain belongs to it.
 Tasks of a dead domain never take another step: as after SIGKILL, and unlike after cancellation, none of their `except` and
@@ -37,14 +34,15 @@ DIGEST_LINES = 500  # digested at a time: a call per line costs more than the di
 
 
 class Deadlock(RuntimeError):
-    """All tasks wait for events that never happen."""
+    """Nothing is scheduled, and the main coroutine is not done."""
 
 
 class Livelock(RuntimeError):
     """The run did not end within `steps_max` steps."""
 
 
-class NeverRetrieved(AssertionError): ...
+class NeverRetrieved(AssertionError):
+    """A task or future failed, and was dropped before its error was retrieved."""
 
 
 class NotSimulated(RuntimeError):
@@ -393,7 +391,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         assert not event_list
 
     def _asyncgen_finalizer_hook(self, generator: Any) -> None:
-        """Close an unfinished generator soon, as asyncio does; not after the run."""
+        """Close an unfinished generator soon, as asyncio does, but not after the run."""
         self._asyncgens.discard(generator)
         if not self.over:
             self.call_soon(self.create_task, generator.aclose())

@@ -176,15 +176,20 @@ class Stage:
 
 class Workload(Protocol):
     """`explained`: errors that the workload itself causes, by operation, besides those that faults explain. `disturbs`: whether
-    it acts on all workloads as a fault does. `prepare` and `conclude` do nothing by default."""
+    it acts on all workloads as a fault does."""
 
     name: str
     explained: Explained = NOTHING
     disturbs: bool = False
 
-    async def prepare(self, client: Client) -> None: ...
+    async def prepare(self, client: Client) -> None:
+        return None
+
     async def run(self, client: Client) -> None: ...
-    async def conclude(self, client: Client) -> None: ...
+
+    async def conclude(self, client: Client) -> None:
+        return None
+
     def judge(self, history: History) -> Verdict: ...
 
 

@@ -16,7 +16,7 @@ Reply = TypeVar("Reply")
 ANSWER_S = 5.0
 
 
-def known_digests(result: Digests) -> dict[str, tuple[int, int]]:
+def known_digests(result: Digests) -> dict[str, tuple[int, str]]:
     """The number of rows and the digest of each replica that answered, by uuid."""
     replies = result.replicas.items()
     return {uuid: (reply.rows, reply.digest) for uuid, reply in replies if not isinstance(reply, Unanswered)}

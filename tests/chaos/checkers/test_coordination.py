@@ -219,7 +219,7 @@ SECOND = ("cas", [1, 20], [True, 5])
         ([FIRST, SECOND, ("cas", [3, 30], [True, 7])], "came between"),
         (
             [FIRST, SECOND, ("cas", [5, 30], [False, 5])],
-            "was refused although the version that it found is the one",
+            "was refused although it found the version that it named",
         ),
     ],
 )
