@@ -126,7 +126,6 @@ def to_edn(history: History) -> str:
 
 
 def _value(event: Event, invoke: Event) -> tuple[Any, Any]:
-    """An event's `:value` and `:answer`."""
     if event.operation in ELEMENT:
         return event.key, event.value if event.type == OK else None
     value, answer = invoke.value, None
@@ -154,7 +153,6 @@ def _map(event: Event, index: int, type: str, word: str, value: Any, answer: Any
 
 
 def edn(value: Any) -> str:
-    """A plain value in EDN."""
     if value is None:
         return "nil"
     if isinstance(value, bool):

@@ -93,20 +93,18 @@ SIMULATION: Literal["simulation"] = "simulation"
 RAY: Literal["ray"] = "ray"
 AT_S_MAX = 86_400.0  # the latest that a fault may begin
 FOR_S_MAX = 3600.0
-# The least and the greatest amount of a kind; other kinds take none.
+SEEDS = (0.0, 1e9), (1.0, 1e9)
+# The amounts of a kind that are allowed, and those that are drawn; other kinds take none.
 AMOUNTS = {
-    "crash_midway": (1.0, 1e6),
-    "lose": (0.0001, 1.0),
-    "repeat": (0.0001, 1.0),
-    "delay": (0.0001, 60.0),
-    "slow_disk": (0.0001, 60.0),
-    "slow_disks": (0.0001, 60.0),
-    "clock_rate": RATE_RANGE,
-    "clock_jump": (-1e8, 1e8),
-    "rot": (0.0, 1e9),
-    "misdirect": (0.0, 1e9),
-    "stale": (0.0, 1e9),
-    "hang_data": (0.0, 1e9),
+    "crash_midway": ((1.0, 1e6), (1.0, 60.0)),
+    "lose": ((0.0001, 1.0), (0.01, 0.3)),
+    "repeat": ((0.0001, 1.0), (0.01, 0.5)),
+    "delay": ((0.0001, 60.0), (0.01, 1.0)),
+    "slow_disk": ((0.0001, 60.0), (0.02, 4.0)),
+    "slow_disks": ((0.0001, 60.0), (0.02, 1.0)),
+    "clock_rate": (RATE_RANGE, RATE_RANGE),
+    "clock_jump": ((-1e8, 1e8), (-3600.0, 3600.0)),
+    **dict.fromkeys(("rot", "misdirect", "stale", "hang_data"), SEEDS),
 }
 
 
@@ -215,7 +213,8 @@ def _over_budget(fault: Fault, destroyed: tuple[str, ...]) -> str:
 
 def _unfit_amount(fault: Fault) -> str:
     if fault.kind in AMOUNTS:
-        return _outside(f"the amount of {fault.kind}", fault.amount, *AMOUNTS[fault.kind])
+        allowed, _ = AMOUNTS[fault.kind]
+        return _outside(f"the amount of {fault.kind}", fault.amount, *allowed)
     return f"{fault.kind} takes no amount; leave it out" if fault.amount else ""
 
 
@@ -303,23 +302,9 @@ def _where(chance: Random, kind: str, hosts: Sequence[str], damaged: str) -> tup
 
 
 def _amount(chance: Random, kind: str, amounts: Mapping[str, tuple[float, float]]) -> float:
-    ranges = {
-        "crash_midway": (1, 60),
-        "lose": (0.01, 0.3),
-        "repeat": (0.01, 0.5),
-        "delay": (0.01, 1.0),
-        "slow_disk": (0.02, 4.0),
-        "slow_disks": (0.02, 1.0),
-        "clock_rate": RATE_RANGE,
-        "clock_jump": (-3600.0, 3600.0),
-        "rot": (1, 1e9),
-        "misdirect": (1, 1e9),
-        "stale": (1, 1e9),
-        "hang_data": (1, 1e9),
-    }
-    if kind not in ranges:
+    if kind not in AMOUNTS:
         return 0.0
-    low, high = amounts.get(kind, ranges[kind])
+    low, high = amounts.get(kind, AMOUNTS[kind][1])
     return float(int(chance.uniform(low, high))) if low == 1 else round(chance.uniform(low, high), 4)
 
 

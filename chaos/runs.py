@@ -201,7 +201,6 @@ class Run:
         raising.result()
 
     async def _all_answered(self, deployment: Deployment) -> None:
-        """Wait for the clients that are alive."""
         alive = {a: c for a, c in deployment.clients.items() if deployment.cluster.alive(a)}
         _, pending = await asyncio.wait([client.task for client in alive.values()], timeout=ANSWER_S_MAX)
         left = [address for address, client in alive.items() if client.task in pending]

@@ -42,11 +42,7 @@ from ebla.chaos.defects.planted import defect, planted
 from ebla.chaos.plans import Plan
 from ebla.chaos.ray.scenarios import scenario_of
 from ebla.chaos.runs import Report, Run, plan_of
-from ebla.chaos.scenarios.scenarios import (
-    SCENARIOS,
-    Scenario,
-    scenario,
-)
+from ebla.chaos.scenarios.scenarios import SCENARIOS, Scenario, scenario
 
 T = TypeVar("T")
 
@@ -147,7 +143,6 @@ def could_pass(wanted: Scenario) -> tuple[str, ...]:
 
 
 def carry_out(task: Task) -> Report:
-    """Make one run in this process."""
     with planted(task.defect):
         report = quiet(Run(scenario_of(task.plan), task.plan).go)
     if not gc.isenabled():

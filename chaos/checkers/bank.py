@@ -16,14 +16,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from ebla.chaos.checkers import whole
-from ebla.chaos.checkers.linearizability import (
-    REFUSED,
-    STEPS_MAX,
-    UNKNOWN,
-    Call,
-    Linearization,
-    linearize,
-)
+from ebla.chaos.checkers.linearizability import REFUSED, STEPS_MAX, UNKNOWN, Call, Linearization, linearize
 from ebla.chaos.checkers.verdict import (
     Recorded,
     Verdict,

@@ -32,7 +32,6 @@ NAMES = (APPEND, READ)
 
 
 def check_list(recorded: Recorded) -> Verdict:
-    """Judge all appends and reads of the history's one list of chains."""
     operations = operations_of(recorded, NAMES)
     judged = sum(each.known for each in operations)
     reads = [each for each in operations if each.name == READ and each.known]

@@ -352,7 +352,6 @@ class _Search:
         self.next[self.prior[place]] = self.prior[self.next[place]] = place
 
     def _gave_up(self, frame: _Frame) -> None:
-        """Remember the longest attempt."""
         taken = self.must - self.left
         if taken <= self.best.taken:
             return

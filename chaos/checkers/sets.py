@@ -45,7 +45,6 @@ _Span = tuple[float, float, int, Hashable]  # there by, gone from, number, canon
 
 
 def check_set(recorded: Recorded) -> Verdict:
-    """Judge all operations on the one set of the history."""
     operations = operations_of(recorded, NAMES)
     judged = sum(each.known for each in operations)
     problem = next(_Set(operations).problems(), None)

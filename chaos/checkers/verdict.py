@@ -37,7 +37,6 @@ def broken(problem: str, operations: Iterable[Operation], judged: int) -> Verdic
 
 
 def nothing(reason: str) -> Verdict:
-    """There was nothing to judge."""
     return Verdict(None, f"nothing was judged: {reason}")
 
 
@@ -117,7 +116,6 @@ def joined(words: Sequence[str]) -> str:
 
 
 def places(operations: Iterable[Operation]) -> tuple[int, ...]:
-    """The places of these operations in the history."""
     found: dict[int, None] = {}
     for operation in operations:
         found[operation.began] = None

@@ -99,7 +99,7 @@ def refusals_forgotten(
 
 @defect("refusals", 100, Router, "_fail", seed=92)
 def refused_by_the_master(self: Router, route: Route, error: EblaError) -> None:
-    """The master's word that a table is dropped ends a write for certain, and a late copy of it is applied
+    """A write fails for certain when the master reports its table as dropped, and a late copy of it is applied
     after a recall."""
     for queue in route.queues:
         while queue:

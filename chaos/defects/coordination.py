@@ -44,7 +44,7 @@ def change_carries_out_the_first(namespace: Namespace, request: Any, limits: Any
 
 
 @defect("locks", 20, Namespace, "_set")
-def watchers_not_told(self: Namespace, change: NodeSet) -> None:
+def watchers_not_notified(self: Namespace, change: NodeSet) -> None:
     """Watchers do not learn that their node was set."""
     tell, self.tell = self.tell, lambda path: None
     original_set(self, change)
@@ -52,7 +52,7 @@ def watchers_not_told(self: Namespace, change: NodeSet) -> None:
 
 
 @defect("locks", 20, Namespace, "changed_since")
-def deletions_not_told(self: Namespace, path: str, seen: int, children: bool) -> bool:
+def deletions_not_notified(self: Namespace, path: str, seen: int, children: bool) -> bool:
     """Watchers do not learn that their node was deleted."""
     return path in self.nodes and original_changed_since(self, path, seen, children)
 
@@ -75,7 +75,7 @@ def nodes_outlive_sessions(self: Namespace, edit: SessionEnded) -> None:
 
 # It does not check whether that waiter held the lock or gave up.
 @defect("locks", 60, seed=9)
-def turn_without_looking() -> list[Swap]:
+def turn_without_checking() -> list[Swap]:
     """A waiter takes a lock when the waiter before it is gone, although another process holds the lock."""
     original = locks._before
     waited: dict[str, None] = {}  # made for each run

@@ -71,4 +71,4 @@ def given_up_leads_on(self: RaftCore, peer: str, sent: Any, answer: Answer) -> N
 
 @defect("disasters", 20, Members, "_require_gone")
 def living_forgotten(self: Members, address: object, uuids: object) -> None:
-    """A server is forgotten that lives."""
+    """A living server is forgotten."""

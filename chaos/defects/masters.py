@@ -74,7 +74,7 @@ async def left_out_for_good(self: Session) -> None:
 
 
 @defect("restores", 60, Lineage, "has", seed=21)
-def older_catalog_believed(self: Lineage, seen: object) -> bool:
+def older_catalog_accepted(self: Lineage, seen: object) -> bool:
     """A master serves from an older copy of its catalog, although servers have seen a newer one."""
     return True
 

@@ -93,7 +93,7 @@ def no_directory_lock() -> list[Swap]:
 
 
 @defect("copies", 60)
-def old_copy_believed() -> list[Swap]:
+def old_copy_accepted() -> list[Swap]:
     """An old copy of a server's directory is accepted as the server."""
 
     def is_old(shown: Any, known: Any) -> bool:

@@ -79,7 +79,6 @@ class AppliedLog:
                 tablet.values[value] = min(index, tablet.values[value])  # a retry is a second entry
 
     def _read(self, replica: Replica, tablet: _Tablet, index: int) -> RowBatch | None:
-        """The rows that the entry writes, if any."""
         try:
             (entry,) = replica.log.load(index, index)
         except StorageError:

@@ -50,12 +50,7 @@ from ebla.actors.tablet.server import RECORDS, TabletServer
 from ebla.chaos.invariants.applied import AppliedLog, answers_match
 from ebla.chaos.invariants.hanging import Unflushed, others_are_flushed
 from ebla.chaos.invariants.log_times import LogTimes
-from ebla.chaos.invariants.membership import (
-    Membership,
-    Newcomers,
-    anchors_hold,
-    elections_have_a_majority,
-)
+from ebla.chaos.invariants.membership import Membership, Newcomers, anchors_hold, elections_have_a_majority
 from ebla.chaos.invariants.remembering import Remembered
 from ebla.chaos.invariants.seen import Facts, Groups, Seen, by_side, facts_of
 from ebla.chaos.simulation.deployment import Deployment
@@ -91,8 +86,6 @@ class Memory:
 
 
 class Watch:
-    """Checks the invariants of a deployment."""
-
     def __init__(self, deployment: Deployment, applied: AppliedLog) -> None:
         self.deployment = deployment
         self.memory = Memory(applied)

@@ -22,11 +22,7 @@ import msgspec
 
 from ebla.actors.master.errands.messenger import LEFT
 from ebla.actors.messages.repair import ChangeMembersRequest, UnsafeChangeRequest
-from ebla.actors.replication.configuration import (
-    PRE_VOTER,
-    Configuration,
-    Order,
-)
+from ebla.actors.replication.configuration import PRE_VOTER, Configuration, Order
 from ebla.actors.tablet.engine.core import LEADER
 from ebla.actors.tablet.engine.replica import RUNNING, Replica
 from ebla.actors.tablet.raft import members, membership

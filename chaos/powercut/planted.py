@@ -25,7 +25,6 @@ from ebla.storage.logs import shared_log
 
 
 def plant(defect: str) -> None:
-    """Plant a defect for the rest of this process."""
     if defect:
         if defect not in PLANTED:
             raise InvalidArgument(f"planted must be one of {', '.join(PLANTED)}, not {defect!r}")

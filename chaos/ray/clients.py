@@ -40,10 +40,7 @@ from ebla.chaos.ray.orders import ORDER_BYTES_MAX, Judged, Order, Reply
 from ebla.chaos.ray.pulse import Pulse
 from ebla.chaos.ray.scenarios import scenario
 from ebla.chaos.workloads.base import Client, NoAnswer, Stage, Workload, judged
-from ebla.deployment import (
-    make_session,
-    namespace_of,
-)
+from ebla.deployment import make_session, namespace_of
 from ebla.placement.connection import connect_ray, disconnect_ray
 from ebla.storage.errors import EblaError
 from ebla.transport.session import Session
@@ -70,8 +67,6 @@ class Recorded(History):
 
 
 class Clients:
-    """All clients of one process."""
-
     def __init__(self, order: Order) -> None:
         self.order = order
         self.stage = Stage(replicas=scenario(order.scenario).replicas)

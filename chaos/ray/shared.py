@@ -122,8 +122,6 @@ class SharedRegisters:
 
 
 class _Caller:
-    """One thread."""
-
     def __init__(self, shared: SharedRegisters, table: ebla.Table, chance: Random) -> None:
         self._shared = shared
         self._table = table

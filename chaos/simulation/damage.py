@@ -21,7 +21,6 @@ NEVER_STALE = ("consensus-meta", "tablet-meta")  # a stale vote is beyond the bu
 
 
 def rot(state: DurableState, chance: Random) -> str:
-    """Flip one bit of a record; every other time, of a row."""
     tables = _tables(state, 1)
     rows = [each for each in tables if each[1] == ROWS]
     if not tables:
@@ -32,7 +31,6 @@ def rot(state: DurableState, chance: Random) -> str:
 
 
 def misdirect(state: DurableState, chance: Random) -> str:
-    """Store one record where another was written."""
     tables = _tables(state, 2)
     if not tables:
         return ""

@@ -320,7 +320,6 @@ class Deployment:
         return self.moved or host not in (MOVER, *self.shape.master_hosts())
 
     def lose(self, host: str) -> None:
-        """Lose the host for good, with its directory."""
         address = address_of(host)
         self.gone[address] = None
         if self.cluster.alive(address):
@@ -328,7 +327,6 @@ class Deployment:
         self.cluster.put_disk(address, DurableState())
 
     def is_held_down(self, address: str) -> bool:
-        """Whether its host is down."""
         return self._held_down[address] > 0
 
     def is_down(self, address: str) -> bool:

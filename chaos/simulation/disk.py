@@ -34,15 +34,8 @@ from typing import IO, Any
 
 from sortedcontainers import SortedDict
 
-from ebla.chaos.simulation.environment import (
-    ACKNOWLEDGE_S,
-    MemoryEnvironment,
-)
-from ebla.chaos.simulation.medium import (
-    SPACE_BYTES,
-    DurableState,
-    tables_bytes,
-)
+from ebla.chaos.simulation.environment import ACKNOWLEDGE_S, MemoryEnvironment
+from ebla.chaos.simulation.medium import SPACE_BYTES, DurableState, tables_bytes
 from ebla.chaos.simulation.streams import MemoryReceiver
 from ebla.storage.environment import Instance, SetAside
 from ebla.storage.errors import (
@@ -258,14 +251,12 @@ class MemoryDisk:
             raise DataDiskFailed(f"the disk of {path} is lost ({self.state.lost_data[path]})", path=path)
 
     def fail_lost(self, paths: Sequence[str]) -> None:
-        """Fail commits under way to these environments."""
         for path in paths:
             environment = self._environments.get(path)
             if environment is not None:
                 environment.fail(DataDiskFailed(f"the disk of {path} is lost", path=path))
 
     def expire_snapshots(self) -> int:
-        """Expire the snapshots of every environment."""
         return sum(environment.expire_snapshots() for environment in self._environments.values())
 
     def size_bytes(self, path: str = "") -> int:
@@ -322,7 +313,6 @@ class MemoryDisk:
             raise DiskFull("no space left on the device; nothing was changed: free space", path=path)
 
     async def sync(self, path: str) -> None:
-        """Sync a received environment."""
         await self._sync()
         self.check()
         self.check_data(path)

@@ -243,7 +243,6 @@ class MemoryEnvironment(_View):
 
 
 def check_batch(batch: Batch, tables: Tables) -> None:
-    """Refuse the batches that LMDB would refuse."""
     for change in batch:
         _table_of(tables, change.database)
         if not isinstance(change, Put):

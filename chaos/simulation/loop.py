@@ -78,7 +78,6 @@ class Domain:
         self.slow = self._paused or act is not None
 
     def count(self) -> None:
-        """Count a step just before it is taken."""
         act = self._at_last
         if act is not None and self._steps_left == 0:
             self.call_after(0, None)

@@ -17,10 +17,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from ebla.actors.master.messages import ForgetRequest
-from ebla.actors.replication.configuration import (
-    VOTER,
-    Configuration,
-)
+from ebla.actors.replication.configuration import VOTER, Configuration
 from ebla.actors.tablet.engine.replica import RUNNING, Replica
 from ebla.actors.tablet.server import TabletServer
 from ebla.chaos.plans import Fault
@@ -65,11 +62,9 @@ class HostLosses(NetworkFaults):
         self.network.tap("forget_server", self._note_forget)
 
     def lost_data(self, address: str, error: BaseException) -> bool:
-        """Whether replicas failed because their data disk did."""
         return isinstance(error, Corruption) and address in self._data_lost
 
     def gives_up(self, address: str, error: BaseException) -> bool:
-        """Whether the server ended because it was forgotten."""
         return isinstance(error, OldCopy) and address in self.deployment.forgotten
 
     def _note_forget(self, data: bytes) -> None:

@@ -136,7 +136,6 @@ class DurableState:
         del self.environments[path]
 
     def lose_data(self, *paths: str) -> None:
-        """Let the data disks of these environments fail."""
         self.lost_data.update(dict.fromkeys(paths, "Input/output error"))
         if self.holder is not None:
             self.holder.fail_lost(paths)

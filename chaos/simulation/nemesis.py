@@ -22,10 +22,7 @@ from ebla.actors.tablet.server import TabletServer
 from ebla.chaos.plans import MASTER, OVERTIME_S, Fault, Plan
 from ebla.chaos.simulation import damage
 from ebla.chaos.simulation.deployment import MOVER, Deployment, address_of, host_of
-from ebla.chaos.simulation.medium import (
-    COMMIT_S,
-    DurableState,
-)
+from ebla.chaos.simulation.medium import COMMIT_S, DurableState
 from ebla.chaos.simulation.points import Points
 from ebla.chaos.simulation.restores import Restores
 from ebla.options import MASTER as MASTER_ADDRESS
@@ -180,12 +177,7 @@ class Nemesis(Restores):
         """The rest of act one."""
         return max(0.0, self._ends_s - self.cluster.loop.time())
 
-    async def _node_loss(self, fault: Fault) -> None:
-        """A simulated host is one node with one role, which keeps its data."""
-        await self._crash(fault)
-
-    async def _node_pause(self, fault: Fault) -> None:
-        await self._pause(fault)
+    _node_loss = _crash  # a simulated host is one node with one role, which keeps its data
 
     async def _client_crash(self, fault: Fault) -> None:
         """A client crashes with its requests under way; another one replaces it."""
@@ -218,6 +210,8 @@ class Nemesis(Restores):
         if hit:
             with self._paused(address):
                 await asyncio.sleep(fault.for_s)
+
+    _node_pause = _pause
 
     @contextmanager
     def _paused(self, address: str) -> Iterator[None]:

@@ -100,7 +100,6 @@ class SimulatedNetwork:
         self._connected.clear()
 
     def heal(self) -> None:
-        """Undo every cut and isolation."""
         self._cuts.clear()
         self._isolated.clear()
         self._connected.clear()

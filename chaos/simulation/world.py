@@ -105,8 +105,6 @@ class NodeClock:
 
 @dataclass
 class Node:
-    """One incarnation of one address."""
-
     address: str
     domain: Domain
     world: World
@@ -153,7 +151,6 @@ class SimulatedCluster:
         return node.role
 
     async def restart(self, address: str) -> Role:
-        """Start the role at the address again; crash it first if it is alive."""
         if self.alive(address):
             self.crash(address)
         return await self.start(address, self._make[address])
@@ -243,7 +240,6 @@ class SimulatedCluster:
         return address in self._nodes and self._nodes[address].domain.alive
 
     def known(self, address: str) -> bool:
-        """Whether there is, or was, a node at this address."""
         return address in self._nodes
 
     def came_up(self, address: str) -> bool:
@@ -255,7 +251,6 @@ class SimulatedCluster:
         return self.alive(address) and self._nodes[address].domain.paused
 
     def maker(self, address: str) -> MakeRole:
-        """The role that is started at this address."""
         return self._make[address]
 
     def will_be(self, address: str, make_role: MakeRole) -> None:

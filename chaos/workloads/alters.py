@@ -179,7 +179,6 @@ class Alters(Workload):
         await self._read_all(client, mine, table)
 
     async def _find_kept(self, client: Client) -> None:
-        """Find tables that are still kept after their reserve time."""
         prefix = f"{self.name}-short-"
         call = client.db.tables(prefix, deleted=True, deadline_s=client.deadline_s())
         kept = await client.beside("tables", prefix, call)

@@ -126,7 +126,6 @@ class Inspections(Workload):
 
     @staticmethod
     def _cluster(client: Client) -> Cluster:
-        """The cluster as commands have it."""
         return Cluster(client.db._session, client.stage.servers, client.stage.journals)
 
     async def _inspect(self, client: Client, cluster: Cluster) -> journals.Told:

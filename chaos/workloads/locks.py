@@ -244,7 +244,6 @@ class _User:
             self._forget()
 
     def _forget(self) -> None:
-        """Forget a session that the client knows to have expired."""
         assert self.session is not None
         self._note("ended", self.session.id)
         self.session, self.mine = None, []

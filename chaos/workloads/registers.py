@@ -73,7 +73,6 @@ class Registers(Workload):
         await until_stopped(client, step)
 
     async def conclude(self, client: Client) -> None:
-        """Read every live register once more."""
         table = await client.db.table(self.name)
         for key in self._live:
             await persist(client, partial(self._read, client, table, key))

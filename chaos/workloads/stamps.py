@@ -15,15 +15,7 @@ from ebla import aio
 from ebla.chaos.checkers.stamps import check_stamp
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import History
-from ebla.chaos.workloads.base import (
-    Client,
-    Workload,
-    crowd,
-    make_table,
-    persist,
-    until_known,
-    until_stopped,
-)
+from ebla.chaos.workloads.base import Client, Workload, crowd, make_table, persist, until_known, until_stopped
 
 SCHEMA = pa.schema([("place", pa.int64()), ("stamp", pa.int64()), ("group", pa.int32())])
 

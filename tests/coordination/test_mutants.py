@@ -186,7 +186,7 @@ FOUND_BY: list[tuple[Mistake, Callable[[], None]]] = [
         with_room(test_namespace.test_a_session_takes_its_ephemeral_nodes_with_it_and_nothing_else),
     ),
     (
-        swapped(coordination.turn_without_looking),
+        swapped(coordination.turn_without_checking),
         test_locks.test_who_gives_up_is_passed_over_and_leaves_nothing_behind,
     ),
     (a_checkpoint_without_the_count, with_room(test_namespace.test_an_emptied_namespace_keeps_its_count)),

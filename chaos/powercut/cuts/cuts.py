@@ -53,8 +53,6 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Moments:
-    """The moments at which the power may fail."""
-
     def __init__(self, recording: Recording) -> None:
         self.first, self.last = recording.first, len(recording.events)
         self.answers: list[int] = []

@@ -303,7 +303,6 @@ class Image:
 
 
 def place(contents: bytearray, sector: int, piece: bytes) -> None:
-    """Put a sector in its place, as far as the contents reach."""
     start = sector * SECTOR_BYTES
     stop = min(start + SECTOR_BYTES, len(contents))
     if start < stop:

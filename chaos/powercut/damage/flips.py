@@ -162,7 +162,6 @@ class Bench:
 
 
 def compare(baseline: Answers, found: Answers) -> Judgement:
-    """Judge the answers with damage by those without."""
     refused = [f"{name}: {value.why}" for name, value in found.items() if isinstance(value, Refused)]
     ended = [value.why for value in found.values() if isinstance(value, Ended)]
     hung = [value.why for value in found.values() if isinstance(value, Hung)]

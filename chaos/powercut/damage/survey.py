@@ -106,7 +106,6 @@ class Survey:
 
     @contextlib.contextmanager
     def _answer(self, *names: str) -> Iterator[None]:
-        """Note an error of the block under these names."""
         try:
             yield
         except Nonsense as error:

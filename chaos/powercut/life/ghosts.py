@@ -10,26 +10,13 @@ import random
 
 from ebla.actors import messages as m
 from ebla.actors.messages import peers
-from ebla.actors.messages.raft import (
-    AppendReply,
-    AppendRequest,
-    Request,
-    VoteRequest,
-)
-from ebla.actors.replication.configuration import (
-    Configuration,
-    Peer,
-)
+from ebla.actors.messages.raft import AppendReply, AppendRequest, Request, VoteRequest
+from ebla.actors.replication.configuration import Configuration, Peer
 from ebla.chaos.powercut.life.machine import SERVER, Machine
 from ebla.chaos.powercut.recording.facts import Group
 from ebla.chaos.powercut.recording.lanes import CODEC, random_batch
 from ebla.storage.errors import EblaError
-from ebla.storage.logs.entries import (
-    WRITE,
-    Entry,
-    Position,
-    make_entry,
-)
+from ebla.storage.logs.entries import WRITE, Entry, Position, make_entry
 
 GHOSTS = ("ghost-1", "ghost-2")
 ENTRIES_MAX = 5
@@ -94,7 +81,6 @@ class Ghosts:
         self.written = entries[-1].index
 
     async def commit(self) -> None:
-        """Commit all entries."""
         await self._append(self.group.position(self.written), (), self.written)
 
     async def _append(self, previous: Position, entries: tuple[Entry, ...], committed: int) -> None:

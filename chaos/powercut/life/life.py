@@ -26,8 +26,6 @@ LANES_PER_TABLET = 2
 
 
 class Life:
-    """`facts` get the machine's events."""
-
     def __init__(self, machine: Machine, facts: Facts, plan: Plan) -> None:
         self.machine = machine
         self.facts = facts

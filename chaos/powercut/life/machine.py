@@ -183,7 +183,6 @@ class Machine:
         return role
 
     async def stop(self, address: str) -> None:
-        """End the role abruptly, without a graceful stop."""
         _, tasks, disk = self._running.pop(address)
         self.network.roles.pop(address, None)
         tasks.cancel()

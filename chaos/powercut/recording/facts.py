@@ -13,13 +13,7 @@ import msgspec
 
 from ebla.actors import messages as m
 from ebla.actors.messages import peers
-from ebla.actors.messages.raft import (
-    AppendReply,
-    AppendRequest,
-    Request,
-    VoteReply,
-    VoteRequest,
-)
+from ebla.actors.messages.raft import AppendReply, AppendRequest, Request, VoteReply, VoteRequest
 from ebla.actors.world import OK
 from ebla.chaos.powercut.recording.events import Answered, Asked, Event, Found, Started
 from ebla.chaos.powercut.recording.lanes import Rows, change, decode_batch, first_key
@@ -135,7 +129,6 @@ class Tablet:
 
 @dataclass
 class Table:
-    request: m.CreateTableRequest
     info: m.TableInfo | None = None  # once its creation was answered
     dropping: bool = False
     dropped: bool = False
@@ -181,8 +174,7 @@ class Facts:
     # -- tables and tablets
 
     def _asked_create_table(self, message: bytes) -> None:
-        request = _decode(message, m.CreateTableRequest)
-        self.tables.setdefault(request.name, Table(request))
+        self.tables.setdefault(_decode(message, m.CreateTableRequest).name, Table())
 
     def _answered_create_table(self, message: bytes, reply: bytes) -> None:
         self.tables[_decode(message, m.CreateTableRequest).name].info = _decode(reply, m.TableInfo)
@@ -203,20 +195,15 @@ class Facts:
         self.tablets[_decode(message, m.CreateTabletRequest).tablet].created = True
 
     def _asked_delete_tablet(self, message: bytes) -> None:
-        request = _decode(message, m.DeleteTabletRequest)
-        tablet = self.tablets.get(request.tablet)
-        if tablet is not None and request.tombstone:
-            tablet.leaving = True
-        elif tablet is not None:
-            tablet.deleting = True
+        self._note_deletion(message, "leaving", "deleting")
 
     def _answered_delete_tablet(self, message: bytes, reply: bytes) -> None:
+        self._note_deletion(message, "left", "deleted")
+
+    def _note_deletion(self, message: bytes, to_tombstone: str, for_good: str) -> None:
         request = _decode(message, m.DeleteTabletRequest)
-        tablet = self.tablets.get(request.tablet)
-        if tablet is not None and request.tombstone:
-            tablet.left = True
-        elif tablet is not None:
-            tablet.deleted = True
+        if request.tablet in self.tablets:
+            setattr(self.tablets[request.tablet], to_tombstone if request.tombstone else for_good, True)
 
     # -- rows and entries
 

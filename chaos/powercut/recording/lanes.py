@@ -94,7 +94,6 @@ def _text(rng: random.Random, key: int, sequence: int) -> str:
 
 
 def first_key(batch: RowBatch) -> int:
-    """The first key of the batch's lane."""
     return key_of(batch.keys[0]) // LANE_STRIDE * LANE_STRIDE
 
 

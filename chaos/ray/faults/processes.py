@@ -124,7 +124,6 @@ async def _second_incarnation(stage: RayStage, struck: Struck, first: psutil.Pro
 
 
 async def _require_one(stage: RayStage, struck: Struck, first: psutil.Process) -> None:
-    """Only the incarnation that holds the directory may serve."""
     pong = await stage.answer_of(struck.host, first.pid, ASK_S, (RUNNING,))
     if pong is not None and not victims.gone(first):
         raise Violated(f"process {pong.pid} serves {address_of(struck.host)} while process {first.pid} lives")

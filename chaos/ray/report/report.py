@@ -54,7 +54,6 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def view(report: RunReport) -> Group:
-    """The view for a terminal."""
     parts: list[object] = [_faults(report), _judged(report)]
     if report.recoveries:
         parts.append(_recoveries(report))

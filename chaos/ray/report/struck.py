@@ -75,7 +75,6 @@ class Struck:
         return self.fault.where[0]
 
     def now(self, *pids: int) -> None:
-        """Note that the fault begins now."""
         self.at_s = self._now_s()
         self.outcome = UNOBSERVED
         self.pids += pids

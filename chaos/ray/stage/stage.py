@@ -204,7 +204,6 @@ class RayStage:
         return tuple(replica.tablet for replica in running if replica.role == "leader")
 
     async def shut_down(self, host: str) -> None:
-        """Ask the role to end, as `ebla down` does."""
         handle = await asyncio.to_thread(find_actor, self.config.namespace, address_of(host))
         if handle is None:
             raise Missed(f"{address_of(host)} does not exist")
@@ -231,7 +230,6 @@ class RayStage:
         return str(found[0]["NodeID"])
 
     async def until_dead(self, node_id: str, within_s: float) -> bool:
-        """Whether Ray declares the node dead in time."""
         deadline = time.monotonic() + within_s
         while not await self.dead(node_id):
             if time.monotonic() > deadline:
@@ -253,16 +251,17 @@ class RayStage:
         return process
 
     async def kill_node(self, number: int) -> None:
-        async with self.gate:
-            await asyncio.to_thread(self.cluster.kill_node, number)
+        await self._change(self.cluster.kill_node, number)
 
     async def start_node(self, number: int) -> None:
-        async with self.gate:
-            await asyncio.to_thread(self.cluster.start_node, number, START_S)
+        await self._change(self.cluster.start_node, number, START_S)
 
     async def supersede_node(self, number: int) -> None:
+        await self._change(self.cluster.supersede_node, number, START_S)
+
+    async def _change(self, change: Callable[..., None], *arguments: float) -> None:
         async with self.gate:
-            await asyncio.to_thread(self.cluster.supersede_node, number, START_S)
+            await asyncio.to_thread(change, *arguments)
 
     async def processes(self, number: int) -> list[psutil.Process]:
         return await asyncio.to_thread(self.cluster.processes, number)
