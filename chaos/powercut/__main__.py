@@ -63,7 +63,7 @@ def main(
         elif not cut is flip is spoil is None:
             raise InvalidArgument("--cut, --flip and --spoil repeat a case of a recording; give --recording")
         elif not cuts + flips + spoils:
-            raise InvalidArgument("--cuts, --flips and --spoils are all 0; raise one of them")
+            raise InvalidArgument("--cuts, --flips and --spoils are all 0; raise --cuts or --flips")
         else:
             _check_keep(keep)
             _run(figures, _Wanted(cuts, flips, spoils, lives, seed, jobs, keep), quiet=as_json)

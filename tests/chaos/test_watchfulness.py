@@ -41,7 +41,7 @@ def test_a_watch_is_not_left_behind_when_what_it_waits_for_was_not_done(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It would fail by itself some seconds later, when nobody looks at it any more."""
-    delete, hear, conclude = Session.delete, Locks._hear_the_end, Locks.conclude
+    delete, hear, conclude = Session.delete, Locks._notice_deletion, Locks.conclude
     refused: list[str] = []
 
     async def refuse_once(self: Session, path: str, **more: Any) -> None:
@@ -59,7 +59,7 @@ def test_a_watch_is_not_left_behind_when_what_it_waits_for_was_not_done(
         await client.clock.sleep(60.0)
 
     monkeypatch.setattr(Session, "delete", refuse_once)
-    monkeypatch.setattr(Locks, "_hear_the_end", refused_first)
+    monkeypatch.setattr(Locks, "_notice_deletion", refused_first)
     monkeypatch.setattr(Locks, "conclude", conclude_slowly)
     plan = Plan("locks", 1, (Fault(1.0, "crash", ("master-0",), 0.5),))
     assert soak.carry_out(soak.Task(plan)).violation == ""

@@ -217,7 +217,7 @@ def test_what_cannot_be_tried_is_no_pass(life: Path, tmp_path: Path) -> None:
     nothing = told("--cuts", "0", "--flips", "0")
     assert (nothing.exit_code, "raise --cuts" in nothing.stderr) == (2, True)
     which = told("--recording", str(life))
-    assert (which.exit_code, "Give --cut, --flip or --spoil" in which.stderr) == (2, True)
+    assert (which.exit_code, "give --cut, --flip or --spoil" in which.stderr) == (2, True)
     (tmp_path / "file").write_bytes(b"something else")
     strange = told("--recording", str(tmp_path / "file"), "--cut", "1")
     assert (strange.exit_code, "is no recording" in strange.stderr) == (2, True)
