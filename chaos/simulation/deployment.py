@@ -52,11 +52,10 @@ MOVER = "catalog-mover"  # its address, and what faults name it: it is on the ho
 class Shape:
     """How large a deployment is, and the options of its roles that differ from the defaults.
 
-    `masters`: with more than one they share a journal on so many `journals` nodes; a single one keeps its own log. `raised`: there
-    is a single one to begin with, and an operator raises their number in act one (raising.py).
-    `restart_s`: after how long a role that has ended is started again. `forced`: tables whose tablets may lose their majorities for
-    good, upon which operators force configurations. `uneven`: options of the tablet servers that have another value on each host, as
-    while an operator changes them."""
+    `masters`: several share a journal on `journals` nodes; a single one keeps its own log. `raised`: the deployment begins with a
+    single master, and an operator raises the number in act one (raising.py). `restart_s`: how long after its end a role is started
+    again. `forced`: tables whose tablets may lose their majorities for good, so that operators force configurations. `uneven`:
+    options with another value on each tablet server, as while an operator changes them."""
 
     hosts: int = 3
     clients: int = 2

@@ -91,7 +91,7 @@ class Nemesis(Restores):
         return replace(fault, where=tuple(self._found_host(fault, host) for host in fault.where))
 
     def _found_host(self, fault: Fault, host: str) -> str:
-        """On the host of a first master whose catalog is on its way into a journal is who moves it."""
+        """The host of the mover, instead of the first master's, while the catalog moves into a journal."""
         masters = self.deployment.masters
         found = host_of(self.deployment.master_address()) if host == MASTER and len(masters) > 1 else host
         moves = fault.point in MOVE_POINTS or (
