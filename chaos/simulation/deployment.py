@@ -1,8 +1,8 @@
-"""A whole deployment in virtual time: a master, or several and their journal nodes, a tablet server per host, and clients
-with the real client library.
+"""A whole deployment in virtual time: a master, or several and their journal nodes, a tablet server per host, and clients with the
+real client library.
 
-What Ray does for real roles, this does for simulated ones: a role that has ended is started again after a while, over
-what its disk kept, unless somebody holds it down.
+It does for simulated roles what Ray does for real ones: a role that has ended is started again after a while on its disk, unless a
+fault holds it down.
 """
 
 from __future__ import annotations
@@ -52,11 +52,10 @@ MOVER = "catalog-mover"  # its address, and what faults name it: it is on the ho
 class Shape:
     """How large a deployment is, and the options of its roles that differ from the defaults.
 
-    `masters`: with more than one they share a journal on so many `journals` nodes; a single one keeps its own log. `raised`: there
-    is a single one to begin with, and an operator raises their number in act one (raising.py).
-    `restart_s`: after how long a role that has ended is started again. `forced`: tables whose tablets may lose their majorities for
-    good, upon which operators force configurations. `uneven`: options of the tablet servers that have another value on each host, as
-    while an operator changes them."""
+    `masters`: several share a journal on `journals` nodes; a single one keeps its own log. `raised`: the deployment begins with a
+    single master, and an operator raises the number in act one (raising.py). `restart_s`: how long after its end a role is started
+    again. `forced`: tables whose tablets may lose their majorities for good, so that operators force configurations. `uneven`:
+    options with another value on each tablet server, as while an operator changes them."""
 
     hosts: int = 3
     clients: int = 2
@@ -73,7 +72,7 @@ class Shape:
         return tuple(f"host-{number}" for number in range(1, self.hosts + 1))
 
     def master_hosts(self) -> tuple[str, ...]:
-        """As plans name them, if there are several."""
+        """The names of several masters in plans; empty for a single one."""
         return tuple(f"master-{number}" for number in range(self.masters)) if self.masters > 1 else ()
 
     def journal_hosts(self) -> tuple[str, ...]:
@@ -82,7 +81,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class ClientProcess:
-    """A client's loop, and how another one is started in its place."""
+    """A client's loop, and the function that starts a successor."""
 
     task: Any
     start_successor: Callable[[], None]
@@ -98,12 +97,12 @@ def address_of(host: str) -> str:
 
 
 def host_of(master: str) -> str:
-    """As plans name one of several masters."""
+    """The name in plans of one of several masters."""
     return master.replace("/", "-")
 
 
 class Deployment:
-    """See the module. Made inside a running SimulatedLoop."""
+    """See the module. Created inside a running SimulatedLoop."""
 
     def __init__(
         self,
@@ -119,7 +118,7 @@ class Deployment:
         self.masters = tuple(map(address_of, shape.master_hosts())) or (MASTER_ADDRESS,)
         self.journals = tuple(map(address_of, shape.journal_hosts()))
         self.servers = tuple(map(address_of, self.hosts))
-        self.kept_up = (*self.masters, *self.servers, *self.journals)  # whoever is started again
+        self.kept_up = (*self.masters, *self.servers, *self.journals)  # addresses that are started again
         self.moved = not shape.raised  # whether the catalog is where it stays
         self.random: Random = self.cluster.loop.derive("deployment")
         self.ballots = Ballots()
@@ -134,7 +133,7 @@ class Deployment:
         self.clients: dict[str, ClientProcess] = {}  # by address, in the order of their starts
 
     async def boot(self) -> None:
-        """Returns when every server is known to the master."""
+        """Start all roles, and wait until the master knows every server."""
         if self.shape.raised:
             self.kept_up = (MASTER_ADDRESS, *self.servers)
             await self.cluster.start(MASTER_ADDRESS, self.make_only_master)
@@ -163,7 +162,7 @@ class Deployment:
         return WatchedNode(world, options, self.promises, self._is_copy)
 
     def journal_options(self) -> JournalOptions:
-        """Small, as the limits of the other roles are: segments end, edits are let go of, nobody waits long for the dead."""
+        """Small limits, as for other roles: segments end soon, edits are dropped soon, waits for dead nodes are short."""
         return JournalOptions(
             journal=JOURNAL,
             nodes=self.journals,
@@ -207,21 +206,21 @@ class Deployment:
         return lambda world: SidedServer(world, options, self.ballots, self._is_copy, self.answers, now_s)
 
     def _is_copy(self, uuid: str) -> bool:
-        """Whether an old copy of the role's directory is in use somewhere."""
+        """Whether an old copy of the role's directory is in use."""
         states = [self.cluster.state(address) for address in (*self.servers, *self.journals)]
         return any(state.is_copy and state.uuid == uuid for state in states)
 
     # -- masters
 
     def reigning(self, address: str) -> Master | None:
-        """What serves at this address, or did until its lease ran out."""
+        """The master that serves at this address, or served until its lease expired."""
         role = self.cluster.role(address) if self.cluster.alive(address) else None
         if isinstance(role, GroupMaster):
             return None if role.reign is None else role.reign.master
         return role if isinstance(role, Master) else None
 
     def serving(self) -> list[str]:
-        """The masters that would answer at this instant; of one that is paused nobody hears."""
+        """The masters that would answer at this instant; a paused one would not."""
         cluster = self.cluster
         roles = {a: cluster.role(a) for a in self.masters if cluster.alive(a) and not cluster.paused(a)}
         return [
@@ -231,7 +230,7 @@ class Deployment:
         ]
 
     def master_address(self) -> str:
-        """Whom to ask."""
+        """The address of a serving master, or else of the first one."""
         if len(self.masters) == 1:
             return self.masters[0]
         return next(iter(self.serving()), self.masters[0])
@@ -242,13 +241,13 @@ class Deployment:
         return all(master.servers.is_alive(uuid, now) for uuid in uuids)
 
     async def rejoin(self, node: str) -> None:
-        """As an operator does who has replaced a disk: until the journal node has heard it."""
+        """Let a journal node rejoin after the loss of its disk, as an operator does."""
         world = self.cluster.client_world(f"client/operator-of-{node}")
         for _ in range(REJOIN_TRIES):
             try:
                 await rejoin_journal(world, self.journal_options(), node)
             except AlreadyPresent:
-                return  # its answer was lost, and it is whole by now
+                return  # the answer to an earlier try was lost
             except EblaError:
                 await asyncio.sleep(REJOIN_PAUSE_S)
             else:
@@ -266,14 +265,14 @@ class Deployment:
         return found
 
     def on_the_way(self, tablet: str) -> bool:
-        """Whether some member of it is yet to become a voter."""
+        """Whether a member of the tablet is not a voter yet."""
         master = self.reigning(self.master_address())
         record = None if master is None else master.catalog.tablets.get(tablet)
         members = () if record is None or record.configuration is None else record.configuration.peers
         return any(peer.kind == PRE_VOTER for peer in members)
 
     def apart(self) -> list[str]:
-        """Masters whose catalog is not, or not yet, that of the one that serves."""
+        """Masters whose catalog differs from that of the serving one."""
         serving = self.reigning(self.master_address())
         if serving is None or len(self.masters) == 1:
             return []
@@ -288,7 +287,7 @@ class Deployment:
     # -- clients
 
     def connect(self, name: str) -> tuple[aio.Database, World]:
-        """A client on a host of its own (`client/<name>`), which may be crashed like any node."""
+        """A client on a host of its own (`client/<name>`), which may crash like any node."""
         world = self.cluster.client_world(f"client/{name}")
         client_world = ClientWorld(world.clock, world.network, world.random, world.spawn)
         session = DeploymentClient(client_world, masters=self.masters)
@@ -298,29 +297,28 @@ class Deployment:
     # -- roles that end and return
 
     def hold_down(self, host: str) -> None:
-        """Crash the host's role, and keep it from being started until as many `let_up` came."""
+        """Crash the host's role, and keep it down until `let_up` was called as often."""
         address = address_of(host)
         self._held_down[address] += 1
         if self.cluster.alive(address):
             self.cluster.crash(address)
 
     async def stop_and_hold_down(self, host: str) -> None:
-        """As `hold_down`, by SIGTERM."""
+        """`hold_down` by SIGTERM."""
         address = address_of(host)
         self._held_down[address] += 1
         if self.cluster.alive(address) and not self.cluster.paused(address):
-            with contextlib.suppress(NodeCrashed):  # by another fault, while it stopped
+            with contextlib.suppress(NodeCrashed):  # another fault ended it first
                 await self.cluster.stop(address)
 
     def let_up(self, host: str) -> None:
         self._held_down[address_of(host)] -= 1
 
     def bears_loss_of(self, host: str) -> bool:
-        """Whether somebody else has what is on its disk: the directory of an only master is all that there is."""
+        """Whether the data on the host's disk exists elsewhere: the directory of a single master has the only catalog."""
         return self.moved or host not in (MOVER, *self.shape.master_hosts())
 
     def lose(self, host: str) -> None:
-        """For good, and its directory with it."""
         address = address_of(host)
         self.gone[address] = None
         if self.cluster.alive(address):
@@ -328,11 +326,10 @@ class Deployment:
         self.cluster.put_disk(address, DurableState())
 
     def is_held_down(self, address: str) -> bool:
-        """Whether its host is down."""
         return self._held_down[address] > 0
 
     def is_down(self, address: str) -> bool:
-        """What somebody sees who stands before the machine."""
+        """Whether the machine is down, as an operator sees it there."""
         return not self.cluster.alive(address)
 
     def let_up_all(self) -> None:
@@ -353,7 +350,7 @@ class Deployment:
                     self.cluster.launch(address, self.cluster.maker(address))
 
     def _set_aside(self, address: str) -> None:
-        """A directory that was given up because its server was forgotten: the next start is that of a new one."""
+        """Replace a directory that was given up because its server was forgotten: the next start is a new server's."""
         if address in self.forgotten and self.cluster.state(address).given_up is not None:
             self.cluster.put_disk(address, DurableState())
 

@@ -1,14 +1,13 @@
-"""Finds the seed that shows each planted defect, and writes it into the tables (chaos/defects/) and docs/testing.md.
+"""Search a seed for each planted defect, and write it into chaos/defects/*.py and docs/testing.md.
 
     .venv/bin/python -m tests.chaos.reseed [DEFECT ...]
 
-The seed in the table is tried first, so seeds that still work do not change. tests/chaos/test_planted.py fails with this
-command when a seed has moved.
+The search tries the defect's present seed first, so that a seed that still finds the defect stays. tests/chaos/test_planted.py
+fails when a new search is necessary.
 """
 
 from __future__ import annotations
 
-import ast
 import re
 import subprocess
 import sys
@@ -19,39 +18,30 @@ from ebla.chaos import soak
 from ebla.chaos.defects.planted import DEFECTS, defect
 
 ROOT = Path(__file__).parents[2]
-TABLES = sorted((ROOT / "chaos" / "defects").glob("planted*.py"))
+MODULES = sorted((ROOT / "chaos" / "defects").glob("*.py"))
 PAGE = ROOT / "docs" / "testing.md"
 
 
 def search(name: str) -> soak.Hunt:
-    """Try the seed of the table, then all from 0 on."""
+    """The seed that found it last time, then from the beginning."""
     wanted = defect(name)
     return soak.hunt(wanted, [wanted.seed, *range(wanted.seeds_max)])
 
 
-def with_seeds(table: str, seeds: Mapping[str, int]) -> str:
-    """The table's source with these seeds."""
-    lines = table.splitlines(keepends=True)
-    rows = [node for node in ast.walk(ast.parse(table)) if _row_of(node) in seeds]
-    for row in sorted(rows, key=lambda node: -node.lineno):  # type: ignore[attr-defined]
-        assert isinstance(row, ast.Call)
-        given = [keyword.value for keyword in row.keywords if keyword.arg == "seed"]
-        text = str(seeds[_row_of(row)])
-        start, stop, text = (given[0], given[0], text) if given else (None, row.args[-1], f", seed={text}")
-        line = stop.end_lineno - 1  # type: ignore[operator]
-        begins = stop.end_col_offset if start is None else start.col_offset
-        lines[line] = lines[line][:begins] + text + lines[line][stop.end_col_offset :]
-    return "".join(lines)
-
-
-def _row_of(node: ast.AST) -> str:
-    """Name of the defect in this row of the table, "" if the node is no row."""
-    named = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Defect"
-    return node.args[0].value if named else ""  # type: ignore[attr-defined, no-any-return]
+def with_seeds(module: str, seeds: Mapping[str, int]) -> str:
+    """The source of a module of defects, with other seeds."""
+    for name, seed in seeds.items():
+        function = rf"\n(?:async )?def {name.replace('-', '_')}\("
+        module = re.sub(
+            rf"(@defect\([^()]*?)(?:, seed=[0-9]+)?((?:, faults=\w+)?\){function})",
+            rf"\g<1>, seed={seed}\g<2>",
+            module,
+        )
+    return module
 
 
 def page_with_seeds(page: str, seeds: Mapping[str, int]) -> str:
-    """The page with these seeds in its table."""
+    """The page with other seeds in its table."""
     for name, seed in seeds.items():
         page = re.sub(
             rf"^(\| {re.escape(name)} \|.*\| )[0-9]+( \| [0-9]+ \|)$", rf"\g<1>{seed}\g<2>", page, flags=re.M
@@ -70,9 +60,9 @@ def main(names: list[str]) -> int:
                 lost.append(name)
             elif hunt.seed != defect(name).seed:
                 moved[name] = hunt.seed
-    for table in TABLES:
-        table.write_text(with_seeds(table.read_text(), moved))
-    subprocess.run([sys.executable, "-m", "ruff", "format", "--quiet", *TABLES], check=True)
+    for module in MODULES:
+        module.write_text(with_seeds(module.read_text(), moved))
+    subprocess.run([sys.executable, "-m", "ruff", "format", "--quiet", *MODULES], check=True)
     PAGE.write_text(page_with_seeds(PAGE.read_text(), moved))
     print("moved:", ", ".join(f"{name} to {seed}" for name, seed in moved.items()) or "none")
     print("not found:", ", ".join(lost) or "none")

@@ -44,7 +44,7 @@ def test_servers_that_were_given_up_return_and_get_the_answer() -> None:
     run, _ = played(0, GIVEN_UP_AND_BACK)
     assert run.deployment is not None and run.deployment.gone == {}
     assert sorted(sides(run)) == [0, 0, 1]
-    answered = run.deployment.answers.told
+    answered = run.deployment.answers.notices
     assert {tablet for _, tablet in answered} == {
         tablet for tablet, marks in run.applied.sides(Salvage.name).items() if 1 in marks
     }

@@ -61,8 +61,8 @@ GOOD = (survey(), survey(None), survey((4, 9), promised=4), survey((4, 12), prom
 def test_a_journal_that_only_advances_has_no_problem() -> None:
     seen = Seen()
     for each in GOOD:
-        seen.look_at(each)
-    seen.look_at(survey((4, 12), uuid="b", promised=1, writer=0, committed=0, segments=()))
+        seen.compare(each)
+    seen.compare(survey((4, 12), uuid="b", promised=1, writer=0, committed=0, segments=()))
     assert seen.problems == [], "an empty directory instead of a lost one is another node"
 
 
@@ -81,7 +81,7 @@ def test_a_journal_that_only_advances_has_no_problem() -> None:
 def test_a_journal_that_goes_back_or_contradicts_itself_is_a_problem(bad: Survey, words: str) -> None:
     seen = Seen()
     for each in (*GOOD, bad):
-        seen.look_at(each)
+        seen.compare(each)
     assert len(seen.problems) == 1 and words in seen.problems[0]
 
 

@@ -46,13 +46,16 @@ def test_the_table_names_the_seeds_that_find_the_defects(hunts: list[soak.Hunt])
     )
 
 
-def test_reseed_writes_moved_seeds_into_the_tables_and_the_page() -> None:
-    seeds = {"vote-twice": 1234, "log-trimmed-early": 17, "fence-skipped": 12345}
-    tables = [path.read_text() for path in reseed.TABLES]
-    before = re.findall(r'"([a-z-]+)",[^()]*?seed=([0-9]+)', "".join(tables))
-    rows = "".join(reseed.with_seeds(table, seeds) for table in tables)
-    written = re.findall(r'"([a-z-]+)",[^()]*?seed=([0-9]+)', rows)
-    assert dict(written) == dict(before) | {name: str(seed) for name, seed in seeds.items()}
+def test_reseed_writes_moved_seeds_into_the_modules_and_the_page() -> None:
+    seeds = {"vote-twice": 1234, "log-trimmed-early": 17, "fence-skipped": 12345, "given-up-leads-on": 3}
+    modules = "".join(path.read_text() for path in reseed.MODULES)
+    of_defect = re.compile(r"seed=([0-9]+)[^()]*\)\n(?:async )?def (\w+)\(")
+    before = {name.replace("_", "-"): seed for seed, name in of_defect.findall(modules)}
+    after = {
+        name.replace("_", "-"): seed for seed, name in of_defect.findall(reseed.with_seeds(modules, seeds))
+    }
+    assert len(before) > 50
+    assert after == before | {name: str(seed) for name, seed in seeds.items()}
     page = reseed.page_with_seeds(reseed.PAGE.read_text(), seeds)
     assert "| elections | 1234 | 60 |" in page and "| logs | 17 | 60 |" in page
     assert len(set(page.splitlines()) - set(reseed.PAGE.read_text().splitlines())) == len(seeds)

@@ -16,7 +16,8 @@ from ebla.actors.coordination.service import Coordination
 from ebla.actors.coordination.timers import Timers
 from ebla.actors.coordination.watchers import Watchers
 from ebla.actors.master.catalog.scribe import Scribe
-from ebla.chaos.defects import replication
+from ebla.chaos.defects import coordination
+from ebla.chaos.defects.defect import Defect
 from ebla.coordination import awaited, changes, locks
 from tests.coordination import test_locks, test_masters, test_namespace, test_sessions
 from tests.coordination.room import Room
@@ -25,12 +26,12 @@ from tests.mistakes import found
 Mistake = Callable[[pytest.MonkeyPatch], None]
 
 
-def swapped(swaps: Callable[[], list[replication.Swap]]) -> Mistake:
+def swapped(defect: Defect) -> Mistake:
     def mistake(patch: pytest.MonkeyPatch) -> None:
-        for where, name, instead in swaps():
+        for where, name, instead in defect.swaps():
             patch.setattr(where, name, instead)
 
-    mistake.__name__ = swaps.__name__
+    mistake.__name__ = defect.name
     return mistake
 
 
@@ -172,17 +173,17 @@ def with_room(test: Callable[[Room], None]) -> Callable[[], None]:
 
 
 FOUND_BY: dict[Mistake, Callable[[], None]] = {
-    swapped(replication.count_sequences_in_memory): with_room(
+    swapped(coordination.sequences_in_memory): with_room(
         test_namespace.test_sequence_numbers_grow_and_sort_and_never_repeat
     ),
-    swapped(replication.expire_what_a_predecessor_heard): partial(
+    swapped(coordination.no_fresh_timeout): partial(
         test_masters.test_a_new_master_gives_every_session_a_whole_timeout, 0
     ),
-    swapped(replication.let_go_of_the_session_and_not_of_its_nodes): with_room(
+    swapped(coordination.nodes_outlive_sessions): with_room(
         test_namespace.test_the_end_of_a_session_deletes_only_its_ephemeral_nodes
     ),
     swapped(
-        replication.take_the_turn_of_whoever_was_before
+        coordination.turn_without_checking
     ): test_locks.test_a_waiter_that_gives_up_is_skipped_and_leaves_no_node,
     a_checkpoint_without_the_count: with_room(test_namespace.test_an_emptied_namespace_keeps_its_revision),
     answers_are_not_remembered: with_room(

@@ -90,7 +90,7 @@ CASES: dict[str, list[Case]] = {
     ],
     "missing and unknown accounts are found": [
         (MOVED + "{'a': 7, 'b': 13}", "lacks the accounts 'c'", ONE),
-        (MOVED + accounts(a=7, b=13, d=0), "holds 'd', which nobody opened", ONE),
+        (MOVED + accounts(a=7, b=13, d=0), "holds 'd', which were never opened", ONE),
     ],
     **{
         f"two reads that disagree on the order of {kind} transfers are found": [

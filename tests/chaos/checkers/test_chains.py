@@ -31,7 +31,7 @@ CASES: dict[str, list[Case]] = {
         ),
     ],
     "a node that no client appended is found": [
-        (ONE + "1 read-list -> {1: None, 7: 1}", "holds node 7, but nobody appended it"),
+        (ONE + "1 read-list -> {1: None, 7: 1}", "holds node 7, but no process appended it"),
         ("0 append 1 !; 1 read-list -> {1: None}", "surely did not take place"),
         ("1 read-list -> {1: None}; 0 append 1", "holds node 1 before"),
     ],

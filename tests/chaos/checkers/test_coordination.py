@@ -51,7 +51,7 @@ CASES: dict[str, list[Case]] = {
     ],
     "a list with a deleted or never created node is found": [
         (NODES + "1 delete 1; 1 list p -> [1, 2]", "but delete 1"),
-        (NODE + "1 list p -> [1, 4]", "of which 0 at most were asked for"),
+        (NODE + "1 list p -> [1, 4]", "of which 0 at most were requested"),
         (UNKNOWN_CREATE, RIGHT),
         (UNKNOWN_CREATE + "; 1 list p -> [1, 4, 5]", "holds 4, 5, of which 1 at most"),
         (NODE + "1 list p -> [1, 2]; 0 create p -> 2", "before create"),
@@ -90,9 +90,9 @@ CASES: dict[str, list[Case]] = {
         (SECOND + "2 cas r [1,30] -> [True, 7]", "followed version 1 as"),
         (FIRST + "1 cas r [0,20] -> [True, 1]", "made version 1 as"),
         (SECOND + "2 cas r [9,30] -> [False, 1]", "is behind"),
-        (FIRST + "1 get r -> [99, 1]", "does not show what"),
-        (FIRST + "1 get r -> [99, 3]", "shows what nobody wrote"),
-        (FIRST + "1 cas r [1,20] -> [False, 3]; 2 get r -> [20, 3]", "shows what was refused to"),
+        (FIRST + "1 get r -> [99, 1]", "does not show the value that"),
+        (FIRST + "1 get r -> [99, 3]", "shows a value that was never written"),
+        (FIRST + "1 cas r [1,20] -> [False, 3]; 2 get r -> [20, 3]", "which was refused"),
         (FIRST + "1 get r -> [10, 1]; 2 get r -> [10, 3]", "show one change as two"),
         (FIRST + "1 cas r [1,20] -> [True, 1]", "made version 1 as"),
         (FIRST + "1 cas r [3,20] -> [True, 2]", "went back"),
@@ -100,7 +100,7 @@ CASES: dict[str, list[Case]] = {
         (SECOND + "2 cas r [3,30] -> [True, 7]", "came between"),
         (
             SECOND + "2 cas r [5,30] -> [False, 5]",
-            "was refused although the version that it found is the one",
+            "was refused although it found the version that it named",
         ),
     ],
     "a change with a lost answer may be visible or not": [

@@ -164,7 +164,7 @@ def test_values_that_are_not_plain_cannot_be_exported() -> None:
             edn(value)
     with pytest.raises(InvalidArgument, match="'two words' cannot be an EDN keyword"):
         to_edn(History([Event(0, 0, 0, INVOKE, "two words")]))
-    with pytest.raises(InvalidArgument, match="event 0: ok read was not asked for"):
+    with pytest.raises(InvalidArgument, match="event 0: ok read has no invocation"):
         to_edn(History([Event(0, 0, 0, OK, "read")]))
     assert edn(2**70) == f"{2**70}N"
 

@@ -45,15 +45,15 @@ def test_operations_are_in_the_order_of_their_invocations() -> None:
 
 def test_a_second_invocation_of_a_waiting_process_is_refused() -> None:
     events = [Event(0, 0, 3, INVOKE, "read"), Event(1, 0, 3, INVOKE, "read")]
-    with pytest.raises(ValueError, match="event 1: process 3 asks before it is answered"):
+    with pytest.raises(ValueError, match="event 1: process 3 begins an operation before its last one ended"):
         pair(events)
 
 
 @pytest.mark.parametrize("type", [OK, FAIL, INFO])
 def test_an_end_without_an_invocation_is_refused(type: str) -> None:
-    with pytest.raises(ValueError, match=f"event 0: {type} read was not asked for"):
+    with pytest.raises(ValueError, match=f"event 0: {type} read has no invocation"):
         pair([Event(0, 0, 0, type, "read")])
-    with pytest.raises(ValueError, match="event 1: ok write was not asked for"):
+    with pytest.raises(ValueError, match="event 1: ok write has no invocation"):
         pair([Event(0, 0, 0, INVOKE, "read"), Event(1, 0, 0, OK, "write")])
 
 

@@ -40,10 +40,10 @@ CASES: dict[str, list[Case]] = {
     "a value that no client wrote is found": [
         (
             "0 write k 1; 0 write other 2; 1 read k -> 2",
-            "key 'k': read 'k' -> 2 by process 1 (events 4 and 5) reads a value that nobody wrote",
+            "key 'k': read 'k' -> 2 by process 1 (events 4 and 5) reads a value that was never written",
         ),
         ("1 read k -> 2; 0 write k 2", "before write 'k' 2 by process 0 (events 2 and 3) began"),
-        ("0 write k 2 !; 1 read k -> 2", "nobody wrote"),
+        ("0 write k 2 !; 1 read k -> 2", "was never written"),
         ("0 write k 2 ...; 1 read k -> 2; 0 ok", RIGHT),
     ],
     "a lost acknowledged write is found": [
@@ -84,7 +84,7 @@ CASES: dict[str, list[Case]] = {
     "an unknown write that is not in the log explains nothing": [
         (UNKNOWN_READ, RIGHT),
         (UNKNOWN_READ, RIGHT, {0: 7}),
-        (UNKNOWN_READ, "nobody wrote", {0: None}),
+        (UNKNOWN_READ, "was never written", {0: None}),
     ],
     "an unknown write in the log takes effect before later ones": [
         (UNKNOWN_INSERT, RIGHT),
@@ -109,7 +109,7 @@ def test_a_problem_names_key_operations_values_and_events() -> None:
     assert verdict.problem == (
         "key 'k': no order explains the answers; the longest attempt explains 1 of 4 and leaves the key 1, after "
         "write 'k' 1 by process 0 (events 0 and 1); then write 'k' 2 by process 0 (events 2 and 3) cannot follow: "
-        "read 'k' -> 1 by process 1 (events 6 and 7) has yet to see the value, and nobody writes it again"
+        "read 'k' -> 1 by process 1 (events 6 and 7) still has to see the value, which is never written again"
     )
     assert verdict.events == (0, 1, 2, 3, 6, 7)
     assert verdict.judged == 4

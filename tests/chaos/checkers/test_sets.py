@@ -64,7 +64,7 @@ CASES: dict[str, list[Case]] = {
         ("0 add 1 ...; 1 remove 1 -> False; 0 ok True; 1 read-set -> [1]", RIGHT),
     ],
     "a successful remove of an element that was not added is found": [
-        ("0 remove 1 -> True; 0 add 1 -> True", "nobody had added"),
+        ("0 remove 1 -> True; 0 add 1 -> True", "had not been added"),
         ("1 add 1 ...; 0 remove 1 -> True; 1 info; 0 read-set -> []", RIGHT),
     ],
     "an unknown remove may take effect but is never undone": [
@@ -77,7 +77,7 @@ CASES: dict[str, list[Case]] = {
         ),
     ],
     "an element that no client added is found": [
-        (ONE + "0 read-set -> [1,9]", "holds 9, which nobody added"),
+        (ONE + "0 read-set -> [1,9]", "holds 9, which was never added"),
         ("0 read-set -> [1]; 0 add 1 -> True", "before add 1 -> True by process 0 (events 2 and 3) began"),
         ("0 add 1 !; 0 read-set -> [1]", "surely did not take place"),
         ("0 add 1 !; 0 add 1 -> True; 0 read-set -> [1]", RIGHT),
@@ -155,7 +155,7 @@ CASES: dict[str, list[Case]] = {
         (ONE + "0 add 2 ?; 5 count -> 2; 6 read-set -> [1]", "count -> 2"),
         (
             ONE + "0 add 2 ?; 5 count -> 2; 6 read-set -> [1]",
-            "was there before, and which nobody had begun to remove",
+            "was there before, and whose removal had not begun",
         ),
         (ONE + "0 add 2 ?; 5 count -> 2; 6 read-set -> [1,2]", RIGHT),
         (ONE + "0 add 2 ?; 5 count -> 1; 6 read-set -> [1]", RIGHT),
@@ -172,7 +172,7 @@ CASES: dict[str, list[Case]] = {
     ],
     "a count that includes a removed element is found, even if either of two may be gone": [
         (THREE + "0 remove 1 ?; 5 count -> 2; 6 count -> 3", WRONG),
-        (THREE + "0 remove 1 ?; 1 remove 2 ?; 5 count -> 2; 6 count -> 3", "what was removed is back"),
+        (THREE + "0 remove 1 ?; 1 remove 2 ?; 5 count -> 2; 6 count -> 3", "removed elements are back"),
         (THREE + "0 remove 1 ?; 1 remove 2 ?; 5 count -> 2; 6 count -> 2", RIGHT),
         (THREE + "0 remove 1 ?; 1 remove 2 ?; 5 count -> 2; 6 count -> 1", RIGHT),
     ],

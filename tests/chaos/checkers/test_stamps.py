@@ -65,7 +65,7 @@ CASES: dict[str, list[Case]] = {
         ("0 stamp g 1 ?; 2 stamp g 2; 1 read-stamps g -> [1,1]", "ended before that began"),
     ],
     "a stamp that no client wrote is found": [
-        (ONE + "1 read-stamps g -> [5,5]", "shows 5 in group 'g', which nobody wrote"),
+        (ONE + "1 read-stamps g -> [5,5]", "shows 5 in group 'g', which was never written"),
         ("1 read-stamps g -> [1,1]; 0 stamp g 1", "shows 1 before stamp 'g' 1"),
         ("0 stamp g 1 !; 1 read-stamps g -> [1,1]", "surely did not take place"),
     ],

@@ -201,7 +201,7 @@ def test_a_run_reports_its_figures() -> None:
         ("--cuts 1 --keep {file}/here", "--keep"),
         ("--cuts 1 --keep /proc/kept", "--keep"),  # not even root can create a file there
         ("--cuts 0 --flips 0", "raise --cuts"),
-        ("--recording {file}", "Give --cut, --flip or --spoil"),
+        ("--recording {file}", "give --cut, --flip or --spoil"),
         ("--recording {file} --cut 1", "is no recording"),
     ],
 )

@@ -76,7 +76,7 @@ def test_a_machine_that_cannot_record_reports_why(tmp_path: Path) -> None:
 def test_an_incomplete_recording_is_refused(tmp_path: Path) -> None:
     watch = Watch(tmp_path)
     (tmp_path / "file").write_bytes(b"not recorded")
-    with pytest.raises(CannotRecord, match=r"was written past it: .*file is only on the disk"):
+    with pytest.raises(CannotRecord, match=r"so a write was not logged: .*file is only on the disk"):
         conclude(watch, Plan(), 0)
 
 
