@@ -12,14 +12,14 @@ from ebla.actors.messages.raft import HardState, VoteRequest
 from ebla.actors.replication.configuration import PRE_VOTER, Configuration
 from ebla.actors.tablet.copy.copies import Copies
 from ebla.actors.tablet.copy.job import Job
-from ebla.actors.tablet.copy.sessions import Sessions
+from ebla.actors.tablet.copy.sources import CopySources
 from ebla.actors.tablet.engine.log_index import LogIndex
 from ebla.actors.tablet.engine.records import Superblock
 from ebla.actors.tablet.engine.replica import Replica
 from ebla.actors.tablet.lifecycle import bootstrap, deletion
 from ebla.actors.tablet.lifecycle.deletion import Deletion
 from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle
-from ebla.actors.tablet.lifecycle.tombstones import Stone
+from ebla.actors.tablet.lifecycle.tombstones import Tombstone
 from ebla.actors.tablet.raft import election, members, membership
 from ebla.actors.tablet.raft.core import RaftCore
 from ebla.actors.tablet.raft.election import Ballot
@@ -27,7 +27,7 @@ from ebla.actors.tablet.raft.leadership import Leadership
 from ebla.actors.tablet.raft.parts import Raft
 from ebla.actors.tablet.raft.progress import Progress
 from ebla.actors.tablet.raft.state import RaftState
-from ebla.actors.tablet.raft.tombstone import Tombstone
+from ebla.actors.tablet.raft.tombstone import TombstoneVoter
 from ebla.chaos.defects.defect import Swap, defect
 from ebla.storage.environment import DeleteRange
 from ebla.storage.logs.entries import START
@@ -41,7 +41,7 @@ original_reserve = Copies._reserve
 original_finish_data = Job._finish_data
 original_reconfigure = Leadership.reconfigure
 original_become_candidate = RaftState._become_candidate
-original_load_stone = Lifecycle._load_stone
+original_load_tombstone = Lifecycle._load_tombstone
 
 
 @defect("mending", 40, Raft, "copied", seed=1)
@@ -59,34 +59,34 @@ def copy_takes_the_term(self: Raft, own: HardState, source: str, term: int, *, k
     return HardState(term) if knows_end else HardState(term, source)
 
 
-@defect("mending", 100, Tombstone, "_judge", seed=56)
-def tombstone_forgets_its_end(self: Tombstone, now: float, request: VoteRequest) -> str:
+@defect("mending", 100, TombstoneVoter, "_judge", seed=56)
+def tombstone_forgets_its_end(self: TombstoneVoter, now: float, request: VoteRequest) -> str:
     """A tombstone, or a replica that is being copied, votes as if its log had been empty."""
     alive = now < self._withheld_until
     return election.judge(request, self.hard_state, LogIndex(), leader_alive=alive)
 
 
-@defect("mending", 40, Stone, "save", seed=1)
-async def tombstone_vote_not_durable(self: Stone, consensus: object) -> None:
+@defect("mending", 40, Tombstone, "save", seed=1)
+async def tombstone_vote_not_durable(self: Tombstone, consensus: object) -> None:
     """A tombstone, or a replica that is being copied, answers a vote before it is on disk."""
     self.voter.saved(self.voter.hard_state)
 
 
 @defect("mending", 40, deletion.Deletion, "entomb", seed=1)
-async def tombstone_without_votes(self: Deletion, tablet: str, reason: str, unsafe: int = 0) -> Stone:
+async def tombstone_without_votes(self: Deletion, tablet: str, reason: str, unsafe: int = 0) -> Tombstone:
     """A deletion also deletes the consensus metadata."""
-    stone = await original_entomb(self, tablet, reason, unsafe)
+    tombstone = await original_entomb(self, tablet, reason, unsafe)
     await self.lifecycle.consensus.environment.commit([self.lifecycle.consensus.delete(tablet)])
-    return stone
+    return tombstone
 
 
 @defect("mending", 40, Copies, "_reserve", seed=1)
-async def ready_before_durable(self: Copies, request: m.StartCopyRequest, begun: m.SessionBegun) -> Stone:
+async def ready_before_durable(self: Copies, request: m.StartCopyRequest, begun: m.CopyBegun) -> Tombstone:
     """The superblock says ready before the data is copied."""
-    stone = await original_reserve(self, request, begun)
-    ready = replace(stone.superblock, state="ready", last=None)
+    tombstone = await original_reserve(self, request, begun)
+    ready = replace(tombstone.superblock, state="ready", last=None)
     await self.lifecycle.superblocks.save(request.tablet, ready)
-    return stone
+    return tombstone
 
 
 @defect("mending", 100, bootstrap, "gather", seed=4)
@@ -101,15 +101,15 @@ def former_entries(shared: Iterable[Found], tails: dict[str, bootstrap.Tail]) ->
 @defect("mending", 200, seed=22)
 def copy_without_its_log() -> list[Swap]:
     """A copy ends where the source's rows end, so acknowledged entries are missing."""
-    begun = Sessions._begun
+    begun = CopySources._begun
 
-    def without(self: Sessions, replica: Replica, *rest: object) -> m.SessionBegun:
+    def without(self: CopySources, replica: Replica, *rest: object) -> m.CopyBegun:
         reply = begun(self, replica, *rest)  # type: ignore[arg-type]
         session = self._sessions[reply.session]
         session.last = session.flushed
         return replace(reply, last=reply.flushed)
 
-    return [(Sessions, "_begun", without), (Job, "_require_not_older", lambda self, parts: None)]
+    return [(CopySources, "_begun", without), (Job, "_require_not_older", lambda self, parts: None)]
 
 
 @defect("mending", 30, Job, "_finish_data", seed=1)
@@ -154,8 +154,8 @@ def promoted_before_caught_up(self: Progress, committed: object) -> bool:
     return True
 
 
-@defect("mending", 60, Sessions, "anchor", seed=47)
-def anchor_dropped_early(self: Sessions, tablet: object) -> None:
+@defect("mending", 60, CopySources, "anchor", seed=47)
+def anchor_dropped_early(self: CopySources, tablet: object) -> None:
     """The log drops entries that an open copy session still has to send."""
 
 
@@ -185,13 +185,13 @@ def newcomer_evicted() -> list[Swap]:
 def copy_from_anybody() -> list[Swap]:
     """A copy is made from any replica, also from one that does not lead."""
     return [
-        (Sessions, "_require_leading", lambda self, replica, term: replica.require_running()),
+        (CopySources, "_require_leading", lambda self, replica, term: replica.require_running()),
         (Copies, "_require_term", lambda self, request, term: None),
         (Job, "_require_not_older", lambda self, parts: None),
     ]
 
 
-@defect("mending", 40, Lifecycle, "_load_stone", seed=1)
+@defect("mending", 40, Lifecycle, "_load_tombstone", seed=1)
 async def start_forgets_its_end(self: Lifecycle, superblock: Superblock) -> None:
     """A start forgets the end of a tombstone's log."""
-    await original_load_stone(self, replace(superblock, last=START))
+    await original_load_tombstone(self, replace(superblock, last=START))

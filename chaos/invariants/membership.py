@@ -127,7 +127,7 @@ class Newcomers:
         cores = [(server, replica.core) for server in servers for replica in server.replicas.values()]
         led = {(core.tablet, core.term): core.configuration.order for _, core in cores if core.role == LEADER}
         for server in servers:
-            for tablet, tombstone in server.lifecycle.stones.items():
+            for tablet, tombstone in server.lifecycle.tombstones.items():
                 term, order = self._known.get((server.instance.start, tablet), (0, NO_ORDER))
                 still_added = led.get((tablet, term)) == order
                 assert not still_added or tombstone.superblock.reason != LEFT, (
@@ -231,9 +231,9 @@ def _may_have_voted(server: TabletServer, replica: Replica) -> bool:
         state = server.consensus.get(replica.tablet)
     except StorageError:
         return True
-    if state is None or state.hard_state.term > core.term:
+    if state is None or state.record.term > core.term:
         return True
-    return (state.hard_state.term, state.hard_state.vote) == (core.term, core.me)
+    return (state.record.term, state.record.vote) == (core.term, core.me)
 
 
 def promoted_have_caught_up(replica: Replica, uuid: str, term: LeaderTerm, who: str) -> None:
@@ -261,7 +261,7 @@ def changes_were_asked_for(
 
 
 def anchors_hold(server: TabletServer, who: str) -> None:
-    for session in server.sessions.all():
+    for session in server.copy_sources.all():
         replica = session.replica
         if replica.state == RUNNING:
             dropped = replica.log.dropped.index

@@ -29,7 +29,7 @@ from ebla.actors.tablet.engine.core import (
 from ebla.actors.tablet.engine.log_index import LogIndex
 from ebla.actors.tablet.raft.core import RaftCore
 from ebla.actors.tablet.raft.events import AppendPlan
-from ebla.actors.tablet.raft.tombstone import Tombstone
+from ebla.actors.tablet.raft.tombstone import TombstoneVoter
 from ebla.storage.logs.entries import (
     CONFIG,
     NO_OP,
@@ -128,7 +128,7 @@ class Node:
         self.disk_s = 0.001
         self.rate, self.origin = 1.0, 0.0
         self.core: RaftCore | None = None
-        self.tombstone: Tombstone | None = None
+        self.tombstone: TombstoneVoter | None = None
         self.entries: list[Entry] = []  # all entries from index 1 on; only the core drops entries
         self.incarnation = 0
         self.paused = False
@@ -150,7 +150,7 @@ class Node:
         if self.disk.tombstone:
             limit = self.group.limits.election_s_min
             state = self.disk.hard_state
-            self.tombstone = Tombstone(state, self.disk.tombstone, limit, self.clock(), durable=state)
+            self.tombstone = TombstoneVoter(state, self.disk.tombstone, limit, self.clock(), durable=state)
             self.entries = []
             return
         self.entries = list(self.disk.entries)

@@ -26,7 +26,7 @@ from ebla.actors.tablet.raft.core import RaftCore
 from ebla.actors.tablet.raft.forced import DRAWN, TERMS, forced_term
 from ebla.actors.tablet.raft.members import ANY_TERM
 from ebla.actors.tablet.raft.progress import LAGGING
-from ebla.actors.tablet.raft.tombstone import Tombstone
+from ebla.actors.tablet.raft.tombstone import TombstoneVoter
 from tests.raft.builders import (
     BEAT,
     MIN,
@@ -286,8 +286,8 @@ def test_a_stranded_member_is_copied_and_does_not_affect_its_leader() -> None:
 # -- tombstones
 
 
-def tombstone(unsafe: int) -> Tombstone:
-    return Tombstone(OLD, (3, 1), MIN, 0.0, durable=OLD, unsafe=unsafe)
+def tombstone(unsafe: int) -> TombstoneVoter:
+    return TombstoneVoter(OLD, (3, 1), MIN, 0.0, durable=OLD, unsafe=unsafe)
 
 
 def test_a_tombstone_refuses_candidates_of_the_side_given_up() -> None:

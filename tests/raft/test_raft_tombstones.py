@@ -8,7 +8,7 @@ import pytest
 
 from ebla.actors.messages.raft import HardState, TimeoutNow, TimeoutNowReply, VoteReply, VoteRequest
 from ebla.actors.tablet.engine.core import Verdict
-from ebla.actors.tablet.raft.tombstone import Tombstone
+from ebla.actors.tablet.raft.tombstone import TombstoneVoter
 from tests.raft.builders import MIN, append, core
 
 LAST = (7, 3)  # index, term
@@ -16,8 +16,8 @@ LAST = (7, 3)  # index, term
 
 def tombstone(
     term: int = 3, vote: str | None = None, last: tuple[int, int] | None = LAST, now: float = 0.0
-) -> Tombstone:
-    return Tombstone(HardState(term, vote), last, MIN, now, durable=HardState(term, vote))
+) -> TombstoneVoter:
+    return TombstoneVoter(HardState(term, vote), last, MIN, now, durable=HardState(term, vote))
 
 
 def vote(
@@ -26,7 +26,7 @@ def vote(
     return VoteRequest(term, candidate, *last, pre_vote=pre, ignore_live_leader=ordered)
 
 
-def answered(made: Tombstone, request: VoteRequest, now: float = 10.0) -> tuple[str, int]:
+def answered(made: TombstoneVoter, request: VoteRequest, now: float = 10.0) -> tuple[str, int]:
     answer = made.receive(now, request).answer
     assert isinstance(answer, VoteReply) and answer.granted == (answer.reason == "granted")
     return answer.reason, answer.term

@@ -18,7 +18,7 @@ SLOW_S = 1.0
 
 def slow(group: Group, host: str) -> None:
     """Delay the flush with which a session begins on the host by a second."""
-    sessions = group.server(host).sessions
+    sessions = group.server(host).copy_sources
     flush = sessions.flush
 
     async def slowly(replica: Replica) -> Any:
@@ -31,10 +31,10 @@ def slow(group: Group, host: str) -> None:
 async def begin(group: Group, source: str, target: str, tablet: str = TABLET) -> tuple[str, float]:
     """Ask for a session; return the outcome and its time."""
     replica, asking = group.replica(source, tablet), group.uuid(target)
-    request = m.BeginSessionRequest(group.uuid(source), tablet, asking, replica.core.term)
+    request = m.BeginCopyRequest(group.uuid(source), tablet, asking, replica.core.term)
     began = group.client.clock.monotonic()
     try:
-        await group.ask(source, "begin_copy_session", request, m.SessionBegun, 10.0)
+        await group.ask(source, "begin_copy_session", request, m.CopyBegun, 10.0)
         outcome = "begun"
     except EblaError as error:
         outcome = type(error).__name__ if error.retriable else str(error)
@@ -58,7 +58,7 @@ async def test_of_many_requests_for_one_session_one_succeeds_and_others_fail_at_
     assert group.client.clock.monotonic() - began < 2 * SLOW_S
     assert Counter(outcome for outcome, _ in answers) == {"begun": 10, "Throttled": 40}
     assert all(took < SLOW_S / 2 for outcome, took in answers if outcome == "Throttled")
-    open_now = group.server(source).sessions.all()
+    open_now = group.server(source).copy_sources.all()
     assert sorted(session.replica.tablet for session in open_now) == tablets
 
 
@@ -70,7 +70,7 @@ async def test_beginning_sessions_count_for_the_limit(group: Group) -> None:
     slow(group, source)
     answers = await asyncio.gather(*(begin(group, source, target) for target in followers))
     assert sorted(outcome for outcome, _ in answers) == ["Throttled", "begun"]
-    sessions = group.server(source).sessions
+    sessions = group.server(source).copy_sources
     assert len(sessions) == 1
     sessions.close_tablet(TABLET)
     assert (await begin(group, source, followers[1]))[0] == "begun", "the session's place is free again"
@@ -81,7 +81,7 @@ async def test_a_session_that_failed_to_begin_takes_no_place(group: Group) -> No
     source = await group.leader()
     target, _ = await group.followers()
     await fill(group, 50)
-    sessions = group.server(source).sessions
+    sessions = group.server(source).copy_sources
     flush = sessions.flush
 
     async def fails(replica: Replica) -> Any:

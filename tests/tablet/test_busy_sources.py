@@ -37,8 +37,8 @@ async def test_a_copy_over_little_bandwidth_succeeds_at_the_first_attempt(group:
     began = clock.monotonic()
     await until(group, lambda: not server.copies.jobs, "the copy ends", 300.0)
     assert (server.copies.done, server.copies.failed) == (1, 0)
-    assert source.sessions.sent_bytes > 20 * SLOW
-    assert source.sessions.sent_bytes <= (clock.monotonic() - began) * SLOW
+    assert source.copy_sources.sent_bytes > 20 * SLOW
+    assert source.copy_sources.sent_bytes <= (clock.monotonic() - began) * SLOW
     await same_rows(group, target, other)
 
 
@@ -59,14 +59,14 @@ async def test_list_copies_shows_progress_and_the_bytes_of_ended_copies(group: G
 @simulated(copy_bytes_per_s=SLOW)
 async def test_the_unsent_bytes_of_an_ended_copy_delay_no_other(group: Group) -> None:
     leader, target, _ = await deleted(group, 600)
-    bandwidth = group.server(leader).sessions.bandwidth
+    bandwidth = group.server(leader).copy_sources.bandwidth
     owed = []
     for _ in range(4):
         await start(group, target, leader)
         await group.sleep(2.0)
         owed.append(bandwidth.take(0) - group.server(leader).world.clock.monotonic())
-        await group.server(target).copies.cancel(TABLET)
-        await until(group, lambda: not len(group.server(leader).sessions), "the source ends its session")
+        await group.server(target).deletion.cancel_copy(TABLET)
+        await until(group, lambda: not len(group.server(leader).copy_sources), "the source ends its session")
     assert owed[0] > 10.0
     assert max(owed) < 1.5 * owed[0]
 
@@ -102,7 +102,7 @@ async def test_a_late_copy_request_makes_no_replica_on_a_nonmember(group: Group)
     with pytest.raises(errors.IllegalState, match="no member"):
         await group.ask(target, "start_copy", late, m.Empty, 12.0)
     assert group.state_of(target) == m.DELETED
-    assert not len(group.server(leader).sessions)
+    assert not len(group.server(leader).copy_sources)
 
 
 @simulated(copy_bytes_per_s=20_000)

@@ -10,7 +10,7 @@ from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.fault_points import REPAIR_POINTS
 from ebla.actors.messages.raft import HardState
-from ebla.actors.tablet.copy import sessions
+from ebla.actors.tablet.copy import sources
 from ebla.actors.tablet.copy.copies import CANCELLED_S
 from tests.tablet.copies import (
     copied,
@@ -126,7 +126,7 @@ async def test_a_repeated_copy_request_is_in_progress_and_other_copies_are_throt
 async def test_a_vote_survives_a_copy_unless_its_term_is_over(group: Group, ahead: int) -> None:
     """S10 of the reference: the merge takes the higher term, and keeps the target's vote only with the target's term."""
     leader, target, _ = await deleted(group, 10)
-    tombstone = group.server(target).lifecycle.stones[TABLET]
+    tombstone = group.server(target).lifecycle.tombstones[TABLET]
     term = group.replica(leader).core.term - ahead
     tombstone.voter.hard_state = HardState(term, "a-candidate")
     await tombstone.save(group.server(target).consensus)
@@ -134,13 +134,13 @@ async def test_a_vote_survives_a_copy_unless_its_term_is_over(group: Group, ahea
     kept = group.server(target).consensus.get(TABLET)
     assert kept is not None
     expected = HardState(term + 1) if ahead else HardState(term, "a-candidate")
-    assert kept.hard_state == expected
+    assert kept.record == expected
 
 
 @simulated()
 async def test_a_copy_from_a_leader_older_than_the_targets_last_entry_is_refused(group: Group) -> None:
     leader, target, _ = await deleted(group, 10)
-    last = group.server(target).lifecycle.stones[TABLET].superblock.last
+    last = group.server(target).lifecycle.tombstones[TABLET].superblock.last
     assert last is not None and last.term > 0
     with pytest.raises(errors.OldTerm):
         await start(group, target, leader, term=last.term - 1)
@@ -154,7 +154,7 @@ async def test_a_copy_from_a_leader_older_than_the_targets_last_entry_is_refused
 async def test_a_higher_term_without_entries_allows_a_copy_and_stays(group: Group) -> None:
     """S3: the term of the last entry decides; the stored term stays."""
     leader, target, _ = await deleted(group, 10)
-    tombstone = group.server(target).lifecycle.stones[TABLET]
+    tombstone = group.server(target).lifecycle.tombstones[TABLET]
     term = group.replica(leader).core.term
     tombstone.voter.hard_state = HardState(term + 5)
     await tombstone.save(group.server(target).consensus)
@@ -167,7 +167,7 @@ async def test_a_higher_term_without_entries_allows_a_copy_and_stays(group: Grou
 async def test_a_chunk_that_arrives_damaged_is_fetched_again(group: Group) -> None:
     leader, target, other = await filled(group, 100)
     source = group.server(leader)
-    fetch, damaged = source.sessions.fetch, []
+    fetch, damaged = source.copy_sources.fetch, []
 
     async def turned(wanted: m.FetchRequest) -> m.Chunk:
         chunk = await fetch(wanted)
@@ -176,7 +176,7 @@ async def test_a_chunk_that_arrives_damaged_is_fetched_again(group: Group) -> No
             return m.Chunk(chunk.session, 0, chunk.part, chunk.data[:-1] + b"\0", chunk.digest)
         return chunk
 
-    source.sessions.fetch = turned  # type: ignore[method-assign]
+    source.copy_sources.fetch = turned  # type: ignore[method-assign]
     await entomb(group, target)
     await copied(group, target, leader)
     assert damaged
@@ -190,7 +190,7 @@ async def test_damage_at_the_source_is_not_copied_and_is_found_there(group: Grou
     leader, target, _ = await filled(group, 100)
     await group.flush(leader)
     await entomb(group, target)
-    last = group.server(target).lifecycle.stones[TABLET].superblock.last
+    last = group.server(target).lifecycle.tombstones[TABLET].superblock.last
     await group.sleep(3.0)  # the first scrub finds no damage
     state = group.disk(leader)
     state.rot(f"data/{TABLET}", database, list(state.environments[f"data/{TABLET}"][database])[-1])
@@ -198,7 +198,7 @@ async def test_damage_at_the_source_is_not_copied_and_is_found_there(group: Grou
     with contextlib.suppress(errors.EblaError):
         await start(group, target, leader)
     await ended(group, target)
-    assert group.server(target).lifecycle.stones[TABLET].superblock.last == last
+    assert group.server(target).lifecycle.tombstones[TABLET].superblock.last == last
     assert not group.server(target).world.disk.exists(f"data/{TABLET}")
     await until(group, lambda: replica.state == "failed", "the source checks its own data")
 
@@ -206,16 +206,16 @@ async def test_damage_at_the_source_is_not_copied_and_is_found_there(group: Grou
 @simulated(copy_bytes_per_s=20_000)
 async def test_a_cancelled_copy_leaves_the_tombstone_as_it_was(group: Group) -> None:
     leader, target, _ = await deleted(group, 600)
-    before = group.server(target).lifecycle.stones[TABLET].superblock.last
+    before = group.server(target).lifecycle.tombstones[TABLET].superblock.last
     await start(group, target, leader)
     uuid = group.uuid(target)
     await group.ask(target, "cancel_copy", m.CancelCopyRequest(uuid, TABLET), m.Empty, 20.0)
     server = group.server(target)
     assert server.lifecycle.state_of(TABLET) == m.DELETED
-    assert server.lifecycle.stones[TABLET].superblock.last == before
+    assert server.lifecycle.tombstones[TABLET].superblock.last == before
     assert not server.world.disk.exists(f"data/{TABLET}")
     assert not server.world.disk.exists(f"wals/{TABLET}")
-    await until(group, lambda: not len(group.server(leader).sessions), "the source ends its session")
+    await until(group, lambda: not len(group.server(leader).copy_sources), "the source ends its session")
     await group.sleep(CANCELLED_S)
     await copied(group, target, leader)
 
@@ -225,21 +225,21 @@ async def test_an_idle_session_ends_and_no_longer_retains_the_log(group: Group) 
     leader, target, _ = await filled(group, 10)
     server, replica = group.server(leader), group.replica(leader)
     begun, again = [await group.begin_session(leader, target) for _ in range(2)]
-    assert len(server.sessions) == 1 and again.session != begun.session
-    with pytest.raises(errors.NoSession):
+    assert len(server.copy_sources) == 1 and again.session != begun.session
+    with pytest.raises(errors.CopyExpired):
         await group.ask(leader, "fetch_chunk", m.FetchRequest(begun.session, 0), m.Chunk)
     await fill(group, 600, at_once=50)
     await group.flush(*HOSTS)
     assert replica.log.dropped.index <= again.flushed.index
     await until(group, lambda: replica.log.dropped.index > again.flushed.index, "the log is trimmed")
-    assert len(server.sessions) == 0
+    assert len(server.copy_sources) == 0
 
 
 @simulated()
 async def test_more_chunks_than_a_window_arrive_in_order(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sessions, "CHUNK_BYTES", 2000)
+    monkeypatch.setattr(sources, "CHUNK_BYTES", 2000)
     leader, target, other = await deleted(group, 600)
     await copied(group, target, leader)
     await same_rows(group, target, other)

@@ -157,9 +157,9 @@ async def test_a_failed_copys_data_that_a_full_disk_kept_is_removed_later(group:
     server.world.disk.remove = remove  # type: ignore[method-assign]
     await cancel(group, target)
     assert group.alive(target) and refused == 1
-    assert not server.lifecycle.stones[TABLET].finished
+    assert not server.lifecycle.tombstones[TABLET].finished
     await until(
-        group, lambda: server.lifecycle.stones[TABLET].finished, "there is another attempt", CANCELLED_S
+        group, lambda: server.lifecycle.tombstones[TABLET].finished, "there is another attempt", CANCELLED_S
     )
     await until(group, lambda: server.copies.done == 1, "the next copy succeeds")
     await same_rows(group, target, other)

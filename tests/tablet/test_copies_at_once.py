@@ -9,7 +9,7 @@ import pytest
 
 from ebla.actors import errors
 from ebla.actors import messages as m
-from ebla.actors.tablet.copy import sessions
+from ebla.actors.tablet.copy import sources
 from ebla.actors.tablet.copy.copies import CANCELLED_S
 from ebla.storage.tablets.tablet_store import ROWS
 from tests.tablet.copies import copied, copying, ended, entomb, fill, filled, same_rows, start, until
@@ -23,7 +23,7 @@ SLOW = {"copy_bytes_per_s": 20_000}
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "CHUNK_BYTES", 4_000)
+    monkeypatch.setattr(sources, "CHUNK_BYTES", 4_000)
 
 
 async def sending(group: Group, target: str, tablet: str = TABLET) -> None:
@@ -57,7 +57,7 @@ async def test_two_servers_copy_one_tablet_at_once_and_get_rows_written_meanwhil
         "it waits",
     )
     await start(group, targets[1], leader)
-    source = group.server(leader).sessions
+    source = group.server(leader).copy_sources
     assert {each.requestor for each in source.all()} == {group.uuid(target) for target in targets}
     assert source.anchor(TABLET) == min(each.anchor for each in source.all())
     await ended(group, targets[0])
@@ -85,10 +85,10 @@ async def test_the_log_is_retained_for_the_copy_with_the_oldest_snapshot(group: 
 
     await written()
     assert replica.log.dropped.index <= first.flushed.index
-    await group.ask(leader, "end_copy_session", m.EndSessionRequest(first.session), m.Empty)
+    await group.ask(leader, "end_copy_session", m.EndCopyRequest(first.session), m.Empty)
     await written()
     assert first.flushed.index < replica.log.dropped.index <= second.flushed.index
-    await group.ask(leader, "end_copy_session", m.EndSessionRequest(second.session), m.Empty)
+    await group.ask(leader, "end_copy_session", m.EndCopyRequest(second.session), m.Empty)
     await written()
     assert replica.log.dropped.index > second.flushed.index
 
@@ -97,14 +97,14 @@ async def test_the_log_is_retained_for_the_copy_with_the_oldest_snapshot(group: 
 async def test_a_restarted_target_ends_its_first_session_and_copies_everything(group: Group) -> None:
     leader, target, other = await copying(group, 400)
     await sending(group, target)
-    (before,) = group.server(leader).sessions.all()
+    (before,) = group.server(leader).copy_sources.all()
     group.crash(target)  # the source is not notified
     await group.upsert(row(1, "since then"))
     await group.restart(target)
     await start(group, target, leader)
-    (after,) = group.server(leader).sessions.all()
+    (after,) = group.server(leader).copy_sources.all()
     assert after.requestor == before.requestor and after.id != before.id
-    with pytest.raises(errors.NoSession, match="begin a new one"):
+    with pytest.raises(errors.CopyExpired, match="begin a new one"):
         await group.ask(leader, "fetch_chunk", m.FetchRequest(before.id, before.number), m.Chunk)
     await ended(group, target)
     assert group.state_of(target) == m.RUNNING
@@ -119,15 +119,15 @@ async def test_a_chunk_request_of_the_first_session_neither_delays_nor_serves_th
     leader, target, _ = await filled(group, 200)
     server = group.server(leader)
     first = await group.begin_session(leader, target)
-    (session,) = server.sessions.all()
-    read, may_go = server.sessions._read, asyncio.Event()
+    (session,) = server.copy_sources.all()
+    read, may_go = server.copy_sources._read, asyncio.Event()
 
-    async def held(asked: sessions.Session) -> tuple[str, bytes]:
+    async def held(asked: sources.CopySource) -> tuple[str, bytes]:
         if asked is session:
             await may_go.wait()
         return await read(asked)
 
-    server.sessions._read = held  # type: ignore[method-assign]
+    server.copy_sources._read = held  # type: ignore[method-assign]
     fetch = m.FetchRequest(first.session, 0)
     waiting = asyncio.ensure_future(group.ask(leader, "fetch_chunk", fetch, m.Chunk))
     await until(group, session.turn.locked, "the source reads")
@@ -135,9 +135,9 @@ async def test_a_chunk_request_of_the_first_session_neither_delays_nor_serves_th
     chunk = await group.ask(leader, "fetch_chunk", m.FetchRequest(second.session, 0), m.Chunk)
     assert chunk.session == second.session and chunk.data
     may_go.set()
-    with pytest.raises(errors.NoSession):
+    with pytest.raises(errors.CopyExpired):
         await waiting
-    assert [each.id for each in server.sessions.all()] == [second.session]
+    assert [each.id for each in server.copy_sources.all()] == [second.session]
     assert group.replica(leader).state == m.RUNNING
 
 

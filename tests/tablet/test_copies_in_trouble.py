@@ -25,12 +25,12 @@ OTHERS = [f"{number:032x}" for number in range(1, 9)]
 async def test_a_copy_to_a_full_disk_ends_cleanly_and_the_next_one_succeeds(group: Group) -> None:
     """S1 of the reference."""
     leader, target, other = await deleted(group, 400)
-    before = group.server(target).lifecycle.stones[TABLET].superblock.last
+    before = group.server(target).lifecycle.tombstones[TABLET].superblock.last
     await start(group, target, leader)
     group.disk(target).fill()
     await ended(group, target)
     assert group.state_of(target) == m.DELETED
-    assert group.server(target).lifecycle.stones[TABLET].superblock.last == before
+    assert group.server(target).lifecycle.tombstones[TABLET].superblock.last == before
     group.disk(target).free()
     await copied(group, target, leader)
     await same_rows(group, target, other)
@@ -65,7 +65,7 @@ async def test_many_tablets_copied_at_once_under_writes_get_their_own_rows(group
         await group.settle(tablet)
         rows = group.replica(target, tablet).store.get_many([_key(1)])
         assert group.decode([_key(1)], rows, tablet) == [row(1, tablet)]
-    assert len(group.server(target).sessions) == 0
+    assert len(group.server(target).copy_sources) == 0
 
 
 def _key(number: int) -> bytes:

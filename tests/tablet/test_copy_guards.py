@@ -11,7 +11,7 @@ import pytest
 from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.tablet.copy.copies import Copies
-from ebla.actors.tablet.copy.sessions import Sessions
+from ebla.actors.tablet.copy.sources import CopySources
 from ebla.actors.tablet.engine.replica import Replica
 from ebla.storage.errors import DiskFull
 from tests.tablet.copies import copying, ended, entomb, fill, filled, start, until
@@ -25,9 +25,9 @@ pytestmark = pytest.mark.usefixtures("unmended")
 
 def shortened(monkeypatch: pytest.MonkeyPatch, group: Group, source: str, *, announced: bool) -> None:
     """Let the source send only flushed data, and flush nothing; `announced`: its answer says so."""
-    begun = Sessions._begun
+    begun = CopySources._begun
 
-    def short(self: Sessions, replica: Replica, *rest: Any) -> m.SessionBegun:
+    def short(self: CopySources, replica: Replica, *rest: Any) -> m.CopyBegun:
         answer = begun(self, replica, *rest)
         self._sessions[answer.session].last = answer.flushed
         return msgspec.structs.replace(answer, last=answer.flushed) if announced else answer
@@ -35,8 +35,8 @@ def shortened(monkeypatch: pytest.MonkeyPatch, group: Group, source: str, *, ann
     async def nothing(replica: Replica) -> None:
         """Flush nothing."""
 
-    monkeypatch.setattr(Sessions, "_begun", short)
-    group.server(source).sessions.flush = nothing
+    monkeypatch.setattr(CopySources, "_begun", short)
+    group.server(source).copy_sources.flush = nothing
 
 
 @pytest.mark.parametrize("announced", [False, True])
@@ -58,7 +58,7 @@ async def test_a_copy_shorter_than_announced_or_than_the_targets_log_is_not_put_
     await ended(group, target)
     server = group.server(target)
     assert (server.copies.done, server.copies.failed) == (0, 1)
-    tombstone = server.lifecycle.stones[TABLET]
+    tombstone = server.lifecycle.tombstones[TABLET]
     assert ("before our own" if announced else "its source at") in (tombstone.error or "")
 
 
@@ -92,12 +92,12 @@ async def test_a_replica_that_changed_while_its_session_began_is_not_copied_over
     await group.settle()
     slow(group, leader)
     asked = asyncio.ensure_future(start(group, target, leader))
-    await until(group, lambda: len(group.server(leader).sessions._beginning) == 1, "the session begins")
+    await until(group, lambda: len(group.server(leader).copy_sources._beginning) == 1, "the session begins")
     group.replica(target).fail(DiskFull("for a test"))
     with pytest.raises(errors.IllegalState, match="is failed, not running"):
         await asked
     assert group.state_of(target) == m.FAILED
-    await until(group, lambda: not len(group.server(leader).sessions), "the source ends its session")
+    await until(group, lambda: not len(group.server(leader).copy_sources), "the source ends its session")
 
 
 @simulated(copies_max=1)
@@ -170,10 +170,10 @@ async def test_a_session_ends_when_a_new_leader_replaces_its_log(group: Group) -
     group.heal()
     await until(group, lambda: replica.log.last.term > begun.last.term, "the old leader follows")
     assert replica.log.last_index >= begun.last.index
-    with pytest.raises(errors.NoSession):
+    with pytest.raises(errors.CopyExpired):
         for number in range(3):
             await group.ask(leader, "fetch_chunk", m.FetchRequest(begun.session, number), m.Chunk)
-    assert len(server.sessions) == 0
+    assert len(server.copy_sources) == 0
 
 
 # -- quarantine

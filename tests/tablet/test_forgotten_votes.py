@@ -56,7 +56,7 @@ async def test_a_voter_without_its_vote_record_is_reported_lost_and_gets_no_copy
     with pytest.raises(errors.IllegalState, match="has forgotten its votes and is a voter"):
         await start(group, target, leader)
     assert group.state_of(target) == m.FAILED
-    await until(group, lambda: not len(group.server(leader).sessions), "the source ends its session")
+    await until(group, lambda: not len(group.server(leader).copy_sources), "the source ends its session")
     core = group.replica(other).core
     request = VoteRequest(core.term + 5, core.me, core.last_index, core.log.last_term)
     reply = await group.replicate(target, other, request)
@@ -84,7 +84,7 @@ async def test_a_voter_without_its_vote_record_returns_as_a_new_member_after_its
     kept = group.server(target).consensus.get(TABLET)
     # The vote is the leader's: it may have voted in this term before, and must not vote for another candidate.
     assert kept is not None
-    assert kept.hard_state == HardState(group.replica(leader).core.term, group.uuid(leader))
+    assert kept.record == HardState(group.replica(leader).core.term, group.uuid(leader))
     successor = group.uuid(target)
     await group.ask(leader, "step_down", m.StepDownRequest(TABLET, successor), m.StepDownReply, 10.0)
     assert await group.leader() == target
@@ -118,7 +118,7 @@ async def test_a_tombstone_without_its_vote_record_returns_as_a_new_member(group
     await change(group, leader, m.MemberChange(ADD, as_peer(group, target, member=NON_VOTER, promote=True)))
     await until(group, lambda: group.state_of(target) == m.RUNNING, "the copy takes its place")
     kept = group.server(target).consensus.get(TABLET)
-    assert kept is not None and kept.hard_state.vote == group.uuid(leader)
+    assert kept is not None and kept.record.vote == group.uuid(leader)
     await same_rows(group, target, other, leader)
 
 
@@ -142,9 +142,9 @@ async def test_a_leader_without_a_lease_copies_to_no_member_without_its_vote_rec
     leader, target, _ = await forgotten(group)
     await change(group, leader, m.MemberChange(REMOVE, as_peer(group, target)))
     await change(group, leader, m.MemberChange(ADD, as_peer(group, target, member=NON_VOTER, promote=True)))
-    replica, source = group.replica(leader), group.server(leader).sessions
+    replica, source = group.replica(leader), group.server(leader).copy_sources
     uuid, term = group.uuid(target), replica.core.term
-    request = m.BeginSessionRequest(group.uuid(leader), TABLET, uuid, term, forgetful=True)
+    request = m.BeginCopyRequest(group.uuid(leader), TABLET, uuid, term, forgetful=True)
     begun = await source.begin(replica, request)
     source.end(begun.session)
     group.isolate(leader)
@@ -177,7 +177,7 @@ async def test_no_copy_to_a_member_without_vote_record_while_its_change_is_uncom
         replica, core.propose_configuration, server.world.clock.monotonic(), wanted
     )
     assert core.configuration.index == index > core.committed_configuration.index
-    request = m.BeginSessionRequest(server.instance.uuid, TABLET, uuid, term, forgetful=True)
+    request = m.BeginCopyRequest(server.instance.uuid, TABLET, uuid, term, forgetful=True)
     with pytest.raises(errors.IllegalState, match="has forgotten its votes and is a voter"):
-        await server.sessions.begin(replica, request)
-    assert not server.sessions.all()
+        await server.copy_sources.begin(replica, request)
+    assert not server.copy_sources.all()

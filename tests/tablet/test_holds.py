@@ -55,7 +55,7 @@ async def test_a_copied_replica_catches_up_after_more_writes_than_the_log_retain
     await until(group, lambda: replica.health.get(uuid) == "healthy", "the replica follows")
     assert (copies.done, copies.failed) == (1, 0)
     await same_rows(group, target, other)
-    await until(group, lambda: not len(group.server(leader).sessions.holds), "nothing is held any more")
+    await until(group, lambda: not len(group.server(leader).retention), "nothing is held any more")
     await written(group, 1, leader)
     entries = replica.log
     await until(group, lambda: entries.last_index - entries.dropped.index <= RETAINED, "the log is trimmed")
@@ -76,7 +76,7 @@ async def test_after_an_outdated_copy_the_next_one_may_retain_more_of_the_log(
     monkeypatch.setattr(Copies, "_ready", ready)
     await entomb(group, target)
     replica, uuid = group.replica(leader), group.uuid(target)
-    copies, holds = group.server(target).copies, group.server(leader).sessions.holds
+    copies, holds = group.server(target).copies, group.server(leader).retention
     await until(group, lambda: copies.done > 0, "the tablet is copied")
     assert holds.granted(TABLET, uuid) == 2
     await until(group, lambda: copies.done > 1, "the copy was too old, so the tablet is copied again")
@@ -100,7 +100,7 @@ async def test_the_log_is_not_retained_for_long_for_a_paused_replica(
         group.cluster.pause(address(target))
 
     monkeypatch.setattr(Copies, "_ready", ready)
-    replica, holds = group.replica(leader), group.server(leader).sessions.holds
+    replica, holds = group.replica(leader), group.server(leader).retention
     await entomb(group, target)
     await until(group, lambda: group.cluster.paused(address(target)), "the target is copied and paused")
     (held,) = holds.anchors(TABLET)
@@ -120,10 +120,10 @@ async def test_a_copy_whose_log_exceeds_its_limit_ends_and_the_log_is_trimmed(gr
     begun = await group.begin_session(leader, target)
     await written(group, SENDING * RETAINED - 10, leader, target, other)
     await group.sleep(2.0)
-    assert len(server.sessions) == 1 and replica.log.dropped.index <= begun.flushed.index
+    assert len(server.copy_sources) == 1 and replica.log.dropped.index <= begun.flushed.index
     await written(group, 20, leader, target, other)
-    await until(group, lambda: not len(server.sessions), "the session ends", 3.0)
-    with pytest.raises(errors.NoSession):
+    await until(group, lambda: not len(server.copy_sources), "the session ends", 3.0)
+    with pytest.raises(errors.CopyExpired):
         await group.ask(leader, "fetch_chunk", m.FetchRequest(begun.session, 0), m.Chunk)
     await until(group, lambda: replica.log.dropped.index > begun.flushed.index, "the log is trimmed")
 
@@ -143,7 +143,7 @@ async def test_the_log_is_not_retained_for_a_failed_copy_or_a_removed_member(
 
     monkeypatch.setattr(Copies, "_ready", ready)
     leader, target, _ = await copying(group, 50)
-    holds = group.server(leader).sessions.holds
+    holds = group.server(leader).retention
     await until(group, lambda: len(holds) == 1, "all chunks are sent")
     await group.sleep(5.0)
     assert len(holds) == 1

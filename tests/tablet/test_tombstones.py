@@ -10,7 +10,7 @@ import pytest
 from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.messages.raft import HardState
-from ebla.actors.tablet.lifecycle.tombstones import Stone
+from ebla.actors.tablet.lifecycle.tombstones import Tombstone
 from ebla.storage.directories.records import RecordStore
 from ebla.storage.errors import DiskFull, StorageError
 from tests.tablet.copies import copied, copying, deleted, entomb, fill, filled, quarantined, start, until
@@ -59,7 +59,7 @@ async def test_a_tombstones_vote_elects_a_candidate_with_all_entries(group: Grou
     await until(group, lambda: group.replica(other).leads, "the other is elected with the tombstone's vote")
     voted = group.server(target).consensus.get(TABLET)
     assert voted is not None
-    assert voted.hard_state.vote == group.uuid(other)
+    assert voted.record.vote == group.uuid(other)
 
 
 @simulated()
@@ -85,12 +85,12 @@ async def test_a_tombstone_with_more_entries_than_the_candidate_prevents_its_ele
 @simulated()
 async def test_a_tombstones_vote_survives_a_restart(group: Group) -> None:
     leader, target, _ = await deleted(group, 10)
-    tombstone = group.server(target).lifecycle.stones[TABLET]
+    tombstone = group.server(target).lifecycle.tombstones[TABLET]
     last = tombstone.superblock.last
     tombstone.voter.hard_state = HardState(40, "a-candidate")
     await tombstone.save(group.server(target).consensus)
     await group.restart(target)
-    tombstone = group.server(target).lifecycle.stones[TABLET]
+    tombstone = group.server(target).lifecycle.tombstones[TABLET]
     assert tombstone.hard_state == HardState(40, "a-candidate")
     assert tombstone.superblock.last == last
     assert leader in HOSTS
@@ -122,10 +122,10 @@ async def test_repeated_deletions_leave_a_tombstone_as_it_is_and_a_start_writes_
     target, _ = await group.followers()
     index = await exclude(group, target)
     await delete(group, target, index)
-    before = group.server(target).lifecycle.stones[TABLET].superblock
+    before = group.server(target).lifecycle.tombstones[TABLET].superblock
     for older in (None, -2, -1, index - 1):
         await delete(group, target, older)
-    assert group.server(target).lifecycle.stones[TABLET].superblock == before
+    assert group.server(target).lifecycle.tombstones[TABLET].superblock == before
     saved: list[str] = []
     save = RecordStore.save
 
@@ -135,7 +135,7 @@ async def test_repeated_deletions_leave_a_tombstone_as_it_is_and_a_start_writes_
 
     monkeypatch.setattr(RecordStore, "save", counted)
     await group.restart(target)
-    assert group.server(target).lifecycle.stones[TABLET].superblock == before
+    assert group.server(target).lifecycle.tombstones[TABLET].superblock == before
     await group.sleep(1.0)
     assert TABLET not in saved
 
@@ -250,7 +250,7 @@ async def test_data_that_cannot_be_moved_to_quarantine_is_logged_once_for_each_r
     server = group.server(target)
     original, tries, reasons = server.lifecycle.finish, [0], ["data/a and quarantine/a are both there"]
 
-    async def finish(tombstone: Stone) -> None:
+    async def finish(tombstone: Tombstone) -> None:
         tries[0] += 1
         if reasons:
             raise StorageError(reasons[-1])
@@ -265,7 +265,7 @@ async def test_data_that_cannot_be_moved_to_quarantine_is_logged_once_for_each_r
     await until(group, lambda: tries[0] >= 8, "there is another attempt")
     assert logged()[1:] == ["the data directory is read-only"]
     reasons.clear()
-    await until(group, lambda: server.lifecycle.stones[TABLET].finished, "the data is in quarantine")
+    await until(group, lambda: server.lifecycle.tombstones[TABLET].finished, "the data is in quarantine")
     assert len(logged()) == 2
 
 
@@ -304,10 +304,10 @@ async def test_a_tombstone_removed_while_another_is_being_finished_is_left_alone
     lifecycle = group.server(target).lifecycle
     for tablet in (second, TABLET):
         await entomb(group, target, tablet)
-        lifecycle.stones[tablet].finished = False
+        lifecycle.tombstones[tablet].finished = False
     original, asked = lifecycle.finish, []
 
-    async def finish(tombstone: Stone) -> None:
+    async def finish(tombstone: Tombstone) -> None:
         asked.append(tombstone.tablet)
         await over.wait()
         await original(tombstone)
@@ -316,7 +316,7 @@ async def test_a_tombstone_removed_while_another_is_being_finished_is_left_alone
     await until(group, lambda: asked == [second], "the first tombstone is being finished")
     await delete(group, target, tombstone=False)
     over.set()
-    await until(group, lambda: lifecycle.stones[second].finished, "the second tombstone is finished")
+    await until(group, lambda: lifecycle.tombstones[second].finished, "the second tombstone is finished")
     await group.sleep(1.0)
     assert asked == [second] and lifecycle.state_of(TABLET) == m.DOES_NOT_EXIST
     assert group.alive(target)

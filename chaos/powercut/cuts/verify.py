@@ -18,7 +18,7 @@ from pathlib import Path
 from ebla.actors import messages as m
 from ebla.actors.errors import NotFound
 from ebla.actors.messages.raft import HardState
-from ebla.actors.tablet.lifecycle.tombstones import Stone
+from ebla.actors.tablet.lifecycle.tombstones import Tombstone
 from ebla.chaos.powercut.life.client import get, scan, write
 from ebla.chaos.powercut.life.ghosts import Ghosts, eviction
 from ebla.chaos.powercut.life.machine import MASTER, SERVER, Machine, Say, ignore
@@ -97,7 +97,7 @@ class Verify:
 
     def _tablet(self, name: str, tablet: Tablet) -> None:
         present = name in self.machine.server.replicas
-        tombstone = self.machine.server.lifecycle.stones.get(name)
+        tombstone = self.machine.server.lifecycle.tombstones.get(name)
         if tablet.created and not tablet.deleting and not present and not (tombstone and tablet.leaving):
             raise Lost(f"tablet {name} was created and is not there")
         if tablet.deleted and (present or tombstone):
@@ -107,7 +107,7 @@ class Verify:
         if tombstone:
             self._tombstone(self.facts.groups[name], tombstone)
 
-    def _tombstone(self, group: Group, tombstone: Stone) -> None:
+    def _tombstone(self, group: Group, tombstone: Tombstone) -> None:
         """A tombstone votes by its log's end; its data is in quarantine."""
         last, held = tombstone.superblock.last, tombstone.superblock.quarantine
         ends = [(len(entries), entries[-1].chain if entries else 0) for entries in group.outcomes()]
@@ -125,7 +125,7 @@ class Verify:
         """The names on the disks that no replica owns."""
         disk = self.machine.server.world.disk
         owned = {*self.machine.server.replicas, "shared"}
-        remembered = set(self.machine.server.consensus.names()) - set(self.machine.server.lifecycle.stones)
+        remembered = set(self.machine.server.consensus.names()) - set(self.machine.server.lifecycle.tombstones)
         names = {*disk.list("data"), *disk.list("wals"), *remembered, *self._on_disks()}
         return sorted(names - owned)
 
