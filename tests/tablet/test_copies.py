@@ -165,7 +165,8 @@ def test_a_vote_outlives_a_copy_unless_its_term_is_over(ahead: int) -> None:
         stone = group.server(target).lifecycle.stones[TABLET]
         term = group.replica(leader).core.term - ahead
         stone.voter.hard_state = HardState(term, "somebody")
-        await stone.save(group.server(target).consensus)
+        async with stone.turn:
+            await stone.save(group.server(target).consensus)
         await copied(group, target, leader)
         kept = group.server(target).consensus.get(TABLET)
         assert kept is not None
@@ -204,7 +205,8 @@ def test_a_term_without_entries_does_not_keep_a_copy_away_and_is_not_lowered() -
         stone = group.server(target).lifecycle.stones[TABLET]
         term = group.replica(leader).core.term
         stone.voter.hard_state = HardState(term + 5)
-        await stone.save(group.server(target).consensus)
+        async with stone.turn:
+            await stone.save(group.server(target).consensus)
         await copied(group, target, leader)
         assert group.replica(target).core.term >= term + 5
         await same_rows(group, target, await group.leader())

@@ -115,7 +115,8 @@ def test_a_vote_of_a_tombstone_outlives_a_restart() -> None:
         stone = group.server(target).lifecycle.stones[TABLET]
         last = stone.superblock.last
         stone.voter.hard_state = HardState(40, "somebody")
-        await stone.save(group.server(target).consensus)
+        async with stone.turn:
+            await stone.save(group.server(target).consensus)
         await group.restart(target)
         stone = group.server(target).lifecycle.stones[TABLET]
         assert stone.hard_state == HardState(40, "somebody")

@@ -22,10 +22,12 @@ class Bandwidth:
 
     def take(self, size_bytes: int) -> float:
         """When so much has left, behind all that was taken before."""
+        assert size_bytes >= 0, ("a chunk has a size", size_bytes)
         now = self.clock.monotonic()
         if not self.bytes_per_s:
             return now
         self._free_at = max(now, self._free_at) + size_bytes / self.bytes_per_s
+        assert self._free_at >= now, ("a chunk leaves after it is made", self._free_at, now)
         return self._free_at
 
     def give_back(self, size_bytes: int, due_at: float) -> None:

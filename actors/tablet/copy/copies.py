@@ -110,6 +110,8 @@ class Copies:
 
     def _full(self) -> EblaError:
         """Who waits for others to be copied first is waited for; but behind copies that all stand still there is no turn."""
+        slots = len(self.jobs) + len(self._starting)
+        assert slots >= self.options.copies_max, ("copies are refused when all slots are taken", slots)
         now, stands_s = self.world.clock.monotonic(), STANDS_FOR * self.options.copy_idle_s
         stalled = [now > job.stone.stalls_at for job in self.jobs.values()]
         stalled += [now - began > stands_s for began in self._starting.values()]
@@ -148,6 +150,7 @@ class Copies:
                 "end of a copy session",
             )
             raise
+        assert request.tablet not in self.jobs, ("a tablet is copied once at a time", request.tablet)
         attempt = self._attempts[request.tablet] = self._attempts.get(request.tablet, 0) + 1
         job = Job(self.world, self.options, self.lifecycle, stone, request, begun, attempt)
         self.jobs[request.tablet] = job
@@ -219,6 +222,8 @@ class Copies:
         if request.state != m.DOES_NOT_EXIST:
             old = await self.deletion.entomb(tablet, f"a copy from {request.source.address} takes its place")
             last, unsafe = old.superblock.last, old.voter.unsafe
+        assert lifecycle.in_transition(tablet), ("a copy begins in a transition", tablet)
+        assert tablet not in lifecycle.replicas, ("a copy replaces no running replica", tablet)
         superblock = Superblock(
             tablet,
             begun.table,
@@ -267,6 +272,7 @@ class Copies:
             self.failed += 1
             log.warning("the copy of tablet %s from %s ended: %s", tablet, job.source, error)
             await self._undo(job, error)
+        assert self.jobs[tablet] is job, ("a tablet is copied once at a time", tablet)
         self.copied_bytes += job.copied
         self.ended.append(job.status(self.world.address))
         del self.jobs[tablet]
@@ -280,7 +286,9 @@ class Copies:
         async with stone.turn:
             await stone.save(lifecycle.consensus)  # a vote that a full disk held up
             job.require_wanted()
-            assert job.parts is not None
+            assert job.parts is not None, ("a copy is complete before it counts", tablet)
+            assert lifecycle.stones[tablet] is stone, ("a copy becomes what votes now", tablet)
+            assert stone.voter.unsaved is None, ("votes are durable before the replica takes over", tablet)
             ready = msgspec.structs.replace(
                 stone.superblock, state="ready", last=None, since_seq=lifecycle.shared.next_seq
             )
@@ -295,6 +303,7 @@ class Copies:
     async def _undo(self, job: Job, error: EblaError) -> None:
         """Back to the tombstone. What a full disk does not let us say, the next start says."""
         stone = job.stone
+        assert self.lifecycle.stones[job.tablet] is stone, ("a failed copy leaves its tombstone", job.tablet)
         await job.close()
         stone.superblock = msgspec.structs.replace(stone.superblock, state=m.DELETED)
         stone.error = str(error)

@@ -130,7 +130,7 @@ class Job:
             self.phase = chunk.part
             await self.world.faults.here("tablet.copy.before_commit")
             if chunk.part == DATA:
-                assert self._receiver is not None
+                assert self._receiver is not None, ("data has a receiver", self.tablet)
                 await self._receiver.write(chunk.data)
             elif items := transfer.unpack(chunk.data):
                 await self._open[LOG].commit([Put(private_log.ENTRIES, items, sorted_keys=True)])
@@ -141,7 +141,7 @@ class Job:
                 return
 
     async def _finish_data(self) -> None:
-        assert self._receiver is not None
+        assert self._receiver is not None, ("data has a receiver", self.tablet)
         try:
             await self._receiver.finish(DATABASES)
         except Damaged as error:
@@ -163,6 +163,7 @@ class Job:
             await self._changed.wait()
         self.require_wanted()
         chunk = self._arrived.pop(self._wanted)
+        assert chunk.number == self._wanted, ("chunks are written in order", chunk.number, self._wanted)
         self._wanted += 1
         self._changed.set()
         return chunk
@@ -205,6 +206,7 @@ class Job:
         """After a copy that failed. Its own calls end by themselves."""
         self._stop(CopyEnded("it has ended"))
         await self._close_all()
+        assert not self._open, ("a copy that ended holds no files", self.tablet)
 
     async def _close_all(self) -> None:
         if self._receiver is not None:
@@ -230,7 +232,10 @@ class Job:
                 if number <= self._last:
                     self._stop(error)
                 return
+            assert number >= self._wanted, ("a chunk is asked for once", number, self._wanted)
             self._arrived[number] = chunk
+            ahead = len(self._arrived)
+            assert ahead <= WINDOW, ("a copy holds at most a window of chunks", ahead)
             if chunk.end:
                 self._last = min(self._last, number)
             self._changed.set()

@@ -53,6 +53,7 @@ class Hold:
             return CAUGHT_UP
         if progress is not None and progress.refusal == TABLET_COPYING:
             self.moved_at = max(self.moved_at, progress.contact_at)
+        assert self.anchor >= self.index, ("what a log keeps only moves on", self.anchor, self.index)
         if self.anchor > self.index:
             self.index, self.moved_at = self.anchor, now
         if outgrown(replica.log, options, CATCHING_UP * granted):
@@ -85,7 +86,9 @@ class Holds:
 
     def outgrew(self, tablet: str, peer: str) -> None:
         """A copy was in vain: the next one may hold more."""
-        self._granted[tablet, peer] = min(2 * self.granted(tablet, peer), GRANTED_MAX)
+        granted = min(2 * self.granted(tablet, peer), GRANTED_MAX)
+        assert granted > 1, ("a copy in vain is granted more", tablet, peer)
+        self._granted[tablet, peer] = granted
 
     def look(self, now: float) -> None:
         for key, hold in list(self._holds.items()):
@@ -102,6 +105,7 @@ class Holds:
 
 
 def outgrown(log: TabletLog, options: TabletServerOptions, times: int) -> bool:
+    assert times > 0, ("a log may always be as long as its limits", times)
     return (
         log.last_index - log.dropped.index > times * options.log_retained_entries_max
         or log.size_bytes > times * options.log_retained_bytes_max

@@ -126,7 +126,9 @@ class Recovery:
     def _send(self, replica: Replica, peer: Peer, attempt: Attempt, state: str, last: OpId | None) -> None:
         core = replica.core
         own = core.configuration.peer(core.me)
-        assert own is not None, (replica.tablet, core.configuration)
+        assert own is not None, ("a leader is a member", replica.tablet, core.configuration)
+        assert peer.uuid != own.uuid, ("a leader copies to others", replica.tablet, peer)
+        assert not attempt.under_way, ("a peer is asked once at a time", replica.tablet, peer)
         request = m.StartCopyRequest(peer.uuid, replica.tablet, own, core.term, state, last, core.mark)
         self._count(peer, 1)
         attempt.under_way = True
@@ -151,6 +153,10 @@ class Recovery:
     def _count(self, peer: Peer, change: int) -> None:
         self.calls += change
         self._calls_to[peer.uuid] = self._calls_to.get(peer.uuid, 0) + change
+        assert 0 <= self._calls_to[peer.uuid] <= self.calls <= CALLS_MAX, (
+            "each call has a place",
+            self.calls,
+        )
         if not self._calls_to[peer.uuid]:
             del self._calls_to[peer.uuid]
 

@@ -173,13 +173,15 @@ class Sessions:
 
     def _begun(self, replica: Replica, requestor: str, stream: Stream, flushed: Position) -> m.SessionBegun:
         superblock, core = replica.superblock, replica.core
+        last = replica.log.last
+        assert flushed.index <= last.index, ("only entries of the log are flushed", flushed, last)
         session = Session(
             id=new_id(self.world.random),
             requestor=requestor,
             replica=replica,
             stream=stream,
             flushed=flushed,
-            last=replica.log.last,
+            last=last,
             used_at=self.world.clock.monotonic(),
             index=flushed.index,
         )
@@ -252,6 +254,7 @@ class Sessions:
                 session.due[chunk.number] = self.bandwidth.take(len(chunk.data))
                 session.kept.pop(chunk.number - KEPT, None)
                 session.due.pop(chunk.number - KEPT, None)
+                assert len(session.kept) <= KEPT, ("few chunks are kept", session.id, len(session.kept))
             self._require(session)
             chunk, due_at = session.kept[request.number], session.due[request.number]
         await self.bandwidth.until(due_at, self.options.copy_idle_s / 3)
@@ -304,6 +307,7 @@ class Sessions:
             items.append(private_log.item_of(entry, entries.position(session.index)))
             session.index += 1
             size += len(entry.payload)
+        assert session.index <= last, ("a copy ends where it was said to", session.id, session.index, last)
         session.ended = session.index == last
         if session.ended:
             now = self.world.clock.monotonic()
@@ -331,6 +335,7 @@ class Sessions:
     def _end(self, session: Session) -> None:
         if self._sessions.pop(session.id, None) is None:
             return
+        assert session.due.keys() == session.kept.keys(), ("each chunk is due at a time", session.id)
         for number, due_at in session.due.items():
             self.bandwidth.give_back(len(session.kept[number].data), due_at)
         if session.stream is not None:

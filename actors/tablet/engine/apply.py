@@ -63,6 +63,8 @@ class Rows:
         if alteration.schema.version <= self.schema.version:
             return
         self.codec = codec_of(alteration.schema)
+        found, wanted = self.schema.version, alteration.schema.version
+        assert found == wanted, ("an alteration is in force once applied", found, wanted)
         self.dropped = alteration.dropped
         self.store.alter(encoded)
 
@@ -112,7 +114,7 @@ class Rows:
             return self._insert(batch.keys, batch.values)
         if batch.kind == DELETE:
             return self._delete(batch.keys)
-        assert batch.kind == UPDATE, batch.kind
+        assert batch.kind == UPDATE, ("a checked batch has a known kind", batch.kind)
         return self._update(batch)
 
     def _insert(self, keys: Sequence[bytes], values: Sequence[bytes]) -> list[int]:
@@ -124,6 +126,7 @@ class Rows:
                 rejected.append(at)
             else:
                 fresh[key] = values[at]
+        assert len(fresh) + len(rejected) == len(keys), ("each row is inserted or rejected", len(keys))
         self.store.put(list(fresh), list(fresh.values()))
         return rejected
 
@@ -136,6 +139,7 @@ class Rows:
                 rejected.append(at)
             else:
                 gone[key] = None
+        assert len(gone) + len(rejected) == len(keys), ("each row is deleted or rejected", len(keys))
         self.store.delete(list(gone))
         return rejected
 

@@ -179,10 +179,10 @@ class GroupCore(Protocol):
         """How a leader sees each other member; empty for others."""
 
     def story(self) -> str:
-        """The last events in words, for error messages."""
+        """The last events in words. Every internal error carries them: see Rounds.step."""
 
     def validate(self) -> None:
-        """Raise AssertionError, with the story, if what must always hold of the core does not."""
+        """Raise AssertionError if an invariant of the core is broken."""
 
     # -- events
 

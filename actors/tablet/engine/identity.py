@@ -60,6 +60,7 @@ class Identity:
     # -- what travels
 
     def envelope(self, dest_uuid: str, requests: tuple[tuple[str, Request], ...]) -> Envelope:
+        assert dest_uuid != self.uuid, ("a server sends itself nothing", dest_uuid)
         return Envelope(self.instance, self.others.known(dest_uuid), requests)
 
     def receive(self, envelope: Envelope) -> None:
@@ -125,6 +126,8 @@ class Identity:
             except DiskFull:
                 seqno = self.instance.seqno
             await self.world.faults.here("tablet.seqno.after_raise")
+            shown = self.instance.seqno
+            assert seqno >= shown, ("an incarnation's number never goes back", seqno, shown)
             self.instance = msgspec.structs.replace(self.instance, seqno=seqno)
             await self.world.clock.sleep(self.seqno_s)
             self._believed.clear()

@@ -75,6 +75,7 @@ class Link:
         self.lanes = (Lane(QUICK_IN_FLIGHT_MAX), Lane(IN_FLIGHT_MAX))
 
     def post(self, replica: Replica, send: Send) -> None:
+        assert send.peer == self.peer.uuid, ("a link leads to one server", send.peer, self.peer)
         plan = send.request
         lane = self.lanes[isinstance(plan, Plan) and plan.last >= plan.first]
         if len(lane.outbox) >= OUTBOX_MAX:
@@ -105,6 +106,7 @@ class Link:
             size += entries_bytes
             messages.append(outgoing)
             requests.append((outgoing.replica.tablet, request))
+        assert len(messages) == len(requests), ("each message has its request", len(messages), len(requests))
         return messages, requests
 
     async def _exchange(
@@ -127,6 +129,7 @@ class Link:
                 self._all_failed(messages, delivered=True)
         finally:
             lane.in_flight -= 1
+            assert 0 <= lane.in_flight < lane.in_flight_max, ("an envelope has a place", lane.in_flight)
         self.pump()
 
     def _deliver(self, messages: list[Outgoing], reply: EnvelopeReply, at: float) -> None:
@@ -171,6 +174,7 @@ def _materialise(outgoing: Outgoing) -> tuple[Request, int] | None:
     if core.term != plan.term or core.role != LEADER:
         return None
     entries = []
+    assert plan.last <= log.last_index, ("a leader keeps what it plans to send", plan, log.last_index)
     if plan.last >= plan.first:
         if plan.first < log.first_index:
             return None  # dropped since: the core will find that the peer needs a copy

@@ -64,7 +64,7 @@ class TabletLog:
 
     def slot(self, index: int) -> Slot:
         at = index - self.dropped.index - 1
-        assert 0 <= at < len(self.slots), (self.tablet, index, self.dropped, self.last_index)
+        assert 0 <= at < len(self.slots), ("the log has this entry", self.tablet, index, self.dropped.index)
         return self.slots[at]
 
     def position(self, index: int) -> Position:
@@ -93,7 +93,15 @@ class TabletLog:
 
     def append(self, entry: Entry) -> Slot:
         """Take the entry after the last one."""
-        assert entry.index == self.last_index + 1, (self.tablet, entry.index, self.last_index)
+        last_term = self.slots[-1].term if self.slots else self.dropped.term
+        assert entry.index == self.last_index + 1, ("a log has no gaps", self.tablet, entry.index)
+        assert entry.term >= last_term, (
+            "terms never go back",
+            self.tablet,
+            entry.index,
+            entry.term,
+            last_term,
+        )
         slot = Slot(entry)
         self.slots.append(slot)
         self.size_bytes += slot.size
@@ -102,6 +110,7 @@ class TabletLog:
 
     def truncate(self, from_index: int) -> None:
         """Forget from_index and everything after it: a newer leader has other entries there."""
+        assert from_index > self.dropped.index, ("dropped entries never change", self.tablet, from_index)
         self._forget(from_index - self.first_index, len(self.slots))
         self.private_last = min(self.private_last, from_index - 1)
 
@@ -109,6 +118,7 @@ class TabletLog:
         """Nothing up to `index` is needed any more: flushed here, and held by every peer."""
         if index <= self.dropped.index:
             return
+        assert index <= self.last_index, ("only entries of the log are dropped", self.tablet, index)
         position = self.position(index)
         self._forget(0, index - self.dropped.index)
         self.dropped = position
@@ -127,6 +137,7 @@ class TabletLog:
             self.size_bytes -= slot.size
             if slot.entry is not None:
                 self.cached_bytes -= slot.size
+        assert 0 <= self.cached_bytes <= self.size_bytes, ("each payload is counted once", self.tablet)
         del self.slots[start:stop]
 
     def uncache(self, everywhere: int, applied: int) -> None:
@@ -145,6 +156,7 @@ class TabletLog:
     def cached(self, first: int, last: int) -> list[Entry] | None:
         """Entries first..last if every payload is in memory."""
         base = self.first_index
+        assert base <= first, ("dropped entries are not asked for", self.tablet, first, base)
         found: list[Entry] = []
         for slot in self.slots[first - base : last + 1 - base]:
             if slot.entry is None:
@@ -164,6 +176,7 @@ class TabletLog:
         if self.private is not None and index <= self.private_last:
             (record,) = self.private.read(index, index)
         else:
+            assert slot.seq, ("a payload that is not in memory is on disk", self.tablet, index)
             (record,) = self.shared.read(self.tablet, [(slot.seq, index, slot.term)])
         if record.entry.chain != slot.chain:
             path = self.shared.environment.path
@@ -198,6 +211,7 @@ class TabletLog:
             )
             if kept:
                 self.private_last = max(self.private_last, last.index)
+            assert self.private_last <= self.last_index or not kept, ("only entries are moved", last.index)
 
     async def _make_private(self) -> PrivateLog:
         made = await PrivateLog.open(self.disk, self.tablet, create=True)

@@ -37,4 +37,5 @@ class LogTime:
         step_us = min(passed_us, STEP_US_MAX)
         # What is rounded off counts with the next entry; what is above the bound never does.
         self._counted_to = now if step_us < passed_us else self._counted_to + step_us / 1e6
+        assert step_us >= 0, ("log time never goes back", term, previous, now)
         return previous.time_us + step_us

@@ -11,6 +11,7 @@ to persist, entries to write, messages to send. It never waits. What must be dur
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -40,7 +41,7 @@ from ebla.actors.tablet.engine.log_time import LogTime
 from ebla.actors.tablet.engine.records import ConsensusState, Superblock
 from ebla.actors.tablet.engine.tally import Tally
 from ebla.actors.tablet.engine.waits import Waits, release
-from ebla.storage.errors import Corruption, EblaError, InvalidArgument
+from ebla.storage.errors import Corruption, Damaged, EblaError, InvalidArgument
 from ebla.storage.logs.entries import (
     ALTER,
     CHECKPOINT,
@@ -55,6 +56,8 @@ from ebla.storage.logs.entries import (
 from ebla.storage.rows import alteration
 from ebla.storage.tablets.results import Answer as Stored
 from ebla.storage.tablets.tablet_store import TabletSnapshot
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -154,6 +157,7 @@ class Replica:
         """The answer comes when the entry is committed and applied."""
         entry = self.propose(now, WRITE, payload)
         future: asyncio.Future[Stored] = asyncio.get_running_loop().create_future()
+        assert entry.index not in self.waiters, ("each entry has one client", self.tablet, entry.index)
         self.waiters[entry.index] = Waiter(entry.term, len(payload), future, batch)
         self.unapplied_bytes += len(payload)
         self._batches[entry.index] = batch
@@ -189,8 +193,9 @@ class Replica:
         if effects.truncate_from is not None:
             self._truncate(effects.truncate_from)
         if effects.appended is not None:
-            assert offer is not None, (self.tablet, self.core.story())
+            assert offer is not None, ("entries are appended from a request", self.tablet)
             first, last = effects.appended
+            assert first == self.log.last_index + 1, ("entries follow the last one", self.tablet, first)
             for entry in offer.entries:
                 if first <= entry.index <= last:
                     self._append(entry)
@@ -210,23 +215,35 @@ class Replica:
             self.work.configuration = effects.configuration
 
     def validate(self) -> None:
-        """Raise AssertionError, with the core's story, if what must always hold does not. Called between events."""
+        """Raise AssertionError if an invariant is broken. Called between events."""
         if self.state != RUNNING:
             return
         core, log, store = self.core, self.log, self.store
         core.validate()
         last, flushed, applied = log.last.index, store.flushed.index, store.applied.index
         seen = (self.tablet, last, flushed, applied, core.commit_index, core.durable_index)
-        assert last == core.last_index and log.last.term == core.log.last_term, (seen, self.story())
-        assert flushed <= applied <= core.commit_index, (seen, self.story())
-        assert flushed <= core.durable_index, (seen, self.story())
-        assert core.role == LEADER or not self.waiters, (seen, self.story())
-        assert all(applied < index <= last for index in self.waiters), (seen, self.story())
-        assert self.unapplied_bytes == sum(each.bytes for each in self.waiters.values()), (seen, self.story())
+        assert last == core.last_index, ("log and core have the same entries", seen)
+        assert log.last.term == core.log.last_term, ("log and core have the same last term", seen)
+        assert flushed <= applied <= core.commit_index, (
+            "only committed entries are applied and flushed",
+            seen,
+        )
+        assert flushed <= core.durable_index, ("only durable entries are flushed", seen)
+        assert core.role == LEADER or not self.waiters, ("only a leader has waiting clients", seen)
+        assert all(applied < index <= last for index in self.waiters), ("clients wait for entries", seen)
+        waiting = sum(each.bytes for each in self.waiters.values())
+        assert self.unapplied_bytes == waiting, ("each waiting write is counted once", seen, waiting)
 
     def story(self) -> str:
-        """The last events of the core in words, for error messages."""
+        """The last events of the core in words."""
         return self.core.story()
+
+    def explain(self, error: Exception) -> None:
+        """Add the story to an internal error: a broken invariant, a bug, damage. A refusal of a request has none."""
+        if isinstance(error, EblaError) and not isinstance(error, Corruption | Damaged):
+            return
+        if not getattr(error, "__notes__", None):
+            error.add_note(f"last events of tablet {self.tablet} here:\n{self.story()}")
 
     # -- waiting for durability
 
@@ -261,6 +278,7 @@ class Replica:
         target = min(self.core.commit_index, self.core.durable_index)
         if target < first:
             return False
+        assert self.state == RUNNING, ("only a running replica applies", self.tablet, self.state)
         last = min(target, first + APPLY_ENTRIES_MAX - 1)
         for entry in self.log.cached(first, last) or self.log.load(first, last):
             self._apply(entry)
@@ -270,6 +288,8 @@ class Replica:
         return last < target
 
     def _apply(self, entry: Entry) -> None:
+        applied = self.store.applied.index
+        assert entry.index == applied + 1, ("entries are applied once, in order", entry.index, applied)
         outcome: Stored | EblaError | None = None
         if entry.kind == WRITE:
             batch = self._batches.pop(entry.index, None) or self._decoded(entry, decode_batch)
@@ -305,6 +325,7 @@ class Replica:
 
     def _answer(self, waiter: Waiter, term: int, outcome: Stored | EblaError | None) -> None:
         self.unapplied_bytes -= waiter.bytes
+        assert self.unapplied_bytes >= 0, ("each waiting write is counted once", self.tablet)
         if waiter.future.done():
             return  # whoever asked has given up
         if waiter.term != term or outcome is None:
@@ -322,7 +343,10 @@ class Replica:
         """Stop serving: the data cannot be believed. The server and its other replicas go on."""
         if self.state == RUNNING:
             self.state, self.error = FAILED, str(error)
+            self.explain(error)
+            log.error("the replica of tablet %s failed", self.tablet, exc_info=error)
         self._release_all()
+        assert not self.waiters, ("no client waits for a failed replica", self.tablet)
 
     def close(self) -> None:
         self.state = DELETED
@@ -397,7 +421,7 @@ class Replica:
 
     def _append_own(self, index: int, term: int, kind: int, payload: bytes) -> Entry:
         previous = self.log.last
-        assert index == previous.index + 1, (self.tablet, index, previous, self.core.story())
+        assert index == previous.index + 1, ("own entries follow the last one", self.tablet, index, previous)
         entry = make_entry(self.tablet, previous, term, kind, self._time.next_us(term, previous), payload)
         self._append(entry)
         return entry
@@ -407,6 +431,8 @@ class Replica:
         self._write(Unwritten(self, entry, previous, self.log.append(entry), self.core.log.epoch))
 
     def _truncate(self, from_index: int) -> None:
+        applied = self.store.applied.index
+        assert from_index > applied, ("applied entries never change", self.tablet, from_index, applied)
         self.log.truncate(from_index)
         for index in [i for i in self.waiters if i >= from_index]:
             self._answer(self.waiters.pop(index), -1, None)

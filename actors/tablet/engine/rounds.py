@@ -71,14 +71,25 @@ class Rounds:
         """Feed one event to a replica. Its log and its clients follow at once, and it takes part in the next round.
 
         Every event of a core comes through here, so that none of the three is forgotten. An event that raises changes
-        nothing.
+        nothing. An internal error carries the replica's story.
         """
-        outcome = event(*arguments, **named)
-        replica.absorb()
-        if self.world.validates:
-            replica.validate()
+        try:
+            outcome = event(*arguments, **named)
+            replica.absorb()
+            if self.world.validates:
+                replica.validate()
+        except Exception as error:
+            replica.explain(error)
+            raise
         self.touch(replica)
         return outcome
+
+    def _explained(self, replica: Replica, act: Callable[[], T]) -> T:
+        try:
+            return act()
+        except Exception as error:
+            replica.explain(error)
+            raise
 
     def touch(self, replica: Replica) -> None:
         """The replica takes part in the next round."""
@@ -88,6 +99,11 @@ class Rounds:
     def write(self, unwritten: Unwritten) -> None:
         """Have the log writer sync this entry: a follower's at once, a leader's when the round has sent it to the
         followers, for they have the longer way."""
+        assert unwritten.slot.seq == 0, (
+            "an entry is written once",
+            unwritten.replica.tablet,
+            unwritten.slot.seq,
+        )
         self._unwritten.append(unwritten)
         self.unwritten_bytes += len(unwritten.entry.payload)
         if unwritten.replica.leads:
@@ -116,6 +132,7 @@ class Rounds:
         """Hard states, and configurations that were committed, durable before anything that follows from them."""
         waiting = []
         for replica in replicas:
+            assert not replica.hard_in_flight, ("one hard state is on its way to the disk", replica.tablet)
             replica.work = Work()
             replica.hard_in_flight = True
             waiting.append((replica, replica.take_hard_waiters()))
@@ -153,7 +170,7 @@ class Rounds:
         for replica in replicas:
             if replica.state != RUNNING:
                 continue
-            for send in replica.take_sends():
+            for send in self._explained(replica, replica.take_sends):
                 peer = replica.core.configuration.peer(send.peer)
                 if peer is not None:
                     link = self._link(peer)
@@ -175,7 +192,7 @@ class Rounds:
         if replica.state != RUNNING:
             return
         try:
-            more = replica.apply()
+            more = self._explained(replica, replica.apply)
         except Corruption as error:
             replica.fail(error)
             for snapshot in replica.checkpoints:
@@ -198,11 +215,13 @@ class Rounds:
             for seq, unwritten in enumerate(batch, first_seq):
                 unwritten.slot.seq = seq
             await self._sync(first_seq, batch)
+            assert first_seq >= self.synced_seq, ("the log is synced in order", first_seq, self.synced_seq)
             self.synced_seq = first_seq + len(batch)
             last: dict[str, Unwritten] = {}
             for unwritten in batch:
                 self.unwritten_bytes -= len(unwritten.entry.payload)
                 last[unwritten.replica.tablet] = unwritten
+            assert self.unwritten_bytes >= 0, ("each entry is counted once", self.unwritten_bytes)
             for unwritten in last.values():
                 if unwritten.replica.state == RUNNING:
                     self.step(unwritten.replica, unwritten.replica.on_durable, unwritten)

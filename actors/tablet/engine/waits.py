@@ -47,7 +47,7 @@ class Bell:
     async def heard(self) -> None:
         """At once, if it was rung since it was last heard."""
         if not self._rung:
-            assert self._waiter is None, "somebody waits already"
+            assert self._waiter is None, "one loop waits for a bell"
             self._waiter = asyncio.get_running_loop().create_future()
             try:
                 await self._waiter

@@ -56,6 +56,7 @@ class Tail:
             stale = self.indexes.pop()
             self.entries.pop(stale, None)
             self.damaged.pop(stale, None)
+        assert not self.indexes or index > self.indexes[-1], ("indexes ascend", self.tablet, index)
         self.indexes.append(index)
         self.private_last = min(self.private_last, index - 1) if seq else index
         if record is None:
@@ -78,6 +79,7 @@ class Tail:
             found.append(self.entries[index])
             wanted -= 1
         found.reverse()
+        assert len(found) <= len(self.indexes), ("each entry is found once", self.tablet)
         if not found or found[-1][1].entry.index < flushed:
             return []
         if found[0][1].entry.index > flushed + 1:
@@ -130,5 +132,6 @@ def rebuild(
     log.private_last = min(tail.private_last, log.last_index)
     if log.position(flushed.index) != flushed:
         raise Corruption(f"the log of tablet {tablet} and its rows disagree at index {flushed.index}")
+    assert log.last_index == index.last_index, ("log and index have the same entries", tablet)
     log.uncache(flushed.index, flushed.index)
     return log, index

@@ -145,6 +145,7 @@ class Deletion:
     async def entomb(self, tablet: str, reason: str, unsafe: int = 0) -> Stone:
         """The caller holds the transition. Durable when it returns: it is a tombstone, its data in quarantine. `unsafe`: how often a
         configuration was forced, as whoever asks knows."""
+        assert self.lifecycle.in_transition(tablet), ("a replica is deleted in a transition", tablet)
         stone = self.lifecycle.stones.get(tablet)
         if stone is None:
             stone = await self._stop(tablet, reason, unsafe)
@@ -154,10 +155,13 @@ class Deletion:
             await self._mark(stone, reason)
         if not stone.finished:
             await self.lifecycle.finish(stone)
+        assert stone.durable and stone.finished, ("a tombstone is on disk, and its data set aside", tablet)
+        assert tablet not in self.lifecycle.replicas, ("a tombstone has no replica", tablet)
         return stone
 
     async def _supersede(self, stone: Stone, unsafe: int) -> None:
         """A tombstone asks nobody, so what it was told it must remember."""
+        assert unsafe > stone.superblock.unsafe, ("a forced epoch never goes back", stone.tablet, unsafe)
         stone.superseded(unsafe)
         told = msgspec.structs.replace(stone.superblock, unsafe=unsafe)
         if stone.durable:
@@ -170,7 +174,7 @@ class Deletion:
         lifecycle = self.lifecycle
         replica = lifecycle.replicas.get(tablet)
         superblock = lifecycle.superblock(tablet)
-        assert superblock is not None, tablet
+        assert superblock is not None, ("a replica has a superblock", tablet)
         last: Position | None = replica.log.last if replica else None
         durable = lifecycle.consensus_of(tablet)  # none of a damaged one: it does not vote
         consensus = replica.consensus() if replica else durable
@@ -189,6 +193,10 @@ class Deletion:
     async def _close(self, replica: Replica, *, keep: bool) -> None:
         """Stop it and let go of its files. What is only in memory or in the shared log goes along, as far as possible:
         nothing stands on it."""
+        assert replica.tablet not in self.lifecycle.replicas, (
+            "what is closed serves no more",
+            replica.tablet,
+        )
         replica.close()
         self.lifecycle.on_closing(replica.tablet)
         async with replica.upkeep, replica.moving:  # a flush or a move under way
@@ -207,6 +215,7 @@ class Deletion:
     async def _mark(self, stone: Stone, reason: str) -> None:
         """Steps 2 to 4. A quarantine without a superblock that names it is dropped at the start."""
         lifecycle, superblock = self.lifecycle, stone.superblock
+        assert superblock.quarantine, ("a tombstone's data has a place", stone.tablet)
         await self.world.faults.here("tablet.entomb.before_mark")
         consensus = ConsensusState(stone.hard_state, stone.configuration)
         await lifecycle.quarantine.add(
@@ -232,6 +241,7 @@ class Deletion:
         superblock = replica.superblock if replica else lifecycle.superblock(tablet)
         if superblock is None:
             return
+        assert lifecycle.in_transition(tablet), ("a replica is deleted in a transition", tablet)
         marked = msgspec.structs.replace(superblock, state="deleting")
         await self.world.faults.here("tablet.delete.before_mark")
         await lifecycle.superblocks.save(tablet, marked)

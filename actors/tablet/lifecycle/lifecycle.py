@@ -274,6 +274,7 @@ class Lifecycle:
                     tablet=tablet,
                     state=self.stones[tablet].state,
                 )
+            assert tablet not in self.all(), ("a tablet has one replica here", tablet)
             consensus = ConsensusState(self.replication.first_hard_state(), request.configuration)
             superblock = Superblock.of(request, self.shared.next_seq)
             if self.superblock(tablet) is not None:
@@ -335,6 +336,7 @@ class Lifecycle:
 
     async def remove(self, tablet: str) -> None:
         """Everything that the mark "deleting" stands for."""
+        assert tablet not in self.replicas, ("only a stopped replica is removed", tablet)
         disk = self.world.disk
         await disk.remove(tablet_store.path_of(tablet))
         await self.world.faults.here("tablet.delete.after_data")
@@ -348,6 +350,7 @@ class Lifecycle:
     async def finish(self, stone: Stone) -> None:
         """Set aside the data of a tombstone, or remove what an unfinished copy left. Nothing is there if it is done."""
         tablet, quarantine = stone.tablet, stone.superblock.quarantine
+        assert tablet not in self.replicas, ("only a stopped replica's data is set aside", tablet)
         if quarantine:
             await self.quarantine.finish(quarantine, tablet)
         else:
@@ -382,6 +385,9 @@ class Lifecycle:
 
     def renew(self, stone: Stone, superblock: Superblock, state: ConsensusState) -> None:
         """It is another by now, all of which is durable."""
+        assert stone.tablet == superblock.tablet, ("a tombstone is of one tablet", stone.tablet)
+        kept = state.hard_state.term >= stone.hard_state.term
+        assert kept, ("terms never go back", stone.tablet, state.hard_state, stone.hard_state)
         stone.superblock, stone.configuration = superblock, state.configuration
         stone.voter, stone.error = self._voter(superblock, state, state), None
 
@@ -410,6 +416,8 @@ class Lifecycle:
         return made
 
     def add(self, replica: Replica) -> None:
+        known = self.all().get(replica.tablet)
+        assert known is None, ("a tablet has one replica here", replica.tablet, known)
         self.replicas[replica.tablet] = replica
         self.rounds.step(replica, replica.require_running)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 
-from ebla.actors.messages import DELETED, ReplicaReport
+from ebla.actors.messages import COPYING, DELETED, ReplicaReport
 from ebla.actors.messages.peers import Answer, HardState, Request
 from ebla.actors.replication.configuration import Configuration
 from ebla.actors.replication.health import (
@@ -59,6 +59,7 @@ class Stone:
         return self.superblock.state
 
     def refusal(self, now: float) -> str:
+        assert self.state in (COPYING, DELETED), ("a tombstone is deleted or being copied", self.state)
         if self.state == DELETED:
             return TABLET_DELETED
         return COPY_STALLED if now > self.stalls_at else TABLET_COPYING
@@ -83,6 +84,7 @@ class Stone:
 
     async def save(self, consensus: RecordStore[ConsensusState]) -> None:
         """Durable when it returns: what it may never forget. The caller holds the turn."""
+        assert self.turn.locked(), ("votes are saved one at a time", self.tablet)
         state = self.voter.unsaved
         if state is not None:
             await self.faults.here("tablet.tombstone_vote.before_commit")

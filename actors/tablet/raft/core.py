@@ -44,9 +44,7 @@ from ebla.actors.tablet.engine.core import (
 )
 from ebla.actors.tablet.raft import election, forced, membership
 from ebla.actors.tablet.raft.election import Ballot
-from ebla.actors.tablet.raft.events import (
-    AppendPlan,
-)
+from ebla.actors.tablet.raft.events import PRE_CANDIDATE, AppendPlan
 from ebla.actors.tablet.raft.leadership import Leadership, Transfer
 from ebla.actors.tablet.raft.matching import Agreement, Disagreement, compare
 from ebla.actors.tablet.raft.state import RaftState
@@ -80,6 +78,7 @@ class RaftCore(RaftState):
                 self.timer.reset(now)
         elif self._ballot:
             self._ask(self._ballot, self._ballot.due(now))
+        assert self._lead is None or self._ballot is None, ("a leader holds no election", self.role)
 
     # -- the leader's verbs
 
@@ -87,8 +86,10 @@ class RaftCore(RaftState):
         """(index, term) of a new entry, which the caller makes. Raises NotLeader."""
         self._pass_time(now)
         assert kind != CONFIG, "configurations go through propose_configuration"
-        self._accepting_leader()
-        return self.log.append(self.term, payload_bytes), self.term
+        lead = self._accepting_leader()
+        index = self.log.append(self.term, payload_bytes)
+        assert index > lead.noop, ("a term begins with the leader's own entry", index, lead.noop)
+        return index, self.term
 
     def propose_configuration(self, now: float, configuration: Configuration) -> tuple[int, int]:
         """(index, term) of the CONFIG entry of `configuration`, which the next take() has; it is in force at once.
@@ -108,7 +109,9 @@ class RaftCore(RaftState):
             )
         membership.check_change(self.configuration, configuration, self.me)
         self._append_configuration(configuration)
-        return self.log.last_index, self.term
+        made = self.configuration.index
+        assert made == self.log.last_index, ("a configuration is in force from its entry on", made)
+        return made, self.term
 
     def force_configuration(
         self, now: float, keep: Sequence[str], reason: str, *, above_term: int = 0
@@ -131,6 +134,8 @@ class RaftCore(RaftState):
         self._set_hard_state(HardState(term, self.me))
         self._note(f"an operator forces a configuration: {reason}")
         self._become_leader(forced=made)
+        assert self.term > above_term, ("a forced term is above all known ones", self.term, above_term)
+        assert self.given_up is False, ("who forces a configuration takes part in it", self.mark)
 
     def read_index(self, now: float) -> int:
         """The index that a linearizable read must see applied. Raises NotLeader or Unavailable."""
@@ -142,6 +147,7 @@ class RaftCore(RaftState):
             raise errors.Unavailable(f"{self._name()} has not yet committed in term {self.term}; try again")
         if now >= lead.lease_until(now):
             raise errors.Unavailable(f"{self._name()} has no lease: no majority answered lately; try again")
+        assert self.leader == self.me, ("only the leader serves linearizable reads", self.leader)
         return self.commit_index
 
     def step_down(self, now: float, successor: str | None) -> str:
@@ -167,6 +173,7 @@ class RaftCore(RaftState):
         """A peer's message. The answer leaves when the hard state of the next take() is durable; a Pending's,
         when the log is durable up to its `until` besides."""
         self._pass_time(now)
+        assert sender != self.me, ("a replica sends itself no message", sender)
         if request.unsafe < self.mark:
             return self._refuse_lower_mark(sender, request)
         if isinstance(request, AppendRequest):
@@ -185,7 +192,8 @@ class RaftCore(RaftState):
         """The answer to an append, once the log is durable. A newer term in the meantime makes it a refusal."""
         if pending.term != self.term:
             return self._refuse_append(hint=0)
-        assert pending.until <= self.durable_index, (pending, self.durable_index, self.story())
+        held = self.durable_index
+        assert pending.until <= held, ("an acknowledged entry is durable", pending, held)
         return self._append_reply(True, pending.until, pending.until)
 
     def durable(self, index: int, term: int, log_epoch: int | None = None) -> None:
@@ -245,16 +253,17 @@ class RaftCore(RaftState):
     def _receive_append(self, request: AppendRequest) -> Pending | AppendReply:
         if request.term < self.term:
             return self._refuse_append(hint=0)
-        assert self._appended is None, "take() must be called between two append requests"
+        assert self._appended is None, "take() is called between two append requests"
         crossing = request.unsafe > self.configuration.unsafe
         if crossing and request.term == self.term and self.leader not in (None, request.leader):
             # Each side has made a leader of this term. Ours ends with it, and theirs begins another.
             self._become_follower(f"{request.leader} leads after a forced configuration", self.term + 1)
             return self._refuse_append(hint=0)
-        assert request.term > self.term or self._lead is None, (request.leader, self.story())
+        assert request.term > self.term or self._lead is None, ("a term has one leader", request.leader)
         if request.term > self.term or self.role != FOLLOWER:
             self._become_follower(f"{request.leader} leads", request.term)
-        assert self.leader in (None, request.leader), (self.leader, request.leader, self.story())
+        assert self.leader in (None, request.leader), ("a term has one leader", self.leader, request.leader)
+        assert self._ballot is None, ("an accepted leader ends the election", request.leader)
         if self.leader is None:
             self.leader = request.leader
             self._note(f"follows {request.leader}")
@@ -280,6 +289,9 @@ class RaftCore(RaftState):
         for entry in request.entries[first_new - request.previous_index - 1 :]:
             self.log.append(entry.term, len(entry.payload), entry.payload if entry.kind == CONFIG else None)
         self._appended = first_new, self.log.last_index
+        until = self.log.last_index
+        assert until == outcome.until, ("the log ends with the leader's message", until, outcome)
+        assert self.log.last_term <= self.term, ("no entry is of a later term", self.log.last_term, self.term)
         self._adopt_configuration()
 
     def _refuse_append(self, hint: int) -> AppendReply:
@@ -292,6 +304,7 @@ class RaftCore(RaftState):
     # -- the other side of a forced configuration: see forced.py
 
     def _refuse_lower_mark(self, sender: str, request: Request) -> Answer:
+        assert request.unsafe < self.mark, ("only a lower forced epoch is refused", request.unsafe, self.mark)
         self._note(f"{sender} does not know that a configuration was forced")
         if isinstance(request, AppendRequest):
             return self._append_reply(False, 0, 0, FORCED)
@@ -304,6 +317,7 @@ class RaftCore(RaftState):
         if answer.unsafe > self.mark:
             self.superseded_by, self.leader = answer.unsafe, None
             self._become_follower(f"given up: {peer} knows of a configuration that was forced")
+            assert self.given_up, ("who was given up takes no part", self.superseded_by)
         elif isinstance(answer, VoteReply):
             self._count_vote(peer, sent, answer)
         else:
@@ -322,6 +336,8 @@ class RaftCore(RaftState):
             if self.hard_state.vote is None:
                 self._set_hard_state(HardState(self.term, request.candidate))
             self.timer.reset(self._now)
+            vote = self.hard_state
+            assert vote == HardState(request.term, request.candidate), ("a vote is remembered", vote, request)
         kind = "pre-vote" if request.pre_vote else "vote"
         self._note(f"{kind} in term {request.term} for {request.candidate}: {reason}")
         return VoteReply(self.term, granted, request.pre_vote, reason)
@@ -331,12 +347,13 @@ class RaftCore(RaftState):
         favour of who has not got the configuration."""
         if request.term < self.term or request.unsafe > self.configuration.unsafe or not self._may_campaign():
             return TimeoutNowReply(self.term)
-        assert request.term > self.term or self._lead is None, (sender, self.story())
+        assert request.term > self.term or self._lead is None, ("a term has one leader", sender)
         self._become_follower(f"{sender} abdicated", request.term)
         self._campaign(pre_vote=False, ordered=True)
         return TimeoutNowReply(self.term)
 
     def _campaign(self, *, pre_vote: bool, ordered: bool = False) -> None:
+        assert self._may_campaign(), ("only a voter with a durable log campaigns", self.durable_index)
         ballot = self._become_candidate(pre_vote=pre_vote, ordered=ordered)
         self._ask(ballot, [voter for voter in ballot.voters if voter != self.me])
         self._conclude(ballot)
@@ -348,10 +365,15 @@ class RaftCore(RaftState):
         ballot = self._ballot
         if ballot is None or sent.request is not ballot.request:
             return  # of a round that is over
+        assert ballot.request.pre_vote == (self.role == PRE_CANDIDATE), (
+            "the role says which election runs",
+            self.role,
+        )
         ballot.count(peer, answer.granted)
         self._conclude(ballot)
 
     def _conclude(self, ballot: Ballot) -> None:
+        assert not (ballot.won and ballot.lost), ("an election has one outcome", ballot.answers)
         if ballot.won and ballot.request.pre_vote:
             self._campaign(pre_vote=False)
         elif ballot.won:
@@ -368,6 +390,8 @@ class RaftCore(RaftState):
         if self._lead is None:
             return
         index = self._lead.replicated_index(self.durable_index)
+        last = self.log.last_index
+        assert index <= last, ("nobody holds more than its leader", index, last)
         if index > self.commit_index and self.log.term_at(index) == self.term:
             self._commit_to(index)
         self._lead.note_durable(self._now, self.commit_index, self.durable_index)
@@ -387,9 +411,14 @@ class RaftCore(RaftState):
             return
         self._note(f"{peer} has caught up")
         self._append_configuration(membership.promoted(self.configuration, peer))
+        assert peer in [each.uuid for each in self.configuration.voters()], ("a promoted peer votes", peer)
 
     def _begin_transfer(self, lead: Leadership, successor: str | None) -> None:
-        assert successor is not None, (self.configuration, self.story())
+        assert successor is not None, ("a leader hands over to another voter", self.configuration)
+        assert lead is self._lead and lead.may_succeed(successor), (
+            "a leader hands over to a voter",
+            successor,
+        )
         lead.transfer = Transfer(successor, self._now + self.limits.election_s_min)
         self._note(f"handing over to {successor}")
         self._continue_transfer()
@@ -406,6 +435,7 @@ class RaftCore(RaftState):
             return
         successor = lead.transfer.successor
         self._become_follower(f"abdicates in favour of {successor}")
+        assert self._lead is None, ("no lease outlives the order to take over", successor)
         self._letters.append(Send(successor, TimeoutNow(self.term, self.me, self.configuration.unsafe)))
 
     def _accepting_leader(self) -> Leadership:
@@ -413,4 +443,5 @@ class RaftCore(RaftState):
             raise self._not_leader("takes no proposals", leader=self.leader)
         if self._lead.transfer is not None:
             raise self._not_leader(f"is handing over to {self._lead.transfer.successor}")
+        assert self._lead.term == self.term, ("a leadership ends with its term", self._lead.term, self.term)
         return self._lead

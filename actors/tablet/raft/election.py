@@ -62,11 +62,14 @@ class ElectionTimer:
             # The exponent is bounded because floats are; long before that the maximum holds.
             shortest = min(shortest * 1.5 ** min(self.failures, 64), limits.election_s_max)
         self.deadline = now + min(self._random.uniform(shortest, 2 * shortest), limits.election_s_max)
+        assert self.deadline > now, ("an election timeout takes time", self.deadline, now)
 
     def leader_heard(self, now: float) -> None:
         self.failures = 0
         self.withheld_until = max(self.withheld_until, now + self._limits.election_s_min)
         self.reset(now)
+        kept = self.withheld_until
+        assert kept >= now + self._limits.election_s_min, ("a promise to a leader is kept", kept, now)
 
     def election_failed(self, now: float, *, contested: bool) -> None:
         """Back off only from rivals. Where a majority did not even answer there is nobody to collide with, and the
@@ -84,7 +87,7 @@ class Ballot:
     """
 
     def __init__(self, request: VoteRequest, voters: tuple[str, ...]) -> None:
-        assert request.candidate in voters
+        assert request.candidate in voters, ("only voters campaign", request.candidate, voters)
         self.request = request
         self.voters = voters
         self.answers: dict[str, bool] = {request.candidate: True}
@@ -95,6 +98,7 @@ class Ballot:
         if voter in self.voters:
             self.answers[voter] = granted
             self.ask_again.pop(voter, None)
+        assert len(self.answers) <= len(self.voters), ("each voter counts once", self.answers)
 
     def unanswered(self, voter: str, ask_again_at: float) -> None:
         if voter in self.voters and voter not in self.answers:
@@ -104,6 +108,7 @@ class Ballot:
         """The voters to ask again now; each is given out once."""
         due = [voter for voter in self.voters if self.ask_again.get(voter, now + 1) <= now]
         for voter in due:
+            assert voter not in self.answers, ("a voter that answered is not asked again", voter)
             del self.ask_again[voter]
         return due
 

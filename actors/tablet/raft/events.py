@@ -74,7 +74,8 @@ class AppendPlan(Plan, frozen=True, kw_only=True):
 
     def request(self, leader: str, entries: Sequence[Entry]) -> AppendRequest:
         """The message, once the caller has the entries."""
-        assert len(entries) == max(0, self.last - self.first + 1), (self, len(entries))
+        assert len(entries) == max(0, self.last - self.first + 1), ("a message has what its plan says", self)
+        assert not entries or entries[0].index == self.first, ("a message begins where its plan does", self)
         return AppendRequest(
             term=self.term,
             leader=leader,

@@ -46,11 +46,14 @@ NOT_COMMITTED = "the configuration that was forced on its tablet is not committe
 def forced_term(known: int, random: Random) -> int:
     """The first term of a forced leadership, where terms are known up to `known`. It begins a range that another one, forced by
     whoever knows as much, does not share."""
-    return (known // TERMS + 2 + random.getrandbits(DRAWN.bit_length() - 1)) * TERMS
+    term = (known // TERMS + 2 + random.getrandbits(DRAWN.bit_length() - 1)) * TERMS
+    assert term - known >= TERMS, ("a forced leadership has terms of its own", term, known)
+    return term
 
 
 def contradicts(log: LogIndex, commit_index: int, request: AppendRequest) -> bool:
     """Whether what is committed here may be missing there. Only a predecessor at or behind it shows that it is not."""
+    assert commit_index <= log.last_index, ("committed entries are in the log", commit_index, log.last_index)
     previous = request.previous_index
     if previous != commit_index:
         return previous < commit_index

@@ -57,24 +57,31 @@ class Leadership:
         self._staying: tuple[str, ...] = ()  # the voters that are not marked to go
         self._majority = 0
         self._unsafe = 0
+        assert log.last_term == term, ("a term begins with the leader's own entry", log.last_term, term)
         self.reconfigure(configuration, now, next_index=self.noop)
 
     def reconfigure(self, configuration: Configuration, now: float, next_index: int) -> None:
         """Follow a change of members. What is known of those who stay is kept."""
-        known = self.peers
+        known, before = self.peers, self._unsafe
         others = [peer.uuid for peer in configuration.peers if peer.uuid != self.me]
         self.peers = {uuid: known.get(uuid) or Progress(next_index, now) for uuid in others}
         self._voters = tuple(peer.uuid for peer in configuration.voters())
         self._staying = tuple(peer.uuid for peer in configuration.voters() if not peer.replace)
         self._majority = configuration.majority
         self._unsafe = configuration.unsafe
-        assert self.me in self._voters, (self.me, configuration)
+        assert self.me in self._voters, ("a leader is a voter", self.me, configuration)
+        assert configuration.unsafe >= before, (
+            "a forced epoch never goes back",
+            configuration.unsafe,
+            before,
+        )
 
     # -- what a majority is known to have done
 
     def replicated_index(self, own_durable: int) -> int:
         """The greatest index that a majority of the voters hold durably. Others than voters never count."""
         held = [own_durable if uuid == self.me else self.peers[uuid].match for uuid in self._voters]
+        assert self.me not in self.peers, ("a leader is no peer of its own", self.me)
         return int(majority_least(held, self._majority))
 
     def lease_until(self, now: float) -> float:
@@ -107,6 +114,8 @@ class Leadership:
 
     def note_durable(self, now: float, commit_index: int, own_durable: int) -> None:
         """After a change of either."""
+        last = self._log.last_index
+        assert max(commit_index, own_durable) <= last, ("the log holds what is committed", commit_index, last)
         if self.lag is None or own_durable >= self.lag.index:
             self.lag = Lag(commit_index, now) if own_durable < commit_index else None
 
@@ -129,6 +138,7 @@ class Leadership:
             self._check_dropped(peer)
             if peer.may_send_entries(log_last, limits):
                 previous, first = peer.next - 1, peer.next
+                assert first > log.dropped_index, ("dropped entries are not sent", uuid, first)
                 last = log.last_within(first, limits.append_bytes_max)
             elif now >= peer.status_due_at(limits):
                 # Of a replicating peer only `match` is certain: messages may overtake each other, and a heartbeat
@@ -160,9 +170,12 @@ class Leadership:
     def validate(self, last_index: int, known: object) -> None:
         """What must always hold of the peers, `known` is for the message."""
         for uuid, peer in self.peers.items():
-            assert peer.match < peer.next <= last_index + 1, (uuid, peer.match, peer.next, known)
-            assert not peer.inflight or peer.streams, (uuid, peer.state, known)
-            assert peer.inflight_bytes == sum(peer.inflight.values()), (uuid, peer.inflight, known)
+            seen = (uuid, peer.state, peer.match, peer.next, known)
+            assert peer.match < peer.next, ("the next entry is behind those held", seen)
+            assert peer.next <= last_index + 1, ("only entries of the log are sent", seen)
+            assert not peer.inflight or peer.streams, ("entries flow to a peer that agrees", seen)
+            size = sum(peer.inflight.values())
+            assert peer.inflight_bytes == size, ("each message is counted once", seen, size)
 
     def silent(self, now: float) -> bool:
         """Whether there is nothing to send now: what `plans` would find out, in less time."""
@@ -198,6 +211,7 @@ class Leadership:
 
     def end_transfer(self, now: float) -> None:
         """Without success. Proposals are taken again, for an election timeout at least."""
+        assert self.transfer is not None, "only a transfer that began ends"
         self.transfer = None
         self.lag = Lag(self.lag.index, now) if self.lag else None
 
@@ -213,7 +227,9 @@ class Leadership:
             peer = self.peers[uuid]
             return peer.refusal is None and peer.state != LAGGING, peer.match, peer.last_contact
 
-        return max(others, key=fitness)
+        chosen = max(others, key=fitness)
+        assert self.may_succeed(chosen), ("a leader hands over to another voter", chosen)
+        return chosen
 
     def may_succeed(self, uuid: str) -> bool:
         return uuid != self.me and uuid in self._voters

@@ -73,6 +73,7 @@ async def change(
     require_unmoved(replica, request.configuration_index, request.configuration_unsafe)
     wanted = changed(committed, changes)
     index, term = rounds.step(replica, core.propose_configuration, now, wanted)
+    assert index > committed.index, ("a change is newer than what it changes", index, committed.index)
     await _applied(world, replica, index, min(request.timeout_s, TIMEOUT_S_MAX))
     committed = core.committed_configuration
     if core.term != term and not all(in_force(committed, change) for change in changes):
@@ -125,7 +126,9 @@ def changed(configuration: Configuration, changes: Sequence[m.MemberChange]) -> 
             peers[wanted.uuid] = wanted
         else:
             raise InvalidArgument(f"{wanted.uuid} is no member of {list(peers)}; add it instead")
-    return msgspec.structs.replace(configuration, peers=tuple(peers.values()))
+    made = msgspec.structs.replace(configuration, peers=tuple(peers.values()))
+    assert all(in_force(made, change) for change in changes), ("every change is made", made, changes)
+    return made
 
 
 def require_unmoved(replica: Replica, index: int | None, unsafe: int) -> None:
@@ -189,6 +192,7 @@ async def force(
             above_term=max(terms, default=0),
         )
     forced = core.configuration
+    assert forced.unsafe > 0, ("a forced configuration has a forced epoch", forced)
     try:
         await _applied(world, replica, forced.index, FORCE_S)
     except errors.OutcomeUnknown as error:
@@ -231,6 +235,7 @@ def _require_forcible(replica: Replica, request: m.UnsafeChangeRequest) -> None:
 async def _ask(world: World, identity: Identity, replica: Replica, peer: Peer) -> int:
     """The peer's term, 0 if it has no replica. Raises what keeps us from leading it."""
     log = replica.core.log
+    assert peer.uuid != replica.core.me, ("only others are asked", peer)
     request = VoteRequest(
         ANY_TERM, replica.core.me, log.last_index, log.last_term, pre_vote=True, unsafe=replica.core.mark
     )

@@ -67,7 +67,10 @@ def promoted(current: Configuration, uuid: str) -> Configuration:
         msgspec.structs.replace(peer, member=VOTER, promote=False) if peer.uuid == uuid else peer
         for peer in current.peers
     )
-    return msgspec.structs.replace(current, peers=peers)
+    made = msgspec.structs.replace(current, peers=peers)
+    grown = len(made.voters()) - len(current.voters())
+    assert grown == 1, ("a promotion adds one voter", current, made)
+    return made
 
 
 def forced(
@@ -88,7 +91,9 @@ def forced(
         )
     if sorted(peers, key=_uuid) == sorted(active.peers, key=_uuid):
         raise InvalidArgument("every member of the configuration in force is kept; there is nothing to force")
-    return Configuration(peers, committed.index, max(committed.unsafe, active.unsafe, above) + 1)
+    made = Configuration(peers, committed.index, max(committed.unsafe, active.unsafe, above) + 1)
+    assert made.order > max(committed.order, active.order), ("a forced configuration is the newest", made)
+    return made
 
 
 def _named(configuration: Configuration) -> list[str]:

@@ -56,4 +56,5 @@ class Raft:
         """The higher term; a vote of ours is forgotten only with a term that is over (seed 000). A replica that does not know
         where its log ended may have voted for the leader of this very term."""
         merged = HardState(term) if term > own.term else own
+        assert merged.term == max(own.term, term), ("terms never go back", merged, own, term)
         return merged if knows_end or merged != HardState(term) else HardState(term, source)

@@ -65,7 +65,7 @@ STARTS_FOR = (
 
 def majority_least(values: Sequence[float], majority: int) -> float:
     """The greatest value that at least `majority` of the values reach."""
-    assert 0 < majority <= len(values)
+    assert 0 < majority <= len(values), ("a majority is of the voters", majority, len(values))
     return sorted(values, reverse=True)[majority - 1]
 
 
@@ -114,13 +114,15 @@ class Progress:
         return due if self.status is None else max(due, self.status_at + limits.patience_s)
 
     def sent_entries(self, now: float, plan: AppendPlan, size_bytes: int) -> None:
-        assert self.state == REPLICATE and self.next == plan.first <= plan.last
+        assert self.state == REPLICATE, ("entries flow to a peer that agrees", self.state)
+        assert self.next == plan.first <= plan.last, ("entries are sent in their order", self.next, plan)
         self.inflight[plan.number] = size_bytes
         self.inflight_bytes += size_bytes
         self.next = plan.last + 1
         self.sent_at = now
 
     def sent_status(self, now: float, plan: AppendPlan) -> None:
+        assert self.status is None or plan.number > self.status, ("messages are numbered in order", plan)
         self.status = plan.number
         self.status_at = self.sent_at = now
         self.urgent = False
@@ -136,6 +138,7 @@ class Progress:
         known = self._settle(plan.number)
         if answer.success:
             self.steady = self.steady or (known and self.state == REPLICATE)
+            assert answer.match <= plan.covers, ("a peer agrees to no more than it was sent", answer, plan)
             self.match = max(self.match, answer.match)
             if known and self.state != REPLICATE:
                 self.state, self.next = REPLICATE, plan.covers + 1
@@ -144,6 +147,7 @@ class Progress:
             self.lag()
         elif known:
             self._refused(plan, answer.hint)
+        assert self.match < self.next, ("the next entry is behind those held", self.match, self.next)
         if self.state != LAGGING:
             self.unwell_since = None
         elif self.unwell_since is None:
@@ -161,6 +165,7 @@ class Progress:
 
     def refused(self, now: float, refusal: str) -> None:
         """Its server answered, and told why the replica cannot."""
+        assert refusal, "a refusal says why"
         self.contact_at = now
         if refusal in (TABLET_DELETED, TABLET_COPYING, COPY_STALLED):
             self.last_contact = now
@@ -214,6 +219,11 @@ class Progress:
         self._probe_from(max(self.match + 1, min(plan.previous_index, hint + 1)))
 
     def _probe_from(self, next_index: int) -> None:
+        assert next_index > self.match, (
+            "entries that a peer holds are not sent again",
+            next_index,
+            self.match,
+        )
         self.state, self.next, self.urgent, self.steady = PROBE, next_index, True, False
         self._forget_messages()
 
@@ -231,4 +241,5 @@ class Progress:
         if size is None:
             return False
         self.inflight_bytes -= size
+        assert self.inflight_bytes >= 0, ("each message is counted once", number, size)
         return True

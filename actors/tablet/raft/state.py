@@ -68,6 +68,7 @@ class RaftState:
         self.committed_configuration = configuration
         self._learn_committed_configuration()
         self.configuration = self._active_configuration()
+        assert hard_state.vote is None or hard_state.term > 0, ("a vote has its term", hard_state)
         self._unsaved = False
         self.hard_state = hard_state
         self.term = hard_state.term
@@ -171,16 +172,27 @@ class RaftState:
         return "\n".join(f"{at:.3f} term {term}: {what}" for at, term, what in self._story)
 
     def validate(self) -> None:
-        """Raise AssertionError, with the story, if what must always hold does not."""
-        log, known = self.log, (self.term, self.role, self.commit_index, self.durable_index, self.story())
-        assert self.term == self.hard_state.term >= log.last_term, known
-        assert log.dropped_index <= self.commit_index <= log.last_index, known
-        assert log.dropped_index <= self.durable_index <= log.last_index, known
-        assert self.committed_configuration.order <= self.configuration.order, known
-        assert (self._lead is not None) == (self.role == LEADER), known
-        assert (self._ballot is not None) == (self.role in (PRE_CANDIDATE, CANDIDATE)), known
+        """Raise AssertionError if an invariant is broken."""
+        log, known = self.log, (self.tablet, self.term, self.role, self.commit_index, self.durable_index)
+        assert self.term == self.hard_state.term, ("the term is the one to persist", known, self.hard_state)
+        assert self.term >= log.last_term, ("no entry is of a later term", known, log.last_term)
+        assert log.dropped_index <= self.commit_index, ("only committed entries are dropped", known)
+        assert self.commit_index <= log.last_index, ("committed entries are in the log", known)
+        assert log.dropped_index <= self.durable_index, ("only durable entries are dropped", known)
+        assert self.durable_index <= log.last_index, ("durable entries are in the log", known)
+        committed = self.committed_configuration.order
+        assert committed <= self.configuration.order, (
+            "the newest configuration is in force",
+            known,
+            committed,
+        )
+        assert (self._lead is not None) == (self.role == LEADER), ("a leader has a leadership", known)
+        campaigns = self.role in (PRE_CANDIDATE, CANDIDATE)
+        assert (self._ballot is not None) == campaigns, ("a candidate has a ballot", known)
         if self._lead is not None:
-            assert self._lead.term == self.term and self.leader == self.me, known
+            assert self._lead.term == self.term, ("a leadership ends with its term", known)
+            assert self.leader == self.me, ("a leader follows no other", known, self.leader)
+            assert self._is_voter(), ("a leader is a voter", known, self.configuration)
             self._lead.validate(log.last_index, known)
 
     # -- effects
@@ -234,6 +246,7 @@ class RaftState:
     def _become_follower(self, why: str, term: int | None = None) -> None:
         """Of nobody in particular yet; in a newer term, if one is given."""
         led = self._lead is not None
+        assert term is None or term >= self.term, ("terms never go back", term, self.term)
         if term is not None and term > self.term:
             self._set_hard_state(HardState(term))
             self.leader = None
@@ -246,6 +259,7 @@ class RaftState:
 
     def _become_candidate(self, *, pre_vote: bool, ordered: bool) -> Ballot:
         """Open a ballot with our own vote in it. Only a real one spends a term."""
+        assert self._lead is None, "a leader does not campaign"
         if not pre_vote:
             self._set_hard_state(HardState(self.term + 1, self.me))
         self.leader = None
@@ -267,10 +281,17 @@ class RaftState:
     def _become_leader(self, forced: Configuration | None = None) -> None:
         """The first entry of the term is empty: entries of older terms are committed only under it (paper, 5.4.2). If the
         leadership is forced, the configuration stands in its place."""
+        elected = self._ballot is not None and self._ballot.won and not self._ballot.request.pre_vote
+        assert elected or forced is not None, "a majority elects a leader"
+        assert self.hard_state == HardState(self.term, self.me), (
+            "a leader voted for itself",
+            self.hard_state,
+        )
         self._ballot = None
         self._letters.clear()
         self.leader = self.me
         self.timer.failures = 0
+        assert self._noop is None and self._configured is None, "take() is called between two leaderships"
         if forced is None:
             self._noop = self.log.append(self.term, 0), self.term
         else:
@@ -284,13 +305,17 @@ class RaftState:
             self._note(f"{role}: {why}")
 
     def _set_hard_state(self, state: HardState) -> None:
-        assert state.term >= self.hard_state.term, (state, self.hard_state)
+        known = self.hard_state
+        assert state.term >= known.term, ("terms never go back", state, known)
+        kept = known.vote is None or known.vote == state.vote
+        assert state.term > known.term or kept, ("a replica votes once a term", state, known)
         self.hard_state, self.term, self._unsaved = state, state.term, True
 
     # -- log and configuration
 
     def _truncate(self, start: int) -> None:
-        assert start > self.commit_index, (start, self.commit_index, self.story())
+        assert start > self.commit_index, ("committed entries never change", start, self.commit_index)
+        assert self._lead is None, ("a leader never replaces its own entries", start)
         self._note(f"replaces {start}..{self.log.last_index}")
         self.log.truncate(start)
         self.durable_index = min(self.durable_index, start - 1)
@@ -301,13 +326,15 @@ class RaftState:
             self._configured = None
 
     def _commit_to(self, index: int) -> None:
-        assert self.commit_index <= index <= self.log.last_index, (self.commit_index, index, self.story())
+        assert index >= self.commit_index, ("the commit index never goes back", index, self.commit_index)
+        assert index <= self.log.last_index, ("committed entries are in the log", index, self.log.last_index)
         self.commit_index = index
         self._learn_committed_configuration()
 
     def _learn_committed_configuration(self) -> None:
-        newest = self.log.latest_configuration(self.commit_index)
-        if newest is not None and newest.index > self.committed_configuration.index:
+        newest, known = self.log.latest_configuration(self.commit_index), self.committed_configuration
+        if newest is not None and newest.index > known.index:
+            assert newest.unsafe >= known.unsafe, ("a forced epoch never goes back", newest, known)
             self.committed_configuration = newest
 
     def _active_configuration(self) -> Configuration:
@@ -332,6 +359,7 @@ class RaftState:
 
     def _append_configuration(self, configuration: Configuration) -> None:
         """An entry of the core's own, which the caller makes."""
+        assert self._configured is None, "take() is called between two configurations"
         payload = msgspec.msgpack.encode(configuration)
         self._configured = self.log.append(self.term, len(payload), payload), self.term, payload
         self._adopt_configuration()

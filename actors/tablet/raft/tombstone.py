@@ -41,6 +41,7 @@ class Tombstone:
         durable: HardState,
         unsafe: int = 0,
     ) -> None:
+        assert durable.term <= hard_state.term, ("terms never go back", durable, hard_state)
         self.hard_state = hard_state
         self.last = last
         self.unsafe = unsafe
@@ -70,6 +71,7 @@ class Tombstone:
 
     def saved(self, state: HardState) -> None:
         """This one, or a later one, is on the disk."""
+        assert state.term >= self._durable.term, ("hard states are saved in order", state, self._durable)
         self._durable = state
 
     def _vote(self, now: float, request: VoteRequest) -> VoteReply:
@@ -79,12 +81,17 @@ class Tombstone:
         state = self.hard_state
         # It votes in no term, so it need not remember one; of what it has forgotten nothing is to be made up.
         if self.last is None:
+            assert reason != election.GRANTED, "who does not know its end votes for nobody"
             return VoteReply(state.term, False, request.pre_vote, reason)
         if not request.pre_vote and reason != election.LEADER_ALIVE and request.term > state.term:
             state = HardState(request.term)
         granted = reason == election.GRANTED
         if granted and not request.pre_vote:
             state = HardState(request.term, request.candidate)
+        known = self.hard_state
+        assert state.term >= known.term, ("terms never go back", state, known)
+        kept = state.term > known.term or known.vote in (None, state.vote)
+        assert kept, ("a replica votes once a term", state, known)
         self.hard_state = state
         return VoteReply(state.term, granted, request.pre_vote, reason)
 
