@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 from ebla.actors.figures import Figure, Percentiles, Sheet, counter, gauge
 from ebla.actors.messages import COPYING, DELETED
 from ebla.actors.tablet.copy.copies import Copies
-from ebla.actors.tablet.copy.sessions import Sessions
+from ebla.actors.tablet.copy.sources import CopySources
 from ebla.actors.tablet.engine.core import (
     CANDIDATE,
     FOLLOWER,
@@ -40,7 +40,7 @@ class MeasuredServer(Protocol):
     scans: Scans
     scrubber: Scrubber
     copies: Copies
-    sessions: Sessions
+    copy_sources: CopySources
 
 
 class State(NamedTuple):
@@ -188,11 +188,11 @@ def measure(server: MeasuredServer) -> Iterator[Figure]:
     yield from COPIES.read(
         CopyCounts(
             running=len(copies.jobs),
-            sessions=len(server.sessions),
+            sessions=len(server.copy_sources),
             done=copies.done,
             failed=copies.failed,
             received_bytes=copies.copied_bytes,
-            sent_bytes=server.sessions.sent_bytes,
+            sent_bytes=server.copy_sources.sent_bytes,
         )
     )
 

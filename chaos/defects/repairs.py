@@ -18,7 +18,8 @@ from ebla.actors.replication.configuration import (
 )
 from ebla.actors.tablet.copy.copies import Copies
 from ebla.actors.tablet.copy.job import Job
-from ebla.actors.tablet.copy.sessions import Sessions
+from ebla.actors.tablet.copy.log_retention import LogRetention
+from ebla.actors.tablet.copy.sources import CopySources
 from ebla.actors.tablet.engine.log_index import LogIndex
 from ebla.actors.tablet.engine.records import Superblock
 from ebla.actors.tablet.engine.replica import Replica
@@ -86,7 +87,7 @@ def tombstone_forgets_its_votes() -> list[Swap]:
 def ready_before_the_data_is_durable() -> list[Swap]:
     reserve = Copies._reserve
 
-    async def early(self: Copies, request: m.StartCopyRequest, begun: m.SessionBegun) -> Stone:
+    async def early(self: Copies, request: m.StartCopyRequest, begun: m.CopyBegun) -> Stone:
         stone = await reserve(self, request, begun)
         ready = replace(stone.superblock, state="ready", last=None)
         await self.lifecycle.superblocks.save(request.tablet, ready)
@@ -106,15 +107,15 @@ def a_former_replicas_entries_are_taken_for_the_copys() -> list[Swap]:
 
 
 def the_log_is_not_copied() -> list[Swap]:
-    begun = Sessions._begun
+    begun = CopySources._begun
 
-    def without(self: Sessions, replica: Replica, *rest: object) -> m.SessionBegun:
+    def without(self: CopySources, replica: Replica, *rest: object) -> m.CopyBegun:
         told = begun(self, replica, *rest)  # type: ignore[arg-type]
-        session = self._sessions[told.session]
+        session = self.retention.sources[told.session]
         session.last = session.flushed
         return replace(told, last=told.flushed)
 
-    return [(Sessions, "_begun", without), (Job, "_require_not_older", lambda self, parts: None)]
+    return [(CopySources, "_begun", without), (Job, "_require_not_older", lambda self, parts: None)]
 
 
 def answers_are_not_copied() -> list[Swap]:
@@ -168,7 +169,7 @@ def promote_at_once() -> list[Swap]:
 
 
 def log_trimmed_under_a_copy() -> list[Swap]:
-    return [(Sessions, "anchor", lambda self, tablet: None)]
+    return [(LogRetention, "anchor", lambda self, tablet: None)]
 
 
 def ignore_the_compare_and_set() -> list[Swap]:
@@ -191,7 +192,7 @@ def evict_who_is_being_added() -> list[Swap]:
 
 def copy_from_whoever_asks() -> list[Swap]:
     return [
-        (Sessions, "_require_leading", lambda self, replica, term: replica.require_running()),
+        (CopySources, "_require_leading", lambda self, replica, term: replica.require_running()),
         (Copies, "_require_term", lambda self, request, term: None),
         (Job, "_require_not_older", lambda self, parts: None),
     ]

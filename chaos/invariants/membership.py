@@ -268,7 +268,7 @@ def changes_were_asked_for(
 
 
 def anchors_hold(server: TabletServer, who: str) -> None:
-    for session in server.sessions.all():
+    for session in server.copy_sources.all():
         replica = session.replica
         if replica.state == RUNNING:
             dropped = replica.log.dropped.index

@@ -19,7 +19,7 @@ SLOW_S = 1.0
 
 def slow(group: Group, host: str) -> None:
     """What comes first when a session begins there takes a second."""
-    sessions = group.server(host).sessions
+    sessions = group.server(host).copy_sources
     flush = sessions.flush
 
     async def slowly(replica: Replica) -> Any:
@@ -32,10 +32,10 @@ def slow(group: Group, host: str) -> None:
 async def begin(group: Group, source: str, target: str, tablet: str = TABLET) -> tuple[str, float]:
     """What came of it, and how long that took."""
     replica, asking = group.replica(source, tablet), group.server(target).instance.uuid
-    request = m.BeginSessionRequest(group.server(source).instance.uuid, tablet, asking, replica.core.term)
+    request = m.BeginCopyRequest(group.server(source).instance.uuid, tablet, asking, replica.core.term)
     began = group.client.clock.monotonic()
     try:
-        await group.ask(source, "begin_copy_session", request, m.SessionBegun, 10.0)
+        await group.ask(source, "begin_copy_session", request, m.CopyBegun, 10.0)
         told = "begun"
     except EblaError as error:
         told = type(error).__name__ if error.retriable else str(error)
@@ -60,7 +60,7 @@ def test_of_many_who_begin_one_session_at_once_one_succeeds_and_the_others_fail_
         assert group.client.clock.monotonic() - began < 2 * SLOW_S
         assert Counter(told for told, _ in answers) == {"begun": 10, "Throttled": 40}
         assert all(took < SLOW_S / 2 for told, took in answers if told == "Throttled")
-        open_now = group.server(source).sessions.all()
+        open_now = group.server(source).copy_sources.all()
         assert sorted(session.replica.tablet for session in open_now) == tablets
 
     simulate(scenario, copy_sessions_max=20)
@@ -74,7 +74,7 @@ def test_sessions_that_are_just_beginning_count_for_the_bound() -> None:
         slow(group, source)
         answers = await asyncio.gather(*(begin(group, source, target) for target in followers))
         assert sorted(told for told, _ in answers) == ["Throttled", "begun"]
-        sessions = group.server(source).sessions
+        sessions = group.server(source).copy_sources
         assert len(sessions) == 1
         sessions.close_tablet(TABLET)
         assert (await begin(group, source, followers[1]))[0] == "begun", "the place is free again"
@@ -87,7 +87,7 @@ def test_a_beginning_that_failed_leaves_no_place_taken() -> None:
         source = await group.leader()
         target, _ = await group.followers()
         await fill(group, 50)
-        sessions = group.server(source).sessions
+        sessions = group.server(source).copy_sources
         flush = sessions.flush
 
         async def fails(replica: Replica) -> Any:

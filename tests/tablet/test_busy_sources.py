@@ -30,8 +30,8 @@ def test_a_copy_over_little_bandwidth_takes_its_time_and_succeeds_at_once() -> N
         began = clock.monotonic()
         await until(group, lambda: not server.copies.jobs, "the copy ends", 300.0)
         assert (server.copies.done, server.copies.failed) == (1, 0)
-        assert source.sessions.sent_bytes > 20 * SLOW
-        assert source.sessions.sent_bytes <= (clock.monotonic() - began) * SLOW
+        assert source.copy_sources.sent_bytes > 20 * SLOW
+        assert source.copy_sources.sent_bytes <= (clock.monotonic() - began) * SLOW
         await same_rows(group, target, other)
 
     simulate(scenario, copy_bytes_per_s=SLOW)
@@ -62,14 +62,14 @@ def test_what_a_copy_that_ended_had_not_sent_holds_up_no_other() -> None:
         target, _ = await group.followers()
         await fill(group, 600)
         await entomb(group, target)
-        bandwidth = group.server(leader).sessions.bandwidth
+        bandwidth = group.server(leader).copy_sources.bandwidth
         owed = []
         for _ in range(4):
             await start(group, target, leader)
             await group.sleep(2.0)
             owed.append(bandwidth.take(0) - group.server(leader).world.clock.monotonic())
-            await group.server(target).copies.cancel(TABLET)
-            await until(group, lambda: not len(group.server(leader).sessions), "the source lets go")
+            await group.server(target).deletion.cancel_copy(TABLET)
+            await until(group, lambda: not len(group.server(leader).copy_sources), "the source lets go")
         assert owed[0] > 10.0
         assert max(owed) < 1.5 * owed[0]
 
@@ -114,7 +114,7 @@ def test_a_late_request_for_a_copy_makes_no_replica_on_a_server_that_is_no_membe
         with pytest.raises(errors.IllegalState, match="no member"):
             await group.ask(target, "start_copy", late, m.Empty, 12.0)
         assert group.server(target).lifecycle.state_of(TABLET) == m.DELETED
-        assert not len(group.server(leader).sessions)
+        assert not len(group.server(leader).copy_sources)
 
     simulate(scenario)
 

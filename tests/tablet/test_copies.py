@@ -10,7 +10,7 @@ from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.fault_points import REPAIR_POINTS
 from ebla.actors.messages.raft import HardState
-from ebla.actors.tablet.copy import sessions
+from ebla.actors.tablet.copy import sources
 from ebla.actors.tablet.copy.copies import CANCELLED_S
 from tests.tablet.copies import copied, ended, entomb, fill, left_behind, same_rows, start, until
 from tests.tablet.harness import HOSTS, TABLET, Group, address, row, simulate
@@ -164,7 +164,7 @@ def test_a_vote_outlives_a_copy_unless_its_term_is_over(ahead: int) -> None:
         await entomb(group, target)
         stone = group.server(target).lifecycle.stones[TABLET]
         term = group.replica(leader).core.term - ahead
-        stone.voter.hard_state = HardState(term, "somebody")
+        stone.voter._durable, stone.voter.hard_state = HardState(), HardState(term, "somebody")
         async with stone.turn:
             await stone.save(group.server(target).consensus)
         await copied(group, target, leader)
@@ -220,7 +220,7 @@ def test_a_chunk_that_arrives_damaged_is_asked_for_again() -> None:
         target, other = await group.followers()
         await fill(group, 100)
         source = group.server(leader)
-        fetch, damaged = source.sessions.fetch, []
+        fetch, damaged = source.copy_sources.fetch, []
 
         async def turned(wanted: m.FetchRequest) -> m.Chunk:
             chunk = await fetch(wanted)
@@ -229,7 +229,7 @@ def test_a_chunk_that_arrives_damaged_is_asked_for_again() -> None:
                 return m.Chunk(chunk.session, 0, chunk.part, chunk.data[:-1] + b"\0", chunk.digest)
             return chunk
 
-        source.sessions.fetch = turned  # type: ignore[method-assign]
+        source.copy_sources.fetch = turned  # type: ignore[method-assign]
         await entomb(group, target)
         await copied(group, target, leader)
         assert damaged
@@ -277,7 +277,7 @@ def test_a_cancelled_copy_leaves_the_tombstone_as_it_was() -> None:
         assert server.lifecycle.stones[TABLET].superblock.last == before
         assert not server.world.disk.exists(f"data/{TABLET}")
         assert not server.world.disk.exists(f"wals/{TABLET}")
-        await until(group, lambda: not len(group.server(leader).sessions), "the source lets go")
+        await until(group, lambda: not len(group.server(leader).copy_sources), "the source lets go")
         await group.sleep(CANCELLED_S)
         await copied(group, target, leader)
 
@@ -291,10 +291,10 @@ def test_a_session_that_nobody_asks_lets_go_of_the_log() -> None:
         server = group.server(leader)
         replica = group.replica(leader)
         asking = group.server((await group.followers())[0]).instance.uuid
-        begin = m.BeginSessionRequest(server.instance.uuid, TABLET, asking, replica.core.term)
-        begun = await group.ask(leader, "begin_copy_session", begin, m.SessionBegun)
-        again = await group.ask(leader, "begin_copy_session", begin, m.SessionBegun)
-        assert len(server.sessions) == 1 and again.session != begun.session
+        begin = m.BeginCopyRequest(server.instance.uuid, TABLET, asking, replica.core.term)
+        begun = await group.ask(leader, "begin_copy_session", begin, m.CopyBegun)
+        again = await group.ask(leader, "begin_copy_session", begin, m.CopyBegun)
+        assert len(server.copy_sources) == 1 and again.session != begun.session
         with pytest.raises(errors.NoSession):
             await group.ask(leader, "fetch_chunk", m.FetchRequest(begun.session, 0), m.Chunk)
         await fill(group, 600, at_once=50)
@@ -302,13 +302,13 @@ def test_a_session_that_nobody_asks_lets_go_of_the_log() -> None:
             await group.ask(host, "flush", m.FlushRequest(TABLET), m.FlushReply)
         assert replica.log.dropped.index <= again.flushed.index
         await until(group, lambda: replica.log.dropped.index > again.flushed.index, "the log is trimmed")
-        assert len(server.sessions) == 0
+        assert len(server.copy_sources) == 0
 
     simulate(scenario, log_retained_entries_max=1, copy_idle_s=5.0)
 
 
 def test_more_chunks_than_a_window_arrive_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "CHUNK_BYTES", 2000)
+    monkeypatch.setattr(sources, "CHUNK_BYTES", 2000)
 
     async def scenario(group: Group) -> None:
         leader = await group.leader()

@@ -9,7 +9,7 @@ import pytest
 
 from ebla.actors import errors
 from ebla.actors import messages as m
-from ebla.actors.tablet.copy import sessions
+from ebla.actors.tablet.copy import sources
 from ebla.actors.tablet.copy.copies import CANCELLED_S
 from ebla.storage.tablets.tablet_store import ROWS
 from tests.tablet.copies import copied, copying, ended, entomb, fill, same_rows, start, until
@@ -24,7 +24,7 @@ SLOW = {"copy_bytes_per_s": 20_000}
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "CHUNK_BYTES", 4_000)
+    monkeypatch.setattr(sources, "CHUNK_BYTES", 4_000)
 
 
 async def sending(group: Group, target: str, tablet: str = TABLET) -> None:
@@ -58,11 +58,11 @@ def test_two_servers_copy_one_tablet_at_once_and_get_what_is_written_meanwhile()
             "it waits",
         )
         await start(group, targets[1], leader)
-        source = group.server(leader).sessions
+        source = group.server(leader).copy_sources
         assert {each.requestor for each in source.all()} == {
             group.server(target).instance.uuid for target in targets
         }
-        assert source.anchor(TABLET) == min(each.anchor for each in source.all())
+        assert source.retention.anchor(TABLET) == min(each.anchor for each in source.all())
         await ended(group, targets[0])
         assert not late.cancelled()
         await late
@@ -80,10 +80,10 @@ def test_the_log_is_kept_for_the_copy_that_has_got_least_of_it() -> None:
         await fill(group, 10)
         replica, server = group.replica(leader), group.server(leader)
 
-        async def begin(host: str) -> m.SessionBegun:
+        async def begin(host: str) -> m.CopyBegun:
             requestor = group.server(host).instance.uuid
-            request = m.BeginSessionRequest(server.instance.uuid, TABLET, requestor, replica.core.term)
-            return await group.ask(leader, "begin_copy_session", request, m.SessionBegun)
+            request = m.BeginCopyRequest(server.instance.uuid, TABLET, requestor, replica.core.term)
+            return await group.ask(leader, "begin_copy_session", request, m.CopyBegun)
 
         first = await begin(one)
         await fill(group, 300, at_once=20)
@@ -99,10 +99,10 @@ def test_the_log_is_kept_for_the_copy_that_has_got_least_of_it() -> None:
 
         await written()
         assert replica.log.dropped.index <= first.flushed.index
-        await group.ask(leader, "end_copy_session", m.EndSessionRequest(first.session), m.Empty)
+        await group.ask(leader, "end_copy_session", m.EndCopyRequest(first.session), m.Empty)
         await written()
         assert first.flushed.index < replica.log.dropped.index <= second.flushed.index
-        await group.ask(leader, "end_copy_session", m.EndSessionRequest(second.session), m.Empty)
+        await group.ask(leader, "end_copy_session", m.EndCopyRequest(second.session), m.Empty)
         await written()
         assert replica.log.dropped.index > second.flushed.index
 
@@ -113,12 +113,12 @@ def test_a_server_that_begins_anew_ends_its_first_session_and_copies_all_of_it()
     async def scenario(group: Group) -> None:
         leader, target, other = await copying(group, 400)
         await sending(group, target)
-        (before,) = group.server(leader).sessions.all()
+        (before,) = group.server(leader).copy_sources.all()
         group.cluster.crash(address(target))  # the source does not hear of it
         await group.upsert(row(1, "since then"))
         await group.restart(target)
         await start(group, target, leader)
-        (after,) = group.server(leader).sessions.all()
+        (after,) = group.server(leader).copy_sources.all()
         assert after.requestor == before.requestor and after.id != before.id
         with pytest.raises(errors.NoSession, match="begin a new one"):
             await group.ask(leader, "fetch_chunk", m.FetchRequest(before.id, before.number), m.Chunk)
@@ -137,27 +137,27 @@ def test_a_request_for_a_chunk_of_the_first_session_does_not_hold_up_or_feed_the
         await fill(group, 200)
         server = group.server(leader)
         asking = group.server((await group.followers())[0]).instance.uuid
-        request = m.BeginSessionRequest(server.instance.uuid, TABLET, asking, group.replica(leader).core.term)
-        first = await group.ask(leader, "begin_copy_session", request, m.SessionBegun)
-        (session,) = server.sessions.all()
-        read, may_go = server.sessions._read, asyncio.Event()
+        request = m.BeginCopyRequest(server.instance.uuid, TABLET, asking, group.replica(leader).core.term)
+        first = await group.ask(leader, "begin_copy_session", request, m.CopyBegun)
+        (session,) = server.copy_sources.all()
+        read, may_go = server.copy_sources._read, asyncio.Event()
 
-        async def held(asked: sessions.Session) -> tuple[str, bytes]:
+        async def held(asked: sources.CopySource) -> tuple[str, bytes]:
             if asked is session:
                 await may_go.wait()
             return await read(asked)
 
-        server.sessions._read = held  # type: ignore[method-assign]
+        server.copy_sources._read = held  # type: ignore[method-assign]
         fetch = m.FetchRequest(first.session, 0)
         waiting = asyncio.ensure_future(group.ask(leader, "fetch_chunk", fetch, m.Chunk))
         await until(group, session.turn.locked, "it reads")
-        second = await group.ask(leader, "begin_copy_session", request, m.SessionBegun)
+        second = await group.ask(leader, "begin_copy_session", request, m.CopyBegun)
         chunk = await group.ask(leader, "fetch_chunk", m.FetchRequest(second.session, 0), m.Chunk)
         assert chunk.session == second.session and chunk.data
         may_go.set()
         with pytest.raises(errors.NoSession):
             await waiting
-        assert [each.id for each in server.sessions.all()] == [second.session]
+        assert [each.id for each in server.copy_sources.all()] == [second.session]
         assert group.replica(leader).state == m.RUNNING
 
     simulate(scenario)

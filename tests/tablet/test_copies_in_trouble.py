@@ -81,7 +81,7 @@ def test_many_tablets_are_copied_at_once_under_writes_and_none_gets_anothers_row
             await group.settle(tablet)
             rows = group.replica(target, tablet).store.get_many([_key(1)])
             assert group.decode([_key(1)], rows, tablet) == [row(1, tablet)]
-        assert len(group.server(target).sessions) == 0
+        assert len(group.server(target).copy_sources) == 0
 
     simulate(scenario, copies_max=3)
 

@@ -12,7 +12,7 @@ from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.replication.configuration import Configuration
 from ebla.actors.tablet.copy.copies import Copies
-from ebla.actors.tablet.copy.sessions import Sessions
+from ebla.actors.tablet.copy.sources import CopySources
 from ebla.actors.tablet.engine.replica import Replica
 from ebla.storage.errors import DiskFull
 from tests.tablet.copies import copying, ended, entomb, fill, start, until
@@ -29,18 +29,18 @@ SECOND = "1" * 32
 
 def shortened(monkeypatch: pytest.MonkeyPatch, group: Group, source: str, *, told: bool) -> None:
     """The source sends only what is flushed, and flushes nothing; `told`: it says so."""
-    begun = Sessions._begun
+    begun = CopySources._begun
 
-    def short(self: Sessions, replica: Replica, *rest: Any) -> m.SessionBegun:
+    def short(self: CopySources, replica: Replica, *rest: Any) -> m.CopyBegun:
         said = begun(self, replica, *rest)
-        self._sessions[said.session].last = said.flushed
+        self.retention.sources[said.session].last = said.flushed
         return msgspec.structs.replace(said, last=said.flushed) if told else said
 
     async def nothing(replica: Replica) -> None:
         """It is as it is."""
 
-    monkeypatch.setattr(Sessions, "_begun", short)
-    group.server(source).sessions.flush = nothing
+    monkeypatch.setattr(CopySources, "_begun", short)
+    group.server(source).copy_sources.flush = nothing
 
 
 @pytest.mark.parametrize("told", [False, True])
@@ -105,12 +105,12 @@ def test_a_replica_that_is_another_when_the_session_has_begun_is_not_copied_over
         await group.settle()
         slow(group, leader)
         asked = asyncio.ensure_future(start(group, target, leader))
-        await until(group, lambda: len(group.server(leader).sessions._beginning) == 1, "it begins")
+        await until(group, lambda: len(group.server(leader).copy_sources._beginning) == 1, "it begins")
         group.replica(target).fail(DiskFull("for a test"))
         with pytest.raises(errors.IllegalState, match="is failed, not running"):
             await asked
         assert group.server(target).lifecycle.state_of(TABLET) == m.FAILED
-        await until(group, lambda: not len(group.server(leader).sessions), "the source lets go")
+        await until(group, lambda: not len(group.server(leader).copy_sources), "the source lets go")
 
     simulate(scenario)
 
@@ -176,10 +176,10 @@ def test_a_session_hands_out_the_committed_configuration_not_the_newest() -> Non
         index, _ = server.rounds.step(
             replica, core.propose_configuration, server.world.clock.monotonic(), wanted
         )
-        asking = m.BeginSessionRequest(
+        asking = m.BeginCopyRequest(
             server.instance.uuid, TABLET, group.server(target).instance.uuid, core.term
         )
-        begun = await group.ask(leader, "begin_copy_session", asking, m.SessionBegun)
+        begun = await group.ask(leader, "begin_copy_session", asking, m.CopyBegun)
         assert core.configuration.index == index > core.committed_configuration.index
         assert begun.configuration == core.committed_configuration
         assert begun.last.index == index, "the log travels with it"
@@ -198,10 +198,10 @@ def test_a_session_whose_log_a_new_leader_replaced_has_ended() -> None:
         lost = group.batch(m.UPSERT, [row(9000, "on one only")], group.next_sequence())
         write = m.WriteRequest((m.TabletWrite(TABLET, lost),), 0.05)
         await group.ask(leader, "write", write, m.WriteReply, 3.0)
-        asking = m.BeginSessionRequest(
+        asking = m.BeginCopyRequest(
             server.instance.uuid, TABLET, group.server(target).instance.uuid, replica.core.term
         )
-        begun = await group.ask(leader, "begin_copy_session", asking, m.SessionBegun)
+        begun = await group.ask(leader, "begin_copy_session", asking, m.CopyBegun)
         assert begun.last.index > begun.flushed.index
         group.cluster.network.heal()
         group.cluster.network.isolate(address(leader))
@@ -214,7 +214,7 @@ def test_a_session_whose_log_a_new_leader_replaced_has_ended() -> None:
         with pytest.raises(errors.NoSession):
             for number in range(3):
                 await group.ask(leader, "fetch_chunk", m.FetchRequest(begun.session, number), m.Chunk)
-        assert len(server.sessions) == 0
+        assert len(server.copy_sources) == 0
 
     simulate(scenario)
 

@@ -63,7 +63,7 @@ def test_a_voter_that_forgot_its_votes_is_lost_to_its_leader_and_is_not_copied_o
         with pytest.raises(errors.IllegalState, match="has forgotten its votes and is a voter"):
             await start(group, target, leader)
         assert group.server(target).lifecycle.state_of(TABLET) == m.FAILED
-        await until(group, lambda: not len(group.server(leader).sessions), "the source lets go")
+        await until(group, lambda: not len(group.server(leader).copy_sources), "the source lets go")
         core = group.replica(other).core
         request = VoteRequest(core.term + 5, core.me, core.last_index, core.log.last_term)
         envelope = group.server(other).identity.envelope(uuid, ((TABLET, request),))
@@ -167,11 +167,9 @@ def test_a_leader_that_may_be_superseded_makes_no_newcomer() -> None:
         leader, target, _ = await forgotten(group)
         await change(group, leader, REMOVE, as_peer(group, target))
         await change(group, leader, ADD, as_peer(group, target, member=NON_VOTER, promote=True))
-        replica, source = group.replica(leader), group.server(leader).sessions
+        replica, source = group.replica(leader), group.server(leader).copy_sources
         uuid, term = group.server(target).instance.uuid, replica.core.term
-        request = m.BeginSessionRequest(
-            group.server(leader).instance.uuid, TABLET, uuid, term, forgetful=True
-        )
+        request = m.BeginCopyRequest(group.server(leader).instance.uuid, TABLET, uuid, term, forgetful=True)
         begun = await source.begin(replica, request)
         source.end(begun.session)
         group.cluster.network.isolate(address(leader))
@@ -206,9 +204,9 @@ def test_one_whose_removal_or_return_is_not_committed_yet_is_no_newcomer(before:
             replica, core.propose_configuration, server.world.clock.monotonic(), wanted
         )
         assert core.configuration.index == index > core.committed_configuration.index
-        request = m.BeginSessionRequest(server.instance.uuid, TABLET, uuid, term, forgetful=True)
+        request = m.BeginCopyRequest(server.instance.uuid, TABLET, uuid, term, forgetful=True)
         with pytest.raises(errors.IllegalState, match="has forgotten its votes and is a voter"):
-            await server.sessions.begin(replica, request)
-        assert not server.sessions.all()
+            await server.copy_sources.begin(replica, request)
+        assert not server.copy_sources.all()
 
     simulate(scenario)

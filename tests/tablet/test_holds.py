@@ -64,7 +64,7 @@ def test_a_replica_catches_up_although_more_was_written_during_its_copy_than_the
         await until(group, lambda: replica.health.get(uuid) == "healthy", "it follows")
         assert (copies.done, copies.failed) == (1, 0)
         await same_rows(group, target, other)
-        await until(group, lambda: not len(group.server(leader).sessions.holds), "nothing is held any more")
+        await until(group, lambda: not len(group.server(leader).retention), "nothing is held any more")
         await written(group, 1, leader)
         entries = replica.log
         await until(group, lambda: entries.last_index - entries.dropped.index <= RETAINED, "it is trimmed")
@@ -86,7 +86,7 @@ def test_after_a_copy_in_vain_the_next_one_may_hold_more_of_the_log(monkeypatch:
         monkeypatch.setattr(Copies, "_ready", ready)
         await entomb(group, target)
         replica, uuid = group.replica(leader), group.server(target).instance.uuid
-        copies, holds = group.server(target).copies, group.server(leader).sessions.holds
+        copies, holds = group.server(target).copies, group.server(leader).retention
         await until(group, lambda: copies.done > 0, "it is copied")
         assert holds.granted(TABLET, uuid) == 2
         await until(group, lambda: copies.done > 1, "in vain, so it is copied again")
@@ -113,10 +113,10 @@ def test_nothing_is_held_for_long_for_a_replica_that_stands_still(
             group.cluster.pause(address(target))
 
         monkeypatch.setattr(Copies, "_ready", ready)
-        replica, holds = group.replica(leader), group.server(leader).sessions.holds
+        replica, holds = group.replica(leader), group.server(leader).retention
         await entomb(group, target)
         await until(group, lambda: group.cluster.paused(address(target)), "it is copied, and stands still")
-        (held,) = holds.anchors(TABLET)
+        held = holds.anchor(TABLET)
         assert replica.log.dropped.index <= held < replica.log.last_index - RETAINED
         if outgrown:
             await written(group, (CATCHING_UP - 2) * RETAINED + 10, leader, other)
@@ -135,13 +135,13 @@ def test_a_copy_whose_log_outgrows_its_limits_is_ended_and_the_log_is_trimmed() 
         await fill(group, 10)
         server, replica = group.server(leader), group.replica(leader)
         asking = group.server(target).instance.uuid
-        begin = m.BeginSessionRequest(server.instance.uuid, TABLET, asking, replica.core.term)
-        begun = await group.ask(leader, "begin_copy_session", begin, m.SessionBegun)
+        begin = m.BeginCopyRequest(server.instance.uuid, TABLET, asking, replica.core.term)
+        begun = await group.ask(leader, "begin_copy_session", begin, m.CopyBegun)
         await written(group, SENDING * RETAINED - 10, leader, target, other)
         await group.sleep(2.0)
-        assert len(server.sessions) == 1 and replica.log.dropped.index <= begun.flushed.index
+        assert len(server.copy_sources) == 1 and replica.log.dropped.index <= begun.flushed.index
         await written(group, 20, leader, target, other)
-        await until(group, lambda: not len(server.sessions), "the session ends", 3.0)
+        await until(group, lambda: not len(server.copy_sources), "the session ends", 3.0)
         with pytest.raises(errors.NoSession):
             await group.ask(leader, "fetch_chunk", m.FetchRequest(begun.session, 0), m.Chunk)
         await until(group, lambda: replica.log.dropped.index > begun.flushed.index, "the log is trimmed")
@@ -165,7 +165,7 @@ def test_nothing_is_held_for_one_whose_copy_failed_or_that_has_left(
 
     async def scenario(group: Group) -> None:
         leader, target, _ = await copying(group, 50)
-        holds = group.server(leader).sessions.holds
+        holds = group.server(leader).retention
         await until(group, lambda: len(holds) == 1, "all is sent")
         await group.sleep(5.0)
         assert len(holds) == 1

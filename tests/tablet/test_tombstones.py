@@ -414,7 +414,7 @@ def test_a_copy_that_is_complete_before_it_could_be_ended_is_judged_by_what_it_h
             index = (await change(group, leader, adds(new))).index
             await until(group, lambda: committed(group, target) >= index, "it follows")
 
-        server.deletion.end_copy = too_late
+        server.deletion.cancel_copy = too_late
         with pytest.raises(errors.ConfigurationMoved):
             await delete(group, target, ahead)
         assert server.lifecycle.state_of(TABLET) == m.RUNNING

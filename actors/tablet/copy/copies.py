@@ -66,6 +66,7 @@ class Copies:
         options: TabletServerOptions,
         lifecycle: Lifecycle,
         deletion: Deletion,
+        jobs: dict[str, Job],
         on_changed: Callable[[str], None],
     ) -> None:
         self.world = world
@@ -73,7 +74,7 @@ class Copies:
         self.lifecycle = lifecycle
         self.deletion = deletion
         self.on_changed = on_changed
-        self.jobs: dict[str, Job] = {}
+        self.jobs = jobs
         self.copied_bytes = 0
         self.done = 0
         self.failed = 0
@@ -82,7 +83,6 @@ class Copies:
         self._closed = False
         self._attempts: dict[str, int] = {}  # of copies that have not succeeded yet
         self._cancelled: dict[str, float] = {}  # until when a copy is refused
-        deletion.end_copy = self.cancel
 
     # -- start
 
@@ -202,8 +202,8 @@ class Copies:
             return False
         return lifecycle.consensus_of(request.tablet) is None
 
-    async def _begin(self, request: m.StartCopyRequest) -> m.SessionBegun:
-        message = m.BeginSessionRequest(
+    async def _begin(self, request: m.StartCopyRequest) -> m.CopyBegun:
+        message = m.BeginCopyRequest(
             request.source.uuid,
             request.tablet,
             self.lifecycle.me,
@@ -211,10 +211,10 @@ class Copies:
             forgetful=self._is_forgetful(request),
         )
         return await self.world.network.call(
-            request.source.address, "begin_copy_session", message, m.SessionBegun, BEGIN_TIMEOUT_S
+            request.source.address, "begin_copy_session", message, m.CopyBegun, BEGIN_TIMEOUT_S
         )
 
-    async def _reserve(self, request: m.StartCopyRequest, begun: m.SessionBegun) -> Stone:
+    async def _reserve(self, request: m.StartCopyRequest, begun: m.CopyBegun) -> Stone:
         """What was here is set aside; then the superblock says copying, and term and vote are merged."""
         tablet, lifecycle = request.tablet, self.lifecycle
         last: Position | None = START  # a server that never held the tablet acknowledged nothing
@@ -318,13 +318,6 @@ class Copies:
             stone.finished = False  # it is tried again (lifecycle/deletion.py)
             log.warning("what a copy of tablet %s left is not removed yet: %s", job.tablet, failure)
 
-    async def cancel(self, tablet: str) -> None:
-        """End the copy, if there is one, and wait until a tombstone, or a replica that was ready already, is left."""
-        job = self.jobs.get(tablet)
-        if job is not None:
-            job.cancel()
-            await job.done.wait()
-
     async def cancel_for_a_while(self, tablet: str) -> None:
         """Raises NotFound if there is no copy, or none that could be ended any more; OutcomeUnknown if its disk has not let it end."""
         job = self.jobs.get(tablet)
@@ -335,7 +328,7 @@ class Copies:
         self._cancelled[tablet] = self.world.clock.monotonic() + CANCELLED_S
         try:
             async with self.world.clock.timeout(CANCEL_S):
-                await self.cancel(tablet)
+                await self.deletion.cancel_copy(tablet)
         except TimeoutError:
             raise errors.OutcomeUnknown(
                 f"the copy of tablet {tablet} to {self.world.address} is to end, and has waited for its disk for {CANCEL_S:g} s; "
@@ -353,7 +346,7 @@ class Copies:
         """Before the disk is closed: every copy ends, as when it is cancelled."""
         self._closed = True
         for tablet in list(self.jobs):
-            await self.cancel(tablet)
+            await self.deletion.cancel_copy(tablet)
 
     async def _end_session(self, request: m.StartCopyRequest, session: str, error: EblaError | None) -> None:
         """Best effort: an idle session ends by itself."""
@@ -361,7 +354,7 @@ class Copies:
             await self.world.network.call(
                 request.source.address,
                 "end_copy_session",
-                m.EndSessionRequest(session, str(error) if error else None, isinstance(error, CopyDamaged)),
+                m.EndCopyRequest(session, str(error) if error else None, isinstance(error, CopyDamaged)),
                 m.Empty,
                 BEGIN_TIMEOUT_S,
             )

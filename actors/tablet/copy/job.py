@@ -11,7 +11,7 @@ import asyncio
 
 from ebla.actors import errors
 from ebla.actors import messages as m
-from ebla.actors.tablet.copy.sessions import DATA, LOG, WINDOW
+from ebla.actors.tablet.copy.sources import DATA, LOG, WINDOW
 from ebla.actors.tablet.lifecycle import bootstrap
 from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle, Parts
 from ebla.actors.tablet.lifecycle.tombstones import Stone
@@ -53,7 +53,7 @@ class Job:
         lifecycle: Lifecycle,
         stone: Stone,
         request: m.StartCopyRequest,
-        begun: m.SessionBegun,
+        begun: m.CopyBegun,
         attempt: int,
     ) -> None:
         self.world = world

@@ -19,6 +19,16 @@ from ebla.storage.logs.shared_log import SharedLog
 
 CACHE_BYTES_MAX = 8 << 20  # payloads that are applied here but not yet everywhere, per tablet
 MOVE_BYTES_MAX = 4 << 20  # per commit to the private log
+NO_FAULTS = NoFaults()
+
+
+NotePrivateLog = Callable[
+    ["TabletLog"], Awaitable[None]
+]  # when a private log is made, and nothing is in it yet
+
+
+async def _not_noted(log: TabletLog) -> None:
+    pass
 
 
 class Slot:
@@ -38,14 +48,23 @@ class Slot:
 class TabletLog:
     """Entries dropped.index + 1 .. last_index. `dropped` is the position before the first one kept."""
 
-    def __init__(self, tablet: str, disk: Disk, shared: SharedLog) -> None:
+    def __init__(
+        self,
+        tablet: str,
+        disk: Disk,
+        shared: SharedLog,
+        private: PrivateLog | None = None,
+        dropped: Position = START,
+        note_private: NotePrivateLog = _not_noted,
+        faults: Faults = NO_FAULTS,
+    ) -> None:
         self.tablet = tablet
         self.disk = disk
         self.shared = shared
-        self.faults: Faults = NoFaults()
-        self.private: PrivateLog | None = None
-        self.on_private: Callable[[], Awaitable[None]] | None = None  # it is made, and nothing is in it yet
-        self.dropped: Position = START
+        self.private = private
+        self.dropped = dropped
+        self.note_private = note_private
+        self.faults = faults
         self.slots: list[Slot] = []
         self.private_last = 0  # entries up to this index lie in the private log as well
         self.size_bytes = 0  # payloads of all entries here
@@ -216,8 +235,7 @@ class TabletLog:
     async def _make_private(self) -> PrivateLog:
         made = await PrivateLog.open(self.disk, self.tablet, create=True)
         try:
-            if self.on_private is not None:
-                await self.on_private()
+            await self.note_private(self)
         except BaseException:
             await made.environment.close()
             raise

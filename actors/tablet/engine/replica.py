@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -89,6 +89,14 @@ class Unwritten(msgspec.Struct):
     epoch: int
 
 
+class LogWriter(Protocol):
+    """Takes a replica's new entries to the shared log: see rounds.py."""
+
+    tally: Tally
+
+    def write(self, unwritten: Unwritten) -> None: ...
+
+
 @dataclass
 class Work:
     """What a replica wants of the next round."""
@@ -106,21 +114,21 @@ class Replica:
         self,
         superblock: Superblock,
         core: GroupCore,
+        configuration_saved: int,
         log: TabletLog,
         rows: Rows,
-        write: Callable[[Unwritten], None],
+        writer: LogWriter,
         monotonic: Callable[[], float],
-        tally: Tally,
     ) -> None:
+        """`configuration_saved`: the index of the committed configuration that is on disk."""
         self.superblock = superblock
         self.tablet = superblock.tablet
         self.core = core
         self.log = log
         self.rows = rows
         self.store = rows.store
-        self._write = write
+        self._writer = writer
         self._time = LogTime(monotonic)
-        self._tally = tally
         self.state = RUNNING
         self.error: str | None = None
         self.work = Work()
@@ -135,7 +143,7 @@ class Replica:
         self.moving = asyncio.Lock()
         self._offer: Offer | None = None  # what the request under way brings
         self.hard_in_flight = False  # the round is persisting a hard state of ours
-        self.configuration_saved = -1  # index of the committed one that is on disk
+        self.configuration_saved = configuration_saved
         self._batches: dict[int, RowBatch] = {}  # decoded at admission, wanted again at apply
         self._durable_waiters = Waits()
         self._hard_waiters: list[asyncio.Future[None]] = []
@@ -206,7 +214,7 @@ class Replica:
             index, term, payload = effects.configured
             self._append_own(index, term, CONFIG, payload)
         if effects.became is not None:
-            self._tally.became(effects.became)
+            self._writer.tally.became(effects.became)
             if effects.became != LEADER:
                 self._abandon_clients()
         if effects.hard_state is not None:
@@ -294,7 +302,7 @@ class Replica:
         if entry.kind == WRITE:
             batch = self._batches.pop(entry.index, None) or self._decoded(entry, decode_batch)
             outcome = self.rows.apply(entry, batch)
-            self._tally.rows_applied += len(batch.keys)
+            self._writer.tally.rows_applied += len(batch.keys)
         elif entry.kind == CONFIG:
             self.work.configuration = self._decoded(entry, _decode_configuration)
         elif entry.kind == ALTER:
@@ -428,7 +436,7 @@ class Replica:
 
     def _append(self, entry: Entry) -> None:
         previous = self.log.last
-        self._write(Unwritten(self, entry, previous, self.log.append(entry), self.core.log.epoch))
+        self._writer.write(Unwritten(self, entry, previous, self.log.append(entry), self.core.log.epoch))
 
     def _truncate(self, from_index: int) -> None:
         applied = self.store.applied.index

@@ -13,7 +13,7 @@ entries it has lost, or is gone, the server does not start: that is Damaged, and
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from ebla.actors.tablet.engine.log import TabletLog
 from ebla.actors.tablet.engine.log_index import LogIndex
@@ -24,7 +24,7 @@ from ebla.storage.errors import Corruption, Damaged, StorageError
 from ebla.storage.logs import shared_log
 from ebla.storage.logs.entries import CONFIG, Position, Record
 from ebla.storage.logs.private_log import PrivateLog, path_of
-from ebla.storage.logs.shared_log import Found, SharedLog
+from ebla.storage.logs.shared_log import Found
 from ebla.storage.tablets import quarantine
 
 
@@ -112,16 +112,14 @@ async def open_private(disk: Disk, tail: Tail) -> PrivateLog | None:
 
 
 def rebuild(
-    tablet: str, disk: Disk, shared: SharedLog, private: PrivateLog | None, tail: Tail, flushed: Position
+    make_log: Callable[[Position], TabletLog], tail: Tail, flushed: Position
 ) -> tuple[TabletLog, LogIndex]:
-    """The replica's log, and its index for the core.
+    """The replica's log, and its index for the core. `make_log`: an empty log behind this position.
 
     Raises Corruption or Damaged if entries after the flushed position are not all there, or disagree with it.
     """
-    found = tail.suffix(flushed.index)
-    log = TabletLog(tablet, disk, shared)
-    log.private = private
-    log.dropped = found[0][1].previous if found else flushed
+    found, tablet = tail.suffix(flushed.index), tail.tablet
+    log = make_log(found[0][1].previous if found else flushed)
     index = LogIndex(log.dropped.index, log.dropped.term)
     for seq, record in found:
         entry = record.entry

@@ -13,9 +13,11 @@ to send it, what is left to do is tried again every RETRY_S.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Protocol
 
 import msgspec
 
@@ -38,12 +40,23 @@ RETRY_S = 5.0
 WAITS_S = 5.0  # less than callers wait
 
 
-class Deletion:
-    """`end_copy` ends a copy of the tablet to here, if there is one, and waits for that."""
+class RunningCopy(Protocol):
+    """A copy of a tablet to this server, as its deletion sees it."""
 
-    def __init__(self, lifecycle: Lifecycle) -> None:
+    done: asyncio.Event
+
+    def cancel(self) -> None: ...
+
+
+class Deletion:
+    """`copies`: those to this server, by tablet. `on_closing` is called before a replica's files are closed."""
+
+    def __init__(
+        self, lifecycle: Lifecycle, copies: Mapping[str, RunningCopy], on_closing: Callable[[str], None]
+    ) -> None:
         self.lifecycle = lifecycle
-        self.end_copy: Callable[[str], Awaitable[None]] | None = None
+        self.copies = copies
+        self.on_closing = on_closing
         self.world = lifecycle.world
 
     def start(self) -> None:
@@ -102,8 +115,14 @@ class Deletion:
 
     async def _end_copy(self, tablet: str) -> None:
         """One whose disk hangs ends when that answers."""
-        if self.end_copy is not None:
-            await self._in_time(self.end_copy(tablet), f"the copy of tablet {tablet} is to end")
+        await self._in_time(self.cancel_copy(tablet), f"the copy of tablet {tablet} is to end")
+
+    async def cancel_copy(self, tablet: str) -> None:
+        """End the copy, if there is one, and wait until a tombstone, or a replica that was ready already, is left."""
+        copy = self.copies.get(tablet)
+        if copy is not None:
+            copy.cancel()
+            await copy.done.wait()
 
     async def _in_time(self, act: Awaitable[object], what: str) -> None:
         try:
@@ -198,7 +217,7 @@ class Deletion:
             replica.tablet,
         )
         replica.close()
-        self.lifecycle.on_closing(replica.tablet)
+        self.on_closing(replica.tablet)
         async with replica.upkeep, replica.moving:  # a flush or a move under way
             if keep:
                 try:

@@ -17,7 +17,6 @@ Whatever fails half-way (a full disk) leaves nothing open: the same request, sen
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -43,13 +42,11 @@ from ebla.actors.tablet.engine.space import put_off
 from ebla.actors.tablet.lifecycle import bootstrap
 from ebla.actors.tablet.lifecycle.failed import Broken
 from ebla.actors.tablet.lifecycle.tombstones import Stone
-from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.world import World
 from ebla.storage.directories.records import RecordStore
 from ebla.storage.errors import Corruption, Damaged, EblaError, InvalidArgument
 from ebla.storage.logs import private_log
-from ebla.storage.logs.entries import START
-from ebla.storage.logs.shared_log import SharedLog
+from ebla.storage.logs.entries import START, Position
 from ebla.storage.rows import alteration, checksum
 from ebla.storage.schema import TableSchema
 from ebla.storage.tablets import tablet_store
@@ -69,33 +66,25 @@ class Parts:
 
 
 class Lifecycle:
-    """`on_closing` is told before a replica's files are closed."""
-
     def __init__(
         self,
         world: World,
-        options: TabletServerOptions,
         me: str,
         replication: Replication,
         replicas: dict[str, Replica],
         superblocks: RecordStore[Superblock],
-        consensus: RecordStore[ConsensusState],
-        shared: SharedLog,
         rounds: Rounds,
         quarantine: Quarantine,
-        on_closing: Callable[[str], None],
     ) -> None:
         self.world = world
-        self.options = options
         self.me = me
         self.replication = replication
         self.replicas = replicas
         self.superblocks = superblocks
-        self.consensus = consensus
-        self.shared = shared
+        self.consensus = rounds.consensus
+        self.shared = rounds.shared
         self.rounds = rounds
         self.quarantine = quarantine
-        self.on_closing = on_closing
         self.broken: dict[str, Broken] = {}
         self.stones: dict[str, Stone] = {}
         self._removed: dict[str, None] = {}
@@ -222,9 +211,8 @@ class Lifecycle:
         """Rows and log, checked against each other. Raises Corruption, Damaged, InvalidArgument; then the rows are closed."""
         store = await TabletStore.open(self.world.disk, superblock.tablet, create=False)
         try:
-            log, index = bootstrap.rebuild(
-                superblock.tablet, self.world.disk, self.shared, private, tail, store.flushed
-            )
+            make_log = partial(self._log, superblock.tablet, private)
+            log, index = bootstrap.rebuild(make_log, tail, store.flushed)
             return Parts(_rows(superblock, store), log, index)
         except BaseException:
             await store.close()
@@ -241,11 +229,16 @@ class Lifecycle:
             await self.superblocks.save(superblock.tablet, noted)
         return noted
 
-    async def _note_private_log(self, replica: Replica) -> None:
+    def _log(self, tablet: str, private: private_log.PrivateLog | None, dropped: Position) -> TabletLog:
+        disk, faults = self.world.disk, self.world.faults
+        return TabletLog(tablet, disk, self.shared, private, dropped, self._note_private_log, faults)
+
+    async def _note_private_log(self, made: TabletLog) -> None:
         """Durable when it returns: a start without that log is damage. Once it is made, and before anything is in it. It stands in
         the superblock, since the disk of the rows may hang. Raises AlreadyInProgress where the superblock is about to change."""
-        tablet = replica.tablet
-        if self.replicas.get(tablet) is not replica:
+        tablet = made.tablet
+        replica = self.replicas.get(tablet)
+        if replica is None or replica.log is not made:
             return  # it goes into quarantine, and nothing stands on it
         if self.in_transition(tablet):
             raise errors.AlreadyInProgress(f"tablet {tablet} is being copied or deleted", tablet=tablet)
@@ -294,8 +287,7 @@ class Lifecycle:
                 await store.close()
                 raise
             await self.world.faults.here("tablet.create.after_superblock")
-            log = TabletLog(tablet, self.world.disk, self.shared)
-            parts = Parts(_rows(superblock, store), log, LogIndex(0, 0))
+            parts = Parts(_rows(superblock, store), self._log(tablet, None, START), LogIndex(0, 0))
             replica = self.replica(superblock, consensus, parts)
             self.add(replica)
             return replica
@@ -379,9 +371,8 @@ class Lifecycle:
         """`durable`: what is on disk of `consensus`. A replica without a record of votes never existed, so it gave none."""
         none = ConsensusState(self.replication.first_hard_state(), Configuration(()))
         state, saved = consensus or none, durable or none
-        made = Stone(superblock, state.configuration, self._voter(superblock, state, saved))
-        made.faults = self.world.faults
-        return made
+        voter = self._voter(superblock, state, saved)
+        return Stone(superblock, state.configuration, voter, self.world.faults)
 
     def renew(self, stone: Stone, superblock: Superblock, state: ConsensusState) -> None:
         """It is another by now, all of which is durable."""
@@ -408,12 +399,8 @@ class Lifecycle:
             parts.index,
             parts.rows.store.flushed.index,
         )
-        parts.log.faults = self.world.faults
-        rounds, clock = self.rounds, self.world.clock
-        made = Replica(superblock, core, parts.log, parts.rows, rounds.write, clock.monotonic, rounds.tally)
-        made.configuration_saved = consensus.configuration.index
-        parts.log.on_private = partial(self._note_private_log, made)
-        return made
+        saved, clock = consensus.configuration.index, self.world.clock
+        return Replica(superblock, core, saved, parts.log, parts.rows, self.rounds, clock.monotonic)
 
     def add(self, replica: Replica) -> None:
         known = self.all().get(replica.tablet)

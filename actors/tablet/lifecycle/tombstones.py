@@ -27,7 +27,7 @@ from ebla.actors.tablet.engine.records import (
     ConsensusState,
     Superblock,
 )
-from ebla.actors.world import Faults, NoFaults
+from ebla.actors.world import Faults
 from ebla.storage.directories.records import RecordStore
 from ebla.storage.errors import DiskFull
 
@@ -38,11 +38,13 @@ class Stone:
 
     leads = False
 
-    def __init__(self, superblock: Superblock, configuration: Configuration, voter: Voter) -> None:
+    def __init__(
+        self, superblock: Superblock, configuration: Configuration, voter: Voter, faults: Faults
+    ) -> None:
         self.superblock = superblock
         self.configuration = configuration
         self.voter = voter
-        self.faults: Faults = NoFaults()
+        self.faults = faults
         self.durable = self.finished = False
         self.stalls_at = float("inf")
         self.ended = False  # it is a replica by now, or gone for good

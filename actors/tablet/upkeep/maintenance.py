@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from ebla.actors import errors
+from ebla.actors.tablet.copy.log_retention import LogRetention
 from ebla.actors.tablet.engine.replica import RUNNING, Replica
-from ebla.actors.tablet.engine.rounds import Rounds
 from ebla.actors.tablet.engine.tally import DATA, PRIVATE_LOG
+from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.serving.admission import Load
 from ebla.actors.tablet.serving.scans import Scans
@@ -31,7 +32,6 @@ from ebla.actors.tablet.upkeep.expiry import expire
 from ebla.actors.world import World
 from ebla.storage.errors import Corruption, Damaged, DiskFull, InvalidArgument
 from ebla.storage.logs.entries import Position
-from ebla.storage.logs.shared_log import SharedLog
 from ebla.storage.tablets.tablet_store import META
 
 LOOK_S = 0.05  # between two looks at the replicas that something happened to
@@ -52,25 +52,22 @@ class Maintenance:
         self,
         world: World,
         options: TabletServerOptions,
-        replicas: dict[str, Replica],
-        shared: SharedLog,
-        rounds: Rounds,
+        lifecycle: Lifecycle,
+        retention: LogRetention,
         scans: Scans,
         load: Load,
         on_flushed: Callable[[Replica], None],
-        abandon: Callable[[int], Awaitable[None]],
-        anchor: Callable[[str], int | None],
     ) -> None:
         self.world = world
         self.options = options
-        self.replicas = replicas
-        self.shared = shared
-        self.rounds = rounds
+        self.lifecycle = lifecycle
+        self.replicas = lifecycle.replicas
+        self.rounds = lifecycle.rounds
+        self.shared = lifecycle.shared
+        self.retention = retention
         self.scans = scans
         self.load = load
         self.on_flushed = on_flushed
-        self.abandon = abandon
-        self.anchor = anchor
         self._lost_data_dirs: dict[str, str] = {}
         self._measured: dict[str, Measured] = {}  # by tablet
         self._held: dict[str, int] = {}  # the sums, by disk
@@ -252,7 +249,7 @@ class Maintenance:
             min(flushed, replica.core.all_replicated_index),
             log.excess(options.log_retained_entries_max, options.log_retained_bytes_max, flushed),
         )
-        anchor = self.anchor(replica.tablet)
+        anchor = self.retention.anchor(replica.tablet)
         if anchor is not None:
             index = min(index, anchor)
         for made in replica.core.log.configurations:
@@ -275,7 +272,7 @@ class Maintenance:
                     pass  # its entries stay in the shared log for now
                 except (Corruption, Damaged) as error:
                     replica.fail(error)
-        await self.abandon(below)
+        await self.lifecycle.abandon(below)
         await self.world.faults.here("tablet.shared_log.before_trim")
         needed = [
             replica.log.oldest_shared_seq() for replica in self.replicas.values() if replica.state == RUNNING

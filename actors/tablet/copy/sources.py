@@ -19,16 +19,21 @@ Source: seed 000; Kudu's tablet copy service (kudu.md A3).
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 
 from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.replication.configuration import VOTER
 from ebla.actors.tablet.copy.bandwidth import Bandwidth
-from ebla.actors.tablet.copy.log_retention import CATCHING_UP, SENDING, Hold, Holds, outgrown
+from ebla.actors.tablet.copy.log_retention import (
+    CATCHING_UP,
+    SENDING,
+    CopySource,
+    LogRetention,
+    Retained,
+    outgrown,
+)
 from ebla.actors.tablet.engine.replica import Replica
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.world import World, new_id
@@ -51,35 +56,12 @@ ROOM_BYTES = 1 << 34  # address space, see above
 LOOK_S = 1.0
 
 
-@dataclass(eq=False)
-class Session:
-    """`stream` until it has come to its end; then the log behind `index`."""
-
-    id: str
-    requestor: str
-    replica: Replica
-    stream: Stream | None
-    flushed: Position
-    last: Position
-    used_at: float
-    index: int
-    number: int = 0
-    ended: bool = False
-    kept: dict[int, m.Chunk] = field(default_factory=dict)
-    due: dict[int, float] = field(default_factory=dict)  # when each of them may leave
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-    @property
-    def anchor(self) -> int:
-        """The log keeps everything behind it."""
-        return min(self.index, self.last.index)
-
-
-class Sessions:
+class CopySources:
     def __init__(
         self,
         world: World,
         options: TabletServerOptions,
+        retention: LogRetention,
         flush: Callable[[Replica], Awaitable[object]],
         on_failed: Callable[[Replica], None],
         on_doubt: Callable[[Replica], None],
@@ -91,36 +73,28 @@ class Sessions:
         self.on_failed = on_failed
         self.on_doubt = on_doubt
         self.bandwidth = Bandwidth(world.clock, options.copy_bytes_per_s)
-        self.holds = Holds(options)
+        self.retention = retention
         self.sent_bytes = 0
-        self._sessions: dict[str, Session] = {}
         self._beginning: dict[tuple[str, str], None] = {}  # tablet, requestor
 
     def start(self) -> None:
         self.world.spawn(self._expire(), "copy sessions")
 
     def __len__(self) -> int:
-        return len(self._sessions)
+        return len(self.retention.sources)
 
-    def all(self) -> list[Session]:
-        return list(self._sessions.values())
-
-    def anchor(self, tablet: str) -> int | None:
-        """The least index that a session, or one that was copied, still holds the log of this tablet at."""
-        if not self._sessions and not self.holds:
-            return None
-        anchors = [s.anchor for s in self._sessions.values() if s.replica.tablet == tablet]
-        return min([*anchors, *self.holds.anchors(tablet)], default=None)
+    def all(self) -> list[CopySource]:
+        return list(self.retention.sources.values())
 
     # -- begin
 
-    async def begin(self, replica: Replica, request: m.BeginSessionRequest) -> m.SessionBegun:
+    async def begin(self, replica: Replica, request: m.BeginCopyRequest) -> m.CopyBegun:
         """Flushes first, so that there is little log to send. Nothing here outlives this process."""
         self._require_leading(replica, request.term)
         self._require_member(replica, request.requestor)
-        for session in list(self._sessions.values()):
-            if session.requestor == request.requestor and session.replica is replica:
-                self._end(session)
+        for source in list(self.retention.sources.values()):
+            if source.requestor == request.requestor and source.replica is replica:
+                self._end(source)
         key = replica.tablet, request.requestor
         self._require_room(*key)
         self._beginning[key] = None
@@ -132,13 +106,13 @@ class Sessions:
     def _require_room(self, tablet: str, requestor: str) -> None:
         if (tablet, requestor) in self._beginning:
             why = f"a copy session of tablet {tablet} is just beginning for server {requestor}"
-        elif (count := len(self._sessions) + len(self._beginning)) >= self.options.copy_sessions_max:
+        elif (count := len(self.retention.sources) + len(self._beginning)) >= self.options.copy_sessions_max:
             why = f"{count} copy sessions are open on this server"
         else:
             return
         raise errors.Throttled(f"{why}; try again later", limit="copy_sessions_max", retry_after_s=1.0)
 
-    async def _begin(self, replica: Replica, request: m.BeginSessionRequest) -> m.SessionBegun:
+    async def _begin(self, replica: Replica, request: m.BeginCopyRequest) -> m.CopyBegun:
         await self.flush(replica)
         async with replica.upkeep:
             replica.require_running()
@@ -171,11 +145,11 @@ class Sessions:
                 self.on_doubt(replica)
             raise errors.Unavailable(f"no copy can be made of tablet {replica.tablet}: {error}") from error
 
-    def _begun(self, replica: Replica, requestor: str, stream: Stream, flushed: Position) -> m.SessionBegun:
+    def _begun(self, replica: Replica, requestor: str, stream: Stream, flushed: Position) -> m.CopyBegun:
         superblock, core = replica.superblock, replica.core
         last = replica.log.last
         assert flushed.index <= last.index, ("only entries of the log are flushed", flushed, last)
-        session = Session(
+        source = CopySource(
             id=new_id(self.world.random),
             requestor=requestor,
             replica=replica,
@@ -185,16 +159,16 @@ class Sessions:
             used_at=self.world.clock.monotonic(),
             index=flushed.index,
         )
-        self._sessions[session.id] = session
-        return m.SessionBegun(
-            session=session.id,
+        self.retention.sources[source.id] = source
+        return m.CopyBegun(
+            session=source.id,
             idle_s=self.options.copy_idle_s,
             table=superblock.table,
             table_name=superblock.table_name,
             schema=superblock.schema,
             bucket=superblock.bucket,
             flushed=flushed,
-            last=session.last,
+            last=source.last,
             term=core.term,
             configuration=core.committed_configuration,
             data_bytes=stream.size_bytes,
@@ -237,81 +211,81 @@ class Sessions:
     # -- fetch
 
     async def fetch(self, request: m.FetchRequest) -> m.Chunk:
-        session = self._session(request.session)
-        async with session.turn:
-            while request.number not in session.kept:
-                self._require(session)
-                if session.ended and request.number >= session.number:
-                    return _chunk(session, request.number, LOG, transfer.pack([]))  # asked for ahead
-                if session.ended or not session.number <= request.number < session.number + WINDOW:
+        source = self._source(request.session)
+        async with source.turn:
+            while request.number not in source.kept:
+                self._require(source)
+                if source.ended and request.number >= source.number:
+                    return _chunk(source, request.number, LOG, transfer.pack([]))  # asked for ahead
+                if source.ended or not source.number <= request.number < source.number + WINDOW:
                     raise errors.InvalidArgument(
-                        f"chunk {request.number} was asked for, {session.number} is next in session {session.id}"
+                        f"chunk {request.number} was asked for, {source.number} is next in session {source.id}"
                     )
-                chunk = await self._next(session)
-                self._require(session)
-                session.number += 1
-                session.kept[chunk.number] = chunk
-                session.due[chunk.number] = self.bandwidth.take(len(chunk.data))
-                session.kept.pop(chunk.number - KEPT, None)
-                session.due.pop(chunk.number - KEPT, None)
-                assert len(session.kept) <= KEPT, ("few chunks are kept", session.id, len(session.kept))
-            self._require(session)
-            chunk, due_at = session.kept[request.number], session.due[request.number]
+                chunk = await self._next(source)
+                self._require(source)
+                source.number += 1
+                source.kept[chunk.number] = chunk
+                source.due[chunk.number] = self.bandwidth.take(len(chunk.data))
+                source.kept.pop(chunk.number - KEPT, None)
+                source.due.pop(chunk.number - KEPT, None)
+                assert len(source.kept) <= KEPT, ("few chunks are kept", source.id, len(source.kept))
+            self._require(source)
+            chunk, due_at = source.kept[request.number], source.due[request.number]
         await self.bandwidth.until(due_at, self.options.copy_idle_s / 3)
         self.sent_bytes += len(chunk.data)
         return chunk
 
-    async def _next(self, session: Session) -> m.Chunk:
+    async def _next(self, source: CopySource) -> m.Chunk:
         try:
-            part, data = await self._read(session)
+            part, data = await self._read(source)
         except (Corruption, Damaged) as error:
-            session.replica.fail(error)
-            self._end(session)
-            self.on_failed(session.replica)
+            source.replica.fail(error)
+            self._end(source)
+            self.on_failed(source.replica)
             raise
         except DiskFailed:
             raise
         except StorageError as error:
-            self._require(session)  # else it was closed
-            self._end(session)
-            self.on_doubt(session.replica)
-            raise self._gone(session.id, str(error)) from error
-        return _chunk(session, session.number, part, data)
+            self._require(source)  # else it was closed
+            self._end(source)
+            self.on_doubt(source.replica)
+            raise self._gone(source.id, str(error)) from error
+        return _chunk(source, source.number, part, data)
 
-    async def _read(self, session: Session) -> tuple[str, bytes]:
-        if session.stream is not None:
-            data = await session.stream.read(self._chunk_bytes())
+    async def _read(self, source: CopySource) -> tuple[str, bytes]:
+        if source.stream is not None:
+            data = await source.stream.read(self._chunk_bytes())
             if data:
                 return DATA, data
-            self._require(session)
-            session.stream.close()
-            session.stream = None
-        return LOG, transfer.pack(self._log_items(session))
+            self._require(source)
+            source.stream.close()
+            source.stream = None
+        return LOG, transfer.pack(self._log_items(source))
 
     def _chunk_bytes(self) -> int:
         """Where the bandwidth is limited, about a second of it: who looks on sees that it goes on."""
         limit = self.options.copy_bytes_per_s
         return min(CHUNK_BYTES, max(limit, CHUNK_BYTES_MIN)) if limit else CHUNK_BYTES
 
-    def _log_items(self, session: Session) -> list[Item]:
+    def _log_items(self, source: CopySource) -> list[Item]:
         """The next entries. Raises NoSession if a new leader has replaced some of them since."""
-        entries, last = session.replica.log, session.last.index
-        replaced = entries.last_index < last or entries.dropped.index > session.index
-        if replaced or entries.position(last) != session.last:
-            self._end(session)
-            raise self._gone(session.id)
+        entries, last = source.replica.log, source.last.index
+        replaced = entries.last_index < last or entries.dropped.index > source.index
+        if replaced or entries.position(last) != source.last:
+            self._end(source)
+            raise self._gone(source.id)
         items: list[Item] = []
         size = 0
-        while session.index < last and size < CHUNK_BYTES:
-            (entry,) = entries.load(session.index + 1, session.index + 1)
-            items.append(private_log.item_of(entry, entries.position(session.index)))
-            session.index += 1
+        while source.index < last and size < CHUNK_BYTES:
+            (entry,) = entries.load(source.index + 1, source.index + 1)
+            items.append(private_log.item_of(entry, entries.position(source.index)))
+            source.index += 1
             size += len(entry.payload)
-        assert session.index <= last, ("a copy ends where it was said to", session.id, session.index, last)
-        session.ended = session.index == last
-        if session.ended:
+        assert source.index <= last, ("a copy ends where it was said to", source.id, source.index, last)
+        source.ended = source.index == last
+        if source.ended:
             now = self.world.clock.monotonic()
-            self.holds.add(Hold(session.id, session.replica, session.requestor, last, now))
+            self.retention.add(Retained(source.id, source.replica, source.requestor, last, now))
         return items
 
     # -- end
@@ -319,48 +293,48 @@ class Sessions:
     def end(self, session_id: str, *, failed: bool = False, damaged: bool = False) -> None:
         """`failed`: the copy was not taken into service; `damaged`: since what arrived failed its checks."""
         if failed:
-            self.holds.release(session_id)
-        session = self._sessions.get(session_id)
-        if session is not None:
-            self._end(session)
+            self.retention.release(session_id)
+        source = self.retention.sources.get(session_id)
+        if source is not None:
+            self._end(source)
             if damaged:
-                self.on_doubt(session.replica)
+                self.on_doubt(source.replica)
 
     def close_tablet(self, tablet: str) -> None:
-        self.holds.close_tablet(tablet)
-        for session in list(self._sessions.values()):
-            if session.replica.tablet == tablet:
-                self._end(session)
+        self.retention.close_tablet(tablet)
+        for source in list(self.retention.sources.values()):
+            if source.replica.tablet == tablet:
+                self._end(source)
 
-    def _end(self, session: Session) -> None:
-        if self._sessions.pop(session.id, None) is None:
+    def _end(self, source: CopySource) -> None:
+        if self.retention.sources.pop(source.id, None) is None:
             return
-        assert session.due.keys() == session.kept.keys(), ("each chunk is due at a time", session.id)
-        for number, due_at in session.due.items():
-            self.bandwidth.give_back(len(session.kept[number].data), due_at)
-        if session.stream is not None:
-            session.stream.close()
+        assert source.due.keys() == source.kept.keys(), ("each chunk is due at a time", source.id)
+        for number, due_at in source.due.items():
+            self.bandwidth.give_back(len(source.kept[number].data), due_at)
+        if source.stream is not None:
+            source.stream.close()
 
     async def _expire(self) -> None:
         while True:
             await self.world.clock.sleep(LOOK_S)
             now = self.world.clock.monotonic()
-            for session in list(self._sessions.values()):
-                idle = now - session.used_at > self.options.copy_idle_s and not session.turn.locked()
-                if idle or session.replica.state != m.RUNNING or self._outgrown(session):
+            for source in list(self.retention.sources.values()):
+                idle = now - source.used_at > self.options.copy_idle_s and not source.turn.locked()
+                if idle or source.replica.state != m.RUNNING or self._outgrown(source):
                     self.world.faults.reached("tablet.copy.session_ended")
-                    self._end(session)
-            self.holds.look(now)
+                    self._end(source)
+            self.retention.end_over(now)
 
-    def _outgrown(self, session: Session) -> bool:
+    def _outgrown(self, source: CopySource) -> bool:
         """A copy that takes so long holds a log that grows without bound."""
-        tablet = session.replica.tablet
-        granted = self.holds.granted(tablet, session.requestor)
-        times = granted * (CATCHING_UP if session.ended else SENDING)
-        if not outgrown(session.replica.log, self.options, times):
+        tablet = source.replica.tablet
+        granted = self.retention.granted(tablet, source.requestor)
+        times = granted * (CATCHING_UP if source.ended else SENDING)
+        if not outgrown(source.replica.log, self.options, times):
             return False
-        if not session.ended:
-            self.holds.outgrew(tablet, session.requestor)
+        if not source.ended:
+            self.retention.grant_more(tablet, source.requestor)
         log.warning(
             "a copy of tablet %s ends: more than %d times what its log retains was written meanwhile; raise copy_bytes_per_s "
             "if it is limited, or log_retained_entries_max and log_retained_bytes_max",
@@ -369,17 +343,17 @@ class Sessions:
         )
         return True
 
-    def _session(self, session_id: str) -> Session:
-        session = self._sessions.get(session_id)
-        if session is None:
+    def _source(self, session_id: str) -> CopySource:
+        source = self.retention.sources.get(session_id)
+        if source is None:
             raise self._gone(session_id)
-        session.used_at = self.world.clock.monotonic()
-        return session
+        source.used_at = self.world.clock.monotonic()
+        return source
 
-    def _require(self, session: Session) -> None:
+    def _require(self, source: CopySource) -> None:
         """Asked after every wait."""
-        if session.id not in self._sessions:
-            raise self._gone(session.id)
+        if source.id not in self.retention.sources:
+            raise self._gone(source.id)
 
     def _gone(self, session_id: str, why: str = "") -> errors.NoSession:
         reason = f" ({why})" if why else ""
@@ -388,6 +362,6 @@ class Sessions:
         )
 
 
-def _chunk(session: Session, number: int, part: str, data: bytes) -> m.Chunk:
-    digest = transfer.digest(session.id, number, part, data, end=session.ended)
-    return m.Chunk(session.id, number, part, data, digest, session.ended)
+def _chunk(source: CopySource, number: int, part: str, data: bytes) -> m.Chunk:
+    digest = transfer.digest(source.id, number, part, data, end=source.ended)
+    return m.Chunk(source.id, number, part, data, digest, source.ended)
