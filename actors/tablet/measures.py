@@ -171,8 +171,8 @@ def measure(server: MeasuredServer) -> Iterator[Figure]:
     running = [replica for replica in server.replicas.values() if replica.state == RUNNING]
     counts = dict.fromkeys(ROLES, 0)
     counts[FAILED] = len(server.lifecycle.broken) + sum(r.state == FAILED for r in server.replicas.values())
-    for stone in server.lifecycle.stones.values():
-        counts[stone.state] += 1
+    for tombstone in server.lifecycle.tombstones.values():
+        counts[tombstone.state] += 1
     for replica in running:
         counts[replica.core.shown_role] += 1
     tally = server.rounds.tally

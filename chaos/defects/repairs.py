@@ -26,7 +26,7 @@ from ebla.actors.tablet.engine.replica import Replica
 from ebla.actors.tablet.lifecycle import bootstrap, deletion
 from ebla.actors.tablet.lifecycle.deletion import Deletion
 from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle
-from ebla.actors.tablet.lifecycle.tombstones import Stone
+from ebla.actors.tablet.lifecycle.tombstones import Tombstone
 from ebla.actors.tablet.raft import election, members, membership
 from ebla.actors.tablet.raft.core import RaftCore
 from ebla.actors.tablet.raft.election import Ballot
@@ -34,7 +34,7 @@ from ebla.actors.tablet.raft.leadership import Leadership
 from ebla.actors.tablet.raft.parts import Raft
 from ebla.actors.tablet.raft.progress import Progress
 from ebla.actors.tablet.raft.state import RaftState
-from ebla.actors.tablet.raft.tombstone import Tombstone
+from ebla.actors.tablet.raft.tombstone import TombstoneVoter
 from ebla.chaos.defects.replication import Swap
 from ebla.storage.environment import DeleteRange
 from ebla.storage.logs.entries import START
@@ -59,27 +59,27 @@ def merge_takes_the_sources_term() -> list[Swap]:
 
 
 def tombstone_votes_for_older_logs() -> list[Swap]:
-    def judge(self: Tombstone, now: float, request: VoteRequest) -> str:
+    def judge(self: TombstoneVoter, now: float, request: VoteRequest) -> str:
         alive = now < self._withheld_until
         return election.judge(request, self.hard_state, LogIndex(), leader_alive=alive)
 
-    return [(Tombstone, "_judge", judge)]
+    return [(TombstoneVoter, "_judge", judge)]
 
 
 def tombstone_votes_before_it_is_durable() -> list[Swap]:
-    async def save(self: Stone, consensus: object) -> None:
+    async def save(self: Tombstone, consensus: object) -> None:
         self.voter.saved(self.voter.hard_state)
 
-    return [(Stone, "save", save)]
+    return [(Tombstone, "save", save)]
 
 
 def tombstone_forgets_its_votes() -> list[Swap]:
     entomb = Deletion.entomb
 
-    async def forget(self: Deletion, tablet: str, reason: str, unsafe: int = 0) -> Stone:
-        stone = await entomb(self, tablet, reason, unsafe)
+    async def forget(self: Deletion, tablet: str, reason: str, unsafe: int = 0) -> Tombstone:
+        tombstone = await entomb(self, tablet, reason, unsafe)
         await self.lifecycle.consensus.environment.commit([self.lifecycle.consensus.delete(tablet)])
-        return stone
+        return tombstone
 
     return [(deletion.Deletion, "entomb", forget)]
 
@@ -87,11 +87,11 @@ def tombstone_forgets_its_votes() -> list[Swap]:
 def ready_before_the_data_is_durable() -> list[Swap]:
     reserve = Copies._reserve
 
-    async def early(self: Copies, request: m.StartCopyRequest, begun: m.CopyBegun) -> Stone:
-        stone = await reserve(self, request, begun)
-        ready = replace(stone.superblock, state="ready", last=None)
+    async def early(self: Copies, request: m.StartCopyRequest, begun: m.CopyBegun) -> Tombstone:
+        tombstone = await reserve(self, request, begun)
+        ready = replace(tombstone.superblock, state="ready", last=None)
         await self.lifecycle.superblocks.save(request.tablet, ready)
-        return stone
+        return tombstone
 
     return [(Copies, "_reserve", early)]
 
@@ -199,9 +199,9 @@ def copy_from_whoever_asks() -> list[Swap]:
 
 
 def a_start_forgets_where_the_log_ended() -> list[Swap]:
-    load = Lifecycle._load_stone
+    load = Lifecycle._load_tombstone
 
     async def forget(self: Lifecycle, superblock: Superblock) -> None:
         await load(self, replace(superblock, last=START))
 
-    return [(Lifecycle, "_load_stone", forget)]
+    return [(Lifecycle, "_load_tombstone", forget)]

@@ -134,10 +134,10 @@ class Newcomers:
         cores = [(server, replica.core) for server in servers for replica in server.replicas.values()]
         led = {(core.tablet, core.term): core.configuration.order for _, core in cores if core.role == LEADER}
         for server in servers:
-            for tablet, stone in server.lifecycle.stones.items():
+            for tablet, tombstone in server.lifecycle.tombstones.items():
                 term, order = self._known.get((server.instance.start, tablet), (0, NO_ORDER))
                 still_added = led.get((tablet, term)) == order
-                assert not still_added or stone.superblock.reason != LEFT, (
+                assert not still_added or tombstone.superblock.reason != LEFT, (
                     f"{server.world.address} was told to make a tombstone of tablet {tablet}, and the leader of term {term} is "
                     f"adding it at {order}"
                 )

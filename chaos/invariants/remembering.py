@@ -36,11 +36,11 @@ class Remembered:
                 raise AssertionError(
                     f"{server.world.address} has a damaged replica of {tablet}: {held.error}"
                 )
-        for tablet, stone in server.lifecycle.stones.items():
+        for tablet, tombstone in server.lifecycle.tombstones.items():
             who = f"the tombstone of {tablet} on {server.world.address}"
             self.votes(server, tablet, who)
-            if stone.superblock.last is not None and not stone.ended:
-                self._require(server, tablet, stone.superblock.last, who)
+            if tombstone.superblock.last is not None and not tombstone.ended:
+                self._require(server, tablet, tombstone.superblock.last, who)
 
     def _forget_what_was_removed(self, server: TabletServer) -> None:
         """Of a dropped table: who still has a replica may copy it back to a server that has forgotten it."""

@@ -30,7 +30,7 @@ from ebla.actors.tablet.engine.core import (
 from ebla.actors.tablet.engine.log_index import LogIndex
 from ebla.actors.tablet.raft.core import RaftCore
 from ebla.actors.tablet.raft.events import AppendPlan
-from ebla.actors.tablet.raft.tombstone import Tombstone
+from ebla.actors.tablet.raft.tombstone import TombstoneVoter
 from ebla.storage.logs.entries import (
     CONFIG,
     NO_OP,
@@ -131,7 +131,7 @@ class Node:
         self.disk_s = 0.001
         self.rate, self.origin = 1.0, 0.0
         self.core: RaftCore | None = None
-        self.tombstone: Tombstone | None = None
+        self.tombstone: TombstoneVoter | None = None
         self.entries: list[Entry] = []  # all, from index 1 on; dropping is the core's business only
         self.incarnation = 0
         self.paused = False
@@ -153,7 +153,7 @@ class Node:
         if self.disk.buried:
             limit = self.group.limits.election_s_min
             state = self.disk.hard_state
-            self.tombstone = Tombstone(state, self.disk.buried, limit, self.clock(), durable=state)
+            self.tombstone = TombstoneVoter(state, self.disk.buried, limit, self.clock(), durable=state)
             self.entries = []
             return
         self.entries = list(self.disk.entries)
@@ -246,9 +246,9 @@ class Node:
 
     def receive_buried(self, request: Request, respond: Callable[[Answer], None]) -> bool:
         """As the server of a tombstone; False if it refuses."""
-        stone = self.tombstone
-        assert stone is not None
-        answer, save = stone.receive(self.clock(), request)
+        tombstone = self.tombstone
+        assert tombstone is not None
+        answer, save = tombstone.receive(self.clock(), request)
         if answer is None:
             return False
         incarnation = self.incarnation
@@ -260,7 +260,7 @@ class Node:
                 return
             if save is not None:
                 self.disk.hard_state = save
-                stone.saved(save)
+                tombstone.saved(save)
             self.group.tombstone_votes += isinstance(answer, VoteReply) and answer.granted
             self._respond(request, answer, respond)
 

@@ -26,7 +26,7 @@ from ebla.actors.tablet.raft.core import RaftCore
 from ebla.actors.tablet.raft.forced import DRAWN, TERMS, forced_term
 from ebla.actors.tablet.raft.members import ANY_TERM
 from ebla.actors.tablet.raft.progress import LAGGING
-from ebla.actors.tablet.raft.tombstone import Tombstone
+from ebla.actors.tablet.raft.tombstone import TombstoneVoter
 from tests.raft.builders import (
     BEAT,
     MIN,
@@ -286,12 +286,12 @@ def test_a_stranded_member_is_copied_and_costs_the_leader_nothing() -> None:
 # -- tombstones
 
 
-def stone(unsafe: int) -> Tombstone:
-    return Tombstone(OLD, (3, 1), MIN, 0.0, durable=OLD, unsafe=unsafe)
+def tombstone(unsafe: int) -> TombstoneVoter:
+    return TombstoneVoter(OLD, (3, 1), MIN, 0.0, durable=OLD, unsafe=unsafe)
 
 
 def test_a_tombstone_helps_nobody_who_was_given_up() -> None:
-    made = stone(1)
+    made = tombstone(1)
     for pre_vote in (True, False):
         request = VoteRequest(9, "c", 99, 8, pre_vote=pre_vote)
         answer, save = made.receive(10.0, request)
@@ -303,5 +303,5 @@ def test_a_tombstone_helps_nobody_who_was_given_up() -> None:
 
 
 def test_a_tombstone_of_the_old_side_votes_for_the_survivors_by_what_it_held() -> None:
-    assert stone(0).receive(10.0, VoteRequest(9, "a", 99, 8, unsafe=1)).save == HardState(9, "a")
-    assert stone(0).receive(10.0, VoteRequest(9, "a", 2, 1, unsafe=1)).save == HardState(9)
+    assert tombstone(0).receive(10.0, VoteRequest(9, "a", 99, 8, unsafe=1)).save == HardState(9, "a")
+    assert tombstone(0).receive(10.0, VoteRequest(9, "a", 2, 1, unsafe=1)).save == HardState(9)

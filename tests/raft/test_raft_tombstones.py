@@ -8,16 +8,16 @@ import pytest
 
 from ebla.actors.messages.raft import HardState, TimeoutNow, TimeoutNowReply, VoteReply, VoteRequest
 from ebla.actors.tablet.engine.core import Verdict
-from ebla.actors.tablet.raft.tombstone import Tombstone
+from ebla.actors.tablet.raft.tombstone import TombstoneVoter
 from tests.raft.builders import MIN, append, core
 
 LAST = (7, 3)  # index, term
 
 
-def stone(
+def tombstone(
     term: int = 3, vote: str | None = None, last: tuple[int, int] | None = LAST, now: float = 0.0
-) -> Tombstone:
-    return Tombstone(HardState(term, vote), last, MIN, now, durable=HardState(term, vote))
+) -> TombstoneVoter:
+    return TombstoneVoter(HardState(term, vote), last, MIN, now, durable=HardState(term, vote))
 
 
 def vote(
@@ -26,7 +26,7 @@ def vote(
     return VoteRequest(term, candidate, *last, pre_vote=pre, ignore_live_leader=ordered)
 
 
-def answered(made: Tombstone, request: VoteRequest, now: float = 10.0) -> tuple[str, int]:
+def answered(made: TombstoneVoter, request: VoteRequest, now: float = 10.0) -> tuple[str, int]:
     answer = made.receive(now, request).answer
     assert isinstance(answer, VoteReply) and answer.granted == (answer.reason == "granted")
     return answer.reason, answer.term
@@ -59,7 +59,7 @@ def answered(made: Tombstone, request: VoteRequest, now: float = 10.0) -> tuple[
 def test_it_votes_by_term_vote_and_the_end_of_its_log(
     situation: dict[str, object], request_: VoteRequest, reason: str, after: HardState
 ) -> None:
-    made = stone(**situation)  # type: ignore[arg-type]
+    made = tombstone(**situation)  # type: ignore[arg-type]
     before = made.hard_state
     answer, save = made.receive(10.0, request_)
     assert isinstance(answer, VoteReply)
@@ -69,7 +69,7 @@ def test_it_votes_by_term_vote_and_the_end_of_its_log(
 
 
 def test_it_helps_nobody_for_an_election_timeout_from_its_beginning() -> None:
-    made = stone(now=5.0)
+    made = tombstone(now=5.0)
     assert answered(made, vote(4), 5.0 + MIN - 0.01) == ("leader_alive", 3)
     assert made.hard_state == HardState(3), "nor is a term spent"
     assert answered(made, vote(4, pre=True), 5.0 + MIN - 0.01) == ("leader_alive", 3)
@@ -77,7 +77,7 @@ def test_it_helps_nobody_for_an_election_timeout_from_its_beginning() -> None:
 
 
 def test_it_withholds_its_vote_from_the_challengers_of_a_leader_that_it_refused() -> None:
-    made = stone()
+    made = tombstone()
     assert made.receive(10.0, append("7@3", "33", term=3, sender="a")) == Verdict(None, None)
     assert answered(made, vote(4), 10.0 + MIN - 0.01) == ("leader_alive", 3)
     assert answered(made, vote(4, ordered=True), 10.0 + MIN - 0.01) == ("granted", 4), "the leader abdicated"
@@ -87,24 +87,24 @@ def test_it_withholds_its_vote_from_the_challengers_of_a_leader_that_it_refused(
 
 
 def test_a_leader_of_an_older_term_holds_up_nobody() -> None:
-    made = stone(term=5)
+    made = tombstone(term=5)
     made.receive(10.0, append("7@3", "", term=4, sender="a"))
     assert answered(made, vote(6)) == ("granted", 6)
 
 
 def test_it_adopts_nothing_from_a_leader() -> None:
-    made = stone()
+    made = tombstone()
     made.receive(10.0, append("7@3", "9", term=9, sender="a", commit=8))
     assert (made.hard_state, made.last) == (HardState(3), LAST)
 
 
 def test_it_does_not_campaign_when_it_is_ordered_to() -> None:
-    made = stone()
+    made = tombstone()
     assert made.receive(10.0, TimeoutNow(4, "a")) == Verdict(TimeoutNowReply(3), None)
 
 
 def test_an_answer_waits_for_a_state_that_an_earlier_answer_is_still_storing() -> None:
-    made = stone()
+    made = tombstone()
     first = made.receive(10.0, vote(4)).save
     assert first == HardState(4, "b")
     assert made.receive(10.1, vote(4)).save == first, "the same vote, asked for again"
@@ -124,7 +124,7 @@ def test_it_votes_as_the_replica_would_have_that_it_was() -> None:
     for _ in range(2_000):
         term, voted = random.randint(3, 5), random.choice([None, "b", "c"])
         living = core("a", "abc", terms="1123333", term=term, vote=voted, now=0.0)
-        buried = stone(term, voted, (7, 3))
+        buried = tombstone(term, voted, (7, 3))
         now = 0.0
         for _ in range(4):
             now += random.choice([0.1, 0.5, 3.0])

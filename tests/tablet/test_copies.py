@@ -162,11 +162,11 @@ def test_a_vote_outlives_a_copy_unless_its_term_is_over(ahead: int) -> None:
         target, _ = await group.followers()
         await fill(group, 10)
         await entomb(group, target)
-        stone = group.server(target).lifecycle.stones[TABLET]
+        tombstone = group.server(target).lifecycle.tombstones[TABLET]
         term = group.replica(leader).core.term - ahead
-        stone.voter._durable, stone.voter.hard_state = HardState(), HardState(term, "somebody")
-        async with stone.turn:
-            await stone.save(group.server(target).consensus)
+        tombstone.voter._durable, tombstone.voter.hard_state = HardState(), HardState(term, "somebody")
+        async with tombstone.turn:
+            await tombstone.save(group.server(target).consensus)
         await copied(group, target, leader)
         kept = group.server(target).consensus.get(TABLET)
         assert kept is not None
@@ -182,7 +182,7 @@ def test_a_copy_from_a_leader_of_an_older_term_than_our_last_entry_is_refused() 
         target, _ = await group.followers()
         await fill(group, 10)
         await entomb(group, target)
-        last = group.server(target).lifecycle.stones[TABLET].superblock.last
+        last = group.server(target).lifecycle.tombstones[TABLET].superblock.last
         assert last is not None and last.term > 0
         with pytest.raises(errors.OldTerm):
             await start(group, target, leader, term=last.term - 1)
@@ -202,11 +202,11 @@ def test_a_term_without_entries_does_not_keep_a_copy_away_and_is_not_lowered() -
         target, _ = await group.followers()
         await fill(group, 10)
         await entomb(group, target)
-        stone = group.server(target).lifecycle.stones[TABLET]
+        tombstone = group.server(target).lifecycle.tombstones[TABLET]
         term = group.replica(leader).core.term
-        stone.voter.hard_state = HardState(term + 5)
-        async with stone.turn:
-            await stone.save(group.server(target).consensus)
+        tombstone.voter.hard_state = HardState(term + 5)
+        async with tombstone.turn:
+            await tombstone.save(group.server(target).consensus)
         await copied(group, target, leader)
         assert group.replica(target).core.term >= term + 5
         await same_rows(group, target, await group.leader())
@@ -247,7 +247,7 @@ def test_damage_at_the_source_is_not_taken_over_and_is_found_there(database: str
         await fill(group, 100)
         await group.ask(leader, "flush", m.FlushRequest(TABLET), m.FlushReply)
         await entomb(group, target)
-        last = group.server(target).lifecycle.stones[TABLET].superblock.last
+        last = group.server(target).lifecycle.tombstones[TABLET].superblock.last
         await group.sleep(3.0)  # walked once, and good
         state = group.cluster.state(address(leader))
         state.rot(f"data/{TABLET}", database, list(state.environments[f"data/{TABLET}"][database])[-1])
@@ -255,7 +255,7 @@ def test_damage_at_the_source_is_not_taken_over_and_is_found_there(database: str
         with contextlib.suppress(errors.EblaError):
             await start(group, target, leader)
         await ended(group, target)
-        assert group.server(target).lifecycle.stones[TABLET].superblock.last == last
+        assert group.server(target).lifecycle.tombstones[TABLET].superblock.last == last
         assert not group.server(target).world.disk.exists(f"data/{TABLET}")
         await until(group, lambda: replica.state == "failed", "the source looks at its own")
 
@@ -268,13 +268,13 @@ def test_a_cancelled_copy_leaves_the_tombstone_as_it_was() -> None:
         target, _ = await group.followers()
         await fill(group, 600)
         await entomb(group, target)
-        before = group.server(target).lifecycle.stones[TABLET].superblock.last
+        before = group.server(target).lifecycle.tombstones[TABLET].superblock.last
         await start(group, target, leader)
         uuid = group.server(target).instance.uuid
         await group.ask(target, "cancel_copy", m.CancelCopyRequest(uuid, TABLET), m.Empty, 20.0)
         server = group.server(target)
         assert server.lifecycle.state_of(TABLET) == m.DELETED
-        assert server.lifecycle.stones[TABLET].superblock.last == before
+        assert server.lifecycle.tombstones[TABLET].superblock.last == before
         assert not server.world.disk.exists(f"data/{TABLET}")
         assert not server.world.disk.exists(f"wals/{TABLET}")
         await until(group, lambda: not len(group.server(leader).copy_sources), "the source lets go")

@@ -167,8 +167,10 @@ def test_what_a_failed_copy_left_is_removed_later_if_the_disk_is_too_full_and_th
         server.world.disk.remove = remove  # type: ignore[method-assign]
         await cancel(group, target)
         assert group.cluster.alive(address(target)) and refused == 1
-        assert not server.lifecycle.stones[TABLET].finished
-        await until(group, lambda: server.lifecycle.stones[TABLET].finished, "it is tried again", CANCELLED_S)
+        assert not server.lifecycle.tombstones[TABLET].finished
+        await until(
+            group, lambda: server.lifecycle.tombstones[TABLET].finished, "it is tried again", CANCELLED_S
+        )
         await until(group, lambda: server.copies.done == 1, "the next copy succeeds")
         await same_rows(group, target, other)
 

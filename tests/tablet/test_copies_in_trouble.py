@@ -29,12 +29,12 @@ def test_a_copy_that_met_a_full_disk_ends_cleanly_and_the_next_one_succeeds() ->
         target, other = await group.followers()
         await fill(group, 400)
         await entomb(group, target)
-        before = group.server(target).lifecycle.stones[TABLET].superblock.last
+        before = group.server(target).lifecycle.tombstones[TABLET].superblock.last
         await start(group, target, leader)
         group.cluster.state(address(target)).fill()
         await ended(group, target)
         assert group.server(target).lifecycle.state_of(TABLET) == m.DELETED
-        assert group.server(target).lifecycle.stones[TABLET].superblock.last == before
+        assert group.server(target).lifecycle.tombstones[TABLET].superblock.last == before
         group.cluster.state(address(target)).free()
         await copied(group, target, leader)
         await same_rows(group, target, other)

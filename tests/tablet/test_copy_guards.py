@@ -64,8 +64,8 @@ def test_a_copy_that_is_shorter_than_its_source_said_or_than_what_was_here_is_no
         await ended(group, target)
         server = group.server(target)
         assert (server.copies.done, server.copies.failed) == (0, 1)
-        stone = server.lifecycle.stones[TABLET]
-        assert ("before our own" if told else "its source at") in (stone.error or "")
+        tombstone = server.lifecycle.tombstones[TABLET]
+        assert ("before our own" if told else "its source at") in (tombstone.error or "")
 
     simulate(scenario)
 

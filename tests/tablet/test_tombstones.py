@@ -11,7 +11,7 @@ from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.messages.raft import HardState
 from ebla.actors.replication.configuration import Configuration
-from ebla.actors.tablet.lifecycle.tombstones import Stone
+from ebla.actors.tablet.lifecycle.tombstones import MARKED, Tombstone
 from ebla.actors.world import Faults
 from ebla.chaos.simulation.medium import DurableState
 from ebla.storage.directories.records import RecordStore
@@ -112,15 +112,15 @@ def test_a_vote_of_a_tombstone_outlives_a_restart() -> None:
         target, _ = await group.followers()
         await fill(group, 10)
         await entomb(group, target)
-        stone = group.server(target).lifecycle.stones[TABLET]
-        last = stone.superblock.last
-        stone.voter.hard_state = HardState(40, "somebody")
-        async with stone.turn:
-            await stone.save(group.server(target).consensus)
+        tombstone = group.server(target).lifecycle.tombstones[TABLET]
+        last = tombstone.superblock.last
+        tombstone.voter.hard_state = HardState(40, "somebody")
+        async with tombstone.turn:
+            await tombstone.save(group.server(target).consensus)
         await group.restart(target)
-        stone = group.server(target).lifecycle.stones[TABLET]
-        assert stone.hard_state == HardState(40, "somebody")
-        assert stone.superblock.last == last
+        tombstone = group.server(target).lifecycle.tombstones[TABLET]
+        assert tombstone.hard_state == HardState(40, "somebody")
+        assert tombstone.superblock.last == last
         assert leader in HOSTS
 
     simulate(scenario)
@@ -157,10 +157,10 @@ def test_a_tombstone_stays_one_whatever_a_repeated_request_stands_on_and_a_start
         target, _ = await group.followers()
         index = await exclude(group, target)
         await delete(group, target, index)
-        before = group.server(target).lifecycle.stones[TABLET].superblock
+        before = group.server(target).lifecycle.tombstones[TABLET].superblock
         for older in (None, -2, -1, index - 1):
             await delete(group, target, older)
-        assert group.server(target).lifecycle.stones[TABLET].superblock == before
+        assert group.server(target).lifecycle.tombstones[TABLET].superblock == before
         saved: list[str] = []
         save = RecordStore.save
 
@@ -170,7 +170,7 @@ def test_a_tombstone_stays_one_whatever_a_repeated_request_stands_on_and_a_start
 
         monkeypatch.setattr(RecordStore, "save", counted)
         await group.restart(target)
-        assert group.server(target).lifecycle.stones[TABLET].superblock == before
+        assert group.server(target).lifecycle.tombstones[TABLET].superblock == before
         await group.sleep(1.0)
         assert TABLET not in saved
 
@@ -320,11 +320,11 @@ def test_what_cannot_be_set_aside_is_told_once_and_not_at_every_try(
         server = group.server(target)
         honest, tries, both = server.lifecycle.finish, [0], ["data/a and quarantine/a are both there"]
 
-        async def finish(stone: Stone) -> None:
+        async def finish(tombstone: Tombstone) -> None:
             tries[0] += 1
             if both:
                 raise StorageError(both[-1])
-            await honest(stone)
+            await honest(tombstone)
 
         monkeypatch.setattr(server.lifecycle, "finish", finish)
         with pytest.raises(StorageError, match="both there"):
@@ -335,7 +335,7 @@ def test_what_cannot_be_set_aside_is_told_once_and_not_at_every_try(
         await until(group, lambda: tries[0] >= 8, "it is tried again")
         assert told()[1:] == ["the data directory is read-only"]
         both.clear()
-        await until(group, lambda: server.lifecycle.stones[TABLET].finished, "it is set aside")
+        await until(group, lambda: server.lifecycle.tombstones[TABLET].finished, "it is set aside")
         assert len(told()) == 2
 
     def told() -> list[str]:
@@ -381,19 +381,19 @@ def test_a_tombstone_that_goes_for_good_while_another_is_being_finished_is_left_
         lifecycle = group.server(target).lifecycle
         for tablet in (second, TABLET):
             await entomb(group, target, tablet)
-            lifecycle.stones[tablet].finished = False
+            lifecycle.tombstones[tablet].phase = MARKED
         honest, asked = lifecycle.finish, []
 
-        async def finish(stone: Stone) -> None:
-            asked.append(stone.tablet)
+        async def finish(tombstone: Tombstone) -> None:
+            asked.append(tombstone.tablet)
             await over.wait()
-            await honest(stone)
+            await honest(tombstone)
 
         lifecycle.finish = finish  # type: ignore[method-assign]
         await until(group, lambda: asked == [second], "it is the first one's turn")
         await delete(group, target, tombstone=False)
         over.set()
-        await until(group, lambda: lifecycle.stones[second].finished, "it is finished")
+        await until(group, lambda: lifecycle.tombstones[second].finished, "it is finished")
         await group.sleep(1.0)
         assert asked == [second] and lifecycle.state_of(TABLET) == m.DOES_NOT_EXIST
         assert group.cluster.alive(address(target))

@@ -37,14 +37,27 @@ import msgspec
 
 from ebla.actors import errors
 from ebla.actors import messages as m
-from ebla.actors.tablet.copy.job import STANDS_FOR, CopyDamaged, CopyEnded, Job
+from ebla.actors.tablet.copy.job import (
+    COMMITTING,
+    READY,
+    STANDS_FOR,
+    CopyDamaged,
+    CopyEnded,
+    Job,
+)
 from ebla.actors.tablet.engine.records import (
     ConsensusState,
     Superblock,
 )
 from ebla.actors.tablet.lifecycle.deletion import Deletion
 from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle
-from ebla.actors.tablet.lifecycle.tombstones import Stone
+from ebla.actors.tablet.lifecycle.tombstones import (
+    ENDED,
+    MARKED,
+    SET_ASIDE,
+    UNDOING,
+    Tombstone,
+)
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.world import World
 from ebla.storage.errors import DiskFailed, DiskFull, EblaError, StorageError
@@ -113,7 +126,7 @@ class Copies:
         slots = len(self.jobs) + len(self._starting)
         assert slots >= self.options.copies_max, ("copies are refused when all slots are taken", slots)
         now, stands_s = self.world.clock.monotonic(), STANDS_FOR * self.options.copy_idle_s
-        stalled = [now > job.stone.stalls_at for job in self.jobs.values()]
+        stalled = [now > job.tombstone.stalls_at for job in self.jobs.values()]
         stalled += [now - began > stands_s for began in self._starting.values()]
         if all(stalled):
             return errors.Unavailable(
@@ -141,7 +154,7 @@ class Copies:
         begun = await self._begin(request)
         try:
             self._check(request)
-            stone = await self._reserve(request, begun)
+            tombstone = await self._reserve(request, begun)
             if self._closed:
                 raise errors.NotRunning(f"{self.world.address} is stopping", tablet=request.tablet)
         except BaseException:
@@ -152,7 +165,7 @@ class Copies:
             raise
         assert request.tablet not in self.jobs, ("a tablet is copied once at a time", request.tablet)
         attempt = self._attempts[request.tablet] = self._attempts.get(request.tablet, 0) + 1
-        job = Job(self.world, self.options, self.lifecycle, stone, request, begun, attempt)
+        job = Job(self.world, self.options, self.lifecycle, tombstone, request, begun, attempt)
         self.jobs[request.tablet] = job
         self.on_changed(request.tablet)
         self.world.spawn(self._run(job), f"copy of {request.tablet} from {request.source.address}")
@@ -163,11 +176,11 @@ class Copies:
         state = lifecycle.state_of(tablet)
         if state != request.state:
             raise self._illegal(tablet, state, f"is {state}, not {request.state}")
-        replica, stone = lifecycle.replicas.get(tablet), lifecycle.stones.get(tablet)
-        last = replica.log.last if replica else stone.superblock.last if stone else None
+        replica, tombstone = lifecycle.replicas.get(tablet), lifecycle.tombstones.get(tablet)
+        last = replica.log.last if replica else tombstone.superblock.last if tombstone else None
         if replica is not None and replica.leads:
             raise self._illegal(tablet, state, "leads")
-        known = replica.core.mark if replica else stone.voter.unsafe if stone else 0
+        known = replica.core.mark if replica else tombstone.voter.unsafe if tombstone else 0
         if request.unsafe < known:
             raise self._illegal(tablet, state, "knows of a forced configuration that its leader does not")
         self._require_last(request, last, state)
@@ -195,10 +208,10 @@ class Copies:
 
     def _is_forgetful(self, request: m.StartCopyRequest) -> bool:
         """A replica that came up knows its votes, and so does a tombstone that knows where its log ended."""
-        lifecycle, stone = self.lifecycle, self.lifecycle.stones.get(request.tablet)
+        lifecycle, tombstone = self.lifecycle, self.lifecycle.tombstones.get(request.tablet)
         if request.state == m.DOES_NOT_EXIST or request.tablet in lifecycle.replicas:
             return False
-        if stone is not None and stone.superblock.last is not None:
+        if tombstone is not None and tombstone.superblock.last is not None:
             return False
         return lifecycle.consensus_of(request.tablet) is None
 
@@ -214,7 +227,7 @@ class Copies:
             request.source.address, "begin_copy_session", message, m.CopyBegun, BEGIN_TIMEOUT_S
         )
 
-    async def _reserve(self, request: m.StartCopyRequest, begun: m.CopyBegun) -> Stone:
+    async def _reserve(self, request: m.StartCopyRequest, begun: m.CopyBegun) -> Tombstone:
         """What was here is set aside; then the superblock says copying, and term and vote are merged."""
         tablet, lifecycle = request.tablet, self.lifecycle
         last: Position | None = START  # a server that never held the tablet acknowledged nothing
@@ -237,25 +250,26 @@ class Copies:
         )
         known = lifecycle.consensus_of(tablet)
         before = msgspec.structs.replace(superblock, state=m.DELETED)
-        stone = lifecycle.stones.get(tablet) or lifecycle.stone(before, known, known)
-        async with stone.turn:
+        tombstone = lifecycle.tombstones.get(tablet) or lifecycle.tombstone(before, known, known)
+        async with tombstone.turn:
             await self.world.faults.here("tablet.copy.before_mark")
             await lifecycle.superblocks.save(tablet, superblock)
             await self.world.faults.here("tablet.copy.after_mark")
-            lifecycle.stones[tablet] = stone
-            stone.durable = stone.finished = True
+            lifecycle.tombstones[tablet] = tombstone
+            if not tombstone.durable:
+                tombstone.move(SET_ASIDE)  # there was no replica
             hard_state = lifecycle.replication.copied(
-                stone.hard_state, request.source.uuid, begun.term, knows_end=last is not None
+                tombstone.hard_state, request.source.uuid, begun.term, knows_end=last is not None
             )
             merged = ConsensusState(hard_state, begun.configuration)
             try:
                 await lifecycle.consensus.save(tablet, merged)
             except DiskFull:
-                stone.error = "there was no space for a copy"  # and the start undoes the mark
+                tombstone.error = "there was no space for a copy"  # and the start undoes the mark
                 raise
             await self.world.faults.here("tablet.copy.after_consensus")
-            lifecycle.renew(stone, superblock, merged)
-        return stone
+            lifecycle.receive(tombstone, superblock, merged)
+        return tombstone
 
     # -- end
 
@@ -282,40 +296,49 @@ class Copies:
 
     async def _ready(self, job: Job) -> None:
         """The commit point, and the start of the replica. No vote is given meanwhile: it would be by the old memory."""
-        lifecycle, stone, tablet = self.lifecycle, job.stone, job.tablet
-        async with stone.turn:
-            await stone.save(lifecycle.consensus)  # a vote that a full disk held up
+        lifecycle, tombstone, tablet = self.lifecycle, job.tombstone, job.tablet
+        async with tombstone.turn:
+            await tombstone.save(lifecycle.consensus)  # a vote that a full disk held up
             job.require_wanted()
+            job.move(COMMITTING)
             assert job.parts is not None, ("a copy is complete before it counts", tablet)
-            assert lifecycle.stones[tablet] is stone, ("a copy becomes what votes now", tablet)
-            assert stone.voter.unsaved is None, ("votes are durable before the replica takes over", tablet)
+            assert lifecycle.tombstones[tablet] is tombstone, ("a copy becomes what votes now", tablet)
+            assert tombstone.voter.unsaved is None, (
+                "votes are durable before the replica takes over",
+                tablet,
+            )
             ready = msgspec.structs.replace(
-                stone.superblock, state="ready", last=None, since_seq=lifecycle.shared.next_seq
+                tombstone.superblock, state="ready", last=None, since_seq=lifecycle.shared.next_seq
             )
             await self.world.faults.here("tablet.copy.before_ready")
             await lifecycle.superblocks.save(tablet, ready)
             await self.world.faults.here("tablet.copy.after_ready")
-            stone.ended = True
-            del lifecycle.stones[tablet]
-            consensus = ConsensusState(stone.hard_state, stone.configuration)
+            tombstone.move(ENDED)
+            del lifecycle.tombstones[tablet]
+            consensus = ConsensusState(tombstone.hard_state, tombstone.configuration)
             lifecycle.add(lifecycle.replica(ready, consensus, job.parts))
+            job.move(READY)
 
     async def _undo(self, job: Job, error: EblaError) -> None:
         """Back to the tombstone. What a full disk does not let us say, the next start says."""
-        stone = job.stone
-        assert self.lifecycle.stones[job.tablet] is stone, ("a failed copy leaves its tombstone", job.tablet)
+        tombstone = job.tombstone
+        assert self.lifecycle.tombstones[job.tablet] is tombstone, (
+            "a failed copy leaves its tombstone",
+            job.tablet,
+        )
         await job.close()
-        stone.superblock = msgspec.structs.replace(stone.superblock, state=m.DELETED)
-        stone.error = str(error)
+        tombstone.move(UNDOING)
+        tombstone.superblock = msgspec.structs.replace(tombstone.superblock, state=m.DELETED)
+        tombstone.error = str(error)
         await self.world.faults.here("tablet.copy.before_undo")
         with contextlib.suppress(DiskFull):
-            await self.lifecycle.superblocks.save(job.tablet, stone.superblock)
+            await self.lifecycle.superblocks.save(job.tablet, tombstone.superblock)
         try:
-            await self.lifecycle.finish(stone)
+            await self.lifecycle.finish(tombstone)
         except DiskFailed:
             raise
         except StorageError as failure:
-            stone.finished = False  # it is tried again (lifecycle/deletion.py)
+            tombstone.move(MARKED)  # it is tried again (lifecycle/deletion.py)
             log.warning("what a copy of tablet %s left is not removed yet: %s", job.tablet, failure)
 
     async def cancel_for_a_while(self, tablet: str) -> None:

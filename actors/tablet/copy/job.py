@@ -14,7 +14,7 @@ from ebla.actors import messages as m
 from ebla.actors.tablet.copy.sources import DATA, LOG, WINDOW
 from ebla.actors.tablet.lifecycle import bootstrap
 from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle, Parts
-from ebla.actors.tablet.lifecycle.tombstones import Stone
+from ebla.actors.tablet.lifecycle.tombstones import Tombstone
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.world import World
 from ebla.storage.environment import Environment, Put, Receiver
@@ -32,6 +32,23 @@ NUMBER_MAX = 1 << 62
 DATABASES = [tablet_store.ROWS, RESULTS, tablet_store.META]
 STANDS_FOR = 5  # times copy_idle_s without a step: its disk hangs. A file is synced once so often that no step takes as long
 STALLED = "stalled"
+
+# The states of a copy. Operators see the first four, of a copy that has ended the last of them that it came to.
+METADATA, FINISHING = "metadata", "finishing"
+COMMITTING = "committing"  # too late to cancel it
+READY, STOPPED = "ready", "stopped"
+FETCHING = (METADATA, DATA, LOG)
+SHOWN = (*FETCHING, FINISHING)
+
+TRANSITIONS = {
+    METADATA: (DATA, STOPPED),
+    DATA: (LOG, STOPPED),
+    LOG: (FINISHING, STOPPED),
+    FINISHING: (COMMITTING, STOPPED),
+    COMMITTING: (READY, STOPPED),
+    READY: (),
+    STOPPED: (),
+}
 RATE_S = 5.0  # over which the rate is told
 
 
@@ -51,7 +68,7 @@ class Job:
         world: World,
         options: TabletServerOptions,
         lifecycle: Lifecycle,
-        stone: Stone,
+        tombstone: Tombstone,
         request: m.StartCopyRequest,
         begun: m.CopyBegun,
         attempt: int,
@@ -59,14 +76,14 @@ class Job:
         self.world = world
         self.options = options
         self.lifecycle = lifecycle
-        self.stone = stone
+        self.tombstone = tombstone
         self.request = request
         self.begun = begun
         self.attempt = attempt
         self.tablet = request.tablet
         self.source = request.source.address
         self.began_at = world.clock.monotonic()
-        self.phase = "metadata"
+        self.state = self.phase = METADATA
         self.copied = 0
         self.parts: Parts | None = None
         self.done = asyncio.Event()
@@ -76,17 +93,24 @@ class Job:
         self._next = 0  # to be asked for
         self._wanted = 0  # to be written
         self._last = NUMBER_MAX  # as far as is known
-        self._over = False
         self._error: EblaError | None = None
         self._changed = asyncio.Event()
         self._rated = (self.began_at, 0)
         self._rate = 0.0
         self._moved()
 
+    def move(self, state: str) -> None:
+        allowed = TRANSITIONS[self.state]
+        assert state in allowed, ("a copy goes through its states", self.tablet, self.state, state)
+        self.state = state
+        if state in SHOWN:
+            self.phase = state
+
     # -- what others may do to it
 
     def cancel(self) -> None:
-        self._stop(CopyEnded(f"the copy of tablet {self.tablet} was cancelled"))
+        if self.state != COMMITTING:
+            self._stop(CopyEnded(f"the copy of tablet {self.tablet} was cancelled"))
 
     def require_wanted(self) -> None:
         """Asked after every wait."""
@@ -99,14 +123,15 @@ class Job:
         """Everything that the source has, synced here and put together; nothing says yet that it counts."""
         try:
             await self._begin_data()
-            self.phase = DATA
+            self.move(DATA)
             for _ in range(WINDOW):
                 self.world.spawn(self._fetch_all(), f"chunks of {self.tablet}")
             await self._write_all()
-        finally:
-            self._over = True
-            self._changed.set()
-        self.phase = "finishing"
+        except EblaError as error:
+            self._stop(error)
+            raise
+        self.move(FINISHING)
+        self._changed.set()
         await self._close_all()
         self._moved()
         self.parts = await self._put_together()
@@ -124,10 +149,11 @@ class Job:
     async def _write_all(self) -> None:
         while True:
             chunk = await self._take()
-            if chunk.part == LOG and LOG not in self._open:
+            if chunk.part == LOG and self.state == DATA:
                 await self._finish_data()
                 await self._open_log()
-            self.phase = chunk.part
+            if chunk.part != self.state:
+                self.move(chunk.part)
             await self.world.faults.here("tablet.copy.before_commit")
             if chunk.part == DATA:
                 assert self._receiver is not None, ("data has a receiver", self.tablet)
@@ -166,6 +192,9 @@ class Job:
         assert chunk.number == self._wanted, ("chunks are written in order", chunk.number, self._wanted)
         self._wanted += 1
         self._changed.set()
+        parts = (DATA, LOG) if self.state == DATA else (LOG,)
+        if chunk.part not in parts or (chunk.end and chunk.part != LOG):
+            raise CopyDamaged(f"the source of tablet {self.tablet} sent {chunk.part} after {self.state}")
         return chunk
 
     async def _put_together(self) -> Parts:
@@ -175,7 +204,7 @@ class Job:
         tail = bootstrap.Tail(self.tablet)
         private = await bootstrap.open_private(self.world.disk, tail)
         try:
-            parts = await self.lifecycle.put_together(self.stone.superblock, private, tail)
+            parts = await self.lifecycle.put_together(self.tombstone.superblock, private, tail)
         except (Corruption, Damaged, InvalidArgument) as error:
             if private is not None:
                 await private.environment.close()
@@ -191,7 +220,7 @@ class Job:
 
     def _require_not_older(self, parts: Parts) -> None:
         """Than what was here: what this server acknowledged is in it."""
-        last = self.stone.superblock.last
+        last = self.tombstone.superblock.last
         if last is not None and _newness(parts.log.last) < _newness(last):
             raise CopyEnded(
                 f"the copy of tablet {self.tablet} ends at {parts.log.last}, before our own {last}"
@@ -220,7 +249,7 @@ class Job:
     async def _fetch_all(self) -> None:
         """One of WINDOW that ask for a chunk each, never further ahead than that. One behind the end may be asked for, and
         is not missed."""
-        while not self._over and self._next <= self._last:
+        while self.state in FETCHING and self._next <= self._last:
             if self._next >= self._wanted + WINDOW:
                 self._changed.clear()
                 await self._changed.wait()
@@ -245,7 +274,7 @@ class Job:
         error: EblaError = CopyEnded("no attempt was made")
         attempt = 0
         while True:
-            if self._over or number > self._last:
+            if self.state not in FETCHING or number > self._last:
                 raise error
             try:
                 return await self._ask(number)
@@ -271,15 +300,15 @@ class Job:
 
     def _stop(self, error: EblaError) -> None:
         """The first reason stands."""
-        self._over = True
-        if self._error is None:
+        if self.state != STOPPED:
+            self.move(STOPPED)
             self._error = error
         self._changed.set()
 
     # -- views
 
     def _moved(self) -> None:
-        self.stone.stalls_at = self.world.clock.monotonic() + STANDS_FOR * self.options.copy_idle_s
+        self.tombstone.stalls_at = self.world.clock.monotonic() + STANDS_FOR * self.options.copy_idle_s
 
     def _note(self, size: int) -> None:
         self.copied += size
@@ -298,7 +327,7 @@ class Job:
             table_name=self.begun.table_name,
             source=self.source,
             target=target,
-            phase=STALLED if now > self.stone.stalls_at else self.phase,
+            phase=STALLED if now > self.tombstone.stalls_at else self.phase,
             copied_bytes=self.copied,
             data_bytes=max(self.begun.data_bytes, self.copied),
             elapsed_s=now - self.began_at,

@@ -30,7 +30,7 @@ from ebla.actors.tablet.engine.replica import (
     Replica,
 )
 from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle
-from ebla.actors.tablet.lifecycle.tombstones import Stone
+from ebla.actors.tablet.lifecycle.tombstones import ENDED, MARKED, Tombstone
 from ebla.storage.errors import DiskFailed, StorageError
 from ebla.storage.logs.entries import Position
 
@@ -65,23 +65,25 @@ class Deletion:
     async def _finish_all(self) -> None:
         while True:
             await self.world.clock.sleep(RETRY_S)
-            for stone in list(self.lifecycle.stones.values()):
-                if not (stone.durable and stone.finished) and not self.lifecycle.in_transition(stone.tablet):
-                    await self._finish(stone)
+            for tombstone in list(self.lifecycle.tombstones.values()):
+                if not (tombstone.durable and tombstone.finished) and not self.lifecycle.in_transition(
+                    tombstone.tablet
+                ):
+                    await self._finish(tombstone)
 
-    async def _finish(self, stone: Stone) -> None:
+    async def _finish(self, tombstone: Tombstone) -> None:
         """Nobody else would: it is told of as the tombstone that was asked for."""
-        async with self.lifecycle.transition(stone.tablet):
-            if self.lifecycle.stones.get(stone.tablet) is not stone:
+        async with self.lifecycle.transition(tombstone.tablet):
+            if self.lifecycle.tombstones.get(tombstone.tablet) is not tombstone:
                 return
             try:
-                await self.entomb(stone.tablet, stone.superblock.reason)
+                await self.entomb(tombstone.tablet, tombstone.superblock.reason)
             except DiskFailed:
                 raise
             except StorageError as error:
-                if str(error) != stone.trouble:  # told once, not every RETRY_S
-                    log.warning("tablet %s is not set aside yet: %s", stone.tablet, error)
-                stone.trouble = str(error)
+                if str(error) != tombstone.trouble:  # told once, not every RETRY_S
+                    log.warning("tablet %s is not set aside yet: %s", tombstone.tablet, error)
+                tombstone.trouble = str(error)
 
     # -- what the master asks for
 
@@ -161,33 +163,40 @@ class Deletion:
 
     # -- tombstones
 
-    async def entomb(self, tablet: str, reason: str, unsafe: int = 0) -> Stone:
+    async def entomb(self, tablet: str, reason: str, unsafe: int = 0) -> Tombstone:
         """The caller holds the transition. Durable when it returns: it is a tombstone, its data in quarantine. `unsafe`: how often a
         configuration was forced, as whoever asks knows."""
         assert self.lifecycle.in_transition(tablet), ("a replica is deleted in a transition", tablet)
-        stone = self.lifecycle.stones.get(tablet)
-        if stone is None:
-            stone = await self._stop(tablet, reason, unsafe)
-        elif unsafe > stone.superblock.unsafe:
-            await self._supersede(stone, unsafe)
-        if not stone.durable:
-            await self._mark(stone, reason)
-        if not stone.finished:
-            await self.lifecycle.finish(stone)
-        assert stone.durable and stone.finished, ("a tombstone is on disk, and its data set aside", tablet)
+        tombstone = self.lifecycle.tombstones.get(tablet)
+        if tombstone is None:
+            tombstone = await self._stop(tablet, reason, unsafe)
+        elif unsafe > tombstone.superblock.unsafe:
+            await self._supersede(tombstone, unsafe)
+        if not tombstone.durable:
+            await self._mark(tombstone, reason)
+        if not tombstone.finished:
+            await self.lifecycle.finish(tombstone)
+        assert tombstone.durable and tombstone.finished, (
+            "a tombstone is on disk, and its data set aside",
+            tablet,
+        )
         assert tablet not in self.lifecycle.replicas, ("a tombstone has no replica", tablet)
-        return stone
+        return tombstone
 
-    async def _supersede(self, stone: Stone, unsafe: int) -> None:
+    async def _supersede(self, tombstone: Tombstone, unsafe: int) -> None:
         """A tombstone asks nobody, so what it was told it must remember."""
-        assert unsafe > stone.superblock.unsafe, ("a forced epoch never goes back", stone.tablet, unsafe)
-        stone.superseded(unsafe)
-        told = msgspec.structs.replace(stone.superblock, unsafe=unsafe)
-        if stone.durable:
-            await self.lifecycle.superblocks.save(stone.tablet, told)
-        stone.superblock = told
+        assert unsafe > tombstone.superblock.unsafe, (
+            "a forced epoch never goes back",
+            tombstone.tablet,
+            unsafe,
+        )
+        tombstone.superseded(unsafe)
+        told = msgspec.structs.replace(tombstone.superblock, unsafe=unsafe)
+        if tombstone.durable:
+            await self.lifecycle.superblocks.save(tombstone.tablet, told)
+        tombstone.superblock = told
 
-    async def _stop(self, tablet: str, reason: str, unsafe: int) -> Stone:
+    async def _stop(self, tablet: str, reason: str, unsafe: int) -> Tombstone:
         """Step 1. Nothing that it acknowledged lies behind the end of its log; of one that did not come up nobody knows
         where that is."""
         lifecycle = self.lifecycle
@@ -202,12 +211,12 @@ class Deletion:
         marked = msgspec.structs.replace(
             superblock, state=m.DELETED, last=last, quarantine=name, reason=reason, unsafe=mark
         )
-        stone = lifecycle.stones[tablet] = lifecycle.stone(marked, consensus, durable)
+        tombstone = lifecycle.tombstones[tablet] = lifecycle.tombstone(marked, consensus, durable)
         lifecycle.replicas.pop(tablet, None)
         lifecycle.broken.pop(tablet, None)
         if replica is not None:
             await self._close(replica, keep=replica.state == RUNNING)
-        return stone
+        return tombstone
 
     async def _close(self, replica: Replica, *, keep: bool) -> None:
         """Stop it and let go of its files. What is only in memory or in the shared log goes along, as far as possible:
@@ -231,12 +240,12 @@ class Deletion:
             if replica.log.private is not None:
                 await replica.log.private.environment.close()
 
-    async def _mark(self, stone: Stone, reason: str) -> None:
+    async def _mark(self, tombstone: Tombstone, reason: str) -> None:
         """Steps 2 to 4. A quarantine without a superblock that names it is dropped at the start."""
-        lifecycle, superblock = self.lifecycle, stone.superblock
-        assert superblock.quarantine, ("a tombstone's data has a place", stone.tablet)
+        lifecycle, superblock = self.lifecycle, tombstone.superblock
+        assert superblock.quarantine, ("a tombstone's data has a place", tombstone.tablet)
         await self.world.faults.here("tablet.entomb.before_mark")
-        consensus = ConsensusState(stone.hard_state, stone.configuration)
+        consensus = ConsensusState(tombstone.hard_state, tombstone.configuration)
         await lifecycle.quarantine.add(
             superblock.quarantine,
             superblock.tablet,
@@ -248,8 +257,8 @@ class Deletion:
             superblock.last.index if superblock.last else 0,
         )
         await self.world.faults.here("tablet.entomb.after_quarantine")
-        await lifecycle.superblocks.save(stone.tablet, superblock)
-        stone.durable = True
+        await lifecycle.superblocks.save(tombstone.tablet, superblock)
+        tombstone.move(MARKED)
         await self.world.faults.here("tablet.entomb.after_mark")
 
     # -- for good
@@ -266,14 +275,15 @@ class Deletion:
         await lifecycle.superblocks.save(tablet, marked)
         await self.world.faults.here("tablet.delete.after_mark")
         lifecycle.note_removed(tablet)
-        stone = lifecycle.stones.pop(tablet, None)
-        if stone is not None:
-            async with stone.turn:  # a vote under way must not bring the record back
-                stone.ended = True
+        tombstone = lifecycle.tombstones.pop(tablet, None)
+        if tombstone is not None:
+            unfinished = not tombstone.finished
+            async with tombstone.turn:  # a vote under way must not bring the record back
+                tombstone.move(ENDED)
         if replica is not None:
             del lifecycle.replicas[tablet]
             await self._close(replica, keep=False)
         await lifecycle.remove(tablet)
         lifecycle.broken.pop(tablet, None)
-        if stone is not None and not stone.finished:
-            lifecycle.quarantine.give_up(stone.superblock.quarantine)
+        if tombstone is not None and unfinished:
+            lifecycle.quarantine.give_up(tombstone.superblock.quarantine)

@@ -41,7 +41,12 @@ from ebla.actors.tablet.engine.rounds import Rounds
 from ebla.actors.tablet.engine.space import put_off
 from ebla.actors.tablet.lifecycle import bootstrap
 from ebla.actors.tablet.lifecycle.failed import Broken
-from ebla.actors.tablet.lifecycle.tombstones import Stone
+from ebla.actors.tablet.lifecycle.tombstones import (
+    MARKED,
+    RECEIVING,
+    SET_ASIDE,
+    Tombstone,
+)
 from ebla.actors.world import World
 from ebla.storage.directories.records import RecordStore
 from ebla.storage.errors import Corruption, Damaged, EblaError, InvalidArgument
@@ -86,14 +91,14 @@ class Lifecycle:
         self.rounds = rounds
         self.quarantine = quarantine
         self.broken: dict[str, Broken] = {}
-        self.stones: dict[str, Stone] = {}
+        self.tombstones: dict[str, Tombstone] = {}
         self._removed: dict[str, None] = {}
         self._transitions: dict[str, asyncio.Lock] = {}
 
     # -- what there is
 
-    def all(self) -> dict[str, Replica | Broken | Stone]:
-        return {**self.stones, **self.broken, **self.replicas}
+    def all(self) -> dict[str, Replica | Broken | Tombstone]:
+        return {**self.tombstones, **self.broken, **self.replicas}
 
     def state_of(self, tablet: str) -> str:
         held = self.all().get(tablet) if tablet not in self.replicas else self.replicas[tablet]
@@ -143,12 +148,12 @@ class Lifecycle:
             elif superblock.state == "failed":
                 self._break(name, Damaged(superblock.reason))
             elif superblock.state in (m.DELETED, m.COPYING):
-                await self._load_stone(superblock)
+                await self._load_tombstone(superblock)
             else:
                 ready.append(superblock)
         with put_off():
             await self.quarantine.keep_only(
-                {stone.superblock.quarantine: None for stone in self.stones.values()}
+                {tombstone.superblock.quarantine: None for tombstone in self.tombstones.values()}
             )
         tails = {block.tablet: bootstrap.Tail(block.tablet, block.since_seq) for block in ready}
         privates: dict[str, private_log.PrivateLog | None] = {}
@@ -170,7 +175,7 @@ class Lifecycle:
                     await private.environment.close()
                 self._break(tablet, error)
 
-    async def _load_stone(self, superblock: Superblock) -> None:
+    async def _load_tombstone(self, superblock: Superblock) -> None:
         try:
             consensus = self.consensus.get(superblock.tablet)
         except Corruption as error:
@@ -181,10 +186,10 @@ class Lifecycle:
             await self.world.faults.here("tablet.start.before_undo")
             with put_off():
                 await self.superblocks.save(superblock.tablet, superblock)
-        stone = self.stones[superblock.tablet] = self.stone(superblock, consensus, consensus)
-        stone.durable = True
+        tombstone = self.tombstones[superblock.tablet] = self.tombstone(superblock, consensus, consensus)
+        tombstone.move(MARKED)
         with put_off():
-            await self.finish(stone)
+            await self.finish(tombstone)
 
     def _break(self, tablet: str, error: EblaError) -> None:
         consensus = self.consensus_of(tablet)
@@ -261,11 +266,11 @@ class Lifecycle:
                 return existing
             if tablet in self.broken:
                 raise self.broken[tablet].refusal()
-            if tablet in self.stones:
+            if tablet in self.tombstones:
                 raise errors.IllegalState(
                     f"tablet {tablet} was here before and is a tombstone; its leader copies it",
                     tablet=tablet,
-                    state=self.stones[tablet].state,
+                    state=self.tombstones[tablet].state,
                 )
             assert tablet not in self.all(), ("a tablet has one replica here", tablet)
             consensus = ConsensusState(self.replication.first_hard_state(), request.configuration)
@@ -339,16 +344,16 @@ class Lifecycle:
         await self.superblocks.environment.commit([self.superblocks.delete(tablet)])
         await self.world.faults.here("tablet.delete.after_superblock")
 
-    async def finish(self, stone: Stone) -> None:
+    async def finish(self, tombstone: Tombstone) -> None:
         """Set aside the data of a tombstone, or remove what an unfinished copy left. Nothing is there if it is done."""
-        tablet, quarantine = stone.tablet, stone.superblock.quarantine
+        tablet, quarantine = tombstone.tablet, tombstone.superblock.quarantine
         assert tablet not in self.replicas, ("only a stopped replica's data is set aside", tablet)
         if quarantine:
             await self.quarantine.finish(quarantine, tablet)
         else:
             await self.world.disk.remove(tablet_store.path_of(tablet))
             await self.world.disk.remove(private_log.path_of(tablet))
-        stone.finished = True
+        tombstone.move(SET_ASIDE)
         await self.world.faults.here("tablet.entomb.after_data")
 
     # -- helpers
@@ -365,22 +370,23 @@ class Lifecycle:
         if not self.in_transition(tablet):
             self._transitions.pop(tablet, None)
 
-    def stone(
+    def tombstone(
         self, superblock: Superblock, consensus: ConsensusState | None, durable: ConsensusState | None
-    ) -> Stone:
+    ) -> Tombstone:
         """`durable`: what is on disk of `consensus`. A replica without a record of votes never existed, so it gave none."""
         none = ConsensusState(self.replication.first_hard_state(), Configuration(()))
         state, saved = consensus or none, durable or none
         voter = self._voter(superblock, state, saved)
-        return Stone(superblock, state.configuration, voter, self.world.faults)
+        return Tombstone(superblock, state.configuration, voter, self.world.faults)
 
-    def renew(self, stone: Stone, superblock: Superblock, state: ConsensusState) -> None:
-        """It is another by now, all of which is durable."""
-        assert stone.tablet == superblock.tablet, ("a tombstone is of one tablet", stone.tablet)
-        kept = state.hard_state.term >= stone.hard_state.term
-        assert kept, ("terms never go back", stone.tablet, state.hard_state, stone.hard_state)
-        stone.superblock, stone.configuration = superblock, state.configuration
-        stone.voter, stone.error = self._voter(superblock, state, state), None
+    def receive(self, tombstone: Tombstone, superblock: Superblock, state: ConsensusState) -> None:
+        """A copy is on its way. Replace the in-memory state; the disk is already up to date."""
+        assert tombstone.tablet == superblock.tablet, ("a tombstone is of one tablet", tombstone.tablet)
+        kept = state.hard_state.term >= tombstone.hard_state.term
+        assert kept, ("terms never go back", tombstone.tablet, state.hard_state, tombstone.hard_state)
+        tombstone.move(RECEIVING)
+        tombstone.superblock, tombstone.configuration = superblock, state.configuration
+        tombstone.voter, tombstone.error = self._voter(superblock, state, state), None
 
     def _voter(self, superblock: Superblock, state: ConsensusState, durable: ConsensusState) -> Voter:
         last = superblock.last

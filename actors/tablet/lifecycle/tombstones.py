@@ -31,10 +31,27 @@ from ebla.actors.world import Faults
 from ebla.storage.directories.records import RecordStore
 from ebla.storage.errors import DiskFull
 
+# The phases of a tombstone, from the moment in which its replica stops.
+STOPPED = "stopped"  # it votes as a tombstone; its superblock is not on disk yet
+MARKED = "marked"  # its superblock is on disk; the data of its replica is not set aside or removed yet
+SET_ASIDE = "set aside"  # nothing is left to do
+RECEIVING = "receiving"  # a copy of the tablet is on its way here
+UNDOING = "undoing"  # the copy failed, and what it brought is being removed
+ENDED = "ended"  # it is a replica again, or deleted for good
 
-class Stone:
-    """`durable`: its superblock is on disk. `finished`: its data has been set aside, or removed. `stalls_at`: when its copy will
-    have stood still for too long."""
+TRANSITIONS = {
+    STOPPED: (MARKED, SET_ASIDE, ENDED),  # at once where there was no replica before
+    MARKED: (SET_ASIDE, ENDED),
+    SET_ASIDE: (RECEIVING, ENDED),
+    RECEIVING: (UNDOING, ENDED),
+    UNDOING: (SET_ASIDE, MARKED),  # marked where removing failed: it is tried again
+    ENDED: (),
+}
+
+
+class Tombstone:
+    """`phase`: see TRANSITIONS. `stalls_at`: when its copy will have stood still for too long. `trouble`: why the last try to
+    set its data aside failed. `turn`: held while a vote is saved, and while the tombstone becomes a replica."""
 
     leads = False
 
@@ -45,12 +62,11 @@ class Stone:
         self.configuration = configuration
         self.voter = voter
         self.faults = faults
-        self.durable = self.finished = False
+        self.phase = STOPPED
         self.stalls_at = float("inf")
-        self.ended = False  # it is a replica by now, or gone for good
         self.error: str | None = None
-        self.trouble = ""  # why its data could not be set aside, when that was tried last
-        self.turn = asyncio.Lock()  # one vote at a time; and none while it becomes a replica
+        self.trouble = ""
+        self.turn = asyncio.Lock()
 
     @property
     def tablet(self) -> str:
@@ -59,6 +75,25 @@ class Stone:
     @property
     def state(self) -> str:
         return self.superblock.state
+
+    def move(self, phase: str) -> None:
+        allowed = TRANSITIONS[self.phase]
+        assert phase in allowed, ("a tombstone goes through its phases", self.tablet, self.phase, phase)
+        self.phase = phase
+
+    @property
+    def durable(self) -> bool:
+        """Whether its superblock is on disk."""
+        return self.phase != STOPPED
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing of its former replica is left to be set aside."""
+        return self.phase not in (STOPPED, MARKED)
+
+    @property
+    def ended(self) -> bool:
+        return self.phase == ENDED
 
     def refusal(self, now: float) -> str:
         assert self.state in (COPYING, DELETED), ("a tombstone is deleted or being copied", self.state)

@@ -8,7 +8,7 @@ from ebla.actors.tablet.engine.log_index import LogIndex
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.raft.core import RaftCore
 from ebla.actors.tablet.raft.events import RaftLimits
-from ebla.actors.tablet.raft.tombstone import Tombstone
+from ebla.actors.tablet.raft.tombstone import TombstoneVoter
 from ebla.actors.world import World
 
 
@@ -48,9 +48,11 @@ class Raft:
 
     def voter(
         self, hard_state: HardState, durable: HardState, last: tuple[int, int] | None, unsafe: int
-    ) -> Tombstone:
+    ) -> TombstoneVoter:
         now = self.world.clock.monotonic()
-        return Tombstone(hard_state, last, self.limits.election_s_min, now, durable=durable, unsafe=unsafe)
+        return TombstoneVoter(
+            hard_state, last, self.limits.election_s_min, now, durable=durable, unsafe=unsafe
+        )
 
     def copied(self, own: HardState, source: str, term: int, *, knows_end: bool) -> HardState:
         """The higher term; a vote of ours is forgotten only with a term that is over (seed 000). A replica that does not know

@@ -26,7 +26,7 @@ from ebla.actors.tablet.engine.log_index import LogIndex
 from ebla.actors.tablet.raft import election
 
 
-class Tombstone:
+class TombstoneVoter:
     """`last`: index and term of the log's last entry, or None if that is unknown: then it votes for nobody, because anybody
     may lack what it has acknowledged. `durable`: the hard state that is on the disk. The replica may have been stopped while
     a later one was on its way there. `unsafe`: how often a configuration was forced, as far as is known here."""

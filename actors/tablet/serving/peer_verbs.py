@@ -26,7 +26,7 @@ from ebla.actors.tablet.engine.replica import (
 )
 from ebla.actors.tablet.engine.rounds import Rounds
 from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle
-from ebla.actors.tablet.lifecycle.tombstones import Stone
+from ebla.actors.tablet.lifecycle.tombstones import Tombstone
 from ebla.actors.tablet.raft.progress import HELD_BACK
 from ebla.actors.tablet.serving.admission import Load
 from ebla.actors.world import World, rpc
@@ -52,7 +52,7 @@ class PeerVerbs:
         self._require(envelope.dest.uuid)
         self.identity.receive(envelope)
         now = self.world.clock.monotonic()
-        outcomes: list[tuple[Replica, Pending | Answer] | tuple[Stone, Request] | str] = []
+        outcomes: list[tuple[Replica, Pending | Answer] | tuple[Tombstone, Request] | str] = []
         for tablet, request in envelope.requests:
             replica = self.replicas.get(tablet)
             if replica is None or replica.state != RUNNING:
@@ -80,26 +80,26 @@ class PeerVerbs:
         self.identity.require_believed()
         return peers.EnvelopeReply(self.identity.instance, tuple(answers), tuple(refusals))
 
-    def _absent(self, tablet: str, request: Request) -> tuple[Stone, Request] | str:
+    def _absent(self, tablet: str, request: Request) -> tuple[Tombstone, Request] | str:
         """What is here instead of a running replica."""
-        stone = self.lifecycle.stones.get(tablet)
-        if stone is not None:
-            return stone, request
+        tombstone = self.lifecycle.tombstones.get(tablet)
+        if tombstone is not None:
+            return tombstone, request
         if self.lifecycle.state_of(tablet) == m.DOES_NOT_EXIST:
             return TABLET_NOT_FOUND
         broken = self.lifecycle.broken.get(tablet)
         return VOTES_FORGOTTEN if broken is not None and broken.forgetful else REPLICA_FAILED
 
     async def _outcome(
-        self, outcome: tuple[Replica, Pending | Answer] | tuple[Stone, Request] | str
+        self, outcome: tuple[Replica, Pending | Answer] | tuple[Tombstone, Request] | str
     ) -> tuple[Answer | None, str | None]:
         """The answer, or why there is none."""
         if isinstance(outcome, str):
             return None, outcome
-        if isinstance(outcome[0], Stone):
-            stone, request = outcome
-            answer = await stone.receive(self.world.clock.monotonic(), request, self.consensus)
-            return answer, None if answer else stone.refusal(self.world.clock.monotonic())
+        if isinstance(outcome[0], Tombstone):
+            tombstone, request = outcome
+            answer = await tombstone.receive(self.world.clock.monotonic(), request, self.consensus)
+            return answer, None if answer else tombstone.refusal(self.world.clock.monotonic())
         answer = await self._durable(*outcome)
         return answer, None if answer else REPLICA_FAILED
 

@@ -23,7 +23,7 @@ from ebla.actors.tablet.engine.identity import Identity
 from ebla.actors.tablet.engine.replica import Replica
 from ebla.actors.tablet.engine.space import Space
 from ebla.actors.tablet.lifecycle.failed import Broken
-from ebla.actors.tablet.lifecycle.tombstones import Stone
+from ebla.actors.tablet.lifecycle.tombstones import Tombstone
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.serving.admission import Load
 from ebla.actors.world import World
@@ -40,7 +40,7 @@ class Reporter:
         world: World,
         options: TabletServerOptions,
         identity: Identity,
-        held: Callable[[], Mapping[str, Replica | Broken | Stone]],
+        held: Callable[[], Mapping[str, Replica | Broken | Tombstone]],
         master: str,
         load: Load,
         space: Space,

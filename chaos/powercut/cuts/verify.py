@@ -18,7 +18,7 @@ from pathlib import Path
 from ebla.actors import messages as m
 from ebla.actors.errors import NotFound
 from ebla.actors.messages.raft import HardState
-from ebla.actors.tablet.lifecycle.tombstones import Stone
+from ebla.actors.tablet.lifecycle.tombstones import Tombstone
 from ebla.chaos.powercut.life.client import get, scan, write
 from ebla.chaos.powercut.life.ghosts import Ghosts, eviction
 from ebla.chaos.powercut.life.machine import MASTER, SERVER, Machine, Say, nobody
@@ -97,24 +97,26 @@ class Verify:
 
     def _tablet(self, name: str, tablet: Tablet) -> None:
         present = name in self.machine.server.replicas
-        stone = self.machine.server.lifecycle.stones.get(name)
-        if tablet.created and not tablet.deleting and not present and not (stone and tablet.leaving):
+        tombstone = self.machine.server.lifecycle.tombstones.get(name)
+        if tablet.created and not tablet.deleting and not present and not (tombstone and tablet.leaving):
             raise Lost(f"tablet {name} was created and is not there")
-        if tablet.deleted and (present or stone):
+        if tablet.deleted and (present or tombstone):
             raise Lost(f"tablet {name} was deleted and is there again")
         if tablet.left and present:
             raise Lost(f"tablet {name} was left to its peers and is a replica again")
-        if stone:
-            self._stone(self.facts.groups[name], stone)
+        if tombstone:
+            self._tombstone(self.facts.groups[name], tombstone)
 
-    def _stone(self, group: Group, stone: Stone) -> None:
+    def _tombstone(self, group: Group, tombstone: Tombstone) -> None:
         """It votes with what it had, which is in quarantine."""
-        last, held = stone.superblock.last, stone.superblock.quarantine
+        last, held = tombstone.superblock.last, tombstone.superblock.quarantine
         ends = [(len(entries), entries[-1].chain if entries else 0) for entries in group.outcomes()]
         if last is None or (last.index, last.chain) not in ends:
             raise Lost(f"{group.tablet}: its log ended at {last}, it may have ended at {ends}")
-        _require_memory(group, stone.hard_state)
-        if not stone.finished or self.machine.server.world.disk.list(f"{QUARANTINE}/{held}")[:1] != ["data"]:
+        _require_memory(group, tombstone.hard_state)
+        if not tombstone.finished or self.machine.server.world.disk.list(f"{QUARANTINE}/{held}")[:1] != [
+            "data"
+        ]:
             raise Lost(f"{group.tablet}: what it had is not in quarantine")
         kept = [each.record for each in self.machine.server.lifecycle.quarantine.list()]
         if [record.tablet for record in kept if record.name == held] != [group.tablet]:
@@ -124,7 +126,9 @@ class Verify:
         """What is on the disks and no replica owns."""
         disk = self.machine.server.world.disk
         owned = {*self.machine.server.replicas, "shared"}
-        remembered = set(self.machine.server.consensus.names()) - set(self.machine.server.lifecycle.stones)
+        remembered = set(self.machine.server.consensus.names()) - set(
+            self.machine.server.lifecycle.tombstones
+        )
         names = {*disk.list("data"), *disk.list("wals"), *remembered, *self._on_disks()}
         return sorted(names - owned)
 
